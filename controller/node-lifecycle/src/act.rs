@@ -9,7 +9,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::cluster::{OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, RETRY_ANNOTATION, TAINTED_BOOT};
+use crate::cluster::{
+    OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, RETRY_ANNOTATION, TAINTED_BOOT, is_own_taint,
+};
 
 /// The result of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,20 @@ pub(crate) enum ActResult {
 }
 
 impl ActResult {
+    /// Interprets the answer to a request that names exactly the object that was read.
+    ///
+    /// # Errors
+    /// The API server's error, when it did not answer or refused.
+    pub(crate) fn of<T>(answer: Result<T, kube::Error>) -> Result<Self, kube::Error> {
+        match answer {
+            Ok(_) => Ok(Self::Done),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                Ok(Self::Overtaken)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the label for metrics.
     pub(crate) const fn label(self) -> &'static str {
         match self {
@@ -81,13 +97,7 @@ pub(crate) async fn perform(
             api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await.map(drop)
         }
     };
-    match outcome {
-        Ok(()) => Ok(ActResult::Done),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-            Ok(ActResult::Overtaken)
-        }
-        Err(error) => Err(error),
-    }
+    ActResult::of(outcome)
 }
 
 /// Sets or removes the driver's taint; all other taints stay as they were read. A Node that has
@@ -100,9 +110,7 @@ async fn patch_taint(
 ) -> Result<(), kube::Error> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
     let mut taints: Vec<core::Taint> = taints.unwrap_or_default();
-    taints.retain(|taint| {
-        !(taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OUT_OF_SERVICE_VALUE))
-    });
+    taints.retain(|taint| !is_own_taint(taint));
     if tainted.is_some() {
         taints.push(core::Taint {
             key: OUT_OF_SERVICE.to_owned(),

@@ -22,6 +22,7 @@ pub(crate) use lease::SeenLease;
 pub use lease_age::LeaseAges;
 pub(crate) use node::{
     OPT_OUT, OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, STARTUP_TAINT, SeenNode, TAINTED_BOOT,
+    is_own_taint,
 };
 pub(crate) use node_fact::{FACTS, NodeFact};
 pub use object::Retained;

@@ -72,23 +72,12 @@ pub struct RetryProgress {
     last_retry: Option<Instant>,
 }
 
-/// What kubelet's report says about a refused detach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReportedUse {
-    /// The volume is released.
-    Released,
-    /// The volume is in use, so that only a change of the report or of the mode frees it.
-    InUse,
-    /// Kubelet's report does not decide.
-    Nothing,
-}
-
 impl DetachRetries {
     /// Runs rounds, for ever.
     pub async fn run(mut self) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            self.metrics.set_leader(self.leader.is_leader());
+            self.metrics.leads.set(i64::from(self.leader.is_leader()));
             if self.leader.is_leader() && self.tables.are_complete_for_refusals() {
                 self.check_refused().await;
             } else {
@@ -171,10 +160,14 @@ impl DetachRetries {
                 reports.insert(instance.clone(), nodes);
             }
             let nodes = reports.get(instance).map_or(&[][..], Vec::as_slice);
-            match reported_use(nodes, &attachment) {
-                ReportedUse::Released => retryable.push(attachment),
-                ReportedUse::InUse => {}
-                ReportedUse::Nothing => others.push(attachment),
+            match report_about(nodes, &attachment) {
+                Fact::Present(KubeletReport::Released) => retryable.push(attachment),
+                // Only a change of the report or of the mode frees the volume.
+                Fact::Present(KubeletReport::InUse) => {}
+                // Kubelet's report does not decide.
+                Fact::Present(KubeletReport::NotReady) | Fact::Absent | Fact::Unknown => {
+                    others.push(attachment);
+                }
             }
         }
         if self.rounds.is_multiple_of(QUERY_EVERY_ROUNDS) && !others.is_empty() {
@@ -241,30 +234,21 @@ impl DetachRetries {
     }
 }
 
-fn reported_use(nodes: &[Node], attachment: &Attachment) -> ReportedUse {
+fn report_about(nodes: &[Node], attachment: &Attachment) -> Fact<KubeletReport> {
     let ids = attachment.instance.as_ref().map(|id| id.parse());
     let (Some(Ok(instance)), Ok(volume)) = (ids, attachment.volume.parse()) else {
-        return ReportedUse::Nothing;
+        return Fact::Unknown;
     };
-    let reports: Vec<NodeReport> = nodes.iter().map(report).collect();
-    match kubelet_report(&reports, &instance, &volume, Duration::ZERO) {
-        Fact::Present(KubeletReport::Released) => ReportedUse::Released,
-        Fact::Present(KubeletReport::InUse) => ReportedUse::InUse,
-        Fact::Present(KubeletReport::NotReady) | Fact::Absent | Fact::Unknown => {
-            ReportedUse::Nothing
-        }
-    }
-}
-
-fn report(node: &Node) -> NodeReport {
-    NodeReport {
+    let report = |node: &Node| NodeReport {
         provider_id: node.provider_id.clone(),
         csi_node_id: node.csi_node_id.clone(),
         ready: node.ready,
         lease_age: node.lease_age_ms.map(Duration::from_millis),
         in_use: node.volumes_in_use.clone(),
         attached: node.volumes_attached.clone(),
-    }
+    };
+    let reports: Vec<NodeReport> = nodes.iter().map(report).collect();
+    kubelet_report(&reports, &instance, &volume, Duration::ZERO)
 }
 
 #[cfg(test)]
@@ -275,13 +259,9 @@ mod tests {
     #[test]
     fn only_trusted_report_releases_volume() {
         let attachment = Attachment {
-            name: "csi-1".to_owned(),
-            uid: "u".to_owned(),
-            version: "1".to_owned(),
             volume: "vol-0123456789abcdef0".to_owned(),
             instance: Some("i-0123456789abcdef0".to_owned()),
-            deleting: true,
-            retry_requested: true,
+            ..Attachment::default()
         };
         let node = Node {
             provider_id: "aws:///us-east-1a/i-0123456789abcdef0".to_owned(),
@@ -292,14 +272,14 @@ mod tests {
         let with = |change: fn(&mut Node)| {
             let mut node = node.clone();
             change(&mut node);
-            reported_use(&[node], &attachment)
+            report_about(&[node], &attachment)
         };
-        assert_eq!(with(|_| ()), ReportedUse::Released);
+        assert_eq!(with(|_| ()), Fact::Present(KubeletReport::Released));
         let in_use = with(|n| n.volumes_in_use = vec!["x^vol-0123456789abcdef0".to_owned()]);
-        assert_eq!(in_use, ReportedUse::InUse);
-        assert_eq!(with(|n| n.ready = false), ReportedUse::Nothing);
-        assert_eq!(with(|n| n.lease_age_ms = None), ReportedUse::Nothing);
-        assert_eq!(with(|n| n.provider_id.clear()), ReportedUse::Nothing);
-        assert_eq!(reported_use(&[], &attachment), ReportedUse::Nothing);
+        assert_eq!(in_use, Fact::Present(KubeletReport::InUse));
+        assert_eq!(with(|n| n.ready = false), Fact::Present(KubeletReport::NotReady));
+        assert_eq!(with(|n| n.lease_age_ms = None), Fact::Unknown);
+        assert_eq!(with(|n| n.provider_id.clear()), Fact::Unknown);
+        assert_eq!(report_about(&[], &attachment), Fact::Absent);
     }
 }

@@ -84,15 +84,12 @@ impl Failover {
         loop {
             let began = Instant::now();
             let leads = self.leader.is_leader();
-            self.metrics.set_leader(leads);
+            self.metrics.leads.set(i64::from(leads));
             let next = if leads && self.tables.are_complete() {
                 self.round().await
             } else {
                 self.lost_nodes.observe(std::iter::empty(), Instant::now());
-                self.metrics.set_phases(&[]);
-                self.metrics.set_held(&[]);
-                self.metrics.set_left_alone(&[]);
-                self.metrics.set_taints(&[], Timestamp::now());
+                self.metrics.clear_failover();
                 self.episodes().clear();
                 self.round_interval
             };
@@ -117,19 +114,13 @@ impl Failover {
             self.fill_lost_for_long(suspect);
         }
         self.query_suspects(&mut suspects).await;
-        let mut phases = Vec::new();
-        let mut steps = Vec::new();
-        for suspect in &suspects {
-            let step = step(&suspect.facts, self.mode);
-            phases.push(step.phase);
-            steps.push(step);
-        }
+        let steps: Vec<_> =
+            suspects.iter().map(|suspect| step(&suspect.facts, self.mode)).collect();
+        let phases: Vec<Phase> = steps.iter().map(|step| step.phase).collect();
         self.metrics.set_phases(&phases);
-        let left_alone: Vec<_> = suspects
-            .iter()
-            .filter_map(|suspect| self.fencing.reason_left_alone(&suspect.facts))
-            .collect();
-        self.metrics.set_left_alone(&left_alone);
+        let left_alone = suspects.iter().map(|suspect| &suspect.facts);
+        let left_alone = left_alone.filter_map(|facts| self.fencing.reason_left_alone(facts));
+        self.metrics.set_left_alone(&left_alone.collect::<Vec<_>>());
         self.record_finished(&suspects, &phases);
         let chosen = self.choose(&suspects, &steps).await;
         let acted = self.act_on_chosen(&chosen).await;
@@ -143,24 +134,23 @@ impl Failover {
     }
 
     /// Measures the failovers that have ended.
-    fn record_finished(&self, suspects: &[Suspect], phases: &[Phase]) {
-        let shown: Vec<NodeObservation<'_>> = suspects
-            .iter()
-            .zip(phases)
-            .map(|(suspect, phase)| NodeObservation {
-                node: &suspect.name,
-                phase: *phase,
-                attached: !suspect.facts.attachments.is_empty(),
-            })
-            .collect();
+    fn record_finished<'a>(&self, suspects: &'a [Suspect], phases: &[Phase]) {
+        let observation = |(suspect, phase): (&'a Suspect, &Phase)| NodeObservation {
+            node: &suspect.name,
+            phase: *phase,
+            attached: !suspect.facts.attachments.is_empty(),
+        };
+        let shown: Vec<_> = suspects.iter().zip(phases).map(observation).collect();
         let is_attached = |node: &str| self.tables.is_attached(node);
         let ends = self.episodes().observe(&shown, is_attached, Instant::now());
         for end in ends {
             match end {
-                FinishedPhase::Proof(took) => self.metrics.observe_proof(took),
-                FinishedPhase::Recovery(took) => self.metrics.observe_recovery(took),
+                FinishedPhase::Proof(took) => self.metrics.to_proof.observe(took.as_secs_f64()),
+                FinishedPhase::Recovery(took) => {
+                    self.metrics.to_recovery.observe(took.as_secs_f64());
+                }
                 FinishedPhase::Fence(node, took) => {
-                    self.metrics.observe_fence(took);
+                    self.metrics.fences.observe(took.as_secs_f64());
                     if let Some(suspect) = suspects.iter().find(|s| s.name == node) {
                         let note = "EC2 shows the instance that was to be powered off to be off";
                         self.send_event(suspect, EventReason::FenceSucceeded, note);
@@ -187,13 +177,9 @@ impl Failover {
     /// Queries the suspects whose turn it is, and fills in what is known about all; without an
     /// answer nothing is known.
     async fn query_suspects(&self, suspects: &mut [Suspect]) {
-        let (chosen, checks) = {
-            let mut query_schedule = self.query_schedule();
-            let chosen = query_schedule.choose(&questions(suspects.iter()));
-            let checks =
-                query_schedule.choose_checks(&chosen, self.instances_to_check(suspects.iter()));
-            (chosen, checks)
-        };
+        let chosen = self.query_schedule().choose(&questions(suspects.iter()));
+        let relevant = self.instances_to_check(suspects.iter());
+        let checks = self.query_schedule().choose_checks(&chosen, relevant);
         if chosen.is_empty() {
             return;
         }
@@ -224,14 +210,14 @@ impl Failover {
     ) -> Option<Answers> {
         match self.controller.query(questions, checks).await {
             Ok(answers) => {
-                self.metrics.count_query("answered");
+                Metrics::count(&self.metrics.queries, "answered");
                 if self.is_controller_silent.swap(false, Ordering::Relaxed) {
                     tracing::info!("the controller answers again");
                 }
                 Some(answers)
             }
             Err(status) => {
-                self.metrics.count_query("failed");
+                Metrics::count(&self.metrics.queries, "failed");
                 if self.is_controller_silent.swap(true, Ordering::Relaxed) {
                     tracing::debug!(code = ?status.code(), text = status.message(), "the controller still does not answer");
                 } else {

@@ -80,9 +80,8 @@ impl Leader {
         loop {
             let led = self.is_leader();
             // A longer wait would only delay the next attempt.
-            match tokio::time::timeout(pause.max(Duration::from_secs(2)), self.acquire_or_renew())
-                .await
-            {
+            let limit = pause.max(Duration::from_secs(2));
+            match tokio::time::timeout(limit, self.acquire_or_renew()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "leader election"),
                 Err(_) => tracing::warn!("leader election: the API server does not answer"),
@@ -127,12 +126,9 @@ impl Leader {
     /// [`RecordError`]: no act is permitted.
     pub async fn record(&self, nodes: &[&str], decided_in: Term) -> Result<(), RecordError> {
         let mut observed = self.observed.lock().await;
-        if !self.is_leader() || term(observed.lease.as_ref()) != decided_in {
-            return Err(RecordError::NotLeader);
-        }
-        let Some(mut lease) = observed.lease.clone() else {
-            return Err(RecordError::NotLeader);
-        };
+        let is_same_term = term(observed.lease.as_ref()) == decided_in;
+        let lease = observed.lease.clone().filter(|_| self.is_leader() && is_same_term);
+        let mut lease = lease.ok_or(RecordError::NotLeader)?;
         let now = Timestamp::now();
         let mut journal = Journal::read(&lease);
         for node in nodes {
@@ -141,22 +137,15 @@ impl Leader {
         journal.write(&mut lease, now);
         let sent = Instant::now();
         renew(&mut lease, now);
-        match self.write_lease(&mut observed, lease).await {
-            Ok(()) => {
-                self.set_last_renewal(Some(sent));
-                Ok(())
-            }
-            Err(error) => {
-                self.set_last_renewal(None);
-                Err(error.into())
-            }
-        }
+        let written = self.write_lease(&mut observed, lease).await;
+        self.set_last_renewal(written.is_ok().then_some(sent));
+        Ok(written?)
     }
 
     async fn acquire_or_renew(&self) -> Result<(), kube::Error> {
         let mut observed = self.observed.lock().await;
         let sent = Instant::now();
-        let Some(lease) = self.api.get_opt(LEASE_NAME).await? else {
+        let Some(mut lease) = self.api.get_opt(LEASE_NAME).await? else {
             let mut lease = Lease::default();
             lease.metadata.name = Some(LEASE_NAME.to_owned());
             self.acquire(&mut lease);
@@ -168,7 +157,6 @@ impl Leader {
         observed.observe(lease.clone());
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.unwrap_or_default();
-        let mut lease = lease;
         if holder == self.identity {
             renew(&mut lease, Timestamp::now());
         } else {
@@ -183,13 +171,9 @@ impl Leader {
             self.acquire(&mut lease);
         }
         let sent = Instant::now();
-        match self.write_lease(&mut observed, lease).await {
-            Ok(()) => {
-                self.set_last_renewal(Some(sent));
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        self.write_lease(&mut observed, lease).await?;
+        self.set_last_renewal(Some(sent));
+        Ok(())
     }
 
     async fn write_lease(

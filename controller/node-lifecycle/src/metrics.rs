@@ -1,7 +1,6 @@
 //! The metrics of the process.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use ebs_csi_safe_detach::lifecycle::Phase;
 use jiff::Timestamp;
@@ -26,29 +25,29 @@ mod labels;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    startup_tainted: Gauge,
-    startup_taints: Family<ResultLabel, Counter>,
-    pods_annotated: Family<ResultLabel, Counter>,
-    pods_behind: Gauge,
-    leads: Gauge,
+    pub(crate) startup_tainted: Gauge,
+    pub(crate) startup_taints: Family<ResultLabel, Counter>,
+    pub(crate) pods_annotated: Family<ResultLabel, Counter>,
+    pub(crate) pods_behind: Gauge,
+    pub(crate) leads: Gauge,
     nodes: Family<PhaseLabel, Gauge>,
     held: Family<ReasonLabel, Gauge>,
     left_alone: Family<ReasonLabel, Gauge>,
     acts: Family<ActLabels, Counter>,
-    queries: Family<ResultLabel, Counter>,
-    kubelet_reports: Family<ResultLabel, Counter>,
-    connected: Gauge,
-    unidentified: Gauge,
+    pub(crate) queries: Family<ResultLabel, Counter>,
+    pub(crate) kubelet_reports: Family<ResultLabel, Counter>,
+    pub(crate) connected: Gauge,
+    pub(crate) unidentified: Gauge,
     refused: Family<ReasonLabel, Gauge>,
     refused_oldest: Gauge,
     taints: Gauge,
     taint_oldest: Gauge,
-    to_proof: Histogram,
-    to_recovery: Histogram,
-    fences: Histogram,
+    pub(crate) to_proof: Histogram,
+    pub(crate) to_recovery: Histogram,
+    pub(crate) fences: Histogram,
 }
 
-/// Bounds in seconds: the targets are 5 s from the evidence and 120 s to the end.
+/// Bounds of the histograms, in seconds: the targets are 5 s from the evidence and 120 s to the end.
 const SECONDS: [f64; 11] = [1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
 
 impl Default for Metrics {
@@ -175,9 +174,7 @@ impl Default for Metrics {
             "From the request to power an instance off until EC2 showed it off",
             metrics.fences.clone(),
         );
-        metrics.set_phases(&[]);
-        metrics.set_held(&[]);
-        metrics.set_left_alone(&[]);
+        metrics.clear_failover();
         metrics.set_refused(&[], Timestamp::UNIX_EPOCH);
         // A missing series cannot be distinguished from one that does not grow.
         let patched = ["done", "overtaken", "failed"];
@@ -199,8 +196,13 @@ impl Default for Metrics {
     }
 }
 
-fn as_gauge(count: usize) -> i64 {
+pub(crate) fn as_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Returns the age of the oldest of these times in seconds, 0 without any.
+fn age_of_oldest(times: impl Iterator<Item = Timestamp>, now: Timestamp) -> i64 {
+    times.min().map_or(0, |oldest| now.duration_since(oldest).as_secs().max(0))
 }
 
 /// Sets how often each of the reasons is among those found.
@@ -212,13 +214,8 @@ fn set_each(family: &Family<ReasonLabel, Gauge>, reasons: &[&'static str], found
 }
 
 impl Metrics {
-    /// Sets whether this replica leads.
-    pub fn set_leader(&self, leads: bool) {
-        self.leads.set(i64::from(leads));
-    }
-
     /// Sets the number of nodes in each phase. Healthy nodes are not counted.
-    pub fn set_phases(&self, phases: &[Phase]) {
+    pub(crate) fn set_phases(&self, phases: &[Phase]) {
         for phase in Phase::ALL.into_iter().filter(|p| *p != Phase::Healthy) {
             let count = phases.iter().filter(|p| **p == phase).count();
             let label = PhaseLabel { phase: phase.label() };
@@ -227,95 +224,49 @@ impl Metrics {
     }
 
     /// Sets the number of held nodes for each reason.
-    pub fn set_held(&self, reasons: &[&str]) {
+    pub(crate) fn set_held(&self, reasons: &[&str]) {
         set_each(&self.held, &HELD_REASONS, reasons);
     }
 
     /// Sets the number of nodes whose instances are left alone for each reason.
-    pub fn set_left_alone(&self, reasons: &[&str]) {
+    pub(crate) fn set_left_alone(&self, reasons: &[&str]) {
         set_each(&self.left_alone, &LEFT_ALONE_REASONS, reasons);
     }
 
     /// Sets the number of refused detaches for each reason.
-    pub fn set_refused(&self, all: &[RefusedDetach], now: Timestamp) {
+    pub(crate) fn set_refused(&self, all: &[RefusedDetach], now: Timestamp) {
         let known = |refused: &RefusedDetach| {
             let token = REFUSAL_REASONS.iter().find(|token| **token == refused.token);
             token.copied().unwrap_or("other")
         };
         let reasons: Vec<_> = all.iter().map(known).collect();
         set_each(&self.refused, &REFUSAL_REASONS, &reasons);
-        let oldest = all.iter().map(|refused| refused.since).min();
-        let age = oldest.map_or(0, |oldest| now.duration_since(oldest).as_secs().max(0));
-        self.refused_oldest.set(age);
+        self.refused_oldest.set(age_of_oldest(all.iter().map(|refused| refused.since), now));
     }
 
     /// Sets the number of nodes with the driver's taint, and the age of the oldest taint whose time
     /// is known.
-    pub fn set_taints(&self, all: &[Option<Timestamp>], now: Timestamp) {
+    pub(crate) fn set_taints(&self, all: &[Option<Timestamp>], now: Timestamp) {
         self.taints.set(as_gauge(all.len()));
-        let oldest = all.iter().flatten().min();
-        let age = oldest.map_or(0, |oldest| now.duration_since(*oldest).as_secs().max(0));
-        self.taint_oldest.set(age);
-    }
-
-    /// Observes the time from a node's loss to its proof.
-    pub fn observe_proof(&self, took: Duration) {
-        self.to_proof.observe(took.as_secs_f64());
-    }
-
-    /// Observes the time from a node's loss to the end of its last attachment.
-    pub fn observe_recovery(&self, took: Duration) {
-        self.to_recovery.observe(took.as_secs_f64());
-    }
-
-    /// Observes the time from the request to power off an instance until it was off.
-    pub fn observe_fence(&self, took: Duration) {
-        self.fences.observe(took.as_secs_f64());
+        self.taint_oldest.set(age_of_oldest(all.iter().flatten().copied(), now));
     }
 
     /// Counts an act and its result.
-    pub fn count_act(&self, act: &'static str, result: &'static str) {
+    pub(crate) fn count_act(&self, act: &'static str, result: &'static str) {
         self.acts.get_or_create(&ActLabels { act, result }).inc();
     }
 
-    /// Counts a query of the controller.
-    pub fn count_query(&self, result: &'static str) {
-        self.queries.get_or_create(&ResultLabel { result }).inc();
+    /// Counts a result.
+    pub(crate) fn count(family: &Family<ResultLabel, Counter>, result: &'static str) {
+        family.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Counts a question of the controller about a node.
-    pub fn count_report(&self, result: &'static str) {
-        self.kubelet_reports.get_or_create(&ResultLabel { result }).inc();
-    }
-
-    /// Sets whether the controller asks for kubelet's reports.
-    pub fn set_connected(&self, connected: bool) {
-        self.connected.set(i64::from(connected));
-    }
-
-    /// Sets the number of nodes with the startup taint.
-    pub fn set_startup_taints(&self, count: usize) {
-        self.startup_tainted.set(as_gauge(count));
-    }
-
-    /// Counts the result of removing a startup taint.
-    pub fn count_taint_removal(&self, result: &'static str) {
-        self.startup_taints.get_or_create(&ResultLabel { result }).inc();
-    }
-
-    /// Counts the result of annotating a node-agent's pod.
-    pub fn count_pod_patch(&self, result: &'static str) {
-        self.pods_annotated.get_or_create(&ResultLabel { result }).inc();
-    }
-
-    /// Sets the number of pods that have lacked something for long.
-    pub fn set_pods_lacking_annotations(&self, count: usize) {
-        self.pods_behind.set(as_gauge(count));
-    }
-
-    /// Sets the number of nodes whose instance is unknown.
-    pub fn set_unidentified(&self, count: usize) {
-        self.unidentified.set(as_gauge(count));
+    /// Sets the metrics of failover to those of a replica that observes no node.
+    pub(crate) fn clear_failover(&self) {
+        self.set_phases(&[]);
+        self.set_held(&[]);
+        self.set_left_alone(&[]);
+        self.set_taints(&[], Timestamp::UNIX_EPOCH);
     }
 
     /// Returns the page for Prometheus.
@@ -333,6 +284,11 @@ impl Metrics {
 mod tests {
     use super::*;
 
+    fn assert_line(metrics: &Metrics, line: &str) {
+        let line = format!("aws_ebs_csi_safe_detach_{line}");
+        assert!(metrics.page().lines().any(|l| l == line), "{line}");
+    }
+
     #[test]
     fn refused_detach_metrics_show_reasons_and_oldest_age() {
         let metrics = Metrics::default();
@@ -349,10 +305,7 @@ mod tests {
             refused("of-a-later-version", "2026-01-01T00:09:00Z"),
         ];
         metrics.set_refused(&all, now);
-        let assert_line = |line: &str| {
-            let line = format!("aws_ebs_csi_safe_detach_refused_{line}");
-            assert!(metrics.page().lines().any(|l| l == line), "{line}");
-        };
+        let assert_line = |line: &str| assert_line(&metrics, &format!("refused_{line}"));
         assert_line("volumes{reason=\"no-report\"} 2");
         assert_line("volumes{reason=\"other\"} 1");
         assert_line("oldest_seconds 600");
@@ -367,10 +320,7 @@ mod tests {
         let metrics = Metrics::default();
         let at = |text: &str| text.parse::<Timestamp>().ok();
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
-        let assert_line = |line: &str| {
-            let line = format!("aws_ebs_csi_safe_detach_failover_taint{line}");
-            assert!(metrics.page().lines().any(|l| l == line), "{line}");
-        };
+        let assert_line = |line: &str| assert_line(&metrics, &format!("failover_taint{line}"));
         let all = [at("2026-01-01T00:59:00Z"), None, at("2026-01-01T00:30:00Z")];
         metrics.set_taints(&all, now);
         assert_line("s 3");

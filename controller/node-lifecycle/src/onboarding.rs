@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::act::ActResult;
 use crate::cluster::{STARTUP_TAINT, Tables};
 use crate::leader::Leader;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, as_gauge};
 
 pub mod agent_annotations;
 mod pod_difference;
@@ -53,21 +53,19 @@ impl Onboarding {
                 self.remove_taints().await;
             } else {
                 self.last_patched.clear();
-                self.metrics.set_startup_taints(0);
+                self.metrics.startup_tainted.set(0);
             }
         }
     }
 
     async fn remove_taints(&mut self) {
         let (waiting, mut ready) = self.tables.startup_tainted();
-        self.metrics.set_startup_taints(waiting + ready.len());
+        self.metrics.startup_tainted.set(as_gauge(waiting + ready.len()));
         self.last_patched.retain(|_, patched_at| patched_at.elapsed() < PATCH_PAUSE);
         ready.retain(|name| !self.last_patched.contains_key(name));
         for name in ready.into_iter().take(MAX_PER_ROUND) {
-            let removed =
-                tokio::time::timeout(PATCH_TIMEOUT, remove_startup_taint(&self.client, &name))
-                    .await;
-            let result = match removed {
+            let removal = remove_startup_taint(&self.client, &name);
+            let result = match tokio::time::timeout(PATCH_TIMEOUT, removal).await {
                 Ok(Ok(ActResult::Done)) => {
                     tracing::info!(
                         node = name,
@@ -88,7 +86,7 @@ impl Onboarding {
                     "failed"
                 }
             };
-            self.metrics.count_taint_removal(result);
+            Metrics::count(&self.metrics.startup_taints, result);
             self.last_patched.insert(name, Instant::now());
         }
     }
@@ -109,7 +107,7 @@ async fn remove_startup_taint(client: &Client, name: &str) -> Result<ActResult, 
     let path = format!("/api/v1/nodes/{name}");
     let request = Request::get(&path).body(Vec::new());
     let node: Value = match client.request(request.map_err(kube::Error::HttpError)?).await {
-        Err(error) => return conflict_or_error(error),
+        Err(error) => return ActResult::of::<()>(Err(error)),
         Ok(node) => node,
     };
     let Some(patch) = patch(&node) else {
@@ -119,17 +117,10 @@ async fn remove_startup_taint(client: &Client, name: &str) -> Result<ActResult, 
         .header("content-type", "application/json-patch+json")
         .body(patch.to_string().into_bytes());
     let patched: Result<Value, _> = client.request(request.map_err(kube::Error::HttpError)?).await;
-    patched.map_or_else(conflict_or_error, |_| Ok(ActResult::Done))
-}
-
-/// Recognises that the Node is gone, or has changed since it was read (422: a test of the patch
-/// failed).
-fn conflict_or_error(error: kube::Error) -> Result<ActResult, kube::Error> {
-    match error {
-        kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => {
-            Ok(ActResult::Overtaken)
-        }
-        error => Err(error),
+    match patched {
+        // A test of the patch failed.
+        Err(kube::Error::Api(status)) if status.code == 422 => Ok(ActResult::Overtaken),
+        patched => ActResult::of(patched),
     }
 }
 

@@ -12,8 +12,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -43,45 +43,37 @@ pub async fn run(client: Client, output: Output) -> std::io::Result<ExitCode> {
 
 /// Returns all findings, in the order of their subjects.
 pub async fn find_all(client: &Client) -> Vec<Finding> {
-    let mut findings = installation(client).await;
+    let drivers: Api<CSIDriver> = Api::all(client.clone());
+    let mut findings = match drivers.get_opt(ebs_csi_proto::DRIVER_NAME).await {
+        Ok(found) => vec![installation::driver(found.as_ref())],
+        Err(error) => vec![unreadable("csidrivers", &error)],
+    };
+    let judge = |all: &[Deployment]| installation::workloads("Deployment", all);
+    findings.extend(judged(client, judge).await);
+    let judge = |all: &[DaemonSet]| installation::workloads("DaemonSet", all);
+    findings.extend(judged(client, judge).await);
     match list::<CSINode>(client).await {
-        Ok(registered) => match list::<Node>(client).await {
-            Ok(all) => findings.extend(nodes::judge(&all, &registered)),
-            Err(error) => findings.push(unreadable("nodes", &error)),
-        },
+        Ok(registered) => {
+            let judge = |all: &[Node]| nodes::judge(all, &registered);
+            findings.extend(judged(client, judge).await);
+        }
         Err(error) => findings.push(unreadable("csinodes", &error)),
     }
-    match list::<StorageClass>(client).await {
-        Ok(all) => findings.extend(volumes::classes(&all)),
-        Err(error) => findings.push(unreadable("storageclasses", &error)),
-    }
-    match list::<PersistentVolume>(client).await {
-        Ok(all) => findings.extend(volumes::volumes(&all)),
-        Err(error) => findings.push(unreadable("persistentvolumes", &error)),
-    }
-    match list::<Pod>(client).await {
-        Ok(all) => findings.extend(pods::judge(&all)),
-        Err(error) => findings.push(unreadable("pods", &error)),
-    }
+    findings.extend(judged(client, volumes::classes).await);
+    findings.extend(judged(client, volumes::volumes).await);
+    findings.extend(judged(client, pods::judge).await);
     findings
 }
 
-async fn installation(client: &Client) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let drivers: Api<CSIDriver> = Api::all(client.clone());
-    match drivers.get_opt(ebs_csi_proto::DRIVER_NAME).await {
-        Ok(found) => findings.push(installation::driver(found.as_ref())),
-        Err(error) => findings.push(unreadable("csidrivers", &error)),
+/// Lists the objects of one kind and judges them.
+async fn judged<K>(client: &Client, judge: impl FnOnce(&[K]) -> Vec<Finding>) -> Vec<Finding>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
+{
+    match list::<K>(client).await {
+        Ok(all) => judge(&all),
+        Err(error) => vec![unreadable(&K::plural(&()), &error)],
     }
-    match list::<Deployment>(client).await {
-        Ok(all) => findings.extend(installation::workloads("Deployment", &all)),
-        Err(error) => findings.push(unreadable("deployments", &error)),
-    }
-    match list::<DaemonSet>(client).await {
-        Ok(all) => findings.extend(installation::workloads("DaemonSet", &all)),
-        Err(error) => findings.push(unreadable("daemonsets", &error)),
-    }
-    findings
 }
 
 /// Returns a refusal: a resource that cannot be read may contain anything.

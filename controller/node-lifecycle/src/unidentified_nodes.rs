@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Tables;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, as_gauge};
 
 /// Pause between two rounds. A node that joins is identified well within it.
 const ROUND_PAUSE: Duration = Duration::from_secs(30);
@@ -17,12 +17,12 @@ pub(crate) async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
     let (mut before, mut logged) = (BTreeSet::new(), BTreeSet::new());
     loop {
         if tables.identities_are_complete() {
-            let now: BTreeSet<String> = tables.unidentified().into_iter().collect();
+            let now = BTreeSet::from_iter(tables.unidentified());
             // A node is logged only after two consecutive rounds, so that a node that is just
             // joining is not logged.
-            let lasting: BTreeSet<String> = now.intersection(&before).cloned().collect();
-            metrics.set_unidentified(lasting.len());
-            log_new(lasting.difference(&logged).cloned().collect());
+            let lasting = &now & &before;
+            metrics.unidentified.set(as_gauge(lasting.len()));
+            log_new(&(&lasting - &logged));
             logged = lasting;
             before = now;
         }
@@ -30,7 +30,7 @@ pub(crate) async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
     }
 }
 
-fn log_new(new: Vec<String>) {
+fn log_new(new: &BTreeSet<String>) {
     if new.is_empty() {
         return;
     }

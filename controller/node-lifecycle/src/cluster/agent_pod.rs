@@ -118,6 +118,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::object::retained;
 
     fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenAgentPod> {
         let mut object = json!({
@@ -129,7 +130,7 @@ mod tests {
             "status": {"containerStatuses": [{"restartCount": 0}]},
         });
         change(&mut object);
-        SeenAgentPod::new(serde_json::from_value(object).expect("a pod"))
+        retained(object)
     }
 
     #[test]

@@ -92,9 +92,8 @@ struct DetachError {
 /// `SafeDetachRefused/TOKEN: …`.
 fn refusal_token(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("SafeDetachRefused/")?;
-    rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
-        .next()
-        .filter(|token| !token.is_empty())
+    let mut words = rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    words.next().filter(|token| !token.is_empty())
 }
 
 impl TableRow for SeenAttachment {
@@ -184,6 +183,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::object::retained;
 
     fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenAttachment> {
         let mut object = json!({
@@ -192,7 +192,7 @@ mod tests {
             "status": {"attached": true},
         });
         change(&mut object);
-        SeenAttachment::new(serde_json::from_value(object).expect("an attachment"))
+        retained(object)
     }
 
     /// The driver ignores attachments of another attacher and those with an inline volume.

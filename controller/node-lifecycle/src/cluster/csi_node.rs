@@ -4,6 +4,7 @@ use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_wire::InstanceId;
 use k8s_openapi::api::storage::v1::CSINode;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::joined_texts::Texts;
 use super::object_table::TableRow;
@@ -43,10 +44,6 @@ struct Allocatable {
     count: Option<i32>,
 }
 
-/// A CSINode has no status.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Status {}
-
 impl TableRow for SeenCsiNode {
     fn key(&self) -> &str {
         self.texts.get(NAME)
@@ -56,10 +53,10 @@ impl TableRow for SeenCsiNode {
 impl Retained for SeenCsiNode {
     type Kind = CSINode;
     type Spec = Spec;
-    type Status = Status;
+    type Status = IgnoredAny;
 
     /// Returns `None` while this driver is not registered on the node.
-    fn new(object: Object<Spec, Status>) -> Option<Self> {
+    fn new(object: Object<Spec, IgnoredAny>) -> Option<Self> {
         let meta = object.metadata;
         let mut drivers = object.spec.drivers.into_iter().flatten();
         let ours = drivers.find(|driver| driver.name == DRIVER_NAME)?;
@@ -99,14 +96,12 @@ impl SeenCsiNode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::object::retained;
     use serde_json::{Value, json};
 
     fn seen(spec: Value) -> Option<SeenCsiNode> {
-        let object = json!({
-            "metadata": {"name": "n", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]},
-            "spec": spec,
-        });
-        SeenCsiNode::new(serde_json::from_value(object).expect("a CSINode"))
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"});
+        retained(json!({"metadata": {"name": "n", "ownerReferences": [owner]}, "spec": spec}))
     }
 
     #[test]

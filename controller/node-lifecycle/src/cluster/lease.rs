@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::{Object, Retained};
 
@@ -23,16 +24,12 @@ pub(crate) struct Spec {
     renew_time: Option<MicroTime>,
 }
 
-/// A Lease has no status.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Status {}
-
 impl Retained for SeenLease {
     type Kind = Lease;
     type Spec = Spec;
-    type Status = Status;
+    type Status = IgnoredAny;
 
-    fn new(object: Object<Spec, Status>) -> Option<Self> {
+    fn new(object: Object<Spec, IgnoredAny>) -> Option<Self> {
         Some(Self {
             node: object.metadata.name,
             renewed: object.spec.renew_time.map(|time| time.0),

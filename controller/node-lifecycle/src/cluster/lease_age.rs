@@ -1,7 +1,7 @@
 //! How long each node's Lease has not been renewed, by this process's own clock.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -31,28 +31,27 @@ struct Renewal {
 impl LeaseAges {
     /// Returns how long the node's Lease has not been renewed; `None`: unknown.
     pub fn age(&self, node: &str) -> Option<Duration> {
-        let renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(renewals.get(node)?.changed_at?.elapsed())
+        Some(self.renewals().get(node)?.changed_at?.elapsed())
     }
 
     fn observe(&self, node: &str, time: Option<Timestamp>, now: Instant) {
-        let mut renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut renewals = self.renewals();
         match renewals.get_mut(node) {
             Some(renewal) if renewal.time == time => {}
             Some(renewal) => {
                 renewal.time = time;
                 renewal.changed_at = Some(now);
             }
-            None => {
-                let changed_at = None;
-                renewals.insert(node.to_owned(), Renewal { time, changed_at });
-            }
+            None => drop(renewals.insert(node.to_owned(), Renewal { time, changed_at: None })),
         }
     }
 
     fn forget(&self, node: &str) {
-        let mut renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
-        renewals.remove(node);
+        self.renewals().remove(node);
+    }
+
+    fn renewals(&self) -> MutexGuard<'_, HashMap<String, Renewal>> {
+        self.renewals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows the Leases for ever.

@@ -3,7 +3,6 @@
 use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, TaintedBoot};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
-use kube::ResourceExt;
 use serde::Deserialize;
 
 use super::joined_texts::Texts;
@@ -106,16 +105,16 @@ impl Retained for SeenNode {
 impl SeenNode {
     fn from_object(object: Object<Spec, Status>) -> Self {
         let Object { metadata: meta, spec, status } = object;
-        let ready = status
-            .conditions
-            .iter()
-            .any(|condition| condition.kind == "Ready" && condition.status == "True");
+        let provider_id = spec.provider_id.as_deref().unwrap_or_default();
+        let mut conditions = status.conditions.iter();
+        let ready = conditions.any(|of| of.kind == "Ready" && of.status == "True");
+        let mut own_taints = spec.taints.iter().filter(|taint| is_own_taint(taint));
         let label = |key: &str| meta.labels.get(key).map(String::as_str);
         Self {
             zone: label("topology.kubernetes.io/zone").unwrap_or_default().to_owned(),
             node: Node {
                 ready: if ready { Readiness::Ready } else { Readiness::NotReady },
-                instance: spec.provider_id.as_deref().and_then(instance_of),
+                instance: instance_of(provider_id),
                 out_of_service: out_of_service(&spec.taints, &meta),
                 opted_out: label(OPT_OUT) == Some("off"),
                 may_fence: label(FENCE_LABEL) == Some("true"),
@@ -124,16 +123,10 @@ impl SeenNode {
                 lost_for_long: false,
             },
             draining: spec.taints.iter().any(|taint| DRAIN_TAINTS.contains(&taint.key.as_str())),
-            facts: Texts::new(FACTS.map(|fact| {
-                fact.of_node(&meta.labels, spec.provider_id.as_deref().unwrap_or_default())
-            })),
+            facts: Texts::new(FACTS.map(|fact| fact.of_node(&meta.labels, provider_id))),
             has_startup_taint: spec.taints.iter().any(|taint| taint.key == STARTUP_TAINT),
-            lacks_provider_id: spec.provider_id.as_ref().is_none_or(String::is_empty),
-            own_taint_time: spec
-                .taints
-                .iter()
-                .filter(|taint| is_own_taint(taint))
-                .find_map(|taint| Some(taint.time_added.as_ref()?.0)),
+            lacks_provider_id: provider_id.is_empty(),
+            own_taint_time: own_taints.find_map(|taint| Some(taint.time_added.as_ref()?.0)),
             name: meta.name,
             uid: meta.uid,
         }
@@ -145,28 +138,12 @@ impl SeenNode {
     }
 
     /// Reads a complete Node object.
-    pub fn from_node(object: &core::Node) -> Self {
-        let spec = object.spec.clone().unwrap_or_default();
-        let status = object.status.clone().unwrap_or_default();
-        let conditions = status.conditions.into_iter().flatten();
-        Self::from_object(Object {
-            metadata: Meta {
-                name: object.name_any(),
-                uid: object.uid().unwrap_or_default(),
-                labels: object.labels().clone(),
-                annotations: object.annotations().clone(),
-                ..Meta::default()
-            },
-            spec: Spec { provider_id: spec.provider_id, taints: spec.taints.unwrap_or_default() },
-            status: Status {
-                conditions: conditions
-                    .map(|condition| Condition { kind: condition.type_, status: condition.status })
-                    .collect(),
-                node_info: Info {
-                    boot_id: status.node_info.map(|info| info.boot_id).unwrap_or_default(),
-                },
-            },
-        })
+    ///
+    /// # Errors
+    /// [`kube::Error::SerdeError`]: the object has no JSON of the expected form.
+    pub fn from_node(object: &core::Node) -> Result<Self, kube::Error> {
+        let object = serde_json::to_value(object).and_then(serde_json::from_value);
+        object.map(Self::from_object).map_err(kube::Error::SerdeError)
     }
 }
 
@@ -176,7 +153,7 @@ pub(crate) fn instance_of(provider_id: &str) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-fn is_own_taint(taint: &core::Taint) -> bool {
+pub(crate) fn is_own_taint(taint: &core::Taint) -> bool {
     taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OUT_OF_SERVICE_VALUE)
 }
 
@@ -198,16 +175,14 @@ fn out_of_service(taints: &[core::Taint], meta: &Meta) -> OutOfService {
 fn parse_tainted_boot(annotation: &str) -> Option<TaintedBoot> {
     let value: serde_json::Value = serde_json::from_str(annotation).ok()?;
     let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
-    Some(TaintedBoot {
-        instance: text("instance")?,
-        launched: text("launched")?,
-        boot: text("boot")?,
-    })
+    let (instance, launched, boot) = (text("instance")?, text("launched")?, text("boot")?);
+    Some(TaintedBoot { instance, launched, boot })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::object::retained;
     use serde_json::json;
 
     fn seen(taints: serde_json::Value, annotations: serde_json::Value) -> Node {
@@ -222,11 +197,15 @@ mod tests {
                 }
             }
         });
-        let read = serde_json::from_value(object.clone()).expect("a node");
-        let seen = SeenNode::new(read).expect("retained").node;
+        let seen: SeenNode = retained(object.clone()).expect("retained");
         let complete: core::Node = serde_json::from_value(object).expect("a node");
-        assert_eq!(SeenNode::from_node(&complete).node, seen, "of a whole object");
-        seen
+        let of_complete = SeenNode::from_node(&complete).expect("of a complete object");
+        assert_eq!((&of_complete.node, &of_complete.uid), (&seen.node, &seen.uid));
+        seen.node
+    }
+
+    fn with_taints(taints: serde_json::Value) -> SeenNode {
+        retained(json!({"metadata": {"name": "n"}, "spec": {"taints": taints}})).expect("retained")
     }
 
     /// The driver's taint counts as foreign without a readable return annotation or next to a
@@ -261,11 +240,7 @@ mod tests {
 
     #[test]
     fn each_drain_taint_marks_node_as_draining() {
-        let draining = |taints: serde_json::Value| {
-            let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
-            let read = serde_json::from_value(object).expect("a node");
-            SeenNode::new(read).expect("retained").draining
-        };
+        let draining = |taints| with_taints(taints).draining;
         for key in DRAIN_TAINTS {
             assert!(draining(json!([{"key": key, "effect": "NoSchedule"}])), "{key}");
         }
@@ -277,11 +252,7 @@ mod tests {
     fn own_taint_age_comes_from_time_added() {
         let at = "2026-01-01T00:00:00Z";
         let taint = |value: &str| json!({"key": OUT_OF_SERVICE, "value": value, "effect": "NoExecute", "timeAdded": at});
-        let tainted = |taints: serde_json::Value| {
-            let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
-            let read = serde_json::from_value(object).expect("a node");
-            SeenNode::new(read).expect("retained").own_taint_time
-        };
+        let tainted = |taints| with_taints(taints).own_taint_time;
         let ours = tainted(json!([taint(OUT_OF_SERVICE_VALUE)])).map(|since| since.to_string());
         assert_eq!(ours.as_deref(), Some(at));
         assert_eq!(tainted(json!([taint("nodeshutdown")])), None, "a person's");

@@ -142,3 +142,9 @@ impl<T: Retained> Resource for Watched<T> {
         &mut self.meta
     }
 }
+
+/// Returns the retained part of an object that is given as JSON.
+#[cfg(test)]
+pub(crate) fn retained<T: Retained>(object: serde_json::Value) -> Option<T> {
+    T::new(serde_json::from_value(object).expect("an object of that kind"))
+}

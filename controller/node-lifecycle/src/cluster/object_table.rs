@@ -36,69 +36,41 @@ pub struct Table<T: TableRow> {
 
 #[derive(Debug)]
 struct Rows<T: TableRow> {
-    by_key: HashSet<ByKey<T>>,
-    by_second_key: HashSet<BySecondKey<T>>,
+    /// Each with the number of the list that last contained the row, or after whose begin the row
+    /// was last reported.
+    by_key: HashSet<Entry<T, u32, false>>,
+    by_second_key: HashSet<Entry<T, (), true>>,
     complete: bool,
     list_number: u32,
 }
 
-/// The keys of the rows are texts within the rows themselves.
+/// A row in a set by its key or, with `SECOND`, by its second key: the keys of the sets are texts
+/// within the rows themselves.
 #[derive(Debug)]
-struct ByKey<T> {
+struct Entry<T, N, const SECOND: bool> {
     row: Arc<T>,
-    /// The number of the list that last contained the row, or after whose begin the row was last
-    /// reported.
-    list_number: u32,
+    list_number: N,
 }
 
-#[derive(Debug)]
-struct BySecondKey<T>(Arc<T>);
-
-impl<T: TableRow> Borrow<str> for ByKey<T> {
+impl<T: TableRow, N, const SECOND: bool> Borrow<str> for Entry<T, N, SECOND> {
     fn borrow(&self) -> &str {
-        self.row.key()
+        if SECOND { self.row.second_key().unwrap_or_default() } else { self.row.key() }
     }
 }
 
-impl<T: TableRow> Hash for ByKey<T> {
+impl<T: TableRow, N, const SECOND: bool> Hash for Entry<T, N, SECOND> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.row.key().hash(state);
+        Borrow::<str>::borrow(self).hash(state);
     }
 }
 
-impl<T: TableRow> PartialEq for ByKey<T> {
+impl<T: TableRow, N, const SECOND: bool> PartialEq for Entry<T, N, SECOND> {
     fn eq(&self, other: &Self) -> bool {
-        self.row.key() == other.row.key()
+        Borrow::<str>::borrow(self) == Borrow::<str>::borrow(other)
     }
 }
 
-impl<T: TableRow> Eq for ByKey<T> {}
-
-impl<T: TableRow> BySecondKey<T> {
-    fn text(&self) -> &str {
-        self.0.second_key().unwrap_or_default()
-    }
-}
-
-impl<T: TableRow> Borrow<str> for BySecondKey<T> {
-    fn borrow(&self) -> &str {
-        self.text()
-    }
-}
-
-impl<T: TableRow> Hash for BySecondKey<T> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text().hash(state);
-    }
-}
-
-impl<T: TableRow> PartialEq for BySecondKey<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.text() == other.text()
-    }
-}
-
-impl<T: TableRow> Eq for BySecondKey<T> {}
+impl<T: TableRow, N, const SECOND: bool> Eq for Entry<T, N, SECOND> {}
 
 impl<T: TableRow> Default for Table<T> {
     fn default() -> Self {
@@ -125,7 +97,7 @@ impl<T: TableRow> Table<T> {
 
     /// Returns the row with this second key.
     pub fn get_by_second_key(&self, key: &str) -> Option<Arc<T>> {
-        self.read(|rows| rows.by_second_key.get(key).map(|found| Arc::clone(&found.0)))
+        self.read(|rows| rows.by_second_key.get(key).map(|found| Arc::clone(&found.row)))
     }
 
     /// Returns the rows that satisfy the predicate.
@@ -152,12 +124,8 @@ impl<T: TableRow> Table<T> {
     fn complete_list(&self) {
         self.write(|rows| {
             let list_number = rows.list_number;
-            let gone: Vec<Arc<T>> = rows
-                .by_key
-                .iter()
-                .filter(|found| found.list_number != list_number)
-                .map(|found| Arc::clone(&found.row))
-                .collect();
+            let gone = rows.by_key.iter().filter(|found| found.list_number != list_number);
+            let gone: Vec<Arc<T>> = gone.map(|found| Arc::clone(&found.row)).collect();
             for row in gone {
                 rows.remove(row.key());
             }
@@ -187,20 +155,20 @@ impl<T: TableRow> Table<T> {
 impl<T: TableRow> Rows<T> {
     fn insert(&mut self, row: Arc<T>) {
         if row.second_key().is_some() {
-            self.by_second_key.replace(BySecondKey(Arc::clone(&row)));
+            self.by_second_key.replace(Entry { row: Arc::clone(&row), list_number: () });
         }
         let list_number = self.list_number;
-        self.by_key.replace(ByKey { row, list_number });
+        self.by_key.replace(Entry { row, list_number });
     }
 
     fn remove(&mut self, key: &str) {
-        let Some(ByKey { row, .. }) = self.by_key.take(key) else {
+        let Some(Entry { row, .. }) = self.by_key.take(key) else {
             return;
         };
         // Another row may have taken over the row's second key.
         if let Some(second) = row.second_key()
             && let Some(found) = self.by_second_key.get(second)
-            && Arc::ptr_eq(&found.0, &row)
+            && Arc::ptr_eq(&found.row, &row)
         {
             self.by_second_key.remove(second);
         }

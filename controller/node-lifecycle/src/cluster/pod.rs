@@ -99,21 +99,14 @@ impl Retained for SeenPod {
             return None;
         }
         let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
-        let endless = spec
-            .tolerations
-            .into_iter()
-            .filter(|toleration| toleration.toleration_seconds.is_none())
-            .map(|toleration| Toleration {
-                key: toleration.key,
-                effect: toleration.effect,
-                bounded: false,
-            });
-        let managers = meta.owner_references.iter().filter(|o| o.controller);
+        let endless = spec.tolerations.into_iter().filter(|t| t.toleration_seconds.is_none());
+        let endless = endless.map(|t| Toleration { key: t.key, effect: t.effect, bounded: false });
+        let mut managers = meta.owner_references.iter().filter(|o| o.controller);
         Some(Self {
             tolerations: endless.collect(),
             deleting: meta.deletion_timestamp.is_some(),
             ended: matches!(object.status.phase.as_deref(), Some("Succeeded" | "Failed")),
-            of_daemon_set: managers.into_iter().any(|owner| owner.kind == "DaemonSet"),
+            of_daemon_set: managers.any(|owner| owner.kind == "DaemonSet"),
             mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
             opted_out: meta.annotations.get(OPT_OUT).is_some_and(|v| v == "off"),
             texts: Texts::new([&key, &node, &meta.uid, &meta.resource_version, &claims.join("\n")]),
@@ -153,6 +146,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::object::retained;
 
     fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenPod> {
         let mut object = json!({
@@ -164,7 +158,7 @@ mod tests {
             "status": {"phase": "Running"},
         });
         change(&mut object);
-        SeenPod::new(serde_json::from_value(object).expect("a pod"))
+        retained(object)
     }
 
     #[test]
@@ -181,47 +175,24 @@ mod tests {
 
     #[test]
     fn pod_flags_are_read_from_object_fields() {
-        type Change = fn(&mut Value);
         type Is = fn(&Pod) -> bool;
-        let rows: [(&str, Change, Is); 6] = [
-            (
-                "deleting",
-                |p| p["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
-                |p| p.deleting,
-            ),
-            ("ended", |p| p["status"]["phase"] = json!("Failed"), |p| p.ended),
-            (
-                "of a DaemonSet",
-                |p| {
-                    p["metadata"]["ownerReferences"] =
-                        json!([{"kind": "DaemonSet", "name": "d", "controller": true}])
-                },
-                |p| p.of_daemon_set,
-            ),
-            (
-                "a mirror",
-                |p| p["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"}),
-                |p| p.mirror,
-            ),
-            (
-                "opted out",
-                |p| p["metadata"]["annotations"] = json!({OPT_OUT: "off"}),
-                |p| p.opted_out,
-            ),
-            (
-                "tolerates",
-                |p| p["spec"]["tolerations"] = json!([{"operator": "Exists"}]),
-                |p| {
-                    let mut pod = p.clone();
-                    pod.claims = vec![Claim::Ours { volume: "vol-1".to_owned(), shared: false }];
-                    eligible(&pod) == Err(Ineligible::Tolerates)
-                },
-            ),
+        let owner = json!([{"kind": "DaemonSet", "name": "d", "controller": true}]);
+        let rows: [(&str, &str, Value, Is); 6] = [
+            ("metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z"), |p| p.deleting),
+            ("status", "phase", json!("Failed"), |p| p.ended),
+            ("metadata", "ownerReferences", owner, |p| p.of_daemon_set),
+            ("metadata", "annotations", json!({"kubernetes.io/config.mirror": "x"}), |p| p.mirror),
+            ("metadata", "annotations", json!({OPT_OUT: "off"}), |p| p.opted_out),
+            ("spec", "tolerations", json!([{"operator": "Exists"}]), |p| {
+                let mut pod = p.clone();
+                pod.claims = vec![Claim::Ours { volume: "vol-1".to_owned(), shared: false }];
+                eligible(&pod) == Err(Ineligible::Tolerates)
+            }),
         ];
         let plain = seen(|_| ()).expect("retained").resolve(&Table::default());
-        for (name, change, is) in rows {
-            let pod = seen(change).expect("retained").resolve(&Table::default());
-            assert!(is(&pod) && !is(&plain), "{name}");
+        for (part, field, value, is) in rows {
+            let pod = seen(|p| p[part][field] = value).expect("retained");
+            assert!(is(&pod.resolve(&Table::default())) && !is(&plain), "{field}");
         }
     }
 

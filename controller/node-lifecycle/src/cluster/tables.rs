@@ -13,7 +13,7 @@ use futures_util::future::try_join;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 
 use super::object_table::Table;
 use super::{RefusedDetach, SeenAttachment, SeenCsiNode, SeenNode, SeenPod, SeenVolume, Watched};
@@ -51,8 +51,12 @@ impl Suspect {
     }
 }
 
+fn has_own_taint(node: &Facts) -> bool {
+    matches!(node.out_of_service, OutOfService::Ours(_))
+}
+
 fn is_healthy(node: &Facts) -> bool {
-    node.ready == Readiness::Ready && !matches!(node.out_of_service, OutOfService::Ours(_))
+    node.ready == Readiness::Ready && !has_own_taint(node)
 }
 
 impl Tables {
@@ -81,9 +85,23 @@ impl Tables {
         csi_node.instance_of(&seen.uid).map(str::to_owned)
     }
 
-    fn node_fact(&self, seen: &SeenNode) -> Fact<Facts> {
-        let instance = self.instance_of(seen);
-        Fact::Present(Facts { instance, ..seen.node.clone() })
+    /// Returns the facts about a node, without the controller's answers; `None` stands for a missing
+    /// Node object.
+    fn facts(
+        &self,
+        seen: Option<&SeenNode>,
+        attachments: &[Arc<SeenAttachment>],
+        pods: &[Arc<SeenPod>],
+    ) -> NodeFacts {
+        let present = |seen: &SeenNode| {
+            Fact::Present(Facts { instance: self.instance_of(seen), ..seen.node.clone() })
+        };
+        NodeFacts {
+            object: seen.map_or(Fact::Absent, present),
+            attachments: attachments.iter().map(|seen| seen.resolve(&self.volumes)).collect(),
+            pods: pods.iter().map(|pod| pod.resolve(&self.volumes)).collect(),
+            ..NodeFacts::default()
+        }
     }
 
     /// Returns the nodes that have neither a provider id nor an entry of this driver in their
@@ -135,32 +153,16 @@ impl Tables {
         let suspects = nodes.into_iter().map(|(name, seen)| {
             let attachments = by_node.remove(&name).unwrap_or_default();
             let pods = pods.remove(&name).unwrap_or_default();
-            Suspect {
-                uid: seen.as_ref().map(|seen| seen.uid.clone()).unwrap_or_default(),
-                facts: NodeFacts {
-                    object: match seen {
-                        Some(seen) => self.node_fact(&seen),
-                        None => Fact::Absent,
-                    },
-                    attachments: attachments
-                        .iter()
-                        .map(|attachment| attachment.resolve(&self.volumes))
-                        .collect(),
-                    pods: pods.iter().map(|pod| pod.resolve(&self.volumes)).collect(),
-                    volumes: BTreeMap::new(),
-                    instances: BTreeMap::new(),
-                },
-                name,
-            }
+            let uid = seen.as_ref().map(|seen| seen.uid.clone()).unwrap_or_default();
+            Suspect { uid, facts: self.facts(seen.as_deref(), &attachments, &pods), name }
         });
         suspects.collect()
     }
 
     /// Returns the detaches that the controller refuses.
     pub fn refused_detaches(&self) -> Vec<RefusedDetach> {
-        let refused = self.attachments.filter(|seen| seen.refused().is_some());
-        let refused = refused.iter().filter_map(|seen| seen.refused().cloned());
-        refused.collect()
+        let all = self.attachments.map(|seen| seen.refused().cloned());
+        all.into_iter().flatten().collect()
     }
 
     /// Returns whether every kind that the handling of refused detaches needs has been listed.
@@ -172,17 +174,13 @@ impl Tables {
     /// it was refused: a Node object of the same name may by now belong to another instance.
     pub fn refused_attachments(&self) -> Vec<Attachment> {
         let refused = self.attachments.filter(|seen| seen.refused().is_some());
-        let refused = refused.iter().map(|seen| (seen.node(), seen.resolve(&self.volumes)));
-        let is_same_instance = |node: &str, attachment: &Attachment| match self.nodes.get(node) {
-            Some(seen) => self.instance_of(&seen) == attachment.instance,
-            None => true,
+        let attachment = |seen: &Arc<SeenAttachment>| {
+            let attachment = seen.resolve(&self.volumes);
+            let node = self.nodes.get(seen.node());
+            let is_same = node.is_none_or(|node| self.instance_of(&node) == attachment.instance);
+            (attachment.instance.is_some() && is_same).then_some(attachment)
         };
-        refused
-            .filter(|(node, attachment)| {
-                attachment.instance.is_some() && is_same_instance(node, attachment)
-            })
-            .map(|(_, attachment)| attachment)
-            .collect()
+        refused.iter().filter_map(attachment).collect()
     }
 
     /// Returns whether the instance of the node that an attachment names is known.
@@ -197,16 +195,13 @@ impl Tables {
 
     /// Returns whether the node still has attachments.
     pub(crate) fn is_attached(&self, node: &str) -> bool {
-        let attached = self.attachments.filter(|seen| seen.node() == node);
-        !attached.is_empty()
+        !self.attachments.filter(|seen| seen.node() == node).is_empty()
     }
 
     /// Returns, for each node with the driver's taint, the time when it was set, by the clock of
     /// the process that set it.
     pub fn own_taint_times(&self) -> Vec<Option<Timestamp>> {
-        let has_own_taint =
-            |seen: &SeenNode| matches!(seen.node.out_of_service, OutOfService::Ours(_));
-        let tainted = self.nodes.filter(has_own_taint);
+        let tainted = self.nodes.filter(|seen| has_own_taint(&seen.node));
         tainted.iter().map(|seen| seen.own_taint_time).collect()
     }
 
@@ -216,13 +211,11 @@ impl Tables {
             name: node.to_owned(),
             zone: zone.to_owned(),
             suspect,
-            acted: false,
-            wanted: false,
+            ..NodeState::default()
         };
-        let mut all = self.nodes.map(|node| {
-            let suspect = node.node.ready == Readiness::NotReady;
-            state(&node.name, &node.zone, suspect)
-        });
+        let mut all = self
+            .nodes
+            .map(|node| state(&node.name, &node.zone, node.node.ready == Readiness::NotReady));
         let gone = suspects.iter().filter(|suspect| suspect.facts.object == Fact::Absent);
         all.extend(gone.map(|suspect| state(&suspect.name, "", true)));
         all
@@ -242,29 +235,11 @@ impl Tables {
         let pods: Api<Watched<SeenPod>> = Api::all(client.clone());
         let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
         let (object, pods) = try_join(nodes.get_opt(name), pods.list(&of_node)).await?;
+        let seen = object.as_ref().map(SeenNode::from_node).transpose()?;
         let attachments = self.attachments.filter(|seen| seen.node() == name);
-        let facts = NodeFacts {
-            object: match &object {
-                Some(object) => self.node_fact(&SeenNode::from_node(object)),
-                None => Fact::Absent,
-            },
-            attachments: attachments
-                .iter()
-                .map(|attachment| attachment.resolve(&self.volumes))
-                .collect(),
-            pods: pods
-                .into_iter()
-                .filter_map(Watched::row)
-                .map(|pod| pod.resolve(&self.volumes))
-                .collect(),
-            volumes: BTreeMap::new(),
-            instances: BTreeMap::new(),
-        };
-        let suspect = Suspect {
-            name: name.to_owned(),
-            uid: object.as_ref().and_then(ResourceExt::uid).unwrap_or_default(),
-            facts,
-        };
-        Ok((object, suspect))
+        let pods: Vec<_> = pods.into_iter().filter_map(Watched::row).collect();
+        let facts = self.facts(seen.as_ref(), &attachments, &pods);
+        let uid = seen.map(|seen| seen.uid).unwrap_or_default();
+        Ok((object, Suspect { name: name.to_owned(), uid, facts }))
     }
 }

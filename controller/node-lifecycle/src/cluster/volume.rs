@@ -110,6 +110,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::object::retained;
 
     fn seen(change: impl FnOnce(&mut Value)) -> SeenVolume {
         let mut object = json!({
@@ -119,8 +120,7 @@ mod tests {
             "status": {"phase": "Bound"},
         });
         change(&mut object);
-        let object = serde_json::from_value(object).expect("a volume");
-        SeenVolume::new(object).expect("retained")
+        retained(object).expect("retained")
     }
 
     /// Another driver's volume, or one without CSI, has no handle; ReadWriteMany makes a volume

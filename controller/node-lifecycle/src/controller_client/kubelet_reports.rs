@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_proto::safe_detach::{Ask, Node, Report};
+use ebs_csi_proto::safe_detach::{Node, Report};
+use ebs_csi_safe_detach::lifecycle::Readiness;
 use k8s_openapi::api::core::v1 as core;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -70,7 +71,7 @@ impl KubeletReports {
         let mut last_logged = None;
         loop {
             let ended = self.answer(&controller).await;
-            self.metrics.set_connected(false);
+            self.metrics.connected.set(0);
             if self.controller_listens.send_replace(false) {
                 (pause, last_logged) = (FIRST_PAUSE, None);
             }
@@ -97,34 +98,28 @@ impl KubeletReports {
         let stream = ReceiverStream::new(reports);
         let mut questions = controller.client().observe(stream).await?.into_inner();
         tracing::info!("the controller may ask for kubelet's reports");
-        self.metrics.set_connected(true);
+        self.metrics.connected.set(1);
         self.controller_listens.send_replace(true);
         while let Some(ask) = questions.message().await? {
             let (reporter, send) = (self.clone(), send.clone());
             tokio::spawn(async move {
-                let outcome = match reporter.report(&ask).await {
-                    Some(Ok(report)) => {
+                let read = reporter.read_reports(&ask.instance_id);
+                let outcome = match tokio::time::timeout(READ_TIMEOUT, read).await {
+                    Ok(Ok(nodes)) => {
                         // An error means that the stream has ended, so nobody waits for the report.
-                        let _ = send.send(report).await;
+                        let _ = send.send(Report { ask: ask.ask, nodes }).await;
                         "told"
                     }
-                    Some(Err(error)) => {
+                    Ok(Err(error)) => {
                         tracing::warn!(%error, instance = ask.instance_id, "a Node object could not be read: nothing is reported");
                         "failed"
                     }
-                    None => "late",
+                    Err(_) => "late",
                 };
-                reporter.metrics.count_report(outcome);
+                Metrics::count(&reporter.metrics.kubelet_reports, outcome);
             });
         }
         Ok(())
-    }
-
-    /// Reports on the nodes of an instance; `None` when that took too long.
-    async fn report(&self, ask: &Ask) -> Option<Result<Report, kube::Error>> {
-        let read = self.read_reports(&ask.instance_id);
-        let read = tokio::time::timeout(READ_TIMEOUT, read).await.ok()?;
-        Some(read.map(|nodes| Report { ask: ask.ask, nodes }))
     }
 
     /// Returns the reports of all Node objects of the instance, each read from the API server; the
@@ -142,41 +137,35 @@ impl KubeletReports {
             let Some(object) = self.api.get_opt(&seen.name).await? else {
                 continue;
             };
-            let seen = SeenNode::from_node(&object);
+            let seen = SeenNode::from_node(&object)?;
             let csi_node = match seen.lacks_provider_id {
-                true => self.csi_nodes.get_opt(&seen.name).await?,
+                true => self.csi_nodes.get_opt(&seen.name).await?.and_then(Watched::row),
                 false => None,
             };
-            let csi_node = csi_node.and_then(Watched::row);
-            nodes.push(self.node_report(&object, &seen, csi_node.as_deref()));
+            nodes.push(self.node_report(object, seen, csi_node.as_deref()));
         }
         Ok(nodes)
     }
 
     fn node_report(
         &self,
-        object: &core::Node,
-        seen: &SeenNode,
+        object: core::Node,
+        seen: SeenNode,
         csi_node: Option<&SeenCsiNode>,
     ) -> Node {
-        let name = object.name_any();
-        let status = object.status.clone().unwrap_or_default();
-        let age = self.ages.age(&name);
-        let attached = status.volumes_attached.unwrap_or_default();
+        let status = object.status.unwrap_or_default();
+        let age = self.ages.age(&seen.name);
+        let attached = status.volumes_attached.into_iter().flatten();
         let csi_node_id = csi_node.and_then(|csi_node| csi_node.instance_of(&seen.uid));
         Node {
-            provider_id: object
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.provider_id.clone())
-                .unwrap_or_default(),
+            provider_id: object.spec.and_then(|spec| spec.provider_id).unwrap_or_default(),
             csi_node_id: csi_node_id.unwrap_or_default().to_owned(),
-            ready: seen.node.ready == ebs_csi_safe_detach::lifecycle::Readiness::Ready,
+            ready: seen.node.ready == Readiness::Ready,
             lease_age_ms: age.and_then(|age| u64::try_from(age.as_millis()).ok()),
             volumes_in_use: status.volumes_in_use.unwrap_or_default(),
-            volumes_attached: attached.into_iter().map(|volume| volume.name).collect(),
-            boot_id: seen.node.boot.clone(),
-            name,
+            volumes_attached: attached.map(|volume| volume.name).collect(),
+            boot_id: seen.node.boot,
+            name: seen.name,
         }
     }
 }

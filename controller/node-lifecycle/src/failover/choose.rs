@@ -88,13 +88,7 @@ impl Failover {
         }
         // A node that was acted on counts even when its object has gone since.
         for node in journal.nodes(now).filter(|node| !listed.contains(*node)) {
-            states.push(NodeState {
-                name: node.to_owned(),
-                zone: String::new(),
-                suspect: false,
-                acted: true,
-                wanted: false,
-            });
+            states.push(NodeState { name: node.to_owned(), acted: true, ..NodeState::default() });
         }
         (admit(&states), term)
     }

@@ -19,7 +19,7 @@ pub(super) struct ReasonLabel {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(super) struct ResultLabel {
+pub(crate) struct ResultLabel {
     pub(super) result: &'static str,
 }
 

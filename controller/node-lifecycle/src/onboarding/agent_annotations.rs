@@ -17,7 +17,7 @@ use crate::act::ActResult;
 use crate::cluster::{SeenAgentPod, Table, TableRow, Tables};
 use crate::events::{EventReason, EventSender, EventSubject};
 use crate::leader::Leader;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, as_gauge};
 
 use super::pod_difference::Difference;
 use super::{PATCH_PAUSE, PATCH_TIMEOUT};
@@ -85,7 +85,7 @@ impl AgentAnnotations {
             } else {
                 self.last_patched.clear();
                 self.lacking_since.clear();
-                self.metrics.set_pods_lacking_annotations(0);
+                self.metrics.pods_behind.set(0);
             }
         }
     }
@@ -111,7 +111,7 @@ impl AgentAnnotations {
                 return;
             }
             let result = self.patch(&pod, &difference).await;
-            self.metrics.count_pod_patch(result);
+            Metrics::count(&self.metrics.pods_annotated, result);
             let tried = (pod.version().to_owned(), Instant::now());
             self.last_patched.insert(pod.uid().to_owned(), tried);
         }
@@ -154,7 +154,7 @@ impl AgentAnnotations {
         });
         let lasting = self.lacking_since.values();
         let lasting = lasting.filter(|since| now.duration_since(**since) >= REPORT_AFTER);
-        self.metrics.set_pods_lacking_annotations(lasting.count());
+        self.metrics.pods_behind.set(as_gauge(lasting.count()));
     }
 
     /// Patches one pod. Returns the result's label.
@@ -201,12 +201,5 @@ async fn annotate(
     let (namespace, name) = pod.name();
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let patch = Patch::Merge(difference.patch(pod));
-    let how = PatchParams::default();
-    match api.patch_metadata(name, &how, &patch).await {
-        Ok(_) => Ok(ActResult::Done),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-            Ok(ActResult::Overtaken)
-        }
-        Err(error) => Err(error),
-    }
+    ActResult::of(api.patch_metadata(name, &PatchParams::default(), &patch).await)
 }

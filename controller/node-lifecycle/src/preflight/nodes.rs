@@ -94,48 +94,41 @@ fn parse_kernel(version: &str) -> Option<(u64, u64)> {
 impl Why {
     fn finding(&self, nodes: &[String]) -> Finding {
         let elsewhere = "keep pods with EBS volumes off them, or serve them by the former driver";
-        let (verdict, says, next) = match self {
+        let (major, minor) = OLDEST_KERNEL;
+        let (verdict, next) = match self {
             Self::Windows { serves: true } => (
                 Verdict::Refused,
-                "Windows, and the former driver serves volumes there".to_owned(),
                 "this driver does not run on Windows: move these volumes' pods first",
             ),
-            Self::Windows { serves: false } => {
-                (Verdict::Ignored, "Windows: this driver does not run there".to_owned(), "")
-            }
-            Self::Fargate => {
-                (Verdict::Ignored, "Fargate: no EBS volume can be attached there".to_owned(), "")
-            }
-            Self::HyperPod => (
-                Verdict::Refused,
-                "HyperPod: the controller refuses to attach there".to_owned(),
-                elsewhere,
-            ),
-            Self::Architecture(found) => (
-                Verdict::Refused,
-                format!("architecture {found:?}: the driver is tried on amd64 alone"),
-                elsewhere,
-            ),
-            Self::Kernel(found) => (
-                Verdict::Refused,
-                format!(
-                    "kernel {found:?}: {}.{} or later is needed",
-                    OLDEST_KERNEL.0, OLDEST_KERNEL.1
-                ),
-                "choose a newer machine image",
-            ),
+            Self::Windows { serves: false } | Self::Fargate => (Verdict::Ignored, ""),
+            Self::HyperPod | Self::Architecture(_) => (Verdict::Refused, elsewhere),
+            Self::Kernel(_) => (Verdict::Refused, "choose a newer machine image"),
             Self::Unidentified => (
                 Verdict::Noted,
-                "no providerID, and this driver is not registered there".to_owned(),
                 "with --safe-detach=enforce nobody can speak for them until the driver's node pod runs there",
             ),
             Self::Tainted => (
                 Verdict::Noted,
-                format!(
-                    "the taint {STARTUP_TAINT} keeps pods away until the driver is ready there"
-                ),
                 "it goes when the driver is registered and its limit of volumes is known (node-lifecycle --onboarding=on)",
             ),
+        };
+        let says = match self {
+            Self::Windows { serves: true } => {
+                "Windows, and the former driver serves volumes there".to_owned()
+            }
+            Self::Windows { serves: false } => "Windows: this driver does not run there".to_owned(),
+            Self::Fargate => "Fargate: no EBS volume can be attached there".to_owned(),
+            Self::HyperPod => "HyperPod: the controller refuses to attach there".to_owned(),
+            Self::Architecture(found) => {
+                format!("architecture {found:?}: the driver is tried on amd64 alone")
+            }
+            Self::Kernel(found) => format!("kernel {found:?}: {major}.{minor} or later is needed"),
+            Self::Unidentified => {
+                "no providerID, and this driver is not registered there".to_owned()
+            }
+            Self::Tainted => {
+                format!("the taint {STARTUP_TAINT} keeps pods away until the driver is ready there")
+            }
         };
         Finding { verdict, kind: "Node", name: names(nodes), says, next: next.to_owned() }
     }
@@ -187,13 +180,11 @@ mod tests {
 
     #[test]
     fn nodes_of_one_reason_are_one_finding() {
-        let node = |name: &str| {
-            let node = json!({"metadata": {"name": name,
-                "labels": {COMPUTE_TYPE: "fargate"}}});
-            serde_json::from_value::<Node>(node).unwrap()
-        };
-        let findings = judge(&[node("a"), node("b")], &[]);
-        assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].name, "a,b");
+        let nodes = ["a", "b"].map(|name| {
+            let metadata = json!({"name": name, "labels": {COMPUTE_TYPE: "fargate"}});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        });
+        let names: Vec<_> = judge(&nodes, &[]).into_iter().map(|found| found.name).collect();
+        assert_eq!(names, ["a,b"]);
     }
 }

@@ -18,10 +18,15 @@ const NODE_LOCAL: &str = "local-ebs://";
 /// Judges all volumes of this driver.
 pub(super) fn volumes(all: &[PersistentVolume]) -> Vec<Finding> {
     let ours: Vec<_> = all.iter().filter_map(Volume::of).collect();
-    let mut findings: Vec<_> = ours.iter().flat_map(Volume::judge).collect();
+    let findings = ours.iter().flat_map(Volume::judge).collect();
+    or_fine("PersistentVolume", ours.len(), findings)
+}
+
+/// Returns the findings; without any, the finding that all objects can be used.
+fn or_fine(kind: &'static str, count: usize, mut findings: Vec<Finding>) -> Vec<Finding> {
     if findings.is_empty() {
-        let says = format!("{} of this driver, all can be used", ours.len());
-        findings.push(Finding::fine("PersistentVolume", says));
+        let says = format!("{count} of this driver, all can be used");
+        findings.push(Finding::fine(kind, says));
     }
     findings
 }
@@ -31,12 +36,8 @@ pub(super) fn classes(all: &[StorageClass]) -> Vec<Finding> {
     let is_ours =
         |class: &&StorageClass| class.provisioner == DRIVER_NAME || class.provisioner == IN_TREE;
     let ours: Vec<_> = all.iter().filter(is_ours).collect();
-    let mut findings: Vec<_> = ours.iter().flat_map(|class| judge_class(class)).collect();
-    if findings.is_empty() {
-        let says = format!("{} of this driver, all can be used", ours.len());
-        findings.push(Finding::fine("StorageClass", says));
-    }
-    findings
+    let findings = ours.iter().flat_map(|class| judge_class(class)).collect();
+    or_fine("StorageClass", ours.len(), findings)
 }
 
 /// A volume of this driver, including a volume in the in-tree form.
@@ -105,23 +106,20 @@ impl Volume {
 
 fn judge_class(class: &StorageClass) -> Vec<Finding> {
     let parameters = class.parameters.as_ref();
-    let fs_type = parameters.and_then(|all| {
-        let given = all.iter().find(|(key, _)| {
-            matches!(key.to_ascii_lowercase().as_str(), "csi.storage.k8s.io/fstype" | "fstype")
-        });
-        given.map(|(_, value)| value.as_str())
+    let mut parameters = parameters.into_iter().flatten();
+    let fs_type = parameters.find(|(key, _)| {
+        matches!(key.to_ascii_lowercase().as_str(), "csi.storage.k8s.io/fstype" | "fstype")
     });
-    let options = class.mount_options.clone().unwrap_or_default();
-    let refused = refusals(fs_type, &options).into_iter();
-    refused
-        .map(|says| Finding {
-            verdict: Verdict::Refused,
-            kind: "StorageClass",
-            name: class.name_any(),
-            says,
-            next: "make a class without it; volumes that were made by this one keep it".to_owned(),
-        })
-        .collect()
+    let options = class.mount_options.as_deref().unwrap_or_default();
+    let refused = refusals(fs_type.map(|(_, value)| value.as_str()), options).into_iter();
+    let finding = |says| Finding {
+        verdict: Verdict::Refused,
+        kind: "StorageClass",
+        name: class.name_any(),
+        says,
+        next: "make a class without it; volumes that were made by this one keep it".to_owned(),
+    };
+    refused.map(finding).collect()
 }
 
 /// Returns what the node service refuses of a file system and its mount options.
@@ -159,11 +157,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn volume(csi: Value, more: Value) -> Vec<Finding> {
-        let mut spec = json!({"csi": csi});
-        let (Some(spec_fields), Some(more)) = (spec.as_object_mut(), more.as_object()) else {
-            panic!("objects");
-        };
-        spec_fields.extend(more.clone());
+        let mut spec = more;
+        spec["csi"] = csi;
         let object = json!({"metadata": {"name": "pv"}, "spec": spec});
         volumes(&[serde_json::from_value(object).unwrap()])
     }
@@ -175,6 +170,7 @@ mod tests {
     #[test]
     fn unusable_persistent_volume_is_refused_with_reason() {
         const GOOD: &str = "vol-0123456789abcdef0";
+        let other = json!({"driver": "other.example.com", "volumeHandle": "x"});
         let rows = [
             (ours(GOOD, ""), json!({}), Verdict::Fine, "1 of this driver"),
             (ours(GOOD, "xfs"), json!({"mountOptions": ["noatime,nouuid"]}), Verdict::Fine, "1 of"),
@@ -185,12 +181,7 @@ mod tests {
             (ours(GOOD, "ext4"), json!({"mountOptions": ["noload"]}), Verdict::Refused, "journal"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["no_such"]}), Verdict::Refused, "no_such"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["a b"]}), Verdict::Refused, "a b"),
-            (
-                json!({"driver": "other.example.com", "volumeHandle": "x"}),
-                json!({}),
-                Verdict::Fine,
-                "0 of this driver",
-            ),
+            (other, json!({}), Verdict::Fine, "0 of this driver"),
         ];
         for (csi, more, verdict, word) in rows {
             let found = volume(csi.clone(), more);
