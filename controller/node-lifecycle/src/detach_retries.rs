@@ -11,23 +11,18 @@
 //! detaches without it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::Node;
 use ebs_csi_safe_detach::lifecycle::{Attachment, Evidence, Intent};
 use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 use jiff::Timestamp;
-use kube::Client;
 
 use crate::act::{self, ActResult, perform};
-use crate::cluster::Tables;
-use crate::controller_client::Controller;
+use crate::context::Context;
 use crate::controller_client::kubelet_reports::{KubeletReports, READ_TIMEOUT};
-use crate::events::{EventReason, EventSender, EventSubject};
+use crate::events::{EventReason, EventSubject};
 use crate::failover::stop_reason;
-use crate::leader::Leader;
-use crate::metrics::Metrics;
 
 /// Pause between two rounds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
@@ -43,22 +38,10 @@ const MAX_PER_ROUND: usize = 50;
 
 /// Retries refused detaches.
 pub struct DetachRetries {
-    /// The client for the acts.
-    pub client: Client,
-    /// The namespace of the kill switch.
-    pub namespace: String,
-    /// The watched objects, with the refusals.
-    pub tables: Arc<Tables>,
+    /// What the tasks share.
+    pub context: Context,
     /// Kubelet's reports.
     pub kubelet_reports: KubeletReports,
-    /// The controller, which reports what EC2 proves.
-    pub controller: Controller,
-    /// Whether this process may act.
-    pub leader: Arc<Leader>,
-    /// The counters.
-    pub metrics: Arc<Metrics>,
-    /// Queues the events.
-    pub events: Arc<EventSender>,
     /// The state of each attachment, by uid.
     pub progress: HashMap<String, RetryProgress>,
     /// Number of rounds so far.
@@ -77,21 +60,21 @@ impl DetachRetries {
     pub async fn run(mut self) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            self.metrics.leads.set(i64::from(self.leader.is_leader()));
-            if self.leader.is_leader() && self.tables.are_complete_for_refusals() {
+            self.context.metrics.leads.set(i64::from(self.context.leader.is_leader()));
+            if self.context.leader.is_leader() && self.context.tables.are_complete_for_refusals() {
                 self.check_refused().await;
             } else {
                 self.progress.clear();
-                self.metrics.set_refused(&[], Timestamp::now());
+                self.context.metrics.set_refused(&[], Timestamp::now());
             }
         }
     }
 
     /// Counts the refusals, and reports each attachment's once.
     fn report_refusals(&self) {
-        let all = self.tables.refused_detaches();
-        self.metrics.set_refused(&all, Timestamp::now());
-        self.events.retain(|subject| match subject {
+        let all = self.context.tables.refused_detaches();
+        self.context.metrics.set_refused(&all, Timestamp::now());
+        self.context.events.retain(|subject| match subject {
             EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
             EventSubject::Attachment { name, .. } => {
                 all.iter().any(|refused| refused.name == *name)
@@ -102,11 +85,11 @@ impl DetachRetries {
                 "the detach is refused ({}); status.detachError has the reason and the next step",
                 refused.token
             );
-            if !self.tables.is_identified(&refused.name) {
+            if !self.context.tables.is_identified(&refused.name) {
                 note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
             }
             let subject = EventSubject::Attachment { name: refused.name, uid: refused.uid };
-            self.events.send(subject, EventReason::Refused, &note);
+            self.context.events.send(subject, EventReason::Refused, &note);
         }
     }
 
@@ -115,7 +98,7 @@ impl DetachRetries {
         self.rounds += 1;
         self.report_refusals();
         let now = Instant::now();
-        let mut refused = self.tables.refused_attachments();
+        let mut refused = self.context.tables.refused_attachments();
         self.progress.retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
         let progress = |attachment: &Attachment| self.progress.get(&attachment.uid).copied();
         refused.retain(|attachment| {
@@ -133,13 +116,13 @@ impl DetachRetries {
         if retryable.is_empty() {
             return 0;
         }
-        if let Some(why) = stop_reason(&self.client, &self.namespace).await {
+        if let Some(why) = stop_reason(&self.context.client, &self.context.namespace).await {
             tracing::debug!(why, "refused detaches are not tried again sooner");
             return 0;
         }
         let mut changed = 0;
         for attachment in retryable {
-            if !self.leader.is_leader() {
+            if !self.context.leader.is_leader() {
                 break;
             }
             changed += usize::from(self.request_retry(attachment).await);
@@ -196,7 +179,7 @@ impl DetachRetries {
             (instance, attachment.volume.clone())
         };
         let questions: Vec<_> = others.iter().map(question).collect();
-        let answers = match self.controller.query(&questions, &Default::default()).await {
+        let answers = match self.context.controller.query(&questions, &Default::default()).await {
             Ok(answers) => answers,
             Err(status) => {
                 tracing::debug!(code = ?status.code(), "the controller does not say what became of refused detaches");
@@ -212,9 +195,9 @@ impl DetachRetries {
     async fn request_retry(&mut self, attachment: Attachment) -> bool {
         let intent = Intent::RetryDetach { name: attachment.name, uid: attachment.uid.clone() };
         let label = act::intent_label(&intent);
-        match perform(&self.client, None, &intent).await {
+        match perform(&self.context.client, None, &intent).await {
             Ok(done) => {
-                self.metrics.count_act(label, done.label());
+                self.context.metrics.count_act(label, done.label());
                 tracing::info!(
                     act = label,
                     result = done.label(),
@@ -226,7 +209,7 @@ impl DetachRetries {
                 done == ActResult::Done
             }
             Err(error) => {
-                self.metrics.count_act(label, "failed");
+                self.context.metrics.count_act(label, "failed");
                 tracing::warn!(act = label, %error, ?intent, "a refused detach can be tried again");
                 false
             }

@@ -16,18 +16,17 @@ mod round_interval;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, Phase, step};
 use jiff::Timestamp;
-use kube::Client;
 
-use crate::cluster::{Suspect, Tables};
-use crate::controller_client::{Answers, Controller};
-use crate::events::{EventReason, EventSender, EventSubject};
-use crate::leader::Leader;
+use crate::cluster::Suspect;
+use crate::context::Context;
+use crate::controller_client::Answers;
+use crate::events::{EventReason, EventSubject};
 use crate::metrics::Metrics;
 use durations::{FinishedPhase, NodeObservation};
 use query_schedule::Question;
@@ -45,16 +44,8 @@ pub(crate) const ANSWER_VALIDITY: Duration = Duration::from_secs(2);
 
 /// Executes failover.
 pub struct Failover {
-    /// The client for acts and for second reads.
-    pub client: Client,
-    /// The namespace of the kill switch.
-    pub namespace: String,
-    /// The watched objects.
-    pub tables: Arc<Tables>,
-    /// The controller, which reports what EC2 proves.
-    pub controller: Controller,
-    /// Whether this process may act.
-    pub leader: Arc<Leader>,
+    /// What the tasks share.
+    pub context: Context,
     /// What a pod must meet before it is deleted by force.
     pub mode: FailoverMode,
     /// How the instance of a lost node is treated.
@@ -72,10 +63,6 @@ pub struct Failover {
     /// Limit for the age of EC2's answer in a braked act or a fence. A node whose answer is older
     /// is queried again at once.
     pub answer_validity: Duration,
-    /// The counters.
-    pub metrics: Arc<Metrics>,
-    /// Queues the events.
-    pub events: Arc<EventSender>,
 }
 
 impl Failover {
@@ -83,13 +70,13 @@ impl Failover {
     pub async fn run(self) {
         loop {
             let began = Instant::now();
-            let leads = self.leader.is_leader();
-            self.metrics.leads.set(i64::from(leads));
-            let next = if leads && self.tables.are_complete() {
+            let leads = self.context.leader.is_leader();
+            self.context.metrics.leads.set(i64::from(leads));
+            let next = if leads && self.context.tables.are_complete() {
                 self.round().await
             } else {
                 self.lost_nodes.observe(std::iter::empty(), Instant::now());
-                self.metrics.clear_failover();
+                self.context.metrics.clear_failover();
                 self.episodes().clear();
                 self.round_interval
             };
@@ -100,9 +87,9 @@ impl Failover {
     /// Runs one round. Returns when the next round is to begin, counted from the beginning of this
     /// one.
     pub async fn round(&self) -> Duration {
-        self.metrics.set_taints(&self.tables.own_taint_times(), Timestamp::now());
-        let mut suspects = self.tables.suspects();
-        self.events.retain(|about| match about {
+        self.context.metrics.set_taints(&self.context.tables.own_taint_times(), Timestamp::now());
+        let mut suspects = self.context.tables.suspects();
+        self.context.events.retain(|about| match about {
             EventSubject::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
             // The retries report on attachments, onboarding on pods.
             EventSubject::Attachment { .. } | EventSubject::Pod { .. } => true,
@@ -117,15 +104,15 @@ impl Failover {
         let steps: Vec<_> =
             suspects.iter().map(|suspect| step(&suspect.facts, self.mode)).collect();
         let phases: Vec<Phase> = steps.iter().map(|step| step.phase).collect();
-        self.metrics.set_phases(&phases);
+        self.context.metrics.set_phases(&phases);
         let left_alone = suspects.iter().map(|suspect| &suspect.facts);
         let left_alone = left_alone.filter_map(|facts| self.fencing.reason_left_alone(facts));
-        self.metrics.set_left_alone(&left_alone.collect::<Vec<_>>());
+        self.context.metrics.set_left_alone(&left_alone.collect::<Vec<_>>());
         self.record_finished(&suspects, &phases);
         let chosen = self.choose(&suspects, &steps).await;
         let acted = self.act_on_chosen(&chosen).await;
         let held: Vec<&str> = chosen.held.iter().chain(&acted.held).copied().collect();
-        self.metrics.set_held(&held);
+        self.context.metrics.set_held(&held);
         match acted.postponed {
             0 => interval_of_rounds(self.round_interval, self.query_schedule().rounds_per_cycle()),
             // A node with a proof does not wait for its turn.
@@ -141,16 +128,18 @@ impl Failover {
             attached: !suspect.facts.attachments.is_empty(),
         };
         let shown: Vec<_> = suspects.iter().zip(phases).map(observation).collect();
-        let is_attached = |node: &str| self.tables.is_attached(node);
+        let is_attached = |node: &str| self.context.tables.is_attached(node);
         let ends = self.episodes().observe(&shown, is_attached, Instant::now());
         for end in ends {
             match end {
-                FinishedPhase::Proof(took) => self.metrics.to_proof.observe(took.as_secs_f64()),
+                FinishedPhase::Proof(took) => {
+                    self.context.metrics.to_proof.observe(took.as_secs_f64())
+                }
                 FinishedPhase::Recovery(took) => {
-                    self.metrics.to_recovery.observe(took.as_secs_f64());
+                    self.context.metrics.to_recovery.observe(took.as_secs_f64());
                 }
                 FinishedPhase::Fence(node, took) => {
-                    self.metrics.fences.observe(took.as_secs_f64());
+                    self.context.metrics.fences.observe(took.as_secs_f64());
                     if let Some(suspect) = suspects.iter().find(|s| s.name == node) {
                         let note = "EC2 shows the instance that was to be powered off to be off";
                         self.send_event(suspect, EventReason::FenceSucceeded, note);
@@ -208,16 +197,16 @@ impl Failover {
         questions: &[Question],
         checks: &BTreeSet<String>,
     ) -> Option<Answers> {
-        match self.controller.query(questions, checks).await {
+        match self.context.controller.query(questions, checks).await {
             Ok(answers) => {
-                Metrics::count(&self.metrics.queries, "answered");
+                Metrics::count(&self.context.metrics.queries, "answered");
                 if self.is_controller_silent.swap(false, Ordering::Relaxed) {
                     tracing::info!("the controller answers again");
                 }
                 Some(answers)
             }
             Err(status) => {
-                Metrics::count(&self.metrics.queries, "failed");
+                Metrics::count(&self.context.metrics.queries, "failed");
                 if self.is_controller_silent.swap(true, Ordering::Relaxed) {
                     tracing::debug!(code = ?status.code(), text = status.message(), "the controller still does not answer");
                 } else {

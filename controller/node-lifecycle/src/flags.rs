@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use ebs_csi_proto::observe::LogFormat;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
@@ -49,6 +51,29 @@ enum LoggingFormat {
     Json,
 }
 
+impl From<LoggingFormat> for LogFormat {
+    fn from(flag: LoggingFormat) -> Self {
+        match flag {
+            LoggingFormat::Text => Self::Text,
+            LoggingFormat::Json => Self::Json,
+        }
+    }
+}
+
+/// Parses the value of an enumeration, and converts it.
+fn value_of<F, T>() -> impl TypedValueParser<Value = T>
+where
+    F: ValueEnum + Into<T> + Clone + Send + Sync + 'static,
+    T: Clone + Send + Sync + 'static,
+{
+    EnumValueParser::<F>::new().map(Into::into)
+}
+
+/// Parses a number of seconds in a range.
+fn seconds(range: impl RangeBounds<i64>) -> impl TypedValueParser<Value = Duration> {
+    clap::value_parser!(u32).range(range).map(|seconds| Duration::from_secs(seconds.into()))
+}
+
 /// What is done to an instance that runs while its node is not Ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Fence {
@@ -70,28 +95,27 @@ pub enum Switch {
 }
 
 /// What EC2 must say of an instance before it is fenced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FenceWhenFlag {
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FenceWhenFlag {
     /// Its status check or its host's fails: it hangs, or its host has failed.
     Impaired,
     /// That it runs, whatever its checks say: one that is only cut off is fenced, too.
     Lost,
 }
 
-impl FenceWhenFlag {
-    /// Returns the condition of the fence.
-    pub const fn to_condition(self) -> FenceWhen {
-        match self {
-            Self::Impaired => FenceWhen::Impaired,
-            Self::Lost => FenceWhen::Lost,
+impl From<FenceWhenFlag> for FenceWhen {
+    fn from(flag: FenceWhenFlag) -> Self {
+        match flag {
+            FenceWhenFlag::Impaired => Self::Impaired,
+            FenceWhenFlag::Lost => Self::Lost,
         }
     }
 }
 
 /// The Kubernetes side of a node's death and return.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "ebs-csi-node-lifecycle", version = VERSION)]
-struct Flags {
+pub struct Config {
     /// The controller's socket for this process.
     #[arg(
         long,
@@ -99,9 +123,12 @@ struct Flags {
         default_value = "unix:///var/lib/csi/safe-detach/safe-detach.sock"
     )]
     safe_detach_endpoint: String,
+    /// The path of that socket.
+    #[arg(skip)]
+    pub socket: PathBuf,
     /// What is done when a node dies.
     #[arg(long, value_enum, default_value_t = Failover::ProveFirst)]
-    failover: Failover,
+    pub failover: Failover,
     /// The controller's --safe-detach. Kep needs enforce.
     #[arg(long, value_enum, value_name = "MODE")]
     safe_detach: Option<SafeDetach>,
@@ -109,90 +136,57 @@ struct Flags {
     /// ebs.csi.aws.com/fence=true and has not been Ready for long, while EC2 says that it runs, so
     /// that its pods can move. The controller needs --safe-detach-fence, too.
     #[arg(long, value_enum, default_value_t = Fence::Off)]
-    fence: Fence,
+    pub fence: Fence,
     /// What EC2 must say of such an instance, which runs.
-    #[arg(long, value_enum, default_value_t = FenceWhenFlag::Impaired)]
-    fence_when: FenceWhenFlag,
+    #[arg(long, default_value = "impaired", value_parser = value_of::<FenceWhenFlag, FenceWhen>())]
+    pub fence_when: FenceWhen,
     /// How long this process must have seen such a node not Ready.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..))]
-    fence_after_seconds: u32,
+    #[arg(long = "fence-after-seconds", value_name = "SECONDS", default_value = "300", value_parser = seconds(5..))]
+    pub fence_after: Duration,
     /// Whether the startup taint ebs.csi.aws.com/agent-not-ready is taken from nodes where the
     /// driver is ready.
     #[arg(long, value_enum, default_value_t = Switch::On)]
-    onboarding: Switch,
+    pub onboarding: Switch,
     /// Whether the facts about its node (zone, region, instance, type) that a node-agent's pod
     /// lacks are written to the pod, as annotations.
     #[arg(long, value_enum, default_value_t = Switch::On)]
-    node_facts: Switch,
+    pub node_facts: Switch,
     /// Whether the annotation ebs.csi.aws.com/draining of a node-agent's pod follows the taints by
     /// which its node is drained.
     #[arg(long, value_enum, default_value_t = Switch::On)]
-    drain_annotation: Switch,
+    pub drain_annotation: Switch,
     /// Namespaces of the node-agents' pods; unset: that of --namespace.
     #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
-    node_namespaces: Vec<String>,
+    pub node_namespaces: Vec<String>,
     /// Namespace of the leader election's lease and of the kill switch.
     #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]
-    namespace: String,
+    pub namespace: String,
     /// Who this process is among its replicas; unset: the host's name.
-    #[arg(long, env = "POD_NAME")]
-    identity: Option<String>,
+    #[arg(long = "identity", value_name = "IDENTITY", env = "POD_NAME")]
+    given_identity: Option<String>,
+    /// This process's name among its replicas.
+    #[arg(skip)]
+    pub identity: String,
     /// How long a leader that is not heard of keeps its place.
-    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u16).range(5..=300))]
-    lease_duration_seconds: u16,
+    #[arg(long = "lease-duration-seconds", value_name = "SECONDS", default_value = "15", value_parser = seconds(5..=300))]
+    pub lease_duration: Duration,
     /// How often the controller is asked about nodes that are suspect.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=60))]
-    query_interval_seconds: u16,
+    #[arg(long = "query-interval-seconds", value_name = "SECONDS", default_value = "3", value_parser = seconds(1..=60))]
+    pub query_interval: Duration,
     /// Where metrics and health are served (`:8085`, `127.0.0.1:8085`); empty: nowhere.
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     http_endpoint: String,
+    /// The address of that endpoint.
+    #[arg(skip)]
+    pub http_address: Option<SocketAddr>,
     /// A kubeconfig file; unset: the pod's service account.
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Log format.
-    #[arg(long, value_enum, default_value = "text")]
-    logging_format: LoggingFormat,
-    /// Log level: up to 3 info, 4 and 5 debug, above that trace.
-    #[arg(long = "v", value_name = "LEVEL", default_value_t = 2)]
-    verbosity: u8,
-}
-
-/// The checked command line.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The controller's socket.
-    pub socket: PathBuf,
-    /// The mode of failover.
-    pub failover: Failover,
-    /// How the instance of a lost node is treated.
-    pub fence: Fence,
-    /// What EC2 must report about the instance.
-    pub fence_when: FenceWhen,
-    /// How long the node must have been lost before.
-    pub fence_after: Duration,
-    /// Whether the startup taint is removed.
-    pub onboarding: Switch,
-    /// Whether node-agents' pods get missing facts about their nodes.
-    pub node_facts: Switch,
-    /// Whether node-agents' pods are annotated while their nodes are drained.
-    pub drain_annotation: Switch,
-    /// The namespaces of the node-agents' pods.
-    pub node_namespaces: Vec<String>,
-    /// The namespace of the Lease and of the kill switch.
-    pub namespace: String,
-    /// This process's name among its replicas.
-    pub identity: String,
-    /// How long a silent leader keeps the Lease.
-    pub lease_duration: Duration,
-    /// The interval between two queries of the controller.
-    pub query_interval: Duration,
-    /// The address of the metrics.
-    pub http_address: Option<SocketAddr>,
-    /// The kubeconfig file, instead of the service account.
     pub kubeconfig: Option<PathBuf>,
     /// Log format.
+    #[arg(long = "logging-format", value_name = "LOGGING_FORMAT", default_value = "text", value_parser = value_of::<LoggingFormat, LogFormat>())]
     pub log_format: LogFormat,
-    /// Log level.
+    /// Log level: up to 3 info, 4 and 5 debug, above that trace.
+    #[arg(long = "v", value_name = "LEVEL", default_value_t = 2)]
     pub verbosity: u8,
 }
 
@@ -213,72 +207,47 @@ impl Config {
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, EarlyExit> {
         let command_line =
             std::iter::once(OsString::from("ebs-csi-node-lifecycle")).chain(arguments);
-        let flags = Flags::try_parse_from(command_line).map_err(|error| early_exit(&error))?;
-        if flags.failover == Failover::Kep && flags.safe_detach != Some(SafeDetach::Enforce) {
+        let mut config = Self::try_parse_from(command_line).map_err(|error| early_exit(&error))?;
+        if config.failover == Failover::Kep && config.safe_detach != Some(SafeDetach::Enforce) {
             return Err(EarlyExit::Usage(
                 "--failover=kep needs --safe-detach=enforce, here and in the controller: otherwise a node that runs and is cut off loses its volumes while it writes to them"
                     .to_owned(),
             ));
         }
-        let socket = flags
-            .safe_detach_endpoint
-            .strip_prefix("unix://")
-            .filter(|path| path.starts_with('/') && path.len() < 108)
-            .ok_or_else(|| {
-                EarlyExit::Usage(format!(
-                    "--safe-detach-endpoint {:?} cannot be used; give unix:///path, up to 107 bytes",
-                    flags.safe_detach_endpoint
-                ))
-            })?;
-        let http_address = match flags.http_endpoint.as_str() {
-            "" => None,
-            address => {
-                let full_address = match address.strip_prefix(':') {
-                    Some(port) => format!("[::]:{port}"),
-                    None => address.to_owned(),
-                };
-                let parsed = full_address.parse().map_err(|_| {
-                    EarlyExit::Usage(format!(
-                        "--http-endpoint {address:?} is not an address; give :PORT or IP:PORT"
-                    ))
-                })?;
-                Some(parsed)
-            }
-        };
-        let identity = match flags.identity.filter(|name| !name.is_empty()) {
-            Some(name) => name,
-            None => hostname(),
-        };
-        Ok(Self {
-            socket: socket.into(),
-            failover: flags.failover,
-            fence: flags.fence,
-            fence_when: flags.fence_when.to_condition(),
-            fence_after: Duration::from_secs(flags.fence_after_seconds.into()),
-            onboarding: flags.onboarding,
-            node_facts: flags.node_facts,
-            drain_annotation: flags.drain_annotation,
-            node_namespaces: match flags.node_namespaces {
-                none if none.is_empty() => vec![flags.namespace.clone()],
-                mut some => {
-                    some.sort();
-                    some.dedup();
-                    some
-                }
-            },
-            namespace: flags.namespace,
-            identity,
-            lease_duration: Duration::from_secs(flags.lease_duration_seconds.into()),
-            query_interval: Duration::from_secs(flags.query_interval_seconds.into()),
-            http_address,
-            kubeconfig: flags.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
-            log_format: match flags.logging_format {
-                LoggingFormat::Text => LogFormat::Text,
-                LoggingFormat::Json => LogFormat::Json,
-            },
-            verbosity: flags.verbosity,
-        })
+        let path = config.safe_detach_endpoint.strip_prefix("unix://");
+        let path = path.filter(|path| path.starts_with('/') && path.len() < 108);
+        let path = path.ok_or_else(|| {
+            EarlyExit::Usage(format!(
+                "--safe-detach-endpoint {:?} cannot be used; give unix:///path, up to 107 bytes",
+                config.safe_detach_endpoint
+            ))
+        })?;
+        config.socket = path.into();
+        config.http_address = parse_address(&config.http_endpoint)?;
+        let identity = config.given_identity.take().filter(|name| !name.is_empty());
+        config.identity = identity.unwrap_or_else(hostname);
+        if config.node_namespaces.is_empty() {
+            config.node_namespaces.push(config.namespace.clone());
+        }
+        config.node_namespaces.sort();
+        config.node_namespaces.dedup();
+        config.kubeconfig = config.kubeconfig.filter(|path| !path.as_os_str().is_empty());
+        Ok(config)
     }
+}
+
+/// Parses the address of metrics and health; a port alone stands for all addresses.
+fn parse_address(endpoint: &str) -> Result<Option<SocketAddr>, EarlyExit> {
+    let address = match endpoint.strip_prefix(':') {
+        Some(port) => format!("[::]:{port}"),
+        None if endpoint.is_empty() => return Ok(None),
+        None => endpoint.to_owned(),
+    };
+    address.parse().map(Some).map_err(|_| {
+        EarlyExit::Usage(format!(
+            "--http-endpoint {endpoint:?} is not an address; give :PORT or IP:PORT"
+        ))
+    })
 }
 
 fn hostname() -> String {

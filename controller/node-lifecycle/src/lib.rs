@@ -6,6 +6,7 @@
 
 mod act;
 pub mod cluster;
+pub mod context;
 pub mod controller_client;
 pub mod detach_retries;
 pub mod events;

@@ -6,7 +6,6 @@
 //! depends neither on safe detach nor on failover's kill switch.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Request;
@@ -14,8 +13,8 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::act::ActResult;
-use crate::cluster::{STARTUP_TAINT, Tables};
-use crate::leader::Leader;
+use crate::cluster::STARTUP_TAINT;
+use crate::context::Context;
 use crate::metrics::{Metrics, as_gauge};
 
 pub mod agent_annotations;
@@ -33,14 +32,7 @@ const MAX_PER_ROUND: usize = 25;
 
 /// Removes the startup taint from nodes.
 pub(crate) struct Onboarding {
-    /// The client for the patches.
-    pub(crate) client: Client,
-    /// The registrations of the driver.
-    pub(crate) tables: Arc<Tables>,
-    /// Whether this process may act.
-    pub(crate) leader: Arc<Leader>,
-    /// The counters.
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) context: Context,
     /// When each node was last patched.
     pub(crate) last_patched: HashMap<String, Instant>,
 }
@@ -49,22 +41,22 @@ impl Onboarding {
     /// Looks for nodes to patch, for ever.
     pub(crate) async fn run(mut self) {
         loop {
-            if wait_for_round(&self.leader, &self.tables).await {
+            if wait_for_round(&self.context).await {
                 self.remove_taints().await;
             } else {
                 self.last_patched.clear();
-                self.metrics.startup_tainted.set(0);
+                self.context.metrics.startup_tainted.set(0);
             }
         }
     }
 
     async fn remove_taints(&mut self) {
-        let (waiting, mut ready) = self.tables.startup_tainted();
-        self.metrics.startup_tainted.set(as_gauge(waiting + ready.len()));
+        let (waiting, mut ready) = self.context.tables.startup_tainted();
+        self.context.metrics.startup_tainted.set(as_gauge(waiting + ready.len()));
         self.last_patched.retain(|_, patched_at| patched_at.elapsed() < PATCH_PAUSE);
         ready.retain(|name| !self.last_patched.contains_key(name));
         for name in ready.into_iter().take(MAX_PER_ROUND) {
-            let removal = remove_startup_taint(&self.client, &name);
+            let removal = remove_startup_taint(&self.context.client, &name);
             let result = match tokio::time::timeout(PATCH_TIMEOUT, removal).await {
                 Ok(Ok(ActResult::Done)) => {
                     tracing::info!(
@@ -86,16 +78,16 @@ impl Onboarding {
                     "failed"
                 }
             };
-            Metrics::count(&self.metrics.startup_taints, result);
+            Metrics::count(&self.context.metrics.startup_taints, result);
             self.last_patched.insert(name, Instant::now());
         }
     }
 }
 
 /// Waits until the next round, and returns whether this process may act then.
-async fn wait_for_round(leader: &Leader, tables: &Tables) -> bool {
+async fn wait_for_round(context: &Context) -> bool {
     tokio::time::sleep(ROUND_PAUSE).await;
-    leader.is_leader() && tables.identities_are_complete()
+    context.leader.is_leader() && context.tables.identities_are_complete()
 }
 
 /// Removes the taint, whatever its effect. The patch requires the list of taints to be unchanged,

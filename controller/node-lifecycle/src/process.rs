@@ -13,9 +13,8 @@ use kube::{Api, Client, Config as ApiConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cluster::{
-    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, sync_table,
-};
+use crate::cluster::{AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, sync_table};
+use crate::context::Context;
 use crate::controller_client::kubelet_reports::KubeletReports;
 use crate::controller_client::{Controller, override_orders};
 use crate::detach_retries::DetachRetries;
@@ -23,7 +22,6 @@ use crate::events::EventSender;
 use crate::failover::{ANSWER_VALIDITY, Failover, Fencing, LostNodes};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
-use crate::metrics::Metrics;
 use crate::metrics::http_endpoint::PageSources;
 use crate::onboarding::Onboarding;
 use crate::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
@@ -33,11 +31,13 @@ pub mod confinement;
 pub mod kubeconfig;
 
 /// Why the process ended without a signal.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The API server's address or the credential cannot be used.
+    #[error("{0}")]
     Configuration(String),
     /// A task that should run for ever has ended.
+    #[error("{0}")]
     Failed(String),
 }
 
@@ -50,16 +50,6 @@ impl RunError {
         }
     }
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Configuration(why) | Self::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 /// Runs until SIGTERM or SIGINT. Must run inside a tokio runtime.
 ///
@@ -75,16 +65,19 @@ pub async fn run(
 ) -> Result<(), RunError> {
     let stop = stop_signal().map_err(|e| RunError::Failed(format!("signal handlers: {e}")))?;
     let client = connect(kubeconfig).await?;
-    let metrics = Arc::new(Metrics::default());
-    let tables = Arc::new(Tables::default());
+    let (events, event_writer) = EventSender::new(client.clone(), config.identity.clone());
+    let identity = config.identity.clone();
+    let context = Context {
+        client: client.clone(),
+        namespace: config.namespace.clone(),
+        tables: Arc::default(),
+        controller: Controller::new(config.socket.clone()),
+        leader: Leader::new(client.clone(), &config.namespace, identity, config.lease_duration),
+        metrics: Arc::default(),
+        events: Arc::new(events),
+    };
+    let Context { tables, metrics, leader, .. } = context.clone();
     let ages = Arc::new(LeaseAges::default());
-    let controller = Controller::new(config.socket.clone());
-    let leader = Leader::new(
-        client.clone(),
-        &config.namespace,
-        config.identity.clone(),
-        config.lease_duration,
-    );
     tracing::info!(version = VERSION, failover = ?config.failover, identity = config.identity, "node-lifecycle");
 
     let mut tasks = JoinSet::new();
@@ -97,12 +90,9 @@ pub async fn run(
     let mode = config.failover.mode();
     spawn_endless("a watch", watch_table(&client, &tables.nodes));
     spawn_endless("a watch", watch_table(&client, &tables.csi_nodes));
-    {
-        let (ages, client) = (Arc::clone(&ages), client.clone());
-        spawn_endless("the leases", Box::pin(async move { ages.run(client).await }));
-    }
-    let kubelet_reports =
-        KubeletReports::new(client.clone(), Arc::clone(&tables), ages, Arc::clone(&metrics));
+    let (watched_ages, lease_client) = (Arc::clone(&ages), client.clone());
+    spawn_endless("the leases", Box::pin(async move { watched_ages.run(lease_client).await }));
+    let kubelet_reports = KubeletReports::new(&context, ages);
     // Without failover, attachments are needed only where the controller may refuse detaches.
     let controller_listens = kubelet_reports.controller_listens.clone();
     let when_controller_listens = |task: Task| match mode {
@@ -113,8 +103,6 @@ pub async fn run(
     spawn_endless("a watch", when_controller_listens(watch_table(&client, &tables.attachments)));
     let candidate = Arc::clone(&leader);
     let election: Task = Box::pin(async move { candidate.run().await });
-    let (events, event_writer) = EventSender::new(client.clone(), config.identity);
-    let events = Arc::new(events);
     spawn_endless("the events", Box::pin(event_writer.run()));
     let writes_annotations = [config.node_facts, config.drain_annotation].contains(&Switch::On);
     match config.onboarding {
@@ -124,13 +112,7 @@ pub async fn run(
         _ => spawn_endless("leader election", election),
     }
     if config.onboarding == Switch::On {
-        let onboarding = Onboarding {
-            client: client.clone(),
-            tables: Arc::clone(&tables),
-            leader: Arc::clone(&leader),
-            metrics: Arc::clone(&metrics),
-            last_patched: HashMap::new(),
-        };
+        let onboarding = Onboarding { context: context.clone(), last_patched: HashMap::new() };
         spawn_endless("onboarding", Box::pin(onboarding.run()));
     }
     if writes_annotations {
@@ -142,52 +124,30 @@ pub async fn run(
             spawn_endless("a watch", Box::pin(following));
             pods.push(table);
         }
-        let annotations = AgentAnnotations::new(
-            client.clone(),
-            Arc::clone(&tables),
-            pods,
-            AnnotationSwitches {
-                facts: config.node_facts == Switch::On,
-                draining: config.drain_annotation == Switch::On,
-            },
-            Arc::clone(&leader),
-            Arc::clone(&metrics),
-            Arc::clone(&events),
-        );
+        let switches = AnnotationSwitches {
+            facts: config.node_facts == Switch::On,
+            draining: config.drain_annotation == Switch::On,
+        };
+        let annotations = AgentAnnotations::new(context.clone(), pods, switches);
         spawn_endless("the annotations", Box::pin(annotations.run()));
     }
-    let orders = override_orders::run(
-        Arc::clone(&tables),
-        controller.clone(),
-        Arc::clone(&leader),
-        Arc::clone(&events),
-    );
+    let orders = override_orders::run(context.clone());
     spawn_endless("override orders", when_controller_listens(Box::pin(orders)));
     let retries = DetachRetries {
-        client: client.clone(),
-        namespace: config.namespace.clone(),
-        tables: Arc::clone(&tables),
+        context: context.clone(),
         kubelet_reports: kubelet_reports.clone(),
-        controller: controller.clone(),
-        leader: Arc::clone(&leader),
-        metrics: Arc::clone(&metrics),
-        events: Arc::clone(&events),
         progress: HashMap::new(),
         rounds: 0,
     };
     spawn_endless("the retries", Box::pin(retries.run()));
     let unidentified = unidentified_nodes::run(Arc::clone(&tables), Arc::clone(&metrics));
     spawn_endless("the unidentified nodes", Box::pin(unidentified));
-    spawn_endless("the kubelet reports", Box::pin(kubelet_reports.run(controller.clone())));
+    let controller = context.controller.clone();
+    spawn_endless("the kubelet reports", Box::pin(kubelet_reports.run(controller)));
     if let Some(mode) = mode {
         spawn_endless("a watch", watch_table(&client, &tables.pods));
         let failover = Failover {
-            events,
-            client,
-            namespace: config.namespace,
-            tables: Arc::clone(&tables),
-            controller,
-            leader: Arc::clone(&leader),
+            context,
             mode,
             fencing: Fencing { power_off: config.fence, when: config.fence_when },
             lost_nodes: LostNodes::new(config.fence_after),
@@ -196,7 +156,6 @@ pub async fn run(
             round_interval: config.query_interval,
             is_controller_silent: AtomicBool::new(false),
             answer_validity: ANSWER_VALIDITY,
-            metrics: Arc::clone(&metrics),
         };
         spawn_endless("failover", Box::pin(failover.run()));
     }
@@ -205,16 +164,13 @@ pub async fn run(
             true => Ok(()),
             false => Err("the nodes have not been listed yet"),
         };
-        spawn_endless(
-            "metrics",
-            Box::pin(async move {
-                if let Err(error) =
-                    http_endpoint::serve(listener, PageSources { metrics, ready }).await
-                {
-                    tracing::error!(%error, "metrics are not served");
-                }
-            }),
-        );
+        let pages = PageSources { metrics, ready };
+        let serving = async move {
+            if let Err(error) = http_endpoint::serve(listener, pages).await {
+                tracing::error!(%error, "metrics are not served");
+            }
+        };
+        spawn_endless("metrics", Box::pin(serving));
     }
     tokio::select! {
         () = stop => {}
@@ -257,17 +213,16 @@ where
 /// # Errors
 /// [`RunError::Configuration`].
 pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, RunError> {
-    let unusable = |error: &dyn fmt::Display| RunError::Configuration(error.to_string());
     let config = match kubeconfig {
         Some(kubeconfig) => {
-            ApiConfig::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .map_err(|e| unusable(&e))?
+            let options = KubeConfigOptions::default();
+            let config = ApiConfig::from_custom_kubeconfig(kubeconfig, &options).await;
+            config.map_err(|e| RunError::Configuration(e.to_string()))?
         }
         None => ApiConfig::incluster().map_err(|e| {
-            unusable(&format!("{e}; outside a pod give --kubeconfig or KUBECONFIG"))
+            RunError::Configuration(format!("{e}; outside a pod give --kubeconfig or KUBECONFIG"))
         })?,
     };
     tracing::info!(server = %config.cluster_url, "Kubernetes");
-    Client::try_from(config).map_err(|e| unusable(&e))
+    Client::try_from(config).map_err(|e| RunError::Configuration(e.to_string()))
 }

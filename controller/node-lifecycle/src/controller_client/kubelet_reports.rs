@@ -9,12 +9,13 @@ use std::time::Duration;
 use ebs_csi_proto::safe_detach::{Node, Report};
 use ebs_csi_safe_detach::lifecycle::Readiness;
 use k8s_openapi::api::core::v1 as core;
-use kube::{Api, Client};
+use kube::Api;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Controller;
 use crate::cluster::{LeaseAges, SeenCsiNode, SeenNode, Tables, Watched};
+use crate::context::Context;
 use crate::metrics::Metrics;
 
 /// The first pause between two attempts to open the stream: a restarted controller serves within a
@@ -30,34 +31,25 @@ pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Answers the controller's questions about nodes.
 #[derive(Clone, Debug)]
 pub struct KubeletReports {
-    /// The API of the Node objects.
-    pub api: Api<core::Node>,
-    /// The API of the CSINodes, for nodes without a provider id.
-    pub csi_nodes: Api<Watched<SeenCsiNode>>,
-    /// The table of the Node objects.
-    pub tables: Arc<Tables>,
-    /// The age of the nodes' Leases.
-    pub ages: Arc<LeaseAges>,
-    /// The counters.
-    pub metrics: Arc<Metrics>,
+    api: Api<core::Node>,
+    /// For nodes without a provider id.
+    csi_nodes: Api<Watched<SeenCsiNode>>,
+    tables: Arc<Tables>,
+    ages: Arc<LeaseAges>,
+    metrics: Arc<Metrics>,
     /// Whether the controller's stream of questions is open.
     pub controller_listens: watch::Sender<bool>,
 }
 
 impl KubeletReports {
     /// Creates the reporter from its parts.
-    pub fn new(
-        client: Client,
-        tables: Arc<Tables>,
-        ages: Arc<LeaseAges>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(context: &Context, ages: Arc<LeaseAges>) -> Self {
         Self {
-            api: Api::all(client.clone()),
-            csi_nodes: Api::all(client),
-            tables,
+            api: Api::all(context.client.clone()),
+            csi_nodes: Api::all(context.client.clone()),
+            tables: Arc::clone(&context.tables),
             ages,
-            metrics,
+            metrics: Arc::clone(&context.metrics),
             controller_listens: watch::Sender::new(false),
         }
     }

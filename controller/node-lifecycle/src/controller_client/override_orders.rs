@@ -5,15 +5,15 @@
 //! may be the one that detaches.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
+use ebs_csi_safe_detach::lifecycle::Attachment;
 
 use super::Controller;
-use crate::cluster::{Order, Tables};
-use crate::events::{EventReason, EventSender, EventSubject};
-use crate::leader::Leader;
+use crate::cluster::Order;
+use crate::context::Context;
+use crate::events::{EventReason, EventSubject};
 
 /// Pause between two rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(2);
@@ -21,41 +21,35 @@ const ROUND_PAUSE: Duration = Duration::from_secs(2);
 const RESEND_AFTER: Duration = Duration::from_secs(60);
 
 /// Passes on the orders, for ever. The leader reports them.
-pub(crate) async fn run(
-    tables: Arc<Tables>,
-    controller: Controller,
-    leader: Arc<Leader>,
-    events: Arc<EventSender>,
-) {
+pub(crate) async fn run(context: Context) {
     let mut sent: HashMap<Order, Instant> = HashMap::new();
     // Orders that the controller refused in the last round: each refusal is logged once.
     let mut refused: HashSet<Order> = HashSet::new();
     loop {
         tokio::time::sleep(ROUND_PAUSE).await;
-        let ordered = tables.attachments.filter(|seen| seen.order().is_some());
+        let ordered = context.tables.attachments.filter(|seen| seen.order().is_some());
         let (mut still_sent, mut still_refused) = (HashMap::new(), HashSet::new());
         for attachment in &ordered {
             let Some(order) = attachment.order() else {
                 continue;
             };
-            let seen = attachment.resolve(&tables.volumes);
+            let seen = attachment.resolve(&context.tables.volumes);
             match sent.get(order) {
                 Some(at) if at.elapsed() < RESEND_AFTER => {
                     still_sent.insert(order.clone(), *at);
                 }
                 before => {
                     let was_refused = refused.contains(order);
-                    if !send_order(&controller, order, &seen.volume, &seen.name, was_refused).await
-                    {
+                    if !send_order(&context.controller, order, &seen, was_refused).await {
                         still_refused.insert(order.clone());
                         continue;
                     }
                     still_sent.insert(order.clone(), Instant::now());
-                    if before.is_none() && leader.is_leader() {
+                    if before.is_none() && context.leader.is_leader() {
                         let note = "by the annotation its volume is detached, whatever is known";
                         let (name, uid) = (seen.name, seen.uid);
                         let subject = EventSubject::Attachment { name, uid };
-                        events.send(subject, EventReason::OverrideOrdered, note);
+                        context.events.send(subject, EventReason::OverrideOrdered, note);
                     }
                 }
             }
@@ -67,15 +61,12 @@ pub(crate) async fn run(
 async fn send_order(
     controller: &Controller,
     order: &Order,
-    volume: &str,
-    name: &str,
+    attachment: &Attachment,
     was_refused: bool,
 ) -> bool {
+    let Attachment { name, volume, .. } = attachment;
     let request = BreakGlassRequest {
-        subject: Some(Subject {
-            volume_id: volume.to_owned(),
-            instance_id: order.instance.clone(),
-        }),
+        subject: Some(Subject { volume_id: volume.clone(), instance_id: order.instance.clone() }),
         attached_since: order.since.clone(),
         ordered_by: format!("the annotation of VolumeAttachment {name}"),
     };

@@ -51,7 +51,7 @@ impl Failover {
             !step.intents.is_empty() || braked.contains(suspect.name.as_str())
         });
         let stop_reason = match has_work {
-            true => stop_reason(&self.client, &self.namespace).await,
+            true => stop_reason(&self.context.client, &self.context.namespace).await,
             false => None,
         };
         let mut chosen = Chosen { term, ..Chosen::default() };
@@ -78,8 +78,8 @@ impl Failover {
     /// valid.
     async fn brake(&self, suspects: &[Suspect], braked: &BTreeSet<&str>) -> (Admitted, Term) {
         let now = Timestamp::now();
-        let (journal, term) = self.leader.journal().await;
-        let mut states = self.tables.brake_states(suspects);
+        let (journal, term) = self.context.leader.journal().await;
+        let mut states = self.context.tables.brake_states(suspects);
         let mut listed = HashSet::new();
         for state in &mut states {
             state.acted = journal.was_acted_on(&state.name, now);

@@ -40,7 +40,7 @@ impl Failover {
                 .filter(|name| chosen.braked.contains(name))
                 .collect();
             if !names.is_empty()
-                && let Err(error) = self.leader.record(&names, chosen.term).await
+                && let Err(error) = self.context.leader.record(&names, chosen.term).await
             {
                 tracing::warn!(nodes = ?names, %error, "not acted on");
                 acted.held.extend(names.iter().map(|_| "lost-place"));
@@ -84,7 +84,7 @@ impl Failover {
     }
 
     async fn read_again(&self, suspect: &Suspect) -> Option<(Option<Node>, Suspect)> {
-        match self.tables.read_node(&self.client, &suspect.name).await {
+        match self.context.tables.read_node(&self.context.client, &suspect.name).await {
             Ok((object, mut second)) => {
                 self.fill_lost_for_long(&mut second);
                 Some((object, second))
@@ -115,7 +115,7 @@ impl Failover {
             self.fence(second, instance, how).await;
         }
         for intent in &step.intents {
-            if !self.leader.is_leader() {
+            if !self.context.leader.is_leader() {
                 tracing::warn!(node = second.name, "this process no longer leads");
                 return true;
             }
@@ -129,9 +129,9 @@ impl Failover {
 
     async fn perform_intent(&self, object: Option<&Node>, second: &Suspect, intent: &Intent) {
         let label = act::intent_label(intent);
-        match perform(&self.client, object, intent).await {
+        match perform(&self.context.client, object, intent).await {
             Ok(done) => {
-                self.metrics.count_act(label, done.label());
+                self.context.metrics.count_act(label, done.label());
                 tracing::info!(
                     node = second.name,
                     act = label,
@@ -144,7 +144,7 @@ impl Failover {
                 }
             }
             Err(error) => {
-                self.metrics.count_act(label, "failed");
+                self.context.metrics.count_act(label, "failed");
                 tracing::warn!(node = second.name, act = label, %error, ?intent, "failover");
             }
         }

@@ -73,15 +73,15 @@ pub(super) fn fence_held_note(why: &str, checks: &str) -> String {
 
 impl Failover {
     pub(super) async fn fence(&self, suspect: &Suspect, instance: &str, power_off: Mode) {
-        if !self.leader.is_leader() {
+        if !self.context.leader.is_leader() {
             return;
         }
         let reason = format!("node {} is not heard of", suspect.name);
         let only_impaired = self.fencing.when == FenceWhen::Impaired;
-        let fenced = self.controller.fence(instance, power_off, only_impaired, &reason);
+        let fenced = self.context.controller.fence(instance, power_off, only_impaired, &reason);
         match fenced.await {
             Ok(()) => {
-                self.metrics.count_act("fence", "done");
+                self.context.metrics.count_act("fence", "done");
                 self.episodes().record_fence(&suspect.name, Instant::now());
                 let note = format!(
                     "instance {instance} is being powered off ({})",
@@ -90,7 +90,7 @@ impl Failover {
                 self.send_event(suspect, EventReason::Fenced, &note);
             }
             Err(status) => {
-                self.metrics.count_act("fence", "failed");
+                self.context.metrics.count_act("fence", "failed");
                 let note = format!("instance {instance} was not fenced: {}", status.message());
                 self.send_event(suspect, EventReason::FenceFailed, &note);
             }

@@ -57,6 +57,6 @@ impl Failover {
 
     pub(super) fn send_event(&self, suspect: &Suspect, reason: EventReason, note: &str) {
         let subject = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
-        self.events.send(subject, reason, note);
+        self.context.events.send(subject, reason, note);
     }
 }

@@ -14,9 +14,9 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 
 use crate::act::ActResult;
-use crate::cluster::{SeenAgentPod, Table, TableRow, Tables};
-use crate::events::{EventReason, EventSender, EventSubject};
-use crate::leader::Leader;
+use crate::cluster::{SeenAgentPod, Table, TableRow};
+use crate::context::Context;
+use crate::events::{EventReason, EventSubject};
 use crate::metrics::{Metrics, as_gauge};
 
 use super::pod_difference::Difference;
@@ -36,14 +36,10 @@ const ZONE_UNKNOWN_NOTE: &str = "the Node has neither the label topology.kuberne
 
 /// Keeps the annotations.
 pub struct AgentAnnotations {
-    client: Client,
-    tables: Arc<Tables>,
+    context: Context,
     /// The pods, by namespace.
     pods: Vec<Arc<Table<SeenAgentPod>>>,
     switches: AnnotationSwitches,
-    leader: Arc<Leader>,
-    metrics: Arc<Metrics>,
-    events: Arc<EventSender>,
     /// The version of each pod that was last patched, by uid, and when.
     last_patched: HashMap<String, (String, Instant)>,
     /// The time since when each pod has lacked an annotation, by uid.
@@ -55,22 +51,14 @@ pub struct AgentAnnotations {
 impl AgentAnnotations {
     /// Creates the task for the pods in these tables.
     pub fn new(
-        client: Client,
-        tables: Arc<Tables>,
+        context: Context,
         pods: Vec<Arc<Table<SeenAgentPod>>>,
         switches: AnnotationSwitches,
-        leader: Arc<Leader>,
-        metrics: Arc<Metrics>,
-        events: Arc<EventSender>,
     ) -> Self {
         Self {
-            client,
-            tables,
+            context,
             pods,
             switches,
-            leader,
-            metrics,
-            events,
             last_patched: HashMap::new(),
             lacking_since: HashMap::new(),
             last_refusal: None,
@@ -80,12 +68,12 @@ impl AgentAnnotations {
     /// Looks for pods to annotate, for ever.
     pub async fn run(mut self) {
         loop {
-            if super::wait_for_round(&self.leader, &self.tables).await {
+            if super::wait_for_round(&self.context).await {
                 self.annotate_pods().await;
             } else {
                 self.last_patched.clear();
                 self.lacking_since.clear();
-                self.metrics.pods_behind.set(0);
+                self.context.metrics.pods_behind.set(0);
             }
         }
     }
@@ -107,11 +95,11 @@ impl AgentAnnotations {
             .collect();
         for (pod, difference) in due {
             // What refuses one patch refuses the others, too.
-            if self.last_refusal.is_some() || !self.leader.is_leader() {
+            if self.last_refusal.is_some() || !self.context.leader.is_leader() {
                 return;
             }
             let result = self.patch(&pod, &difference).await;
-            Metrics::count(&self.metrics.pods_annotated, result);
+            Metrics::count(&self.context.metrics.pods_annotated, result);
             let tried = (pod.version().to_owned(), Instant::now());
             self.last_patched.insert(pod.uid().to_owned(), tried);
         }
@@ -121,8 +109,8 @@ impl AgentAnnotations {
     fn find_differences(&self) -> Vec<(Arc<SeenAgentPod>, Difference)> {
         let pods = self.pods.iter().flat_map(|table| table.filter(|_| true));
         let differences = pods.filter_map(|pod| {
-            let node = self.tables.nodes.get(pod.node())?;
-            let csi_node = self.tables.csi_nodes.get(&node.name);
+            let node = self.context.tables.nodes.get(pod.node())?;
+            let csi_node = self.context.tables.csi_nodes.get(&node.name);
             let registered = csi_node.is_some_and(|seen| seen.belongs_to(&node.uid));
             let difference = Difference::between(&pod, &node, registered, self.switches);
             (difference != Difference::default()).then_some((pod, difference))
@@ -145,21 +133,21 @@ impl AgentAnnotations {
                     name: name.to_owned(),
                     uid: pod.uid().to_owned(),
                 };
-                self.events.send(subject, EventReason::FactsUnknown, ZONE_UNKNOWN_NOTE);
+                self.context.events.send(subject, EventReason::FactsUnknown, ZONE_UNKNOWN_NOTE);
             }
         }
-        self.events.retain(|subject| match subject {
+        self.context.events.retain(|subject| match subject {
             EventSubject::Pod { uid, .. } => self.lacking_since.contains_key(uid),
             EventSubject::Node { .. } | EventSubject::Attachment { .. } => true,
         });
         let lasting = self.lacking_since.values();
         let lasting = lasting.filter(|since| now.duration_since(**since) >= REPORT_AFTER);
-        self.metrics.pods_behind.set(as_gauge(lasting.count()));
+        self.context.metrics.pods_behind.set(as_gauge(lasting.count()));
     }
 
     /// Patches one pod. Returns the result's label.
     async fn patch(&mut self, pod: &SeenAgentPod, difference: &Difference) -> &'static str {
-        let annotated = annotate(&self.client, pod, difference);
+        let annotated = annotate(&self.context.client, pod, difference);
         match tokio::time::timeout(PATCH_TIMEOUT, annotated).await {
             Ok(Ok(ActResult::Done)) => {
                 let keys: Vec<&str> = difference.annotations.iter().map(|(key, _)| *key).collect();

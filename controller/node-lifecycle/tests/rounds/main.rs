@@ -10,6 +10,7 @@ use std::time::Duration;
 use ebs_csi_node_lifecycle::cluster::{
     AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, sync_table,
 };
+use ebs_csi_node_lifecycle::context::Context;
 use ebs_csi_node_lifecycle::controller_client::Controller as Client;
 use ebs_csi_node_lifecycle::controller_client::kubelet_reports::KubeletReports;
 use ebs_csi_node_lifecycle::detach_retries::DetachRetries;
@@ -79,12 +80,17 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
     let (events, event_writer) = EventSender::new(client.clone(), "one".to_owned());
     let event_writer = tokio::spawn(event_writer.run());
     lock(&api).forget();
-    let failover = Failover {
+    let context = Context {
         client,
         namespace: "kube-system".to_owned(),
         tables,
         controller: Client::new(socket),
         leader,
+        metrics: Arc::default(),
+        events: Arc::new(events),
+    };
+    let failover = Failover {
+        context,
         mode: FailoverMode::ProveFirst,
         fencing: Fencing { power_off: Fence::Off, when: FenceWhen::Impaired },
         lost_nodes: LostNodes::new(Duration::from_secs(300)),
@@ -93,8 +99,6 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
         round_interval: EVERY,
         is_controller_silent: Default::default(),
         answer_validity: fresh,
-        metrics: Arc::default(),
-        events: Arc::new(events),
     };
     World { failover, controller, api, event_writer, _directory: directory }
 }
@@ -147,21 +151,10 @@ async fn round_interval_halves_with_201_suspects() {
 
 /// Returns the retries, which run beside that failover, and without any failover as well.
 fn retries_of(failover: &Failover) -> DetachRetries {
-    let kubelet_reports = KubeletReports::new(
-        failover.client.clone(),
-        Arc::clone(&failover.tables),
-        Arc::new(LeaseAges::default()),
-        Arc::default(),
-    );
+    let context = failover.context.clone();
     DetachRetries {
-        client: failover.client.clone(),
-        namespace: failover.namespace.clone(),
-        tables: Arc::clone(&failover.tables),
-        kubelet_reports,
-        controller: failover.controller.clone(),
-        leader: Arc::clone(&failover.leader),
-        metrics: Arc::default(),
-        events: Arc::clone(&failover.events),
+        kubelet_reports: KubeletReports::new(&context, Arc::new(LeaseAges::default())),
+        context,
         progress: Default::default(),
         rounds: 0,
     }
@@ -213,7 +206,7 @@ async fn node_without_provider_id_fails_over_by_csinode() {
         let api = Api::of(40, 1);
         lock(&api).name_by_csi_node(0, owner);
         let world = world_of(api, LONG).await;
-        assert_eq!(world.failover.tables.unidentified().len(), 1 - tainted, "{owner}");
+        assert_eq!(world.failover.context.tables.unidentified().len(), 1 - tainted, "{owner}");
         world.failover.round().await;
         let api = lock(&world.api);
         assert_eq!(api.asked("PATCH nodes"), tainted, "{owner}");
@@ -223,20 +216,13 @@ async fn node_without_provider_id_fails_over_by_csinode() {
 /// Returns the task for the pods of the node-agents, whose table is complete.
 async fn annotations_of(failover: &Failover) -> AgentAnnotations {
     let table = Arc::new(Table::<SeenAgentPod>::default());
-    let pods = kube::Api::namespaced(failover.client.clone(), "kube-system");
+    let pods = kube::Api::namespaced(failover.context.client.clone(), "kube-system");
     tokio::spawn(sync_table(pods, AGENT_PODS, Arc::clone(&table)));
     while !table.is_complete() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    AgentAnnotations::new(
-        failover.client.clone(),
-        Arc::clone(&failover.tables),
-        vec![table],
-        AnnotationSwitches { facts: true, draining: true },
-        Arc::clone(&failover.leader),
-        Arc::clone(&failover.metrics),
-        Arc::clone(&failover.events),
-    )
+    let switches = AnnotationSwitches { facts: true, draining: true };
+    AgentAnnotations::new(failover.context.clone(), vec![table], switches)
 }
 
 /// The watch shows no patched pod here, so the second round must remember the first.
@@ -269,6 +255,6 @@ async fn refused_patch_is_counted_and_not_repeated() {
     annotations.annotate_pods().await;
     assert_eq!(lock(&world.api).asked("PATCH pods"), 1);
     let failed = "aws_ebs_csi_onboarding_pods_annotated_total{result=\"failed\"} 1";
-    let page = world.failover.metrics.page();
+    let page = world.failover.context.metrics.page();
     assert!(page.lines().any(|line| line == failed), "{page}");
 }
