@@ -14,8 +14,8 @@ mod pod;
 mod tables;
 mod volume;
 
-pub(crate) use agent_pod::DRAINING;
-pub use agent_pod::{AGENT_PODS, SeenAgentPod};
+pub use agent_pod::SeenAgentPod;
+pub(crate) use agent_pod::{AGENT_PODS, DRAINING};
 pub(crate) use attachment::{Order, RETRY_ANNOTATION, RefusedDetach, SeenAttachment};
 pub(crate) use csi_node::SeenCsiNode;
 pub(crate) use lease::SeenLease;
@@ -25,10 +25,9 @@ pub(crate) use node::{
     is_own_taint,
 };
 pub(crate) use node_fact::{FACTS, NodeFact};
-pub use object::Retained;
-pub(crate) use object::{Meta, Object, Watched, key_of};
-pub use object_table::{Table, TableRow, sync_table};
+pub(crate) use object::{Object, Retained, Watched, key_of};
+pub use object_table::{Table, TableRow};
 pub(crate) use pod::SeenPod;
 pub(crate) use tables::Suspect;
-pub use tables::Tables;
+pub use tables::{Tables, Task, watch_agent_pods};
 pub(crate) use volume::{SeenVolume, claim_of};

@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 use crate::cluster::RefusedDetach;
 
 use labels::{
-    ACTS, ActLabels, HELD_REASONS, LEFT_ALONE_REASONS, PhaseLabel, REFUSAL_REASONS, ReasonLabel,
-    ResultLabel,
+    ACTS, ActLabels, HELD_REASONS, LEFT_ALONE_REASONS, PhaseLabel, ReasonLabel, ResultLabel,
+    refusal_reasons,
 };
 
 pub(crate) mod http_endpoint;
@@ -235,12 +235,12 @@ impl Metrics {
 
     /// Sets the number of refused detaches for each reason.
     pub(crate) fn set_refused(&self, all: &[RefusedDetach], now: Timestamp) {
-        let known = |refused: &RefusedDetach| {
-            let token = REFUSAL_REASONS.iter().find(|token| **token == refused.token);
-            token.copied().unwrap_or("other")
+        let known = refusal_reasons();
+        let reason = |refused: &RefusedDetach| {
+            known.iter().find(|token| **token == refused.token).copied().unwrap_or("other")
         };
-        let reasons: Vec<_> = all.iter().map(known).collect();
-        set_each(&self.refused, &REFUSAL_REASONS, &reasons);
+        let reasons: Vec<_> = all.iter().map(reason).collect();
+        set_each(&self.refused, &known, &reasons);
         self.refused_oldest.set(age_of_oldest(all.iter().map(|refused| refused.since), now));
     }
 

@@ -1,19 +1,17 @@
 //! Runs the process's tasks, from its confinement to its end.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use ebs_csi_proto::http_endpoint;
 use ebs_csi_proto::serve::stop_signal;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config as ApiConfig};
+use kube::{Client, Config as ApiConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cluster::{AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, sync_table};
+use crate::cluster::{LeaseAges, Task, watch_agent_pods};
 use crate::context::Context;
 use crate::controller_client::kubelet_reports::KubeletReports;
 use crate::controller_client::{Controller, override_orders};
@@ -88,8 +86,9 @@ pub async fn run(
         });
     };
     let mode = config.failover.mode();
-    spawn_endless("a watch", watch_table(&client, &tables.nodes));
-    spawn_endless("a watch", watch_table(&client, &tables.csi_nodes));
+    for watch in tables.watch_nodes(&client) {
+        spawn_endless("a watch", watch);
+    }
     let (watched_ages, lease_client) = (Arc::clone(&ages), client.clone());
     spawn_endless("the leases", Box::pin(async move { watched_ages.run(lease_client).await }));
     let kubelet_reports = KubeletReports::new(&context, ages);
@@ -99,8 +98,9 @@ pub async fn run(
         Some(_) => task,
         None => start_after(controller_listens.subscribe(), task),
     };
-    spawn_endless("a watch", when_controller_listens(watch_table(&client, &tables.volumes)));
-    spawn_endless("a watch", when_controller_listens(watch_table(&client, &tables.attachments)));
+    for watch in tables.watch_volumes(&client) {
+        spawn_endless("a watch", when_controller_listens(watch));
+    }
     let candidate = Arc::clone(&leader);
     let election: Task = Box::pin(async move { candidate.run().await });
     spawn_endless("the events", Box::pin(event_writer.run()));
@@ -118,10 +118,8 @@ pub async fn run(
     if writes_annotations {
         let mut pods = Vec::new();
         for namespace in &config.node_namespaces {
-            let table = Arc::new(Table::<SeenAgentPod>::default());
-            let api = Api::namespaced(client.clone(), namespace);
-            let following = sync_table(api, AGENT_PODS, Arc::clone(&table));
-            spawn_endless("a watch", Box::pin(following));
+            let (table, watch) = watch_agent_pods(&client, namespace);
+            spawn_endless("a watch", watch);
             pods.push(table);
         }
         let switches = AnnotationSwitches {
@@ -145,7 +143,7 @@ pub async fn run(
     let controller = context.controller.clone();
     spawn_endless("the kubelet reports", Box::pin(kubelet_reports.run(controller)));
     if let Some(mode) = mode {
-        spawn_endless("a watch", watch_table(&client, &tables.pods));
+        spawn_endless("a watch", tables.watch_pods(&client));
         let failover = Failover {
             context,
             mode,
@@ -190,8 +188,6 @@ pub async fn run(
     Ok(())
 }
 
-type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Returns a task that starts when the controller has asked for kubelet's reports.
 fn start_after(mut controller_listens: watch::Receiver<bool>, task: Task) -> Task {
     Box::pin(async move {
@@ -199,13 +195,6 @@ fn start_after(mut controller_listens: watch::Receiver<bool>, task: Task) -> Tas
             task.await;
         }
     })
-}
-
-fn watch_table<T>(client: &Client, table: &Arc<Table<T>>) -> Task
-where
-    T: Retained + TableRow + fmt::Debug + Send + Sync + 'static,
-{
-    Box::pin(sync_table(Api::all(client.clone()), "", Arc::clone(table)))
 }
 
 /// Creates a client of the API server.

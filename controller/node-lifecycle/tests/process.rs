@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 fn program() -> PathBuf {
@@ -31,27 +31,12 @@ fn help_and_version_exit_0_with_output() {
 
 #[test]
 fn startup_error_decides_exit_status_and_last_line() {
-    let empty = tempfile::tempdir().expect("a directory");
-    let missing = format!("--kubeconfig={}/none", empty.path().display());
-    let rows: [(&[&str], i32, &str); 3] = [
+    let rows: [(&[&str], i32, &str); 7] = [
         (&["--no-such-flag"], 64, "--no-such-flag"),
-        (&[&missing], 78, "none"),
+        (&["--kubeconfig=/no/such/file"], 78, "/no/such/file"),
         // Outside a pod the service account's directory does not exist, and the error of the
         // confinement names it.
         (&[], 77, "serviceaccount"),
-    ];
-    for (arguments, status, word) in rows {
-        let ended = run(arguments);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(status), "{arguments:?}: {said}");
-        let last = said.lines().last().unwrap_or_default();
-        assert!(last.contains(word), "{arguments:?}: {said}");
-    }
-}
-
-#[test]
-fn preflight_misuse_exits_64_and_bad_kubeconfig_78() {
-    let rows: [(&[&str], i32, &str); 4] = [
         (&["preflight", "--help"], 0, ""),
         (&["preflight", "--no-such-flag"], 64, "--no-such-flag"),
         (&["preflight", "--output=yaml"], 64, "yaml"),
@@ -61,7 +46,8 @@ fn preflight_misuse_exits_64_and_bad_kubeconfig_78() {
         let ended = run(arguments);
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(status), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?}: {said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains(word), "{arguments:?}: {said}");
     }
 }
 
@@ -96,27 +82,36 @@ fn until_line(arguments: &[String], mut is_it: impl FnMut(&str) -> bool) -> Resu
     found.then_some(()).ok_or(said)
 }
 
+/// Returns a directory that the process can read after it has changed its user.
+fn readable_directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).expect("a directory of ours");
+    directory
+}
+
+/// Writes a kubeconfig file with these fields of its user and its cluster. Returns the flag for it.
+fn write_kubeconfig(directory: &Path, cluster: &str, user: &str) -> String {
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: c}}}}],
+          clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'{cluster}}}}}], users: [{{name: c, user: {{{user}}}}}]}}"
+    );
+    let file = directory.join("kubeconfig");
+    std::fs::write(&file, text).expect("written");
+    format!("--kubeconfig={}", file.display())
+}
+
 #[test]
 fn files_named_by_kubeconfig_are_read_before_confinement() {
-    let of_file = tempfile::tempdir().expect("a directory");
-    let elsewhere = tempfile::tempdir().expect("a directory");
-    for directory in [&of_file, &elsewhere] {
-        // The process changes its user before it reads the directory.
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(directory.path(), open).expect("a directory of ours");
-    }
+    let (of_file, elsewhere) = (readable_directory(), readable_directory());
     for name in ["one.crt", "one.key"] {
         std::fs::copy(certificate(name), elsewhere.path().join(name)).expect("copied");
     }
     let place = elsewhere.path().display();
-    let text = format!(
-        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: c}}}}],
-          clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1', certificate-authority: {place}/one.crt}}}}],
-          users: [{{name: c, user: {{client-certificate: {place}/one.crt, client-key: {place}/one.key}}}}]}}"
-    );
-    let file = of_file.path().join("kubeconfig");
-    std::fs::write(&file, text).expect("written");
-    let arguments = [format!("--kubeconfig={}", file.display()), "--identity=a".to_owned()];
+    let cluster = format!(", certificate-authority: {place}/one.crt");
+    let user = format!("client-certificate: {place}/one.crt, client-key: {place}/one.key");
+    let kubeconfig = write_kubeconfig(of_file.path(), &cluster, &user);
+    let arguments = [kubeconfig, "--identity=a".to_owned()];
     // The line is logged once the client is made, that is, after all files were read.
     let said = until_line(&arguments, |line| line.contains("identity=\"a\""));
     said.unwrap_or_else(|said| panic!("{said}"));
@@ -124,16 +119,10 @@ fn files_named_by_kubeconfig_are_read_before_confinement() {
 
 #[test]
 fn unreachable_controller_logs_info_once_then_debug() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), open).expect("a directory of ours");
-    let text = "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: c}}],
-        clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: c, user: {token: t}}]}";
-    let file = directory.path().join("kubeconfig");
-    std::fs::write(&file, text).expect("written");
+    let directory = readable_directory();
     let socket = directory.path().join("none.sock");
     let arguments = [
-        format!("--kubeconfig={}", file.display()),
+        write_kubeconfig(directory.path(), "", "token: t"),
         format!("--safe-detach-endpoint=unix://{}", socket.display()),
         "--failover=off".to_owned(),
         "--v=5".to_owned(),

@@ -155,11 +155,6 @@ impl Power {
             Self::Strange => "in a state that this driver does not know",
         }
     }
-
-    /// Returns whether the state is transitional, and ends without further action.
-    pub const fn is_transition(self) -> bool {
-        matches!(self, Self::Pending | Self::Stopping | Self::ShuttingDown)
-    }
 }
 
 /// Kubelet's report about a volume. Only a fresh report counts; the collector of the report decides
@@ -190,17 +185,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_power_has_name_and_transition_flag() {
-        for (power, name, is_transition) in [
-            (Power::Pending, "pending", true),
-            (Power::Running, "running", false),
-            (Power::ShuttingDown, "shutting-down", true),
-            (Power::Terminated, "terminated", false),
-            (Power::Stopping, "stopping", true),
-            (Power::Stopped, "stopped", false),
-            (Power::Strange, "in a state that this driver does not know", false),
+    fn each_power_has_the_name_of_ec2() {
+        for (power, name) in [
+            (Power::Pending, "pending"),
+            (Power::Running, "running"),
+            (Power::ShuttingDown, "shutting-down"),
+            (Power::Terminated, "terminated"),
+            (Power::Stopping, "stopping"),
+            (Power::Stopped, "stopped"),
+            (Power::Strange, "in a state that this driver does not know"),
         ] {
-            assert_eq!((power.label(), power.is_transition()), (name, is_transition));
+            assert_eq!(power.label(), name);
         }
     }
 }

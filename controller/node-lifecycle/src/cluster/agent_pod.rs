@@ -9,7 +9,7 @@ use super::object_table::TableRow;
 use super::{Object, Retained};
 
 /// The label of the pods, as a selector.
-pub const AGENT_PODS: &str = "ebs.csi.aws.com/component=node-agent";
+pub(crate) const AGENT_PODS: &str = "ebs.csi.aws.com/component=node-agent";
 /// Annotation: `true` while the pod's node is being drained; absent otherwise.
 pub(crate) const DRAINING: &str = "ebs.csi.aws.com/draining";
 
@@ -28,17 +28,15 @@ pub struct SeenAgentPod {
     restarted: bool,
 }
 
-/// The used fields of a pod's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Spec {
+pub(crate) struct Spec {
     node_name: Option<String>,
 }
 
-/// The used fields of a pod's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Status {
+pub(crate) struct Status {
     container_statuses: Vec<ContainerStatus>,
 }
 

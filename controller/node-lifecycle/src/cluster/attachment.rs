@@ -23,24 +23,24 @@ pub(crate) const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
 
 /// The attachment that an override order names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Order {
+pub(crate) struct Order {
     /// The instance to detach from.
-    pub instance: String,
+    pub(crate) instance: String,
     /// The time of the attach.
-    pub since: String,
+    pub(crate) since: String,
 }
 
 /// A detach that was requested and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedDetach {
+pub(crate) struct RefusedDetach {
     /// The VolumeAttachment's name.
-    pub name: String,
+    pub(crate) name: String,
     /// The VolumeAttachment's uid.
-    pub uid: String,
+    pub(crate) uid: String,
     /// The reason.
-    pub token: String,
+    pub(crate) token: String,
     /// The time of the detach request, by the API server's clock.
-    pub since: Timestamp,
+    pub(crate) since: Timestamp,
 }
 
 const NAME: usize = 0;
@@ -52,7 +52,7 @@ const VERSION: usize = 5;
 
 /// A VolumeAttachment.
 #[derive(Clone, Debug)]
-pub struct SeenAttachment {
+pub(crate) struct SeenAttachment {
     texts: Texts<6>,
     order: Option<Box<Order>>,
     refused: Option<Box<RefusedDetach>>,
@@ -60,10 +60,9 @@ pub struct SeenAttachment {
     retry_requested: bool,
 }
 
-/// The used fields of an attachment's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Spec {
+pub(crate) struct Spec {
     attacher: String,
     node_name: String,
     source: Source,
@@ -75,10 +74,9 @@ struct Source {
     persistent_volume_name: Option<String>,
 }
 
-/// The used fields of an attachment's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Status {
+pub(crate) struct Status {
     detach_error: Option<DetachError>,
 }
 
@@ -145,24 +143,24 @@ impl Retained for SeenAttachment {
 
 impl SeenAttachment {
     /// Returns the node that the attachment names.
-    pub fn node(&self) -> &str {
+    pub(crate) fn node(&self) -> &str {
         self.texts.get(NODE)
     }
 
     /// Returns the override order for the attachment.
-    pub fn order(&self) -> Option<&Order> {
+    pub(crate) fn order(&self) -> Option<&Order> {
         self.order.as_deref()
     }
 
     /// Returns the refusal in the attachment's status.
-    pub fn refused(&self) -> Option<&RefusedDetach> {
+    pub(crate) fn refused(&self) -> Option<&RefusedDetach> {
         self.refused.as_deref()
     }
 
     /// Returns the attachment together with its volume. An attachment whose PersistentVolume has
     /// not been seen gets no instance either, so that no question is asked and no act is done about
     /// it.
-    pub fn resolve(&self, volumes: &Table<SeenVolume>) -> Attachment {
+    pub(crate) fn resolve(&self, volumes: &Table<SeenVolume>) -> Attachment {
         let seen = volumes.get(self.texts.get(PERSISTENT_VOLUME));
         let volume = seen.as_ref().and_then(|seen| seen.volume());
         let instance = self.texts.get(INSTANCE);

@@ -16,15 +16,14 @@ const INSTANCE: usize = 2;
 
 /// This driver's entry in a CSINode.
 #[derive(Clone, Debug)]
-pub struct SeenCsiNode {
+pub(crate) struct SeenCsiNode {
     texts: Texts<3>,
     has_volume_limit: bool,
 }
 
-/// The used fields of a CSINode's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// The API server writes `null` where there are no drivers.
     drivers: Option<Vec<Driver>>,
 }
@@ -76,19 +75,19 @@ impl Retained for SeenCsiNode {
 impl SeenCsiNode {
     /// Returns the instance, when the CSINode belongs to the Node object with this uid: a CSINode
     /// that outlived its Node may name an instance that had the node's name before.
-    pub fn instance_of(&self, node_uid: &str) -> Option<&str> {
+    pub(crate) fn instance_of(&self, node_uid: &str) -> Option<&str> {
         let instance = self.texts.get(INSTANCE);
         (self.belongs_to(node_uid) && !instance.is_empty()).then_some(instance)
     }
 
     /// Returns whether the driver is registered at the Node with this uid and has reported how many
     /// volumes it takes.
-    pub fn reports_volume_limit(&self, node_uid: &str) -> bool {
+    pub(crate) fn reports_volume_limit(&self, node_uid: &str) -> bool {
         self.has_volume_limit && self.belongs_to(node_uid)
     }
 
     /// Returns whether the driver is registered at the Node with this uid.
-    pub fn belongs_to(&self, node_uid: &str) -> bool {
+    pub(crate) fn belongs_to(&self, node_uid: &str) -> bool {
         !node_uid.is_empty() && self.texts.get(NODE_UID) == node_uid
     }
 }

@@ -12,12 +12,11 @@ use super::{Object, Retained};
 #[derive(Clone, Debug)]
 pub(crate) struct SeenLease {
     /// The node's name.
-    pub node: String,
+    pub(crate) node: String,
     /// The time of the last renewal, by the node's clock.
-    pub renewed: Option<Timestamp>,
+    pub(crate) renewed: Option<Timestamp>,
 }
 
-/// The used fields of a Lease's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Spec {

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use super::joined_texts::Texts;
 use super::node_fact::{FACTS, NodeFact, instance_text};
 use super::object_table::TableRow;
-use super::{Meta, Object, Retained};
+use super::object::Meta;
+use super::{Object, Retained};
 
 /// The key of Kubernetes' out-of-service taint: the node's pods are deleted by force and its
 /// volumes are detached without waiting for kubelet.
@@ -35,39 +36,37 @@ pub(crate) const FENCE_LABEL: &str = "ebs.csi.aws.com/fence";
 
 /// A Node object.
 #[derive(Clone, Debug)]
-pub struct SeenNode {
+pub(crate) struct SeenNode {
     /// The node's name.
-    pub name: String,
+    pub(crate) name: String,
     /// The Node object's uid.
-    pub uid: String,
+    pub(crate) uid: String,
     /// The node's zone; empty when the node has no zone label.
-    pub zone: String,
+    pub(crate) zone: String,
     /// The facts that a step is based on. The instance is that of the provider id.
-    pub node: Node,
+    pub(crate) node: Node,
     /// The node has no provider id, so its CSINode identifies its instance.
-    pub lacks_provider_id: bool,
+    pub(crate) lacks_provider_id: bool,
     /// The node has the startup taint.
-    pub has_startup_taint: bool,
+    pub(crate) has_startup_taint: bool,
     /// The node has a taint of [`DRAIN_TAINTS`].
-    pub draining: bool,
+    pub(crate) draining: bool,
     facts: Texts<{ FACTS.len() }>,
     /// When the driver's taint was set, by the clock of the process that set it.
-    pub own_taint_time: Option<Timestamp>,
+    pub(crate) own_taint_time: Option<Timestamp>,
 }
 
-/// The used fields of a node's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Spec {
+pub(crate) struct Spec {
     #[serde(rename = "providerID")]
     provider_id: Option<String>,
     taints: Vec<core::Taint>,
 }
 
-/// The used fields of a node's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Status {
+pub(crate) struct Status {
     conditions: Vec<Condition>,
     node_info: Info,
 }
@@ -141,7 +140,7 @@ impl SeenNode {
     ///
     /// # Errors
     /// [`kube::Error::SerdeError`]: the object has no JSON of the expected form.
-    pub fn from_node(object: &core::Node) -> Result<Self, kube::Error> {
+    pub(crate) fn from_node(object: &core::Node) -> Result<Self, kube::Error> {
         let object = serde_json::to_value(object).and_then(serde_json::from_value);
         object.map(Self::from_object).map_err(kube::Error::SerdeError)
     }

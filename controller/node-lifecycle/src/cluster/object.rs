@@ -10,8 +10,7 @@ use kube::Resource;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 
 /// The retained part of a kind of object.
-pub trait Retained: Sized {
-    /// The kind.
+pub(crate) trait Retained: Sized {
     type Kind: Resource<DynamicType = ()>;
     /// The used fields of `spec`.
     type Spec: DeserializeOwned + Default;
@@ -22,53 +21,38 @@ pub trait Retained: Sized {
     fn new(object: Object<Self::Spec, Self::Status>) -> Option<Self>;
 }
 
-/// An object's parts.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(bound = "S: DeserializeOwned + Default, U: DeserializeOwned + Default")]
-pub struct Object<S, U> {
-    /// `metadata`.
+pub(crate) struct Object<S, U> {
     #[serde(default)]
-    pub metadata: Meta,
-    /// `spec`.
+    pub(crate) metadata: Meta,
     #[serde(default)]
-    pub spec: S,
-    /// `status`.
+    pub(crate) spec: S,
     #[serde(default)]
-    pub status: U,
+    pub(crate) status: U,
 }
 
-/// The used fields of `metadata`.
+/// The used fields of `metadata`. The name is empty in the metadata of lists and bookmarks.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Meta {
-    /// The object's name; empty in the metadata of lists and bookmarks.
-    pub name: String,
-    /// The namespace, for namespaced objects.
-    pub namespace: Option<String>,
-    /// The uid, which distinguishes the object from a later one of the same name.
-    pub uid: String,
-    /// The version, which changes with every write.
-    pub resource_version: String,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// The time of the deletion request, if there was one.
-    pub deletion_timestamp: Option<Time>,
-    /// The owners of the object.
-    pub owner_references: Vec<Owner>,
+pub(crate) struct Meta {
+    pub(crate) name: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) deletion_timestamp: Option<Time>,
+    pub(crate) owner_references: Vec<Owner>,
 }
 
-/// An owner.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub struct Owner {
-    /// The owner's kind.
-    pub kind: String,
-    /// The owner's uid.
-    pub uid: String,
+pub(crate) struct Owner {
+    pub(crate) kind: String,
+    pub(crate) uid: String,
     /// Whether the owner manages the object.
-    pub controller: bool,
+    pub(crate) controller: bool,
 }
 
 /// Returns the key of an object in a table: `NAMESPACE/NAME`, or the name alone.
@@ -82,14 +66,14 @@ pub(crate) fn key_of(meta: &ObjectMeta) -> String {
 
 /// An object from a list or a watch: its retained part, with its name and version.
 #[derive(Debug)]
-pub struct Watched<T> {
+pub(crate) struct Watched<T> {
     meta: ObjectMeta,
     row: Option<Arc<T>>,
 }
 
 impl<T> Watched<T> {
     /// Returns the retained part; `None` when nothing of the object is needed.
-    pub fn row(self) -> Option<Arc<T>> {
+    pub(crate) fn row(self) -> Option<Arc<T>> {
         self.row
     }
 }

@@ -177,7 +177,7 @@ impl<T: TableRow> Rows<T> {
 
 /// Keeps the table in step with the API server's list and watch of the objects with these labels
 /// (a selector; empty for all objects), for ever.
-pub async fn sync_table<T>(api: Api<Watched<T>>, labels: &str, table: Arc<Table<T>>)
+pub(crate) async fn sync_table<T>(api: Api<Watched<T>>, labels: &str, table: Arc<Table<T>>)
 where
     T: Retained + TableRow + Debug + Send + Sync + 'static,
 {

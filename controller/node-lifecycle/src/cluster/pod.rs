@@ -18,7 +18,7 @@ const CLAIMS: usize = 4;
 
 /// A pod that is bound to a node and has claims.
 #[derive(Clone, Debug)]
-pub struct SeenPod {
+pub(crate) struct SeenPod {
     texts: Texts<5>,
     /// Tolerations without a time limit: one with a limit does not keep a pod.
     tolerations: Box<[Toleration]>,
@@ -29,10 +29,9 @@ pub struct SeenPod {
     opted_out: bool,
 }
 
-/// The used fields of a pod's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Spec {
+pub(crate) struct Spec {
     node_name: Option<String>,
     volumes: Vec<Volume>,
     tolerations: Vec<Tolerated>,
@@ -60,10 +59,9 @@ struct Tolerated {
     toleration_seconds: Option<i64>,
 }
 
-/// The used fields of a pod's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub(crate) struct Status {
     phase: Option<String>,
 }
 
@@ -116,12 +114,12 @@ impl Retained for SeenPod {
 
 impl SeenPod {
     /// Returns the pod's node.
-    pub fn node(&self) -> &str {
+    pub(crate) fn node(&self) -> &str {
         self.texts.get(NODE)
     }
 
     /// Returns the pod together with the volumes that its claims are bound to.
-    pub fn resolve(&self, volumes: &Table<SeenVolume>) -> Pod {
+    pub(crate) fn resolve(&self, volumes: &Table<SeenVolume>) -> Pod {
         let (namespace, name) = self.key().split_once('/').unwrap_or_default();
         let claims = self.texts.get(CLAIMS).split('\n');
         Pod {

@@ -2,6 +2,7 @@
 //! API server.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use ebs_csi_safe_detach::Fact;
@@ -15,38 +16,54 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::object_table::Table;
-use super::{RefusedDetach, SeenAttachment, SeenCsiNode, SeenNode, SeenPod, SeenVolume, Watched};
+use super::object_table::{Table, TableRow, sync_table};
+use super::{
+    AGENT_PODS, RefusedDetach, Retained, SeenAgentPod, SeenAttachment, SeenCsiNode, SeenNode,
+    SeenPod, SeenVolume, Watched,
+};
 
 /// All watched objects.
 #[derive(Debug, Default)]
 pub struct Tables {
-    /// Nodes.
-    pub nodes: Arc<Table<SeenNode>>,
+    pub(crate) nodes: Arc<Table<SeenNode>>,
     /// What kubelets recorded when this driver registered with them.
-    pub csi_nodes: Arc<Table<SeenCsiNode>>,
+    pub(crate) csi_nodes: Arc<Table<SeenCsiNode>>,
     /// Pods that have a node and claims.
-    pub pods: Arc<Table<SeenPod>>,
-    /// PersistentVolumes.
-    pub volumes: Arc<Table<SeenVolume>>,
-    /// This driver's VolumeAttachments.
-    pub attachments: Arc<Table<SeenAttachment>>,
+    pub(crate) pods: Arc<Table<SeenPod>>,
+    pub(crate) volumes: Arc<Table<SeenVolume>>,
+    pub(crate) attachments: Arc<Table<SeenAttachment>>,
+}
+
+/// A task of the process, which runs for ever.
+pub type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn watch<T>(client: &Client, table: &Arc<Table<T>>) -> Task
+where
+    T: Retained + TableRow + Debug + Send + Sync + 'static,
+{
+    Box::pin(sync_table(Api::all(client.clone()), "", Arc::clone(table)))
+}
+
+/// Returns the table of the node-agents' pods in a namespace, and the task that follows them.
+pub fn watch_agent_pods(client: &Client, namespace: &str) -> (Arc<Table<SeenAgentPod>>, Task) {
+    let table = Arc::default();
+    let api = Api::namespaced(client.clone(), namespace);
+    let task = sync_table(api, AGENT_PODS, Arc::clone(&table));
+    (table, Box::pin(task))
 }
 
 /// A node that a step is computed for.
 #[derive(Clone, Debug)]
-pub struct Suspect {
-    /// The node's name.
-    pub name: String,
+pub(crate) struct Suspect {
+    pub(crate) name: String,
     /// The Node object's uid; empty when the object is gone.
-    pub uid: String,
-    /// The known facts.
-    pub facts: NodeFacts,
+    pub(crate) uid: String,
+    pub(crate) facts: NodeFacts,
 }
 
 impl Suspect {
     /// Returns whether the Node object exists and is not Ready.
-    pub fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         matches!(&self.facts.object, Fact::Present(node) if node.ready == Readiness::NotReady)
     }
 }
@@ -60,6 +77,21 @@ fn is_healthy(node: &Facts) -> bool {
 }
 
 impl Tables {
+    /// Returns the tasks that follow the nodes, and what kubelets recorded about them.
+    pub fn watch_nodes(&self, client: &Client) -> [Task; 2] {
+        [watch(client, &self.nodes), watch(client, &self.csi_nodes)]
+    }
+
+    /// Returns the tasks that follow the volumes and their attachments.
+    pub fn watch_volumes(&self, client: &Client) -> [Task; 2] {
+        [watch(client, &self.volumes), watch(client, &self.attachments)]
+    }
+
+    /// Returns the task that follows the pods with claims.
+    pub fn watch_pods(&self, client: &Client) -> Task {
+        watch(client, &self.pods)
+    }
+
     /// Returns whether each kind has been listed once.
     pub fn are_complete(&self) -> bool {
         self.nodes.is_complete()
@@ -71,13 +103,13 @@ impl Tables {
     /// Returns whether the instance of every node is known, where it can be. Not needed where all
     /// nodes have provider ids: until the CSINodes are listed, a node without a provider id has no
     /// known instance.
-    pub fn identities_are_complete(&self) -> bool {
+    pub(crate) fn identities_are_complete(&self) -> bool {
         self.nodes.is_complete() && self.csi_nodes.is_complete()
     }
 
     /// Returns the instance of a node: that of its provider id, or without one that of the CSINode
     /// that belongs to this very Node.
-    pub fn instance_of(&self, seen: &SeenNode) -> Option<String> {
+    pub(crate) fn instance_of(&self, seen: &SeenNode) -> Option<String> {
         if !seen.lacks_provider_id {
             return seen.node.instance.clone();
         }
@@ -116,7 +148,7 @@ impl Tables {
 
     /// Returns, for the nodes with the startup taint, how many wait for the driver, and the names
     /// of those where the driver is registered and has reported how many volumes it takes.
-    pub fn startup_tainted(&self) -> (usize, Vec<String>) {
+    pub(crate) fn startup_tainted(&self) -> (usize, Vec<String>) {
         let starting = self.nodes.filter(|seen| seen.has_startup_taint);
         let is_ready = |seen: &&Arc<SeenNode>| {
             let csi_node = self.csi_nodes.get(&seen.name);
@@ -129,7 +161,7 @@ impl Tables {
 
     /// Returns the nodes that are not Ready, that carry the driver's taint, or of which only
     /// attachments are left.
-    pub fn suspects(&self) -> Vec<Suspect> {
+    pub(crate) fn suspects(&self) -> Vec<Suspect> {
         let unhealthy = self.nodes.filter(|seen| !is_healthy(&seen.node));
         let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> =
             unhealthy.into_iter().map(|seen| (seen.name.clone(), Some(seen))).collect();
@@ -160,19 +192,19 @@ impl Tables {
     }
 
     /// Returns the detaches that the controller refuses.
-    pub fn refused_detaches(&self) -> Vec<RefusedDetach> {
+    pub(crate) fn refused_detaches(&self) -> Vec<RefusedDetach> {
         let all = self.attachments.map(|seen| seen.refused().cloned());
         all.into_iter().flatten().collect()
     }
 
     /// Returns whether every kind that the handling of refused detaches needs has been listed.
-    pub fn are_complete_for_refusals(&self) -> bool {
+    pub(crate) fn are_complete_for_refusals(&self) -> bool {
         self.nodes.is_complete() && self.volumes.is_complete() && self.attachments.is_complete()
     }
 
     /// Returns the attachments whose detach is refused and would be sent to the instance for which
     /// it was refused: a Node object of the same name may by now belong to another instance.
-    pub fn refused_attachments(&self) -> Vec<Attachment> {
+    pub(crate) fn refused_attachments(&self) -> Vec<Attachment> {
         let refused = self.attachments.filter(|seen| seen.refused().is_some());
         let attachment = |seen: &Arc<SeenAttachment>| {
             let attachment = seen.resolve(&self.volumes);
@@ -184,7 +216,7 @@ impl Tables {
     }
 
     /// Returns whether the instance of the node that an attachment names is known.
-    pub fn is_identified(&self, attachment: &str) -> bool {
+    pub(crate) fn is_identified(&self, attachment: &str) -> bool {
         if !self.identities_are_complete() {
             return true;
         }
@@ -200,13 +232,13 @@ impl Tables {
 
     /// Returns, for each node with the driver's taint, the time when it was set, by the clock of
     /// the process that set it.
-    pub fn own_taint_times(&self) -> Vec<Option<Timestamp>> {
+    pub(crate) fn own_taint_times(&self) -> Vec<Option<Timestamp>> {
         let tainted = self.nodes.filter(|seen| has_own_taint(&seen.node));
         tainted.iter().map(|seen| seen.own_taint_time).collect()
     }
 
     /// Returns all nodes as the brake counts them, without the past and the intended acts.
-    pub fn brake_states(&self, suspects: &[Suspect]) -> Vec<NodeState> {
+    pub(crate) fn brake_states(&self, suspects: &[Suspect]) -> Vec<NodeState> {
         let state = |node: &str, zone: &str, suspect| NodeState {
             name: node.to_owned(),
             zone: zone.to_owned(),
@@ -226,7 +258,7 @@ impl Tables {
     ///
     /// # Errors
     /// The API server's error.
-    pub async fn read_node(
+    pub(crate) async fn read_node(
         &self,
         client: &Client,
         name: &str,

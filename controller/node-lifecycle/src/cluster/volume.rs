@@ -17,16 +17,15 @@ const HANDLE: usize = 2;
 
 /// A PersistentVolume, with its name and the claim (`NAMESPACE/NAME`) that it is bound to as keys.
 #[derive(Clone, Debug)]
-pub struct SeenVolume {
+pub(crate) struct SeenVolume {
     texts: Texts<3>,
     is_own: bool,
     is_shared: bool,
 }
 
-/// The used fields of a volume's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Spec {
+pub(crate) struct Spec {
     claim_ref: Option<Reference>,
     csi: Option<Csi>,
     access_modes: Vec<String>,
@@ -46,10 +45,9 @@ struct Csi {
     volume_handle: String,
 }
 
-/// The used fields of a volume's `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub(crate) struct Status {
     phase: Option<String>,
 }
 
@@ -89,7 +87,7 @@ impl Retained for SeenVolume {
 
 impl SeenVolume {
     /// Returns the driver's volume; `None` for another driver's.
-    pub fn volume(&self) -> Option<&str> {
+    pub(crate) fn volume(&self) -> Option<&str> {
         self.is_own.then(|| self.texts.get(HANDLE))
     }
 }

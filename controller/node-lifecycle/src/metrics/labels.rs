@@ -1,5 +1,6 @@
 //! The labels of the metrics, and the values that each label can have.
 
+use ebs_csi_safe_detach::Refusal;
 use prometheus_client::encoding::EncodeLabelSet;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -23,19 +24,12 @@ pub(crate) struct ResultLabel {
     pub(super) result: &'static str,
 }
 
-/// The tokens with which the controller refuses a detach; any other token counts as the last one.
-pub(super) const REFUSAL_REASONS: [&str; 10] = [
-    "attachment-unknown",
-    "instance-unknown",
-    "strange-state",
-    "instance-missing",
-    "hibernated",
-    "hibernation-unknown",
-    "in-use",
-    "node-not-ready",
-    "no-report",
-    "other",
-];
+/// Returns the tokens with which the controller refuses a detach, and `other` for those of another
+/// version.
+pub(super) fn refusal_reasons() -> Vec<&'static str> {
+    let of_detaches = Refusal::ALL.into_iter().filter(|refusal| *refusal != Refusal::Running);
+    of_detaches.map(Refusal::token).chain(["other"]).collect()
+}
 
 /// The reasons for which a node that could be acted on is held.
 pub(super) const HELD_REASONS: [&str; 6] =

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 pub(crate) struct Api {
     /// The objects by the path under which they are read.
     objects: BTreeMap<String, Value>,
-    lease: Option<Value>,
+    pub(crate) lease: Option<Value>,
+    lease_version: u64,
     /// The events in the order in which they were written.
     pub(crate) events: Vec<Value>,
     /// The number of requests by method and kind (`PATCH nodes`).
@@ -126,10 +127,8 @@ impl Api {
 
     /// Adds the node-agent's pod on that node, with the zone that Kubernetes copies or without it.
     pub(crate) fn agent_pod(&mut self, number: usize, copied: bool) {
-        let labels = match copied {
-            true => json!({"topology.kubernetes.io/zone": "us-east-1a"}),
-            false => json!({}),
-        };
+        let zone = json!({"topology.kubernetes.io/zone": "us-east-1a"});
+        let labels = if copied { zone } else { json!({}) };
         let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ebs-csi-node", "uid": "d", "controller": true}]);
         self.put(
             "/api/v1/namespaces/kube-system/pods",
@@ -166,13 +165,9 @@ impl Api {
 
     fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         let path = path.strip_suffix("/status").unwrap_or(path);
-        let is_collection = ["nodes", "csinodes", "pods", "persistentvolumes", "volumeattachments"]
-            .iter()
-            .any(|kind| path.ends_with(kind));
-        let kind = match is_collection {
-            true => path.rsplit('/').next(),
-            false => path.rsplit('/').nth(1),
-        };
+        let kinds = ["nodes", "csinodes", "pods", "persistentvolumes", "volumeattachments"];
+        let is_collection = kinds.iter().any(|kind| path.ends_with(kind));
+        let kind = path.rsplit('/').nth(usize::from(!is_collection));
         let what = format!("{method} {}", kind.unwrap_or_default());
         *self.asked.entry(what).or_default() += 1;
         if path.contains("/events") {
@@ -186,41 +181,38 @@ impl Api {
         }
         if is_collection {
             let within = format!("{path}/");
-            let items: Vec<&Value> = self
-                .objects
-                .range(within.clone()..)
-                .take_while(|(key, _)| key.starts_with(&within))
-                .map(|(_, object)| object)
-                .collect();
+            let items = self.objects.range(within.clone()..);
+            let items = items.take_while(|(key, _)| key.starts_with(&within));
+            let items: Vec<&Value> = items.map(|(_, object)| object).collect();
             let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items});
             return (200, list);
         }
         if self.forbidden && method == Method::PATCH && path.contains("/pods/") {
-            return (403, failure(403, "Forbidden"));
+            return failure(403, "Forbidden");
         }
-        match (method, self.objects.get(path)) {
-            (&Method::GET | &Method::PATCH | &Method::DELETE, Some(object)) => {
-                (200, object.clone())
-            }
-            (&Method::GET | &Method::PATCH, None) => (404, failure(404, "NotFound")),
-            _ => (404, failure(404, "NotFound")),
-        }
+        let object = self.objects.get(path).cloned();
+        object.map_or_else(|| failure(404, "NotFound"), |object| (200, object))
     }
 
+    /// Answers as the API server does: a write with an outdated version is a conflict.
     fn lease(&mut self, body: &[u8]) -> (u16, Value) {
-        if let Ok(lease) = serde_json::from_slice(body) {
+        if let Ok(mut lease) = serde_json::from_slice::<Value>(body) {
+            let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
+            if self.lease.as_ref().is_some_and(|known| version(known) != version(&lease)) {
+                return failure(409, "Conflict");
+            }
+            self.lease_version += 1;
+            lease["metadata"]["resourceVersion"] = json!(self.lease_version.to_string());
             self.lease = Some(lease);
         }
-        match &self.lease {
-            Some(lease) => (200, lease.clone()),
-            None => (404, failure(404, "NotFound")),
-        }
+        self.lease.clone().map_or_else(|| failure(404, "NotFound"), |lease| (200, lease))
     }
 }
 
-fn failure(code: u16, reason: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "code": code, "reason": reason, "message": reason})
+fn failure(code: u16, reason: &str) -> (u16, Value) {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "code": code, "reason": reason, "message": reason});
+    (code, status)
 }
 
 /// Returns a client of this server. A watch never delivers an event.

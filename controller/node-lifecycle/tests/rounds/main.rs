@@ -3,13 +3,12 @@
 
 mod api;
 mod controller;
+mod leader;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebs_csi_node_lifecycle::cluster::{
-    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, sync_table,
-};
+use ebs_csi_node_lifecycle::cluster::{LeaseAges, Tables, watch_agent_pods};
 use ebs_csi_node_lifecycle::context::Context;
 use ebs_csi_node_lifecycle::controller_client::Controller as Client;
 use ebs_csi_node_lifecycle::controller_client::kubelet_reports::KubeletReports;
@@ -42,14 +41,6 @@ struct World {
     _directory: tempfile::TempDir,
 }
 
-fn watch<T>(client: &kube::Client, table: &Arc<Table<T>>)
-where
-    T: Retained + TableRow + std::fmt::Debug + Send + Sync + 'static,
-{
-    let api = kube::Api::all(client.clone());
-    tokio::spawn(sync_table(api, "", Arc::clone(table)));
-}
-
 /// Returns a process that leads and whose tables are complete; of `nodes`, the first `lost` are not
 /// Ready.
 async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
@@ -62,11 +53,8 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
     let socket = directory.path().join("safe-detach.sock");
     let controller = Controller::serve(&socket);
     let tables = Arc::new(Tables::default());
-    watch(&client, &tables.nodes);
-    watch(&client, &tables.csi_nodes);
-    watch(&client, &tables.pods);
-    watch(&client, &tables.volumes);
-    watch(&client, &tables.attachments);
+    let watches = tables.watch_nodes(&client).into_iter().chain(tables.watch_volumes(&client));
+    watches.chain([tables.watch_pods(&client)]).for_each(|watch| drop(tokio::spawn(watch)));
     let leader = Leader::new(client.clone(), "kube-system", "one".to_owned(), LONG);
     let election = tokio::spawn({
         let leader = Arc::clone(&leader);
@@ -215,9 +203,8 @@ async fn node_without_provider_id_fails_over_by_csinode() {
 
 /// Returns the task for the pods of the node-agents, whose table is complete.
 async fn annotations_of(failover: &Failover) -> AgentAnnotations {
-    let table = Arc::new(Table::<SeenAgentPod>::default());
-    let pods = kube::Api::namespaced(failover.context.client.clone(), "kube-system");
-    tokio::spawn(sync_table(pods, AGENT_PODS, Arc::clone(&table)));
+    let (table, watch) = watch_agent_pods(&failover.context.client, "kube-system");
+    tokio::spawn(watch);
     while !table.is_complete() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

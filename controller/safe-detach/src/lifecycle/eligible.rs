@@ -1,7 +1,5 @@
 //! Which pods may be force-deleted once their volumes are proved free.
 
-use std::fmt;
-
 /// A pod that uses a volume of this driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
@@ -77,28 +75,6 @@ pub enum Ineligible {
     Tolerates,
     /// A person has asked that this driver leaves the pod alone.
     OptedOut,
-}
-
-impl Ineligible {
-    /// Returns the stable token of events and metrics.
-    pub const fn token(self) -> &'static str {
-        match self {
-            Self::NoVolume => "no-volume",
-            Self::ForeignVolume => "foreign-volume",
-            Self::UnknownVolume => "unknown-volume",
-            Self::SharedVolume => "shared-volume",
-            Self::DaemonSet => "daemon-set",
-            Self::Mirror => "mirror",
-            Self::Tolerates => "tolerates",
-            Self::OptedOut => "opted-out",
-        }
-    }
-}
-
-impl fmt::Display for Ineligible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.token())
-    }
 }
 
 impl Pod {
