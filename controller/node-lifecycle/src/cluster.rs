@@ -31,3 +31,6 @@ pub(crate) use pod::SeenPod;
 pub(crate) use tables::Suspect;
 pub use tables::{Tables, Task, watch_agent_pods};
 pub(crate) use volume::{SeenVolume, claim_of};
+
+#[cfg(test)]
+pub(crate) use object::retained;

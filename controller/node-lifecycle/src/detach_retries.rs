@@ -38,24 +38,27 @@ const MAX_PER_ROUND: usize = 50;
 
 /// Retries refused detaches.
 pub struct DetachRetries {
-    /// What the tasks share.
-    pub context: Context,
-    /// Kubelet's reports.
-    pub kubelet_reports: KubeletReports,
-    /// The state of each attachment, by uid.
-    pub progress: HashMap<String, RetryProgress>,
+    context: Context,
+    kubelet_reports: KubeletReports,
+    /// By the attachment's uid.
+    progress: HashMap<String, RetryProgress>,
     /// Number of rounds so far.
-    pub rounds: u64,
+    rounds: u64,
 }
 
 /// When an attachment was last checked, and when its detach was last retried.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RetryProgress {
+struct RetryProgress {
     last_checked: Option<Instant>,
     last_retry: Option<Instant>,
 }
 
 impl DetachRetries {
+    /// Creates the task.
+    pub fn new(context: Context, kubelet_reports: KubeletReports) -> Self {
+        Self { context, kubelet_reports, progress: HashMap::new(), rounds: 0 }
+    }
+
     /// Runs rounds, for ever.
     pub async fn run(mut self) {
         loop {

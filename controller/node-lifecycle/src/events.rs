@@ -18,53 +18,27 @@ const QUEUE_LENGTH: usize = 1024;
 /// in the next round when they find no place.
 const RESERVED_PLACES: usize = 256;
 
-/// The object of an event.
+/// The object of an event. The uid of a node is empty when its object is gone.
 #[derive(Clone, Debug)]
-pub enum EventSubject {
-    /// A node.
-    Node {
-        /// The node's name.
-        name: String,
-        /// The Node object's uid; empty when the object is gone.
-        uid: String,
-    },
-    /// A pod.
-    Pod {
-        /// The pod's namespace.
-        namespace: String,
-        /// The pod's name.
-        name: String,
-        /// The pod's uid.
-        uid: String,
-    },
-    /// A VolumeAttachment.
-    Attachment {
-        /// The attachment's name.
-        name: String,
-        /// The attachment's uid.
-        uid: String,
-    },
+pub(crate) enum EventSubject {
+    Node { name: String, uid: String },
+    Pod { namespace: String, name: String, uid: String },
+    Attachment { name: String, uid: String },
 }
 
 impl EventSubject {
-    const fn object_fields(&self) -> (&'static str, &'static str, &String, &String) {
-        match self {
-            Self::Node { name, uid } => ("v1", "Node", name, uid),
-            Self::Pod { name, uid, .. } => ("v1", "Pod", name, uid),
-            Self::Attachment { name, uid } => ("storage.k8s.io/v1", "VolumeAttachment", name, uid),
-        }
-    }
-
     fn reference(&self) -> ObjectReference {
-        let (version, kind, name, uid) = self.object_fields();
-        let namespace = match self {
-            Self::Pod { namespace, .. } => Some(namespace.clone()),
-            Self::Node { .. } | Self::Attachment { .. } => None,
+        let (version, kind, namespace, name, uid) = match self {
+            Self::Node { name, uid } => ("v1", "Node", None, name, uid),
+            Self::Pod { namespace, name, uid } => ("v1", "Pod", Some(namespace), name, uid),
+            Self::Attachment { name, uid } => {
+                ("storage.k8s.io/v1", "VolumeAttachment", None, name, uid)
+            }
         };
         ObjectReference {
             api_version: Some(version.to_owned()),
             kind: Some(kind.to_owned()),
-            namespace,
+            namespace: namespace.cloned(),
             name: Some(name.clone()),
             uid: Some(uid.clone()),
             ..ObjectReference::default()
@@ -74,7 +48,7 @@ impl EventSubject {
 
 /// The content of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventReason {
+pub(crate) enum EventReason {
     /// Nothing proves that the node's volumes may leave it.
     Unproven,
     /// The node's instance is off, and the node has the driver's taint.
@@ -152,7 +126,7 @@ impl EventReason {
 }
 
 /// The last event of each object, by kind and name.
-type LastEvents = HashMap<(&'static str, String), (EventSubject, EventReason, String)>;
+type LastEvents = HashMap<(String, String), (EventSubject, EventReason, String)>;
 
 /// Queues events, one for each change.
 #[derive(Debug)]
@@ -183,10 +157,12 @@ impl EventSender {
     }
 
     /// Queues an event about the object, unless it equals the object's last event.
-    pub fn send(&self, subject: EventSubject, reason: EventReason, note: &str) {
+    pub(crate) fn send(&self, subject: EventSubject, reason: EventReason, note: &str) {
         let note: String = note.chars().take(NOTE_LIMIT / 4).collect();
-        let (_, kind, name, _) = subject.object_fields();
-        let key = (kind, name.clone());
+        let reference = subject.reference();
+        let kind = reference.kind.clone().unwrap_or_default();
+        let name = reference.name.clone().unwrap_or_default();
+        let key = (kind.clone(), name.clone());
         let mut last = self.last();
         if let Some((_, last_reason, last_note)) = last.get(&key)
             && (*last_reason, last_note) == (reason, &note)
@@ -201,7 +177,7 @@ impl EventSender {
             secondary: None,
         };
         let lacks_place = reason.is_sent_each_round() && self.events.capacity() <= RESERVED_PLACES;
-        if lacks_place || self.events.try_send((subject.reference(), event)).is_err() {
+        if lacks_place || self.events.try_send((reference, event)).is_err() {
             tracing::debug!(
                 kind,
                 name,
@@ -215,7 +191,7 @@ impl EventSender {
     }
 
     /// Forgets the last events of all other objects.
-    pub fn retain(&self, is_reported: impl Fn(&EventSubject) -> bool) {
+    pub(crate) fn retain(&self, is_reported: impl Fn(&EventSubject) -> bool) {
         self.last().retain(|_, (subject, _, _)| is_reported(subject));
     }
 

@@ -29,43 +29,60 @@ use crate::controller_client::Answers;
 use crate::events::{EventReason, EventSubject};
 use crate::metrics::Metrics;
 use durations::{FinishedPhase, NodeObservation};
-use query_schedule::Question;
+use query_schedule::{Question, fill_answers};
 use round_interval::interval_of_rounds;
 
 use durations::Episodes;
 pub use fencing::Fencing;
 pub(crate) use kill_switch::stop_reason;
 pub use kill_switch::{ADVERTISED, ADVERTISED_VERSION};
-pub use lost_nodes::LostNodes;
+use lost_nodes::LostNodes;
 use query_schedule::QuerySchedule;
 
 /// Default for how long an answer of EC2 is valid.
-pub(crate) const ANSWER_VALIDITY: Duration = Duration::from_secs(2);
+const ANSWER_VALIDITY: Duration = Duration::from_secs(2);
 
 /// Executes failover.
 pub struct Failover {
     /// What the tasks share.
     pub context: Context,
-    /// What a pod must meet before it is deleted by force.
-    pub mode: FailoverMode,
-    /// How the instance of a lost node is treated.
-    pub fencing: Fencing,
-    /// The nodes that have been lost for long.
-    pub lost_nodes: LostNodes,
-    /// The durations of failovers.
-    pub episodes: Mutex<Episodes>,
-    /// The instances to query in each round.
-    pub query_schedule: Mutex<QuerySchedule>,
+    mode: FailoverMode,
+    fencing: Fencing,
+    lost_nodes: LostNodes,
+    episodes: Mutex<Episodes>,
+    query_schedule: Mutex<QuerySchedule>,
     /// From the beginning of a round to the next, while one query covers all suspects.
-    pub round_interval: Duration,
+    round_interval: Duration,
     /// Whether the controller did not answer the last query: that is logged once.
-    pub is_controller_silent: AtomicBool,
+    is_controller_silent: AtomicBool,
     /// Limit for the age of EC2's answer in a braked act or a fence. A node whose answer is older
     /// is queried again at once.
     pub answer_validity: Duration,
 }
 
 impl Failover {
+    /// Creates the task. `fence_after` is how long a node must be lost before it is fenced;
+    /// `round_interval` is the time between two rounds while one query covers all suspects.
+    pub fn new(
+        context: Context,
+        mode: FailoverMode,
+        fencing: Fencing,
+        fence_after: Duration,
+        round_interval: Duration,
+    ) -> Self {
+        Self {
+            context,
+            mode,
+            fencing,
+            lost_nodes: LostNodes::new(fence_after),
+            episodes: Mutex::default(),
+            query_schedule: Mutex::default(),
+            round_interval,
+            is_controller_silent: AtomicBool::new(false),
+            answer_validity: ANSWER_VALIDITY,
+        }
+    }
+
     /// Runs rounds, for ever.
     pub async fn run(self) {
         loop {
@@ -114,7 +131,7 @@ impl Failover {
         let held: Vec<&str> = chosen.held.iter().chain(&acted.held).copied().collect();
         self.context.metrics.set_held(&held);
         match acted.postponed {
-            0 => interval_of_rounds(self.round_interval, self.query_schedule().rounds_per_cycle()),
+            0 => interval_of_rounds(self.round_interval, self.query_schedule().rounds_per_cycle),
             // A node with a proof does not wait for its turn.
             _ => Duration::ZERO,
         }
@@ -178,7 +195,7 @@ impl Failover {
         }
         let query_schedule = self.query_schedule();
         for suspect in suspects {
-            query_schedule.fill_answers(&mut suspect.facts);
+            fill_answers(&query_schedule.answers, &mut suspect.facts);
         }
     }
 

@@ -19,7 +19,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use finding::print;
-pub use finding::{Finding, Verdict};
+pub(crate) use finding::{Finding, Verdict};
 pub use flags::{Flags, Output};
 
 /// The first argument that selects the preflight.
@@ -42,7 +42,7 @@ pub async fn run(client: Client, output: Output) -> std::io::Result<ExitCode> {
 }
 
 /// Returns all findings, in the order of their subjects.
-pub async fn find_all(client: &Client) -> Vec<Finding> {
+async fn find_all(client: &Client) -> Vec<Finding> {
     let drivers: Api<CSIDriver> = Api::all(client.clone());
     let mut findings = match drivers.get_opt(ebs_csi_proto::DRIVER_NAME).await {
         Ok(found) => vec![installation::driver(found.as_ref())],

@@ -1,8 +1,7 @@
 //! Runs the process's tasks, from its confinement to its end.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ebs_csi_proto::http_endpoint;
 use ebs_csi_proto::serve::stop_signal;
@@ -17,7 +16,7 @@ use crate::controller_client::kubelet_reports::KubeletReports;
 use crate::controller_client::{Controller, override_orders};
 use crate::detach_retries::DetachRetries;
 use crate::events::EventSender;
-use crate::failover::{ANSWER_VALIDITY, Failover, Fencing, LostNodes};
+use crate::failover::{Failover, Fencing};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
 use crate::metrics::http_endpoint::PageSources;
@@ -131,12 +130,7 @@ pub async fn run(
     }
     let orders = override_orders::run(context.clone());
     spawn_endless("override orders", when_controller_listens(Box::pin(orders)));
-    let retries = DetachRetries {
-        context: context.clone(),
-        kubelet_reports: kubelet_reports.clone(),
-        progress: HashMap::new(),
-        rounds: 0,
-    };
+    let retries = DetachRetries::new(context.clone(), kubelet_reports.clone());
     spawn_endless("the retries", Box::pin(retries.run()));
     let unidentified = unidentified_nodes::run(Arc::clone(&tables), Arc::clone(&metrics));
     spawn_endless("the unidentified nodes", Box::pin(unidentified));
@@ -144,17 +138,9 @@ pub async fn run(
     spawn_endless("the kubelet reports", Box::pin(kubelet_reports.run(controller)));
     if let Some(mode) = mode {
         spawn_endless("a watch", tables.watch_pods(&client));
-        let failover = Failover {
-            context,
-            mode,
-            fencing: Fencing { power_off: config.fence, when: config.fence_when },
-            lost_nodes: LostNodes::new(config.fence_after),
-            episodes: Mutex::default(),
-            query_schedule: Mutex::default(),
-            round_interval: config.query_interval,
-            is_controller_silent: AtomicBool::new(false),
-            answer_validity: ANSWER_VALIDITY,
-        };
+        let fencing = Fencing { power_off: config.fence, when: config.fence_when };
+        let failover =
+            Failover::new(context, mode, fencing, config.fence_after, config.query_interval);
         spawn_endless("failover", Box::pin(failover.run()));
     }
     if let Some(listener) = listener {

@@ -75,27 +75,22 @@ impl Retained for SeenAgentPod {
 }
 
 impl SeenAgentPod {
-    /// Returns the pod's namespace and name.
     pub(crate) fn name(&self) -> (&str, &str) {
         self.key().split_once('/').unwrap_or_default()
     }
 
-    /// Returns the pod's node.
     pub(crate) fn node(&self) -> &str {
         self.texts.get(NODE)
     }
 
-    /// Returns the pod's uid.
     pub(crate) fn uid(&self) -> &str {
         self.texts.get(UID)
     }
 
-    /// Returns the version that was seen.
     pub(crate) fn version(&self) -> &str {
         self.texts.get(VERSION)
     }
 
-    /// Returns whether the pod has the fact.
     pub(crate) fn has(&self, fact: NodeFact) -> bool {
         self.has_fact[fact as usize]
     }

@@ -24,7 +24,6 @@ pub(crate) const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
 /// The attachment that an override order names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Order {
-    /// The instance to detach from.
     pub(crate) instance: String,
     /// The time of the attach.
     pub(crate) since: String,
@@ -33,11 +32,8 @@ pub(crate) struct Order {
 /// A detach that was requested and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedDetach {
-    /// The VolumeAttachment's name.
     pub(crate) name: String,
-    /// The VolumeAttachment's uid.
     pub(crate) uid: String,
-    /// The reason.
     pub(crate) token: String,
     /// The time of the detach request, by the API server's clock.
     pub(crate) since: Timestamp,
@@ -50,7 +46,6 @@ const UID: usize = 3;
 const INSTANCE: usize = 4;
 const VERSION: usize = 5;
 
-/// A VolumeAttachment.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenAttachment {
     texts: Texts<6>,
@@ -147,12 +142,10 @@ impl SeenAttachment {
         self.texts.get(NODE)
     }
 
-    /// Returns the override order for the attachment.
     pub(crate) fn order(&self) -> Option<&Order> {
         self.order.as_deref()
     }
 
-    /// Returns the refusal in the attachment's status.
     pub(crate) fn refused(&self) -> Option<&RefusedDetach> {
         self.refused.as_deref()
     }

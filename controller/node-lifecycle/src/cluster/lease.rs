@@ -11,7 +11,6 @@ use super::{Object, Retained};
 /// A node's Lease.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenLease {
-    /// The node's name.
     pub(crate) node: String,
     /// The time of the last renewal, by the node's clock.
     pub(crate) renewed: Option<Timestamp>,

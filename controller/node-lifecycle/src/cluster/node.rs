@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::joined_texts::Texts;
 use super::node_fact::{FACTS, NodeFact, instance_text};
-use super::object_table::TableRow;
 use super::object::Meta;
+use super::object_table::TableRow;
 use super::{Object, Retained};
 
 /// The key of Kubernetes' out-of-service taint: the node's pods are deleted by force and its
@@ -34,12 +34,9 @@ pub(crate) const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 /// Label of a node whose instance may be stopped or terminated to prove it dead (`fence=true`).
 pub(crate) const FENCE_LABEL: &str = "ebs.csi.aws.com/fence";
 
-/// A Node object.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
-    /// The node's name.
     pub(crate) name: String,
-    /// The Node object's uid.
     pub(crate) uid: String,
     /// The node's zone; empty when the node has no zone label.
     pub(crate) zone: String,
@@ -47,7 +44,6 @@ pub(crate) struct SeenNode {
     pub(crate) node: Node,
     /// The node has no provider id, so its CSINode identifies its instance.
     pub(crate) lacks_provider_id: bool,
-    /// The node has the startup taint.
     pub(crate) has_startup_taint: bool,
     /// The node has a taint of [`DRAIN_TAINTS`].
     pub(crate) draining: bool,

@@ -41,29 +41,25 @@ pub(crate) const FACTS: [NodeFact; 8] = [
 const DRIVER_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 
 impl NodeFact {
-    /// Returns the annotation of the pod.
-    pub(crate) const fn annotation(self) -> &'static str {
+    /// Returns the annotation of the pod, and the label of the Node, where there is one. Kubernetes
+    /// may have copied the label to the pod.
+    const fn keys(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Zone => "ebs.csi.aws.com/zone",
-            Self::Region => "ebs.csi.aws.com/region",
-            Self::Instance => "ebs.csi.aws.com/instance-id",
-            Self::InstanceType => "ebs.csi.aws.com/instance-type",
-            Self::OutpostPartition => "topology.ebs.csi.aws.com/partition",
-            Self::OutpostRegion => "topology.ebs.csi.aws.com/region",
-            Self::OutpostAccount => "topology.ebs.csi.aws.com/account-id",
-            Self::Outpost => "topology.ebs.csi.aws.com/outpost-id",
+            Self::Zone => ("ebs.csi.aws.com/zone", Some("topology.kubernetes.io/zone")),
+            Self::Region => ("ebs.csi.aws.com/region", Some("topology.kubernetes.io/region")),
+            Self::Instance => ("ebs.csi.aws.com/instance-id", None),
+            Self::InstanceType => {
+                ("ebs.csi.aws.com/instance-type", Some("node.kubernetes.io/instance-type"))
+            }
+            Self::OutpostPartition => both("topology.ebs.csi.aws.com/partition"),
+            Self::OutpostRegion => both("topology.ebs.csi.aws.com/region"),
+            Self::OutpostAccount => both("topology.ebs.csi.aws.com/account-id"),
+            Self::Outpost => both("topology.ebs.csi.aws.com/outpost-id"),
         }
     }
 
-    /// Returns the label of the Node, where there is one. Kubernetes may have copied it to the pod.
-    const fn label(self) -> Option<&'static str> {
-        match self {
-            Self::Zone => Some("topology.kubernetes.io/zone"),
-            Self::Region => Some("topology.kubernetes.io/region"),
-            Self::Instance => None,
-            Self::InstanceType => Some("node.kubernetes.io/instance-type"),
-            outpost => Some(outpost.annotation()),
-        }
+    pub(crate) const fn annotation(self) -> &'static str {
+        self.keys().0
     }
 
     /// Returns the value for a Node with these labels and this provider id; empty when neither
@@ -74,7 +70,7 @@ impl NodeFact {
         provider_id: &'a str,
     ) -> &'a str {
         let label = |key: &str| labels.get(key).map_or("", String::as_str);
-        let own = self.label().map_or("", label);
+        let own = self.keys().1.map_or("", label);
         match self {
             Self::Instance => instance_text(provider_id),
             Self::Zone => {
@@ -95,8 +91,13 @@ impl NodeFact {
         let has = |of: &BTreeMap<String, String>, key: &str| {
             of.get(key).is_some_and(|value| !value.is_empty())
         };
-        has(annotations, self.annotation()) || self.label().is_some_and(|key| has(labels, key))
+        let (annotation, label) = self.keys();
+        has(annotations, annotation) || label.is_some_and(|key| has(labels, key))
     }
+}
+
+const fn both(key: &'static str) -> (&'static str, Option<&'static str>) {
+    (key, Some(key))
 }
 
 /// Returns the part of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`) that is the id of an
@@ -104,10 +105,7 @@ impl NodeFact {
 pub(super) fn instance_text(provider_id: &str) -> &str {
     let path = provider_id.strip_prefix("aws://").unwrap_or_default();
     let id = path.rsplit('/').next().unwrap_or_default();
-    match id.parse::<InstanceId>() {
-        Ok(_) => id,
-        Err(_) => "",
-    }
+    if id.parse::<InstanceId>().is_ok() { id } else { "" }
 }
 
 /// Returns the zone of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`); empty when it has

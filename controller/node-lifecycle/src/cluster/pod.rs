@@ -113,7 +113,6 @@ impl Retained for SeenPod {
 }
 
 impl SeenPod {
-    /// Returns the pod's node.
     pub(crate) fn node(&self) -> &str {
         self.texts.get(NODE)
     }

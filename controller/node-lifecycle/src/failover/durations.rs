@@ -31,7 +31,7 @@ pub(super) enum FinishedPhase {
 
 /// The failovers in progress.
 #[derive(Debug, Default)]
-pub struct Episodes {
+pub(super) struct Episodes {
     nodes: HashMap<String, Episode>,
     /// Whether this replica led at its last observation.
     was_leading: bool,

@@ -9,30 +9,25 @@ use std::time::{Duration, Instant};
 
 /// The time since when each node is lost.
 #[derive(Debug)]
-pub struct LostNodes {
+pub(super) struct LostNodes {
     threshold: Duration,
     since: Mutex<HashMap<String, Instant>>,
 }
 
 impl LostNodes {
-    /// Creates an empty state; `threshold` is the threshold of [`LostNodes::is_lost_for_long`].
-    pub fn new(threshold: Duration) -> Self {
+    pub(super) fn new(threshold: Duration) -> Self {
         Self { threshold, since: Mutex::default() }
     }
 
     /// Records that exactly these nodes are lost now.
-    pub fn observe<'a>(&self, lost: impl Iterator<Item = &'a str>, now: Instant) {
+    pub(super) fn observe<'a>(&self, lost: impl Iterator<Item = &'a str>, now: Instant) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        *since = lost
-            .map(|node| {
-                let first = since.get(node).copied().unwrap_or(now);
-                (node.to_owned(), first)
-            })
-            .collect();
+        let first = |node: &str| (node.to_owned(), since.get(node).copied().unwrap_or(now));
+        *since = lost.map(first).collect();
     }
 
     /// Returns whether the node was lost at every observation for that long.
-    pub fn is_lost_for_long(&self, node: &str, now: Instant) -> bool {
+    pub(super) fn is_lost_for_long(&self, node: &str, now: Instant) -> bool {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let since = since.get(node);
         since.is_some_and(|since| now.saturating_duration_since(*since) >= self.threshold)

@@ -1,7 +1,5 @@
 //! The events about a node.
 
-use std::collections::BTreeMap;
-
 use ebs_csi_safe_detach::lifecycle::{Intent, Phase};
 
 use super::{Failover, fencing};
@@ -13,20 +11,16 @@ impl Failover {
         if !matches!(phase, Phase::Querying | Phase::VolumesProven) {
             return;
         }
-        let (text, checks) = {
-            let query_schedule = self.query_schedule();
-            let of_instance =
-                |texts: &BTreeMap<String, String>| texts.get(suspect.facts.instance()?).cloned();
-            (of_instance(query_schedule.texts()), of_instance(query_schedule.checks()))
-        };
+        let instance = suspect.facts.instance().unwrap_or_default();
         if let Some(why) = self.fencing.reason_left_alone(&suspect.facts) {
+            let checks = self.query_schedule().answers.checks.get(instance).cloned();
             let note = fencing::fence_held_note(why, &checks.unwrap_or_default());
             self.send_event(suspect, EventReason::FenceHeld, &note);
             return;
         }
-        let note =
-            text.unwrap_or_else(|| "nothing proves that its volumes may leave it".to_owned());
-        self.send_event(suspect, EventReason::Unproven, &note);
+        let text = self.query_schedule().answers.texts.get(instance).cloned();
+        let note = text.as_deref().unwrap_or("nothing proves that its volumes may leave it");
+        self.send_event(suspect, EventReason::Unproven, note);
     }
 
     pub(super) fn report_act(&self, suspect: &Suspect, intent: &Intent) {

@@ -4,7 +4,7 @@
 //! queries those whose last query is the oldest. The remembered answers about the others only
 //! decide which nodes to query again; no act happens without a fresh query.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use crate::controller_client::Answers;
 use ebs_csi_safe_detach::Fact;
@@ -24,18 +24,19 @@ pub(super) type Question = (String, String);
 
 /// The order of the queries, and the remembered answers.
 #[derive(Debug, Default)]
-pub struct QuerySchedule {
+pub(super) struct QuerySchedule {
     round: u64,
-    rounds_per_cycle: usize,
+    /// The number of rounds in which each instance is queried once.
+    pub(super) rounds_per_cycle: usize,
     last_queried: HashMap<String, u64>,
     last_checked: HashMap<String, u64>,
-    answers: Answers,
+    pub(super) answers: Answers,
 }
 
 impl QuerySchedule {
     /// Returns the questions to ask in this round. Forgets the state of instances that are no
     /// longer in question.
-    pub fn choose(&mut self, questions: &[Question]) -> Vec<Question> {
+    pub(super) fn choose(&mut self, questions: &[Question]) -> Vec<Question> {
         self.round += 1;
         let all: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
         self.last_queried.retain(|instance, _| all.contains(instance));
@@ -55,14 +56,9 @@ impl QuerySchedule {
         due
     }
 
-    /// Returns the number of rounds in which each instance is queried once.
-    pub(super) fn rounds_per_cycle(&self) -> usize {
-        self.rounds_per_cycle
-    }
-
     /// Returns the chosen instances whose status checks are due in this round, among those for
     /// which the checks matter.
-    pub fn choose_checks(
+    pub(super) fn choose_checks(
         &mut self,
         chosen: &[Question],
         relevant: BTreeSet<String>,
@@ -86,7 +82,7 @@ impl QuerySchedule {
 
     /// Stores the answers to the chosen questions. The last status checks of an instance that still
     /// runs stay valid until they are queried again.
-    pub fn record_answers(
+    pub(super) fn record_answers(
         &mut self,
         chosen: &[Question],
         checks: &BTreeSet<String>,
@@ -96,16 +92,12 @@ impl QuerySchedule {
         for instance in chosen.iter().filter(|i| !checks.contains(i.as_str())) {
             let before = self.answers.instances.get(*instance);
             let now = answers.instances.get_mut(*instance);
-            if let (
-                Some(InstanceEvidence::Running { impaired: before }),
-                Some(InstanceEvidence::Running { impaired: now }),
-            ) = (before, now)
-                && *now == Fact::Unknown
+            if let Some(InstanceEvidence::Running { impaired: before }) = before
+                && let Some(InstanceEvidence::Running { impaired: now @ Fact::Unknown }) = now
             {
                 *now = *before;
                 let text = self.answers.checks.get(*instance).cloned();
-                let text = text.map(|text| ((*instance).clone(), text));
-                answers.checks.extend(text);
+                answers.checks.extend(text.map(|text| ((*instance).clone(), text)));
             }
         }
         self.forget(|instance| chosen.contains(instance));
@@ -116,24 +108,9 @@ impl QuerySchedule {
     }
 
     /// Forgets all answers, because the controller does not answer.
-    pub fn forget_answers(&mut self) {
+    pub(super) fn forget_answers(&mut self) {
         *self =
             Self { round: self.round, rounds_per_cycle: self.rounds_per_cycle, ..Self::default() };
-    }
-
-    /// Fills in what is known about a node.
-    pub fn fill_answers(&self, facts: &mut NodeFacts) {
-        fill_answers(&self.answers, facts);
-    }
-
-    /// Returns the controller's texts about instances.
-    pub fn texts(&self) -> &BTreeMap<String, String> {
-        &self.answers.texts
-    }
-
-    /// Returns the controller's texts about the instances' status checks.
-    pub fn checks(&self) -> &BTreeMap<String, String> {
-        &self.answers.checks
     }
 
     fn forget(&mut self, gone: impl Fn(&String) -> bool) {
@@ -210,9 +187,8 @@ mod tests {
         let none = BTreeSet::new();
         let chosen = query_schedule.choose(&questions(0..3));
         query_schedule.record_answers(&chosen, &none, answers(&chosen));
-        let text = |query_schedule: &QuerySchedule, instance| {
-            query_schedule.texts().get(instance).cloned()
-        };
+        let text =
+            |schedule: &QuerySchedule, instance| schedule.answers.texts.get(instance).cloned();
         assert_eq!(text(&query_schedule, "i-0002").as_deref(), Some("runs"));
         let chosen = query_schedule.choose(&questions(0..2));
         assert_eq!(text(&query_schedule, "i-0002"), None);
@@ -255,13 +231,13 @@ mod tests {
         let mut query_schedule = QuerySchedule::default();
         let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
         let asked: BTreeSet<String> = ["i-0001".to_owned()].into();
-        let says = |evidence: InstanceEvidence, text: &str| Answers {
-            instances: [("i-0001".to_owned(), evidence)].into(),
-            checks: (!text.is_empty())
-                .then(|| ("i-0001".to_owned(), text.to_owned()))
-                .into_iter()
-                .collect(),
-            ..Answers::default()
+        let says = |evidence: InstanceEvidence, text: &str| {
+            let mut answers = Answers::default();
+            answers.instances.insert("i-0001".to_owned(), evidence);
+            if !text.is_empty() {
+                answers.checks.insert("i-0001".to_owned(), text.to_owned());
+            }
+            answers
         };
         let running = |impaired| InstanceEvidence::Running { impaired };
         let (failing, none) = (Fact::Present(()), BTreeSet::new());
@@ -281,7 +257,7 @@ mod tests {
             let chosen = query_schedule.choose(&all);
             query_schedule.record_answers(&chosen, checks, says(said, text));
             assert_eq!(query_schedule.answers.instances["i-0001"], want, "row {number}");
-            let known = query_schedule.checks().get("i-0001").map_or("", String::as_str);
+            let known = query_schedule.answers.checks.get("i-0001").map_or("", String::as_str);
             assert_eq!(known, words, "row {number}");
         }
     }

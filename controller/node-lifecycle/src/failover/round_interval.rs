@@ -32,13 +32,12 @@ mod tests {
             (10, 2, 5_000),
             (10, 4, 2_500),
             (10, 25, 1_200),
-            // A configured pace that is faster is kept.
             (1, 1, 1_000),
             (1, 5, 1_000),
         ];
         for (every, turns, milliseconds) in rows {
-            let interval_of_rounds = interval_of_rounds(Duration::from_secs(every), turns);
-            assert_eq!(interval_of_rounds, Duration::from_millis(milliseconds), "{every} {turns}");
+            let interval = interval_of_rounds(Duration::from_secs(every), turns);
+            assert_eq!(interval, Duration::from_millis(milliseconds), "{every} {turns}");
         }
     }
 
@@ -56,7 +55,7 @@ mod tests {
                     longest = longest.max(now - last);
                 }
             }
-            now += interval_of_rounds(Duration::from_secs(3), query_schedule.rounds_per_cycle());
+            now += interval_of_rounds(Duration::from_secs(3), query_schedule.rounds_per_cycle);
         }
         assert_eq!(asked.len(), suspects, "each comes up");
         longest

@@ -10,7 +10,6 @@ use super::Metrics;
 /// The sources of the pages.
 #[derive(Clone, Debug)]
 pub(crate) struct PageSources<R> {
-    /// The counters.
     pub(crate) metrics: Arc<Metrics>,
     /// Returns the reason while the process is not ready.
     pub(crate) ready: R,

@@ -74,29 +74,24 @@ impl Difference {
 
 #[cfg(test)]
 mod tests {
-    use crate::cluster::Retained;
+    use crate::cluster::retained;
 
     use super::*;
 
     const ALL: AnnotationSwitches = AnnotationSwitches { facts: true, draining: true };
 
-    fn node(labels: Value, taints: Value) -> SeenNode {
+    fn drain() -> Value {
+        json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
+    }
+
+    fn node(taints: Value) -> SeenNode {
+        let labels = json!({"topology.kubernetes.io/zone": "us-east-1b", "topology.kubernetes.io/region": "us-east-1",
+            "node.kubernetes.io/instance-type": "t2.micro"});
         let object = json!({
             "metadata": {"name": "n", "uid": "n-uid", "labels": labels},
             "spec": {"providerID": "aws:///us-east-1a/i-0123456789abcdef0", "taints": taints},
         });
-        SeenNode::new(serde_json::from_value(object).unwrap()).unwrap()
-    }
-
-    /// A node whose provider id has no zone.
-    fn zoneless() -> SeenNode {
-        let object = json!({"metadata": {"name": "n", "uid": "n-uid"}});
-        SeenNode::new(serde_json::from_value(object).unwrap()).unwrap()
-    }
-
-    fn labels() -> Value {
-        json!({"topology.kubernetes.io/zone": "us-east-1b", "topology.kubernetes.io/region": "us-east-1",
-            "node.kubernetes.io/instance-type": "t2.micro"})
+        retained(object).unwrap()
     }
 
     fn pod(labels: Value, annotations: Value, restarts: u32) -> SeenAgentPod {
@@ -107,7 +102,7 @@ mod tests {
             "spec": {"nodeName": "n"},
             "status": {"containerStatuses": [{"restartCount": restarts}]},
         });
-        SeenAgentPod::new(serde_json::from_value(object).unwrap()).unwrap()
+        retained(object).unwrap()
     }
 
     fn keys(difference: &Difference) -> Vec<&str> {
@@ -117,7 +112,7 @@ mod tests {
 
     #[test]
     fn pod_without_zone_gets_missing_facts_once() {
-        let node = node(labels(), json!([]));
+        let node = node(json!([]));
         let bare = pod(json!({}), json!({}), 0);
         let difference = Difference::between(&bare, &node, false, ALL);
         assert_eq!(keys(&difference), ["zone", "region", "instance-id", "instance-type"]);
@@ -138,7 +133,7 @@ mod tests {
     /// Kubernetes 1.35 copies zone and region to the pod.
     #[test]
     fn pod_with_copied_zone_needs_no_patch() {
-        let node = node(labels(), json!([]));
+        let node = node(json!([]));
         let copied = json!({"topology.kubernetes.io/zone": "us-east-1b"});
         for (restarts, registered) in [(0, false), (0, true), (3, true)] {
             let pod = pod(copied.clone(), json!({}), restarts);
@@ -154,16 +149,16 @@ mod tests {
     #[test]
     fn unknown_zone_is_reported_unless_driver_is_registered() {
         let bare = pod(json!({}), json!({}), 0);
-        let difference = Difference::between(&bare, &zoneless(), false, ALL);
+        let zoneless: SeenNode = retained(json!({"metadata": {"name": "n"}})).unwrap();
+        let difference = Difference::between(&bare, &zoneless, false, ALL);
         assert!(difference.unknown && !difference.needs_patch());
-        assert_eq!(Difference::between(&bare, &zoneless(), true, ALL), Difference::default());
+        assert_eq!(Difference::between(&bare, &zoneless, true, ALL), Difference::default());
     }
 
     #[test]
     fn draining_annotation_follows_drain_taint() {
-        let drained =
-            node(labels(), json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]));
-        let undrained = node(labels(), json!([]));
+        let drained = node(drain());
+        let undrained = node(json!([]));
         let zone = json!({"topology.kubernetes.io/zone": "us-east-1b"});
         let unmarked = pod(zone.clone(), json!({}), 0);
         let marked = pod(zone, json!({DRAINING: "true"}), 0);
@@ -179,13 +174,11 @@ mod tests {
 
     #[test]
     fn switched_off_annotations_are_not_changed() {
-        let drained =
-            node(labels(), json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]));
+        let drained = node(drain());
         let bare = pod(json!({}), json!({}), 0);
         let change = |facts, draining| {
-            let difference =
-                Difference::between(&bare, &drained, false, AnnotationSwitches { facts, draining });
-            difference.annotations.len()
+            let switches = AnnotationSwitches { facts, draining };
+            Difference::between(&bare, &drained, false, switches).annotations.len()
         };
         assert_eq!(change(true, false), 4);
         assert_eq!(change(false, true), 1);

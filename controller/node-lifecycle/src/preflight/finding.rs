@@ -12,7 +12,7 @@ const MAX_NAMES: usize = 10;
 /// The consequence for an installation of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The driver refuses the object, or cannot serve it.
     Refused,
     /// The driver ignores the object.
@@ -34,20 +34,15 @@ impl Verdict {
     }
 }
 
-/// One finding.
+/// One finding. The name has the object's namespace where it has one; several names are separated
+/// by commas. `next` is empty when nothing is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The consequence.
-    pub verdict: Verdict,
-    /// The kind of object.
-    pub kind: &'static str,
-    /// The object's name, with its namespace where it has one; several names are separated by
-    /// commas.
-    pub name: String,
-    /// What was found.
-    pub says: String,
-    /// What to do next; empty when nothing is to do.
-    pub next: String,
+pub(crate) struct Finding {
+    pub(crate) verdict: Verdict,
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) says: String,
+    pub(crate) next: String,
 }
 
 impl Finding {

@@ -5,7 +5,7 @@ mod api;
 mod controller;
 mod leader;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_node_lifecycle::cluster::{LeaseAges, Tables, watch_agent_pods};
@@ -14,7 +14,7 @@ use ebs_csi_node_lifecycle::controller_client::Controller as Client;
 use ebs_csi_node_lifecycle::controller_client::kubelet_reports::KubeletReports;
 use ebs_csi_node_lifecycle::detach_retries::DetachRetries;
 use ebs_csi_node_lifecycle::events::EventSender;
-use ebs_csi_node_lifecycle::failover::{Failover, Fencing, LostNodes};
+use ebs_csi_node_lifecycle::failover::{Failover, Fencing};
 use ebs_csi_node_lifecycle::flags::Fence;
 use ebs_csi_node_lifecycle::leader::Leader;
 use ebs_csi_node_lifecycle::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
@@ -77,17 +77,9 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
         metrics: Arc::default(),
         events: Arc::new(events),
     };
-    let failover = Failover {
-        context,
-        mode: FailoverMode::ProveFirst,
-        fencing: Fencing { power_off: Fence::Off, when: FenceWhen::Impaired },
-        lost_nodes: LostNodes::new(Duration::from_secs(300)),
-        episodes: Mutex::default(),
-        query_schedule: Mutex::default(),
-        round_interval: EVERY,
-        is_controller_silent: Default::default(),
-        answer_validity: fresh,
-    };
+    let fencing = Fencing { power_off: Fence::Off, when: FenceWhen::Impaired };
+    let mut failover = Failover::new(context, FailoverMode::ProveFirst, fencing, LONG, EVERY);
+    failover.answer_validity = fresh;
     World { failover, controller, api, event_writer, _directory: directory }
 }
 
@@ -140,12 +132,8 @@ async fn round_interval_halves_with_201_suspects() {
 /// Returns the retries, which run beside that failover, and without any failover as well.
 fn retries_of(failover: &Failover) -> DetachRetries {
     let context = failover.context.clone();
-    DetachRetries {
-        kubelet_reports: KubeletReports::new(&context, Arc::new(LeaseAges::default())),
-        context,
-        progress: Default::default(),
-        rounds: 0,
-    }
+    let kubelet_reports = KubeletReports::new(&context, Arc::new(LeaseAges::default()));
+    DetachRetries::new(context, kubelet_reports)
 }
 
 #[tokio::test]

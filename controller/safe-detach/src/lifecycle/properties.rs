@@ -63,15 +63,9 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
     let ours = (text(INSTANCES), boots()).prop_map(|(instance, boot)| {
         OutOfService::Ours(TaintedBoot { instance, launched: String::new(), boot })
     });
-    let taints = prop_oneof![
-        3 => Just(OutOfService::None),
-        1 => Just(OutOfService::Foreign),
-        1 => ours,
-    ];
-    let readiness = prop_oneof![
-        1 => Just(Readiness::Ready),
-        3 => Just(Readiness::NotReady),
-    ];
+    let taints =
+        prop_oneof![3 => Just(OutOfService::None), 1 => Just(OutOfService::Foreign), 1 => ours];
+    let readiness = prop_oneof![1 => Just(Readiness::Ready), 3 => Just(Readiness::NotReady)];
     let instance = prop::option::weighted(0.9, text(INSTANCES));
     let nodes = (readiness, instance, boots(), taints, rarely()).prop_map(
         |(ready, instance, boot, out_of_service, opted_out)| {
@@ -79,11 +73,7 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
             Fact::Present(node)
         },
     );
-    prop_oneof![
-        6 => nodes,
-        2 => Just(Fact::Absent),
-        1 => Just(Fact::Unknown),
-    ]
+    prop_oneof![6 => nodes, 2 => Just(Fact::Absent), 1 => Just(Fact::Unknown)]
 }
 
 fn facts() -> impl Strategy<Value = NodeFacts> {
@@ -121,7 +111,14 @@ fn pod_of<'a>(facts: &'a NodeFacts, uid: &str) -> &'a Pod {
     facts.pods.iter().find(|pod| pod.uid == uid).expect("an intent names a pod that was seen")
 }
 
-/// The intents that only proof allows.
+fn node_of(facts: &NodeFacts) -> &Node {
+    match &facts.object {
+        Fact::Present(node) => node,
+        Fact::Absent | Fact::Unknown => panic!("a taint without a node"),
+    }
+}
+
+/// Returns the intents that only proof permits.
 fn acts(step: &Transition) -> BTreeSet<String> {
     let braked = step.intents.iter().filter(|intent| intent.is_braked());
     braked.map(|intent| format!("{intent:?}")).collect()
@@ -148,17 +145,14 @@ proptest! {
     fn out_of_service_taint_needs_instance_off(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
             if let Intent::AddTaint(about) = intent {
-                let Fact::Present(node) = &facts.object else {
-                    panic!("a taint without a node");
-                };
+                let node = node_of(&facts);
                 prop_assert_eq!(node.ready, Readiness::NotReady);
                 prop_assert_eq!(&node.out_of_service, &OutOfService::None);
                 prop_assert!(!node.opted_out);
                 prop_assert_eq!(node.instance.as_ref(), Some(&about.instance));
                 prop_assert_eq!(&node.boot, &about.boot);
-                let power = facts.instances.get(&about.instance);
-                let off = matches!(power, Some(InstanceEvidence::Off { .. }));
-                prop_assert!(off);
+                let power = &facts.instances[&about.instance];
+                prop_assert!(matches!(power, InstanceEvidence::Off { .. }));
                 // Each attachment that the taint makes Kubernetes detach is of that instance, or
                 // proved free at its own instance.
                 let touched = facts.attachments.iter().filter(|a| a.instance.is_some());
@@ -173,9 +167,7 @@ proptest! {
     #[test]
     fn taint_removal_needs_new_ready_boot_without_attachments(facts in facts(), mode in modes()) {
         if step(&facts, mode).intents.contains(&Intent::RemoveTaint) {
-            let Fact::Present(node) = &facts.object else {
-                panic!("a taint without a node");
-            };
+            let node = node_of(&facts);
             let OutOfService::Ours(about) = &node.out_of_service else {
                 panic!("somebody else's taint");
             };

@@ -15,7 +15,7 @@ mod kubelet_report;
 use ebs_csi_safe_detach::Mode;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 use explore::{Found, explore, join};
-use failover::Kind;
+use failover::{Kind, Rules};
 
 /// Returns whether larger scopes are explored.
 fn is_large() -> bool {
@@ -110,7 +110,7 @@ fn planted_detach_faults_are_found_with_trace() {
 }
 
 /// `enforce` and `prove-first`, one controller, one replica, no persons.
-const FAILOVER: failover::Rules = failover::Rules {
+const FAILOVER: Rules = Rules {
     mode: Mode::Enforce,
     failover: FailoverMode::ProveFirst,
     fault: failover::Fault::None,
@@ -123,7 +123,7 @@ const FAILOVER: failover::Rules = failover::Rules {
     boots: 1,
 };
 
-fn explore_failover(rules: failover::Rules) -> Found {
+fn explore_failover(rules: Rules) -> Found {
     let goals: &[_] = match rules.kind {
         Kind::Eligible => &failover::GOALS,
         // A pod that failover leaves alone need not move.
@@ -134,56 +134,49 @@ fn explore_failover(rules: failover::Rules) -> Found {
 
 #[test]
 fn failover_interleavings_keep_properties_and_goals_reachable() {
-    let stopped = "DetachVolume is sent: stopped";
-    let fenced = "the instance is fenced";
+    let (stopped, trusted) = ("DetachVolume is sent: stopped", "DetachVolume is sent: trusted");
+    let (fenced, refused) = ("the instance is fenced", "the fence is refused: its checks pass");
     let (taint, lifted) = ("our taint is set", "our taint is lifted");
-    let rows = [
-        (
-            "ec2-only",
-            failover::Rules { mode: Mode::Ec2Only, ..FAILOVER },
-            vec!["DetachVolume is sent: trusted", taint, lifted],
-        ),
+    let (late_taint, late_lift) = ("our taint is set: overtaken", "our taint is lifted: overtaken");
+    let pod_deleted = "the pod is deleted by force";
+    let with_persons = [
+        stopped,
+        taint,
+        lifted,
+        late_taint,
+        pod_deleted,
+        "the VolumeAttachment is deleted",
+        "the detach is asked for again",
+    ];
+    let (lost, impaired) = (Some(FenceWhen::Lost), Some(FenceWhen::Impaired));
+    let kep = FailoverMode::Kep;
+    let rows: [(_, _, &[&str]); 7] = [
+        ("ec2-only", Rules { mode: Mode::Ec2Only, ..FAILOVER }, &[trusted, taint, lifted]),
         (
             "enforce, two controllers",
-            failover::Rules { controllers: 2, ..FAILOVER },
-            vec![stopped, taint, lifted],
+            Rules { controllers: 2, ..FAILOVER },
+            &[stopped, taint, lifted],
         ),
-        (
-            "enforce, persons",
-            failover::Rules { persons: true, ..FAILOVER },
-            vec![
-                stopped,
-                taint,
-                lifted,
-                "our taint is set: overtaken",
-                "the pod is deleted by force",
-                "the VolumeAttachment is deleted",
-                "the detach is asked for again",
-            ],
-        ),
+        ("enforce, persons", Rules { persons: true, ..FAILOVER }, &with_persons),
         (
             "enforce, two replicas",
-            failover::Rules { replicas: 2, ..FAILOVER },
-            vec![stopped, taint, lifted, "our taint is lifted: overtaken"],
+            Rules { replicas: 2, ..FAILOVER },
+            &[stopped, taint, lifted, late_lift],
         ),
         (
             "enforce, fencing what is lost",
-            failover::Rules { fences: Some(FenceWhen::Lost), ..FAILOVER },
-            vec![stopped, taint, fenced],
+            Rules { fences: lost, ..FAILOVER },
+            &[stopped, taint, fenced],
         ),
         (
             "enforce, fencing what is impaired",
-            failover::Rules { fences: Some(FenceWhen::Impaired), ..FAILOVER },
-            vec![stopped, taint, fenced, "the fence is refused: its checks pass"],
+            Rules { fences: impaired, ..FAILOVER },
+            &[stopped, taint, fenced, refused],
         ),
-        (
-            "enforce, mode kep",
-            failover::Rules { failover: FailoverMode::Kep, ..FAILOVER },
-            vec![stopped, "the pod is deleted by force"],
-        ),
+        ("enforce, mode kep", Rules { failover: kep, ..FAILOVER }, &[stopped, pod_deleted]),
     ];
     // Each of these changes makes a scope larger.
-    type Change = fn(&mut failover::Rules);
+    type Change = fn(&mut Rules);
     let more: [(&str, Change); 3] = [
         ("two boots", |rules| rules.boots = 2),
         ("late answers", |rules| rules.late_answers = true),
@@ -191,7 +184,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
     ];
     for (what, rules, taken) in rows {
         if !is_large() {
-            assert_scope_holds(what, rules, &taken);
+            assert_scope_holds(what, rules, taken);
             continue;
         }
         for (how, change) in more {
@@ -201,14 +194,14 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
             // With `ec2-only`, persons do nothing.
             let same = larger == rules || larger.persons && larger.mode == Mode::Ec2Only;
             if !same && is_wanted(&name) {
-                assert_scope_holds(&name, larger, &taken);
+                assert_scope_holds(&name, larger, taken);
             }
         }
     }
 }
 
 /// Explores every state and checks that every goal can be reached from each.
-fn assert_scope_holds(what: &str, rules: failover::Rules, taken: &[&str]) {
+fn assert_scope_holds(what: &str, rules: Rules, taken: &[&str]) {
     let found = print_counts(what, explore_failover(rules));
     assert_nothing_broken(what, &found, taken);
     assert!(found.checked_from.iter().all(|(_, states)| *states > 0), "{what}");
@@ -223,7 +216,7 @@ fn no_interleaving_deletes_ineligible_pod() {
             continue;
         }
         let boots = u8::from(is_large());
-        let rules = failover::Rules { kind, boots, ..FAILOVER };
+        let rules = Rules { kind, boots, ..FAILOVER };
         assert_nothing_broken(&what, &print_counts(&what, explore_failover(rules)), &[""; 0]);
     }
 }
@@ -241,7 +234,7 @@ fn planted_failover_faults_are_found_with_trace() {
         (Fault::FenceOnFormerChecks, "S18"),
     ];
     for (fault, property) in rows {
-        let found = explore_failover(failover::Rules {
+        let found = explore_failover(Rules {
             fault,
             late_answers: fault == Fault::TaintWithoutVersion,
             fences: (fault == Fault::FenceOnFormerChecks).then_some(FenceWhen::Impaired),
