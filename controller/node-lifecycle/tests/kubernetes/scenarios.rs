@@ -146,7 +146,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         }
         outcomes.push(scenario.end().await);
     }
-    outcomes.push(("EC2_has_seen_nothing_forbidden", nothing_forbidden(world)));
+    outcomes.push(("EC2_saw_no_violation_of_its_rules", nothing_forbidden(world)));
     outcomes
 }
 
@@ -169,7 +169,7 @@ fn conclude(mut outcomes: Outcomes, driver: &mut Driver, plane: &mut ControlPlan
         println!("controller:\n{}", told.collect::<Vec<_>>().join("\n"));
     }
     if let Err(end) = alive {
-        outcomes.push(("every_process_lives_on", Err(end)));
+        outcomes.push(("every_process_keeps_running", Err(end)));
     }
     outcomes
 }

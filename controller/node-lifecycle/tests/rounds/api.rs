@@ -18,7 +18,7 @@ pub(crate) struct Api {
     /// The events in the order in which they were written.
     pub(crate) events: Vec<Value>,
     /// The number of requests by method and kind (`PATCH nodes`).
-    asked: BTreeMap<String, usize>,
+    requests: BTreeMap<String, usize>,
     /// Patches of pods are refused.
     pub(crate) forbidden: bool,
 }
@@ -150,17 +150,17 @@ impl Api {
     }
 
     /// Returns how often a request (`PATCH nodes`) was made.
-    pub(crate) fn asked(&self, what: &str) -> usize {
-        self.asked.get(what).copied().unwrap_or(0)
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.requests.get(what).copied().unwrap_or(0)
     }
 
     /// Returns how many requests were made.
-    pub(crate) fn requests(&self) -> usize {
-        self.asked.values().sum()
+    pub(crate) fn count_all(&self) -> usize {
+        self.requests.values().sum()
     }
 
-    pub(crate) fn forget(&mut self) {
-        self.asked.clear();
+    pub(crate) fn clear_counts(&mut self) {
+        self.requests.clear();
     }
 
     fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
@@ -169,7 +169,7 @@ impl Api {
         let is_collection = kinds.iter().any(|kind| path.ends_with(kind));
         let kind = path.rsplit('/').nth(usize::from(!is_collection));
         let what = format!("{method} {}", kind.unwrap_or_default());
-        *self.asked.entry(what).or_default() += 1;
+        *self.requests.entry(what).or_default() += 1;
         if path.contains("/events") {
             // The event is created or repeated.
             let event: Value = serde_json::from_slice(body).unwrap_or_default();

@@ -39,7 +39,7 @@ impl Controller {
     }
 
     /// Returns the number of queries about instances so far.
-    pub(crate) fn asked(&self) -> usize {
+    pub(crate) fn queries(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -67,7 +67,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
     election.abort();
     let (events, event_writer) = EventSender::new(client.clone(), "one".to_owned());
     let event_writer = tokio::spawn(event_writer.run());
-    lock(&api).forget();
+    lock(&api).clear_counts();
     let context = Context {
         client,
         namespace: "kube-system".to_owned(),
@@ -88,11 +88,11 @@ async fn round_with_200_proofs_queries_twice_records_once() {
     // As many as the brake admits of so many nodes.
     let world = world(4_000, 200, LONG).await;
     let next = world.failover.round().await;
-    assert_eq!(world.controller.asked(), 2, "one query, and a second one");
+    assert_eq!(world.controller.queries(), 2, "one query, and a second one");
     let api = lock(&world.api);
-    assert_eq!(api.asked("PUT leases"), 1, "before anything is done");
-    assert_eq!(api.asked("GET nodes"), 200, "each is read again");
-    assert_eq!(api.asked("PATCH nodes"), 200, "and has our taint");
+    assert_eq!(api.count("PUT leases"), 1, "before anything is done");
+    assert_eq!(api.count("GET nodes"), 200, "each is read again");
+    assert_eq!(api.count("PATCH nodes"), 200, "and has our taint");
     assert_eq!(next, EVERY, "no act was postponed");
 }
 
@@ -104,20 +104,20 @@ async fn round_deletes_evicted_pod_of_tainted_node() {
     let world = world_of(api, LONG).await;
     world.failover.round().await;
     let api = lock(&world.api);
-    assert_eq!(api.asked("PATCH nodes"), 0, "the taint is there already");
-    assert_eq!(api.asked("PATCH pods"), 1, "its phase becomes Failed");
-    assert_eq!(api.asked("DELETE pods"), 1);
-    assert_eq!(api.asked("DELETE volumeattachments"), 0, "Kubernetes' task");
+    assert_eq!(api.count("PATCH nodes"), 0, "the taint is there already");
+    assert_eq!(api.count("PATCH pods"), 1, "its phase becomes Failed");
+    assert_eq!(api.count("DELETE pods"), 1);
+    assert_eq!(api.count("DELETE volumeattachments"), 0, "Kubernetes' task");
 }
 
 #[tokio::test]
 async fn stale_answer_adds_no_taint_and_retries_immediately() {
     let world = world(40, 2, Duration::ZERO).await;
     let next = world.failover.round().await;
-    assert_eq!(world.controller.asked(), 2);
+    assert_eq!(world.controller.queries(), 2);
     let api = lock(&world.api);
-    assert_eq!(api.asked("GET nodes"), 2);
-    assert_eq!(api.asked("PATCH nodes"), 0, "all answers are too old");
+    assert_eq!(api.count("GET nodes"), 2);
+    assert_eq!(api.count("PATCH nodes"), 0, "all answers are too old");
     assert_eq!(next, Duration::ZERO);
 }
 
@@ -165,14 +165,14 @@ async fn refused_detach_on_ready_node_is_retried() {
     let mut retries = retries_of(&world.failover);
     // Every second round queries the controller, which answers that the instance is off.
     assert_eq!(retries.check_refused().await, 0);
-    assert_eq!(world.controller.asked(), 0);
+    assert_eq!(world.controller.queries(), 0);
     assert_eq!(retries.check_refused().await, 1);
-    assert_eq!(world.controller.asked(), 1);
+    assert_eq!(world.controller.queries(), 1);
     // The next attempt may be refused as well, so not every round triggers one.
     assert_eq!(retries.check_refused().await + retries.check_refused().await, 0);
     let api = lock(&world.api);
-    assert_eq!(api.asked("PATCH volumeattachments"), 1);
-    assert_eq!(api.asked("GET nodes"), 2, "each round reads the node");
+    assert_eq!(api.count("PATCH volumeattachments"), 1);
+    assert_eq!(api.count("GET nodes"), 2, "each round reads the node");
 }
 
 /// A CSINode counts only when this Node object owns it.
@@ -185,7 +185,7 @@ async fn node_without_provider_id_fails_over_by_csinode() {
         assert_eq!(world.failover.context.tables.unidentified().len(), 1 - tainted, "{owner}");
         world.failover.round().await;
         let api = lock(&world.api);
-        assert_eq!(api.asked("PATCH nodes"), tainted, "{owner}");
+        assert_eq!(api.count("PATCH nodes"), tainted, "{owner}");
     }
 }
 
@@ -209,12 +209,12 @@ async fn joined_node_without_zone_costs_1_patch() {
     }
     let world = world_of(api, LONG).await;
     let mut annotations = annotations_of(&world.failover).await;
-    lock(&world.api).forget();
+    lock(&world.api).clear_counts();
     annotations.annotate_pods().await;
     annotations.annotate_pods().await;
     let api = lock(&world.api);
-    assert_eq!(api.asked("PATCH pods"), 30, "none where the zone was copied");
-    assert_eq!(api.requests(), 30, "and there is no other request");
+    assert_eq!(api.count("PATCH pods"), 30, "none where the zone was copied");
+    assert_eq!(api.count_all(), 30, "and there is no other request");
 }
 
 #[tokio::test]
@@ -228,7 +228,7 @@ async fn refused_patch_is_counted_and_not_repeated() {
     let mut annotations = annotations_of(&world.failover).await;
     annotations.annotate_pods().await;
     annotations.annotate_pods().await;
-    assert_eq!(lock(&world.api).asked("PATCH pods"), 1);
+    assert_eq!(lock(&world.api).count("PATCH pods"), 1);
     let failed = "aws_ebs_csi_onboarding_pods_annotated_total{result=\"failed\"} 1";
     let page = world.failover.context.metrics.page();
     assert!(page.lines().any(|line| line == failed), "{page}");

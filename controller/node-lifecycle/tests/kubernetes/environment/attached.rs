@@ -34,13 +34,13 @@ impl<'a> World<'a> {
     ) -> Outcome<Attached<'a>> {
         let instance = self.node_with(node, more).await?;
         let handle = self.volume(claim).await?;
-        let attached = self.known(claim, node, &instance, &handle);
+        let attached = self.existing(claim, node, &instance, &handle);
         self.run_pod(&attached.pod, node, &[claim]).await?;
         Ok(attached)
     }
 
-    /// Returns the handle of a volume, a node and a pod that the caller has made.
-    pub(crate) fn known(
+    /// Returns the value for a volume, a node and a pod that the caller creates.
+    pub(crate) fn existing(
         &'a self,
         claim: &str,
         node: &str,
@@ -239,7 +239,7 @@ impl Attached<'_> {
 
     /// Waits until EC2 has received a DetachVolume for the volume, and has it retried meanwhile.
     pub(crate) async fn wait_until_detach_sent(&self) -> Outcome {
-        wait_until("its detach is asked for", || async {
+        wait_until("EC2 has received a DetachVolume", || async {
             self.retry().await?;
             Ok(!self.world.driver.detach_requests(&self.handle)?.is_empty())
         })
@@ -251,16 +251,16 @@ impl Attached<'_> {
     pub(crate) async fn check_untouched(&self) -> Outcome {
         let Self { handle, instance, node, .. } = self;
         ensure(self.is_attached()?, &format!("{handle} is at {instance}"))?;
-        let asked = self.world.driver.detach_requests(handle)?;
-        ensure(asked.is_empty(), &format!("no DetachVolume was sent: {asked:?}"))?;
+        let sent = self.world.driver.detach_requests(handle)?;
+        ensure(sent.is_empty(), &format!("no DetachVolume was sent: {sent:?}"))?;
         ensure(self.taints().await?.is_empty(), &format!("{node} has no out-of-service taint"))
     }
 
     /// Checks that EC2 received one DetachVolume, without Force, and has detached the volume from
     /// the instance.
     pub(crate) fn check_detached_once(&self) -> Outcome {
-        let asked = self.world.driver.detach_requests(&self.handle)?;
-        ensure(asked.len() == 1, &format!("one DetachVolume of {}: {asked:?}", self.handle))?;
+        let sent = self.world.driver.detach_requests(&self.handle)?;
+        ensure(sent.len() == 1, &format!("one DetachVolume of {}: {sent:?}", self.handle))?;
         self.check_detached_without_force()
     }
 
@@ -268,11 +268,11 @@ impl Attached<'_> {
     /// detached the volume.
     pub(crate) fn check_detached_without_force(&self) -> Outcome {
         let Self { handle, instance, .. } = self;
-        let asked = self.world.driver.detach_requests(handle)?;
+        let sent = self.world.driver.detach_requests(handle)?;
         let unforced = (instance.clone(), false);
         ensure(
-            !asked.is_empty() && asked.iter().all(|request| *request == unforced),
-            &format!("each DetachVolume of {handle} from {instance}, none by force: {asked:?}"),
+            !sent.is_empty() && sent.iter().all(|request| *request == unforced),
+            &format!("each DetachVolume of {handle} from {instance}, none by force: {sent:?}"),
         )?;
         ensure(!self.is_attached()?, &format!("{handle} is no longer at {instance}"))
     }

@@ -115,19 +115,19 @@ impl Driver {
     /// Returns how often the driver has asked EC2 to stop an instance, dry runs included.
     pub(crate) fn stop_requests(&self, instance: &str) -> Outcome<usize> {
         let all = self.requests("StopInstances")?;
-        Ok(all.iter().filter(|asked| asked["InstanceId.1"] == instance).count())
+        Ok(all.iter().filter(|request| request["InstanceId.1"] == instance).count())
     }
 
     /// Returns the driver's DetachVolume requests for a volume: from which instance, and whether
     /// with Force.
     pub(crate) fn detach_requests(&self, volume: &str) -> Outcome<Vec<(String, bool)>> {
         let all = self.requests("DetachVolume")?;
-        let of_volume = all.iter().filter(|asked| asked["VolumeId"] == volume);
-        let request = |asked: &Value| {
-            let instance = asked["InstanceId"].as_str().unwrap_or_default();
-            (instance.to_owned(), asked["Force"] == "true")
+        let of_volume = all.iter().filter(|request| request["VolumeId"] == volume);
+        let parts = |request: &Value| {
+            let instance = request["InstanceId"].as_str().unwrap_or_default();
+            (instance.to_owned(), request["Force"] == "true")
         };
-        Ok(of_volume.map(request).collect())
+        Ok(of_volume.map(parts).collect())
     }
 
     /// Returns the violations of EC2's own rules so far.

@@ -67,10 +67,10 @@ async fn forced(world: &World<'_>) -> Outcome {
     from.wait_until_detach_sent().await?;
     from.order_override(&since).await?;
     from.retry_until_detached().await?;
-    let asked = world.driver.detach_requests(handle)?;
+    let sent = world.driver.detach_requests(handle)?;
     ensure(
-        asked == [(instance.clone(), false), (instance.clone(), true)],
-        &format!("a plain detach, then one by force: {asked:?}"),
+        sent == [(instance.clone(), false), (instance.clone(), true)],
+        &format!("a plain detach, then one by force: {sent:?}"),
     )?;
 
     let next = world.volume("f27-y").await?;
@@ -98,8 +98,8 @@ async fn late(world: &World<'_>) -> Outcome {
         let again = at.attached_since()?;
         ensure(again != since, "it is another attachment")?;
         since = again;
-        let asked = world.driver.detach_requests(&at.handle)?;
-        ensure(asked.len() == round + 1, &format!("each was asked for once: {asked:?}"))?;
+        let sent = world.driver.detach_requests(&at.handle)?;
+        ensure(sent.len() == round + 1, &format!("each was sent once: {sent:?}"))?;
     }
     // Requests that were still on their way have arrived.
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -107,6 +107,6 @@ async fn late(world: &World<'_>) -> Outcome {
         at.attached_since()? == since && at.is_attached()?,
         "the attachment of the pod that runs is the last one",
     )?;
-    let asked = world.driver.detach_requests(&at.handle)?;
-    ensure(asked.len() == 2, &format!("nothing more was sent: {asked:?}"))
+    let sent = world.driver.detach_requests(&at.handle)?;
+    ensure(sent.len() == 2, &format!("nothing more was sent: {sent:?}"))
 }

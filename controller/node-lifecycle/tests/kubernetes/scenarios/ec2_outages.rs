@@ -15,7 +15,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
             "F10_F11_controller_without_EC2_and_node_without_kubernetes",
             cut_off_from_ec2(world),
         ),
-        Scenario::new("F29_a_storm_of_throttling", throttled(world)),
+        Scenario::new("F29_throttling_delays_failover", throttled(world)),
         Scenario::new("F30_EC2_sometimes_does_not_know_instance", unseen(world)),
     ]
 }

@@ -37,8 +37,8 @@ async fn fenced(world: &World<'_>) -> Outcome {
     is_held("only cut off", "system ok, instance ok").await?;
     let line = "aws_ebs_csi_safe_detach_failover_left_alone{reason=\"checks-pass\"}";
     world.wait_for_metric(line).await?;
-    let asked = world.driver.stop_requests(&at.instance)?;
-    ensure(asked == 0, "not even whether it may be stopped was asked")?;
+    let sent = world.driver.stop_requests(&at.instance)?;
+    ensure(sent == 0, "no stop was sent, not even as a dry run")?;
     at.check_untouched().await?;
 
     set_checks("impaired")?;
@@ -46,7 +46,7 @@ async fn fenced(world: &World<'_>) -> Outcome {
     at.wait_until_tainted().await?;
     at.wait_until_pod_gone().await?;
     at.wait_until_detached().await?;
-    let asked = world.driver.stop_requests(&at.instance)?;
-    ensure(asked >= 2, "a dry run and a stop were sent")?;
+    let sent = world.driver.stop_requests(&at.instance)?;
+    ensure(sent >= 2, "a dry run and a stop were sent")?;
     at.start_again().await
 }

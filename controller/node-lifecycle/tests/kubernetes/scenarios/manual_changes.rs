@@ -12,7 +12,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("F31_node_object_deleted_while_the_instance_runs", object_deleted(world)),
         Scenario::new("F33_attachment_of_running_pod_deleted_by_hand", deleted_by_hand(world)),
-        Scenario::new("F34_a_persons_taint_on_a_running_instance", persons_taint(world)),
+        Scenario::new("F34_taint_of_person_on_running_instance", persons_taint(world)),
         Scenario::new("F35_out_of_service_taint_on_ready_node", left_tainted(world)),
         Scenario::new("break_glass_detaches_named_attachment_alone", override_ordered(world)),
         Scenario::new("opted_out_node_does_not_fail_over", opted_out(world)),
@@ -74,7 +74,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
     let instance = world.node(node).await?;
     let handle = world.volume("f35").await?;
     taint(world, node).await?;
-    let at = world.known("f35", node, &instance, &handle);
+    let at = world.existing("f35", node, &instance, &handle);
     let tolerations = json!([{"key": "node.kubernetes.io/out-of-service", "operator": "Exists"}]);
     world.add_tolerant_pod(&at.pod, node, &["f35"], tolerations).await?;
     world.begin_pod(&at.pod, node, &["f35"]).await?;

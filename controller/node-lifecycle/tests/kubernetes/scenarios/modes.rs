@@ -68,7 +68,7 @@ async fn recovered(world: &World<'_>) -> Outcome {
     let fault = &at.node;
     at.boot("boot-1").await?;
     at.wait_until_ready().await?;
-    wait_until("nobody asks for its end any more", || async {
+    wait_until("no further fence is requested", || async {
         let before = world.driver.fault_hits(fault)?;
         // This takes several rounds.
         tokio::time::sleep(Duration::from_secs(5)).await;

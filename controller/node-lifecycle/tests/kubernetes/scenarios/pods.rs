@@ -11,7 +11,7 @@ use crate::scenarios::Scenario;
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("F36_one_of_two_volumes_cannot_be_proved", half_proved(world)),
-        Scenario::new("F37_a_pod_with_another_drivers_volume_stays", not_eligible(world)),
+        Scenario::new("F37_pod_with_volume_of_another_driver_stays", not_eligible(world)),
         Scenario::new("pod_moves_after_all_volumes_are_proved_free", one_by_one(world)),
     ]
 }
@@ -25,7 +25,7 @@ async fn with_two_volumes<'a>(
     let instance = world.node(node).await?;
     let handles = [world.volume(claims[0]).await?, world.volume(claims[1]).await?];
     let [mut one, mut two] =
-        [0, 1].map(|number| world.known(claims[number], node, &instance, &handles[number]));
+        [0, 1].map(|number| world.existing(claims[number], node, &instance, &handles[number]));
     one.pod = format!("{node}-0");
     two.pod.clone_from(&one.pod);
     world.run_pod(&one.pod, node, &claims).await?;

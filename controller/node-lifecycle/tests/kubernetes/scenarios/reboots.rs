@@ -43,7 +43,7 @@ async fn rebooted(world: &World<'_>) -> Outcome {
     let at = world.attached("f6", "f6").await?;
     at.stop_heartbeats();
     at.check_left_alone().await?;
-    ensure(at.is_kept().await?, "nobody asks for its detach")?;
+    ensure(at.is_kept().await?, "its detach is not requested")?;
     at.boot("boot-2").await?;
     at.wait_until_ready().await?;
     // `volumesInUse` still lists the volume: kubelet rebuilds the list from its disk.

@@ -24,7 +24,7 @@ async fn replaced(world: &World<'_>) -> Outcome {
     first.retry_until_detached().await?;
     first.check_untouched().await?;
 
-    let elsewhere = world.known("f32", to, &other, &first.handle);
+    let elsewhere = world.existing("f32", to, &other, &first.handle);
     world.add_pod("f32-1", to, &["f32"]).await?;
     wait_until("the attach elsewhere is refused", || async {
         let attachment = world.attachment("f32", to).await?;
@@ -43,6 +43,6 @@ async fn replaced(world: &World<'_>) -> Outcome {
     first.check_detached_once()?;
     ensure(
         first.taints().await?.is_empty(),
-        "what is proved of the first instance is not said of the second",
+        "a proof about the first instance does not apply to the second",
     )
 }

@@ -18,7 +18,7 @@ async fn one_of_three(world: &World<'_>) -> Outcome {
     world.bound_as("f39", &handle, ("ReadWriteMany", "Block")).await?;
     let mut users = Vec::new();
     for node in ["f39-a", "f39-b", "f39-c"] {
-        let mut user = world.known("f39", node, &world.node(node).await?, &handle);
+        let mut user = world.existing("f39", node, &world.node(node).await?, &handle);
         user.pod = format!("{node}-0");
         world.run_pod(&user.pod, node, &["f39"]).await?;
         users.push(user);
@@ -33,7 +33,7 @@ async fn one_of_three(world: &World<'_>) -> Outcome {
         ensure(user.is_attached()?, "the volume stays at the running instances")?;
         ensure(user.is_kept().await?, "its attachment stays")?;
         let pod = world.pods().get(&user.pod).await?;
-        ensure(pod.metadata.deletion_timestamp.is_none(), "its pod goes on")?;
+        ensure(pod.metadata.deletion_timestamp.is_none(), "its pod keeps running")?;
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ async fn by_hand(world: &World<'_>) -> Outcome {
     let parameters = json!({"VolumeId": handle, "InstanceId": instance, "Device": "/dev/sdf"});
     world.as_foreign("AttachVolume", &parameters)?;
     world.bound_as("f50", handle, ("ReadWriteOnce", "Filesystem")).await?;
-    let at = world.known("f50", node, &instance, handle);
+    let at = world.existing("f50", node, &instance, handle);
     world.run_pod(&at.pod, node, &["f50"]).await?;
     at.power("stop")?;
     at.stop_heartbeats();

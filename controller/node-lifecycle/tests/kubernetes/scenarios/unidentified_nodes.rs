@@ -9,7 +9,7 @@ use crate::scenarios::Scenario;
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("node_without_provider_id_is_known_by_csinode", by_its_csi_node(world)),
-        Scenario::new("a_node_without_any_identity_is_told_of", without_identity(world)),
+        Scenario::new("node_without_any_identity_is_reported", without_identity(world)),
     ]
 }
 
@@ -18,7 +18,7 @@ async fn node_with_pod<'a>(world: &'a World<'a>, node: &str) -> Outcome<Attached
     let instance = world.instance(&json!({}))?;
     world.nodes.create_without_identity(node).await?;
     world.nodes.register(node, Some(&instance)).await?;
-    let at = world.known(node, node, &instance, &world.volume(node).await?);
+    let at = world.existing(node, node, &instance, &world.volume(node).await?);
     world.run_pod(&at.pod, node, &[node]).await?;
     Ok(at)
 }
@@ -40,7 +40,7 @@ async fn without_identity(world: &World<'_>) -> Outcome {
     at.end_pod().await?;
     at.wait_until_refused("no-report").await?;
     at.check_untouched().await?;
-    let name = at.attachment_name().await?.ok_or("it has gone")?;
+    let name = at.attachment_name().await?.ok_or("no attachment")?;
     wait_until("the event on the attachment says why", || async {
         let notes = world.events(&name, "SafeDetachRefused").await?;
         Ok(notes.iter().any(|note| note.contains("neither a providerID")))

@@ -8,7 +8,7 @@ use crate::environment::world::{Outcome, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
-    vec![Scenario::new("the_examples_are_taken_whole", taken(world))]
+    vec![Scenario::new("examples_have_no_unknown_field", taken(world))]
 }
 
 async fn taken(world: &World<'_>) -> Outcome {

@@ -17,10 +17,10 @@ use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new("the_manifests_are_taken_whole", taken(world)),
-        Scenario::new("the_charts_objects_are_taken_whole", rendered(world)),
-        Scenario::new("the_node_policy_allows_the_daemonset_alone", node_policy(world)),
-        Scenario::new("the_flags_of_the_manifests_are_known", known()),
+        Scenario::new("manifests_have_no_unknown_field", taken(world)),
+        Scenario::new("chart_objects_have_no_unknown_field", rendered(world)),
+        Scenario::new("node_policy_allows_only_the_daemonset", node_policy(world)),
+        Scenario::new("programs_accept_the_flags_of_manifests", known()),
     ]
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
         Scenario::new("pod_without_zone_gets_facts_in_one_patch", written(world)),
         Scenario::new("pod_with_copied_zone_gets_no_patch", copied(world)),
         Scenario::new("agent_pod_follows_cordon_and_drain_taint", drained(world)),
-        Scenario::new("node_without_zone_is_told_of", unknown(world)),
+        Scenario::new("node_without_zone_is_reported", unknown(world)),
     ]
 }
 

@@ -8,7 +8,7 @@ use crate::scenarios::Scenario;
 const STARTUP_TAINT: &str = "ebs.csi.aws.com/agent-not-ready";
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
-    vec![Scenario::new("startup_taint_goes_when_the_driver_is_ready", joined(world))]
+    vec![Scenario::new("startup_taint_is_removed_when_driver_registers", joined(world))]
 }
 
 async fn joined(world: &World<'_>) -> Outcome {

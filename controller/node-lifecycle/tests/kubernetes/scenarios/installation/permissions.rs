@@ -15,10 +15,10 @@ use crate::scenarios::installation::node_facts::{create_pod, delete};
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("each_permission_is_needed", each_is_needed(world)),
-        Scenario::new("the_policy_allows_facts_on_agent_pods_only", only_facts(world)),
-        Scenario::new("the_policy_allows_our_taint_only", only_our_taint(world)),
-        Scenario::new("the_policy_keeps_our_taint_off_ready_nodes", not_while_ready(world)),
-        Scenario::new("the_startup_taint_may_only_be_taken_off", startup_taint(world)),
+        Scenario::new("policy_allows_only_facts_on_agent_pods", only_facts(world)),
+        Scenario::new("policy_allows_only_own_taint", only_our_taint(world)),
+        Scenario::new("policy_keeps_own_taint_off_ready_nodes", not_while_ready(world)),
+        Scenario::new("policy_lets_startup_taint_only_be_removed", startup_taint(world)),
     ]
 }
 

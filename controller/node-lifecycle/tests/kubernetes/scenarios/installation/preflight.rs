@@ -21,9 +21,9 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 async fn judged(world: &World<'_>) -> Outcome {
     // Without permissions nothing can be checked, which is a failure.
-    let blind = run(world, &[])?;
-    let said = text(&blind);
-    ensure(blind.status.code() == Some(1), &format!("blind: {said}"))?;
+    let unauthorized = run(world, &[])?;
+    let said = text(&unauthorized);
+    ensure(unauthorized.status.code() == Some(1), &format!("unauthorized: {said}"))?;
     ensure(said.contains("Access/storageclasses"), &said)?;
 
     let role = manifests::on_page("node-lifecycle.md", "ebs-csi-preflight");
