@@ -17,4 +17,3 @@ pub mod metrics;
 pub mod onboarding;
 pub mod preflight;
 pub mod process;
-mod unidentified_nodes;

@@ -20,6 +20,7 @@ use labels::{
 
 pub(crate) mod http_endpoint;
 mod labels;
+pub(crate) mod unidentified_nodes;
 
 /// All metrics of the process.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ pub struct Metrics {
     pub(crate) fences: Histogram,
 }
 
-/// Bounds of the histograms, in seconds: the targets are 5 s from the evidence and 120 s to the end.
+/// Bounds in seconds: the targets are 5 s from the evidence and 120 s to the end.
 const SECONDS: [f64; 11] = [1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
 
 impl Default for Metrics {

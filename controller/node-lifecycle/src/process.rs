@@ -20,9 +20,9 @@ use crate::failover::{Failover, Fencing};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
 use crate::metrics::http_endpoint::PageSources;
+use crate::metrics::unidentified_nodes;
 use crate::onboarding::Onboarding;
 use crate::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
-use crate::unidentified_nodes;
 
 pub mod confinement;
 pub mod kubeconfig;

@@ -117,8 +117,8 @@ impl Tables {
         csi_node.instance_of(&seen.uid).map(str::to_owned)
     }
 
-    /// Returns the facts about a node, without the controller's answers; `None` stands for a missing
-    /// Node object.
+    /// Returns the facts about a node, without the controller's answers; `None` stands for a
+    /// missing Node object.
     fn facts(
         &self,
         seen: Option<&SeenNode>,

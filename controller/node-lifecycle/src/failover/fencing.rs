@@ -62,7 +62,7 @@ impl Fencing {
     }
 }
 
-/// Returns the reason of [`Fencing::left_alone`] as text, with EC2's report.
+/// Returns the reason of [`Fencing::reason_left_alone`] as text, with EC2's report.
 pub(super) fn fence_held_note(why: &str, checks: &str) -> String {
     let why = match why {
         "checks-pass" => "its node is only cut off (--fence-when=impaired)",

@@ -152,7 +152,8 @@ proptest! {
                 prop_assert_eq!(node.instance.as_ref(), Some(&about.instance));
                 prop_assert_eq!(&node.boot, &about.boot);
                 let power = &facts.instances[&about.instance];
-                prop_assert!(matches!(power, InstanceEvidence::Off { .. }));
+                let is_off = matches!(power, InstanceEvidence::Off { .. });
+                prop_assert!(is_off);
                 // Each attachment that the taint makes Kubernetes detach is of that instance, or
                 // proved free at its own instance.
                 let touched = facts.attachments.iter().filter(|a| a.instance.is_some());

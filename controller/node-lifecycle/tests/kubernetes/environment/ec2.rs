@@ -103,7 +103,7 @@ impl Driver {
         Ok(jiff::Timestamp::from_millisecond(since)?.to_string())
     }
 
-    /// Returns the parameters of the requests for this action that EC2 has received from the driver.
+    /// Returns the parameters of the driver's requests for this action.
     fn requests(&self, action: &str) -> Outcome<Vec<Value>> {
         let path = format!("/v1/journal?action={action}&limit=10000");
         let journal = self.ec2("GET", &path, &json!({}))?;

@@ -287,7 +287,7 @@ impl World<'_> {
         .await
     }
 
-    /// Waits until the metric whose line begins with `line` is at least 1, summed over the replicas.
+    /// Waits until the metric whose line begins with `line` is at least 1 in all replicas together.
     pub(crate) async fn wait_for_metric(&self, line: &str) -> Outcome {
         wait_until(line, || async { Ok(self.driver.metric(line) >= 1.0) }).await
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{Metrics, as_gauge};
 use crate::cluster::Tables;
-use crate::metrics::{Metrics, as_gauge};
 
 /// Pause between two rounds. A node that joins is identified well within it.
 const ROUND_PAUSE: Duration = Duration::from_secs(30);
