@@ -2,20 +2,43 @@
 
 use std::fmt::Display;
 
+use crate::constants;
+
 /// `&[a, b]`.
 pub(crate) fn slice(items: impl IntoIterator<Item = impl Display>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     format!("&[{}]", items.join(", "))
 }
 
-/// A string literal.
-pub(crate) fn text(text: &str) -> String {
-    format!("{text:?}")
+/// `&[a, b]`, with a literal for each row; the first row that is wrong is an error.
+pub(crate) fn rows<T, L: Display>(
+    rows: impl IntoIterator<Item = T>,
+    row: impl FnMut(T) -> Result<L, String>,
+) -> Result<String, String> {
+    let rows: Result<Vec<L>, String> = rows.into_iter().map(row).collect();
+    rows.map(slice)
 }
 
 /// `&["a", "b"]`.
 pub(crate) fn texts(texts: &[String]) -> String {
-    slice(texts.iter().map(|one| text(one)))
+    slice(texts.iter().map(|text| format!("{text:?}")))
+}
+
+/// `PlaceFor::PublishBlock` for `publish-block`. The compiler refuses a variant that does not exist.
+pub(crate) fn variant(kind: &str, name: &str) -> String {
+    let words = name.split('-').filter_map(|word| word.split_at_checked(1));
+    let name: String = words.map(|(first, rest)| first.to_ascii_uppercase() + rest).collect();
+    format!("{kind}::{name}")
+}
+
+/// `&[PlaceFor::Stage, PlaceFor::Unstage]`.
+pub(crate) fn variants(kind: &str, names: &[String]) -> String {
+    slice(names.iter().map(|name| variant(kind, name)))
+}
+
+/// A constant of the kernel's interface, with its name.
+pub(crate) fn value(name: &str) -> Result<String, String> {
+    Ok(format!("Value {{ name: {name:?}, number: {} }}", constants::value(name)?))
 }
 
 /// Returns the reason of a rule as a literal; a rule without one is an error.
@@ -23,5 +46,5 @@ pub(crate) fn reason(why: &str, what: &str) -> Result<String, String> {
     if why.trim().len() < 4 {
         return Err(format!("{what} has no reason"));
     }
-    Ok(text(why))
+    Ok(format!("{why:?}"))
 }

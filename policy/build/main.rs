@@ -34,28 +34,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed={}", path.display());
         texts.push((name, fs::read_to_string(path)?));
     }
-    let text = |name: &str| {
-        texts
-            .iter()
-            .find(|(file, _)| *file == name)
-            .map(|(_, text)| text.as_str())
-            .unwrap_or_default()
+    let [(_, mounts), (_, tools), (_, groups), profiles @ ..] = texts.as_slice() else {
+        return Err("the policy has more files".into());
     };
-
-    let mounts = mounts::compile(text("mounts.toml")).map_err(|e| format!("mounts.toml: {e}"))?;
-    let tools = tools::compile(text("tools.toml")).map_err(|e| format!("tools.toml: {e}"))?;
-    let groups = sandbox::groups(text("sandbox/groups.toml"))
-        .map_err(|e| format!("sandbox/groups.toml: {e}"))?;
-    let mut profiles = sandbox::Profiles::new(groups);
-    for name in &FILES[3..] {
-        profiles.add(text(name)).map_err(|e| format!("{name}: {e}"))?;
+    let mounts = mounts::compile(mounts).map_err(|e| format!("mounts.toml: {e}"))?;
+    let tools = tools::compile(tools).map_err(|e| format!("tools.toml: {e}"))?;
+    let groups = sandbox::groups(groups).map_err(|e| format!("sandbox/groups.toml: {e}"))?;
+    let mut all = sandbox::Profiles::new(groups);
+    for (name, text) in profiles {
+        all.add(text).map_err(|e| format!("{name}: {e}"))?;
     }
-
-    fs::write(Path::new(&out).join("places.rs"), mounts.places)?;
-    fs::write(Path::new(&out).join("flags.rs"), mounts.flags)?;
-    fs::write(Path::new(&out).join("blank.rs"), mounts.blank)?;
-    fs::write(Path::new(&out).join("tools.rs"), tools)?;
-    fs::write(Path::new(&out).join("profiles.rs"), profiles.compile()?)?;
-    fs::write(Path::new(&out).join("digests.rs"), digest::compile(&texts))?;
+    for (name, constants) in [
+        ("places.rs", mounts.places),
+        ("flags.rs", mounts.flags),
+        ("blank.rs", mounts.blank),
+        ("tools.rs", tools),
+        ("profiles.rs", all.compile()?),
+        ("digests.rs", digest::compile(&texts)),
+    ] {
+        fs::write(Path::new(&out).join(name), constants)?;
+    }
     Ok(())
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use crate::tools::file_system;
 use crate::{constants, literal};
 
 #[derive(Deserialize)]
@@ -65,21 +64,13 @@ pub(crate) struct Compiled {
 
 pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
     let mounts: Mounts = toml::from_str(text).map_err(|e| e.to_string())?;
-    let places: Result<Vec<_>, _> = mounts.places.iter().map(place).collect();
-    let flags: Result<Vec<_>, String> = mounts
-        .flags
-        .iter()
-        .map(|row| flag(row).map_err(|e| format!("flag {:?}: {e}", row.name)))
-        .collect();
-    let refused: Result<Vec<_>, String> = mounts
-        .refused
-        .iter()
-        .map(|row| {
-            let why = literal::reason(&row.why, &row.name)?;
-            Ok(format!("RefusedFlag {{ name: {:?}, why: {why} }}", row.name))
-        })
-        .collect();
-    let areas: Result<Vec<_>, _> = mounts.blank.iter().map(area).collect();
+    let flags = literal::rows(&mounts.flags, |row| {
+        flag(row).map_err(|e| format!("flag {:?}: {e}", row.name))
+    })?;
+    let refused = literal::rows(&mounts.refused, |row| {
+        let why = literal::reason(&row.why, &row.name)?;
+        Ok(format!("RefusedFlag {{ name: {:?}, why: {why} }}", row.name))
+    })?;
 
     // A flag has at most one row for a file system with a value, and one without.
     let mut known = BTreeSet::new();
@@ -95,35 +86,19 @@ pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
             }
         }
     }
+    let (places, areas) =
+        (literal::rows(&mounts.places, place)?, literal::rows(&mounts.blank, area)?);
     Ok(Compiled {
-        places: format!("pub(crate) const PLACES: &[Place] = {};\n", literal::slice(places?)),
+        places: format!("pub(crate) const PLACES: &[Place] = {places};\n"),
         flags: format!(
-            "pub(crate) const FLAGS: &[FlagRule] = {};\npub(crate) const REFUSED: &[RefusedFlag] = {};\n",
-            literal::slice(flags?),
-            literal::slice(refused?),
+            "pub(crate) const FLAGS: &[FlagRule] = {flags};\n\
+             pub(crate) const REFUSED: &[RefusedFlag] = {refused};\n"
         ),
-        blank: format!("pub(crate) const AREAS: &[Area] = {};\n", literal::slice(areas?)),
+        blank: format!("pub(crate) const AREAS: &[Area] = {areas};\n"),
     })
 }
 
 fn place(row: &Place) -> Result<String, String> {
-    let class = match row.class.as_str() {
-        "kubernetes" => "Kubernetes",
-        "any" => "Any",
-        other => return Err(format!("{other:?} is not a class of places")),
-    };
-    let operations: Result<Vec<_>, String> = row
-        .operations
-        .iter()
-        .map(|name| match name.as_str() {
-            "stage" => Ok("PlaceFor::Stage"),
-            "unstage" => Ok("PlaceFor::Unstage"),
-            "publish-filesystem" => Ok("PlaceFor::PublishFilesystem"),
-            "publish-block" => Ok("PlaceFor::PublishBlock"),
-            "stats" => Ok("PlaceFor::Stats"),
-            other => Err(format!("{other:?} is not an operation with a place")),
-        })
-        .collect();
     let pattern: Vec<String> = row
         .pattern
         .split('/')
@@ -138,10 +113,11 @@ fn place(row: &Place) -> Result<String, String> {
         return Err(format!("pattern {:?}: ** may only stand at the end", row.pattern));
     }
     Ok(format!(
-        "Place {{ class: PlaceClass::{class}, pattern: {}, parts: {}, operations: {}, why: {} }}",
-        literal::text(&row.pattern),
+        "Place {{ class: {}, pattern: {:?}, parts: {}, operations: {}, why: {} }}",
+        literal::variant("PlaceClass", &row.class),
+        row.pattern,
         literal::slice(pattern),
-        literal::slice(operations?),
+        literal::variants("PlaceFor", &row.operations),
         literal::reason(&row.why, &row.pattern)?,
     ))
 }
@@ -160,11 +136,7 @@ fn flag(row: &Flag) -> Result<String, String> {
                 attribute(&row.clear)?
             )
         }
-        "context" => "Effect::Context".to_owned(),
-        "read-only" => "Effect::ReadOnly".to_owned(),
-        "read-write" => "Effect::ReadWrite".to_owned(),
-        "nothing" => "Effect::Nothing".to_owned(),
-        other => return Err(format!("{other:?} is not a known effect")),
+        other => literal::variant("Effect", other),
     };
     if row.effect != "attribute" && (row.set.is_some() || row.clear.is_some()) {
         return Err("only an attribute is set or cleared".to_owned());
@@ -178,22 +150,18 @@ fn flag(row: &Flag) -> Result<String, String> {
         (None, None, Some(true)) => "ValueRule::SelinuxLabel".to_owned(),
         _ => return Err("one kind of value, and a range that is not empty".to_owned()),
     };
-    let file_systems: Result<Vec<_>, _> =
-        row.file_systems.iter().map(|name| file_system(name)).collect();
     Ok(format!(
         "FlagRule {{ name: {:?}, file_systems: {}, value: {value}, effect: {effect}, why: {} }}",
         row.name,
-        literal::slice(file_systems?),
+        literal::variants("FsType", &row.file_systems),
         literal::reason(&row.why, &row.name)?,
     ))
 }
 
 fn area(row: &Area) -> Result<String, String> {
     let from = match (row.from.as_str(), row.parts) {
-        ("start", None) => "Start".to_owned(),
-        ("end", None) => "End".to_owned(),
-        ("quarter", None) => "Quarter".to_owned(),
-        ("part", Some(parts @ 1..=1024)) => format!("Part({parts})"),
+        ("part", Some(parts @ 1..=1024)) => format!("AreaStart::Part({parts})"),
+        (from, None) => literal::variant("AreaStart", from),
         (other, parts) => {
             return Err(format!("{other:?} with parts {parts:?} is not where an area begins"));
         }
@@ -202,7 +170,7 @@ fn area(row: &Area) -> Result<String, String> {
         return Err(format!("area at {}: offset and length must be multiples of 4096", row.offset));
     }
     Ok(format!(
-        "Area {{ from: AreaStart::{from}, offset: {}, length: {}, why: {} }}",
+        "Area {{ from: {from}, offset: {}, length: {}, why: {} }}",
         row.offset,
         row.length,
         literal::reason(&row.why, "an area")?,

@@ -149,24 +149,18 @@ impl Profiles {
 
     fn profile(&self, name: &str, profile: &Profile) -> Result<String, String> {
         let identity = &profile.identity;
-        let capabilities: Result<Vec<_>, _> =
-            profile.capabilities.permitted.iter().map(capability).collect();
-        let limits: Result<Vec<_>, String> = profile
-            .limits
-            .iter()
-            .map(|(resource, limit)| {
-                let kind = match resource.as_str() {
-                    "core" => "Core",
-                    "nofile" => "Descriptors",
-                    other => return Err(format!("{other:?} is not a known limit")),
-                };
-                Ok(format!(
-                    "Limit {{ resource: Resource::{kind}, value: {}, why: {} }}",
-                    limit.value,
-                    literal::reason(&limit.why, resource)?
-                ))
-            })
-            .collect();
+        let limits = literal::rows(&profile.limits, |(resource, limit)| {
+            let kind = match resource.as_str() {
+                "core" => "Core",
+                "nofile" => "Descriptors",
+                other => return Err(format!("{other:?} is not a known limit")),
+            };
+            Ok(format!(
+                "Limit {{ resource: Resource::{kind}, value: {}, why: {} }}",
+                limit.value,
+                literal::reason(&limit.why, resource)?
+            ))
+        })?;
         Ok(format!(
             "Profile {{ name: {name:?}, about: {about:?}, \
              identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, opens_disks: {disks}, why: {why} }}, \
@@ -178,8 +172,7 @@ impl Profiles {
             other = identity.other_unprivileged_uid,
             disks = identity.opens_disks,
             why = literal::reason(&identity.why, "the identity")?,
-            capabilities = literal::slice(capabilities?),
-            limits = literal::slice(limits?),
+            capabilities = literal::rows(&profile.capabilities.permitted, capability)?,
             landlock = landlock(&profile.landlock)?,
             calls = literal::slice(self.calls(profile)?),
             choices = literal::slice(choices(profile)?),
@@ -252,7 +245,6 @@ fn rule(row: &Rule) -> Result<Vec<String>, String> {
         Some("x86_64") => true,
         Some(other) => return Err(format!("{}: {other:?} is not a known machine", row.call)),
     };
-    let value = |name: &String| constants::value(name);
     let condition = match (row.argument, &row.one_of, &row.has_bits, &row.lacks_bits) {
         (Some(argument), None, None, None) if argument < 6 && row.itself => {
             format!("Condition::Itself {{ argument: {argument} }}")
@@ -262,25 +254,19 @@ fn rule(row: &Rule) -> Result<Vec<String>, String> {
         (Some(argument), Some(names), None, None) if argument < 6 && !names.is_empty() => {
             let mask = match &row.masked {
                 None => u64::from(u32::MAX),
-                Some(name) => value(name)?,
+                Some(name) => constants::value(name)?,
             };
-            let values: Result<Vec<_>, String> = names
-                .iter()
-                .map(|name| Ok(format!("Value {{ name: {name:?}, number: {} }}", value(name)?)))
-                .collect();
-            format!(
-                "Condition::OneOf {{ argument: {argument}, mask: {mask}, values: {} }}",
-                literal::slice(values?)
-            )
+            let values = literal::rows(names, |name| literal::value(name))?;
+            format!("Condition::OneOf {{ argument: {argument}, mask: {mask}, values: {values} }}")
         }
-        (Some(argument), None, Some(name), None) if argument < 6 => format!(
-            "Condition::HasBits {{ argument: {argument}, bits: Value {{ name: {name:?}, number: {} }} }}",
-            value(name)?
-        ),
-        (Some(argument), None, None, Some(name)) if argument < 6 => format!(
-            "Condition::LacksBits {{ argument: {argument}, bits: Value {{ name: {name:?}, number: {} }} }}",
-            value(name)?
-        ),
+        (Some(argument), None, Some(name), None) if argument < 6 => {
+            let bits = literal::value(name)?;
+            format!("Condition::HasBits {{ argument: {argument}, bits: {bits} }}")
+        }
+        (Some(argument), None, None, Some(name)) if argument < 6 => {
+            let bits = literal::value(name)?;
+            format!("Condition::LacksBits {{ argument: {argument}, bits: {bits} }}")
+        }
         _ => return Err(format!("{}: the condition is not complete", row.call)),
     };
     let errno = |name: &str| -> Result<String, String> {
@@ -324,35 +310,19 @@ fn capability(row: &Capability) -> Result<String, String> {
 }
 
 fn landlock(row: &Landlock) -> Result<String, String> {
-    let rules: Result<Vec<_>, _> = row.rules.iter().map(file_rule).collect();
     let files = match row.files.as_str() {
-        "free" => "Files::Free".to_owned(),
-        "inherited" => "Files::Inherited".to_owned(),
-        "listed" => format!("Files::Listed({})", literal::slice(rules?)),
-        other => return Err(format!("{other:?} is not a known extent of files")),
+        "listed" => format!("Files::Listed({})", literal::rows(&row.rules, file_rule)?),
+        _ if !row.rules.is_empty() => {
+            return Err("rules on files need files = \"listed\"".to_owned());
+        }
+        other => literal::variant("Files", other),
     };
-    if row.files != "listed" && !row.rules.is_empty() {
-        return Err("rules on files need files = \"listed\"".to_owned());
-    }
-    let tcp = match row.tcp.as_str() {
-        "denied" => "Tcp::Denied",
-        "free" => "Tcp::Free",
-        other => return Err(format!("{other:?} is not a known extent of TCP")),
-    };
-    let scopes: Result<Vec<_>, String> = row
-        .scopes
-        .iter()
-        .map(|name| match name.as_str() {
-            "abstract-unix-socket" => Ok("Scope::AbstractUnixSocket"),
-            "signal" => Ok("Scope::Signal"),
-            other => Err(format!("{other:?} is not a known scope")),
-        })
-        .collect();
     Ok(format!(
-        "Landlock {{ floor: {}, floor_is_hard: {}, files: {files}, tcp: {tcp}, scopes: {}, why: {} }}",
+        "Landlock {{ floor: {}, floor_is_hard: {}, files: {files}, tcp: {}, scopes: {}, why: {} }}",
         row.floor,
         row.floor_is_hard,
-        literal::slice(scopes?),
+        literal::variant("Tcp", &row.tcp),
+        literal::variants("Scope", &row.scopes),
         literal::reason(&row.why, "landlock")?
     ))
 }
@@ -363,26 +333,9 @@ fn file_rule(row: &FileRule) -> Result<String, String> {
         (None, Some(place)) => format!("FilePlace::Named({place:?})"),
         _ => return Err("a rule on files needs an absolute path or a place".to_owned()),
     };
-    let rights: Result<Vec<_>, String> = row
-        .rights
-        .iter()
-        .map(|name| match name.as_str() {
-            "execute" => Ok("FileRight::Execute"),
-            "read-file" => Ok("FileRight::ReadFile"),
-            "read-dir" => Ok("FileRight::ReadDir"),
-            "write-file" => Ok("FileRight::WriteFile"),
-            "make-dir" => Ok("FileRight::MakeDir"),
-            "make-reg" => Ok("FileRight::MakeReg"),
-            "make-sock" => Ok("FileRight::MakeSock"),
-            "remove-dir" => Ok("FileRight::RemoveDir"),
-            "remove-file" => Ok("FileRight::RemoveFile"),
-            "ioctl-dev" => Ok("FileRight::IoctlDev"),
-            other => Err(format!("{other:?} is not a known right")),
-        })
-        .collect();
     Ok(format!(
         "FileRule {{ place: {place}, rights: {}, optional: {}, why: {} }}",
-        literal::slice(rights?),
+        literal::variants("FileRight", &row.rights),
         row.optional,
         literal::reason(&row.why, &place)?
     ))

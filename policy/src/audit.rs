@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::profile::{self, BlockNodes, Profile, Resource};
 use crate::variant::{PRODUCTION, Policy};
@@ -69,15 +69,12 @@ impl Process {
             .lines()
             .find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
             .unwrap_or(0);
-        let program = fs::read_link(directory.join("exe"))?
-            .file_name()
-            .map(|name| name.to_string_lossy().trim_end_matches(" (deleted)").to_owned())
-            .unwrap_or_default();
+        let program = program(&directory)?.trim_end_matches(" (deleted)").to_owned();
         let arguments = words("cmdline")?;
         let disks = match program.as_str() {
             HELPER => {
-                BlockNodes::read(&directory.join("root/dev"), policy_chosen_by(&arguments).disks)
-                    .unwrap_or_default()
+                let class = policy_chosen_by(&arguments).disks;
+                BlockNodes::read(&directory.join("root/dev"), class).unwrap_or_default()
             }
             _ => BlockNodes::default(),
         };
@@ -103,11 +100,8 @@ impl Process {
     /// meanwhile.
     pub fn tree(root: u32) -> io::Result<Vec<Self>> {
         let mut found = vec![Self::read(root)?];
-        let mut all: Vec<Self> = fs::read_dir("/proc")?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|pid| *pid != root)
-            .filter_map(|pid| Self::read(pid).ok())
-            .collect();
+        let others = pids()?.filter(|pid| *pid != root);
+        let mut all: Vec<Self> = others.filter_map(|pid| Self::read(pid).ok()).collect();
         // A child may have a lower number than its parent once numbers have wrapped.
         loop {
             let (children, others): (Vec<_>, Vec<_>) = all
@@ -167,39 +161,29 @@ impl Process {
             disks.nodes.retain(|(_, owner)| !owner.is_open_to_root_alone());
             expected = profile.on(&disks);
         }
-        let mut found = expected.deviations(&self.status);
+        let mut deviations = expected.deviations(&self.status);
+        let mut add = |what, expected: &str, found: &str| {
+            let (expected, found) = (expected.to_owned(), found.to_owned());
+            deviations.push(Deviation { what, expected, found });
+        };
         for limit in profile.limits {
-            let name = match limit.resource {
-                Resource::Core => "Max core file size",
-                Resource::Descriptors => "Max open files",
+            let (name, what) = match limit.resource {
+                Resource::Core => ("Max core file size", "core limit"),
+                Resource::Descriptors => ("Max open files", "descriptor limit"),
             };
             let actual =
                 self.limits.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
             if actual.is_none_or(|actual| actual > limit.value) {
-                found.push(Deviation {
-                    what: match limit.resource {
-                        Resource::Core => "core limit",
-                        Resource::Descriptors => "descriptor limit",
-                    },
-                    expected: limit.value.to_string(),
-                    found: actual.map_or_else(|| "unlimited".to_owned(), |n| n.to_string()),
-                });
+                let found = actual.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+                add(what, &limit.value.to_string(), &found);
             }
         }
         let enforced = self.policy();
         if enforced != policy && enforced != PRODUCTION {
-            found.push(Deviation {
-                what: "policy",
-                expected: policy.name.to_owned(),
-                found: enforced.name.to_owned(),
-            });
+            add("policy", policy.name, enforced.name);
         }
         if self.arguments.iter().any(|given| given == ALLOW_MISSING_LANDLOCK) {
-            found.push(Deviation {
-                what: "policy",
-                expected: policy.name.to_owned(),
-                found: "a start without Landlock allowed".to_owned(),
-            });
+            add("policy", policy.name, "a start without Landlock allowed");
         }
         // Only the controller calls AWS; no other process gets a credential.
         if profile.name != profile::CONTROLLER.name {
@@ -210,14 +194,10 @@ impl Process {
                         .any(|word| name.contains(word))
             };
             for name in self.variables.iter().filter(is_credential) {
-                found.push(Deviation {
-                    what: "environment",
-                    expected: "no AWS credential".to_owned(),
-                    found: name.clone(),
-                });
+                add("environment", "no AWS credential", name);
             }
         }
-        found
+        deviations
     }
 }
 
@@ -247,18 +227,25 @@ fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
 pub fn running() -> io::Result<Vec<u32>> {
     let programs =
         ["ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent", HELPER, LAUNCHER];
-    let mut found: Vec<u32> = fs::read_dir("/proc")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid: &u32| {
-            let link: PathBuf = Path::new("/proc").join(pid.to_string()).join("exe");
-            fs::read_link(link)
-                .ok()
-                .and_then(|path| Some(path.file_name()?.to_str()?.to_owned()))
-                .is_some_and(|name| programs.contains(&name.as_str()))
-        })
-        .collect();
+    let runs_one = |pid: &u32| {
+        program(&Path::new("/proc").join(pid.to_string()))
+            .is_ok_and(|name| programs.contains(&name.as_str()))
+    };
+    let mut found: Vec<u32> = pids()?.filter(runs_one).collect();
     found.sort_unstable();
     Ok(found)
+}
+
+/// Returns the numbers of all processes.
+fn pids() -> io::Result<impl Iterator<Item = u32>> {
+    let entries = fs::read_dir("/proc")?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
+}
+
+/// Returns the file name of the program of the process with this directory in `/proc`.
+fn program(directory: &Path) -> io::Result<String> {
+    let path = fs::read_link(directory.join("exe"))?;
+    Ok(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -278,9 +265,7 @@ Max open files            1024                 4096                 files
         let held = profile.capabilities.iter().filter(|held| held.effective);
         let held = held.map(|held| held.capability.bit()).sum();
         let limit = |resource| {
-            let limits = profile.limits.iter();
-            let mut found = limits.filter(|limit| limit.resource == resource);
-            found.next().map(|limit| limit.value)
+            profile.limits.iter().find(|one| one.resource == resource).map(|limit| limit.value)
         };
         Process {
             status: Status {
@@ -395,27 +380,11 @@ Max open files            1024                 4096                 files
             Process { pid: 14, parent: 13, program: "mke2fs".to_owned(), ..Process::default() };
         let mut opener = helper(15, 10, 0);
         opener.status.gids = [profile::OPENER.identity.gid; 4];
-        let tree = [
-            helper(10, 1, 65525),
-            helper(11, 10, 65531),
-            helper(12, 10, 0),
-            helper(13, 10, 65525),
-            tool,
-            opener,
-        ];
-        let names: Vec<_> =
-            tree.iter().map(|one| one.expected(&tree).map(|profile| profile.name)).collect();
-        assert_eq!(
-            names,
-            [
-                Some("supervisor"),
-                Some("broker"),
-                Some("directories"),
-                Some("runner"),
-                Some("tool"),
-                Some("opener")
-            ]
-        );
+        let (supervisor, broker) = (helper(10, 1, 65525), helper(11, 10, 65531));
+        let (directories, runner) = (helper(12, 10, 0), helper(13, 10, 65525));
+        let tree = [supervisor, broker, directories, runner, tool, opener];
+        let names = tree.each_ref().map(|one| one.expected(&tree).map_or("-", |found| found.name));
+        assert_eq!(names, ["supervisor", "broker", "directories", "runner", "tool", "opener"]);
         let stranger = Process { program: "sh".to_owned(), ..Process::default() };
         assert!(stranger.expected(&tree).is_none());
     }

@@ -95,18 +95,10 @@ impl Ceiling {
             }
             ceiling.tool_deadline = Some(deadline);
         }
-        if let Some(places) = settings.places {
-            ceiling.places = places;
-        }
-        if let Some(images) = settings.untrusted_images {
-            ceiling.untrusted_images = images;
-        }
-        if let Some(mounts) = settings.nodev_nosuid {
-            ceiling.nodev_nosuid = mounts;
-        }
-        if let Some(disks) = settings.disks_without_serial {
-            ceiling.disks_without_serial = disks;
-        }
+        ceiling.places = settings.places.unwrap_or(ceiling.places);
+        ceiling.untrusted_images = settings.untrusted_images.unwrap_or_default();
+        ceiling.nodev_nosuid = settings.nodev_nosuid.unwrap_or_default();
+        ceiling.disks_without_serial = settings.disks_without_serial.unwrap_or_default();
         Ok(ceiling)
     }
 

@@ -69,6 +69,19 @@ pub struct StageDisk {
     pub continues: bool,
 }
 
+impl StageDisk {
+    /// The disk is mounted as it is, and nothing is known about who made its file system.
+    const AS_IT_IS: Self = Self {
+        preparation: Preparation::Nothing,
+        no_replay: false,
+        grow: false,
+        growth_cut_short: false,
+        ours: false,
+        untold: false,
+        continues: false,
+    };
+}
+
 /// The step between finding a disk and mounting it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preparation {
@@ -207,33 +220,21 @@ fn by_content(
         } else if asked.disk.origin == Origin::Unknown && !evidence.unfinished {
             Err(Refusal::OriginUntold)
         } else {
-            Ok(StageDisk {
-                preparation: Preparation::Format,
-                no_replay: false,
-                grow: false,
-                growth_cut_short: false,
-                ours: true,
-                untold: false,
-                continues: false,
-            })
+            let preparation = Preparation::Format;
+            Ok(StageDisk { preparation, ours: true, ..StageDisk::AS_IT_IS })
         }
     };
     match content {
         Content::Blank => format(),
         Content::PartitionTable(_) => Err(Refusal::PartitionTable),
         Content::Foreign(_) => Err(Refusal::ForeignContent),
+        Content::Damaged(signature) if is_ext(*signature) == (asked.fs == FsType::Xfs) => {
+            Err(Refusal::ForeignContent)
+        }
         // The format that never finished wrote everything on the disk.
-        Content::Unknown { .. } if evidence.unfinished => format(),
-        Content::Damaged(signature)
-            if evidence.unfinished && is_ext(*signature) == (asked.fs != FsType::Xfs) =>
-        {
-            format()
-        }
+        Content::Unknown { .. } | Content::Damaged(_) if evidence.unfinished => format(),
         Content::Unknown { .. } => Err(Refusal::UnknownContent),
-        Content::Damaged(signature) if is_ext(*signature) == (asked.fs != FsType::Xfs) => {
-            Err(Refusal::FilesystemErrors)
-        }
-        Content::Damaged(_) => Err(Refusal::ForeignContent),
+        Content::Damaged(_) => Err(Refusal::FilesystemErrors),
         // mke2fs writes the first superblock last, after everything that the superblock describes,
         // so a file system with a superblock is complete.
         Content::Ext(facts) => stage_ext(asked, disk, facts),
@@ -253,16 +254,8 @@ fn by_content(
             } else if facts.bytes > disk.bytes {
                 Err(Refusal::DeviceTooSmall)
             } else {
-                Ok(StageDisk {
-                    preparation: Preparation::Nothing,
-                    // The superblock of XFS does not tell whether the log is empty.
-                    no_replay: asked.read_only,
-                    grow: false,
-                    growth_cut_short: false,
-                    ours: false,
-                    untold: false,
-                    continues: false,
-                })
+                // The superblock of XFS does not tell whether the log is empty.
+                Ok(StageDisk { no_replay: asked.read_only, ..StageDisk::AS_IT_IS })
             }
         }
     }
@@ -300,9 +293,8 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
         no_replay: asked.read_only && facts.needs_recovery,
         grow: !asked.read_only && room > 0 && room >= group,
         growth_cut_short: !asked.read_only && offline_growth::was_cut_short(facts),
-        ours: false,
-        untold: false,
         continues: facts.continues,
+        ..StageDisk::AS_IT_IS
     })
 }
 

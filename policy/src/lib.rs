@@ -22,6 +22,7 @@ pub mod disk_class;
 pub mod facts;
 pub mod flag;
 pub mod judge;
+mod named_values;
 pub mod place;
 pub mod profile;
 pub mod tool;

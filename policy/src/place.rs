@@ -3,30 +3,16 @@
 use ebs_csi_wire::path::RelativePath;
 use ebs_csi_wire::{KubeletPath, Operation, Refusal};
 
-/// How wide the allowed places are; each class includes the class before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PlaceClass {
-    /// The places where kubelet puts volumes.
-    Kubernetes,
-    /// Any place beneath the `plugins` and `pods` directories, for other orchestrators and
-    /// conformance tests.
-    Any,
-}
+use crate::named_values::named_values;
 
-impl PlaceClass {
-    /// Returns the name in settings and in the log.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Kubernetes => "kubernetes",
-            Self::Any => "any",
-        }
-    }
-
-    /// Parses the name in a setting.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Kubernetes, Self::Any].into_iter().find(|class| class.as_str() == name)
+named_values! {
+    /// How wide the allowed places are; each class includes the class before it.
+    PlaceClass {
+        /// The places where kubelet puts volumes.
+        Kubernetes => "kubernetes",
+        /// Any place beneath the `plugins` and `pods` directories, for other orchestrators and
+        /// conformance tests.
+        Any => "any",
     }
 }
 
@@ -111,35 +97,26 @@ pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> 
 /// # Errors
 /// [`Refusal::PathOutside`].
 pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Result<(), Refusal> {
-    const STAGE: &[PlaceFor] = &[PlaceFor::Stage];
-    const UNSTAGE: &[PlaceFor] = &[PlaceFor::Stage, PlaceFor::Unstage];
-    const PUBLISH_FILESYSTEM: &[PlaceFor] = &[PlaceFor::PublishFilesystem];
-    const PUBLISH_BLOCK: &[PlaceFor] = &[PlaceFor::PublishBlock];
-    const PUBLISH: &[PlaceFor] = &[PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
-    const ALL: &[PlaceFor] =
-        &[PlaceFor::Stage, PlaceFor::Unstage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
-    const STATS: &[PlaceFor] = &[
-        PlaceFor::Stage,
-        PlaceFor::Unstage,
-        PlaceFor::PublishFilesystem,
-        PlaceFor::PublishBlock,
-        PlaceFor::Stats,
-    ];
+    use PlaceFor::{PublishBlock, PublishFilesystem, Stage, Stats, Unstage};
+    const READABLE: &[PlaceFor] = &[Stage, Unstage, PublishFilesystem, PublishBlock, Stats];
     let check_path = |uses: &[PlaceFor], path: &KubeletPath| match path.strip_root(root) {
         Some(relative) if allowed(class, uses, relative) => Ok(()),
         _ => Err(Refusal::PathOutside),
     };
     match operation {
         Operation::Hello(_) | Operation::NvmeStatistics(_) | Operation::Inspect(_) => Ok(()),
-        Operation::Stage(request) => check_path(STAGE, &request.staging),
-        Operation::Unstage(request) => check_path(UNSTAGE, &request.staging),
+        Operation::Stage(request) => check_path(&[Stage], &request.staging),
+        Operation::Unstage(request) => check_path(&[Stage, Unstage], &request.staging),
         Operation::PublishFilesystem(request) => {
-            check_path(STAGE, &request.staging)?;
-            check_path(PUBLISH_FILESYSTEM, &request.target)
+            check_path(&[Stage], &request.staging)?;
+            check_path(&[PublishFilesystem], &request.target)
         }
-        Operation::PublishBlock(request) => check_path(PUBLISH_BLOCK, &request.target),
-        Operation::Unpublish(request) => check_path(PUBLISH, &request.target),
-        Operation::Expand(request) => check_path(ALL, &request.path),
-        Operation::Stats(request) => check_path(STATS, &request.path),
+        Operation::PublishBlock(request) => check_path(&[PublishBlock], &request.target),
+        Operation::Unpublish(request) => {
+            check_path(&[PublishFilesystem, PublishBlock], &request.target)
+        }
+        // Every use but the last: nothing is grown where only statistics may be asked for.
+        Operation::Expand(request) => check_path(&READABLE[..4], &request.path),
+        Operation::Stats(request) => check_path(READABLE, &request.path),
     }
 }

@@ -4,7 +4,6 @@
 //! with the profile.
 
 use crate::Value;
-use crate::tool::{Tool, ToolId};
 
 mod block_nodes;
 
@@ -298,7 +297,7 @@ pub const OPENER: &Profile = &compiled::OPENER;
 /// The mount-helper's process that runs a tool. It inherits the supervisor's confinement and adds
 /// none.
 pub const RUNNER: &Profile = &compiled::RUNNER;
-/// Any tool; [`tool`] adds what differs between tools.
+/// Any tool; the rows of `tools.toml` have what differs between tools.
 pub const TOOL: &Profile = &compiled::TOOL;
 
 /// Every profile.
@@ -320,21 +319,4 @@ pub const ALL: [&Profile; 11] = [
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Profile> {
     ALL.into_iter().find(|profile| profile.name == name)
-}
-
-/// A tool's profile: [`TOOL`] and the row of `tools.toml` with the tool's memory limits and
-/// pretended commands.
-#[derive(Clone, Copy, Debug)]
-pub struct ToolProfile {
-    /// The confinement of every tool.
-    pub profile: &'static Profile,
-    /// The row of this tool.
-    pub tool: &'static Tool,
-}
-
-/// Returns the profile of a tool. Returns `None` only when the enum and `tools.toml` disagree,
-/// which a test excludes.
-#[must_use]
-pub fn tool(id: ToolId) -> Option<ToolProfile> {
-    id.tool().map(|tool| ToolProfile { profile: TOOL, tool })
 }

@@ -36,20 +36,9 @@ fn bad_usage_is_one_line_and_status_64() {
 #[test]
 fn an_unconfined_process_deviates_from_every_profile() {
     let pid = std::process::id().to_string();
-    for profile in [
-        "controller",
-        "launcher",
-        "router",
-        "node-agent",
-        "supervisor",
-        "broker",
-        "directories",
-        "opener",
-        "runner",
-        "tool",
-    ] {
-        let output = auditor(&["audit", "--pid", &pid, "--as", profile]);
-        assert_eq!(output.status.code(), Some(1), "{profile}");
+    for profile in ebs_csi_policy::profile::ALL {
+        let output = auditor(&["audit", "--pid", &pid, "--as", profile.name]);
+        assert_eq!(output.status.code(), Some(1), "{}", profile.name);
         let table = text(&output.stdout);
         assert!(table.contains("seccomp: expected 2 (filter), found"), "{table}");
     }

@@ -66,7 +66,7 @@ fn earlier_identification_outweighs_all_other_facts() {
 fn disks_without_serial_setting_defaults_to_by_name() {
     assert_eq!(DisksWithoutSerial::default(), DisksWithoutSerial::ByName);
     for one in DisksWithoutSerial::ALL {
-        assert_eq!(DisksWithoutSerial::parse(one.as_str()), Some(one));
+        assert_eq!(DisksWithoutSerial::parse(one.as_str()), Some(*one));
     }
     assert_eq!(DisksWithoutSerial::parse("name"), None);
 }

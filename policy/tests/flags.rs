@@ -38,13 +38,12 @@ fn mount_flag_rule_admits_only_its_value() {
 #[test]
 fn flag_is_denied_on_unlisted_file_systems() {
     for rule in FLAGS {
-        let (good, _) = values(rule);
-        let good = flag(rule.name, good.as_deref());
-        for fs in FsType::ALL {
-            if !FLAGS.iter().any(|other| other.name == rule.name && other.file_systems.contains(fs))
-            {
-                assert_eq!(flag::rule(&good, *fs), Err(Refusal::MountFlag), "{good} on {fs}");
-            }
+        let good = flag(rule.name, values(rule).0.as_deref());
+        let listed = |fs| {
+            FLAGS.iter().any(|other| other.name == rule.name && other.file_systems.contains(fs))
+        };
+        for fs in FsType::ALL.iter().filter(|fs| !listed(fs)) {
+            assert_eq!(flag::rule(&good, *fs), Err(Refusal::MountFlag), "{good} on {fs}");
         }
     }
 }
@@ -57,12 +56,9 @@ fn refused_flags_are_denied_on_every_file_system() {
             Some((name, value)) => flag(name, Some(value)),
             None => flag(row.name, None),
         };
-        for fs in FsType::ALL {
-            assert!(flag::rule(&refused, *fs).is_err(), "{refused} on {fs}");
-        }
-        if !row.name.contains('=') {
-            let valued = flag(row.name, Some("1"));
-            assert!(FsType::ALL.iter().all(|fs| flag::rule(&valued, *fs).is_err()), "{valued}");
+        let valued = (!row.name.contains('=')).then(|| flag(row.name, Some("1")));
+        for refused in [Some(refused), valued].into_iter().flatten() {
+            assert!(FsType::ALL.iter().all(|fs| flag::rule(&refused, *fs).is_err()), "{refused}");
         }
     }
 }
@@ -74,22 +70,13 @@ fn numeric_mount_flag_accepts_only_its_range() {
             continue;
         };
         let fs = rule.file_systems[0];
-        for (value, good) in [
-            (low.to_string(), true),
-            (high.to_string(), true),
-            ((high + 1).to_string(), false),
-            ("-1".to_owned(), false),
-            ("+1".to_owned(), false),
-            ("0x1".to_owned(), false),
-            ("1e1".to_owned(), false),
-            ("99999999999999999999".to_owned(), false),
-        ] {
-            assert_eq!(
-                rule.admits(&flag(rule.name, Some(&value)), fs),
-                good,
-                "{}={value}",
-                rule.name
-            );
+        let admits = |value: &str| rule.admits(&flag(rule.name, Some(value)), fs);
+        for good in [low, high] {
+            assert!(admits(&good.to_string()), "{}={good}", rule.name);
+        }
+        let above = (high + 1).to_string();
+        for bad in [&*above, "-1", "+1", "0x1", "1e1", "99999999999999999999"] {
+            assert!(!admits(bad), "{}={bad}", rule.name);
         }
     }
 }
@@ -116,10 +103,8 @@ fn a_later_flag_overrides_an_earlier_one() {
     assert_eq!(plan("suid,nosuid", FsType::Xfs, false).unwrap().set, 0x2);
     assert_eq!(plan("nosuid,nosuid", FsType::Xfs, false).unwrap().set, 0x2);
     assert_eq!(plan("suid,suid", FsType::Xfs, false).unwrap().clear, 0x2);
-    assert_eq!(
-        plan("commit=1,commit=2", FsType::Ext3, false).unwrap().context,
-        [("commit", Some("2".to_owned()))]
-    );
+    let commit = plan("commit=1,commit=2", FsType::Ext3, false).unwrap().context;
+    assert_eq!(commit, [("commit", Some("2".to_owned()))]);
     assert!(!plan("ro,rw", FsType::Ext4, false).unwrap().read_only);
 }
 
@@ -133,17 +118,10 @@ fn a_read_only_request_stays_read_only() {
 /// The flags dev, nodev and _netdev match the searched words but name no file.
 #[test]
 fn no_allowed_flag_names_another_file() {
-    for rule in FLAGS {
-        assert!(
-            !["dev", "path", "offset", "loop", "subvol", "helper"].iter().any(|word| rule
-                .name
-                .ends_with(word)
-                && rule.name != "dev"
-                && rule.name != "nodev"
-                && rule.name != "_netdev"),
-            "{}",
-            rule.name
-        );
+    let names = FLAGS.iter().map(|rule| rule.name);
+    for name in names.filter(|name| !["dev", "nodev", "_netdev"].contains(name)) {
+        let words = ["dev", "path", "offset", "loop", "subvol", "helper"];
+        assert!(!words.iter().any(|word| name.ends_with(word)), "{name}");
     }
 }
 
@@ -173,12 +151,8 @@ proptest! {
 fn flag_rules_change_only_known_mount_attributes() {
     for rule in FLAGS {
         if let Effect::Attribute { set, clear } = rule.effect {
-            assert_eq!(
-                (set | clear) & !(0x2 | 0x4 | 0x8 | 0x70 | 0x80 | 0x20_0000),
-                0,
-                "{}",
-                rule.name
-            );
+            let known = 0x2 | 0x4 | 0x8 | 0x70 | 0x80 | 0x20_0000;
+            assert_eq!((set | clear) & !known, 0, "{}", rule.name);
         }
     }
 }

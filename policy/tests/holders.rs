@@ -25,7 +25,7 @@ fn disk_held_outside_driver_is_refused() {
     let elsewhere = PartFacts { mounted_elsewhere: true, ..CLAIMED };
     let layered = PartFacts { layered: true, ..CLAIMED };
     let layered_and_shown = PartFacts { layered: true, ..shown };
-    for (parts, wanted) in [
+    for (parts, expected) in [
         (&[FREE][..], Ok(())),
         (&[FREE, FREE, FREE], Ok(())),
         (&[CLAIMED], Err(Held::Claimed(0))),
@@ -49,7 +49,7 @@ fn disk_held_outside_driver_is_refused() {
         (&[CLAIMED, layered_and_shown], Ok(())),
         (&[shown, layered], Ok(())),
     ] {
-        assert_eq!(judge(parts, false), wanted, "{parts:?}");
+        assert_eq!(judge(parts, false), expected, "{parts:?}");
     }
     assert_eq!(judge(&[FREE], true), Err(Held::BeneathLoop));
     assert_eq!(judge(&[mounted], true), Err(Held::BeneathLoop));

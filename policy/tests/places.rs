@@ -13,6 +13,10 @@ const TARGET: &str = "pods/5f0b/volumes/kubernetes.io~csi/pvc-1/mount";
 const BLOCK: &str = "plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/5f0b";
 const KUBELETS_OWN: &str = "plugins/kubernetes.io/csi/volumeDevices/pvc-1/dev/5f0b";
 
+/// The uses that change what is mounted.
+const WRITING: [PlaceFor; 3] =
+    [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
+
 fn root() -> KubeletPath {
     KubeletPath::parse(ROOT).expect("a path")
 }
@@ -110,16 +114,14 @@ fn kubelet_paths_are_allowed_only_for_their_operation() {
 /// Neither directory itself is a place, and the `kubernetes` class refuses the wider paths.
 #[test]
 fn any_class_is_limited_to_plugins_and_pods() {
-    for path in ["plugins/sanity/staging", "pods/x"] {
-        for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
+    for operation in WRITING {
+        for path in ["plugins/sanity/staging", "pods/x"] {
             assert!(is_allowed(PlaceClass::Any, operation, path));
             assert!(!is_allowed(PlaceClass::Kubernetes, operation, path));
         }
-    }
-    for path in
-        ["plugins", "pods", "pki/x", "config.yaml", "plugins_registry/x", "device-plugins/x"]
-    {
-        for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
+        for path in
+            ["plugins", "pods", "pki/x", "config.yaml", "plugins_registry/x", "device-plugins/x"]
+        {
             assert!(!is_allowed(PlaceClass::Any, operation, path), "{path}");
         }
     }
@@ -179,24 +181,17 @@ fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) 
 #[test]
 fn operation_path_outside_allowed_places_is_refused() {
     let root = root();
-    let good = operations(&beneath(STAGING), &beneath(TARGET), &beneath(BLOCK));
-    for operation in good {
-        assert_eq!(
-            place::check(&operation, &root, PlaceClass::Kubernetes),
-            Ok(()),
-            "{operation:?}"
-        );
+    for operation in operations(&beneath(STAGING), &beneath(TARGET), &beneath(BLOCK)) {
+        let checked = place::check(&operation, &root, PlaceClass::Kubernetes);
+        assert_eq!(checked, Ok(()), "{operation:?}");
     }
     for elsewhere in
         ["/etc/passwd", "/var/lib/kubelet", "/var/lib/kubelet-2/pods/x", "/var/lib/kubelet/pki/x"]
     {
         let elsewhere = KubeletPath::parse(elsewhere).expect("a path");
         for operation in operations(&elsewhere, &elsewhere, &elsewhere) {
-            assert_eq!(
-                place::check(&operation, &root, PlaceClass::Any),
-                Err(Refusal::PathOutside),
-                "{operation:?}"
-            );
+            let checked = place::check(&operation, &root, PlaceClass::Any);
+            assert_eq!(checked, Err(Refusal::PathOutside), "{operation:?}");
         }
     }
 }
@@ -207,7 +202,7 @@ proptest! {
     #[test]
     fn kubernetes_places_are_subset_of_any(path in "[a-z]{1,8}(/[a-z~.]{1,12}[a-z]){0,6}", head in 0..3_usize) {
         let path = format!("{}{path}", ["", "plugins/", "pods/"][head]);
-        for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
+        for operation in WRITING {
             if is_allowed(PlaceClass::Kubernetes, operation, &path) {
                 prop_assert!(is_allowed(PlaceClass::Any, operation, &path));
             }

@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use ebs_csi_policy::audit::Status;
 use ebs_csi_policy::profile::{
     self, ALL, BROKER, CONTROLLER, CallAnswer, Condition, DIRECTORIES, FilePlace, FileRight, Files,
-    LAUNCHER, NODE_AGENT, NODE_LIFECYCLE, OPENER, Profile, ROUTER, RUNNER, SUPERVISOR, Scope, TOOL,
+    LAUNCHER, NODE_AGENT, OPENER, Profile, RUNNER, SUPERVISOR, Scope, TOOL,
     Tcp,
 };
-use ebs_csi_policy::tool::ToolId;
 
 fn allows(profile: &Profile, call: &str) -> bool {
     profile.calls.iter().any(|rule| rule.call == call && rule.answer == CallAnswer::Allow)
+}
+
+/// Returns the names of the profiles for which this holds.
+fn profiles_that(holds: impl Fn(&Profile) -> bool) -> Vec<&'static str> {
+    ALL.into_iter().filter(|profile| holds(profile)).map(|profile| profile.name).collect()
 }
 
 /// Returns the status of a process that matches its profile exactly.
@@ -42,38 +46,20 @@ fn exact(profile: &Profile) -> Status {
 /// The launcher holds only CAP_KILL; the broker holds 3 capabilities, of which 1 is effective.
 #[test]
 fn only_broker_and_launcher_hold_capabilities() {
-    for profile in ALL {
-        let names: Vec<_> = profile.capabilities.iter().map(|held| held.capability.name).collect();
-        if profile.name == "broker" {
-            assert_eq!(names, ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"]);
-        } else if profile.name == "launcher" {
-            assert_eq!(names, ["CAP_KILL"]);
-        } else {
-            assert!(names.is_empty(), "{}", profile.name);
-        }
-    }
-    let effective: Vec<_> = BROKER.capabilities.iter().filter(|held| held.effective).collect();
-    assert_eq!(effective.len(), 1);
+    let names = |profile: &Profile| {
+        profile.capabilities.iter().map(|held| held.capability.name).collect::<Vec<_>>()
+    };
+    assert_eq!(profiles_that(|p| !p.capabilities.is_empty()), ["launcher", "broker"]);
+    assert_eq!(names(LAUNCHER), ["CAP_KILL"]);
+    assert_eq!(names(BROKER), ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"]);
+    assert_eq!(BROKER.capabilities.iter().filter(|held| held.effective).count(), 1);
 }
 
 #[test]
 fn only_the_directories_process_is_user_0() {
-    for profile in ALL {
-        assert_eq!(profile.identity.uid == 0, profile.name == "directories", "{}", profile.name);
-    }
-    let users: BTreeSet<u32> = [
-        CONTROLLER,
-        NODE_LIFECYCLE,
-        LAUNCHER,
-        ROUTER,
-        NODE_AGENT,
-        BROKER,
-        SUPERVISOR,
-        DIRECTORIES,
-        OPENER,
-    ]
-    .map(|p| p.identity.uid)
-    .into();
+    assert_eq!(profiles_that(|p| p.identity.uid == 0), ["directories"]);
+    let others = ALL.iter().filter(|p| p.name != "runner" && p.name != "tool");
+    let users: BTreeSet<u32> = others.map(|p| p.identity.uid).collect();
     assert_eq!(users.len(), 9, "processes that trust each other differently share no user");
 }
 
@@ -81,14 +67,7 @@ fn only_the_directories_process_is_user_0() {
 fn only_the_broker_may_change_mounts() {
     const CALLS: &str = "fsopen fsconfig fsmount move_mount open_tree mount_setattr umount2";
     for call in CALLS.split(' ') {
-        for profile in ALL {
-            assert_eq!(
-                allows(profile, call),
-                profile.name == "broker",
-                "{call} in {}",
-                profile.name
-            );
-        }
+        assert_eq!(profiles_that(|p| allows(p, call)), ["broker"], "{call}");
     }
 }
 
@@ -102,18 +81,13 @@ fn no_profile_allows_dangerous_system_calls() {
         setgroups open_by_handle_at reboot swapon syslog acct quotactl personality \
         process_vm_writev execveat rename renameat2 symlinkat linkat memfd_create";
     for call in CALLS.split(' ') {
-        for profile in ALL {
-            assert!(!allows(profile, call), "{call} in {}", profile.name);
-        }
+        assert_eq!(profiles_that(|p| allows(p, call)), [""; 0], "{call}");
     }
 }
 
 #[test]
 fn only_supervisor_runner_and_tool_allow_execve() {
-    for profile in ALL {
-        let may = ["supervisor", "runner", "tool"].contains(&profile.name);
-        assert_eq!(allows(profile, "execve"), may, "{}", profile.name);
-    }
+    assert_eq!(profiles_that(|p| allows(p, "execve")), ["supervisor", "runner", "tool"]);
     // The execve in the tool's profile is the one that starts the tool: a tool cannot make a child.
     assert!(!allows(TOOL, "fork") && !allows(TOOL, "vfork"));
 }
@@ -148,7 +122,7 @@ fn only_supervisor_and_runner_fork() {
     /// The `CLONE_NEW…` flags of linux/sched.h that clone(2) takes.
     const NAMESPACES: u64 = 0x7e02_0000;
     const PARENT: u64 = 0x8000;
-    for profile in ALL {
+    let forks = |profile: &Profile| {
         let mut forks = false;
         for rule in profile.calls.iter().filter(|rule| rule.call == "clone") {
             match rule.condition {
@@ -168,15 +142,11 @@ fn only_supervisor_and_runner_fork() {
                 condition => panic!("{condition:?} in {}", profile.name),
             }
         }
-        assert_eq!(forks, ["supervisor", "runner"].contains(&profile.name), "{}", profile.name);
-        let clone3 = profile.calls.iter().find(|rule| rule.call == "clone3");
-        assert!(
-            clone3.is_none_or(
-                |rule| matches!(rule.answer, CallAnswer::Errno(errno) if errno.number == 38)
-            ),
-            "{}",
-            profile.name
-        );
+        forks
+    };
+    assert_eq!(profiles_that(forks), ["supervisor", "runner"]);
+    for rule in ALL.iter().flat_map(|p| p.calls).filter(|rule| rule.call == "clone3") {
+        assert!(matches!(rule.answer, CallAnswer::Errno(errno) if errno.number == 38), "{rule:?}");
     }
 }
 
@@ -194,12 +164,8 @@ fn broker_starts_nothing_and_opens_only_with_openat2() {
 /// user.
 #[test]
 fn only_opener_opens_disks_and_cannot_mount() {
-    for profile in ALL {
-        let opens = profile.name == "opener";
-        assert_eq!(profile.identity.opens_disks, opens, "{}", profile.name);
-        let groups = &profile.identity.groups;
-        assert_eq!(groups.is_empty(), !opens, "{}", profile.name);
-    }
+    assert_eq!(profiles_that(|p| p.identity.opens_disks), ["opener"]);
+    assert_eq!(profiles_that(|p| !p.identity.groups.is_empty()), ["opener"]);
     assert!(!allows(OPENER, "fsopen") && !allows(OPENER, "capset"));
     assert!(OPENER.landlock.floor_is_hard);
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
@@ -208,20 +174,15 @@ fn only_opener_opens_disks_and_cannot_mount() {
 /// The agent alone has a choice: the socket of a mount-helper in a virtual machine.
 #[test]
 fn only_the_agent_may_choose_vsock() {
-    for profile in ALL {
-        let choices: Vec<_> = profile.choices.iter().map(|choice| choice.name).collect();
-        let expected: &[&str] = match profile.name {
-            "node-agent" => &["vsock"],
-            _ => &[],
+    assert_eq!(profiles_that(|p| !p.choices.is_empty()), ["node-agent"]);
+    let [choice] = NODE_AGENT.choices else { panic!("{:?}", NODE_AGENT.choices) };
+    assert_eq!(choice.name, "vsock");
+    for rule in choice.calls {
+        let Condition::OneOf { values, .. } = rule.condition else {
+            panic!("{} without a condition", rule.call);
         };
-        assert_eq!(choices, expected, "{}", profile.name);
-        for rule in profile.choices.iter().flat_map(|choice| choice.calls) {
-            let Condition::OneOf { values, .. } = rule.condition else {
-                panic!("{} without a condition", rule.call);
-            };
-            let families: Vec<_> = values.iter().map(|value| value.name).collect();
-            assert_eq!((rule.call, families), ("socket", vec!["AF_VSOCK"]));
-        }
+        let families: Vec<_> = values.iter().map(|value| value.name).collect();
+        assert_eq!((rule.call, families), ("socket", vec!["AF_VSOCK"]));
     }
 }
 
@@ -245,11 +206,8 @@ fn only_services_and_router_create_sockets() {
             _ => BTreeSet::new(),
         };
         assert_eq!(families, expected, "{}", profile.name);
-        assert_eq!(
-            profile.landlock.tcp == Tcp::Free,
-            matches!(profile.name, "controller" | "node-lifecycle")
-        );
     }
+    assert_eq!(profiles_that(|p| p.landlock.tcp == Tcp::Free), ["controller", "node-lifecycle"]);
 }
 
 #[test]
@@ -276,11 +234,7 @@ fn landlock_file_writes_are_limited_to_devices() {
                 FilePlace::Path(path) => path,
                 FilePlace::Named(name) => name,
             };
-            assert!(
-                ["/dev", "/dev/null", "device"].contains(&place),
-                "{place} in {}",
-                profile.name
-            );
+            assert!(["/dev", "/dev/null", "device"].contains(&place), "{rule:?}");
         }
         for rule in rules.iter().filter(|rule| {
             rule.rights.iter().any(|right| {
@@ -300,14 +254,9 @@ fn landlock_file_writes_are_limited_to_devices() {
 /// before its confinement.
 #[test]
 fn landlock_scopes_block_signals_and_abstract_sockets() {
-    for profile in ALL {
-        let scopes: &[Scope] = match profile.name {
-            // The launcher signals the processes that it started before its confinement.
-            "launcher" => &[Scope::AbstractUnixSocket],
-            _ => &[Scope::AbstractUnixSocket, Scope::Signal],
-        };
-        assert_eq!(profile.landlock.scopes, scopes, "{}", profile.name);
-    }
+    let both = [Scope::AbstractUnixSocket, Scope::Signal];
+    assert_eq!(profiles_that(|p| p.landlock.scopes != both), ["launcher"]);
+    assert_eq!(LAUNCHER.landlock.scopes, [Scope::AbstractUnixSocket]);
     assert!(
         matches!(BROKER.landlock.files, Files::Free),
         "a domain with a right on files cannot mount"
@@ -340,10 +289,7 @@ fn runner_and_supervisor_profiles_have_same_calls() {
 }
 
 #[test]
-fn every_tool_has_a_profile() {
-    for id in ToolId::ALL {
-        assert!(profile::tool(id).is_some(), "{}", id.key());
-    }
+fn every_profile_is_found_by_its_name() {
     for profile in ALL {
         let found = profile::named(profile.name).map(|found| found.about);
         assert_eq!(found, Some(profile.about));
@@ -360,10 +306,14 @@ fn every_system_call_rule_has_reason() {
     }
 }
 
+/// A container runtime may repeat the primary group among the supplementary groups.
 #[test]
 fn process_matching_its_profile_has_no_deviation() {
     for profile in ALL {
-        assert!(profile.deviations(&exact(profile)).is_empty(), "{}", profile.name);
+        let mut status = exact(profile);
+        assert_eq!(profile.deviations(&status), [], "{}", profile.name);
+        status.groups.push(profile.identity.gid);
+        assert_eq!(profile.deviations(&status), [], "{}", profile.name);
     }
 }
 
@@ -395,70 +345,44 @@ fn each_privilege_beyond_profile_is_deviation() {
             let mut status = exact(profile);
             change(&mut status);
             let deviations = profile.deviations(&status);
-            assert!(
-                deviations.iter().any(|found| found.what == what),
-                "{what} of {}",
-                profile.name
-            );
+            assert!(deviations.iter().any(|one| one.what == what), "{what} of {}", profile.name);
         }
     }
 }
 
 #[test]
 fn optional_capability_may_be_absent_required_may_not() {
-    let mut status = exact(BROKER);
     let needed = 1 << 21;
-    status.permitted = needed;
-    status.bounding = needed;
-    assert!(BROKER.deviations(&status).is_empty());
-    status.permitted = 0;
-    status.effective = 0;
-    assert!(!BROKER.deviations(&status).is_empty());
+    let status = Status { permitted: needed, bounding: needed, ..exact(BROKER) };
+    assert_eq!(BROKER.deviations(&status), []);
+    assert_ne!(BROKER.deviations(&Status { permitted: 0, effective: 0, ..status }), []);
 }
 
-/// The controller, node-lifecycle, launcher and router accept user 1000; the node-agent and the
-/// broker do not.
+/// The processes that a container runtime may start under another user than the profile's.
+const STARTED_UNPRIVILEGED: [&str; 4] = ["controller", "node-lifecycle", "launcher", "router"];
+
 #[test]
 fn other_unprivileged_user_is_accepted_where_allowed() {
-    let with_user = |profile: &Profile, user| {
-        let mut status = exact(profile);
-        status.uids = [user; 4];
-        status.gids = [user; 4];
+    let accepts = |profile: &Profile, uid, gid| {
+        let status = Status { uids: [uid; 4], gids: [gid; 4], ..exact(profile) };
         profile.deviations(&status).is_empty()
     };
-    for profile in [CONTROLLER, NODE_LIFECYCLE, LAUNCHER, ROUTER] {
-        let mut status = exact(profile);
-        status.uids = [1000; 4];
-        assert!(profile.deviations(&status).is_empty(), "{}", profile.name);
-    }
-    assert!(with_user(CONTROLLER, 1000));
-    assert!(!with_user(CONTROLLER, 0));
-    assert!(!with_user(NODE_AGENT, 1000));
-    assert!(!with_user(BROKER, 1000));
-}
-
-#[test]
-fn primary_gid_in_supplementary_groups_is_no_deviation() {
-    for profile in ALL {
-        let mut status = exact(profile);
-        status.groups.push(profile.identity.gid);
-        let deviations = profile.deviations(&status);
-        assert!(deviations.is_empty(), "{}: {deviations:?}", profile.name);
-    }
+    assert_eq!(profiles_that(|p| accepts(p, 1000, 1000)), STARTED_UNPRIVILEGED);
+    assert_eq!(profiles_that(|p| accepts(p, 1000, p.identity.gid)), STARTED_UNPRIVILEGED);
+    assert!(!accepts(CONTROLLER, 0, 0));
 }
 
 #[test]
 fn only_profiles_started_unprivileged_accept_extra_groups() {
-    for profile in ALL {
+    let accepts = |profile: &Profile| {
         let mut status = exact(profile);
         status.groups.extend([profile.identity.gid, 2000]);
-        let free = ["controller", "node-lifecycle", "launcher", "router"].contains(&profile.name);
-        assert_eq!(profile.deviations(&status).is_empty(), free, "{}", profile.name);
         assert_eq!(profile.identity.extra_groups(&status.groups), [2000]);
-    }
+        profile.deviations(&status).is_empty()
+    };
+    assert_eq!(profiles_that(accepts), STARTED_UNPRIVILEGED);
 }
 
-/// Each ID is 0 or from 65520 to 65531, which no distribution, systemd or base image allocates.
 #[test]
 fn profile_ids_avoid_allocated_user_ranges() {
     // Distributions allocate 0 to 999 and 1000 to 60000, systemd's dynamic users have 61184 to

@@ -11,16 +11,15 @@ const UUID: [u8; 16] = [
 ];
 const UUID_TEXT: &str = "12345678-9abc-4def-8123-456789abcdef";
 
-fn line(id: ToolId, fs: FsType, set: impl Fn(&mut UncheckedFormatOptions)) -> Vec<String> {
-    let mut given = UncheckedFormatOptions::default();
-    set(&mut given);
+fn line(id: ToolId, fs: FsType, given: UncheckedFormatOptions) -> Vec<String> {
     let format = FormatOptions::check(given).expect("within the ranges");
     let tool = id.tool().expect("a row");
     tool.command_line(&Arguments { fs, format: &format, uuid: UUID })
 }
 
-fn words(line: &[String]) -> Vec<&str> {
-    line.iter().map(String::as_str).collect()
+/// Returns the words of the command line without a format option.
+fn plain(id: ToolId, fs: FsType) -> Vec<String> {
+    line(id, fs, UncheckedFormatOptions::default())
 }
 
 /// Each ID has a number that leads back to the ID, and a number beyond the last gives no tool.
@@ -39,7 +38,7 @@ fn tool_ids_and_table_rows_match() {
 #[test]
 fn format_without_options_uses_tool_defaults() {
     assert_eq!(
-        words(&line(ToolId::Mke2fs, FsType::Ext4, |_| {})),
+        plain(ToolId::Mke2fs, FsType::Ext4),
         [
             "/usr/sbin/mke2fs",
             "-t",
@@ -56,47 +55,37 @@ fn format_without_options_uses_tool_defaults() {
         ]
     );
     assert_eq!(
-        words(&line(ToolId::MkfsXfs, FsType::Xfs, |_| {})),
+        plain(ToolId::MkfsXfs, FsType::Xfs),
         ["/usr/sbin/mkfs.xfs", "-m", &format!("uuid={UUID_TEXT}"), "-K", "-f", "-q", DISK]
     );
-    assert_eq!(words(&line(ToolId::Mke2fs, FsType::Ext3, |_| {}))[2], "ext3");
+    assert_eq!(plain(ToolId::Mke2fs, FsType::Ext3)[2], "ext3");
 }
 
 #[test]
 fn format_options_become_mkfs_arguments() {
-    let full = |given: &mut UncheckedFormatOptions| {
-        *given = UncheckedFormatOptions {
-            block_size: 4096,
-            inode_size: 512,
-            bytes_per_inode: 16384,
-            number_of_inodes: 1000,
-            ext4_bigalloc: true,
-            ext4_cluster_size: 65536,
-            ext4_encryption: true,
-            legacy_xfs: true,
-        };
+    let full = UncheckedFormatOptions {
+        block_size: 4096,
+        inode_size: 512,
+        bytes_per_inode: 16384,
+        number_of_inodes: 1000,
+        ext4_bigalloc: true,
+        ext4_cluster_size: 65536,
+        ext4_encryption: true,
+        legacy_xfs: true,
     };
     let ext = line(ToolId::Mke2fs, FsType::Ext4, full);
     assert_eq!(
-        words(&ext[3..ext.len() - 9]),
+        ext[3..ext.len() - 9],
         [
             "-b", "4096", "-I", "512", "-i", "16384", "-N", "1000", "-O", "bigalloc", "-C",
             "65536", "-O", "encrypt",
         ]
     );
     let xfs = line(ToolId::MkfsXfs, FsType::Xfs, full);
+    let old_kernels = "bigtime=0,inobtcount=0,reflink=0";
     assert_eq!(
-        words(&xfs[1..xfs.len() - 6]),
-        [
-            "-b",
-            "size=4096",
-            "-i",
-            "size=512",
-            "-m",
-            "bigtime=0,inobtcount=0,reflink=0",
-            "-i",
-            "nrext64=0",
-        ]
+        xfs[1..xfs.len() - 6],
+        ["-b", "size=4096", "-i", "size=512", "-m", old_kernels, "-i", "nrext64=0"]
     );
 }
 
@@ -104,7 +93,7 @@ fn format_options_become_mkfs_arguments() {
 fn tool_arguments_fill_placeholders_and_end_with_disk() {
     for id in ToolId::ALL {
         for fs in id.tool().expect("a row").file_systems {
-            let line = line(id, *fs, |_| {});
+            let line = plain(id, *fs);
             assert_eq!(line.last().map(String::as_str), Some(DISK));
             assert!(line.iter().all(|word| !word.contains(['{', '}'])), "{line:?}");
         }
@@ -115,18 +104,15 @@ fn tool_arguments_fill_placeholders_and_end_with_disk() {
 #[test]
 fn exit_status_unlisted_in_row_means_failure() {
     let meaning = |id: ToolId, status| id.tool().expect("a row").meaning(status);
-    for (status, expected) in [
-        (0, Some(Meaning::Clean)),
-        (1, Some(Meaning::Repaired)),
-        (2, Some(Meaning::Repaired)),
-        (4, Some(Meaning::Uncorrectable)),
-        (8, None),
-        (16, None),
-        (32, None),
-        (5, None),
-    ] {
-        assert_eq!(meaning(ToolId::E2fsck, status), expected, "{status}");
-        assert_eq!(meaning(ToolId::E2fsckFull, status), expected, "{status}");
+    for id in [ToolId::E2fsck, ToolId::E2fsckFull] {
+        for (statuses, expected) in [
+            (&[0][..], Some(Meaning::Clean)),
+            (&[1, 2], Some(Meaning::Repaired)),
+            (&[4], Some(Meaning::Uncorrectable)),
+            (&[5, 8, 16, 32], None),
+        ] {
+            assert!(statuses.iter().all(|one| meaning(id, *one) == expected), "{statuses:?}");
+        }
     }
     for id in [ToolId::Mke2fs, ToolId::MkfsXfs, ToolId::Resize2fs] {
         assert_eq!(meaning(id, 0), Some(Meaning::Done));
@@ -157,8 +143,7 @@ fn every_tool_has_deadline_and_memory_limits() {
 
 #[test]
 fn xfs_above_64_groups_is_checked_without_prefetch() {
-    let arguments =
-        |groups| words(&line(ToolId::looks_at_xfs(groups), FsType::Xfs, |_| {})).join(" ");
+    let arguments = |groups| plain(ToolId::looks_at_xfs(groups), FsType::Xfs).join(" ");
     let ahead = format!("/usr/sbin/xfs_repair -n {DISK}");
     let alone = format!("/usr/sbin/xfs_repair -n -P {DISK}");
     for (groups, expected) in [(1, &ahead), (64, &ahead), (65, &alone), (u32::MAX, &alone)] {

@@ -43,10 +43,8 @@ pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
             add(errors.entry(errno).or_default(), number, rule.condition)?;
         }
     }
-    let mut programs = Vec::new();
-    for (errno, rules) in errors {
-        programs.push(error_filter(rules, errno)?);
-    }
+    let errors = errors.into_iter().map(|(errno, rules)| error_filter(rules, errno));
+    let mut programs = errors.collect::<Result<Vec<_>, _>>()?;
     programs.push(compile(allowed, SeccompAction::KillProcess, SeccompAction::Allow)?);
     Ok(programs)
 }

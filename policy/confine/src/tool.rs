@@ -22,15 +22,15 @@ pub fn restrict(
     places: Places,
     allow_missing_landlock: bool,
 ) -> Result<LandlockState, Fault> {
-    let (profile, tool) = found(id)?;
+    let tool = row(id)?;
     let program = open_path(Path::new(tool.path))
         .map_err(|source| Fault::Place { place: tool.path.to_owned(), source })?;
     let places = places.with_descriptor("tool", program);
-    limits::apply(profile.limits)?;
+    limits::apply(profile::TOOL.limits)?;
     limits::set(rustix::process::Resource::As, "as", tool.address_space)?;
     limits::set(rustix::process::Resource::Data, "data", tool.data)?;
     limits::set(rustix::process::Resource::Stack, "stack", tool.stack)?;
-    files::restrict(&profile.landlock, &places, allow_missing_landlock)
+    files::restrict(&profile::TOOL.landlock, &places, allow_missing_landlock)
 }
 
 /// The system call filters of all tools, as programs for the kernel. The process that forks
@@ -51,7 +51,7 @@ impl Filters {
     pub fn compile() -> Result<Self, Fault> {
         let mut pretended = Vec::new();
         for id in ToolId::ALL {
-            let (_, tool) = found(id)?;
+            let tool = row(id)?;
             if !tool.pretended.is_empty() {
                 pretended.push((id, syscall_filter::pretended(tool.pretended)?));
             }
@@ -76,8 +76,8 @@ impl Filters {
     }
 }
 
-fn found(id: ToolId) -> Result<(&'static profile::Profile, &'static Tool), Fault> {
-    profile::tool(id).map(|found| (found.profile, found.tool)).ok_or(Fault::UnknownTool(id.key()))
+fn row(id: ToolId) -> Result<&'static Tool, Fault> {
+    id.tool().ok_or(Fault::UnknownTool(id.key()))
 }
 
 /// Adds the programs of the policy that exist, under the name that the supervisor's rules use.
@@ -86,7 +86,7 @@ fn found(id: ToolId) -> Result<(&'static profile::Profile, &'static Tool), Fault
 /// [`Fault::Place`] when a program exists and cannot be opened.
 pub fn programs(mut places: Places) -> Result<Places, Fault> {
     for id in ToolId::ALL {
-        let (_, tool) = found(id)?;
+        let tool = row(id)?;
         if Path::new(tool.path).exists() {
             places = places.with("tools", tool.path)?;
         }

@@ -95,9 +95,8 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
     ("become-root", |_| Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)),
     ("open-file-system", |_| {
-        rustix::mount::fsopen("tmpfs", rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC)
-            .map(drop)
-            .map_err(Into::into)
+        let flags = rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC;
+        Ok(rustix::mount::fsopen("tmpfs", flags).map(drop)?)
     }),
     ("change-mode", |scratch| {
         fs::set_permissions(scratch, std::os::unix::fs::PermissionsExt::from_mode(0o777))
@@ -120,13 +119,8 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         Ok(mknodat(kubelet_root(), "file", FileType::RegularFile, Mode::from_raw_mode(0o640), 0)?)
     }),
     ("make-device-beneath-root", |_| {
-        Ok(mknodat(
-            kubelet_root(),
-            "disk",
-            FileType::BlockDevice,
-            Mode::from_raw_mode(0o660),
-            0x700,
-        )?)
+        let mode = Mode::from_raw_mode(0o660);
+        Ok(mknodat(kubelet_root(), "disk", FileType::BlockDevice, mode, 0x700)?)
     }),
     ("remove-directory-beneath-root", |_| {
         mkdirat(kubelet_root(), "gone", Mode::from_raw_mode(0o750))?;
@@ -271,9 +265,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
 fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
     let mode = if flags.contains(OFlags::CREATE) { 0o600 } else { 0 };
     let how = rustix::fs::ResolveFlags::empty();
-    rustix::fs::openat2(CWD, path, flags, Mode::from_raw_mode(mode), how)
-        .map(drop)
-        .map_err(Into::into)
+    Ok(rustix::fs::openat2(CWD, path, flags, Mode::from_raw_mode(mode), how).map(drop)?)
 }
 
 static ROOT: OnceLock<File> = OnceLock::new();
@@ -290,10 +282,7 @@ fn main() -> ExitCode {
         return child(profile, attempt, Path::new(scratch));
     }
     if !rustix::process::geteuid().is_root() {
-        println!(
-            "skipped: confinement starts as root, this is user {}",
-            rustix::process::geteuid()
-        );
+        println!("skipped: confinement starts as root");
         return ExitCode::SUCCESS;
     }
     let filter = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
@@ -304,17 +293,16 @@ fn main() -> ExitCode {
             continue;
         }
         let found = run(profile, attempt);
-        let good = found == Ok(*expected);
+        let good = found.as_ref().is_ok_and(|found| found == expected);
         println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
         if !good {
             println!("    found {found:?}");
             failed += 1;
         }
     }
-    if let Some(unused) =
-        ATTEMPTS.iter().find(|(name, _)| !CASES.iter().any(|case| case.1 == *name))
-    {
-        println!("attempt {:?} belongs to no case", unused.0);
+    let is_used = |name: &str| CASES.iter().any(|(_, attempt, _)| *attempt == name);
+    for (unused, _) in ATTEMPTS.iter().filter(|(name, _)| !is_used(name)) {
+        println!("attempt {unused:?} belongs to no case");
         failed += 1;
     }
     ExitCode::from(u8::from(failed > 0))
@@ -325,20 +313,19 @@ const NOT_CONFINED: u8 = 250;
 /// Exit status of a child whose attempt failed without an errno.
 const OTHER: u8 = 251;
 
-fn run(profile: &str, attempt: &str) -> Result<Outcome, String> {
-    let scratch = Scratch::new().map_err(|error| error.to_string())?;
-    let status = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
+fn run(profile: &str, attempt: &str) -> io::Result<Outcome> {
+    let scratch = Scratch::new()?;
+    let status = Command::new(std::env::current_exe()?)
         .args(["--child", profile, attempt])
         .arg(&scratch.0)
         .stdin(std::process::Stdio::null())
-        .status()
-        .map_err(|error| error.to_string())?;
+        .status()?;
     match (status.signal(), status.code()) {
         (Some(libc::SIGSYS), _) => Ok(Killed),
         (Some(libc::SIGTERM), _) if attempt == "signal-self" => Ok(Works),
         (_, Some(0)) => Ok(Works),
         (_, Some(code)) if code < i32::from(NOT_CONFINED) => Ok(Refused(code)),
-        _ => Err(status.to_string()),
+        _ => Err(io::Error::other(status.to_string())),
     }
 }
 

@@ -4,6 +4,7 @@
 //! The tool opens the device by name here, so its Landlock domain has a rule for the device. The
 //! helper needs no such rule.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,6 +18,8 @@ use ebs_csi_policy::tool::{Arguments, DISK, Meaning, ToolId};
 use ebs_csi_wire::format::UncheckedFormatOptions;
 use ebs_csi_wire::{FormatOptions, FsType};
 use rustix::fs::{FileType, Mode, mknodat};
+
+type Outcome = Result<(), Box<dyn Error>>;
 
 const MIB: u64 = 1 << 20;
 /// Exit status of a child that did not become the tool.
@@ -40,7 +43,7 @@ fn main() -> ExitCode {
         println!("skipped: {missing} is not installed");
         return ExitCode::SUCCESS;
     }
-    type Case = fn() -> Result<(), String>;
+    type Case = fn() -> Outcome;
     let cases: [(&str, Case); 5] = [
         ("ext4_is_made_checked_and_grown", || ext(FsType::Ext4)),
         ("ext3_is_made_checked_and_grown", || ext(FsType::Ext3)),
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-fn ext(fs: FsType) -> Result<(), String> {
+fn ext(fs: FsType) -> Outcome {
     let disk = Disk::new(64 * MIB)?;
     let plain = FormatOptions::default();
     disk.run(ToolId::Mke2fs, fs, &plain, Some(Meaning::Done))?;
@@ -82,10 +85,10 @@ fn ext(fs: FsType) -> Result<(), String> {
         disk.run(ToolId::E2fsck, fs, &plain, None)?;
     }
     disk.run(ToolId::XfsRepair, FsType::Xfs, &plain, Some(Meaning::Uncorrectable))
-        .map_err(|problem| format!("a look for XFS where there is none: {problem}"))
+        .map_err(|problem| format!("a check for XFS where there is none: {problem}").into())
 }
 
-fn ext4_options() -> Result<(), String> {
+fn ext4_options() -> Outcome {
     let disk = Disk::new(64 * MIB)?;
     let options = FormatOptions::check(UncheckedFormatOptions {
         block_size: 4096,
@@ -95,21 +98,19 @@ fn ext4_options() -> Result<(), String> {
         ext4_cluster_size: 16384,
         ext4_encryption: true,
         ..UncheckedFormatOptions::default()
-    })
-    .map_err(|error| error.to_string())?;
+    })?;
     disk.run(ToolId::Mke2fs, FsType::Ext4, &options, Some(Meaning::Done))?;
     disk.run(ToolId::E2fsckFull, FsType::Ext4, &options, Some(Meaning::Clean))
 }
 
-fn xfs() -> Result<(), String> {
+fn xfs() -> Outcome {
     let disk = Disk::new(320 * MIB)?;
     let options = FormatOptions::check(UncheckedFormatOptions {
         block_size: 4096,
         inode_size: 512,
         legacy_xfs: true,
         ..UncheckedFormatOptions::default()
-    })
-    .map_err(|error| error.to_string())?;
+    })?;
     disk.run(ToolId::MkfsXfs, FsType::Xfs, &options, Some(Meaning::Done))?;
     disk.run(ToolId::XfsRepair, FsType::Xfs, &options, Some(Meaning::Clean))?;
     disk.run(ToolId::MkfsXfs, FsType::Xfs, &FormatOptions::default(), Some(Meaning::Done))?;
@@ -117,15 +118,14 @@ fn xfs() -> Result<(), String> {
 }
 
 /// With 32 groups or more the checker sets a timer.
-fn xfs_of_many_groups() -> Result<(), String> {
+fn xfs_of_many_groups() -> Outcome {
     for (groups, id) in [(32, ToolId::XfsRepair), (96, ToolId::XfsRepairMany)] {
         let disk = Disk::new(groups * 128 * MIB)?;
         let made = Command::new("/usr/sbin/mkfs.xfs")
             .args(["-q", "-d", &format!("agcount={groups}"), &disk.device])
-            .status()
-            .map_err(|error| error.to_string())?;
+            .status()?;
         if !made.success() {
-            return Err(format!("mkfs.xfs: {made}"));
+            return Err(format!("mkfs.xfs: {made}").into());
         }
         disk.run(id, FsType::Xfs, &FormatOptions::default(), Some(Meaning::Clean))?;
     }
@@ -139,25 +139,18 @@ struct Disk {
 }
 
 impl Disk {
-    fn new(size: u64) -> Result<Self, String> {
+    fn new(size: u64) -> Result<Self, Box<dyn Error>> {
         let folder = std::env::temp_dir().join(format!("ebs-csi-tools-{}", std::process::id()));
-        let text = |error: io::Error| error.to_string();
-        fs::create_dir(&folder).map_err(text)?;
+        fs::create_dir(&folder)?;
         let mut disk = Self { folder, device: String::new() };
-        fs::set_permissions(&disk.folder, fs::Permissions::from_mode(0o755)).map_err(text)?;
-        File::create(disk.image()).and_then(|file| file.set_len(size)).map_err(text)?;
-        let output = losetup(&["--find", "--show"], &disk.image()).map_err(text)?;
+        fs::set_permissions(&disk.folder, fs::Permissions::from_mode(0o755))?;
+        File::create(disk.image()).and_then(|file| file.set_len(size))?;
+        let output = losetup(&["--find", "--show"], &disk.image())?;
         disk.device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let node = fs::metadata(&disk.device).map_err(text)?.rdev();
-        mknodat(
-            rustix::fs::CWD,
-            disk.node(),
-            FileType::BlockDevice,
-            Mode::from_raw_mode(0o666),
-            node,
-        )
-        .map_err(|error| error.to_string())?;
-        fs::set_permissions(disk.node(), fs::Permissions::from_mode(0o666)).map_err(text)?;
+        let node = fs::metadata(&disk.device)?.rdev();
+        let mode = Mode::from_raw_mode(0o666);
+        mknodat(rustix::fs::CWD, disk.node(), FileType::BlockDevice, mode, node)?;
+        fs::set_permissions(disk.node(), fs::Permissions::from_mode(0o666))?;
         Ok(disk)
     }
 
@@ -170,24 +163,17 @@ impl Disk {
         Path::new("/dev").join(format!("ebs-csi-tools-{}", std::process::id()))
     }
 
-    fn grow(&self, size: u64) -> Result<(), String> {
-        File::options()
-            .write(true)
-            .open(self.image())
-            .and_then(|file| file.set_len(size))
-            .and_then(|()| losetup(&["--set-capacity"], Path::new(&self.device)))
-            .map(drop)
-            .map_err(|error| error.to_string())
+    fn grow(&self, size: u64) -> Outcome {
+        File::options().write(true).open(self.image())?.set_len(size)?;
+        losetup(&["--set-capacity"], Path::new(&self.device))?;
+        Ok(())
     }
 
-    fn damage(&self, at: u64, bytes: &[u8]) -> Result<(), String> {
+    fn damage(&self, at: u64, bytes: &[u8]) -> Outcome {
         use std::os::unix::fs::FileExt;
-        let file = File::options().write(true).open(&self.device);
-        file.and_then(|file| {
-            file.write_all_at(bytes, at)?;
-            file.sync_all()
-        })
-        .map_err(|error| error.to_string())
+        let file = File::options().write(true).open(&self.device)?;
+        file.write_all_at(bytes, at)?;
+        Ok(file.sync_all()?)
     }
 
     fn run(
@@ -196,21 +182,20 @@ impl Disk {
         fs: FsType,
         format: &FormatOptions,
         expected: Option<Meaning>,
-    ) -> Result<(), String> {
+    ) -> Outcome {
         let tool = id.tool().ok_or("no such tool")?;
         let node = self.node();
         let line = tool.command_line(&Arguments { fs, format, uuid: *b"0123456789abcdef" });
         let line = line
             .iter()
             .map(|word| if word == DISK { node.display().to_string() } else { word.clone() });
-        let output = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
+        let output = Command::new(std::env::current_exe()?)
             .arg("--child")
             .arg(id.number().to_string())
             .arg(&node)
             .args(line)
             .stdin(Stdio::null())
-            .output()
-            .map_err(|error| error.to_string())?;
+            .output()?;
         let said = format!(
             "{} {} {}",
             output.status,
@@ -218,12 +203,13 @@ impl Disk {
             String::from_utf8_lossy(&output.stderr)
         );
         if output.status.signal().is_some() || output.status.code() == Some(NOT_BECOME.into()) {
-            return Err(format!("{}: {said}", id.key()));
+            return Err(format!("{}: {said}", id.key()).into());
         }
         let status = output.status.code().and_then(|code| u8::try_from(code).ok());
         let found = status.and_then(|status| tool.meaning(status));
         if found != expected {
-            return Err(format!("{}: expected {expected:?}, found {found:?}: {said}", id.key()));
+            let differs = format!("{}: expected {expected:?}, found {found:?}", id.key());
+            return Err(format!("{differs}: {said}").into());
         }
         Ok(())
     }
@@ -249,17 +235,11 @@ fn losetup(arguments: &[&str], last: &Path) -> io::Result<Output> {
 }
 
 fn become_tool(number: &str, device: &str, line: &[String]) -> ExitCode {
-    let problem = match confine(number, device) {
-        Ok(()) => match line.split_first() {
-            Some((program, arguments)) => Command::new(program)
-                .args(arguments)
-                .env_clear()
-                .env("LC_ALL", "C")
-                .exec()
-                .to_string(),
-            None => "no command line".to_owned(),
-        },
-        Err(fault) => format!("{fault:?}"),
+    let problem = match (confine(number, device), line) {
+        (Ok(()), [program, arguments @ ..]) => {
+            Command::new(program).args(arguments).env_clear().env("LC_ALL", "C").exec().to_string()
+        }
+        (confined, _) => format!("{confined:?}, command line {line:?}"),
     };
     println!("{problem}");
     ExitCode::from(NOT_BECOME)

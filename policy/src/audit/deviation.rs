@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::process_status::Status;
-use crate::profile::{Identity, Profile};
+use crate::profile::{HeldCapability, Identity, Profile};
 
 /// One difference between a profile and the kernel's report about a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,19 +73,13 @@ impl Profile {
             kept || identity.extra_groups(&status.groups).is_empty(),
         );
 
-        let allowed: u64 = self.capabilities.iter().map(|held| held.capability.bit()).sum();
-        let needed: u64 = self
-            .capabilities
-            .iter()
-            .filter(|held| !held.optional)
-            .map(|held| held.capability.bit())
-            .sum();
-        let effective: u64 = self
-            .capabilities
-            .iter()
-            .filter(|held| held.effective && !held.optional)
-            .map(|held| held.capability.bit())
-            .sum();
+        let set = |belongs: fn(&HeldCapability) -> bool| -> u64 {
+            let held = self.capabilities.iter().filter(|held| belongs(held));
+            held.map(|held| held.capability.bit()).sum()
+        };
+        let allowed = set(|_| true);
+        let needed = set(|held| !held.optional);
+        let effective = set(|held| held.effective && !held.optional);
         let hex = |set: u64| format!("{set:#x}");
         expect(
             "permitted capabilities",
@@ -108,13 +102,12 @@ impl Profile {
             hex(status.bounding),
             status.bounding & !allowed == 0 || powerless,
         );
-        expect(
-            "inheritable capabilities",
-            hex(0),
-            hex(status.inheritable),
-            status.inheritable == 0,
-        );
-        expect("ambient capabilities", hex(0), hex(status.ambient), status.ambient == 0);
+        for (what, set) in [
+            ("inheritable capabilities", status.inheritable),
+            ("ambient capabilities", status.ambient),
+        ] {
+            expect(what, hex(0), hex(set), set == 0);
+        }
         expect(
             "no_new_privs",
             "1".to_owned(),

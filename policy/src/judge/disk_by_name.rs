@@ -6,33 +6,17 @@
 
 use ebs_csi_wire::{Disk, Origin, Refusal};
 
-/// How disks that have no serial are treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DisksWithoutSerial {
-    /// Refused.
-    Refuse,
-    /// Identified by their device name, where the kernel reports that they are Xen's.
-    #[default]
-    ByName,
-}
+use crate::named_values::named_values;
 
-impl DisksWithoutSerial {
-    /// All values.
-    pub const ALL: [Self; 2] = [Self::Refuse, Self::ByName];
-
-    /// Returns the value's name on the command line.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refuse => "refuse",
-            Self::ByName => "by-name",
-        }
-    }
-
-    /// Parses the name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == name)
+named_values! {
+    /// How disks that have no serial are treated.
+    #[derive(Default)]
+    DisksWithoutSerial {
+        /// Refused.
+        Refuse => "refuse",
+        /// Identified by their device name, where the kernel reports that they are Xen's.
+        #[default]
+        ByName => "by-name",
     }
 }
 

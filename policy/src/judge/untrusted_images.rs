@@ -8,75 +8,41 @@
 //! a volume of another cluster. The origin of every other file system is untold: the Go driver
 //! attached the volume, or its source is gone.
 
-/// How a file system that is not ours is treated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UntrustedImages {
-    /// Refused.
-    Deny,
-    /// Checked in full before the mount, once for each time that the disk is attached, when it is
-    /// known to have been made elsewhere.
-    #[default]
-    Check,
-    /// Treated as if it were ours.
-    Allow,
-}
+use crate::named_values::named_values;
 
-impl UntrustedImages {
-    /// All values.
-    pub const ALL: [Self; 3] = [Self::Deny, Self::Check, Self::Allow];
-
-    /// Returns the value's name on the command line.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deny => "deny",
-            Self::Check => "check",
-            Self::Allow => "allow",
-        }
-    }
-
-    /// Parses the name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == name)
+named_values! {
+    /// How a file system that is not ours is treated.
+    #[derive(Default)]
+    UntrustedImages {
+        /// Refused.
+        Deny => "deny",
+        /// Checked in full before the mount, once for each time that the disk is attached, when it
+        /// is known to have been made elsewhere.
+        #[default]
+        Check => "check",
+        /// Treated as if it were ours.
+        Allow => "allow",
     }
 }
 
 /// `MOUNT_ATTR_NOSUID` (2) and `MOUNT_ATTR_NODEV` (4) of mount_setattr(2).
 const NOSUID_NODEV: u64 = 6;
 
-/// Which mounts ignore set-user-id bits and device nodes, whatever the flags of a request say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NodevNosuid {
-    /// None: the flags of the request decide.
-    #[default]
-    Off,
-    /// Mounts of file systems that are not ours.
-    Untrusted,
-    /// All.
-    On,
+named_values! {
+    /// Which mounts ignore set-user-id bits and device nodes, whatever the flags of a request say.
+    #[derive(Default)]
+    NodevNosuid {
+        /// None: the flags of the request decide.
+        #[default]
+        Off => "off",
+        /// Mounts of file systems that are not ours.
+        Untrusted => "untrusted",
+        /// All.
+        On => "on",
+    }
 }
 
 impl NodevNosuid {
-    /// All values.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Untrusted, Self::On];
-
-    /// Returns the value's name on the command line.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Untrusted => "untrusted",
-            Self::On => "on",
-        }
-    }
-
-    /// Parses the name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.as_str() == name)
-    }
-
     /// Returns the `MOUNT_ATTR_*` bits that are set when a volume is staged.
     #[must_use]
     pub const fn staged(self, ours: bool) -> u64 {
@@ -103,18 +69,14 @@ mod tests {
 
     #[test]
     fn values_have_their_names_on_command_line() {
-        let images = UntrustedImages::ALL.map(UntrustedImages::as_str);
-        assert_eq!(images, ["deny", "check", "allow"]);
-        for value in UntrustedImages::ALL {
-            assert_eq!(UntrustedImages::parse(value.as_str()), Some(value));
-        }
-        assert_eq!(UntrustedImages::parse(""), None);
-        let attributes = NodevNosuid::ALL.map(NodevNosuid::as_str);
-        assert_eq!(attributes, ["off", "untrusted", "on"]);
-        for value in NodevNosuid::ALL {
-            assert_eq!(NodevNosuid::parse(value.as_str()), Some(value));
-        }
-        assert_eq!(NodevNosuid::parse(""), None);
+        let parsed = ["deny", "check", "allow", ""].map(UntrustedImages::parse);
+        let [deny, check, allow] =
+            [UntrustedImages::Deny, UntrustedImages::Check, UntrustedImages::Allow];
+        assert_eq!(parsed, [Some(deny), Some(check), Some(allow), None]);
+        let parsed = ["off", "untrusted", "on", ""].map(NodevNosuid::parse);
+        let [off, untrusted, on] = [NodevNosuid::Off, NodevNosuid::Untrusted, NodevNosuid::On];
+        assert_eq!(parsed, [Some(off), Some(untrusted), Some(on), None]);
+        assert_eq!((UntrustedImages::default(), NodevNosuid::default()), (check, off));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! As in `denied`, every case runs in a child of this program with one thread.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
@@ -16,7 +18,8 @@ use seccompiler::{SeccompAction, SeccompFilter};
 mod identity;
 mod start;
 
-type Case = fn() -> Result<(), String>;
+type Outcome = Result<(), Box<dyn Error>>;
+type Case = fn() -> Outcome;
 
 const CASES: &[(&str, Case)] = &[
     ("a_kernel_without_landlock_is_below_the_supervisors_floor", || {
@@ -29,13 +32,13 @@ const CASES: &[(&str, Case)] = &[
     }),
     ("a_kernel_without_landlock_is_reported_where_the_policy_tolerates_it", || {
         hide_landlock();
-        let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
+        let enforced = enter(profile::NODE_AGENT, false)?;
         expect(enforced.landlock == LandlockState::Missing, &enforced)?;
         expect(enforced.to_string().contains("landlock=\"missing\""), &enforced)
     }),
     ("a_tools_side_goes_without_landlock_only_when_it_is_told_to", || {
         hide_landlock();
-        let enforced = enter(profile::SUPERVISOR, true).map_err(|fault| fault.to_string())?;
+        let enforced = enter(profile::SUPERVISOR, true)?;
         expect(enforced.landlock == LandlockState::Missing, &enforced)
     }),
     ("a_second_thread_is_a_fault", || {
@@ -44,25 +47,20 @@ const CASES: &[(&str, Case)] = &[
         let entered = Entering::begin(profile::NODE_AGENT);
         drop(go);
         let _ = thread.join();
-        match entered {
-            Err(Fault::ManyThreads(2)) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+        expect(matches!(entered, Err(Fault::ManyThreads(2))), &entered.err())
     }),
     ("a_place_that_the_policy_needs_and_nobody_names_is_a_fault", || {
         let entered = Entering::begin(profile::DIRECTORIES)
             .and_then(Entering::identity)
             .and_then(|entering| entering.files(&Places::new()));
-        match entered {
-            Err(Fault::Place { place, .. }) if place == "kubelet-root" => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+        let right =
+            |fault: &Fault| matches!(fault, Fault::Place { place, .. } if place == "kubelet-root");
+        expect(entered.as_ref().is_err_and(right), &entered.err())
     }),
     ("the_last_filter_can_bind_threads_that_are_there_already", || {
         let entering = Entering::begin(profile::BROKER)
             .and_then(Entering::identity)
-            .and_then(|entering| entering.files(&Places::new()))
-            .map_err(|fault| fault.to_string())?;
+            .and_then(|entering| entering.files(&Places::new()))?;
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let (opened, ready) = std::sync::mpsc::channel();
@@ -74,33 +72,25 @@ const CASES: &[(&str, Case)] = &[
             let mut text = String::new();
             tell.send(status.and_then(|mut file| file.read_to_string(&mut text)).map(|_| text))
         });
-        ready.recv().map_err(|error| error.to_string())?;
-        let enforced = entering.calls_of_all_threads().map_err(|fault| fault.to_string())?;
+        ready.recv()?;
+        let enforced = entering.calls_of_all_threads()?;
         drop(go);
-        let status = told.recv().map_err(|error| error.to_string())?;
-        let status = status.map_err(|error| error.to_string())?;
+        let status = told.recv()?;
+        let status = status?;
         let _ = thread.join();
         let filters = enforced.status.seccomp_filters;
-        let other =
-            ebs_csi_policy::audit::Status::parse(&status).map_err(|error| error.to_string())?;
+        let other = ebs_csi_policy::audit::Status::parse(&status)?;
         expect(other.seccomp == 2 && other.seccomp_filters == filters, &enforced)?;
         expect(other.effective == 1 << 21 && other.uids == [65531; 4], &enforced)
     }),
     ("a_choice_that_the_profile_lacks_is_a_fault", || {
-        let entering = Entering::begin(profile::NODE_AGENT).map_err(|fault| fault.to_string())?;
-        match entering.choose(Some("tcp")) {
-            Err(Fault::UnknownChoice("tcp")) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+        let entering = Entering::begin(profile::NODE_AGENT)?;
+        let chosen = entering.choose(Some("tcp"));
+        expect(matches!(chosen, Err(Fault::UnknownChoice("tcp"))), &chosen.err())
     }),
     ("the_landlock_abi_is_the_one_the_kernel_reports", || {
-        let found = ebs_csi_confine::landlock_abi();
-        let kernel = reported_landlock().map_err(|error| error.to_string())?;
-        if i32::from(found) == kernel {
-            Ok(())
-        } else {
-            Err(format!("{found}, the kernel has {kernel}"))
-        }
+        let found = (ebs_csi_confine::landlock_abi(), reported_landlock()?);
+        expect(i32::from(found.0) == found.1, &found)
     }),
 ];
 
@@ -119,7 +109,7 @@ const RUNTIMES: [(&str, Groups); 3] = [
 ];
 
 /// Enters a profile in a process that a container runtime started under the profile's own user.
-fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), String> {
+fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Outcome {
     let identity = &profile.identity;
     become_user(identity.uid, identity.gid, groups)?;
     let entered = enter(profile, false);
@@ -131,14 +121,14 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), S
             matches!(fault, Fault::CapabilityMissing("CAP_SYS_ADMIN"))
         }),
         "directories" => {
-            let enforced = entered.map_err(|fault| fault.to_string())?;
+            let enforced = entered?;
             expect(enforced.status.groups == identity.groups, &enforced)
         }
         "node-agent" | "supervisor" | "opener" | "runner" if extra => {
             expect_fault(entered, |fault| matches!(fault, Fault::Identity { what: "groups", .. }))
         }
         _ => {
-            let enforced = entered.map_err(|fault| fault.to_string())?;
+            let enforced = entered?;
             expect(enforced.status.uids == [identity.uid; 4], &enforced)?;
             // The kernel sorts the groups.
             let mut wanted = groups.to_vec();
@@ -150,18 +140,15 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), S
     }
 }
 
-fn child(name: &str) -> Result<(), String> {
+fn child(name: &str) -> Outcome {
     if let Some((profile, groups)) = name.split_once(" with ") {
         let profile = profile::named(profile).ok_or("no such profile")?;
         let (_, groups) =
             RUNTIMES.iter().find(|(known, _)| *known == groups).ok_or("no such groups")?;
         return under_its_own_user(profile, &groups(profile.identity.gid));
     }
-    let mut cases = all_cases();
-    match cases.find(|(known, _)| *known == name) {
-        Some((_, case)) => case(),
-        None => Err("no such case".to_owned()),
-    }
+    let (_, case) = all_cases().find(|(known, _)| *known == name).ok_or("no such case")?;
+    case()
 }
 
 fn main() -> ExitCode {
@@ -176,14 +163,10 @@ fn main() -> ExitCode {
         return ExitCode::from(u8::from(outcome.is_err()));
     }
     if !rustix::process::geteuid().is_root() {
-        println!(
-            "skipped: confinement starts as root, this is user {}",
-            rustix::process::geteuid()
-        );
+        println!("skipped: confinement starts as root");
         return ExitCode::SUCCESS;
     }
-    let cases = all_cases();
-    let cases = cases.map(|(name, _)| (*name).to_owned());
+    let cases = all_cases().map(|(name, _)| (*name).to_owned());
     // No container runtime starts a tool: the runner confines the tool under the runner's user.
     let started = profile::ALL.iter().filter(|one| one.name != "tool");
     let starts = started
@@ -218,24 +201,18 @@ fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enfo
         .calls()
 }
 
-fn below_the_floor(profile: &'static Profile) -> Result<(), String> {
+fn below_the_floor(profile: &'static Profile) -> Outcome {
     expect_fault(enter(profile, false), |fault| {
         matches!(fault, Fault::LandlockMissing { found: 0, profile_floor: 1 })
     })
 }
 
-fn expect(holds: bool, enforced: &Enforced) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(enforced.to_string()) }
+fn expect(holds: bool, found: &dyn Debug) -> Outcome {
+    if holds { Ok(()) } else { Err(format!("{found:?}").into()) }
 }
 
-fn expect_fault(
-    entered: Result<Enforced, Fault>,
-    right: impl Fn(&Fault) -> bool,
-) -> Result<(), String> {
-    match entered {
-        Err(fault) if right(&fault) => Ok(()),
-        other => Err(format!("{other:?}")),
-    }
+fn expect_fault(entered: Result<Enforced, Fault>, right: impl Fn(&Fault) -> bool) -> Outcome {
+    expect(entered.as_ref().is_err_and(right), &entered)
 }
 
 /// Makes the kernel look as if it was built without Landlock.
@@ -258,14 +235,13 @@ fn refuse(call: libc::c_long, errno: i32) {
     seccompiler::apply_filter(&program).expect("the kernel takes it");
 }
 
-fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<(), String> {
-    let text = |error: rustix::io::Errno| error.to_string();
+fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Outcome {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
-    set_thread_groups(&groups).map_err(text)?;
-    set_thread_res_gid(gid, gid, gid).map_err(text)?;
+    set_thread_groups(&groups)?;
+    set_thread_res_gid(gid, gid, gid)?;
     // The kernel clears the capability sets with this change.
-    set_thread_res_uid(uid, uid, uid).map_err(text)
+    Ok(set_thread_res_uid(uid, uid, uid)?)
 }
 
 /// Returns the kernel's Landlock ABI as the crate that makes the rules reports it; 0 where there is
