@@ -251,34 +251,32 @@ impl Tool {
 
 impl FormatOption {
     fn is_given(self, format: &FormatOptions) -> bool {
+        let format = format.unchecked();
         match self {
-            Self::BlockSize => format.block_size().is_some(),
-            Self::InodeSize => format.inode_size().is_some(),
-            Self::BytesPerInode => format.bytes_per_inode().is_some(),
-            Self::NumberOfInodes => format.number_of_inodes().is_some(),
-            Self::Ext4Bigalloc => format.ext4_bigalloc(),
-            Self::Ext4ClusterSize => format.ext4_cluster_size().is_some(),
-            Self::Ext4Encryption => format.ext4_encryption(),
-            Self::LegacyXfs => format.legacy_xfs(),
+            Self::BlockSize => format.block_size != 0,
+            Self::InodeSize => format.inode_size != 0,
+            Self::BytesPerInode => format.bytes_per_inode != 0,
+            Self::NumberOfInodes => format.number_of_inodes != 0,
+            Self::Ext4Bigalloc => format.ext4_bigalloc,
+            Self::Ext4ClusterSize => format.ext4_cluster_size != 0,
+            Self::Ext4Encryption => format.ext4_encryption,
+            Self::LegacyXfs => format.legacy_xfs,
         }
     }
 }
 
 fn fill_placeholder(argument: &str, given: &Arguments<'_>) -> String {
-    let number = |value: Option<std::num::NonZeroU64>| {
-        value.map(|number| number.to_string()).unwrap_or_default()
-    };
-    let format = given.format;
+    let format = given.format.unchecked();
     // A placeholder occurs at most once in an argument, and no value contains a brace.
     let values: [(&str, &dyn Fn() -> String); 8] = [
         ("{disk}", &|| DISK.to_owned()),
         ("{fs}", &|| given.fs.as_str().to_owned()),
         ("{uuid}", &|| uuid_text(given.uuid)),
-        ("{block-size}", &|| number(format.block_size())),
-        ("{inode-size}", &|| number(format.inode_size())),
-        ("{bytes-per-inode}", &|| number(format.bytes_per_inode())),
-        ("{number-of-inodes}", &|| number(format.number_of_inodes())),
-        ("{ext4-cluster-size}", &|| number(format.ext4_cluster_size())),
+        ("{block-size}", &|| format.block_size.to_string()),
+        ("{inode-size}", &|| format.inode_size.to_string()),
+        ("{bytes-per-inode}", &|| format.bytes_per_inode.to_string()),
+        ("{number-of-inodes}", &|| format.number_of_inodes.to_string()),
+        ("{ext4-cluster-size}", &|| format.ext4_cluster_size.to_string()),
     ];
     values
         .iter()

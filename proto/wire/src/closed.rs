@@ -66,7 +66,37 @@ macro_rules! closed_enum {
     };
 }
 
-pub(crate) use closed_enum;
+/// Defines a [`closed_enum`] of which each value has a text, the result of the method `$method` and
+/// the value's documentation.
+macro_rules! described_enum {
+    (
+        $(#[$attribute:meta])*
+        $name:ident mirrors $wire:ident, $field:literal;
+        $(#[$method_attribute:meta])*
+        $method:ident {
+            $($variant:ident => $key:literal, $text:literal;)+
+        }
+    ) => {
+        crate::closed::closed_enum! {
+            $(#[$attribute])*
+            $name mirrors $wire, $field {
+                $(#[doc = $text] $variant => $key,)+
+            }
+        }
+
+        impl $name {
+            $(#[$method_attribute])*
+            #[must_use]
+            pub const fn $method(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {closed_enum, described_enum};
 
 #[cfg(test)]
 mod tests {

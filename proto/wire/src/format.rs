@@ -1,7 +1,6 @@
 //! Options of a new file system.
 
 use std::fmt;
-use std::num::NonZeroU64;
 
 use crate::FsType;
 
@@ -110,55 +109,7 @@ impl FormatOptions {
         }
     }
 
-    /// Returns the bytes in a block.
-    #[must_use]
-    pub const fn block_size(&self) -> Option<NonZeroU64> {
-        NonZeroU64::new(self.0.block_size)
-    }
-
-    /// Returns the bytes in an inode.
-    #[must_use]
-    pub const fn inode_size(&self) -> Option<NonZeroU64> {
-        NonZeroU64::new(self.0.inode_size)
-    }
-
-    /// Returns the bytes of space for each inode.
-    #[must_use]
-    pub const fn bytes_per_inode(&self) -> Option<NonZeroU64> {
-        NonZeroU64::new(self.0.bytes_per_inode)
-    }
-
-    /// Returns the number of inodes in the file system.
-    #[must_use]
-    pub const fn number_of_inodes(&self) -> Option<NonZeroU64> {
-        NonZeroU64::new(self.0.number_of_inodes)
-    }
-
-    /// Returns whether ext4's cluster allocation is on.
-    #[must_use]
-    pub const fn ext4_bigalloc(&self) -> bool {
-        self.0.ext4_bigalloc
-    }
-
-    /// Returns the bytes in an allocation cluster.
-    #[must_use]
-    pub const fn ext4_cluster_size(&self) -> Option<NonZeroU64> {
-        NonZeroU64::new(self.0.ext4_cluster_size)
-    }
-
-    /// Returns whether ext4's per-file encryption feature is on.
-    #[must_use]
-    pub const fn ext4_encryption(&self) -> bool {
-        self.0.ext4_encryption
-    }
-
-    /// Returns whether to leave out XFS features that kernels before 5.10 cannot mount.
-    #[must_use]
-    pub const fn legacy_xfs(&self) -> bool {
-        self.0.legacy_xfs
-    }
-
-    /// Returns the options as they stand on the wire, 0 for a number that is not given.
+    /// Returns the options as they are on the wire, 0 for a number that is not given.
     #[must_use]
     pub const fn unchecked(self) -> UncheckedFormatOptions {
         self.0
@@ -207,54 +158,43 @@ mod tests {
 
     #[test]
     fn format_option_outside_range_is_refused() {
-        assert!(with(|o| o.block_size = 4096).is_ok());
-        assert!(with(|o| o.block_size = 256).is_err());
-        assert!(with(|o| o.block_size = 4095).is_err());
-        assert!(with(|o| o.block_size = 131_072).is_err());
-        assert!(with(|o| o.inode_size = 512).is_ok());
-        assert!(with(|o| o.inode_size = 64).is_err());
-        assert!(with(|o| o.inode_size = 300).is_err());
-        assert!(with(|o| o.bytes_per_inode = 5000).is_ok());
-        assert!(with(|o| o.bytes_per_inode = 1023).is_err());
-        assert!(with(|o| o.number_of_inodes = 1).is_ok());
-        assert!(with(|o| o.number_of_inodes = 1 << 32).is_err());
+        type Set = fn(&mut UncheckedFormatOptions, u64);
+        for (set, good, bad) in [
+            ((|o, n| o.block_size = n) as Set, 4096, &[256, 4095, 131_072][..]),
+            (|o, n| o.inode_size = n, 512, &[64, 300]),
+            (|o, n| o.bytes_per_inode = n, 5000, &[1023]),
+            (|o, n| o.number_of_inodes = n, 1, &[1 << 32]),
+        ] {
+            assert!(with(|o| set(o, good)).is_ok(), "{good}");
+            assert!(bad.iter().all(|n| with(|o| set(o, *n)).is_err()), "{bad:?}");
+        }
         let error = with(|o| o.block_size = 3000).unwrap_err().to_string();
         assert!(error.contains("blockSize is 3000") && error.contains("power of two"), "{error}");
     }
 
     #[test]
     fn ext4_cluster_size_needs_bigalloc() {
-        assert_eq!(
-            with(|o| o.ext4_cluster_size = 65_536),
-            Err(FormatError::ClusterWithoutBigalloc)
-        );
-        assert!(
-            with(|o| {
-                o.ext4_cluster_size = 65_536;
-                o.ext4_bigalloc = true;
-            })
-            .is_ok()
-        );
+        let with = |ext4_bigalloc| {
+            with(|o| (o.ext4_cluster_size, o.ext4_bigalloc) = (65_536, ext4_bigalloc))
+        };
+        assert_eq!(with(false), Err(FormatError::ClusterWithoutBigalloc));
+        assert!(with(true).is_ok());
     }
 
     #[test]
     fn options_are_offered_per_file_system() {
-        let inodes = with(|o| o.number_of_inodes = 1000).unwrap();
-        assert!(inodes.check_for(FsType::Ext3).is_ok());
-        assert!(inodes.check_for(FsType::Xfs).is_err());
-        let ratio = with(|o| o.bytes_per_inode = 4096).unwrap();
-        assert!(ratio.check_for(FsType::Ext4).is_ok());
-        assert!(ratio.check_for(FsType::Xfs).is_err());
-        for set in [(|o| o.ext4_bigalloc = true) as fn(&mut UncheckedFormatOptions), |o| {
-            o.ext4_encryption = true
-        }] {
+        type Set = fn(&mut UncheckedFormatOptions);
+        for (set, ext4, ext3, xfs) in [
+            ((|o| o.number_of_inodes = 1000) as Set, true, true, false),
+            (|o| o.bytes_per_inode = 4096, true, true, false),
+            (|o| o.ext4_bigalloc = true, true, false, false),
+            (|o| o.ext4_encryption = true, true, false, false),
+            (|o| o.legacy_xfs = true, true, true, true),
+        ] {
             let options = with(set).unwrap();
-            assert!(options.check_for(FsType::Ext4).is_ok());
-            assert!(options.check_for(FsType::Ext3).is_err());
-            assert!(options.check_for(FsType::Xfs).is_err());
+            let offered =
+                [FsType::Ext4, FsType::Ext3, FsType::Xfs].map(|fs| options.check_for(fs).is_ok());
+            assert_eq!(offered, [ext4, ext3, xfs], "{options:?}");
         }
-        let legacy = with(|o| o.legacy_xfs = true).unwrap();
-        assert!(legacy.check_for(FsType::Ext4).is_ok());
-        assert!(legacy.check_for(FsType::Xfs).is_ok());
     }
 }

@@ -10,12 +10,16 @@ pub struct IdError {
     given: String,
 }
 
-impl IdError {
-    fn new(kind: &'static str, shape: &'static str, given: &str) -> Self {
-        // Bounded, because it is echoed into logs and statuses.
-        let given = given.chars().take(64).collect();
-        Self { kind, shape, given }
-    }
+/// Returns the text, or an error that names the kind of text and its form.
+fn checked(
+    valid: bool,
+    given: &str,
+    kind: &'static str,
+    shape: &'static str,
+) -> Result<Box<str>, IdError> {
+    // Bounded, because it is echoed into logs and statuses.
+    let start = || given.chars().take(64).collect();
+    if valid { Ok(given.into()) } else { Err(IdError { kind, shape, given: start() }) }
 }
 
 impl fmt::Display for IdError {
@@ -36,30 +40,15 @@ fn issued(given: &str, prefix: &str) -> bool {
     })
 }
 
-macro_rules! identifier {
-    ($(#[$attribute:meta])* $name:ident, $kind:literal, $prefix:literal) => {
+/// Defines a text of a checked form.
+macro_rules! checked_text {
+    ($(#[$attribute:meta])* $name:ident) => {
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(Box<str>);
 
         impl $name {
-            /// Checks the form: the prefix and 8 or 17 lower-case hexadecimal digits.
-            ///
-            /// # Errors
-            /// [`IdError`] for a text that EC2 cannot have issued.
-            pub fn parse(given: &str) -> Result<Self, IdError> {
-                if issued(given, $prefix) {
-                    Ok(Self(given.into()))
-                } else {
-                    Err(IdError::new(
-                        $kind,
-                        concat!($prefix, " and 8 or 17 hexadecimal digits in lower case"),
-                        given,
-                    ))
-                }
-            }
-
-            /// Returns the identifier as EC2 writes it.
+            /// Returns the text as EC2 writes it.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -82,20 +71,34 @@ macro_rules! identifier {
     };
 }
 
-identifier!(
+checked_text!(
     /// An EBS volume, `vol-…`: the CSI volume handle.
-    VolumeId,
-    "volume id",
-    "vol-"
+    VolumeId
 );
-identifier!(
+checked_text!(
     /// An EBS snapshot, `snap-…`: the CSI snapshot handle.
-    SnapshotId,
-    "snapshot id",
-    "snap-"
+    SnapshotId
+);
+checked_text!(
+    /// An EC2 instance, `i-…`: the CSI node id.
+    InstanceId
+);
+checked_text!(
+    /// The device name that EC2 was given at attach (`/dev/xvdba`), with `/dev/`. On the node it is
+    /// a hint for a disk with a serial; it identifies only a disk without one.
+    DeviceName
 );
 
 impl VolumeId {
+    /// Checks the form: `vol-` and 8 or 17 lower-case hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`IdError`] for a text that EC2 cannot have issued.
+    pub fn parse(given: &str) -> Result<Self, IdError> {
+        let shape = "vol- and 8 or 17 hexadecimal digits in lower case";
+        checked(issued(given, "vol-"), given, "volume id", shape).map(Self)
+    }
+
     /// Returns the serial number that the volume's NVMe controller reports: the id without its
     /// hyphen.
     #[must_use]
@@ -104,9 +107,16 @@ impl VolumeId {
     }
 }
 
-/// An EC2 instance, `i-…`: the CSI node id.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct InstanceId(Box<str>);
+impl SnapshotId {
+    /// Checks the form: `snap-` and 8 or 17 lower-case hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`IdError`] for a text that EC2 cannot have issued.
+    pub fn parse(given: &str) -> Result<Self, IdError> {
+        let shape = "snap- and 8 or 17 hexadecimal digits in lower case";
+        checked(issued(given, "snap-"), given, "snapshot id", shape).map(Self)
+    }
+}
 
 impl InstanceId {
     /// Checks the form: `i-` and 8 or 17 lower-case hexadecimal digits.
@@ -115,42 +125,14 @@ impl InstanceId {
     /// [`IdError`] for a text that EC2 cannot have issued. For SageMaker HyperPod's `hyperpod-…`
     /// node ids, the error says that they are not supported.
     pub fn parse(given: &str) -> Result<Self, IdError> {
-        if issued(given, "i-") {
-            return Ok(Self(given.into()));
-        }
         let shape = if given.starts_with("hyperpod-") {
             "an EC2 instance, i- and 8 or 17 hexadecimal digits; SageMaker HyperPod nodes are not supported"
         } else {
             "i- and 8 or 17 hexadecimal digits in lower case"
         };
-        Err(IdError::new("instance id", shape, given))
-    }
-
-    /// Returns the identifier as EC2 writes it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+        checked(issued(given, "i-"), given, "instance id", shape).map(Self)
     }
 }
-
-impl fmt::Display for InstanceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::str::FromStr for InstanceId {
-    type Err = IdError;
-
-    fn from_str(given: &str) -> Result<Self, IdError> {
-        Self::parse(given)
-    }
-}
-
-/// The device name that EC2 was given at attach (`/dev/xvdba`). On the node it is a hint for a disk
-/// with a serial; it identifies only a disk without one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceName(Box<str>);
 
 impl DeviceName {
     /// Checks the form of EC2's device names: `/dev/sd` or `/dev/xvd`, one or two letters, and at
@@ -169,33 +151,14 @@ impl DeviceName {
                     && digits.len() <= 2
                     && digits.iter().all(u8::is_ascii_digit)
             });
-        if plausible {
-            Ok(Self(given.into()))
-        } else {
-            Err(IdError::new(
-                "device name",
-                "/dev/xvd or /dev/sd, one or two letters and at most two digits",
-                given,
-            ))
-        }
-    }
-
-    /// Returns the name as given to EC2, with `/dev/`.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+        let shape = "/dev/xvd or /dev/sd, one or two letters and at most two digits";
+        checked(plausible, given, "device name", shape).map(Self)
     }
 
     /// Returns the last component, for a lookup beneath an open `/dev`.
     #[must_use]
     pub fn file_name(&self) -> &str {
         self.0.strip_prefix("/dev/").unwrap_or(&self.0)
-    }
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -264,7 +227,6 @@ mod tests {
         assert_eq!(DeviceName::parse("/dev/xvdba").unwrap().file_name(), "xvdba");
     }
 
-    /// The error echoes only a bounded part of a text of 100000 characters.
     #[test]
     fn id_parse_error_stays_below_300_bytes() {
         let error = VolumeId::parse(&"x".repeat(100_000)).unwrap_err();

@@ -88,28 +88,21 @@ impl From<UnknownNumber> for Malformed {
     }
 }
 
-impl From<IdError> for Malformed {
-    fn from(error: IdError) -> Self {
-        Self::Id(error)
-    }
+macro_rules! from_errors {
+    ($($error:ident => $variant:ident,)+) => {
+        $(impl From<$error> for Malformed {
+            fn from(error: $error) -> Self {
+                Self::$variant(error)
+            }
+        })+
+    };
 }
 
-impl From<PathError> for Malformed {
-    fn from(error: PathError) -> Self {
-        Self::Path(error)
-    }
-}
-
-impl From<MountWordError> for Malformed {
-    fn from(error: MountWordError) -> Self {
-        Self::MountWord(error)
-    }
-}
-
-impl From<FormatError> for Malformed {
-    fn from(error: FormatError) -> Self {
-        Self::Format(error)
-    }
+from_errors! {
+    IdError => Id,
+    PathError => Path,
+    MountWordError => MountWord,
+    FormatError => Format,
 }
 
 /// Returns the sub-message, or an error that names the missing one.

@@ -11,6 +11,8 @@ use crate::{Challenge, KubeletPath, Malformed, Refusal, Refused, VolumeId, pb};
 mod encoding;
 mod step;
 
+// Messages whose fields have no other type on the wire; [`Reply::decode`] checks their bounds.
+pub use crate::pb::{Done, Expanded, LogPage, Node, Staged, Usage, Welcome};
 pub use step::Step;
 
 /// Entries in a list of the inventory.
@@ -52,96 +54,6 @@ pub enum Outcome {
     Failed(Failed),
     /// The operation still ran when the caller's wait had passed; a repeated request joins it.
     Pending,
-}
-
-/// The answer to Hello: the helper's version and policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Welcome {
-    /// The version that this connection speaks from now on.
-    pub version: u32,
-    /// The helper's release: 1 to 64 printable ASCII characters.
-    pub release: String,
-    /// SHA-256 of the enforced policy: 64 lower-case hexadecimal digits.
-    pub policy_digest: String,
-    /// The policy recognises simulated devices.
-    pub sandbox: bool,
-    /// Landlock's version in the helper's kernel, 0 for none; `None` from a helper of the previous
-    /// release.
-    pub landlock: Option<u32>,
-}
-
-/// The answer to Stage: what was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Staged {
-    /// The disk was already mounted at the staging path as requested: nothing was done.
-    pub already: bool,
-    /// A file system was made.
-    pub formatted: bool,
-    /// A checker ran.
-    pub checked: bool,
-    /// The checker repaired something.
-    pub repaired: bool,
-    /// The file system was grown to the size of the disk.
-    pub grown: bool,
-    /// Size of the disk, in bytes.
-    pub device_bytes: u64,
-    /// Mounted without the check that file systems made elsewhere get, because the origin is
-    /// untold.
-    pub untold: bool,
-    /// The journal was replayed before the mount.
-    pub replayed: bool,
-}
-
-/// The answer of an operation without further result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// The operation had already been done.
-    pub already: bool,
-    /// Unstage only: files that are open in another mount namespace keep the file system in use;
-    /// the helper wrote it back and made it read-only.
-    pub copied: bool,
-}
-
-/// The answer to Expand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Expanded {
-    /// Size of the disk, in bytes.
-    pub device_bytes: u64,
-    /// Size of the file system, in bytes; 0 for a raw block volume.
-    pub filesystem_bytes: u64,
-}
-
-/// The answer to Stats. For a raw block volume only `total_bytes` is set and `block` is true.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// A raw block volume.
-    pub block: bool,
-    /// Total bytes.
-    pub total_bytes: u64,
-    /// Bytes in use.
-    pub used_bytes: u64,
-    /// Bytes that an unprivileged user can still use.
-    pub available_bytes: u64,
-    /// Total inodes; 0 when the file system does not count them.
-    pub total_inodes: u64,
-    /// Inodes in use.
-    pub used_inodes: u64,
-    /// Free inodes.
-    pub available_inodes: u64,
-    /// The kernel refuses writes after errors.
-    pub turned_read_only: bool,
-    /// The kernel refuses all access after errors.
-    pub shut_down: bool,
-    /// Errors that the kernel has recorded in the file system since its last check; 0 where the
-    /// kernel does not count them.
-    pub errors: u64,
-}
-
-/// The answer to NvmeStatistics: log page 0xD0 as the device returned it, at most 4096 bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogPage {
-    /// The page.
-    pub page: Vec<u8>,
 }
 
 /// The answer to Inspect: one page of the volumes and operations that the helper holds.
@@ -211,17 +123,6 @@ pub struct Failed {
     /// Owner and mode of the disk's node, when the node may not be opened; otherwise `None`, as
     /// also from a helper of the previous release.
     pub node: Option<Node>,
-}
-
-/// Owner and permission bits of a disk's node in `/dev`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// The user of the node.
-    pub uid: u32,
-    /// The group of the node.
-    pub gid: u32,
-    /// The permission bits of the node, 0 to 0o7777.
-    pub mode: u32,
 }
 
 impl std::fmt::Display for Node {

@@ -12,6 +12,9 @@ use crate::{
 
 mod encoding;
 
+// A message whose field has no other type on the wire, and no bound.
+pub use crate::pb::Inspect;
+
 closed_enum! {
     /// The controller's report about the volume's first content.
     Origin mirrors Origin, "origin" {
@@ -214,13 +217,6 @@ pub struct NvmeStatistics {
     pub volume: VolumeId,
 }
 
-/// Requests what the helper holds: staged and published volumes, running operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inspect {
-    /// Number of volumes to skip: an inventory larger than a frame comes in pages.
-    pub first: u32,
-}
-
 impl Request {
     /// Decodes a wire message.
     ///
@@ -261,14 +257,14 @@ impl Operation {
     pub const fn volume(&self) -> Option<&VolumeId> {
         match self {
             Self::Hello(_) | Self::Inspect(_) => None,
-            Self::Stage(asked) => Some(&asked.disk.volume),
-            Self::Unstage(asked) => Some(&asked.volume),
-            Self::PublishFilesystem(asked) => Some(&asked.disk.volume),
-            Self::PublishBlock(asked) => Some(&asked.disk.volume),
-            Self::Unpublish(asked) => Some(&asked.volume),
-            Self::Expand(asked) => Some(&asked.volume),
-            Self::Stats(asked) => Some(&asked.volume),
-            Self::NvmeStatistics(asked) => Some(&asked.volume),
+            Self::Stage(request) => Some(&request.disk.volume),
+            Self::Unstage(request) => Some(&request.volume),
+            Self::PublishFilesystem(request) => Some(&request.disk.volume),
+            Self::PublishBlock(request) => Some(&request.disk.volume),
+            Self::Unpublish(request) => Some(&request.volume),
+            Self::Expand(request) => Some(&request.volume),
+            Self::Stats(request) => Some(&request.volume),
+            Self::NvmeStatistics(request) => Some(&request.volume),
         }
     }
 }

@@ -306,7 +306,6 @@ proptest! {
     }
 }
 
-/// The pages together hold each volume once, and a page beyond the end is empty.
 #[test]
 fn every_inventory_page_fits_in_frame() {
     let held: Vec<HeldVolume> = (0..2000_u32)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use syn::visit::{self, Visit};
 
-use crate::source::{documentation, last, mapping, parse, rust_files, variants};
+use crate::source::{last, mapping, parse, rust_files, variants};
 use crate::{assert_current, cell, read, root};
 
 const EVENTS: &str = "controller/node-lifecycle/src/events.rs";
@@ -51,15 +51,9 @@ fn of_other_objects() -> BTreeMap<String, &'static str> {
     found
 }
 
-/// Returns the variants of the helper's refusals, with their tokens and documentation, from the
-/// macro that declares them.
+/// Returns the tokens and explanations of the helper's refusals, from the macro that declares them.
 fn helper_refusals(file: &syn::File) -> Vec<(String, String)> {
-    struct Entry {
-        attributes: Vec<syn::Attribute>,
-        name: syn::Ident,
-        token: syn::LitStr,
-    }
-    struct Entries(Vec<Entry>);
+    struct Entries(Vec<(String, String)>);
     impl syn::parse::Parse for Entries {
         fn parse(input: syn::parse::ParseStream<'_>) -> syn::Result<Self> {
             syn::Attribute::parse_outer(input)?;
@@ -69,37 +63,30 @@ fn helper_refusals(file: &syn::File) -> Vec<(String, String)> {
             }
             input.parse::<syn::Token![,]>()?;
             input.parse::<syn::LitStr>()?;
+            input.parse::<syn::Token![;]>()?;
+            syn::Attribute::parse_outer(input)?;
+            input.parse::<syn::Ident>()?;
             let content;
             syn::braced!(content in input);
             let mut entries = Vec::new();
             while !content.is_empty() {
-                let attributes = syn::Attribute::parse_outer(&content)?;
-                let name = content.parse()?;
+                content.parse::<syn::Ident>()?;
                 content.parse::<syn::Token![=>]>()?;
-                let token = content.parse()?;
-                content.parse::<Option<syn::Token![,]>>()?;
-                entries.push(Entry { attributes, name, token });
+                let token: syn::LitStr = content.parse()?;
+                content.parse::<syn::Token![,]>()?;
+                let says: syn::LitStr = content.parse()?;
+                content.parse::<syn::Token![;]>()?;
+                entries.push((token.value(), says.value()));
             }
             Ok(Self(entries))
         }
     }
     let declared = file.items.iter().find_map(|item| match item {
-        syn::Item::Macro(it) if it.mac.path.is_ident("closed_enum") => Some(&it.mac),
+        syn::Item::Macro(it) if it.mac.path.is_ident("described_enum") => Some(&it.mac),
         _ => None,
     });
-    let entries: Entries =
-        declared.expect("the macro of the refusals").parse_body().expect("the macro's entries");
-    let explained = mapping(file, "Refusal", "explain");
-    entries
-        .0
-        .iter()
-        .map(|entry| {
-            let says = explained.get(&entry.name.to_string());
-            let says = says.unwrap_or_else(|| panic!("{} is not explained", entry.name));
-            assert!(!documentation(&entry.attributes).is_empty());
-            (entry.token.value(), says.clone())
-        })
-        .collect()
+    let declared = declared.expect("the macro of the refusals");
+    declared.parse_body::<Entries>().expect("the macro's entries").0
 }
 
 /// Returns the codes that `Condition::may_be_in_progress` names.

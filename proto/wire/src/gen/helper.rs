@@ -61,7 +61,7 @@ pub struct MountFlag {
     /// A name from policy/mounts.toml, for example "noatime" or "commit".
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The part behind '=', empty for a flag without one.
+    /// The part after '=', empty for a flag without one.
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
 }
@@ -93,23 +93,24 @@ pub struct FormatOptions {
     #[prost(bool, tag = "8")]
     pub legacy_xfs: bool,
 }
-/// How to find and recognise the volume's disk.
+/// How to find and identify the volume's disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Disk {
     #[prost(string, tag = "1")]
     pub volume_id: ::prost::alloc::string::String,
-    /// The name that EC2 was told, a hint only.
+    /// The device name that EC2 was given, a hint only.
     #[prost(string, tag = "2")]
     pub device_hint: ::prost::alloc::string::String,
     /// 0: the whole disk.
     #[prost(uint32, tag = "3")]
     pub partition: u32,
-    /// The volume's size when it was attached, in bytes; 0 when the controller did not say.
+    /// The volume's size when it was attached, in bytes; 0 when the controller did not report it.
     #[prost(uint64, tag = "4")]
     pub size_at_attach: u64,
     #[prost(enumeration = "Origin", tag = "5")]
     pub origin: i32,
-    /// Means something only for ORIGIN_COPY. A helper of the release before takes every copy for one of something made elsewhere.
+    /// Meaningful only with ORIGIN_COPY. A helper of the previous release takes every copy for one of
+    /// something made elsewhere.
     #[prost(enumeration = "Source", tag = "6")]
     pub source: i32,
 }
@@ -190,10 +191,10 @@ pub struct NvmeStatistics {
     #[prost(string, tag = "1")]
     pub volume_id: ::prost::alloc::string::String,
 }
-/// What the helper holds: staged and published volumes, running operations.
+/// Requests what the helper holds: staged and published volumes, running operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Inspect {
-    /// Volumes to skip: an inventory larger than a frame comes in pages.
+    /// Number of volumes to skip: an inventory larger than a frame comes in pages.
     #[prost(uint32, tag = "1")]
     pub first: u32,
 }
@@ -246,53 +247,66 @@ pub struct Challenge {
     #[prost(bytes = "vec", tag = "2")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
 }
+/// The answer to Hello: the helper's version and policy.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
+    /// The version that this connection speaks from now on.
     #[prost(uint32, tag = "1")]
     pub version: u32,
+    /// The helper's release: 1 to 64 printable ASCII characters.
     #[prost(string, tag = "2")]
     pub release: ::prost::alloc::string::String,
-    /// SHA-256 of the policy that is enforced, hexadecimal.
+    /// SHA-256 of the enforced policy: 64 lower-case hexadecimal digits.
     #[prost(string, tag = "3")]
     pub policy_digest: ::prost::alloc::string::String,
     /// The policy recognises simulated devices.
     #[prost(bool, tag = "4")]
     pub sandbox: bool,
-    /// Landlock's version in this kernel; 0: it has none, and tools run without. A helper of the release before does not say.
+    /// Landlock's version in the helper's kernel, 0 for none, so that tools run without it. A helper
+    /// of the previous release does not report it.
     #[prost(uint32, optional, tag = "5")]
     pub landlock: ::core::option::Option<u32>,
 }
+/// The answer to Stage: what was done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Staged {
-    /// The disk was mounted there before, as asked: nothing was done.
+    /// The disk was already mounted at the staging path as requested: nothing was done.
     #[prost(bool, tag = "1")]
     pub already: bool,
+    /// A file system was made.
     #[prost(bool, tag = "2")]
     pub formatted: bool,
-    /// A checker ran, and whether it repaired something.
+    /// A checker ran.
     #[prost(bool, tag = "3")]
     pub checked: bool,
+    /// The checker repaired something.
     #[prost(bool, tag = "4")]
     pub repaired: bool,
+    /// The file system was grown to the size of the disk.
     #[prost(bool, tag = "5")]
     pub grown: bool,
+    /// Size of the disk, in bytes.
     #[prost(uint64, tag = "6")]
     pub device_bytes: u64,
-    /// Mounted without the check of what was made elsewhere, because nobody said where it was made.
+    /// Mounted without the check that file systems made elsewhere get, because the origin is untold.
     #[prost(bool, tag = "7")]
     pub untold: bool,
     /// The journal was replayed before the mount.
     #[prost(bool, tag = "8")]
     pub replayed: bool,
 }
+/// The answer of an operation without further result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Done {
+    /// The operation had already been done.
     #[prost(bool, tag = "1")]
     pub already: bool,
-    /// Unstage alone: files that are open in another mount namespace keep the file system; it was written back and made read-only.
+    /// Unstage only: files that are open in another mount namespace keep the file system in use; the
+    /// helper wrote it back and made it read-only.
     #[prost(bool, tag = "2")]
     pub copied: bool,
 }
+/// The answer to Expand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Expanded {
     /// Size of the disk, in bytes.
@@ -302,35 +316,46 @@ pub struct Expanded {
     #[prost(uint64, tag = "2")]
     pub filesystem_bytes: u64,
 }
-/// For a raw block volume only total_bytes is set and block is true.
+/// The answer to Stats. For a raw block volume only total_bytes is set and block is true.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Usage {
+    /// A raw block volume.
     #[prost(bool, tag = "1")]
     pub block: bool,
+    /// Total bytes.
     #[prost(uint64, tag = "2")]
     pub total_bytes: u64,
+    /// Bytes in use.
     #[prost(uint64, tag = "3")]
     pub used_bytes: u64,
+    /// Bytes that an unprivileged user can still use.
     #[prost(uint64, tag = "4")]
     pub available_bytes: u64,
-    /// 0 total: the file system does not count inodes.
+    /// Total inodes; 0 when the file system does not count them.
     #[prost(uint64, tag = "5")]
     pub total_inodes: u64,
+    /// Inodes in use.
     #[prost(uint64, tag = "6")]
     pub used_inodes: u64,
+    /// Free inodes.
     #[prost(uint64, tag = "7")]
     pub available_inodes: u64,
-    /// After errors the kernel takes no more writes, or nothing at all. A helper of the release before does not say.
+    /// The kernel refuses writes after errors. A helper of the previous release does not report this.
     #[prost(bool, tag = "8")]
     pub turned_read_only: bool,
+    /// The kernel refuses all access after errors. A helper of the previous release does not report
+    /// this.
     #[prost(bool, tag = "9")]
     pub shut_down: bool,
-    /// Errors that the kernel has met in the file system since it was last checked; 0 where it does not count them.
+    /// Errors that the kernel has recorded in the file system since its last check; 0 where the kernel
+    /// does not count them.
     #[prost(uint64, tag = "10")]
     pub errors: u64,
 }
+/// The answer to NvmeStatistics: log page 0xD0 as the device returned it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogPage {
+    /// The page, at most 4096 bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub page: ::prost::alloc::vec::Vec<u8>,
 }
@@ -340,7 +365,7 @@ pub struct Inventory {
     pub volumes: ::prost::alloc::vec::Vec<HeldVolume>,
     #[prost(message, repeated, tag = "2")]
     pub operations: ::prost::alloc::vec::Vec<RunningOperation>,
-    /// Volumes follow behind these.
+    /// Further volumes follow on the next page.
     #[prost(bool, tag = "3")]
     pub more: bool,
 }
@@ -355,7 +380,7 @@ pub struct HeldVolume {
     /// Staged or published.
     #[prost(bool, tag = "4")]
     pub staged: bool,
-    /// Its disk has no serial, and was taken by the name that EC2 was told.
+    /// The disk has no serial and was identified by the device name that EC2 was given.
     #[prost(bool, tag = "5")]
     pub by_name: bool,
 }
@@ -373,13 +398,13 @@ pub struct RunningOperation {
 pub struct Refused {
     #[prost(enumeration = "Refusal", tag = "1")]
     pub reason: i32,
-    /// What the helper saw that the reason rests on; a helper of the release before sends none.
+    /// The observation behind the reason; a helper of the previous release sends none.
     #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5, 6")]
     pub seen: ::core::option::Option<refused::Seen>,
 }
 /// Nested message and enum types in `Refused`.
 pub mod refused {
-    /// What the helper saw that the reason rests on; a helper of the release before sends none.
+    /// The observation behind the reason; a helper of the previous release sends none.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Seen {
         #[prost(message, tag = "2")]
@@ -406,7 +431,7 @@ pub struct Content {
     #[prost(enumeration = "ContentState", tag = "2")]
     pub state: i32,
 }
-/// Something that should have worked did not; a retry may.
+/// A step failed; a retry may succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Failed {
     #[prost(enumeration = "Step", tag = "1")]
@@ -420,17 +445,21 @@ pub struct Failed {
     /// Signal that ended the tool; 0 when none.
     #[prost(int32, tag = "4")]
     pub tool_signal: i32,
-    /// Whose the disk's node is, when it may not be opened; a helper of the release before does not say.
+    /// Owner and mode of the disk's node, when the node may not be opened; a helper of the previous
+    /// release does not report it.
     #[prost(message, optional, tag = "5")]
     pub node: ::core::option::Option<Node>,
 }
-/// Owner and permission bits of a node in /dev.
+/// Owner and permission bits of a disk's node in /dev.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Node {
+    /// The user of the node.
     #[prost(uint32, tag = "1")]
     pub uid: u32,
+    /// The group of the node.
     #[prost(uint32, tag = "2")]
     pub gid: u32,
+    /// The permission bits of the node, 0 to 0o7777.
     #[prost(uint32, tag = "3")]
     pub mode: u32,
 }
@@ -490,7 +519,7 @@ impl FsType {
         }
     }
 }
-/// What the controller said of the volume's first content.
+/// The controller's report about the volume's first content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Origin {
@@ -521,15 +550,15 @@ impl Origin {
         }
     }
 }
-/// Who wrote what the volume is a copy of.
+/// Who wrote the source of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Source {
-    /// Somebody else, or a controller of the release before.
+    /// Somebody else wrote it, or the controller is of the previous release.
     Elsewhere = 0,
     /// This driver, for this cluster.
     Own = 1,
-    /// The controller could not see the source any more.
+    /// The controller could no longer see the source.
     Untold = 2,
 }
 impl Source {
@@ -601,7 +630,7 @@ pub enum ContentState {
     Unspecified = 0,
     /// As far as its first blocks tell.
     Sound = 1,
-    /// The signature is there, and what stands around it cannot be right, or a checker found errors.
+    /// The signature is there, and the content around it cannot be right, or a checker found errors.
     Damaged = 2,
     /// A tool that made it never finished.
     Unfinished = 3,
@@ -634,7 +663,8 @@ impl ContentState {
         }
     }
 }
-/// What stands on a disk, by its signature. A later release that knows more speaks another version of the protocol.
+/// The content of a disk, by its signature. A later release that knows more signatures speaks
+/// another version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Signature {
@@ -810,7 +840,7 @@ pub enum Refusal {
     /// Smaller than the volume was when it was attached.
     DeviceTooSmall = 9,
     PartitionTable = 10,
-    /// A signature of something that is not the file system asked for.
+    /// A signature of something other than the requested file system.
     ForeignContent = 11,
     /// Bytes that are neither zero nor a known signature.
     UnknownContent = 12,
@@ -842,15 +872,16 @@ pub enum Refusal {
     Version = 25,
     /// A file system that this driver did not make, and that is refused or cannot be checked as the request wants it mounted.
     UntrustedImage = 26,
-    /// The disk has no serial (Xen), and nothing else that counts says whose it is.
+    /// The disk has no serial (Xen), and no other accepted proof tells which volume it is.
     DeviceWithoutSerial = 27,
     /// The superblock asks for a journal on another disk, or for default mount options that are not allowed.
     SuperblockAsks = 28,
-    /// Somebody else made the disk read-only.
+    /// Another program made the disk read-only.
     DeviceReadOnly = 29,
-    /// The volume is published at as many targets as one volume may be; a helper of the release before knows no bound.
+    /// The volume already has as many targets as one volume may have; a helper of the previous release
+    /// has no limit.
     TooManyPublications = 30,
-    /// The disk reads as blank, and nobody said that the volume began blank.
+    /// The disk reads as blank, but its origin is untold.
     OriginUntold = 31,
     /// The disk reads as blank, and was published raw and writable since it was attached.
     UsedRaw = 32,

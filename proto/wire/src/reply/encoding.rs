@@ -3,8 +3,8 @@
 use std::num::{NonZeroI32, NonZeroU8};
 
 use super::{
-    Done, ERRNO_LIMIT, Expanded, Failed, HeldVolume, INVENTORY_LIMIT, Inventory, LogPage, Node,
-    OperationKind, Outcome, Reply, RunningOperation, Staged, ToolEnd, Usage, Welcome,
+    ERRNO_LIMIT, Failed, HeldVolume, INVENTORY_LIMIT, Inventory, OperationKind, Outcome, Reply,
+    RunningOperation, ToolEnd, Welcome,
 };
 use crate::malformed::{Malformed, bounded, required};
 use crate::{KubeletPath, Step, VolumeId, pb};
@@ -26,39 +26,17 @@ impl TryFrom<pb::Reply> for Reply {
     fn try_from(wire: pb::Reply) -> Result<Self, Malformed> {
         use pb::reply::Result as Wire;
         let outcome = match required(wire.result, "result")? {
-            Wire::Welcome(answer) => Outcome::Welcome(answer.try_into()?),
-            Wire::Staged(answer) => Outcome::Staged(Staged {
-                already: answer.already,
-                formatted: answer.formatted,
-                checked: answer.checked,
-                repaired: answer.repaired,
-                grown: answer.grown,
-                device_bytes: answer.device_bytes,
-                untold: answer.untold,
-                replayed: answer.replayed,
-            }),
-            Wire::Done(answer) => {
-                Outcome::Done(Done { already: answer.already, copied: answer.copied })
+            Wire::Welcome(answer) => {
+                check_welcome(&answer)?;
+                Outcome::Welcome(answer)
             }
-            Wire::Expanded(answer) => Outcome::Expanded(Expanded {
-                device_bytes: answer.device_bytes,
-                filesystem_bytes: answer.filesystem_bytes,
-            }),
-            Wire::Usage(answer) => Outcome::Usage(Usage {
-                block: answer.block,
-                total_bytes: answer.total_bytes,
-                used_bytes: answer.used_bytes,
-                available_bytes: answer.available_bytes,
-                total_inodes: answer.total_inodes,
-                used_inodes: answer.used_inodes,
-                available_inodes: answer.available_inodes,
-                turned_read_only: answer.turned_read_only,
-                shut_down: answer.shut_down,
-                errors: answer.errors,
-            }),
+            Wire::Staged(answer) => Outcome::Staged(answer),
+            Wire::Done(answer) => Outcome::Done(answer),
+            Wire::Expanded(answer) => Outcome::Expanded(answer),
+            Wire::Usage(answer) => Outcome::Usage(answer),
             Wire::LogPage(answer) => {
                 bounded(answer.page.len(), LOG_PAGE_LIMIT, "page")?;
-                Outcome::LogPage(LogPage { page: answer.page })
+                Outcome::LogPage(answer)
             }
             Wire::Inventory(answer) => Outcome::Inventory(answer.try_into()?),
             Wire::Refused(answer) => Outcome::Refused(answer.try_into()?),
@@ -74,43 +52,12 @@ impl From<Reply> for pb::Reply {
     fn from(reply: Reply) -> Self {
         use pb::reply::Result as Wire;
         let result = match reply.outcome {
-            Outcome::Welcome(answer) => Wire::Welcome(pb::Welcome {
-                version: answer.version,
-                release: answer.release,
-                policy_digest: answer.policy_digest,
-                sandbox: answer.sandbox,
-                landlock: answer.landlock,
-            }),
-            Outcome::Staged(answer) => Wire::Staged(pb::Staged {
-                already: answer.already,
-                formatted: answer.formatted,
-                checked: answer.checked,
-                repaired: answer.repaired,
-                grown: answer.grown,
-                device_bytes: answer.device_bytes,
-                untold: answer.untold,
-                replayed: answer.replayed,
-            }),
-            Outcome::Done(answer) => {
-                Wire::Done(pb::Done { already: answer.already, copied: answer.copied })
-            }
-            Outcome::Expanded(answer) => Wire::Expanded(pb::Expanded {
-                device_bytes: answer.device_bytes,
-                filesystem_bytes: answer.filesystem_bytes,
-            }),
-            Outcome::Usage(answer) => Wire::Usage(pb::Usage {
-                block: answer.block,
-                total_bytes: answer.total_bytes,
-                used_bytes: answer.used_bytes,
-                available_bytes: answer.available_bytes,
-                total_inodes: answer.total_inodes,
-                used_inodes: answer.used_inodes,
-                available_inodes: answer.available_inodes,
-                turned_read_only: answer.turned_read_only,
-                shut_down: answer.shut_down,
-                errors: answer.errors,
-            }),
-            Outcome::LogPage(answer) => Wire::LogPage(pb::LogPage { page: answer.page }),
+            Outcome::Welcome(answer) => Wire::Welcome(answer),
+            Outcome::Staged(answer) => Wire::Staged(answer),
+            Outcome::Done(answer) => Wire::Done(answer),
+            Outcome::Expanded(answer) => Wire::Expanded(answer),
+            Outcome::Usage(answer) => Wire::Usage(answer),
+            Outcome::LogPage(answer) => Wire::LogPage(answer),
             Outcome::Inventory(answer) => Wire::Inventory(answer.into()),
             Outcome::Refused(answer) => Wire::Refused(answer.into()),
             Outcome::Failed(answer) => Wire::Failed(answer.into()),
@@ -121,30 +68,23 @@ impl From<Reply> for pb::Reply {
     }
 }
 
-impl TryFrom<pb::Welcome> for Welcome {
-    type Error = Malformed;
-
-    fn try_from(wire: pb::Welcome) -> Result<Self, Malformed> {
-        bounded(wire.release.len(), RELEASE_LIMIT, "release")?;
-        if wire.release.is_empty() || !wire.release.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(Malformed::Invalid { field: "release" });
+fn check_welcome(welcome: &Welcome) -> Result<(), Malformed> {
+    let Welcome { version, release, policy_digest, .. } = welcome;
+    bounded(release.len(), RELEASE_LIMIT, "release")?;
+    let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    for (valid, field) in [
+        (!release.is_empty() && release.bytes().all(|b| b.is_ascii_graphic()), "release"),
+        (
+            policy_digest.len() == DIGEST_LENGTH && policy_digest.bytes().all(hexadecimal),
+            "policy_digest",
+        ),
+        (*version != 0, "version"),
+    ] {
+        if !valid {
+            return Err(Malformed::Invalid { field });
         }
-        let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-        if wire.policy_digest.len() != DIGEST_LENGTH || !wire.policy_digest.bytes().all(hexadecimal)
-        {
-            return Err(Malformed::Invalid { field: "policy_digest" });
-        }
-        if wire.version == 0 {
-            return Err(Malformed::Invalid { field: "version" });
-        }
-        Ok(Self {
-            version: wire.version,
-            release: wire.release,
-            policy_digest: wire.policy_digest,
-            sandbox: wire.sandbox,
-            landlock: wire.landlock,
-        })
     }
+    Ok(())
 }
 
 impl TryFrom<pb::Inventory> for Inventory {
@@ -179,29 +119,19 @@ impl TryFrom<pb::Inventory> for Inventory {
 
 impl From<Inventory> for pb::Inventory {
     fn from(inventory: Inventory) -> Self {
-        Self {
-            volumes: inventory
-                .volumes
-                .into_iter()
-                .map(|held| pb::HeldVolume {
-                    volume_id: held.volume.to_string(),
-                    path: held.path.to_string(),
-                    read_only: held.read_only,
-                    staged: held.staged,
-                    by_name: held.by_name,
-                })
-                .collect(),
-            operations: inventory
-                .operations
-                .into_iter()
-                .map(|running| pb::RunningOperation {
-                    volume_id: running.volume.to_string(),
-                    kind: running.kind.to_wire(),
-                    running_ms: running.running_ms,
-                })
-                .collect(),
-            more: inventory.more,
-        }
+        let volumes = inventory.volumes.into_iter().map(|held| pb::HeldVolume {
+            volume_id: held.volume.to_string(),
+            path: held.path.to_string(),
+            read_only: held.read_only,
+            staged: held.staged,
+            by_name: held.by_name,
+        });
+        let operations = inventory.operations.into_iter().map(|running| pb::RunningOperation {
+            volume_id: running.volume.to_string(),
+            kind: running.kind.to_wire(),
+            running_ms: running.running_ms,
+        });
+        Self { volumes: volumes.collect(), operations: operations.collect(), more: inventory.more }
     }
 }
 
@@ -224,17 +154,14 @@ impl TryFrom<pb::Failed> for Failed {
             )),
             (_, Some(_)) => return Err(Malformed::Invalid { field: "tool_exit" }),
         };
-        let node = match wire.node {
-            Some(node) if node.mode > MODE_LIMIT => {
-                return Err(Malformed::Invalid { field: "mode" });
-            }
-            node => node.map(|pb::Node { uid, gid, mode }| Node { uid, gid, mode }),
-        };
+        if wire.node.is_some_and(|node| node.mode > MODE_LIMIT) {
+            return Err(Malformed::Invalid { field: "mode" });
+        }
         Ok(Self {
             step: Step::from_wire(wire.step)?,
             errno: NonZeroI32::new(wire.errno),
             tool,
-            node,
+            node: wire.node,
         })
     }
 }
@@ -251,7 +178,7 @@ impl From<Failed> for pb::Failed {
             errno: failed.errno.map_or(0, NonZeroI32::get),
             tool_exit,
             tool_signal,
-            node: failed.node.map(|Node { uid, gid, mode }| pb::Node { uid, gid, mode }),
+            node: failed.node,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use super::{
-    Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
-    PublishFilesystem, Request, Source, Stage, Stats, Unpublish, Unstage,
+    Disk, Expand, Hello, NvmeStatistics, Operation, Origin, PublishBlock, PublishFilesystem,
+    Request, Source, Stage, Stats, Unpublish, Unstage,
 };
 use crate::format::FormatOptions;
 use crate::malformed::{Malformed, required};
@@ -55,7 +55,7 @@ impl TryFrom<pb::Request> for Request {
             Wire::NvmeStatistics(request) => Operation::NvmeStatistics(NvmeStatistics {
                 volume: VolumeId::parse(&request.volume_id)?,
             }),
-            Wire::Inspect(request) => Operation::Inspect(Inspect { first: request.first }),
+            Wire::Inspect(request) => Operation::Inspect(request),
         };
         Ok(Self { id: wire.id, wait: Duration::from_millis(wire.wait_ms.into()), operation })
     }
@@ -102,7 +102,7 @@ impl From<Request> for pb::Request {
             Operation::NvmeStatistics(request) => {
                 Wire::NvmeStatistics(pb::NvmeStatistics { volume_id: request.volume.to_string() })
             }
-            Operation::Inspect(request) => Wire::Inspect(pb::Inspect { first: request.first }),
+            Operation::Inspect(request) => Wire::Inspect(request),
         };
         Self {
             id: request.id,
