@@ -127,7 +127,6 @@ mod tests {
         }
     }
 
-    /// MULTI_NODE_MULTI_WRITER is accepted for raw block only.
     #[test]
     fn only_supported_access_modes_are_accepted() {
         let rows = [

@@ -73,12 +73,10 @@ impl CapacityRange {
             bytes => Some(Bytes(bytes)),
         };
         if let Some(limit) = limit.filter(|limit| *limit < required) {
+            let (limit, required) = (limit.0, required.0);
             return Err(Failure::new(
                 Condition::CapacityOutOfRange,
-                format!(
-                    "capacity_range: limit_bytes {} is below required_bytes {}",
-                    limit.0, required.0
-                ),
+                format!("capacity_range: limit_bytes {limit} is below required_bytes {required}"),
             ));
         }
         Ok(Self { required, limit })
@@ -139,21 +137,19 @@ mod tests {
             (i64::MAX, 0, Err(Condition::CapacityOutOfRange)),
             (-1, 0, Err(Condition::InvalidField)),
         ];
-        for (required_bytes, limit_bytes, want) in rows {
-            let got = CapacityRange::parse(&csi::CapacityRange { required_bytes, limit_bytes })
+        for (required_bytes, limit_bytes, expected) in rows {
+            let found = CapacityRange::parse(&csi::CapacityRange { required_bytes, limit_bytes })
                 .and_then(|range| range.size_or(GiB::DEFAULT))
                 .map(|gib| gib.0)
                 .map_err(|failure| failure.condition());
-            assert_eq!(got, want, "required {required_bytes} limit {limit_bytes}");
+            assert_eq!(found, expected, "required {required_bytes} limit {limit_bytes}");
         }
     }
 
     #[test]
     fn limit_below_required_bytes_is_out_of_range() {
         let wire = csi::CapacityRange { required_bytes: 2, limit_bytes: 1 };
-        assert_eq!(
-            CapacityRange::parse(&wire).unwrap_err().condition(),
-            Condition::CapacityOutOfRange
-        );
+        let failure = CapacityRange::parse(&wire).unwrap_err();
+        assert_eq!(failure.condition(), Condition::CapacityOutOfRange);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
@@ -83,15 +83,10 @@ impl Endpoint {
         match self {
             Self::Unix(path) => {
                 match std::fs::symlink_metadata(path) {
-                    Ok(found) => {
-                        use std::os::unix::fs::FileTypeExt;
-                        if !found.file_type().is_socket() {
-                            return Err(io::Error::new(
-                                io::ErrorKind::AlreadyExists,
-                                format!("{} exists and is not a socket", path.display()),
-                            ));
-                        }
-                        std::fs::remove_file(path)?;
+                    Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+                    Ok(_) => {
+                        let why = format!("{} exists and is not a socket", path.display());
+                        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
                     }
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                     Err(e) => return Err(e),
@@ -129,8 +124,8 @@ mod tests {
             ("unix://", None),
             ("", None),
         ];
-        for (text, want) in rows {
-            assert_eq!(text.parse::<Endpoint>().ok(), want, "{text}");
+        for (text, expected) in rows {
+            assert_eq!(text.parse::<Endpoint>().ok(), expected, "{text}");
         }
     }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use tonic::body::Body;
 use tonic::codegen::http;
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::server::{Grpc, NamedService};
 use tonic::{Request, Response, Status};
 use tower::Service;
 
@@ -84,23 +84,6 @@ impl Health {
     }
 }
 
-/// `Check`.
-struct Check(Health);
-
-impl UnaryService<HealthCheckRequest> for Check {
-    type Response = HealthCheckResponse;
-    type Future =
-        Pin<Box<dyn Future<Output = Result<Response<HealthCheckResponse>, Status>> + Send>>;
-
-    fn call(&mut self, request: Request<HealthCheckRequest>) -> Self::Future {
-        let health = self.0.clone();
-        Box::pin(async move {
-            let status = health.check(&request.get_ref().service).await?;
-            Ok(Response::new(HealthCheckResponse { status: status.into() }))
-        })
-    }
-}
-
 impl NamedService for Health {
     const NAME: &'static str = "grpc.health.v1.Health";
 }
@@ -122,8 +105,14 @@ impl Service<http::Request<Body>> for Health {
                 // The protocol allows a server not to offer Watch; a client then polls.
                 return Ok(Status::from(Failure::unimplemented(path)).into_http());
             }
-            let mut grpc = Grpc::new(tonic_prost::ProstCodec::default());
-            Ok(grpc.unary(Check(health), request).await)
+            let check = tower::service_fn(move |request: Request<HealthCheckRequest>| {
+                let health = health.clone();
+                async move {
+                    let status = health.check(&request.get_ref().service).await?.into();
+                    Ok::<_, Status>(Response::new(HealthCheckResponse { status }))
+                }
+            });
+            Ok(Grpc::new(tonic_prost::ProstCodec::default()).unary(check, request).await)
         })
     }
 }
@@ -135,7 +124,7 @@ mod tests {
 
     #[tokio::test]
     async fn readiness_follows_the_process_and_liveness_does_not() {
-        for (ready, service, want) in [
+        for (ready, service, expected) in [
             (true, "", Ok(ServingStatus::Serving)),
             (false, "", Ok(ServingStatus::Serving)),
             (false, "liveness", Ok(ServingStatus::Serving)),
@@ -146,7 +135,7 @@ mod tests {
             let health = Health::new(Arc::new(move || ready));
             let answer =
                 health.check(service).await.map_err(|failure| Status::from(failure).code());
-            assert_eq!(answer, want, "{ready} {service:?}");
+            assert_eq!(answer, expected, "{ready} {service:?}");
         }
     }
 

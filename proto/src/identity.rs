@@ -97,20 +97,11 @@ mod tests {
     #[tokio::test]
     async fn identity_reports_name_version_and_2_services() {
         let identity = Identity::always_ready("v1.2.3");
-        let info = identity
-            .get_plugin_info(Request::new(csi::GetPluginInfoRequest {}))
-            .await
-            .unwrap()
-            .into_inner();
-        assert_eq!(
-            (info.name.as_str(), info.vendor_version.as_str()),
-            ("ebs.csi.aws.com", "v1.2.3")
-        );
-        let offered = identity
-            .get_plugin_capabilities(Request::new(csi::GetPluginCapabilitiesRequest {}))
-            .await
-            .unwrap()
-            .into_inner();
+        let info = identity.get_plugin_info(Request::new(csi::GetPluginInfoRequest {})).await;
+        let info = info.unwrap().into_inner();
+        assert_eq!((&*info.name, &*info.vendor_version), ("ebs.csi.aws.com", "v1.2.3"));
+        let request = Request::new(csi::GetPluginCapabilitiesRequest {});
+        let offered = identity.get_plugin_capabilities(request).await.unwrap().into_inner();
         let services: Vec<_> = offered
             .capabilities
             .into_iter()
@@ -119,10 +110,8 @@ mod tests {
                 other => panic!("not a service: {other:?}"),
             })
             .collect();
-        assert_eq!(
-            services,
-            [service::Type::ControllerService, service::Type::VolumeAccessibilityConstraints]
-        );
+        use service::Type::{ControllerService, VolumeAccessibilityConstraints};
+        assert_eq!(services, [ControllerService, VolumeAccessibilityConstraints]);
         let ready = identity.probe(Request::new(csi::ProbeRequest {})).await;
         assert_eq!(ready.unwrap().into_inner().ready, Some(true));
     }

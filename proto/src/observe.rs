@@ -212,7 +212,6 @@ mod tests {
     use super::{filter, milliseconds};
     use crate::csi;
 
-    /// With an empty or malformed RUST_LOG the verbosity decides.
     #[test]
     fn log_levels_follow_rust_log_else_verbosity() {
         let ours = "ebs_csi_controller::serve";

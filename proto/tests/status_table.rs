@@ -43,15 +43,10 @@ fn rows() -> Vec<ExpectedStatus> {
     let text = std::fs::read_to_string(path).expect("error-tables.csv");
     text.lines()
         .skip(1)
-        .map(|line| match &fields(line)[..] {
-            [rpc, condition, spec_code, failure, deviation] => ExpectedStatus {
-                rpc: rpc.clone(),
-                condition: condition.clone(),
-                spec_code: spec_code.clone(),
-                failure: failure.clone(),
-                deviation: deviation.clone(),
-            },
-            other => panic!("a row of five fields, not {other:?}"),
+        .map(|line| {
+            let fields = fields(line).try_into();
+            let [rpc, condition, spec_code, failure, deviation] = fields.expect("five fields");
+            ExpectedStatus { rpc, condition, spec_code, failure, deviation }
         })
         .collect()
 }
@@ -67,7 +62,6 @@ fn code_name(condition: Condition) -> String {
     out
 }
 
-/// A row whose code matches the spec states no reason.
 #[test]
 fn status_codes_match_spec_or_state_reason() {
     for row in rows() {
@@ -80,14 +74,9 @@ fn status_codes_match_spec_or_state_reason() {
             .into_iter()
             .find(|c| format!("{c:?}") == row.failure)
             .unwrap_or_else(|| panic!("{what}: {} is no condition", row.failure));
-        let same = code_name(ours) == row.spec_code;
-        assert_eq!(
-            same,
-            row.deviation.is_empty(),
-            "{what}: {} against {}",
-            code_name(ours),
-            row.spec_code
-        );
+        let (code, spec_code) = (code_name(ours), row.spec_code);
+        let same = code == spec_code;
+        assert_eq!(same, row.deviation.is_empty(), "{what}: {code} against {spec_code}");
     }
 }
 
@@ -108,11 +97,11 @@ fn status_table_matches_csi_spec_error_rows() {
         return;
     };
     let spec = std::fs::read_to_string(Path::new(&dir).join("spec.md")).expect("spec.md");
-    let have: BTreeSet<_> =
+    let found: BTreeSet<_> =
         rows().into_iter().map(|row| (row.rpc, row.condition, row.spec_code)).collect();
-    let want = spec_rows(&spec);
-    assert!(want.len() > 60, "spec.md was not understood: {} rows", want.len());
-    assert_eq!(have, want);
+    let expected = spec_rows(&spec);
+    assert!(expected.len() > 60, "spec.md was not understood: {} rows", expected.len());
+    assert_eq!(found, expected);
 }
 
 /// Parses rows such as `| condition | 3 INVALID_ARGUMENT | …` below a heading "… Errors" or "Error
@@ -143,21 +132,9 @@ fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
 /// that the call had no effect.
 #[test]
 fn exactly_10_conditions_may_be_in_progress() {
-    let may: Vec<_> = Condition::ALL.into_iter().filter(|c| c.may_be_in_progress()).collect();
-    use Condition::*;
-    assert_eq!(
-        may,
-        [
-            OperationPending,
-            BadStartingToken,
-            AttachLimit,
-            QuotaExhausted,
-            NoCapacityInTopology,
-            Throttled,
-            BackendDown,
-            HelperDown,
-            FactsUnknown,
-            DeadlinePassed
-        ]
-    );
+    let may = Condition::ALL.into_iter().filter(|condition| condition.may_be_in_progress());
+    let names: Vec<String> = may.map(|condition| format!("{condition:?}")).collect();
+    let expected = "OperationPending BadStartingToken AttachLimit QuotaExhausted \
+        NoCapacityInTopology Throttled BackendDown HelperDown FactsUnknown DeadlinePassed";
+    assert_eq!(names.join(" "), expected);
 }

@@ -192,7 +192,7 @@ mod tests {
         assert!(value["ts"].as_f64().is_some_and(|ts| ts > 1.7e12), "{text}");
         let caller = value["caller"].as_str().unwrap();
         assert!(caller.starts_with("observe/json.rs:"), "{text}");
-        for (key, want) in [
+        for (key, expected) in [
             ("msg", Value::from("called x")),
             ("v", 0.into()),
             ("err", "a \"bad\"\nday".into()),
@@ -202,7 +202,7 @@ mod tests {
             ("id", 8.into()),
             ("volume.id", "vol-1".into()),
         ] {
-            assert_eq!(value[key], want, "{key}: {text}");
+            assert_eq!(value[key], expected, "{key}: {text}");
         }
     }
 
