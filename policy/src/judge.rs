@@ -36,7 +36,7 @@ impl<T> Authorized<T> {
 /// How a staging request proceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StagePlace {
-    /// The disk is mounted there as asked.
+    /// The disk is mounted there as requested.
     Already,
     /// Nothing is mounted there; the directory is there or must be made.
     Fresh {
@@ -98,7 +98,7 @@ pub enum Preparation {
 /// How a publish request proceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publish {
-    /// The target already shows the volume as asked.
+    /// The target already shows the volume as requested.
     Already,
     /// Bind the volume to the target.
     Bind {
@@ -124,8 +124,8 @@ pub enum Withdraw {
 }
 
 /// Checks that the identified disk is not smaller than it was when it was attached.
-pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
-    if asked.size_at_attach.is_some_and(|size| facts.whole_bytes < size.get()) {
+pub fn disk(request: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
+    if request.size_at_attach.is_some_and(|size| facts.whole_bytes < size.get()) {
         return Err(Refusal::DeviceTooSmall);
     }
     Ok(())
@@ -139,7 +139,7 @@ fn shows_all_of(mount: &MountFacts, disk: &DiskFacts) -> bool {
 /// Decides where a volume is staged. `mounts` are all places where its file system is mounted now,
 /// `raw` those where the disk itself is shown.
 pub fn stage_place(
-    asked: &Stage,
+    request: &Stage,
     disk: &DiskFacts,
     place: &PathFacts,
     mounts: &[VolumeMount],
@@ -147,7 +147,7 @@ pub fn stage_place(
 ) -> Result<Authorized<StagePlace>, Refusal> {
     match place {
         PathFacts::Mounted(mount) => {
-            if shows_all_of(mount, disk) && mount.read_only == asked.read_only {
+            if shows_all_of(mount, disk) && mount.read_only == request.read_only {
                 Ok(Authorized(StagePlace::Already))
             } else {
                 Err(Refusal::MountedDifferently)
@@ -165,13 +165,13 @@ pub fn stage_place(
 /// Decides what may be done to a disk with this content. `images` is the rule for file systems that
 /// are not ours.
 pub fn stage_disk(
-    asked: &Stage,
+    request: &Stage,
     disk: &DiskFacts,
     content: &Content,
     evidence: Evidence,
     images: UntrustedImages,
 ) -> Result<Authorized<StageDisk>, Refusal> {
-    let mut act = by_content(asked, disk, content, evidence)?;
+    let mut act = by_content(request, disk, content, evidence)?;
     let uuid = match content {
         Content::Ext(facts) => facts.uuid,
         Content::Xfs(facts) => facts.uuid,
@@ -179,11 +179,11 @@ pub fn stage_disk(
     };
     // A format replaces all content, so its result is ours.
     act.ours = act.preparation == Preparation::Format
-        || asked.disk.origin == Origin::Blank
-        || (asked.disk.origin == Origin::Copy && asked.disk.source == Source::Own)
+        || request.disk.origin == Origin::Blank
+        || (request.disk.origin == Origin::Copy && request.disk.source == Source::Own)
         || uuid == evidence.uuid;
-    let untold = asked.disk.origin == Origin::Unknown
-        || (asked.disk.origin == Origin::Copy && asked.disk.source == Source::Untold);
+    let untold = request.disk.origin == Origin::Unknown
+        || (request.disk.origin == Origin::Copy && request.disk.source == Source::Untold);
     match images {
         _ if act.ours => {}
         UntrustedImages::Deny => return Err(Refusal::UntrustedImage),
@@ -203,7 +203,7 @@ pub fn stage_disk(
 }
 
 fn by_content(
-    asked: &Stage,
+    request: &Stage,
     disk: &DiskFacts,
     content: &Content,
     evidence: Evidence,
@@ -211,13 +211,13 @@ fn by_content(
     // Only a part of a blank disk was read, so the volume's origin must prove that the rest is
     // blank. An unfinished format of this volume may be completed without that proof.
     let format = || {
-        if asked.disk.origin == Origin::Copy {
+        if request.disk.origin == Origin::Copy {
             Err(Refusal::CopyWithoutFilesystem)
-        } else if asked.read_only {
+        } else if request.read_only {
             Err(Refusal::ReadOnlyBlank)
         } else if evidence.used_raw {
             Err(Refusal::UsedRaw)
-        } else if asked.disk.origin == Origin::Unknown && !evidence.unfinished {
+        } else if request.disk.origin == Origin::Unknown && !evidence.unfinished {
             Err(Refusal::OriginUntold)
         } else {
             let preparation = Preparation::Format;
@@ -228,7 +228,7 @@ fn by_content(
         Content::Blank => format(),
         Content::PartitionTable(_) => Err(Refusal::PartitionTable),
         Content::Foreign(_) => Err(Refusal::ForeignContent),
-        Content::Damaged(signature) if is_ext(*signature) == (asked.fs == FsType::Xfs) => {
+        Content::Damaged(signature) if is_ext(*signature) == (request.fs == FsType::Xfs) => {
             Err(Refusal::ForeignContent)
         }
         // The format that never finished wrote everything on the disk.
@@ -237,9 +237,9 @@ fn by_content(
         Content::Damaged(_) => Err(Refusal::FilesystemErrors),
         // mke2fs writes the first superblock last, after everything that the superblock describes,
         // so a file system with a superblock is complete.
-        Content::Ext(facts) => stage_ext(asked, disk, facts),
+        Content::Ext(facts) => stage_ext(request, disk, facts),
         Content::Xfs(facts) => {
-            if asked.fs != FsType::Xfs {
+            if request.fs != FsType::Xfs {
                 Err(Refusal::ForeignContent)
             } else if facts.in_progress {
                 // Only mkfs.xfs sets `in_progress`, and only this driver's format writes this
@@ -255,7 +255,7 @@ fn by_content(
                 Err(Refusal::DeviceTooSmall)
             } else {
                 // The superblock of XFS does not tell whether the log is empty.
-                Ok(StageDisk { no_replay: asked.read_only, ..StageDisk::AS_IT_IS })
+                Ok(StageDisk { no_replay: request.read_only, ..StageDisk::AS_IT_IS })
             }
         }
     }
@@ -265,8 +265,8 @@ fn is_ext(signature: Signature) -> bool {
     matches!(signature, Signature::Ext2 | Signature::Ext3 | Signature::Ext4)
 }
 
-fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageDisk, Refusal> {
-    let fits = match asked.fs {
+fn stage_ext(request: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageDisk, Refusal> {
+    let fits = match request.fs {
         FsType::Ext4 => true,
         FsType::Ext3 => facts.level != ExtLevel::Ext4,
         FsType::Xfs => false,
@@ -285,14 +285,14 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
     let group = facts.group_blocks.saturating_mul(facts.block_bytes);
     let room = disk.bytes - facts.bytes;
     Ok(StageDisk {
-        preparation: if facts.clean || asked.read_only {
+        preparation: if facts.clean || request.read_only {
             Preparation::Nothing
         } else {
             Preparation::Check
         },
-        no_replay: asked.read_only && facts.needs_recovery,
-        grow: !asked.read_only && room > 0 && room >= group,
-        growth_cut_short: !asked.read_only && offline_growth::was_cut_short(facts),
+        no_replay: request.read_only && facts.needs_recovery,
+        grow: !request.read_only && room > 0 && room >= group,
+        growth_cut_short: !request.read_only && offline_growth::was_cut_short(facts),
         continues: facts.continues,
         ..StageDisk::AS_IT_IS
     })
@@ -347,7 +347,7 @@ pub fn one_more(shown: usize) -> Result<(), Refusal> {
 
 /// Decides how a staged file system is shown at a target.
 pub fn publish_filesystem(
-    asked: &PublishFilesystem,
+    request: &PublishFilesystem,
     disk: &DiskFacts,
     staging: &PathFacts,
     target: &PathFacts,
@@ -359,12 +359,12 @@ pub fn publish_filesystem(
         return Err(Refusal::NotStaged);
     }
     // What is staged read-only cannot be shown writable.
-    if staged.read_only && !asked.read_only {
+    if staged.read_only && !request.read_only {
         return Err(Refusal::MountedDifferently);
     }
     match target {
         PathFacts::Mounted(mount) => {
-            if shows_all_of(mount, disk) && mount.read_only == asked.read_only {
+            if shows_all_of(mount, disk) && mount.read_only == request.read_only {
                 Ok(Authorized(Publish::Already))
             } else {
                 Err(Refusal::MountedDifferently)
@@ -379,14 +379,14 @@ pub fn publish_filesystem(
 /// Decides how a disk itself is shown at a target. `mounts` are the places where a file system of
 /// the disk is mounted, `others` those where the disk itself is already shown.
 pub fn publish_block(
-    asked: &PublishBlock,
+    request: &PublishBlock,
     disk: &DiskFacts,
     target: &PathFacts,
     mounts: &[VolumeMount],
     others: &[VolumeMount],
 ) -> Result<Authorized<Publish>, Refusal> {
     // The setting that makes a whole disk read-only does not cover a partition.
-    if asked.disk.partition.is_some() && asked.read_only {
+    if request.disk.partition.is_some() && request.read_only {
         return Err(Refusal::Unsupported);
     }
     // A raw writer beside a mounted file system destroys the file system.
@@ -395,13 +395,13 @@ pub fn publish_block(
     }
     // Only the disk as a whole can be made read-only, so either all its targets are writable or
     // none is.
-    if others.iter().any(|other| other.read_only != asked.read_only) {
+    if others.iter().any(|other| other.read_only != request.read_only) {
         return Err(Refusal::StillHeld);
     }
     match target {
         PathFacts::Mounted(mount) => {
             let same =
-                mount.block && mount.device == disk.device && mount.read_only == asked.read_only;
+                mount.block && mount.device == disk.device && mount.read_only == request.read_only;
             if same { Ok(Authorized(Publish::Already)) } else { Err(Refusal::MountedDifferently) }
         }
         PathFacts::Missing => Ok(Authorized(Publish::Bind { make: true })),
@@ -436,8 +436,8 @@ pub fn shown(place: &PathFacts, owner: Owner) -> Result<Authorized<Shown>, Refus
 }
 
 /// Checks that the disk's size is within the range of the request.
-pub fn expand(asked: &Expand, disk_bytes: u64) -> Result<(), Refusal> {
-    let too_small = asked.required_bytes.is_some_and(|required| disk_bytes < required.get());
-    let too_large = asked.limit_bytes.is_some_and(|limit| disk_bytes > limit.get());
+pub fn expand(request: &Expand, disk_bytes: u64) -> Result<(), Refusal> {
+    let too_small = request.required_bytes.is_some_and(|required| disk_bytes < required.get());
+    let too_large = request.limit_bytes.is_some_and(|limit| disk_bytes > limit.get());
     if too_small || too_large { Err(Refusal::SizeOutOfRange) } else { Ok(()) }
 }

@@ -4,8 +4,12 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use ebs_csi_policy::audit::{self, Process};
+use ebs_csi_policy::blank::{self, Area};
+use ebs_csi_policy::flag::{self, FlagRule, RefusedFlag};
+use ebs_csi_policy::place::{self, Place};
 use ebs_csi_policy::profile::{self, CallAnswer, Condition, FilePlace, Files, Profile};
-use ebs_csi_policy::{PRODUCTION, Policy, blank, flag, place, tool};
+use ebs_csi_policy::tool::{self, Tool};
+use ebs_csi_policy::{PRODUCTION, Policy};
 
 const USAGE: &str = "\
 Usage: ebs-csi-policy COMMAND
@@ -96,9 +100,9 @@ fn unknown_command(arguments: &[&str]) -> Failure {
 fn audit(arguments: &[&str], policy: Policy, out: &mut impl Write) -> Result<u8, Failure> {
     match arguments {
         ["--pid", pid, "--as", name] => {
-            let profile = profile::named(name)
-                .ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))?;
-            let process = read(parse_pid(pid)?)?;
+            let profile = named_profile(name)?;
+            let pid = parse_pid(pid)?;
+            let process = Process::read(pid).map_err(|error| unreadable(pid, &error))?;
             report(&[(process, Some(profile))], policy, out)
         }
         ["--tree", pid] => {
@@ -133,8 +137,8 @@ fn unreadable(pid: u32, error: &io::Error) -> Failure {
     Failure::Io(io::Error::new(error.kind(), format!("process {pid} cannot be read: {error}")))
 }
 
-fn read(pid: u32) -> Result<Process, Failure> {
-    Process::read(pid).map_err(|error| unreadable(pid, &error))
+fn named_profile(name: &str) -> Result<&'static Profile, Failure> {
+    profile::named(name).ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))
 }
 
 fn with_profiles(tree: Vec<Process>) -> Vec<(Process, Option<&'static Profile>)> {
@@ -190,72 +194,43 @@ fn report(
 fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failure> {
     match what {
         None => {
-            for profile in profile::ALL {
+            for Profile { name, identity, calls, about, .. } in profile::ALL {
+                let (uid, rules) = (identity.uid, calls.len());
                 writeln!(
                     out,
-                    "{:<12} user {:>5}  {:>3} rules on system calls  {}",
-                    profile.name,
-                    profile.identity.uid,
-                    profile.calls.len(),
-                    profile.about
+                    "{name:<12} user {uid:>5}  {rules:>3} rules on system calls  {about}"
                 )?;
             }
         }
         Some("flags") => {
-            for rule in flag::FLAGS {
-                let file_systems: Vec<_> = rule.file_systems.iter().map(|fs| fs.as_str()).collect();
-                writeln!(
-                    out,
-                    "{:<22} {:<15} {:?} {:?}  {}",
-                    rule.name,
-                    file_systems.join(","),
-                    rule.value,
-                    rule.effect,
-                    rule.why
-                )?;
+            for FlagRule { name, file_systems, value, effect, why } in flag::FLAGS {
+                let file_systems: Vec<_> = file_systems.iter().map(|fs| fs.as_str()).collect();
+                let file_systems = file_systems.join(",");
+                writeln!(out, "{name:<22} {file_systems:<15} {value:?} {effect:?}  {why}")?;
             }
-            for refused in flag::REFUSED {
-                writeln!(out, "{:<22} refused: {}", refused.name, refused.why)?;
+            for RefusedFlag { name, why } in flag::REFUSED {
+                writeln!(out, "{name:<22} refused: {why}")?;
             }
         }
         Some("places") => {
-            for row in place::PLACES {
-                writeln!(
-                    out,
-                    "{:<10} {:<52} {:?}  {}",
-                    row.class.as_str(),
-                    row.pattern,
-                    row.operations,
-                    row.why
-                )?;
+            for Place { class, pattern, operations, why, .. } in place::PLACES {
+                let class = class.as_str();
+                writeln!(out, "{class:<10} {pattern:<52} {operations:?}  {why}")?;
             }
         }
         Some("tools") => {
-            for row in tool::TOOLS {
-                writeln!(
-                    out,
-                    "{:<12} {} {} … {}  {}",
-                    row.key,
-                    row.path,
-                    row.arguments.join(" "),
-                    row.tail.join(" "),
-                    row.about
-                )?;
+            for Tool { key, path, arguments, tail, about, .. } in tool::TOOLS {
+                let (arguments, tail) = (arguments.join(" "), tail.join(" "));
+                writeln!(out, "{key:<12} {path} {arguments} … {tail}  {about}")?;
             }
         }
         Some("blank") => {
-            for area in blank::AREAS {
-                writeln!(
-                    out,
-                    "{:?} {:>14} length {:>8}  {}",
-                    area.from, area.offset, area.length, area.why
-                )?;
+            for Area { from, offset, length, why } in blank::AREAS {
+                writeln!(out, "{from:?} {offset:>14} length {length:>8}  {why}")?;
             }
         }
         Some(name) => {
-            let profile = profile::named(name)
-                .ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))?;
-            show_profile(profile, out)?;
+            show_profile(named_profile(name)?, out)?;
         }
     }
     Ok(0)

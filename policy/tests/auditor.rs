@@ -51,7 +51,6 @@ fn audit_of_missing_process_exits_with_1() {
     assert!(text(&output.stderr).contains("4194304"));
 }
 
-/// The exit status is 0, and the table says that the process does not belong to the driver.
 #[test]
 fn audit_lists_foreign_tree_without_judging() {
     let pid = std::process::id().to_string();

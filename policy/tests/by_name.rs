@@ -9,7 +9,7 @@ use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 const FRESH: NameFacts =
     NameFacts { before: Before::Nothing, other_disk: false, mark: Mark::None, used: Use::Nobody };
 
-fn asked(origin: Origin) -> Disk {
+fn request(origin: Origin) -> Disk {
     Disk {
         volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
         device_hint: None,
@@ -20,8 +20,6 @@ fn asked(origin: Origin) -> Disk {
     }
 }
 
-/// Another volume's mark does not contradict a copy, since the snapshot carries the mark of its
-/// source.
 #[test]
 fn device_name_is_accepted_unless_facts_contradict() {
     use Origin::{Blank, Copy, Unknown};
@@ -38,13 +36,11 @@ fn device_name_is_accepted_unless_facts_contradict() {
         (NameFacts { other_disk: true, ..FRESH }, &[Unknown][..], Err(Refusal::DeviceAmbiguous)),
     ] {
         for origin in origins {
-            assert_eq!(judge(&asked(*origin), &facts), expected, "{facts:?}");
+            assert_eq!(judge(&request(*origin), &facts), expected, "{facts:?}");
         }
     }
 }
 
-/// A disk that was taken for this volume before is accepted, and a disk that was taken for another
-/// volume is refused.
 #[test]
 fn earlier_identification_outweighs_all_other_facts() {
     for mark in [Mark::None, Mark::ThisVolume, Mark::Another] {
@@ -54,14 +50,13 @@ fn earlier_identification_outweighs_all_other_facts() {
                     [(Before::ThisVolume, Ok(())), (Before::Another, Err(Refusal::DeviceMismatch))]
                 {
                     let facts = NameFacts { before, other_disk, mark, used };
-                    assert_eq!(judge(&asked(Origin::Copy), &facts), expected, "{facts:?}");
+                    assert_eq!(judge(&request(Origin::Copy), &facts), expected, "{facts:?}");
                 }
             }
         }
     }
 }
 
-/// Each value parses from its own text, and another word is refused.
 #[test]
 fn disks_without_serial_setting_defaults_to_by_name() {
     assert_eq!(DisksWithoutSerial::default(), DisksWithoutSerial::ByName);

@@ -48,7 +48,6 @@ fn flag_is_denied_on_unlisted_file_systems() {
     }
 }
 
-/// A flag that is refused without a value is refused with one as well.
 #[test]
 fn refused_flags_are_denied_on_every_file_system() {
     for row in REFUSED {
@@ -128,7 +127,6 @@ fn no_allowed_flag_names_another_file() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The access-time field is exempt: it is cleared before a value is set.
     #[test]
     fn set_and_cleared_mount_attributes_never_overlap(picks in proptest::collection::vec(0..FLAGS.len(), 0..12)) {
         let flags: Vec<MountFlag> = picks

@@ -71,8 +71,6 @@ fn part() -> impl Strategy<Value = PartFacts> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A mount elsewhere always refuses; a layer or a loop device never turns a refusal into an
-    /// approval.
     #[test]
     fn added_use_never_makes_disk_free(
         parts in prop::collection::vec(part(), 1..5),

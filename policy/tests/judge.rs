@@ -34,7 +34,7 @@ fn kubelet(path: &str) -> KubeletPath {
     KubeletPath::parse(path).unwrap()
 }
 
-fn asked_disk() -> Disk {
+fn requested_disk() -> Disk {
     Disk {
         volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
         device_hint: None,
@@ -47,7 +47,7 @@ fn asked_disk() -> Disk {
 
 fn stage(change: impl FnOnce(&mut Stage)) -> Stage {
     let mut stage = Stage {
-        disk: asked_disk(),
+        disk: requested_disk(),
         staging: kubelet("/k/plugins/s"),
         fs: FsType::Ext4,
         read_only: false,
@@ -60,7 +60,7 @@ fn stage(change: impl FnOnce(&mut Stage)) -> Stage {
 
 fn publish(read_only: bool) -> PublishFilesystem {
     PublishFilesystem {
-        disk: asked_disk(),
+        disk: requested_disk(),
         staging: kubelet("/k/plugins/s"),
         target: kubelet("/k/pods/t"),
         read_only,
@@ -69,7 +69,7 @@ fn publish(read_only: bool) -> PublishFilesystem {
 }
 
 fn block(read_only: bool) -> PublishBlock {
-    PublishBlock { disk: asked_disk(), target: kubelet("/k/plugins/b"), read_only }
+    PublishBlock { disk: requested_disk(), target: kubelet("/k/plugins/b"), read_only }
 }
 
 const MOUNT: MountFacts =
@@ -125,55 +125,52 @@ fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {
 }
 
 /// Returns the decision about a disk with this content, with the rule `check`.
-fn staged(asked: &Stage, content: &Content, evidence: Evidence) -> Result<StageDisk, Refusal> {
-    judge::stage_disk(asked, &DISK, content, evidence, Check).map(Authorized::into_act)
+fn staged(request: &Stage, content: &Content, evidence: Evidence) -> Result<StageDisk, Refusal> {
+    judge::stage_disk(request, &DISK, content, evidence, Check).map(Authorized::into_act)
 }
 
-/// For a partition, the size of the whole disk counts.
 #[test]
 fn disk_smaller_than_at_attach_is_refused() {
-    assert_eq!(judge::disk(&asked_disk(), &DISK), Ok(()));
+    assert_eq!(judge::disk(&requested_disk(), &DISK), Ok(()));
     for (size, expected) in
         [(DISK.bytes, Ok(())), (DISK.bytes - 1, Ok(())), (DISK.bytes + 1, Err(DeviceTooSmall))]
     {
-        let mut asked = asked_disk();
-        asked.size_at_attach = NonZeroU64::new(size);
-        assert_eq!(judge::disk(&asked, &DISK), expected);
+        let mut request = requested_disk();
+        request.size_at_attach = NonZeroU64::new(size);
+        assert_eq!(judge::disk(&request, &DISK), expected);
     }
     // A partition is smaller than the disk that was attached.
-    let mut asked = asked_disk();
-    asked.partition = NonZeroU32::new(1);
-    asked.size_at_attach = NonZeroU64::new(DISK.bytes);
+    let mut request = requested_disk();
+    request.partition = NonZeroU32::new(1);
+    request.size_at_attach = NonZeroU64::new(DISK.bytes);
     let part = DiskFacts { bytes: GIB, ..DISK };
-    assert_eq!(judge::disk(&asked, &part), Ok(()));
+    assert_eq!(judge::disk(&request, &part), Ok(()));
 }
 
-/// A different mount, a second staging path and a new mount of a disk that is published raw are
-/// refused.
 #[test]
 fn stage_needs_free_path_or_same_mount() {
-    let asked = stage(|_| ());
+    let request = stage(|_| ());
     let reader = stage(|s| s.read_only = true);
     let fresh = |make| Ok(StagePlace::Fresh { make });
-    for (asked, place, mounts, expected) in [
-        (&asked, Missing, vec![], fresh(true)),
-        (&asked, Directory, vec![], fresh(false)),
-        (&asked, MOUNTED, vec![], Ok(StagePlace::Already)),
+    for (request, place, mounts, expected) in [
+        (&request, Missing, vec![], fresh(true)),
+        (&request, Directory, vec![], fresh(false)),
+        (&request, MOUNTED, vec![], Ok(StagePlace::Already)),
         (&reader, READ_ONLY, vec![], Ok(StagePlace::Already)),
         // A publication of the volume is no second stage.
-        (&asked, MOUNTED, mount_elsewhere(), Ok(StagePlace::Already)),
-        (&asked, File, vec![], Err(TargetOccupied)),
-        (&asked, Other, vec![], Err(TargetOccupied)),
-        (&asked, Missing, mount_elsewhere(), Err(StagedElsewhere)),
-        (&asked, Directory, mount_elsewhere(), Err(StagedElsewhere)),
-        (&asked, OTHER_DEVICE, vec![], Err(MountedDifferently)),
-        (&asked, PART, vec![], Err(MountedDifferently)),
-        (&asked, RAW, vec![], Err(MountedDifferently)),
-        (&asked, READ_ONLY, vec![], Err(MountedDifferently)),
+        (&request, MOUNTED, mount_elsewhere(), Ok(StagePlace::Already)),
+        (&request, File, vec![], Err(TargetOccupied)),
+        (&request, Other, vec![], Err(TargetOccupied)),
+        (&request, Missing, mount_elsewhere(), Err(StagedElsewhere)),
+        (&request, Directory, mount_elsewhere(), Err(StagedElsewhere)),
+        (&request, OTHER_DEVICE, vec![], Err(MountedDifferently)),
+        (&request, PART, vec![], Err(MountedDifferently)),
+        (&request, RAW, vec![], Err(MountedDifferently)),
+        (&request, READ_ONLY, vec![], Err(MountedDifferently)),
         (&reader, MOUNTED, vec![], Err(MountedDifferently)),
     ] {
         let staged = |shown: &[VolumeMount]| {
-            judge::stage_place(asked, &DISK, &place, &mounts, shown).map(Authorized::into_act)
+            judge::stage_place(request, &DISK, &place, &mounts, shown).map(Authorized::into_act)
         };
         assert_eq!(staged(&[]), expected, "{place:?} {mounts:?}");
         // A disk that is published raw, even read-only, gets no new mount; an existing mount is
@@ -294,24 +291,24 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&xfs_reader, xfs(|x| x.in_progress = true), Err(ReadOnlyBlank)),
         (&ext4, xfs(|x| x.in_progress = true), Err(ForeignContent)),
     ];
-    for (asked, content, expected) in rows {
+    for (request, content, expected) in rows {
         let evidence = Evidence {
             unfinished: matches!(&content, Content::Xfs(xfs) if xfs.in_progress),
             ..EVIDENCE
         };
-        assert_eq!(staged(asked, &content, evidence), expected, "{content:?} for {}", asked.fs);
+        assert_eq!(staged(request, &content, evidence), expected, "{content:?} for {}", request.fs);
     }
 }
 
 #[test]
 fn disk_published_raw_is_never_formatted() {
-    let asked = stage(|s| s.disk.origin = Origin::Blank);
+    let request = stage(|s| s.disk.origin = Origin::Blank);
     for unfinished in [false, true] {
         let evidence = Evidence { unfinished, used_raw: true, ..EVIDENCE };
         for content in [Content::Blank, Unknown { at: 3 }] {
             let expected =
                 if content == Content::Blank || unfinished { UsedRaw } else { UnknownContent };
-            assert_eq!(staged(&asked, &content, evidence), Err(expected), "{content:?}");
+            assert_eq!(staged(&request, &content, evidence), Err(expected), "{content:?}");
         }
     }
 }
@@ -338,22 +335,22 @@ fn disk_content_is_reported_with_its_state() {
 
 #[test]
 fn only_proven_unfinished_format_is_repeated() {
-    let asked = stage(|_| ());
+    let request = stage(|_| ());
     let on_xfs = stage(|s| s.fs = FsType::Xfs);
     let copy = stage(|s| s.disk.origin = Origin::Copy);
     let evidence = Evidence { unfinished: true, ..EVIDENCE };
     // One byte differs from what the format writes.
     let beside = EVIDENCE;
-    for (asked, evidence, content, expected) in [
-        (&asked, evidence, Unknown { at: 3 }, Ok(FORMAT)),
-        (&asked, evidence, Damaged(Signature::Ext4), Ok(FORMAT)),
-        (&asked, evidence, Damaged(Signature::Xfs), Err(ForeignContent)),
-        (&asked, evidence, ext(|_| ()), Ok(AS_IT_IS)),
-        (&asked, evidence, Foreign(Signature::Luks), Err(ForeignContent)),
-        (&asked, evidence, Content::PartitionTable(Signature::Gpt), Err(PartitionTable)),
-        (&asked, evidence, xfs(|_| ()), Err(ForeignContent)),
-        (&asked, beside, Unknown { at: 3 }, Err(UnknownContent)),
-        (&asked, beside, Damaged(Signature::Ext4), Err(FilesystemErrors)),
+    for (request, evidence, content, expected) in [
+        (&request, evidence, Unknown { at: 3 }, Ok(FORMAT)),
+        (&request, evidence, Damaged(Signature::Ext4), Ok(FORMAT)),
+        (&request, evidence, Damaged(Signature::Xfs), Err(ForeignContent)),
+        (&request, evidence, ext(|_| ()), Ok(AS_IT_IS)),
+        (&request, evidence, Foreign(Signature::Luks), Err(ForeignContent)),
+        (&request, evidence, Content::PartitionTable(Signature::Gpt), Err(PartitionTable)),
+        (&request, evidence, xfs(|_| ()), Err(ForeignContent)),
+        (&request, beside, Unknown { at: 3 }, Err(UnknownContent)),
+        (&request, beside, Damaged(Signature::Ext4), Err(FilesystemErrors)),
         (&on_xfs, evidence, xfs(|x| x.in_progress = true), Ok(FORMAT)),
         (&on_xfs, evidence, Damaged(Signature::Xfs), Ok(FORMAT)),
         (&on_xfs, evidence, Unknown { at: 3 }, Ok(FORMAT)),
@@ -363,7 +360,7 @@ fn only_proven_unfinished_format_is_repeated() {
         (&on_xfs, beside, Damaged(Signature::Xfs), Err(FilesystemErrors)),
         (&copy, evidence, Unknown { at: 3 }, Err(CopyWithoutFilesystem)),
     ] {
-        assert_eq!(staged(asked, &content, evidence), expected, "{content:?} for {}", asked.fs);
+        assert_eq!(staged(request, &content, evidence), expected, "{content:?} for {}", request.fs);
     }
 }
 
@@ -395,7 +392,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
     let examine = StageDisk { preparation: Preparation::Examine, ..theirs };
     let untold = StageDisk { untold: true, ..theirs };
     let refused = Err(UntrustedImage);
-    for (asked, content, examined, rule, expected) in [
+    for (request, content, examined, rule, expected) in [
         (&copy, foreign_ext(), false, Check, Ok(examine)),
         (&copy, dirty(), false, Check, Ok(examine)),
         (&copy, foreign_ext(), true, Check, Ok(theirs)),
@@ -429,7 +426,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&xfs_reader, foreign_xfs(), false, Check, Ok(StageDisk { no_replay: true, ..examine })),
     ] {
         let evidence = Evidence { examined, ..EVIDENCE };
-        let judged = judge::stage_disk(asked, &DISK, &content, evidence, rule);
+        let judged = judge::stage_disk(request, &DISK, &content, evidence, rule);
         let judged = judged.map(Authorized::into_act);
         assert_eq!(judged, expected, "{content:?} {rule:?} examined: {examined}");
     }
@@ -467,18 +464,16 @@ fn publish_binds_only_staged_volume_to_free_target() {
     }
 }
 
-/// A second raw target is accepted only in the same mode, and a partition cannot be published
-/// read-only.
 #[test]
 fn block_publish_needs_disk_without_mounts() {
     let raw = |read_only| PathFacts::Mounted(MountFacts { block: true, read_only, ..MOUNT });
     let another = DeviceNumber(DEVICE.0 + 1);
     let other_raw = PathFacts::Mounted(MountFacts { block: true, device: another, ..MOUNT });
-    let published = |asked: &PublishBlock,
+    let published = |request: &PublishBlock,
                      target: &PathFacts,
                      mounts: &[VolumeMount],
                      shown: &[VolumeMount]| {
-        judge::publish_block(asked, &DISK, target, mounts, shown).map(Authorized::into_act)
+        judge::publish_block(request, &DISK, target, mounts, shown).map(Authorized::into_act)
     };
     for (read_only, target, mounts, expected) in [
         (false, Missing, vec![], Ok(Publish::Bind { make: true })),
@@ -515,8 +510,6 @@ fn block_publish_needs_disk_without_mounts() {
     }
 }
 
-/// Unpublish and unstage remove a mount whose owner is gone or unproved. Unstage leaves files and
-/// raw targets in place.
 #[test]
 fn unstage_and_unpublish_refuse_another_volumes_mount() {
     let unmount = |block| Ok(Withdraw::Unmount { block });
@@ -566,13 +559,13 @@ fn disk_size_outside_expand_range_is_refused() {
         (DISK.bytes + 1, 0, Err(SizeOutOfRange)),
         (0, DISK.bytes - 1, Err(SizeOutOfRange)),
     ] {
-        let asked = Expand {
+        let request = Expand {
             volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
             path: kubelet("/k/plugins/s"),
             required_bytes: NonZeroU64::new(required),
             limit_bytes: NonZeroU64::new(limit),
         };
-        assert_eq!(judge::expand(&asked, DISK.bytes), expected);
+        assert_eq!(judge::expand(&request, DISK.bytes), expected);
     }
 }
 
@@ -617,7 +610,7 @@ proptest! {
         used_raw: bool,
         bytes: u64,
     ) {
-        let asked = stage(|s| {
+        let request = stage(|s| {
             s.fs = fs;
             s.read_only = read_only;
             s.disk.origin = origin;
@@ -634,7 +627,7 @@ proptest! {
             _ => false,
         };
         let disk = DiskFacts { bytes, whole_bytes: bytes, device: DEVICE };
-        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence, Check) {
+        if let Ok(act) = judge::stage_disk(&request, &disk, &content, evidence, Check) {
             if act.act().preparation == Preparation::Format {
                 prop_assert!(excused);
                 prop_assert!(origin != Origin::Copy && !read_only && !used_raw);

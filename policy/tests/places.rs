@@ -54,7 +54,6 @@ fn only_names_of_classes_are_parsed() {
     }
 }
 
-/// The parent of a matching path does not match, unless the row covers a whole subtree.
 #[test]
 fn each_place_row_allows_only_matching_paths() {
     for row in PLACES {
@@ -111,7 +110,6 @@ fn kubelet_paths_are_allowed_only_for_their_operation() {
     }
 }
 
-/// Neither directory itself is a place, and the `kubernetes` class refuses the wider paths.
 #[test]
 fn any_class_is_limited_to_plugins_and_pods() {
     for operation in WRITING {

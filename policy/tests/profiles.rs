@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use ebs_csi_policy::audit::Status;
 use ebs_csi_policy::profile::{
     self, ALL, BROKER, CONTROLLER, CallAnswer, Condition, DIRECTORIES, FilePlace, FileRight, Files,
-    LAUNCHER, NODE_AGENT, OPENER, Profile, RUNNER, SUPERVISOR, Scope, TOOL,
-    Tcp,
+    LAUNCHER, NODE_AGENT, OPENER, Profile, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
 };
 
 fn allows(profile: &Profile, call: &str) -> bool {
@@ -43,7 +42,6 @@ fn exact(profile: &Profile) -> Status {
     }
 }
 
-/// The launcher holds only CAP_KILL; the broker holds 3 capabilities, of which 1 is effective.
 #[test]
 fn only_broker_and_launcher_hold_capabilities() {
     let names = |profile: &Profile| {
@@ -186,7 +184,6 @@ fn only_the_agent_may_choose_vsock() {
     }
 }
 
-/// Only the controller and node-lifecycle may create internet sockets and use TCP without limits.
 #[test]
 fn only_services_and_router_create_sockets() {
     for profile in ALL {
@@ -221,8 +218,6 @@ fn ioctl_is_allowed_only_with_command_list() {
     }
 }
 
-/// Only the directories process makes directories, files or sockets, except the node-agent's
-/// registration socket.
 #[test]
 fn landlock_file_writes_are_limited_to_devices() {
     for profile in ALL {
@@ -317,8 +312,6 @@ fn process_matching_its_profile_has_no_deviation() {
     }
 }
 
-/// The privileges are users, groups and capability sets; a missing no_new_privs or seccomp filter
-/// is a deviation as well.
 #[test]
 fn each_privilege_beyond_profile_is_deviation() {
     type Change = fn(&mut Status);

@@ -22,7 +22,6 @@ fn plain(id: ToolId, fs: FsType) -> Vec<String> {
     line(id, fs, UncheckedFormatOptions::default())
 }
 
-/// Each ID has a number that leads back to the ID, and a number beyond the last gives no tool.
 #[test]
 fn tool_ids_and_table_rows_match() {
     for id in ToolId::ALL {
@@ -100,7 +99,6 @@ fn tool_arguments_fill_placeholders_and_end_with_disk() {
     }
 }
 
-/// A listed status keeps its row's meaning: clean, repaired, uncorrectable or done.
 #[test]
 fn exit_status_unlisted_in_row_means_failure() {
     let meaning = |id: ToolId, status| id.tool().expect("a row").meaning(status);
@@ -154,7 +152,6 @@ fn xfs_above_64_groups_is_checked_without_prefetch() {
     assert!((64 * 17 + 32 + 192) * tool.stack < tool.data);
 }
 
-/// Each tool with read-only access is a check with the argument -n.
 #[test]
 fn read_only_tools_run_in_no_modify_mode() {
     for tool in TOOLS.iter().filter(|tool| tool.device == DeviceAccess::ReadOnly) {

@@ -14,7 +14,7 @@ use rustix::thread::{
 use crate::{Fault, sys};
 
 /// Takes on the profile's identity. Returns the optional capabilities that the host does not grant.
-pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'static str>, Fault> {
+pub(crate) fn apply(profile: &Profile, before: &Status) -> Result<Vec<&'static str>, Fault> {
     let (held, missing) = granted(profile.capabilities, before)?;
     let wanted: u64 = held.iter().map(|one| one.capability.bit()).sum();
 

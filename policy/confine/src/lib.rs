@@ -126,7 +126,7 @@ impl Entering {
     pub fn identity(mut self) -> Result<Self, Fault> {
         let before = self.read_status()?;
         limits::apply(self.profile.limits)?;
-        self.missing = identity::become_it(self.profile, &before)?;
+        self.missing = identity::apply(self.profile, &before)?;
         Ok(self)
     }
 

@@ -48,7 +48,7 @@ pub fn keep_environment(prefixes: &[&str]) -> io::Result<()> {
             "the environment can only be changed before the first thread is started",
         ));
     }
-    let strays: Vec<OsString> = std::env::vars_os()
+    let others: Vec<OsString> = std::env::vars_os()
         .map(|(name, _)| name)
         .filter(|name| {
             !name
@@ -56,7 +56,7 @@ pub fn keep_environment(prefixes: &[&str]) -> io::Result<()> {
                 .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
         })
         .collect();
-    for name in strays {
+    for name in others {
         sys::remove_variable(&name);
     }
     Ok(())

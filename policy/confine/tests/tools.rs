@@ -23,7 +23,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 const MIB: u64 = 1 << 20;
 /// Exit status of a child that did not become the tool.
-const NOT_BECOME: u8 = 250;
+const NOT_STARTED: u8 = 250;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -202,7 +202,7 @@ impl Disk {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        if output.status.signal().is_some() || output.status.code() == Some(NOT_BECOME.into()) {
+        if output.status.signal().is_some() || output.status.code() == Some(NOT_STARTED.into()) {
             return Err(format!("{}: {said}", id.key()).into());
         }
         let status = output.status.code().and_then(|code| u8::try_from(code).ok());
@@ -242,7 +242,7 @@ fn become_tool(number: &str, device: &str, line: &[String]) -> ExitCode {
         (confined, _) => format!("{confined:?}, command line {line:?}"),
     };
     println!("{problem}");
-    ExitCode::from(NOT_BECOME)
+    ExitCode::from(NOT_STARTED)
 }
 
 fn confine(number: &str, device: &str) -> Result<(), Fault> {

@@ -43,7 +43,6 @@ pub fn was_cut_short(facts: &ExtFacts) -> bool {
 mod tests {
     use super::*;
 
-    /// The time is less than 2^16 seconds in the future, and its low 16 bits are the mark.
     #[test]
     fn growth_check_time_is_near_and_carries_mark() {
         for now in [0, 7, 0xffff, 1_763_800_000, 1 << 33] {
@@ -70,8 +69,6 @@ mod tests {
         assert!(marks.len() > 190, "{}", marks.len());
     }
 
-    /// A clean state, a later mount or check, a pending recovery, or another UUID rules out an
-    /// unfinished growth.
     #[test]
     fn only_own_mark_shows_unfinished_growth() {
         let cut = ExtFacts {
