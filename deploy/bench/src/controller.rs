@@ -13,33 +13,12 @@ mod safe_detach;
 mod simulator;
 mod start;
 
-use std::path::PathBuf;
-
 use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::error::BenchError;
-use crate::extent::{Extent, chosen};
+use crate::extent::{Take, Wanted, chosen};
 use crate::report::figure::Figure;
 use contestant::Contestant;
-
-/// The selection of measurements.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Names of measurements; empty means all.
-    pub only: Vec<String>,
-    /// Another driver's program.
-    pub peer: Option<PathBuf>,
-    /// The extent of each measurement.
-    pub extent: Extent,
-}
-
-impl Wanted {
-    /// Returns the command-line option ` --peer-bin NAME`, or an empty text without another driver.
-    pub fn peer_option(&self) -> String {
-        let name = self.peer.as_ref().and_then(|path| path.file_name());
-        name.map_or(String::new(), |name| format!(" --peer-bin {}", name.to_string_lossy()))
-    }
-}
 
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 10] = [
@@ -63,7 +42,7 @@ pub const MEASUREMENTS: [&str; 10] = [
 pub async fn measure(
     binaries: &Binaries,
     wanted: &Wanted,
-    take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
+    take: &mut Take<'_>,
 ) -> Result<(), BenchError> {
     let mut contestants = vec![Contestant::ours(binaries)];
     contestants.extend(wanted.peer.clone().map(|path| Contestant::peer(binaries, path)));

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::path::Path;
 use std::task::{Context, Poll};
 
@@ -14,71 +15,52 @@ use ebs_csi_proto::csi;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
-use tonic::server::{NamedService, UnaryService};
+use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::error::BenchError;
 
+/// The Controller service, or the Identity service.
 #[derive(Clone, Copy)]
-struct Controller;
+struct Echo<const CONTROLLER: bool>;
 
-#[derive(Clone, Copy)]
-struct Identity;
+/// Answers each request with the result of a function.
+struct Answer<F>(F);
 
-struct Create;
-struct Publish;
-struct Probe;
+impl<M, R, F: FnMut(M) -> R> UnaryService<M> for Answer<F> {
+    type Response = R;
+    type Future = Ready<Result<Response<R>, Status>>;
 
-impl UnaryService<CreateVolumeRequest> for Create {
-    type Response = CreateVolumeResponse;
-    type Future = BoxFuture<Response<Self::Response>, Status>;
-
-    fn call(&mut self, request: Request<CreateVolumeRequest>) -> Self::Future {
-        let asked = request.into_inner();
-        let topology = asked.accessibility_requirements.unwrap_or_default();
-        let volume = csi::Volume {
-            capacity_bytes: asked.capacity_range.unwrap_or_default().required_bytes,
-            volume_id: "vol-0123456789abcdef0".to_owned(),
-            accessible_topology: topology.preferred,
-            ..csi::Volume::default()
-        };
-        Box::pin(std::future::ready(Ok(Response::new(CreateVolumeResponse {
-            volume: Some(volume),
-        }))))
+    fn call(&mut self, request: Request<M>) -> Self::Future {
+        ready(Ok(Response::new((self.0)(request.into_inner()))))
     }
 }
 
-impl UnaryService<ControllerPublishVolumeRequest> for Publish {
-    type Response = ControllerPublishVolumeResponse;
-    type Future = BoxFuture<Response<Self::Response>, Status>;
-
-    fn call(&mut self, _: Request<ControllerPublishVolumeRequest>) -> Self::Future {
-        let publish_context = HashMap::from([("devicePath".to_owned(), "/dev/xvdaa".to_owned())]);
-        Box::pin(std::future::ready(Ok(Response::new(ControllerPublishVolumeResponse {
-            publish_context,
-        }))))
-    }
+fn create(request: CreateVolumeRequest) -> CreateVolumeResponse {
+    let volume = csi::Volume {
+        capacity_bytes: request.capacity_range.unwrap_or_default().required_bytes,
+        volume_id: "vol-0123456789abcdef0".to_owned(),
+        accessible_topology: request.accessibility_requirements.unwrap_or_default().preferred,
+        ..csi::Volume::default()
+    };
+    CreateVolumeResponse { volume: Some(volume) }
 }
 
-impl UnaryService<ProbeRequest> for Probe {
-    type Response = ProbeResponse;
-    type Future = BoxFuture<Response<Self::Response>, Status>;
-
-    fn call(&mut self, _: Request<ProbeRequest>) -> Self::Future {
-        Box::pin(std::future::ready(Ok(Response::new(ProbeResponse::default()))))
-    }
+fn publish(_: ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse {
+    let publish_context = HashMap::from([("devicePath".to_owned(), "/dev/xvdaa".to_owned())]);
+    ControllerPublishVolumeResponse { publish_context }
 }
 
-impl NamedService for Controller {
-    const NAME: &'static str = "csi.v1.Controller";
+fn probe(_: ProbeRequest) -> ProbeResponse {
+    ProbeResponse::default()
 }
 
-impl NamedService for Identity {
-    const NAME: &'static str = "csi.v1.Identity";
+impl<const CONTROLLER: bool> NamedService for Echo<CONTROLLER> {
+    const NAME: &'static str = if CONTROLLER { "csi.v1.Controller" } else { "csi.v1.Identity" };
 }
 
-impl Service<http::Request<Body>> for Controller {
+impl<const CONTROLLER: bool> Service<http::Request<Body>> for Echo<CONTROLLER> {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Infallible>;
@@ -89,43 +71,24 @@ impl Service<http::Request<Body>> for Controller {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         Box::pin(async move {
-            let reply = match request.uri().path().rsplit('/').next() {
+            Ok(match request.uri().path().rsplit('/').next() {
                 Some("CreateVolume") => {
-                    let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
-                    grpc.unary(Create, request).await
+                    Grpc::new(ProstCodec::default()).unary(Answer(create), request).await
                 }
                 Some("ControllerPublishVolume") => {
-                    let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
-                    grpc.unary(Publish, request).await
+                    Grpc::new(ProstCodec::default()).unary(Answer(publish), request).await
                 }
-                _ => not_here(),
-            };
-            Ok(reply)
+                Some("Probe") => {
+                    Grpc::new(ProstCodec::default()).unary(Answer(probe), request).await
+                }
+                _ => {
+                    let mut reply = http::Response::new(Body::empty());
+                    *reply.status_mut() = http::StatusCode::NOT_FOUND;
+                    reply
+                }
+            })
         })
     }
-}
-
-impl Service<http::Request<Body>> for Identity {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(async move {
-            let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
-            Ok(grpc.unary(Probe, request).await)
-        })
-    }
-}
-
-fn not_here() -> http::Response<Body> {
-    let mut reply = http::Response::new(Body::empty());
-    *reply.status_mut() = http::StatusCode::NOT_FOUND;
-    reply
 }
 
 /// Serves on `endpoint` (`unix://PATH`) until the process is killed.
@@ -138,8 +101,8 @@ pub fn serve(endpoint: &str) -> Result<(), BenchError> {
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::bind(socket)?;
         tonic::transport::Server::builder()
-            .add_service(Controller)
-            .add_service(Identity)
+            .add_service(Echo::<true>)
+            .add_service(Echo::<false>)
             .serve_with_incoming(UnixListenerStream::new(listener))
             .await
             .map_err(|e| BenchError::Other(e.to_string()))

@@ -29,6 +29,12 @@ pub enum BenchError {
     Other(String),
 }
 
+impl From<String> for BenchError {
+    fn from(text: String) -> Self {
+        Self::Other(text)
+    }
+}
+
 impl BenchError {
     /// Returns the error of a failed call.
     pub fn call(rpc: &'static str, status: &tonic::Status) -> Self {

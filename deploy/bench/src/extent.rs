@@ -1,7 +1,13 @@
 //! The extent of a run: all measurements or the named ones, with enough samples for a figure or
 //! only enough to test the harness.
 
+use std::path::PathBuf;
+
 use crate::error::BenchError;
+use crate::report::figure::Figure;
+
+/// Receives figures as soon as they are known.
+pub type Take<'a> = dyn FnMut(Vec<Figure>) -> Result<(), BenchError> + 'a;
 
 /// The amount of work in each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +40,25 @@ impl Extent {
     }
 }
 
+/// The selection of measurements.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Names of measurements; empty means all.
+    pub only: Vec<String>,
+    /// Another driver's program, which takes part in the measurements that allow it.
+    pub peer: Option<PathBuf>,
+    /// The extent of each measurement.
+    pub extent: Extent,
+}
+
+impl Wanted {
+    /// Returns the command-line option ` --peer-bin NAME`, or an empty text without another driver.
+    pub fn peer_option(&self) -> String {
+        let name = self.peer.as_ref().and_then(|path| path.file_name());
+        name.map_or(String::new(), |name| format!(" --peer-bin {}", name.to_string_lossy()))
+    }
+}
+
 /// Returns those of `all` that `only` names, in the order of `all`; returns `all` when `only` is
 /// empty.
 ///
@@ -44,10 +69,8 @@ pub fn chosen(
     all: &'static [&'static str],
 ) -> Result<Vec<&'static str>, BenchError> {
     if let Some(unknown) = only.iter().find(|name| !all.contains(&name.as_str())) {
-        return Err(BenchError::Other(format!(
-            "no measurement is called {unknown}; there are {}",
-            all.join(", ")
-        )));
+        let known = all.join(", ");
+        return Err(format!("no measurement is called {unknown}; there are {known}").into());
     }
     let wanted = |name: &&str| only.is_empty() || only.iter().any(|only| only == name);
     Ok(all.iter().copied().filter(wanted).collect())

@@ -14,26 +14,25 @@ mod testbed;
 use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::error::BenchError;
-use crate::extent::{Extent, chosen};
+use crate::extent::{Extent, Take, Wanted, chosen};
 use crate::report::figure::Figure;
 use testbed::{Size, Testbed};
 
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 2] = ["steady", "churn"];
 
-/// Makes the measurements that `only` names, or all when it is empty, and passes each figure to
-/// `take` as soon as it is known.
+/// Makes the wanted measurements and passes each figure to `take` as soon as it is known.
 ///
 /// # Errors
 /// Returns an error for the first measurement that fails or an unknown name, and the errors of
 /// `take`.
 pub async fn measure(
     binaries: &Binaries,
-    only: &[String],
-    extent: Extent,
-    take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
+    wanted: &Wanted,
+    take: &mut Take<'_>,
 ) -> Result<(), BenchError> {
-    for name in chosen(only, &MEASUREMENTS)? {
+    let extent = wanted.extent;
+    for name in chosen(&wanted.only, &MEASUREMENTS)? {
         println!("failover: {name}");
         let figures = match name {
             "steady" => steady(binaries, extent).await?,

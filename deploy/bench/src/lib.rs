@@ -11,3 +11,4 @@ mod memory_limit;
 pub mod node;
 mod process_usage;
 pub mod report;
+mod world;

@@ -5,12 +5,15 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use ebs_csi_bench::error::BenchError;
-use ebs_csi_bench::extent::Extent;
+use ebs_csi_bench::extent::{Extent, Wanted};
 use ebs_csi_bench::report::figure::{Figure, Role, with_unit};
 use ebs_csi_bench::report::page;
 use ebs_csi_bench::report::results::Results;
 use ebs_csi_bench::{controller, echo, failover, node};
 use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::command_line;
+
+const PROGRAM: &str = "ebs-csi-bench";
 
 /// Measures the driver beside its bounds, on simulated EC2 and real loop devices.
 #[derive(Debug, Parser)]
@@ -79,16 +82,9 @@ struct Report {
 }
 
 fn main() -> ExitCode {
-    let command = match Command::try_parse() {
+    let command: Command = match command_line::parse(PROGRAM) {
         Ok(command) => command,
-        Err(e) if !e.use_stderr() => {
-            print!("{e}");
-            return ExitCode::SUCCESS;
-        }
-        Err(e) => {
-            let text = e.to_string();
-            return fail(64, text.lines().next().unwrap_or("bad usage"));
-        }
+        Err(status) => return status,
     };
     let done = match command.what {
         What::Node(run) => in_runtime(measure(run, &["node"])),
@@ -102,17 +98,8 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(1, &e.to_string()),
+        Err(e) => command_line::fail(PROGRAM, 1, &e.to_string()),
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where this program speaks on standard error"
-)]
-fn fail(code: u8, text: &str) -> ExitCode {
-    eprintln!("ebs-csi-bench: {text}");
-    ExitCode::from(code)
 }
 
 fn in_runtime(work: impl Future<Output = Result<(), BenchError>>) -> Result<(), BenchError> {
@@ -126,7 +113,7 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
         _ => Extent::Usual,
     };
     let binaries = Binaries::beside_this_program()?;
-    let wanted = controller::Wanted { only: run.only.clone(), peer: run.peer_bin.clone(), extent };
+    let wanted = Wanted { only: run.only, peer: run.peer_bin, extent };
     for part in parts {
         let mut command = format!("./deploy/bench/run {part}{}", extent.option());
         if *part == "controller" {
@@ -148,14 +135,10 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
             }
             Ok(kept.for_keeping().write(keep)?)
         };
-        if *part == "node" {
-            let wanted =
-                node::Wanted { only: run.only.clone(), peer: run.peer_bin.clone(), extent };
-            node::measure(&binaries, &wanted, &mut take).await?;
-        } else if *part == "failover" {
-            failover::measure(&binaries, &run.only, extent, &mut take).await?;
-        } else {
-            controller::measure(&binaries, &wanted, &mut take).await?;
+        match *part {
+            "node" => node::measure(&binaries, &wanted, &mut take).await?,
+            "failover" => failover::measure(&binaries, &wanted, &mut take).await?,
+            _ => controller::measure(&binaries, &wanted, &mut take).await?,
         }
         println!("all samples: {}", run.out.join(&file).display());
     }

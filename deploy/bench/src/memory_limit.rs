@@ -25,10 +25,6 @@ fn in_file(path: &Path, text: &str) -> io::Result<()> {
 
 impl MemoryLimit {
     /// Makes a new cgroup beneath this process's own, with a limit of `bytes`.
-    ///
-    /// # Errors
-    /// Returns an error that names the file that could not be written when the machine has no
-    /// usable memory controller.
     pub(crate) fn make(bytes: u64) -> io::Result<Self> {
         let name = format!("ebs-csi-bench-{}", std::process::id());
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
@@ -52,9 +48,6 @@ impl MemoryLimit {
     }
 
     /// Moves this process into the cgroup.
-    ///
-    /// # Errors
-    /// Returns the errors of write(2) on `cgroup.procs`.
     pub(crate) fn enter(&self) -> io::Result<Inside<'_>> {
         let own = std::process::id().to_string();
         in_file(&self.directory.join("cgroup.procs"), &own)?;

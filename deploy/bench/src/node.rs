@@ -8,26 +8,13 @@ mod idle;
 mod parallel;
 mod testbed;
 
-use std::path::PathBuf;
-
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_wire::FsType;
 
 use crate::error::BenchError;
-use crate::extent::{Extent, chosen};
+use crate::extent::{Take, Wanted, chosen};
 use crate::report::figure::Figure;
 use contestant::Contestant;
-
-/// The selection of measurements.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Names of measurements; empty means all.
-    pub only: Vec<String>,
-    /// Another driver's program; its node service takes part in the measurements that allow it.
-    pub peer: Option<PathBuf>,
-    /// The extent of each measurement.
-    pub extent: Extent,
-}
 
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 5] = ["memory", "ext4", "xfs", "parallel", "growth"];
@@ -40,7 +27,7 @@ pub const MEASUREMENTS: [&str; 5] = ["memory", "ext4", "xfs", "parallel", "growt
 pub async fn measure(
     binaries: &Binaries,
     wanted: &Wanted,
-    take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
+    take: &mut Take<'_>,
 ) -> Result<(), BenchError> {
     let extent = wanted.extent;
     let mut contestants = vec![Contestant::ours(binaries)];

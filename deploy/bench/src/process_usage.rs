@@ -9,9 +9,6 @@ const TICKS: f64 = 100.0;
 
 /// Returns the seconds of processor time that `pid` and its threads have used, in user and system
 /// mode.
-///
-/// # Errors
-/// Returns an error when the process does not run.
 pub(crate) fn cpu_seconds(pid: i32) -> io::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may contain spaces and parentheses.
@@ -39,9 +36,6 @@ fn kib_to_mib(kib: u64) -> f64 {
 }
 
 /// Returns the peak resident set size of `pid`, in MiB.
-///
-/// # Errors
-/// Returns an error when the process does not run.
 pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -49,11 +43,11 @@ pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
     kib.map(kib_to_mib).ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no VmHWM")))
 }
 
-/// Returns the kinds of memory of `pid` in `smaps_rollup`, in MiB.
-///
-/// # Errors
-/// Returns an error when the process does not run.
-pub(crate) fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
+/// The kinds of memory in `smaps_rollup` that are told apart.
+pub(crate) const MEMORY_KINDS: [&str; 2] = ["anonymous", "pages of files"];
+
+/// Returns the memory of `pid` of each of [`MEMORY_KINDS`], in MiB.
+pub(crate) fn memory_kinds(pid: i32) -> io::Result<[f64; 2]> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let kib = |name: &str| {
         rollup
@@ -62,11 +56,8 @@ pub(crate) fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
             .and_then(|text| text.split_ascii_whitespace().next()?.parse().ok())
             .map_or(0.0, kib_to_mib)
     };
-    Ok(vec![
-        ("anonymous", kib("Pss_Anon")),
-        // Pages of programs on a tmpfs count as shared memory.
-        ("pages of files", kib("Pss_File") + kib("Pss_Shmem")),
-    ])
+    // Pages of programs on a tmpfs count as shared memory.
+    Ok([kib("Pss_Anon"), kib("Pss_File") + kib("Pss_Shmem")])
 }
 
 #[cfg(test)]
@@ -82,7 +73,7 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         let whole = memory_mib(&[own]);
-        let parts: f64 = memory_kinds(own).unwrap().iter().map(|(_, mib)| mib).sum();
+        let parts: f64 = memory_kinds(own).unwrap().iter().sum();
         assert!(whole > 0.1 && (whole - parts).abs() < whole, "{whole} {parts}");
         assert!(peak_mib(own).unwrap() > 0.1);
         assert_eq!(memory_mib(&[-1]), 0.0);

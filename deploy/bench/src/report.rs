@@ -5,4 +5,4 @@ pub mod figure;
 mod host;
 pub mod page;
 pub mod results;
-pub(crate) mod summary;
+pub mod summary;

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use ebs_csi_bench::report::figure::Role;
 use ebs_csi_bench::report::results::Results;
+use ebs_csi_bench::report::summary::Summary;
 
 /// Returns a command that runs the bench; the other programs lie beside it.
 fn bench(arguments: &[&str]) -> Command {
@@ -57,28 +58,31 @@ fn run(part: &str, directory: &Path) -> Option<Results> {
     Some(whole)
 }
 
-fn greatest(results: &Results, key: &str) -> f64 {
+/// Runs a part of the bench in a directory of its own, if that is possible here.
+fn run_part(part: &str) -> Option<Results> {
+    run(part, tempfile::tempdir().expect("a directory").path())
+}
+
+fn ours(results: &Results, key: &str) -> Summary {
     let figure = results.figures.iter().find(|figure| figure.key == key);
     let row = figure.and_then(|figure| figure.first(Role::Ours));
-    row.unwrap_or_else(|| panic!("no figure {key}")).summary.greatest
+    row.unwrap_or_else(|| panic!("no figure {key}")).summary
+}
+
+fn greatest(results: &Results, key: &str) -> f64 {
+    ours(results, key).greatest
 }
 
 #[test]
 fn node_bench_runs_and_loses_no_process() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let Some(results) = run("node", directory.path()) else {
-        return;
-    };
+    let Some(results) = run_part("node") else { return };
     assert_eq!(results.figures.len(), 16);
     assert_eq!(greatest(&results, "node-parallel"), 0.0, "a process was lost");
 }
 
 #[test]
 fn controller_bench_burst_has_no_throttles_or_retries() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let Some(results) = run("controller", directory.path()) else {
-        return;
-    };
+    let Some(results) = run_part("controller") else { return };
     assert_eq!(results.figures.len(), 31);
     assert_eq!(greatest(&results, "burst-attempts-10"), 1.0, "requests per create or attach");
     assert_eq!(greatest(&results, "burst-throttled-10"), 0.0);
@@ -95,16 +99,11 @@ fn F48_failover_is_measured_in_a_small_cluster() {
         );
         return;
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let Some(results) = run("failover", directory.path()) else {
-        return;
-    };
+    let Some(results) = run_part("failover") else { return };
     assert_eq!(results.figures.len(), 8);
     // Every node that died was tainted, emptied and admitted again, and no other node was touched;
     // otherwise the bench fails.
-    let died = &results.figures.iter().find(|figure| figure.key == "failover-churn-decision");
-    let died = died.and_then(|figure| figure.first(Role::Ours));
-    assert!(died.is_some_and(|row| row.summary.count >= 1));
+    assert!(ours(&results, "failover-churn-decision").count >= 1);
 }
 
 /// Measures the driver `other` beside this one. The results are written beside `other`.

@@ -45,6 +45,12 @@ fn run(command: &mut Command) -> io::Result<String> {
     )))
 }
 
+fn timed(step: impl FnOnce() -> io::Result<()>) -> io::Result<Duration> {
+    let began = Instant::now();
+    step()?;
+    Ok(began.elapsed())
+}
+
 impl LoopDevice {
     /// Makes a device of `bytes` bytes with 512-byte sectors and direct I/O, as the simulator does,
     /// with its files in `directory`.
@@ -116,15 +122,8 @@ impl LoopDevice {
     /// # Errors
     /// Returns the errors of mount(2).
     pub fn mount(&self, kind: FsType) -> io::Result<Duration> {
-        let began = Instant::now();
-        mount(
-            &self.node,
-            &self.point,
-            kind.as_str(),
-            MountFlags::NOSUID | MountFlags::NODEV,
-            None,
-        )?;
-        Ok(began.elapsed())
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        timed(|| Ok(mount(&self.node, &self.point, kind.as_str(), flags, None)?))
     }
 
     /// Returns the time to make a target directory and to bind the mounted file system there.
@@ -132,10 +131,10 @@ impl LoopDevice {
     /// # Errors
     /// Returns the errors of mkdir(2) and mount(2).
     pub fn bind(&self) -> io::Result<Duration> {
-        let began = Instant::now();
-        std::fs::create_dir(&self.target)?;
-        mount_bind(&self.point, &self.target)?;
-        Ok(began.elapsed())
+        timed(|| {
+            std::fs::create_dir(&self.target)?;
+            Ok(mount_bind(&self.point, &self.target)?)
+        })
     }
 
     /// Returns the time to undo [`bind`](Self::bind).
@@ -143,10 +142,10 @@ impl LoopDevice {
     /// # Errors
     /// Returns the errors of umount2(2) and rmdir(2).
     pub fn unbind(&self) -> io::Result<Duration> {
-        let began = Instant::now();
-        unmount(&self.target, UnmountFlags::NOFOLLOW)?;
-        std::fs::remove_dir(&self.target)?;
-        Ok(began.elapsed())
+        timed(|| {
+            unmount(&self.target, UnmountFlags::NOFOLLOW)?;
+            std::fs::remove_dir(&self.target)
+        })
     }
 
     /// Returns the time of statvfs(3) on the mounted file system.
@@ -154,9 +153,7 @@ impl LoopDevice {
     /// # Errors
     /// Returns the errors of statvfs(3).
     pub fn space(&self) -> io::Result<Duration> {
-        let began = Instant::now();
-        rustix::fs::statvfs(&self.point)?;
-        Ok(began.elapsed())
+        timed(|| Ok(rustix::fs::statvfs(&self.point).map(drop)?))
     }
 
     /// Makes the device read as zeros again.
@@ -172,9 +169,7 @@ impl LoopDevice {
     /// # Errors
     /// Returns the errors of umount2(2).
     pub fn unmount(&self) -> io::Result<Duration> {
-        let began = Instant::now();
-        unmount(&self.point, UnmountFlags::NOFOLLOW)?;
-        Ok(began.elapsed())
+        timed(|| Ok(unmount(&self.point, UnmountFlags::NOFOLLOW)?))
     }
 }
 

@@ -75,7 +75,7 @@ struct Scene<'a> {
     world: &'a mut World,
     co: Co,
     kubelets: Vec<Kubelet>,
-    told: Narrator,
+    narrator: Narrator,
     figures: Figures,
     /// Tools that were observed while they ran.
     tools: Vec<ObservedProcess>,
@@ -105,10 +105,10 @@ impl Scene<'_> {
 /// # Errors
 /// Returns the error of the first step that failed or could not be verified.
 pub async fn run(world: &mut World) -> Result<(), DemoError> {
-    let mut told = Narrator::default();
-    told.chapter("the world");
+    let mut narrator = Narrator::default();
+    narrator.chapter("the world");
     for process in world.processes() {
-        told.note(&format!("{:<22} pid {}", process.name(), process.pid().unwrap_or(0)));
+        narrator.remark(&format!("{:<22} pid {}", process.name(), process.pid().unwrap_or(0)));
     }
     let kubelets =
         (0..world.nodes.len()).map(|node| world.kubelet(node)).collect::<Result<Vec<_>, _>>()?;
@@ -116,7 +116,7 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     let mut scene = Scene {
         co,
         kubelets,
-        told,
+        narrator,
         figures: Figures::default(),
         tools: Vec::new(),
         volumes: Vec::new(),
@@ -131,7 +131,7 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
             format!("{instance} says that it is {:?}", info.node_id)
         })?;
         let name = scene.node_name(node);
-        scene.told.done(
+        scene.narrator.done(
             &format!("NodeGetInfo of {name}"),
             &format!("{}, at most {} volumes", info.node_id, info.max_volumes_per_node),
         );

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod baseline;
 pub mod binaries;
 pub mod co;
+pub mod command_line;
 pub mod demo;
 mod procfs;
 mod sys;

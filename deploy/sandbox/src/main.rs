@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::world::{clean, keeper};
-use ebs_csi_sandbox::{World, WorldOptions, demo};
+use ebs_csi_sandbox::{World, WorldOptions, command_line, demo};
 use tokio::signal::unix::{SignalKind, signal};
+
+const PROGRAM: &str = "ebs-csi-sandbox";
 
 /// A world for the driver on this machine: EC2 simulator, controller, two nodes, real block
 /// devices.
@@ -46,25 +48,18 @@ struct Programs {
 }
 
 fn main() -> ExitCode {
-    let command = match Command::try_parse() {
+    let command: Command = match command_line::parse(PROGRAM) {
         Ok(command) => command,
-        Err(e) if !e.use_stderr() => {
-            print!("{e}");
-            return ExitCode::SUCCESS;
-        }
-        Err(e) => {
-            let text = e.to_string();
-            return fail(64, text.lines().next().unwrap_or("bad usage"));
-        }
+        Err(status) => return status,
     };
     let binaries = match Binaries::beside_this_program() {
         Ok(binaries) => binaries,
-        Err(e) => return fail(1, &e.to_string()),
+        Err(e) => return fail(&e.to_string()),
     };
     match command.what {
         What::Keep { state_dir } => match keeper::run(&state_dir, &binaries) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(e) => fail(1, &format!("cleaning {}: {e}", state_dir.display())),
+            Err(e) => fail(&format!("cleaning {}: {e}", state_dir.display())),
         },
         What::Clean { state_dir } => clean_up(state_dir, &binaries),
         What::Demo(programs) => in_runtime(demo(options(programs, binaries))),
@@ -72,13 +67,8 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where this program speaks on standard error"
-)]
-fn fail(code: u8, text: &str) -> ExitCode {
-    eprintln!("ebs-csi-sandbox: {text}");
-    ExitCode::from(code)
+fn fail(text: &str) -> ExitCode {
+    command_line::fail(PROGRAM, 1, text)
 }
 
 fn options(programs: Programs, binaries: Binaries) -> WorldOptions {
@@ -104,11 +94,11 @@ fn clean_up(state_dir: Option<PathBuf>, binaries: &Binaries) -> ExitCode {
 fn in_runtime(work: impl Future<Output = Result<(), String>>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(e) => return fail(1, &format!("starting the runtime: {e}")),
+        Err(e) => return fail(&format!("starting the runtime: {e}")),
     };
     match runtime.block_on(work) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(text) => fail(1, &text),
+        Err(text) => fail(&text),
     }
 }
 
@@ -125,14 +115,21 @@ async fn interrupted() -> Result<&'static str, String> {
     })
 }
 
+/// Starts a world, unless a signal comes first.
+async fn start(
+    options: WorldOptions,
+    stop: impl Future<Output = Result<&'static str, String>>,
+) -> Result<World, String> {
+    tokio::select! {
+        world = World::start(options) => world.map_err(|e| e.to_string()),
+        signal = stop => Err(format!("{} before the world was up", signal?)),
+    }
+}
+
 async fn demo(mut options: WorldOptions) -> Result<(), String> {
     options.scenario = demo::SCENARIO.to_owned();
-    let stop = interrupted();
-    tokio::pin!(stop);
-    let mut world = tokio::select! {
-        world = World::start(options) => world.map_err(|e| e.to_string())?,
-        signal = &mut stop => return Err(format!("{} before the world was up", signal?)),
-    };
+    let mut stop = Box::pin(interrupted());
+    let mut world = start(options, &mut stop).await?;
     let shown = tokio::select! {
         shown = demo::run(&mut world) => shown.map_err(|e| e.to_string()),
         signal = &mut stop => Err(format!("ended by {}", signal?)),
@@ -161,12 +158,8 @@ async fn up(mut options: WorldOptions) -> Result<(), String> {
     options.helper_arguments = vec!["--paths=any".to_owned()];
     // csi-sanity requests no zone.
     options.one_zone = true;
-    let stop = interrupted();
-    tokio::pin!(stop);
-    let mut world = tokio::select! {
-        world = World::start(options) => world.map_err(|e| e.to_string())?,
-        signal = &mut stop => return Err(format!("{} before the world was up", signal?)),
-    };
+    let mut stop = Box::pin(interrupted());
+    let mut world = start(options, &mut stop).await?;
     println!("simulator   {}", world.simulator.ec2());
     println!("control     {}", world.simulator.control_socket().display());
     println!("controller  unix://{}", world.controller_socket().display());

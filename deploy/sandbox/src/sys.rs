@@ -7,12 +7,13 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 
 /// The settings that a container runtime applies to a process before exec.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ChildSettings {
     /// Mount namespace to enter.
-    pub(crate) namespace: Option<OwnedFd>,
+    pub(crate) namespace: Option<Arc<OwnedFd>>,
     /// Capability bounding set, one bit each; `None` keeps the present one.
     pub(crate) bounding: Option<u64>,
     /// User and group; `None` keeps the present ones.
@@ -21,7 +22,7 @@ pub(crate) struct ChildSettings {
     pub(crate) no_new_privs: bool,
 }
 
-/// Makes `command` start its process in a new session and with the settings of `settings`.
+/// Makes `command` start its process in a new session and with these settings.
 pub(crate) fn apply_child_settings(command: &mut Command, settings: ChildSettings) {
     // SAFETY: the closure runs in the forked child and makes system calls only; it allocates
     // nothing and takes no lock.

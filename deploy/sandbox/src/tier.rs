@@ -1,6 +1,6 @@
 //! The kinds of the driver's processes, and how the processes of one helper are told apart.
 
-use ebs_csi_policy::profile;
+use ebs_csi_policy::profile::{self, Profile};
 
 use crate::procfs::process_status::numbers;
 use crate::procfs::process_table;
@@ -31,18 +31,23 @@ pub(crate) const PARTS: [Tier; 4] =
     [Tier::Supervisor, Tier::Broker, Tier::Directories, Tier::Opener];
 
 impl Tier {
+    /// Returns the profile of the tier's processes.
+    pub(crate) fn profile(self) -> &'static Profile {
+        match self {
+            Self::Controller => profile::CONTROLLER,
+            Self::NodeAgent => profile::NODE_AGENT,
+            Self::Supervisor => profile::SUPERVISOR,
+            Self::Broker => profile::BROKER,
+            Self::Directories => profile::DIRECTORIES,
+            Self::Opener => profile::OPENER,
+            Self::Runner => profile::RUNNER,
+            Self::Tool => profile::TOOL,
+        }
+    }
+
     /// Returns the tier's name in tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Controller => "controller",
-            Self::NodeAgent => "node-agent",
-            Self::Supervisor => "supervisor",
-            Self::Broker => "broker",
-            Self::Directories => "directories",
-            Self::Opener => "opener",
-            Self::Runner => "runner",
-            Self::Tool => "tool",
-        }
+        self.profile().name
     }
 }
 

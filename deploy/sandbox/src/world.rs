@@ -114,16 +114,14 @@ impl World {
                 .await,
         )?;
         let controller_socket = state_dir.join("controller/csi.sock");
-        let controller = step(
-            "preparing the controller",
-            container::controller(
-                "controller",
-                &options,
-                &state_dir,
-                &simulator,
-                &controller_socket,
-            ),
-        )?;
+        let prepared = container::controller(
+            "controller",
+            &options,
+            &state_dir,
+            &simulator,
+            &controller_socket,
+        );
+        let controller = step("preparing the controller", prepared)?;
         let mut world = Self {
             options,
             state_dir,
@@ -137,17 +135,10 @@ impl World {
         };
         world.start_controller().await?;
         if world.options.devices == "loop" {
-            for node in world.options.nodes.clone() {
-                let made = step(
-                    "preparing a node",
-                    Node::make(
-                        &world.options,
-                        &world.state_dir,
-                        &world.simulator,
-                        &node,
-                        &world.nodes,
-                    ),
-                )?;
+            for node in &world.options.nodes {
+                let (options, others) = (&world.options, &world.nodes);
+                let made = Node::make(options, &world.state_dir, &world.simulator, node, others);
+                let made = step("preparing a node", made)?;
                 world.nodes.push(made);
             }
             for index in 0..world.nodes.len() {
@@ -253,16 +244,10 @@ impl World {
         step("stopping the controller", self.controller.stop(GRACE).await)?;
         let mut options = self.options.clone();
         options.controller_arguments.extend_from_slice(more);
-        self.controller = step(
-            "preparing the controller",
-            container::controller(
-                "controller",
-                &options,
-                &self.state_dir,
-                &self.simulator,
-                &self.controller_socket,
-            ),
-        )?;
+        let (directory, socket) = (&self.state_dir, &self.controller_socket);
+        let prepared =
+            container::controller("controller", &options, directory, &self.simulator, socket);
+        self.controller = step("preparing the controller", prepared)?;
         self.start_controller().await
     }
 
@@ -282,7 +267,7 @@ impl World {
             match unmount(&mount.point, flags) {
                 // The mount disappeared with another one.
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-                Err(error) => step("taking a mount away", Err(error.into()))?,
+                Err(error) => step("removing a mount", Err(error.into()))?,
             }
         }
         Ok(())
@@ -334,15 +319,15 @@ impl World {
     /// # Errors
     /// Returns the errors of wait(2).
     pub fn ended_processes(&mut self) -> Result<Vec<String>, WorldError> {
-        let mut fallen = Vec::new();
+        let mut ended = Vec::new();
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
         for process in [&mut self.simulator.process, &mut self.controller].into_iter().chain(nodes)
         {
             if step("waiting for a process", process.ended())?.is_some() {
-                fallen.push(process.name().to_owned());
+                ended.push(process.name().to_owned());
             }
         }
-        Ok(fallen)
+        Ok(ended)
     }
 
     /// Restarts the processes that have ended, as a container runtime does. Returns their names.
@@ -350,27 +335,23 @@ impl World {
     /// # Errors
     /// Returns an error when the simulator has ended, or when a process does not become ready.
     pub async fn revive(&mut self) -> Result<Vec<String>, WorldError> {
-        let fallen = self.ended_processes()?;
-        for name in &fallen {
+        let ended = self.ended_processes()?;
+        for name in &ended {
+            let helper = self.nodes.iter().position(|node| node.helper.name() == name);
+            let agent = self.nodes.iter().position(|node| node.agent.name() == name);
             if name == self.controller.name() {
                 self.start_controller().await?;
-            } else if let Some(index) =
-                self.nodes.iter().position(|node| node.helper.name() == name)
-            {
+            } else if let Some(index) = helper {
                 self.start_helper(index).await?;
-            } else if let Some(index) = self.nodes.iter().position(|node| node.agent.name() == name)
-            {
+            } else if let Some(index) = agent {
                 self.start_agent(index).await?;
             } else {
                 let log = self.simulator.process.log_tail(20);
-                return Err(WorldError::Process {
-                    process: name.clone(),
-                    what: "has ended".to_owned(),
-                    log,
-                });
+                let (process, what) = (name.clone(), "has ended".to_owned());
+                return Err(WorldError::Process { process, what, log });
             }
         }
-        Ok(fallen)
+        Ok(ended)
     }
 
     /// Returns the end of every log, for a failure report.

@@ -1,12 +1,13 @@
 //! Kills each process of the driver with SIGKILL between any two steps of a volume's life cycle;
 //! the next step converges.
 
+mod runnable;
+
+use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::audit::survey;
-use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::{Claim, Volume};
 use ebs_csi_sandbox::demo::Ec2;
 use ebs_csi_sandbox::tier::Tier;
-use ebs_csi_sandbox::{World, WorldOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Short transitions: the test is about order, not time.
@@ -16,11 +17,11 @@ const SCENARIO: &str = "profile = \"fast\"\n[limits]\nenabled = false\n";
 async fn kill(world: &mut World, tier: Tier) {
     let seen = survey(world).unwrap();
     let node = world.nodes[0].name.clone();
-    let victim = seen
+    let target = seen
         .iter()
         .find(|process| process.tier == tier && (tier == Tier::Controller || process.place == node))
         .unwrap_or_else(|| panic!("no {tier:?} in {seen:?}"));
-    kill_process(Pid::from_raw(victim.pid).unwrap(), Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(target.pid).unwrap(), Signal::KILL).unwrap();
     // When one process of the helper ends, the others end, too; the container runtime then restarts
     // the helper.
     for _ in 0..2_000 {
@@ -33,7 +34,7 @@ async fn kill(world: &mut World, tier: Tier) {
     assert_eq!(revived.len(), 1, "{tier:?}: {revived:?}");
 }
 
-async fn life(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
+async fn run_life_cycle(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
     let co = world.co().unwrap();
     let kubelet = world.kubelet(0).unwrap();
     let instance = world.nodes[0].instance.clone();
@@ -68,24 +69,7 @@ async fn life(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
 
 #[tokio::test]
 async fn volume_lifecycle_survives_sigkill_between_any_two_steps() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: a world needs root");
-        return;
-    }
-    let binaries = Binaries::beside_this_program().unwrap();
-    for program in [
-        "ebs-csi-sandbox",
-        "ec2-sim",
-        "ebs-csi-controller",
-        "ebs-csi-node-agent",
-        "ebs-csi-mount-helper",
-    ] {
-        if let Err(e) = binaries.path(program) {
-            println!("skipped: {e}");
-            return;
-        }
-    }
-    let mut options = WorldOptions::new(binaries);
+    let Some(mut options) = runnable::options(&runnable::ALL) else { return };
     options.scenario = SCENARIO.to_owned();
     let mut world = World::start(options).await.unwrap();
     let claims = [
@@ -102,14 +86,11 @@ async fn volume_lifecycle_survives_sigkill_between_any_two_steps() {
         Tier::Opener,
     ] {
         for claim in &claims {
-            let volume = life(&mut world, claim, tier).await;
+            let volume = run_life_cycle(&mut world, claim, tier).await;
             let ec2 = Ec2::new(&world.simulator);
             let left = ec2.volumes("tag:CSIVolumeName", &claim.name).await.unwrap();
-            assert!(
-                left.iter().all(|shown| shown.status == "deleting"),
-                "{} after {tier:?}: {left:?}",
-                volume.id
-            );
+            let gone = left.iter().all(|shown| shown.status == "deleting");
+            assert!(gone, "{} after {tier:?}: {left:?}", volume.id);
         }
     }
     let found = world.simulator.get("/v1/invariants").await.unwrap();

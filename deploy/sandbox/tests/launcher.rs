@@ -1,10 +1,11 @@
 //! The launcher's mode `all` with the driver's real processes: one socket, the life cycle of a
 //! volume.
 
+mod runnable;
+
+use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::audit::pss_kib;
-use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::Claim;
-use ebs_csi_sandbox::{World, WorldOptions};
 
 /// Returns a field of a process's status, such as users, capabilities or filters.
 fn field(pid: i32, name: &str) -> String {
@@ -15,25 +16,9 @@ fn field(pid: i32, name: &str) -> String {
 
 #[tokio::test]
 async fn single_socket_serves_all_services_without_privilege_gain() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: a world needs root");
-        return;
-    }
-    let binaries = Binaries::beside_this_program().unwrap();
-    for program in [
-        "aws-ebs-csi-driver",
-        "ebs-csi-sandbox",
-        "ec2-sim",
-        "ebs-csi-controller",
-        "ebs-csi-node-agent",
-        "ebs-csi-mount-helper",
-    ] {
-        if let Err(e) = binaries.path(program) {
-            println!("skipped: {e}");
-            return;
-        }
-    }
-    let mut world = World::start(WorldOptions::new(binaries)).await.unwrap();
+    let programs = [&runnable::ALL[..], &["aws-ebs-csi-driver"]].concat();
+    let Some(options) = runnable::options(&programs) else { return };
+    let mut world = World::start(options).await.unwrap();
     if let Err(e) = world.start_all(0).await {
         panic!("{e}");
     }

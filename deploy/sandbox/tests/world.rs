@@ -1,40 +1,18 @@
 //! Worlds start and end without a trace, however they end.
 
+mod runnable;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::Claim;
-use ebs_csi_sandbox::{World, WorldOptions};
+use runnable::{ALL, options};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
-
-/// Returns options for a world of the built programs, or prints the reason and returns `None` where
-/// no world can run.
-fn options(needed: &[&str]) -> Option<WorldOptions> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: a world needs root");
-        return None;
-    }
-    let binaries = Binaries::beside_this_program().unwrap();
-    for program in needed {
-        if let Err(e) = binaries.path(program) {
-            println!("skipped: {e}");
-            return None;
-        }
-    }
-    Some(WorldOptions::new(binaries))
-}
-
-const ALL: [&str; 5] = [
-    "ebs-csi-sandbox",
-    "ec2-sim",
-    "ebs-csi-controller",
-    "ebs-csi-node-agent",
-    "ebs-csi-mount-helper",
-];
 
 /// Returns everything that mentions `directory`: mounts, loop devices, and the directory itself.
 fn traces(directory: &Path) -> Vec<String> {
@@ -138,18 +116,14 @@ async fn killed_by(signal: Signal) -> Option<(PathBuf, Option<i32>)> {
 
 #[tokio::test]
 async fn sigterm_ends_world_with_0_and_no_traces() {
-    let Some((directory, code)) = killed_by(Signal::TERM).await else {
-        return;
-    };
+    let Some((directory, code)) = killed_by(Signal::TERM).await else { return };
     assert_eq!(code, Some(0));
     assert_eq!(traces(&directory), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn keeper_cleans_world_after_sigkill_of_its_maker() {
-    let Some((directory, code)) = killed_by(Signal::KILL).await else {
-        return;
-    };
+    let Some((directory, code)) = killed_by(Signal::KILL).await else { return };
     assert_eq!(code, None);
     let mut left = traces(&directory);
     for _ in 0..600 {
@@ -164,9 +138,7 @@ async fn keeper_cleans_world_after_sigkill_of_its_maker() {
 
 #[tokio::test]
 async fn clean_removes_world_of_killed_maker_and_keeper() {
-    let Some((mut child, directory)) = up().await else {
-        return;
-    };
+    let Some((mut child, directory)) = up().await else { return };
     let maker = child.id().unwrap();
     let children = std::fs::read_to_string(format!("/proc/{maker}/task/{maker}/children")).unwrap();
     let keeper = children

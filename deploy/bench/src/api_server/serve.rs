@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,38 +43,35 @@ pub(crate) struct Requests {
 
 impl Requests {
     fn count(&self, verb: &str, kind: Kind) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((verb.to_owned(), kind.plural())).or_default() += 1;
+        *lock(&self.counts).entry((verb.to_owned(), kind.plural())).or_default() += 1;
     }
 
     /// Returns all counts.
     pub(crate) fn counts(&self) -> BTreeMap<(String, &'static str), u64> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.clone()
+        lock(&self.counts).clone()
     }
 
     /// Resets the counts.
-    pub(crate) fn forget(&self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.clear();
+    pub(crate) fn reset(&self) {
+        lock(&self.counts).clear();
     }
 
-    fn note(&self, verb: &str, kind: Kind, key: &str) {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        changed.push(Changed { verb: verb.to_owned(), kind, key: key.to_owned() });
+    fn record_change(&self, verb: &str, kind: Kind, key: &str) {
+        let changed = Changed { verb: verb.to_owned(), kind, key: key.to_owned() };
+        lock(&self.changed).push(changed);
     }
 
     /// Returns the objects that were patched or deleted since the last call of this function.
     pub(crate) fn take_changed(&self) -> Vec<Changed> {
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut changed)
+        std::mem::take(&mut lock(&self.changed))
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Serves the store until the future is dropped.
-///
-/// # Errors
-/// Returns an error when connections cannot be accepted.
 pub(crate) async fn serve(
     listener: TcpListener,
     store: Arc<Store>,
@@ -143,12 +140,9 @@ fn change(
     let name = named.name.as_deref().unwrap_or_default();
     let key = Store::key(named.namespace.as_deref(), name);
     let done = match verb {
-        "get" => match store.raw(named.kind, &key) {
-            Some(object) => return reply(StatusCode::OK, object),
-            None => Err(Refused::NotFound),
-        },
+        "get" => store.raw(named.kind, &key).ok_or(Refused::NotFound),
         // Events are counted and discarded.
-        "create" if named.kind == Kind::Events => Ok(sent),
+        "create" if named.kind == Kind::Events => Ok(Bytes::from(sent.to_string())),
         "create" => {
             let mut object = sent;
             if let Some(namespace) = &named.namespace {
@@ -182,20 +176,14 @@ fn change(
         },
         _ => {
             let uid = sent["preconditions"]["uid"].as_str();
-            match store.remove(named.kind, &key, uid) {
-                Ok(object) => {
-                    requests.note(verb, named.kind, &key);
-                    return reply(StatusCode::OK, object);
-                }
-                Err(refused) => Err(refused),
-            }
+            store.remove(named.kind, &key, uid)
         }
     };
-    if verb == "patch" && done.is_ok() {
-        requests.note(verb, named.kind, &key);
+    if matches!(verb, "patch" | "delete") && done.is_ok() {
+        requests.record_change(verb, named.kind, &key);
     }
     match done {
-        Ok(object) => reply(StatusCode::OK, Bytes::from(object.to_string())),
+        Ok(object) => reply(StatusCode::OK, object),
         Err(Refused::NotFound) => status(StatusCode::NOT_FOUND, "NotFound"),
         Err(Refused::Conflict) => status(StatusCode::CONFLICT, "Conflict"),
     }

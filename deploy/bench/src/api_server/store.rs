@@ -177,7 +177,7 @@ impl Store {
         kind: Kind,
         expected: Option<u64>,
         mut object: Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Bytes, Refused> {
         let meta = &object["metadata"];
         let key = Self::key(meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
         let mut inner = self.lock();
@@ -207,10 +207,10 @@ impl Store {
             held.by_node.entry(node).or_default().insert(key.clone());
         }
         held.objects.insert(key, bytes.clone());
-        held.note(version, kind_of_event, &bytes);
+        held.record(version, kind_of_event, &bytes);
         drop(inner);
         self.latest.send_replace(version);
-        Ok(object)
+        Ok(bytes)
     }
 
     pub(super) fn remove(
@@ -238,7 +238,7 @@ impl Store {
         }
         let mut last = value;
         last["metadata"]["resourceVersion"] = json!(version.to_string());
-        held.note(version, "DELETED", &Bytes::from(last.to_string()));
+        held.record(version, "DELETED", &Bytes::from(last.to_string()));
         drop(inner);
         self.latest.send_replace(version);
         Ok(object)
@@ -246,7 +246,7 @@ impl Store {
 }
 
 impl Held {
-    fn note(&mut self, version: u64, what: &str, object: &Bytes) {
+    fn record(&mut self, version: u64, what: &str, object: &Bytes) {
         let mut line = Vec::with_capacity(object.len() + 40);
         line.extend_from_slice(format!("{{\"type\":\"{what}\",\"object\":").as_bytes());
         line.extend_from_slice(object);
@@ -303,10 +303,7 @@ mod tests {
         let store = Store::default();
         let made = store.change(Kind::Pods, Some(0), named("p")).expect("there is none");
         assert_eq!(store.change(Kind::Pods, Some(0), named("p")), Err(Refused::Conflict));
-        let version: u64 = made["metadata"]["resourceVersion"]
-            .as_str()
-            .and_then(|text| text.parse().ok())
-            .expect("a number");
+        let (version, made) = (version_of(&made), serde_json::from_slice(&made).expect("JSON"));
         assert!(store.change(Kind::Pods, Some(version), made).is_ok());
         assert_eq!(store.remove(Kind::Pods, "a/p", Some("another")), Err(Refused::Conflict));
     }

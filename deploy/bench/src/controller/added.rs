@@ -7,11 +7,12 @@ use ebs_csi_sandbox::demo::Ec2;
 use ebs_csi_sandbox::{Co, World};
 use serde_json::Value;
 
-use super::contestant::{Contestant, end, instance};
+use super::contestant::{Contestant, end};
 use super::load::claim;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::{instance, join_all};
 
 /// Replies take 30 ms, state transitions 0.5 to 4 s.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { uniform_ms = [500, 4000] }\nattach = { uniform_ms = [500, 4000] }\ndetach = { uniform_ms = [500, 4000] }\n";
@@ -103,13 +104,9 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError
     let working = async {
         let mut workers = Vec::new();
         for worker in 0..AT_ONCE {
-            workers.push(tokio::spawn(live(world.co()?, worker, lives)));
+            workers.push(tokio::spawn(run_life_cycles(world.co()?, worker, lives)));
         }
-        let mut calls = Vec::new();
-        for worker in workers {
-            calls.extend(worker.await.map_err(|e| BenchError::Other(e.to_string()))??);
-        }
-        Ok::<_, BenchError>(calls)
+        Ok::<_, BenchError>(join_all(workers).await?.into_iter().flatten())
     };
     let mut ends = Ends::new();
     let calls = tokio::select! {
@@ -139,7 +136,7 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError
     Ok(AddedLatency { added, polls })
 }
 
-async fn live(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchError> {
+async fn run_life_cycles(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchError> {
     let node = instance(worker);
     let mut calls = Vec::new();
     for index in (worker..lives).step_by(AT_ONCE) {
@@ -169,14 +166,14 @@ async fn live(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchErr
 async fn watch(world: &World, ends: &mut Ends) -> BenchError {
     loop {
         match world.simulator.get("/v1/state").await {
-            Ok(state) => note(&state, ends),
+            Ok(state) => record_ends(&state, ends),
             Err(e) => return e.into(),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-fn note(state: &Value, ends: &mut Ends) {
+fn record_ends(state: &Value, ends: &mut Ends) {
     match state {
         Value::Object(fields) => {
             if let (Some(id), Some(life)) =
@@ -202,9 +199,9 @@ fn note(state: &Value, ends: &mut Ends) {
                 }
                 return;
             }
-            fields.values().for_each(|inner| note(inner, ends));
+            fields.values().for_each(|inner| record_ends(inner, ends));
         }
-        Value::Array(items) => items.iter().for_each(|inner| note(inner, ends)),
+        Value::Array(items) => items.iter().for_each(|inner| record_ends(inner, ends)),
         _ => {}
     }
 }
@@ -242,7 +239,7 @@ mod tests {
             {"id": "vol-4", "life": {"at": "deleting", "until": 1}, "attachments": [{"phase": {"at": "attached"}}]},
         ]}]});
         let mut ends = Ends::new();
-        note(&state, &mut ends);
+        record_ends(&state, &mut ends);
         let mut found: Vec<_> = ends.into_iter().collect();
         found.sort();
         let expected = [(0, "vol-1", 7), (1, "vol-2", 8), (2, "vol-3", 9)];

@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
 use super::load::{
-    EndedCall, Pair, Sidecars, Workers, delays_behind_place, float, pairs, throttled_share,
+    EndedCall, Pair, Sidecars, Workers, delays_behind_place, pairs, throttled_share,
 };
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::float;
 
 /// The simulated EC2 with which the other driver was measured: replies in 30 ms, 1.5 s to create,
 /// 1.2 s to attach.
@@ -111,49 +112,35 @@ fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<F
     for (contestant, of) in contestants.iter().zip(seen) {
         let name = &contestant.name;
         let (create, attach) = ("CreateVolume", "AttachVolume");
+        let both = format!("{name}: create, attach");
         makespan = makespan.row(contestant.role, name, vec![of.seconds]);
-        attempts = attempts.row(
-            contestant.role,
-            &format!("{name}: create, attach"),
-            vec![calls_of(create, of) / count, calls_of(attach, of) / count],
-        );
+        let requests = [create, attach].map(|action| calls_of(action, of) / count);
+        attempts = attempts.row(contestant.role, &both, requests.to_vec());
         let actions = of.statistics["actions"].as_object().into_iter().flatten();
         let reads = actions.filter(|(action, _)| action.starts_with("Describe"));
         let reads: f64 = reads.filter_map(|(_, of)| of["calls"].as_f64()).sum();
         describes = describes.row(contestant.role, name, vec![reads / count]);
         processor = processor.row(contestant.role, name, vec![of.cpu]);
-        let share = |action: &str| throttled_share(&of.statistics, action);
-        throttled = throttled.row(
-            contestant.role,
-            &format!("{name}: create, attach"),
-            vec![share(create), share(attach)],
-        );
+        let shares = [create, attach].map(|action| throttled_share(&of.statistics, action));
+        throttled = throttled.row(contestant.role, &both, shares.to_vec());
         let done = |pick: fn(&Pair) -> EndedCall| -> Vec<EndedCall> {
             of.pairs.iter().map(pick).collect()
         };
         let (creates, attaches) = (done(|pair| pair.create), done(|pair| pair.attach));
+        let seconds = |calls: &[EndedCall]| calls.iter().map(EndedCall::seconds).collect();
         let extra = |calls: &[EndedCall]| -> f64 {
             calls.iter().map(|call| f64::from(call.attempts - 1)).sum()
         };
-        retried = retried.row(
-            contestant.role,
-            &format!("{name}: creates, attaches"),
-            vec![extra(&creates), extra(&attaches)],
-        );
+        let repeated = vec![extra(&creates), extra(&attaches)];
+        retried = retried.row(contestant.role, &format!("{name}: creates, attaches"), repeated);
         places = places
             .row(contestant.role, &format!("{name}: creates"), delays_behind_place(&creates))
             .row(Role::Part, &format!("{name}: attaches"), delays_behind_place(&attaches));
-        calls = calls
-            .row(
-                contestant.role,
-                &format!("{name}: create"),
-                creates.iter().map(EndedCall::seconds).collect(),
-            )
-            .row(
-                Role::Part,
-                &format!("{name}: attach"),
-                attaches.iter().map(EndedCall::seconds).collect(),
-            );
+        calls = calls.row(contestant.role, &format!("{name}: create"), seconds(&creates)).row(
+            Role::Part,
+            &format!("{name}: attach"),
+            seconds(&attaches),
+        );
     }
     makespan = makespan.row(Role::Bound, "token buckets", vec![least(count, 1.0)]);
     attempts = attempts.row(Role::Bound, "one each", vec![1.0]);

@@ -6,11 +6,12 @@ use std::time::Instant;
 use ebs_csi_sandbox::binaries::Binaries;
 
 use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
-use super::load::{Sidecars, Workers, float, pairs};
+use super::load::{Sidecars, Workers, pairs};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target, number};
 use crate::report::summary::Summary;
+use crate::world::{float, order};
 
 /// The samples of one contestant.
 #[derive(Clone, Default)]
@@ -38,11 +39,7 @@ pub(super) async fn measure(
     {
         let mut samples = vec![Samples::default(); all.len()];
         for round in 0..extent.of(1, 4, 4) {
-            let mut order: Vec<usize> = (0..all.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for which in order {
+            for which in order(round, all.len()) {
                 run(&all[which], workers, volumes, &mut samples[which]).await?;
             }
         }
@@ -121,14 +118,13 @@ fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usi
         }
         let requests = Summary::of(&samples.requests).median;
         if requests > 0.0 {
+            let more = samples.attaches_beyond;
             rate = rate.note(format!(
-                "{name}: {} AttachVolume requests more than attaches: names that EC2 called in use.",
-                samples.attaches_beyond
+                "{name}: {more} AttachVolume requests more than attaches: names that EC2 called in use."
             ));
-            cost = cost.note(format!(
-                "{name}: {} EC2 requests for each call, polls included.",
-                number(requests)
-            ));
+            let requests = number(requests);
+            cost = cost
+                .note(format!("{name}: {requests} EC2 requests for each call, polls included."));
         }
         cost = cost
             .row(contestant.role, name, samples.cpu)

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::binaries::Binaries;
-use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
 
 use crate::error::BenchError;
 use crate::process_usage::cpu_seconds;
 use crate::report::figure::Role;
+use crate::world::{UNLIMITED, without_nodes};
 
 /// A driver's controller.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ impl Contestant {
     pub(super) async fn unlimited_world(&self, instances: usize) -> Result<World, BenchError> {
         let mut told = self.clone();
         told.arguments.extend(self.without_quota.clone());
-        told.world(instances, "profile = \"instant\"\n[limits]\nenabled = false\n").await
+        told.world(instances, UNLIMITED).await
     }
 
     /// Starts simulator and controller with `scenario` and with `instances` instances of 27
@@ -77,22 +78,11 @@ impl Contestant {
         instances: usize,
         scenario: &str,
     ) -> Result<World, BenchError> {
-        let mut options = WorldOptions::new(self.binaries.clone());
-        options.nodes = (0..instances)
-            .map(|index| NodeOptions::new(&format!("node-{index}"), &instance(index), ZONE))
-            .collect();
-        options.one_zone = true;
-        options.devices = "none".to_owned();
-        options.scenario = scenario.to_owned();
+        let mut options = without_nodes(&self.binaries, instances, scenario);
         options.controller_program.clone_from(&self.program);
         options.controller_arguments.clone_from(&self.arguments);
         Ok(World::start(options).await?)
     }
-}
-
-/// Returns the id of instance number `index`.
-pub(super) fn instance(index: usize) -> String {
-    format!("i-0a{index:015x}")
 }
 
 /// A number of attachments that fits on each instance of these worlds.
@@ -106,10 +96,7 @@ pub(super) async fn end(world: World) -> Result<(), BenchError> {
 
 /// Returns the process id of the controller.
 pub(super) fn pid(world: &World) -> Result<i32, BenchError> {
-    world
-        .controller
-        .pid()
-        .ok_or_else(|| BenchError::Other("the controller does not run".to_owned()))
+    world.controller.pid().ok_or_else(|| "the controller does not run".to_owned().into())
 }
 
 /// Returns the processor time that the controller, the simulator and this process have used, in

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::co::Volume;
-use ebs_csi_sandbox::{World, ZONE};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::contestant::{Contestant, PER_INSTANCE, end, instance};
+use super::contestant::{Contestant, PER_INSTANCE, end};
 use super::load::{EndedCall, Sidecars, Workers, claim};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::{call_as_other_client, create_as_other_client, instance, join_all};
 
 /// The scenario of the burst, with 2 s to detach.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\ndetach = { fixed_ms = 2000 }\n";
@@ -102,7 +103,7 @@ async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>
             "VolumeId": volume.id, "InstanceId": instance(index % instances),
             "Device": format!("/dev/xvd{}", char::from(b'b' + device)),
         });
-        foreign(world, "AttachVolume", &parameters).await?;
+        call_as_other_client(world, "AttachVolume", &parameters).await?;
     }
     tokio::time::sleep(ATTACHED).await;
     world.simulator.put("/v1/limits", &limits(true)).await?;
@@ -130,37 +131,14 @@ async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>
             Ok::<EndedCall, BenchError>(done)
         }));
     }
-    let mut seconds = Vec::new();
-    for task in attaching {
-        let done = task.await.map_err(|e| BenchError::Other(e.to_string()))??;
-        seconds.push(if share { done.seconds_queued() } else { done.seconds() });
-    }
-    for task in detaching {
-        task.await.map_err(|e| BenchError::Other(e.to_string()))??;
-    }
-    Ok(seconds)
-}
-
-/// Makes a call as another user of the account. Returns the body.
-async fn foreign(world: &World, action: &str, parameters: &Value) -> Result<String, BenchError> {
-    let ask = json!({ "action": action, "parameters": parameters });
-    let answer = world.simulator.post("/v1/as-foreign", &ask).await?;
-    let body = answer["body"].as_str().unwrap_or_default().to_owned();
-    if answer["status"] == 200 {
-        Ok(body)
-    } else {
-        Err(BenchError::Other(format!("{action} of another user: {body}")))
-    }
+    let attached = join_all(attaching).await?;
+    join_all(detaching).await?;
+    let seconds = if share { EndedCall::seconds_queued } else { EndedCall::seconds };
+    Ok(attached.iter().map(seconds).collect())
 }
 
 async fn foreign_volume(world: &World, index: usize) -> Result<Volume, BenchError> {
-    let parameters = json!({ "AvailabilityZone": ZONE, "Size": "4", "VolumeType": "gp3" });
-    let body = foreign(world, "CreateVolume", &parameters).await?;
-    let id = body
-        .split_once("<volumeId>")
-        .and_then(|(_, rest)| rest.split_once("</volumeId>"))
-        .map(|(id, _)| id.to_owned())
-        .ok_or_else(|| BenchError::Other(format!("no volumeId in {body}")))?;
+    let id = create_as_other_client(world, "4").await?;
     let claim = claim(index);
     Ok(Volume {
         name: claim.name,

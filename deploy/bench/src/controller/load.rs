@@ -9,8 +9,8 @@ use ebs_csi_sandbox::{Co, CoError, World};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::contestant::instance;
 use crate::error::BenchError;
+use crate::world::{instance, join_all};
 
 /// HTTP/2 streams per connection: a sidecar with 100 workers uses so many.
 const PER_CHANNEL: usize = 100;
@@ -148,11 +148,7 @@ pub(super) async fn pairs(
             })
         })
         .collect();
-    let mut pairs = Vec::with_capacity(number);
-    for task in tasks {
-        pairs.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
-    }
-    Ok(pairs)
+    join_all(tasks).await
 }
 
 /// Returns for each call how many seconds later it ended than its place in the queue implies: the
@@ -167,11 +163,6 @@ pub(super) fn delays_behind_place(calls: &[EndedCall]) -> Vec<f64> {
         .zip(ends)
         .map(|(call, place)| call.ended.saturating_duration_since(place).as_secs_f64())
         .collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "thousands")]
-pub(super) fn float(number: usize) -> f64 {
-    number as f64
 }
 
 /// Returns the percentage of an action's calls that EC2 throttled, from the simulator's statistics.

@@ -9,8 +9,9 @@ use super::contestant::{Contestant, end, pid};
 use super::load::{Sidecars, Workers, claim};
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::process_usage::{memory_kinds, memory_mib};
+use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::join_all;
 
 const WORKERS: usize = 100;
 
@@ -32,7 +33,7 @@ pub(super) async fn measure(
             let world = contestant.unlimited_world(1).await?;
             tokio::time::sleep(Duration::from_secs(3)).await;
             at_rest.push(memory_mib(&[pid(&world)?]));
-            kinds.extend(memory_kinds(pid(&world)?)?);
+            kinds.push(memory_kinds(pid(&world)?)?);
             if round == 0 {
                 create(&Sidecars::new(&world, WORKERS)?, many).await?;
                 tokio::time::sleep(Duration::from_secs(3)).await;
@@ -42,10 +43,9 @@ pub(super) async fn measure(
         }
         idle = idle.row(contestant.role, &contestant.name, at_rest);
         loaded = loaded.row(contestant.role, &contestant.name, after);
-        for kind in ["anonymous", "pages of files"] {
-            let of = kinds.iter().filter(|(name, _)| *name == kind);
+        for (at, kind) in MEMORY_KINDS.iter().enumerate() {
             let label = format!("{}: {kind}", contestant.name);
-            idle = idle.row(Role::Part, &label, of.map(|(_, mib)| *mib).collect());
+            idle = idle.row(Role::Part, &label, kinds.iter().map(|mib| mib[at]).collect());
         }
     }
     Ok(vec![idle, loaded])
@@ -62,10 +62,7 @@ async fn create(sidecars: &Sidecars, number: usize) -> Result<(), BenchError> {
             })
         })
         .collect();
-    for task in tasks {
-        task.await.map_err(|e| BenchError::Other(e.to_string()))??;
-    }
-    Ok(())
+    join_all(tasks).await.map(drop)
 }
 
 /// Number of parts of the run; memory is read after each part.
@@ -117,11 +114,9 @@ async fn create_and_delete(
                         .await
                         .map_err(|status| BenchError::call("CreateVolume", &status))?;
                     let volume_id = made.into_inner().volume.unwrap_or_default().volume_id;
+                    let request = DeleteVolumeRequest { volume_id, ..Default::default() };
                     client
-                        .delete_volume(DeleteVolumeRequest {
-                            volume_id,
-                            ..DeleteVolumeRequest::default()
-                        })
+                        .delete_volume(request)
                         .await
                         .map_err(|status| BenchError::call("DeleteVolume", &status))?;
                 }
@@ -129,8 +124,5 @@ async fn create_and_delete(
             })
         })
         .collect();
-    for task in tasks {
-        task.await.map_err(|e| BenchError::Other(e.to_string()))??;
-    }
-    Ok(())
+    join_all(tasks).await.map(drop)
 }

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::burst::{SCENARIO, least};
 use super::contestant::{Contestant, PER_INSTANCE, end};
-use super::load::{Sidecars, Workers, claim, float, pairs, throttled_share};
+use super::load::{Sidecars, Workers, claim, pairs, throttled_share};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::{UNLIMITED, float};
 
 /// CreateVolume's documented refill per second, and the part of it that the other client takes.
 const REFILL: f64 = 5.0;
@@ -45,13 +46,11 @@ async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figur
         let world = contestant.world(volumes.div_ceil(PER_INSTANCE), &scenario).await?;
         let (seconds, statistics) = burst(&world, 1_000, volumes).await?;
         end(world).await?;
-        let share = |action| throttled_share(&statistics, action);
+        let shares =
+            ["CreateVolume", "AttachVolume"].map(|action| throttled_share(&statistics, action));
         makespan = makespan.row(contestant.role, &contestant.name, vec![seconds]);
-        throttled = throttled.row(
-            contestant.role,
-            &format!("{}: create, attach", contestant.name),
-            vec![share("CreateVolume"), share("AttachVolume")],
-        );
+        let label = format!("{}: create, attach", contestant.name);
+        throttled = throttled.row(contestant.role, &label, shares.to_vec());
     }
     let bound = least(float(volumes), 10.0);
     makespan = makespan.row(Role::Bound, "token buckets", vec![bound]);
@@ -69,12 +68,7 @@ async fn without_limit(contestants: &[Contestant], extent: Extent) -> Result<Fig
     .note("100 and 1,000 workers of each kind, EC2 at 0 ms, and no flag about rates.");
     for contestant in contestants {
         for workers in [100, 1_000] {
-            let world = contestant
-                .world(
-                    volumes.div_ceil(PER_INSTANCE),
-                    "profile = \"instant\"\n[limits]\nenabled = false\n",
-                )
-                .await?;
+            let world = contestant.world(volumes.div_ceil(PER_INSTANCE), UNLIMITED).await?;
             let (seconds, _) = burst(&world, workers, volumes).await?;
             end(world).await?;
             let label = format!("{}: {workers} workers", contestant.name);
@@ -121,11 +115,8 @@ async fn share_with_other_client(
         let statistics = world.simulator.get("/v1/statistics").await?;
         end(world).await?;
         shares = shares.row(contestant.role, &contestant.name, measured?);
-        throttled = throttled.row(
-            contestant.role,
-            &contestant.name,
-            vec![throttled_share(&statistics, "CreateVolume")],
-        );
+        let refused = throttled_share(&statistics, "CreateVolume");
+        throttled = throttled.row(contestant.role, &contestant.name, vec![refused]);
     }
     Ok(vec![shares, throttled])
 }

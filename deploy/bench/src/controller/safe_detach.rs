@@ -1,6 +1,7 @@
 //! The cost of evidence: EC2 calls of a healthy unpublish in each mode, and of one question about
 //! many suspect instances.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::DRIVER_NAME;
@@ -10,10 +11,11 @@ use ebs_csi_sandbox::co::{Claim, Observer};
 use ebs_csi_sandbox::{World, ZONE};
 use tonic::transport::Endpoint;
 
-use super::contestant::{Contestant, end, instance};
+use super::contestant::{Contestant, end};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::{float, instance};
 
 const MODES: [(&str, Role); 3] =
     [("ec2-only", Role::Ours), ("off", Role::Bound), ("enforce", Role::Part)];
@@ -38,7 +40,7 @@ pub(super) async fn measure(
 /// Starts the controller in this mode, with its SafeDetach socket served to this process.
 async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<World, BenchError> {
     let mut world = driver.unlimited_world(instances).await?;
-    let socket = world.controller_socket().with_file_name("safe-detach.sock");
+    let socket = safe_detach_socket(&world);
     let uid = rustix::process::geteuid().as_raw();
     let arguments = [
         "--feature-gates=NonGracefulFailover=true".to_owned(),
@@ -49,6 +51,10 @@ async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<Worl
     ];
     world.restart_controller(&arguments).await?;
     Ok(world)
+}
+
+fn safe_detach_socket(world: &World) -> PathBuf {
+    world.controller_socket().with_file_name("safe-detach.sock")
 }
 
 /// Returns how many requests of these actions reached EC2.
@@ -71,10 +77,7 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
         let (co, node) = (world.co()?, instance(0));
         let observer = match mode {
             "off" => None,
-            _ => {
-                let socket = world.controller_socket().with_file_name("safe-detach.sock");
-                Some(Observer::start(&socket).await?)
-            }
+            _ => Some(Observer::start(&safe_detach_socket(&world)).await?),
         };
         if let Some(observer) = &observer {
             let released = Node {
@@ -84,7 +87,7 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
                 volumes_in_use: vec![format!("kubernetes.io/csi/{DRIVER_NAME}^vol-of-another")],
                 ..Node::default()
             };
-            observer.says(&node, released);
+            observer.set_node(&node, released);
         }
         let volume = co.create(&Claim::filesystem("pvc", "ext4", 1)).await?;
         let mut samples = Vec::new();
@@ -105,8 +108,7 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
 async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
     let most = extent.of(400, 5_000, 5_000);
     let world = world(driver, most, "enforce").await?;
-    let socket = world.controller_socket().with_file_name("safe-detach.sock");
-    let address = format!("unix://{}", socket.display());
+    let address = format!("unix://{}", safe_detach_socket(&world).display());
     let endpoint = Endpoint::from_shared(address).map_err(std::io::Error::other)?;
     let mut client = SafeDetachClient::new(endpoint.connect_lazy());
     let mut figure = Figure::new(
@@ -130,18 +132,13 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchEr
             let answer = answer.map_err(|status| BenchError::call("QueryInstances", &status))?;
             slowest = slowest.max(asked.elapsed().as_secs_f64());
             samples.push(calls(&world, &["DescribeInstances"]).await? - before);
-            let running = answer.into_inner().answers.into_iter().filter(|answer| {
-                let verdict = answer.verdict.as_ref();
-                verdict.is_some_and(|verdict| verdict.token == "running")
-            });
-            let seen = running.count();
+            let verdicts = answer.into_inner().answers.into_iter().filter_map(|one| one.verdict);
+            let seen = verdicts.filter(|verdict| verdict.token == "running").count();
             if seen != number {
-                return Err(BenchError::Other(format!(
-                    "{seen} of {number} instances were seen running"
-                )));
+                return Err(format!("{seen} of {number} instances were seen running").into());
             }
         }
-        let least = whole(number.div_ceil(IN_ONE_CALL));
+        let least = float(number.div_ceil(IN_ONE_CALL));
         figure = figure
             .row(role, &format!("{number} instances"), samples)
             .row(bound, &format!("{number} instances, least"), vec![least])
@@ -149,9 +146,4 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchEr
     }
     end(world).await?;
     Ok(figure)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a handful of calls is far below 2^53")]
-fn whole(number: usize) -> f64 {
-    number as f64
 }

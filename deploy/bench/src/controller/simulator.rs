@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use ebs_csi_sandbox::World;
 
-use super::contestant::{Contestant, end, instance};
+use super::contestant::{Contestant, end};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::process_usage::cpu_seconds;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::{float, instance, order};
 use client::Client;
 
 /// The number of persistent connections, each with one request at a time and an instance of its
@@ -22,7 +23,7 @@ const CLIENTS: usize = 16;
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// The life cycle of a volume, as a driver requests it.
-    Lives,
+    LifeCycle,
     /// DescribeVolumes by an id.
     ById,
     /// DescribeVolumes by a tag.
@@ -36,7 +37,7 @@ enum Kind {
 }
 
 const KINDS: [(Kind, &str); 6] = [
-    (Kind::Lives, "lives: create, attach, detach, a look after each, delete"),
+    (Kind::LifeCycle, "lives: create, attach, detach, a look after each, delete"),
     (Kind::ById, "DescribeVolumes by id"),
     (Kind::ByName, "DescribeVolumes by name"),
     (Kind::CreateDelete, "CreateVolume, DeleteVolume"),
@@ -59,23 +60,20 @@ pub(super) async fn measure(
     let world = contestant.unlimited_world(CLIENTS).await?;
     let began = Instant::now();
     let volumes = fill(&world, held)?;
-    let filled = to_f64(held) / began.elapsed().as_secs_f64();
+    let filled = float(held) / began.elapsed().as_secs_f64();
     let mut rates = vec![Rates::default(); KINDS.len()];
     for round in 0..extent.of(1, 4, 4) {
-        let mut order: Vec<usize> = (0..KINDS.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for which in order {
+        for which in order(round, KINDS.len()) {
             run(&world, KINDS[which].0, requests, &volumes, &mut rates[which])?;
         }
     }
     let live = world.simulator.get("/v1/invariants").await?;
     end(world).await?;
     if live["ok"] != true || live["live"]["volumes"] != held {
-        return Err(BenchError::Other(format!(
+        return Err(format!(
             "the simulator holds something else than the {held} volumes it was given: {live}"
-        )));
+        )
+        .into());
     }
     Ok(write(rates, held, filled))
 }
@@ -83,15 +81,15 @@ pub(super) async fn measure(
 /// Creates the volumes that the simulator holds during the run, each with its own name.
 fn fill(world: &World, held: usize) -> Result<Vec<String>, BenchError> {
     let made = run_in_parallel(world, &[], |client| {
-        let mine = (client.number()..held).step_by(CLIENTS);
-        mine.map(|index| client.create(&held_name(index)))
+        let own = (client.number()..held).step_by(CLIENTS);
+        own.map(|index| client.create(&held_name(index)))
             .collect::<Result<Vec<String>, BenchError>>()
     })?;
     // Restores the order of the names: the volume at `index` has the name `held_name(index)`.
     (0..held)
         .map(|index| {
             let id = made[index % CLIENTS].get(index / CLIENTS);
-            id.cloned().ok_or_else(|| BenchError::Other(format!("volume {index} was not made")))
+            id.cloned().ok_or_else(|| format!("volume {index} was not made").into())
         })
         .collect()
 }
@@ -126,7 +124,7 @@ fn run(
     })?;
     let seconds = began.elapsed().as_secs_f64();
     let cpu = cpu_seconds(pid)? - before;
-    let sent = to_f64(sent.iter().sum());
+    let sent = float(sent.iter().sum());
     rates.wall.push(sent / seconds);
     rates.cpu.push(sent / cpu.max(0.01));
     Ok(())
@@ -176,7 +174,7 @@ fn write(rates: Vec<Rates>, held: usize, filled: f64) -> Vec<Figure> {
     .note("User and system time from /proc/PID/stat over the same runs: HTTP, the decision, and writing it down before the reply leaves.");
     for ((kind, label), of) in KINDS.into_iter().zip(rates) {
         let role = match kind {
-            Kind::Lives => Role::Ours,
+            Kind::LifeCycle => Role::Ours,
             _ => Role::Part,
         };
         wall = wall.row(role, label, of.wall);
@@ -184,9 +182,4 @@ fn write(rates: Vec<Rates>, held: usize, filled: f64) -> Vec<Figure> {
     }
     let label = format!("CreateVolume, from none to {held}");
     vec![wall.row(Role::Part, &label, vec![filled]), cpu]
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn to_f64(number: usize) -> f64 {
-    number as f64
 }

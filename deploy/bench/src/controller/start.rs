@@ -6,6 +6,7 @@ use super::contestant::{Contestant, end};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::order;
 
 pub(super) async fn measure(
     contestants: &[Contestant],
@@ -20,11 +21,7 @@ pub(super) async fn measure(
     }
     let mut samples = vec![Vec::new(); all.len()];
     for round in 0..extent.of(2, 40, 40) {
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for which in order {
+        for which in order(round, all.len()) {
             let world = &mut worlds[which];
             world.controller.kill().await?;
             samples[which].push(world.start_controller().await?.as_secs_f64() * 1e3);

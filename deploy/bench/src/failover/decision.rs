@@ -1,16 +1,11 @@
 //! Measures the time from the last piece of evidence to the taint at the API server.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::testbed::{Testbed, is_tainted, node_name};
-use crate::api_server::Kind;
+use super::testbed::{Testbed, is_tainted};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
-
-/// The longest wait for a taint.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Figure, BenchError> {
     let single = extent.of(1, 10, 10);
@@ -50,39 +45,10 @@ async fn power_off(
     testbed: &Testbed,
     nodes: std::ops::Range<usize>,
 ) -> Result<Vec<f64>, BenchError> {
-    let mut waiting = BTreeMap::new();
+    let mut waiting = Vec::new();
     for node in nodes {
         testbed.power(node, "stop").await?;
-        waiting.insert(node_name(node), Instant::now());
+        waiting.push((node, Instant::now()));
     }
-    tainted(testbed, waiting).await
-}
-
-/// Waits until each node carries node-lifecycle's taint. Returns the seconds since each node's own
-/// instant.
-pub(super) async fn tainted(
-    testbed: &Testbed,
-    mut waiting: BTreeMap<String, Instant>,
-) -> Result<Vec<f64>, BenchError> {
-    let begun = Instant::now();
-    let mut samples = Vec::new();
-    while !waiting.is_empty() {
-        let now = Instant::now();
-        waiting.retain(|node, since| {
-            let object = testbed.store.get(Kind::Nodes, node);
-            let tainted = object.is_some_and(|object| is_tainted(&object));
-            if tainted {
-                samples.push(now.duration_since(*since).as_secs_f64());
-            }
-            !tainted
-        });
-        if begun.elapsed() > PATIENCE {
-            return Err(BenchError::Other(format!(
-                "{} nodes were not tainted within {PATIENCE:?}",
-                waiting.len()
-            )));
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(samples)
+    testbed.wait_for_each(waiting, Duration::from_millis(20), is_tainted).await
 }

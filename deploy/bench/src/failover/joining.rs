@@ -2,19 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::testbed::{Testbed, instance, node_name, register};
-use crate::api_server::{self, Changed, Kind, Store};
+use super::testbed::{Testbed, node_name, register};
+use crate::api_server::{self, Kind, Store};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::instance;
 
 const STARTUP_TAINT: &str = "ebs.csi.aws.com/agent-not-ready";
-/// The longest wait for the removal of one taint.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two looks at a taint.
-const LOOK: Duration = Duration::from_millis(5);
 
 pub(super) async fn measure(testbed: &Testbed, extent: Extent) -> Result<Figure, BenchError> {
     let single = extent.of(2, 50, 50);
@@ -35,17 +32,7 @@ pub(super) async fn measure(testbed: &Testbed, extent: Extent) -> Result<Figure,
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let together = registered(testbed, rest.clone()).await?;
-    let mut patched = testbed.requests.take_changed();
-    patched.sort();
-    let mut expected: Vec<Changed> = (first..rest.end)
-        .map(|node| Changed { verb: "patch".to_owned(), kind: Kind::Nodes, key: node_name(node) })
-        .collect();
-    expected.sort();
-    if patched != expected {
-        return Err(BenchError::Other(format!(
-            "each node that joined needs one patch, and this was changed: {patched:?}"
-        )));
-    }
+    testbed.expect_patches(first..rest.end)?;
     Ok(Figure::new(
         "startup-taint",
         "time from the CSINode with the driver's count to the removal of the startup taint",
@@ -72,31 +59,11 @@ async fn registered(
     testbed: &Testbed,
     nodes: std::ops::Range<usize>,
 ) -> Result<Vec<f64>, BenchError> {
-    let mut waiting: Vec<(String, Instant)> = Vec::new();
+    let mut waiting = Vec::new();
     for node in nodes {
         register(&testbed.store, node);
-        waiting.push((node_name(node), Instant::now()));
+        waiting.push((node, Instant::now()));
     }
-    let begun = Instant::now();
-    let mut samples = Vec::new();
-    while !waiting.is_empty() {
-        let now = Instant::now();
-        waiting.retain(|(name, since)| {
-            let object = testbed.store.get(Kind::Nodes, name).unwrap_or_default();
-            let taints = object["spec"]["taints"].as_array();
-            let gone = taints.is_none_or(Vec::is_empty);
-            if gone {
-                samples.push(now.duration_since(*since).as_secs_f64());
-            }
-            !gone
-        });
-        if begun.elapsed() > PATIENCE {
-            return Err(BenchError::Other(format!(
-                "{} nodes kept the startup taint for {PATIENCE:?}",
-                waiting.len()
-            )));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    Ok(samples)
+    let has_no_taint = |node: &Value| node["spec"]["taints"].as_array().is_none_or(Vec::is_empty);
+    testbed.wait_for_each(waiting, Duration::from_millis(5), has_no_taint).await
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::testbed::Testbed;
 use crate::error::BenchError;
-use crate::process_usage::{memory_kinds, memory_mib, peak_mib};
+use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib, peak_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// The wait after which the memory for the lists has been freed.
@@ -27,15 +27,16 @@ pub(super) async fn measure(
             volumes + size.pods_without_volumes,
         ))
         .row(Role::Ours, "driver", vec![memory_mib(&[pid])]);
-    for (kind, mib) in memory_kinds(pid)? {
+    for (kind, mib) in MEMORY_KINDS.into_iter().zip(memory_kinds(pid)?) {
         figure = figure.row(Role::Part, &format!("driver: {kind}"), vec![mib]);
     }
     testbed.relist().await?;
     tokio::time::sleep(STILL).await;
+    let peak = vec![peak_mib(pid)?];
     Ok(figure.row(Role::Part, "driver: after all was listed anew", vec![memory_mib(&[pid])]).row(
         Role::Part,
         "driver: greatest resident set",
-        vec![peak_mib(pid)?],
+        peak,
     ))
 }
 

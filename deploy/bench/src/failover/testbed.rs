@@ -7,20 +7,25 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::binaries::Binaries;
-use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::api_server::{self, Kind, Requests, Store};
+use crate::api_server::{self, Changed, Kind, Requests, Store};
 use crate::error::BenchError;
+use crate::world::{
+    UNLIMITED, call_as_other_client, create_as_other_client, instance, without_nodes,
+};
 
 /// The user id of node-lifecycle.
 const LIFECYCLE: u32 = 65527;
 /// The longest wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// The longest wait for a change of a node.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(120);
 /// The namespace of all pods and claims.
 pub(super) const NAMESPACE: &str = "default";
 
@@ -51,11 +56,6 @@ impl Drop for Testbed {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Returns the id of the instance of node number `index`.
-pub(super) fn instance(index: usize) -> String {
-    format!("i-0a{index:015x}")
 }
 
 /// Returns the name of node number `index`.
@@ -97,7 +97,7 @@ impl Testbed {
         let port = listener.local_addr()?.port();
         let server =
             tokio::spawn(api_server::serve(listener, Arc::clone(&store), Arc::clone(&requests)));
-        let mut world = start_world(binaries, size.nodes).await?;
+        let mut world = World::start(without_nodes(binaries, size.nodes, UNLIMITED)).await?;
         let socket = world.controller_socket().with_file_name("safe-detach.sock");
         let arguments = [
             "--feature-gates=NonGracefulFailover=true".to_owned(),
@@ -145,7 +145,7 @@ impl Testbed {
 
     /// Makes node-lifecycle list everything again, as after an outage of the API server.
     pub(super) async fn relist(&mut self) -> Result<(), BenchError> {
-        self.requests.forget();
+        self.requests.reset();
         self.store.expire();
         self.settle().await
     }
@@ -157,7 +157,7 @@ impl Testbed {
             if let Some(status) = self.lifecycle.try_wait()? {
                 let log = self.world()?.state_dir().join("node-lifecycle/log");
                 let said = std::fs::read_to_string(log).unwrap_or_default();
-                return Err(BenchError::Other(format!("node-lifecycle ended: {status}\n{said}")));
+                return Err(format!("node-lifecycle ended: {status}\n{said}").into());
             }
             let counts = self.requests.counts();
             // A client watches a kind only after it has listed the kind completely.
@@ -166,9 +166,9 @@ impl Testbed {
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {
-                return Err(BenchError::Other(format!(
+                return Err(format!(
                     "node-lifecycle had not listed everything and taken the lead within {PATIENCE:?}: {counts:?}"
-                )));
+                ).into());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -199,9 +199,7 @@ impl Testbed {
         let (before, begun) = (self.metric(sample).await?, Instant::now());
         while self.metric(sample).await? < before + more {
             if begun.elapsed() > PATIENCE {
-                return Err(BenchError::Other(
-                    "the controller did not answer node-lifecycle".to_owned(),
-                ));
+                return Err("the controller did not answer node-lifecycle".to_owned().into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -220,43 +218,17 @@ impl Testbed {
     /// them from then on.
     pub(super) async fn attach_in_ec2(&self, node: usize) -> Result<(), BenchError> {
         for volume in 0..self.size.volumes_per_node {
-            let made = self
-                .call_as_other_client(
-                    "CreateVolume",
-                    &json!({"AvailabilityZone": ZONE, "Size": "1", "VolumeType": "gp3"}),
-                )
-                .await?;
-            let id = made
-                .split_once("<volumeId>")
-                .and_then(|(_, rest)| rest.split_once("</volumeId>"))
-                .map(|(id, _)| id.to_owned())
-                .ok_or_else(|| BenchError::Other(format!("CreateVolume: {made}")))?;
+            let world = self.world()?;
+            let id = create_as_other_client(world, "1").await?;
             let device =
                 format!("/dev/xvdb{}", char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0)));
-            self.call_as_other_client(
-                "AttachVolume",
-                &json!({"VolumeId": id, "InstanceId": instance(node), "Device": device}),
-            )
-            .await?;
+            let attach = json!({"VolumeId": id, "InstanceId": instance(node), "Device": device});
+            call_as_other_client(world, "AttachVolume", &attach).await?;
             self.store.edit(Kind::PersistentVolumes, &names(node, volume).volume, |object| {
                 object["spec"]["csi"]["volumeHandle"] = json!(id);
             });
         }
         Ok(())
-    }
-
-    async fn call_as_other_client(
-        &self,
-        action: &str,
-        parameters: &Value,
-    ) -> Result<String, BenchError> {
-        let call = json!({"action": action, "parameters": parameters});
-        let answer = self.world()?.simulator.post("/v1/as-foreign", &call).await?;
-        let body = answer["body"].as_str().unwrap_or_default();
-        if answer["status"] != 200 {
-            return Err(BenchError::Other(format!("{action}: {body}")));
-        }
-        Ok(body.to_owned())
     }
 
     /// Stops or starts an instance without delay.
@@ -299,8 +271,53 @@ impl Testbed {
     }
 
     fn world(&self) -> Result<&World, BenchError> {
-        let gone = || BenchError::Other("the world has ended".to_owned());
-        self.world.as_ref().ok_or_else(gone)
+        self.world.as_ref().ok_or_else(|| "the world has ended".to_owned().into())
+    }
+
+    /// Waits until `done` holds for the Node object of each of these nodes. Returns the seconds
+    /// since each node's own instant.
+    pub(super) async fn wait_for_each(
+        &self,
+        mut waiting: Vec<(usize, Instant)>,
+        pause: Duration,
+        done: impl Fn(&Value) -> bool,
+    ) -> Result<Vec<f64>, BenchError> {
+        let begun = Instant::now();
+        let mut samples = Vec::new();
+        while !waiting.is_empty() {
+            let now = Instant::now();
+            waiting.retain(|(node, since)| {
+                let object = self.store.get(Kind::Nodes, &node_name(*node));
+                let done = object.is_some_and(|object| done(&object));
+                samples.extend(done.then(|| now.duration_since(*since).as_secs_f64()));
+                !done
+            });
+            if begun.elapsed() > CHANGE_PATIENCE {
+                let left = waiting.len();
+                return Err(format!("{left} nodes did not change in {CHANGE_PATIENCE:?}").into());
+            }
+            tokio::time::sleep(pause).await;
+        }
+        Ok(samples)
+    }
+
+    /// Checks that each of these nodes was patched, as often as it is listed, and that nothing else
+    /// was changed since the last check.
+    pub(super) fn expect_patches(
+        &self,
+        nodes: impl Iterator<Item = usize>,
+    ) -> Result<(), BenchError> {
+        let mut changed = self.requests.take_changed();
+        let patch =
+            |node| Changed { verb: "patch".to_owned(), kind: Kind::Nodes, key: node_name(node) };
+        let mut expected: Vec<Changed> = nodes.map(patch).collect();
+        changed.sort();
+        expected.sort();
+        if changed == expected {
+            return Ok(());
+        }
+        Err(format!("these changes were expected: {expected:?}; these were made: {changed:?}")
+            .into())
     }
 }
 
@@ -314,17 +331,6 @@ fn free_port() -> std::io::Result<u16> {
     // The process binds the port a moment later.
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     Ok(listener.local_addr()?.port())
-}
-
-async fn start_world(binaries: &Binaries, nodes: usize) -> Result<World, BenchError> {
-    let mut options = WorldOptions::new(binaries.clone());
-    options.nodes = (0..nodes)
-        .map(|index| NodeOptions::new(&format!("node-{index}"), &instance(index), ZONE))
-        .collect();
-    options.one_zone = true;
-    options.devices = "none".to_owned();
-    options.scenario = "profile = \"instant\"\n[limits]\nenabled = false\n".to_owned();
-    Ok(World::start(options).await?)
 }
 
 /// Fills the store with a healthy cluster.

@@ -11,6 +11,7 @@ use super::testbed::{Attached, Testbed};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::order;
 
 /// The steps of a cycle, in order.
 const STEPS: [CycleStep; 6] = [
@@ -92,58 +93,39 @@ async fn interleaved(
         return Ok(Vec::new());
     };
     let device = LoopDevice::make(&first.world.state_dir().join("bare"), &name, 1 << 30)?;
-    let mut turns = vec![Turn::of(Who::ByHand(&device))];
+    let measured = |role, name| Measured { role, name, samples: Samples::default() };
+    let mut turns = vec![(Who::ByHand(&device), measured(Role::Bound, "bare"))];
     for (contestant, testbed) in testbeds {
         let attached = testbed.attach(&name, kind.as_str()).await?;
-        turns.push(Turn::of(Who::Driver(contestant, testbed, attached.into())));
+        let who = Who::Driver(testbed, attached.into());
+        turns.push((who, measured(contestant.role, contestant.name)));
     }
     // This driver's turn and the bare turn are neighbours.
     turns.swap(0, 1);
     // The first cycle of each contestant warms up and is not counted.
-    for turn in &mut turns {
-        turn.take(kind).await?;
-        turn.samples = Samples::default();
+    for (who, _) in &turns {
+        who.run_cycle(kind, &mut Samples::default()).await?;
     }
     for round in 0..extent.of(2, 120, 400) {
-        for index in 0..turns.len() {
-            let index = if round % 2 == 0 { index } else { turns.len() - 1 - index };
-            turns[index].take(kind).await?;
+        for index in order(round, turns.len()) {
+            let (who, measured) = &mut turns[index];
+            who.run_cycle(kind, &mut measured.samples).await?;
         }
     }
-    Ok(turns.into_iter().map(Turn::measured).collect())
-}
-
-/// One contestant with its samples.
-struct Turn<'p> {
-    who: Who<'p>,
-    samples: Samples,
+    Ok(turns.into_iter().map(|(_, measured)| measured).collect())
 }
 
 enum Who<'p> {
-    Driver(&'p Contestant, &'p Testbed, Box<Attached>),
+    Driver(&'p Testbed, Box<Attached>),
     ByHand(&'p LoopDevice),
 }
 
-impl<'p> Turn<'p> {
-    fn of(who: Who<'p>) -> Self {
-        Self { who, samples: Samples::default() }
-    }
-
-    async fn take(&mut self, kind: FsType) -> Result<(), BenchError> {
-        match &self.who {
-            Who::Driver(_, testbed, attached) => {
-                through_driver(testbed, attached, &mut self.samples).await
-            }
-            Who::ByHand(device) => without_driver(device, kind, &mut self.samples),
+impl Who<'_> {
+    async fn run_cycle(&self, kind: FsType, samples: &mut Samples) -> Result<(), BenchError> {
+        match self {
+            Self::Driver(testbed, attached) => through_driver(testbed, attached, samples).await,
+            Self::ByHand(device) => without_driver(device, kind, samples),
         }
-    }
-
-    fn measured(self) -> Measured {
-        let (role, name) = match self.who {
-            Who::Driver(contestant, ..) => (contestant.role, contestant.name),
-            Who::ByHand(_) => (Role::Bound, "bare"),
-        };
-        Measured { role, name, samples: self.samples }
     }
 }
 

@@ -6,7 +6,7 @@ use super::contestant::Contestant;
 use super::testbed::Testbed;
 use crate::error::BenchError;
 use crate::extent::Extent;
-use crate::process_usage::{memory_kinds, memory_mib};
+use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// The wait after a start, until memory has settled.
@@ -27,11 +27,8 @@ pub(super) async fn measure(
             used.push(memory_mib(&testbed.processes()));
             testbed.end().await?;
         }
-        figure = figure.row(other.role, other.name, idle).row(
-            Role::Part,
-            &format!("{}, after the life of one volume", other.name),
-            used,
-        );
+        let after = format!("{}, after the life of one volume", other.name);
+        figure = figure.row(other.role, other.name, idle).row(Role::Part, &after, used);
     }
     Ok(figure)
 }
@@ -48,8 +45,7 @@ async fn run_one_volume(testbed: &Testbed) -> Result<(), BenchError> {
 
 async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
     let (mut all, mut agent, mut helper) = (Vec::new(), Vec::new(), Vec::new());
-    let mut kinds: Vec<(&str, Vec<f64>)> = Vec::new();
-    let mut used = Vec::new();
+    let (mut kinds, mut used) = ([Vec::new(), Vec::new()], Vec::new());
     for _ in 0..extent.of(1, 5, 5) {
         let testbed = Testbed::make(contestant).await?;
         tokio::time::sleep(SETTLE).await;
@@ -57,26 +53,13 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
         all.push(memory_mib(&testbed.processes()));
         agent.push(memory_mib(&node.agent.process_tree()));
         helper.push(memory_mib(&node.helper.process_tree()));
+        let mut sums = [0.0; 2];
         for pid in testbed.processes() {
-            for (kind, mib) in memory_kinds(pid)? {
-                let known = kinds.iter_mut().find(|(name, _)| *name == kind);
-                let of = match known {
-                    Some((_, samples)) => samples,
-                    None => {
-                        kinds.push((kind, Vec::new()));
-                        &mut kinds
-                            .last_mut()
-                            .ok_or_else(|| BenchError::Other("no kind of memory".to_owned()))?
-                            .1
-                    }
-                };
-                if of.len() < all.len() {
-                    of.push(0.0);
-                }
-                if let Some(last) = of.last_mut() {
-                    *last += mib;
-                }
-            }
+            let [anonymous, of_files] = memory_kinds(pid)?;
+            sums = [sums[0] + anonymous, sums[1] + of_files];
+        }
+        for (samples, sum) in kinds.iter_mut().zip(sums) {
+            samples.push(sum);
         }
         run_one_volume(&testbed).await?;
         used.push(memory_mib(&testbed.processes()));
@@ -87,7 +70,7 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
             .row(Role::Ours, "all processes of a node", all)
             .row(Role::Part, "node-agent", agent)
             .row(Role::Part, "mount-helper (supervisor, broker, directories, opener)", helper);
-    for (kind, samples) in kinds {
+    for (kind, samples) in MEMORY_KINDS.into_iter().zip(kinds) {
         figure = figure.row(Role::Part, kind, samples);
     }
     Ok(figure

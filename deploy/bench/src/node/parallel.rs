@@ -10,6 +10,7 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::memory_limit::MemoryLimit;
 use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::world::{float, join_all};
 
 /// The memory limit in bytes.
 const LIMIT: u64 = 64 << 20;
@@ -94,10 +95,7 @@ async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, Bench
     let kubelet = testbed.world.kubelet(0)?;
     let tasks: Vec<_> =
         attached.into_iter().map(|one| tokio::spawn(stage(kubelet.clone(), one))).collect();
-    let mut each = Vec::new();
-    for task in tasks {
-        each.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
-    }
+    let each = join_all(tasks).await?;
     let whole = began.elapsed().as_secs_f64() * 1e3;
     let after = testbed.processes();
     let repeated = kubelet.attempts.all().iter().filter(|call| call.attempts > 1).count();
@@ -105,9 +103,9 @@ async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, Bench
     Ok(ParallelRun {
         each,
         whole,
-        failed: vec![count(repeated)],
+        failed: vec![float(repeated)],
         killed: limit.as_ref().map_or(0.0, MemoryLimit::kills),
-        replaced: count(before.iter().filter(|pid| !after.contains(pid)).count()),
+        replaced: float(before.iter().filter(|pid| !after.contains(pid)).count()),
         most: limit.as_ref().map_or(0.0, MemoryLimit::most_mib),
         limited,
     })
@@ -117,9 +115,4 @@ async fn stage(kubelet: Kubelet, one: Attached) -> Result<f64, BenchError> {
     let began = Instant::now();
     kubelet.stage(&one.volume, &one.attachment).await?;
     Ok(began.elapsed().as_secs_f64() * 1e3)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a hundred at most")]
-fn count(number: usize) -> f64 {
-    number as f64
 }

@@ -9,6 +9,7 @@ use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE};
 
 use super::contestant::Contestant;
 use crate::error::BenchError;
+use crate::world::UNLIMITED;
 
 /// A node to measure on.
 pub(super) struct Testbed {
@@ -34,7 +35,7 @@ impl Testbed {
         node.kind = "m7i.48xlarge".to_owned();
         options.nodes = vec![node];
         options.one_zone = true;
-        options.scenario = "profile = \"instant\"\n[limits]\nenabled = false\n".to_owned();
+        options.scenario = UNLIMITED.to_owned();
         let world = World::start(options).await?;
         Ok(Self { co: world.co()?, kubelet: world.kubelet(0)?, world })
     }
@@ -82,6 +83,6 @@ impl Testbed {
             tokio::time::sleep(Duration::from_millis(100)).await;
             left = clean::leftovers(&directory);
         }
-        Err(BenchError::Other(format!("left behind: {}", left.join("; "))))
+        Err(format!("left behind: {}", left.join("; ")).into())
     }
 }

@@ -22,9 +22,6 @@ fn colour(role: Role) -> RGBColor {
 }
 
 /// Writes the chart of a figure's rows that have samples.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(crate) fn write(figure: &Figure, file: &Path) -> std::io::Result<()> {
     draw(figure, file).map_err(std::io::Error::other)
 }

@@ -51,7 +51,7 @@ impl Host {
     }
 
     /// Reads the facts about this machine.
-    pub fn look() -> Self {
+    pub fn read() -> Self {
         let kib = line("/proc/meminfo", "MemTotal")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
             .unwrap_or(0);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn load_above_half_of_processors_is_busy() {
-        let mut host = Host::look();
+        let mut host = Host::read();
         host.processors = 2;
         for (load, busy) in [("0.40", false), ("1.00", false), ("1.10", true), ("", false)] {
             load.clone_into(&mut host.load_before);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn host_reports_processors_memory_and_kernel_without_hostname() {
-        let host = Host::look();
+        let host = Host::read();
         assert!(host.processors > 0 && host.memory_gib > 0, "{host:?}");
         assert!(host.kernel.contains('.'), "{host:?}");
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();

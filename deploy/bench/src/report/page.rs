@@ -63,18 +63,18 @@ fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
          the quartiles, the 99th percentile and the greatest sample.\n",
     );
     for part in results {
-        summary(&mut page, part, reasons);
+        write_summary(&mut page, part, reasons);
     }
     for part in results {
         let _ = writeln!(page, "\n## {}: the figures", part.part);
         for figure in &part.figures {
-            one(&mut page, figure, reason(reasons, &figure.key), pictures);
+            write_figure(&mut page, figure, reason(reasons, &figure.key), pictures);
         }
     }
     page
 }
 
-fn summary(page: &mut String, part: &Results, reasons: &str) {
+fn write_summary(page: &mut String, part: &Results, reasons: &str) {
     let host = &part.host;
     let _ = writeln!(
         page,
@@ -122,18 +122,14 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
         };
         let bound = figure.first(Role::Bound);
         let bound = bound.map_or("-".to_owned(), |row| with_unit(row.summary.median, &figure.unit));
-        let mut verdicts = figure.verdicts();
+        let named = format!("| [{}](#{})", figure.title, figure.key);
+        let verdicts = figure.verdicts();
         if verdicts.is_empty() {
             let measured = with_unit(ours.summary.median, &figure.unit);
-            let _ = writeln!(
-                page,
-                "| [{}](#{}) | {measured} |{} {bound} | - | |",
-                figure.title,
-                figure.key,
-                other(Statistic::Median)
-            );
+            let other = other(Statistic::Median);
+            let _ = writeln!(page, "{named} | {measured} |{other} {bound} | - | |");
         }
-        for verdict in verdicts.drain(..) {
+        for verdict in verdicts {
             let busy = host.was_busy() && figure.unit == "ms";
             let word = match (verdict.met, reason(reasons, &figure.key)) {
                 _ if busy => "*busy*".to_owned(),
@@ -141,20 +137,14 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
                 (false, Some(_)) => format!("[**missed**](#{})", figure.key),
                 (false, None) => "**missed**".to_owned(),
             };
-            let _ = writeln!(
-                page,
-                "| [{}](#{}) | {} |{} {bound} | {} | {word} |",
-                figure.title,
-                figure.key,
-                with_unit(verdict.measured, &figure.unit),
-                other(verdict.statistic),
-                verdict.target
-            );
+            let measured = with_unit(verdict.measured, &figure.unit);
+            let (other, target) = (other(verdict.statistic), verdict.target);
+            let _ = writeln!(page, "{named} | {measured} |{other} {bound} | {target} | {word} |");
         }
     }
 }
 
-fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
+fn write_figure(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
     let rows: Vec<String> = figure.rows.iter().map(|row| row_in_words(row, &figure.unit)).collect();
     let _ =
         writeln!(page, "\n<a id=\"{}\"></a>**{}.** {}.", figure.key, figure.title, rows.join("; "));
@@ -207,28 +197,23 @@ mod tests {
         };
         part.figures = vec![figure("good", 1.0), figure("bad", 2.0)];
         "0.00".clone_into(&mut part.host.load_before);
-        let page = text(
-            std::slice::from_ref(&part),
-            "## bad\n\nBecause.\n\n## other\n\nNo.\n",
-            "pictures",
-        );
-        assert!(
-            page.contains("| [good](#good) | 1.00 ms | - | median ≤ 1.00 ms | met |"),
-            "{page}"
-        );
-        assert!(
-            page.contains("| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |"),
-            "{page}"
-        );
-        assert!(page.contains("**bad.** **driver** 2.00 ms.\n\nBecause.\n"), "{page}");
+        let reasons = "## bad\n\nBecause.\n\n## other\n\nNo.\n";
+        let page = text(std::slice::from_ref(&part), reasons, "pictures");
+        for shown in [
+            "| [good](#good) | 1.00 ms | - | median ≤ 1.00 ms | met |",
+            "| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |",
+            "**bad.** **driver** 2.00 ms.\n\nBecause.\n",
+        ] {
+            assert!(page.contains(shown), "{page}");
+        }
         assert!(!page.contains("No.") && !page.contains("busy"));
 
-        // On a busy machine a target in milliseconds is neither met nor missed.
         "9.00".clone_into(&mut part.host.load_before);
         part.host.processors = 2;
         let page = text(&[part], "", "pictures");
         assert!(!page.contains("met |") && page.contains("ms | *busy* |"), "{page}");
     }
+
     #[test]
     fn page_shows_other_driver_where_measured() {
         let mut part = Results::begin("controller", "run controller".to_owned());
@@ -242,14 +227,12 @@ mod tests {
             figure("alone"),
         ];
         let page = text(&[part], "", "pictures");
-        assert!(page.contains("| figure | measured | other-v1 | bound |"), "{page}");
-        assert!(
-            page.contains("| [both](#both) | 3.00 s | 4.00 s | - | greatest ≤ 2.00 s |"),
-            "{page}"
-        );
-        assert!(
-            page.contains("| [alone](#alone) | 3.00 s | - | - | greatest ≤ 2.00 s |"),
-            "{page}"
-        );
+        for shown in [
+            "| figure | measured | other-v1 | bound |",
+            "| [both](#both) | 3.00 s | 4.00 s | - | greatest ≤ 2.00 s |",
+            "| [alone](#alone) | 3.00 s | - | - | greatest ≤ 2.00 s |",
+        ] {
+            assert!(page.contains(shown), "{page}");
+        }
     }
 }

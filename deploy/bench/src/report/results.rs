@@ -33,7 +33,7 @@ impl Results {
             part: part.to_owned(),
             command,
             date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-            host: Host::look(),
+            host: Host::read(),
             figures: Vec::new(),
         }
     }

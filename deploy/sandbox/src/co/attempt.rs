@@ -146,6 +146,11 @@ impl Attempts {
         self.all().into_iter().rev().find(|record| record.rpc == rpc)
     }
 
+    /// Returns how many attempts the latest call of `rpc` took, 0 without a call.
+    pub fn attempts_of(&self, rpc: &str) -> u32 {
+        self.last(rpc).map_or(0, |call| call.attempts)
+    }
+
     /// Makes the call until it succeeds, the answer is final, or `patience` ends.
     pub(crate) async fn run<T, F>(
         &self,
@@ -169,7 +174,7 @@ impl Attempts {
                 Err(_) => Err((Code::DeadlineExceeded, "no answer within the deadline".to_owned())),
             };
             let attempts = u32::try_from(retried.len()).unwrap_or(u32::MAX).saturating_add(1);
-            let note = |ok: bool, retried: Vec<Code>| {
+            let record = |ok: bool, retried: Vec<Code>| {
                 let record = CallRecord {
                     rpc,
                     began,
@@ -183,7 +188,7 @@ impl Attempts {
             };
             match answer {
                 Ok(reply) => {
-                    note(true, retried);
+                    record(true, retried);
                     return Ok(reply.into_inner());
                 }
                 Err((code, _))
@@ -194,14 +199,9 @@ impl Attempts {
                     wait = (wait * 2).min(patience.longest_wait);
                 }
                 Err((code, message)) => {
-                    note(false, retried);
-                    return Err(CoError::Refused {
-                        rpc,
-                        code,
-                        message,
-                        attempts,
-                        elapsed: clock.elapsed(),
-                    });
+                    record(false, retried);
+                    let elapsed = clock.elapsed();
+                    return Err(CoError::Refused { rpc, code, message, attempts, elapsed });
                 }
             }
         }
@@ -220,6 +220,21 @@ fn is_retryable(code: Code) -> bool {
             | Code::PermissionDenied
     )
 }
+
+/// Makes a call of a generated client until it succeeds, its answer is final, or the patience ends.
+macro_rules! call {
+    ($own:ident.$client:ident, $patience:ident, $rpc:literal, $method:ident, $message:expr) => {{
+        let message = $message;
+        let answer = $own.attempts.run($rpc, $own.$patience, || {
+            let mut client = $own.$client.clone();
+            let request = $crate::co::attempt::request(message.clone(), $own.$patience);
+            async move { client.$method(request).await }
+        });
+        answer.await
+    }};
+}
+
+pub(super) use call;
 
 /// Returns a request with its deadline.
 pub(crate) fn request<T>(message: T, patience: Patience) -> tonic::Request<T> {

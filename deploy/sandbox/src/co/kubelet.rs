@@ -11,7 +11,7 @@ use csi::node_client::NodeClient;
 use ebs_csi_proto::{DRIVER_NAME, csi};
 use tonic::transport::Channel;
 
-use super::attempt::{Attempts, CoError, Patience, request};
+use super::attempt::{Attempts, CoError, Patience, call};
 use super::sidecars::Attachment;
 use super::volume::Volume;
 use super::{channel, kubelet_paths};
@@ -79,13 +79,7 @@ impl Kubelet {
     /// # Errors
     /// Returns the driver's last answer.
     pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
-        self.attempts
-            .run("NodeGetInfo", self.patience, || {
-                let mut client = self.node.clone();
-                let request = request(csi::NodeGetInfoRequest {}, self.patience);
-                async move { client.node_get_info(request).await }
-            })
-            .await
+        call!(self.node, patience, "NodeGetInfo", node_get_info, csi::NodeGetInfoRequest {})
     }
 
     /// Returns the staging path of `volume` on this node.
@@ -147,13 +141,7 @@ impl Kubelet {
     pub async fn stage(&self, volume: &Volume, attachment: &Attachment) -> Result<Staged, CoError> {
         let path = self.prepare_stage(volume)?;
         let message = self.stage_request(volume, attachment)?;
-        self.attempts
-            .run("NodeStageVolume", self.patience, || {
-                let mut client = self.node.clone();
-                let request = request(message.clone(), self.patience);
-                async move { client.node_stage_volume(request).await }
-            })
-            .await?;
+        call!(self.node, patience, "NodeStageVolume", node_stage_volume, message)?;
         Ok(Staged { path })
     }
 
@@ -184,13 +172,7 @@ impl Kubelet {
             volume_context: volume.context.clone(),
             ..Default::default()
         };
-        self.attempts
-            .run("NodePublishVolume", self.patience, || {
-                let mut client = self.node.clone();
-                let request = request(message.clone(), self.patience);
-                async move { client.node_publish_volume(request).await }
-            })
-            .await?;
+        call!(self.node, patience, "NodePublishVolume", node_publish_volume, message)?;
         Ok(Published { path })
     }
 
@@ -204,13 +186,7 @@ impl Kubelet {
             volume_id: volume.id.clone(),
             target_path: text(&path)?,
         };
-        self.attempts
-            .run("NodeUnpublishVolume", self.patience, || {
-                let mut client = self.node.clone();
-                let request = request(message.clone(), self.patience);
-                async move { client.node_unpublish_volume(request).await }
-            })
-            .await?;
+        call!(self.node, patience, "NodeUnpublishVolume", node_unpublish_volume, message)?;
         if fs::symlink_metadata(&path).is_ok() {
             return Err(CoError::Untrue {
                 rpc: "NodeUnpublishVolume",
@@ -231,13 +207,7 @@ impl Kubelet {
             volume_id: volume.id.clone(),
             staging_target_path: text(&path)?,
         };
-        self.attempts
-            .run("NodeUnstageVolume", self.patience, || {
-                let mut client = self.node.clone();
-                let request = request(message.clone(), self.patience);
-                async move { client.node_unstage_volume(request).await }
-            })
-            .await?;
+        call!(self.node, patience, "NodeUnstageVolume", node_unstage_volume, message)?;
         remove_directory(&path)?;
         if volume.is_block() {
             return Ok(());
@@ -270,14 +240,7 @@ impl Kubelet {
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
-        let reply = self
-            .attempts
-            .run("NodeExpandVolume", self.patience, || {
-                let mut client = self.node.clone();
-                let request = request(message.clone(), self.patience);
-                async move { client.node_expand_volume(request).await }
-            })
-            .await?;
+        let reply = call!(self.node, patience, "NodeExpandVolume", node_expand_volume, message)?;
         Ok(reply.capacity_bytes)
     }
 
@@ -295,14 +258,8 @@ impl Kubelet {
             volume_path: text(&target.path)?,
             staging_target_path: text(&self.staging_path(volume))?,
         };
-        let reply = self
-            .attempts
-            .run("NodeGetVolumeStats", self.patience, || {
-                let mut client = self.node.clone();
-                let request = request(message.clone(), self.patience);
-                async move { client.node_get_volume_stats(request).await }
-            })
-            .await?;
+        let reply =
+            call!(self.node, patience, "NodeGetVolumeStats", node_get_volume_stats, message)?;
         Ok(reply.usage)
     }
 }

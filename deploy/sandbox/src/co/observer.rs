@@ -32,21 +32,17 @@ impl Observer {
         let fail = |why: String| CoError::Own { what: "observing nodes".to_owned(), why };
         let (reports, sent) = mpsc::channel(MOST);
         let mut client = SafeDetachClient::new(channel(socket)?);
-        let asks = client
-            .observe(ReceiverStream::new(sent))
-            .await
-            .map_err(|status| fail(status.to_string()))?;
-        let mut asks = asks.into_inner();
+        let questions = client.observe(ReceiverStream::new(sent)).await;
+        let mut questions = questions.map_err(|status| fail(status.to_string()))?.into_inner();
         let nodes = Arc::new(Mutex::new(BTreeMap::<String, Node>::new()));
         let known = Arc::clone(&nodes);
         let answering = tokio::spawn(async move {
-            while let Ok(Some(ask)) = asks.message().await {
-                let node = known
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get(&ask.instance_id)
-                    .cloned();
-                let report = Report { ask: ask.ask, nodes: node.into_iter().collect() };
+            while let Ok(Some(question)) = questions.message().await {
+                let node = {
+                    let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.get(&question.instance_id).cloned()
+                };
+                let report = Report { ask: question.ask, nodes: node.into_iter().collect() };
                 if reports.send(report).await.is_err() {
                     return;
                 }
@@ -56,7 +52,7 @@ impl Observer {
     }
 
     /// Sets the content of this instance's Node object from now on.
-    pub fn says(&self, instance: &str, node: Node) {
+    pub fn set_node(&self, instance: &str, node: Node) {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(instance.to_owned(), node);
     }
 }

@@ -10,7 +10,7 @@ use csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi;
 use tonic::transport::Channel;
 
-use super::attempt::{Attempts, CoError, Patience, request};
+use super::attempt::{Attempts, CoError, Patience, call};
 use super::channel;
 use super::volume::{Claim, Volume};
 
@@ -107,14 +107,7 @@ impl Co {
     /// Returns the driver's last answer, or an error for a reply without a volume.
     pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
         let message = self.create_request(claim);
-        let reply = self
-            .attempts
-            .run("CreateVolume", self.provisioner, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.provisioner);
-                async move { client.create_volume(request).await }
-            })
-            .await?;
+        let reply = call!(self.controller, provisioner, "CreateVolume", create_volume, message)?;
         let untrue = |what: String| CoError::Untrue { rpc: "CreateVolume", what };
         let volume = reply.volume.ok_or_else(|| untrue("the reply has no volume".to_owned()))?;
         if volume.volume_id.is_empty() {
@@ -144,14 +137,7 @@ impl Co {
     pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
         let message =
             csi::DeleteVolumeRequest { volume_id: volume_id.to_owned(), ..Default::default() };
-        self.attempts
-            .run("DeleteVolume", self.provisioner, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.provisioner);
-                async move { client.delete_volume(request).await }
-            })
-            .await
-            .map(drop)
+        call!(self.controller, provisioner, "DeleteVolume", delete_volume, message).map(drop)
     }
 
     /// Calls ControllerPublishVolume.
@@ -166,14 +152,13 @@ impl Co {
             volume_context: volume.context.clone(),
             ..Default::default()
         };
-        let reply = self
-            .attempts
-            .run("ControllerPublishVolume", self.attacher, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.attacher);
-                async move { client.controller_publish_volume(request).await }
-            })
-            .await?;
+        let reply = call!(
+            self.controller,
+            attacher,
+            "ControllerPublishVolume",
+            controller_publish_volume,
+            message
+        )?;
         if !reply.publish_context.contains_key("devicePath") {
             return Err(CoError::Untrue {
                 rpc: "ControllerPublishVolume",
@@ -193,14 +178,14 @@ impl Co {
             node_id: node_id.to_owned(),
             ..Default::default()
         };
-        self.attempts
-            .run("ControllerUnpublishVolume", self.attacher, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.attacher);
-                async move { client.controller_unpublish_volume(request).await }
-            })
-            .await
-            .map(drop)
+        call!(
+            self.controller,
+            attacher,
+            "ControllerUnpublishVolume",
+            controller_unpublish_volume,
+            message
+        )
+        .map(drop)
     }
 
     /// Calls ControllerExpandVolume for at least `bytes` and stores the new size in `volume`.
@@ -215,14 +200,13 @@ impl Co {
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
-        let reply = self
-            .attempts
-            .run("ControllerExpandVolume", self.provisioner, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.provisioner);
-                async move { client.controller_expand_volume(request).await }
-            })
-            .await?;
+        let reply = call!(
+            self.controller,
+            provisioner,
+            "ControllerExpandVolume",
+            controller_expand_volume,
+            message
+        )?;
         if reply.capacity_bytes < bytes {
             return Err(CoError::Untrue {
                 rpc: "ControllerExpandVolume",
@@ -247,14 +231,14 @@ impl Co {
             mutable_parameters: parameters.clone(),
             ..Default::default()
         };
-        self.attempts
-            .run("ControllerModifyVolume", self.provisioner, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.provisioner);
-                async move { client.controller_modify_volume(request).await }
-            })
-            .await
-            .map(drop)
+        call!(
+            self.controller,
+            provisioner,
+            "ControllerModifyVolume",
+            controller_modify_volume,
+            message
+        )
+        .map(drop)
     }
 
     /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
@@ -267,14 +251,8 @@ impl Co {
             name: name.to_owned(),
             ..Default::default()
         };
-        let reply = self
-            .attempts
-            .run("CreateSnapshot", self.provisioner, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.provisioner);
-                async move { client.create_snapshot(request).await }
-            })
-            .await?;
+        let reply =
+            call!(self.controller, provisioner, "CreateSnapshot", create_snapshot, message)?;
         let snapshot = reply.snapshot.ok_or_else(|| CoError::Untrue {
             rpc: "CreateSnapshot",
             what: "the reply has no snapshot".to_owned(),
@@ -320,13 +298,6 @@ impl Co {
             snapshot_id: snapshot_id.to_owned(),
             ..Default::default()
         };
-        self.attempts
-            .run("DeleteSnapshot", self.provisioner, || {
-                let mut client = self.controller.clone();
-                let request = request(message.clone(), self.provisioner);
-                async move { client.delete_snapshot(request).await }
-            })
-            .await
-            .map(drop)
+        call!(self.controller, provisioner, "DeleteSnapshot", delete_snapshot, message).map(drop)
     }
 }

@@ -11,23 +11,23 @@ use crate::audit;
 use crate::world::clean;
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("delete all");
+    scene.narrator.chapter("delete all");
     for (volume, in_use) in scene.volumes.clone() {
         if let Some(in_use) = in_use {
             scene.take_from(&volume, &in_use).await?;
         }
         scene.co.delete(&volume.id).await?;
         scene.co.delete(&volume.id).await?;
-        scene.told.done(&format!("delete {}, twice", volume.name), &volume.id);
+        scene.narrator.done(&format!("delete {}, twice", volume.name), &volume.id);
     }
     scene.volumes.clear();
     for snapshot in std::mem::take(&mut scene.snapshots) {
         scene.co.delete_snapshot(&snapshot).await?;
-        scene.told.done("delete the snapshot", &snapshot);
+        scene.narrator.done("delete the snapshot", &snapshot);
     }
     processes(scene)?;
     calls(scene).await?;
-    scene.told.chapter("figures of this machine, now");
+    scene.narrator.chapter("figures of this machine, now");
     println!("{}", scene.figures.table());
     match &scene.world.options().driver {
         Some(driver) => println!("The driver is the build in {}.", driver.directory().display()),
@@ -38,7 +38,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 }
 
 fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("the processes, as the kernel shows them");
+    scene.narrator.chapter("the processes, as the kernel shows them");
     let mut seen = audit::survey(scene.world)?;
     seen.extend(std::mem::take(&mut scene.tools));
     println!("{}", audit::table(&seen));
@@ -49,7 +49,7 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     }
     let odd = seen.iter().filter(|process| !process.deviations.is_empty()).count();
     prove(odd == 0, || format!("{odd} processes have other rights than are documented"))?;
-    scene.told.done(
+    scene.narrator.done(
         "each process has the rights that are documented",
         &format!("{} looked at", seen.len()),
     );
@@ -67,7 +67,7 @@ struct Count {
 }
 
 async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("the driver's calls to EC2 and STS");
+    scene.narrator.chapter("the driver's calls to EC2 and STS");
     let mut actions: BTreeMap<String, Count> = BTreeMap::new();
     let records = scene.ec2().journal(0).await?;
     prove(!records.is_empty(), || "the simulator saw no call".to_owned())?;
@@ -103,12 +103,12 @@ async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     prove(statistics["imds"]["credential_reads"] == 0, || {
         "a node asked the metadata service for credentials".to_owned()
     })?;
-    scene.told.done(&format!("{} calls", records.len()), "no node asked for a credential");
+    scene.narrator.done(&format!("{} calls", records.len()), "no node asked for a credential");
     Ok(())
 }
 
 async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("nothing leaked, nothing doubled");
+    scene.narrator.chapter("nothing leaked, nothing doubled");
     let mut found = Value::Null;
     // EC2 shows a deleted volume for a moment.
     for _ in 0..100 {
@@ -127,14 +127,16 @@ async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     }
     prove(found["ok"] == true, || format!("violations: {}", found["violations"]))?;
     prove(empty(&found["duplicates"]), || format!("duplicates: {}", found["duplicates"]))?;
-    scene.told.done("EC2: no volume, snapshot, attachment left", "no rule broken, no name twice");
+    scene
+        .narrator
+        .done("EC2: no volume, snapshot, attachment left", "no rule broken, no name twice");
     for kubelet in &scene.kubelets {
         data::nothing_mounted(kubelet.root())?;
     }
     let loops = clean::loops_of(scene.world.state_dir());
     prove(loops.is_empty(), || format!("loop devices left: {loops:?}"))?;
-    scene.told.done("nodes: no mount, no loop device left", "");
-    let (steps, time) = scene.told.summary();
+    scene.narrator.done("nodes: no mount, no loop device left", "");
+    let (steps, time) = scene.narrator.summary();
     println!("\n{steps} steps verified in {:.0} s", time.as_secs_f64());
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::{DemoError, Scene, prove};
 use crate::co::{Claim, Source};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("copies");
+    scene.narrator.chapter("copies");
     let (ext4, _) = scene.named("pvc-ext4")?;
     let snapshot = scene.co.snapshot_ready("snapshot-1", &ext4.id).await?;
     scene.snapshots.push(snapshot.id.clone());
@@ -13,14 +13,14 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     prove(again.id == snapshot.id, || {
         format!("the same name gave {} and {}", snapshot.id, again.id)
     })?;
-    scene.told.done("snapshot pvc-ext4, in use on node-b", &format!("{}, ready", snapshot.id));
+    scene.narrator.done("snapshot pvc-ext4, in use on node-b", &format!("{}, ready", snapshot.id));
 
     let claim =
         Claim::filesystem("pvc-restored", "ext4", 4).from_source(Source::Snapshot(snapshot.id));
     let restored = scene.create(&claim).await?;
     let in_use = scene.use_on(&restored, 0, "pod-3").await?;
     let digest = data::find_file(&in_use.published.path, "pvc-ext4")?;
-    scene.told.done("read the snapshot's bytes on node-a", &format!("sha256 {digest}…"));
+    scene.narrator.done("read the snapshot's bytes on node-a", &format!("sha256 {digest}…"));
 
     let (xfs, original) = scene.named("pvc-xfs")?;
     let claim =
@@ -30,12 +30,12 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let node = original.map_or(1, |original| original.node);
     let in_use = scene.use_on(&clone, node, "pod-4").await?;
     let digest = data::find_file(&in_use.published.path, "pvc-xfs")?;
-    scene.told.done("read the clone's bytes beside the original", &format!("sha256 {digest}…"));
+    scene.narrator.done("read the clone's bytes beside the original", &format!("sha256 {digest}…"));
     data::write_file(&in_use.published.path, "the clone alone")?;
     let (_, original) = scene.named("pvc-xfs")?;
     if let Some(original) = original {
         data::find_file(&original.published.path, "pvc-xfs")?;
     }
-    scene.told.done("write to the clone", "the original is as it was");
+    scene.narrator.done("write to the clone", "the original is as it was");
     Ok(())
 }

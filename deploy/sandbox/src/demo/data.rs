@@ -1,8 +1,8 @@
 //! Test data that is written in one place and must be found in another.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -54,22 +54,22 @@ pub(super) fn find_file(directory: &Path, seed: &str) -> Result<String, DemoErro
     Ok(digest(&found))
 }
 
-/// Writes test data to a raw device, at an offset of 64 MiB, and syncs it. Returns a digest.
+/// Where the data of a raw device begins, in bytes.
+const OFFSET: u64 = 64 << 20;
+
+/// Writes test data to a raw device and syncs it. Returns a digest.
 pub(super) fn write_device(device: &Path, seed: &str) -> Result<String, DemoError> {
     let bytes = bytes(seed);
-    let mut file = File::options().write(true).open(device)?;
-    file.seek(SeekFrom::Start(64 << 20))?;
-    file.write_all(&bytes)?;
+    let file = File::options().write(true).open(device)?;
+    file.write_all_at(&bytes, OFFSET)?;
     file.sync_all()?;
     Ok(digest(&bytes))
 }
 
 /// Verifies that the data of `seed` is on a raw device. Returns the digest.
 pub(super) fn find_device(device: &Path, seed: &str) -> Result<String, DemoError> {
-    let mut file = File::open(device)?;
-    file.seek(SeekFrom::Start(64 << 20))?;
     let mut found = vec![0; 1 << 20];
-    file.read_exact(&mut found)?;
+    File::open(device)?.read_exact_at(&mut found, OFFSET)?;
     prove(found == bytes(seed), || format!("{} does not hold what was written", device.display()))?;
     Ok(digest(&found))
 }
@@ -86,11 +86,9 @@ pub(super) fn is_device(path: &Path, size: i64) -> Result<(), DemoError> {
 
 /// Verifies that a file system of `kind` is mounted at `path`. Returns the source of the mount.
 pub(super) fn is_mounted(path: &Path, kind: &str) -> Result<String, DemoError> {
+    let nothing = || DemoError::Unproved(format!("nothing is mounted at {}", path.display()));
     let mounts = mount_table::of("self")?;
-    let mount =
-        mounts.iter().rev().find(|mount| mount.point == path).ok_or_else(|| {
-            DemoError::Unproved(format!("nothing is mounted at {}", path.display()))
-        })?;
+    let mount = mounts.iter().rev().find(|mount| mount.point == path).ok_or_else(nothing)?;
     prove(mount.kind == kind, || format!("{} is {}, not {kind}", path.display(), mount.kind))?;
     Ok(mount.source.to_string_lossy().into_owned())
 }

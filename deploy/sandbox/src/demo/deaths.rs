@@ -14,7 +14,7 @@ use crate::procfs::process_table::{self, Identity};
 use crate::tier::{Tier, tier_of};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("kill -9 in the middle");
+    scene.narrator.chapter("kill -9 in the middle");
     let volume = controller_in_create(scene).await?;
     controller_in_attach(scene, &volume).await?;
     let in_use = helper_in_stage(scene, &volume).await?;
@@ -32,19 +32,16 @@ async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError
     scene.ec2().fault(rule).await?;
     let (co, asked) = (scene.co.clone(), claim.clone());
     let creating = tokio::spawn(async move { co.create(&asked).await });
-    scene
-        .ec2()
-        .request(before, "CreateVolume", |record| record["action"] == "CreateVolume")
-        .await?;
+    scene.ec2().request(before, "CreateVolume").await?;
     scene.world.controller.kill().await?;
     scene.ec2().no_faults().await?;
     scene.world.start_controller().await?;
     let volume = creating.await.map_err(std::io::Error::other)??;
     let named = scene.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
     prove(named.len() == 1 && named[0].id == volume.id, || format!("EC2 has {named:?}"))?;
-    let attempts = scene.co.attempts.last("CreateVolume").map_or(0, |call| call.attempts);
+    let attempts = scene.co.attempts.attempts_of("CreateVolume");
     scene.volumes.push((volume.clone(), None));
-    scene.told.done(
+    scene.narrator.done(
         "controller dies while it creates",
         &format!("{attempts} attempts, one volume: {}", volume.id),
     );
@@ -59,10 +56,7 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
     let (co, asked, instance) = (scene.co.clone(), volume.clone(), scene.instance(0));
     let node = instance.clone();
     let attaching = tokio::spawn(async move { co.attach(&asked, &node).await });
-    scene
-        .ec2()
-        .request(before, "AttachVolume", |record| record["action"] == "AttachVolume")
-        .await?;
+    scene.ec2().request(before, "AttachVolume").await?;
     scene.world.controller.kill().await?;
     scene.world.start_controller().await?;
     let attachment = attaching.await.map_err(std::io::Error::other)??;
@@ -72,9 +66,8 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
         .put("/v1/latency", &json!({ "attach": { "uniform_ms": [300, 900] } }))
         .await?;
     scene.ec2().attached(&volume.id, &[&instance]).await?;
-    let attempts =
-        scene.co.attempts.last("ControllerPublishVolume").map_or(0, |call| call.attempts);
-    scene.told.done(
+    let attempts = scene.co.attempts.attempts_of("ControllerPublishVolume");
+    scene.narrator.done(
         "controller dies while it attaches",
         &format!("{attempts} attempts, one attachment: {}", attachment.context["devicePath"]),
     );
@@ -98,7 +91,7 @@ async fn wait_for_tool(
         if let Some(tool) = tool {
             tool.signal(Signal::STOP)?;
             let name = scene.node_name(node);
-            let seen = audit::look(Tier::Tool, &name, tool.pid)?;
+            let seen = audit::read(Tier::Tool, &name, tool.pid)?;
             prove(seen.deviations.is_empty(), || {
                 format!("{}: {}", seen.program, seen.deviations.join(", "))
             })?;
@@ -135,22 +128,21 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
     prove(alive.is_empty(), || {
         format!("processes {alive:?} outlived the helper's first process by 5 s")
     })?;
-    scene.told.done(
+    scene.narrator.done(
         "helper dies while mke2fs runs",
         &format!("all {} processes of it are gone", family.len()),
     );
     scene.world.start_helper(0).await?;
     staging.await.map_err(std::io::Error::other)??;
-    let attempts =
-        scene.kubelets[0].attempts.last("NodeStageVolume").map_or(0, |call| call.attempts);
+    let attempts = scene.kubelets[0].attempts.attempts_of("NodeStageVolume");
     scene
-        .told
+        .narrator
         .done("helper starts again, kubelet repeats", &format!("staged after {attempts} attempts"));
     let in_use = scene.stage_and_publish(volume, 0, "pod-8", attachment).await?;
-    scene.note_use(&volume.id, Some(in_use.clone()));
+    scene.set_use(&volume.id, Some(in_use.clone()));
     data::write_file(&in_use.published.path, &volume.name)?;
     data::find_file(&in_use.published.path, &volume.name)?;
-    scene.told.done("write and read a file", "");
+    scene.narrator.done("write and read a file", "");
     Ok(in_use)
 }
 
@@ -161,7 +153,7 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let volume = scene.create(&claim).await?;
     let instance = scene.instance(1);
     let attachment = scene.co.attach(&volume, &instance).await?;
-    scene.told.done("attach pvc-agent-death to node-b", "");
+    scene.narrator.done("attach pvc-agent-death to node-b", "");
     let (kubelet, asked, with) = (scene.kubelets[1].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
     let tool = wait_for_tool(scene, 1, &staging).await?;
@@ -170,14 +162,13 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     prove(tool.alive(), || "mke2fs did not outlive the agent".to_owned())?;
     tool.signal(Signal::CONT)?;
     staging.await.map_err(std::io::Error::other)??;
-    let attempts =
-        scene.kubelets[1].attempts.last("NodeStageVolume").map_or(0, |call| call.attempts);
-    scene.told.done(
+    let attempts = scene.kubelets[1].attempts.attempts_of("NodeStageVolume");
+    scene.narrator.done(
         "agent dies while mke2fs runs",
         &format!("mke2fs went on; staged by the new agent after {attempts} attempts"),
     );
     let in_use = scene.stage_and_publish(&volume, 1, "pod-9", attachment).await?;
     data::write_file(&in_use.published.path, &volume.name)?;
-    scene.note_use(&volume.id, Some(in_use));
+    scene.set_use(&volume.id, Some(in_use));
     Ok(())
 }

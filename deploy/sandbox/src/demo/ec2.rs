@@ -50,8 +50,8 @@ impl<'a> Ec2<'a> {
     }
 
     async fn describe(&self, parameters: Value) -> io::Result<Vec<Shown>> {
-        let ask = json!({ "action": "DescribeVolumes", "parameters": parameters });
-        let answer = self.simulator.post("/v1/as-foreign", &ask).await?;
+        let call = json!({ "action": "DescribeVolumes", "parameters": parameters });
+        let answer = self.simulator.post("/v1/as-foreign", &call).await?;
         let body = answer["body"].as_str().unwrap_or_default();
         match text(body, "Code") {
             _ if answer["status"] == 200 => {}
@@ -108,20 +108,15 @@ impl<'a> Ec2<'a> {
         Ok(self.simulator.get("/v1/journal?limit=1").await?["last"].as_u64().unwrap_or(0))
     }
 
-    /// Waits until the driver has made a request after number `after` that `wanted` accepts.
-    pub(super) async fn request(
-        &self,
-        after: u64,
-        what: &str,
-        wanted: impl Fn(&Value) -> bool,
-    ) -> Result<(), DemoError> {
+    /// Waits until the driver has made a request for `action` after number `after`.
+    pub(super) async fn request(&self, after: u64, action: &str) -> Result<(), DemoError> {
         for _ in 0..2_000 {
-            if self.journal(after).await?.iter().any(&wanted) {
+            if self.journal(after).await?.iter().any(|record| record["action"] == action) {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Err(DemoError::Unproved(format!("the driver did not send {what} in 10 s")))
+        Err(DemoError::Unproved(format!("the driver did not send {action} in 10 s")))
     }
 
     /// Adds a fault rule and returns its id.
@@ -129,10 +124,8 @@ impl<'a> Ec2<'a> {
     /// # Errors
     /// Returns an error when the simulator does not answer.
     pub async fn fault(&self, rule: Value) -> io::Result<String> {
-        Ok(self.simulator.post("/v1/faults", &rule).await?["id"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned())
+        let added = self.simulator.post("/v1/faults", &rule).await?;
+        Ok(added["id"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Removes all fault rules.
@@ -225,17 +218,17 @@ fn shown(item: &str) -> Shown {
         _ => item.to_owned(),
     };
     let number = |name| text(&outside, name).and_then(|number| number.parse().ok());
+    let word = |name| text(&outside, name).unwrap_or_default().to_owned();
     Shown {
-        id: text(&outside, "volumeId").unwrap_or_default().to_owned(),
-        status: text(&outside, "status").unwrap_or_default().to_owned(),
+        id: word("volumeId"),
+        status: word("status"),
         size: number("size").unwrap_or(0),
-        kind: text(&outside, "volumeType").unwrap_or_default().to_owned(),
+        kind: word("volumeType"),
         iops: number("iops"),
         throughput: number("throughput"),
         instances: attachments
             .iter()
-            .filter_map(|item| text(item, "instanceId"))
-            .map(str::to_owned)
+            .filter_map(|item| text(item, "instanceId").map(str::to_owned))
             .collect(),
     }
 }

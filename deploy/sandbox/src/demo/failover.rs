@@ -112,7 +112,7 @@ impl Scene<'_> {
         }
         self.ec2().attached(&volume.id, &[&instance]).await?;
         let written = writer.wait_until_writing().await?;
-        self.told.done(
+        self.narrator.done(
             &format!("detach refused: {token}"),
             &format!("the volume stays; {written} numbers written and counting"),
         );
@@ -122,7 +122,7 @@ impl Scene<'_> {
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene
-        .told
+        .narrator
         .chapter("a node falls silent while another zone fails; its volume moves when EC2 shows it off (enforce)");
     let socket = scene.world.controller_socket().with_file_name("safe-detach.sock");
     let uid = rustix::process::getuid().as_raw();
@@ -148,12 +148,12 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         volumes_in_use: vec![format!("kubernetes.io/csi/{DRIVER_NAME}^{}", volume.id)],
         ..Node::default()
     };
-    observer.says(&instance, node.clone());
+    observer.set_node(&instance, node.clone());
     scene.zone_fails(true).await?;
     scene.is_refused(&volume, 1, "in-use", &writer).await?;
 
     let silent = Node { ready: false, lease_age_ms: Some(120_000), ..node };
-    observer.says(&instance, silent);
+    observer.set_node(&instance, silent);
     scene.is_refused(&volume, 1, "node-not-ready", &writer).await?;
 
     let last = writer.end();
@@ -163,24 +163,24 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let simulator = &scene.world.simulator;
     simulator.post(&power("stop"), &at_once).await?;
     let shown = Instant::now();
-    scene.told.done("node-b is stopped in EC2", &format!("{last} numbers written"));
+    scene.narrator.done("node-b is stopped in EC2", &format!("{last} numbers written"));
     scene.co.detach(&volume.id, &instance).await?;
     scene.ec2().attached(&volume.id, &[]).await?;
-    scene.note_use(&volume.id, None);
-    scene.told.done("detach allowed", "the instance is stopped: that is the proof");
+    scene.set_use(&volume.id, None);
+    scene.narrator.done("detach allowed", "the instance is stopped: that is the proof");
     let moved = scene.use_on(&volume, 0, "pod-11").await?;
     let took = shown.elapsed();
     find_all(&moved.published.path, last)?;
-    scene.told.done(
+    scene.narrator.done(
         "every number that was written is on node-a",
         &format!("{:.2} s after EC2 showed node-b stopped", took.as_secs_f64()),
     );
     scene.figures.add(
         "EC2 shows a node stopped, to its volume mounted elsewhere",
         format!("{:.2} s", took.as_secs_f64()),
-        "-".to_owned(),
         "-",
-        "1 failover; EC2's own detach and attach take 0.5 to 1.5 s of it".to_owned(),
+        "-",
+        "1 failover; EC2's own detach and attach take 0.5 to 1.5 s of it",
     );
 
     scene.zone_fails(false).await?;
@@ -193,6 +193,6 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.kubelets[1].unstage(&volume).await?;
     drop(observer);
     scene.world.restart_controller(&[]).await?;
-    scene.told.done("node-b is back", "it cleans up after its pod");
+    scene.narrator.done("node-b is back", "it cleans up after its pod");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Measured figures with their bounds.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 /// Returns the median of `samples`, or zero without samples.
@@ -9,59 +10,33 @@ pub(super) fn median(samples: &[Duration]) -> Duration {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// One line of the table.
-#[derive(Clone, Debug)]
-pub(super) struct Figure {
-    /// The measured quantity.
-    pub name: String,
-    /// The value with its unit.
-    pub measured: String,
-    /// The limit that no implementation can beat, measured in the same run where possible.
-    pub bound: String,
-    /// The target for a release build.
-    pub target: String,
-    /// The number and the kind of samples.
-    pub basis: String,
-}
-
-/// The figures of a run.
+/// The figures of a run, as the lines of a table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
-    lines: Vec<Figure>,
+    lines: String,
 }
 
 impl Figures {
-    /// Adds a line.
+    /// Adds a line: the measured quantity, its value with the unit, the limit that no
+    /// implementation can beat (measured in the same run where possible), the target for a release
+    /// build, and the number and the kind of samples.
     pub(super) fn add(
         &mut self,
         name: &str,
-        measured: String,
-        bound: String,
+        measured: impl Display,
+        bound: impl Display,
         target: &str,
-        basis: String,
+        basis: impl Display,
     ) {
-        self.lines.push(Figure {
-            name: name.to_owned(),
-            measured,
-            bound,
-            target: target.to_owned(),
-            basis,
-        });
+        let (measured, bound) = (measured.to_string(), bound.to_string());
+        self.lines += &format!("{name:<52} {measured:>16} {bound:>22} {target:>14}  {basis}\n");
     }
 
     /// Formats the table.
     pub(super) fn table(&self) -> String {
-        let mut text = format!(
-            "{:<52} {:>16} {:>22} {:>14}  {}\n",
-            "figure", "measured", "bound", "target", "basis"
-        );
-        for line in &self.lines {
-            text.push_str(&format!(
-                "{:<52} {:>16} {:>22} {:>14}  {}\n",
-                line.name, line.measured, line.bound, line.target, line.basis
-            ));
-        }
-        text
+        let mut head = Self::default();
+        head.add("figure", "measured", "bound", "target", "basis");
+        head.lines + &self.lines
     }
 }
 
@@ -75,8 +50,6 @@ pub(super) fn milliseconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// With an even count, the median is the upper of the two middle samples; an empty list gives
-    /// 0.
     #[test]
     fn median_takes_upper_middle_of_sorted_samples() {
         let ms = Duration::from_millis;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::data;
-use super::{DemoError, Scene, prove};
+use super::{DemoError, InUse, Scene, prove};
 use crate::co::Claim;
 
 const GIB: i64 = 1 << 30;
@@ -15,7 +15,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 }
 
 async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("growing");
+    scene.narrator.chapter("growing");
     let (mut volume, in_use) = scene.named("pvc-xfs")?;
     let in_use = in_use.ok_or_else(|| DemoError::Unproved("pvc-xfs is not in use".to_owned()))?;
     let before = data::capacity(&in_use.published.path)?;
@@ -25,16 +25,10 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     })?;
     let shown = scene.ec2().needed(&volume.id).await?;
     prove(shown.size == 6, || format!("EC2 shows {} GiB", shown.size))?;
-    scene.told.done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
+    scene.narrator.done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
     let kubelet = scene.kubelets[in_use.node].clone();
     kubelet.expand(&volume, &in_use.published).await?;
-    let after = data::capacity(&in_use.published.path)?;
-    prove(after > before + GIB, || format!("the file system had {before} bytes and has {after}"))?;
-    data::find_file(&in_use.published.path, "pvc-xfs")?;
-    scene.told.done(
-        "grow xfs while it is mounted",
-        &format!("{} to {} MiB, bytes as before", before >> 20, after >> 20),
-    );
+    scene.check_growth("pvc-xfs", before, &in_use, "grow xfs while it is mounted")?;
     scene.remember_size(&volume.id, volume.bytes);
     Ok(())
 }
@@ -45,21 +39,14 @@ async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let before = data::capacity(&in_use.published.path)?;
     scene.take_from(&volume, &in_use).await?;
     scene.co.expand(&mut volume, 6 * GIB).await?;
-    scene.told.done("expand pvc-ext4 in EC2 while it is nowhere", "6 GiB");
+    scene.narrator.done("expand pvc-ext4 in EC2 while it is nowhere", "6 GiB");
     scene.remember_size(&volume.id, volume.bytes);
     let in_use = scene.use_on(&volume, 0, "pod-5").await?;
-    let after = data::capacity(&in_use.published.path)?;
-    prove(after > before + GIB, || format!("the file system had {before} bytes and has {after}"))?;
-    data::find_file(&in_use.published.path, "pvc-ext4")?;
-    scene.told.done(
-        "ext4 grew before it was mounted",
-        &format!("{} to {} MiB, bytes as before", before >> 20, after >> 20),
-    );
-    Ok(())
+    scene.check_growth("pvc-ext4", before, &in_use, "ext4 grew before it was mounted")
 }
 
 async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("type, IOPS, throughput and size in one ModifyVolume");
+    scene.narrator.chapter("type, IOPS, throughput and size in one ModifyVolume");
     let mut volume =
         scene.create(&Claim::filesystem("pvc-tuned", "ext4", 10).parameter("type", "gp2")).await?;
     let after = scene.ec2().last().await?;
@@ -92,12 +79,30 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     )?;
     scene.remember_size(&id, volume.bytes);
     scene
-        .told
+        .narrator
         .done("expand and modify pvc-tuned", "1 ModifyVolume: 12 GiB, gp3, 4000 IOPS, 250 MiB/s");
     Ok(())
 }
 
 impl Scene<'_> {
+    /// Verifies that the file system has grown by more than 1 GiB and holds the same bytes.
+    fn check_growth(
+        &mut self,
+        volume: &str,
+        before: i64,
+        in_use: &InUse,
+        step: &str,
+    ) -> Result<(), DemoError> {
+        let path = &in_use.published.path;
+        let after = data::capacity(path)?;
+        let text = || format!("the file system had {before} bytes and has {after}");
+        prove(after > before + GIB, text)?;
+        data::find_file(path, volume)?;
+        let proof = format!("{} to {} MiB, bytes as before", before >> 20, after >> 20);
+        self.narrator.done(step, &proof);
+        Ok(())
+    }
+
     fn remember_size(&mut self, id: &str, bytes: i64) {
         if let Some((volume, _)) = self.volumes.iter_mut().find(|(volume, _)| volume.id == id) {
             volume.bytes = bytes;

@@ -30,7 +30,7 @@ struct Samples {
 }
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("figures");
+    scene.narrator.chapter("figures");
     let mut samples = Samples::default();
     let first = scene.ec2().last().await?;
     for index in 0..VOLUMES {
@@ -41,28 +41,24 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         .journal(first)
         .await?
         .iter()
-        .filter(|record| {
-            record["action"].as_str().is_some_and(|action| !action.starts_with("Describe"))
-        })
+        .filter_map(|record| record["action"].as_str())
+        .filter(|action| !action.starts_with("Describe"))
         .count();
-    scene.told.done(&format!("{VOLUMES} volumes, from create to delete"), "measured");
+    scene.narrator.done(&format!("{VOLUMES} volumes, from create to delete"), "measured");
     let basis = |samples: &[Duration]| format!("median of {}", samples.len());
     let round_trip = round_trip(scene).await?;
     let figures = &mut scene.figures;
-    figures.add(
-        "create: latency added over EC2's own",
-        milliseconds(median(&samples.create)),
-        format!("{round_trip} (a round trip)"),
-        "80 ms",
-        basis(&samples.create),
-    );
-    figures.add(
-        "attach: latency added over EC2's own",
-        milliseconds(median(&samples.attach)),
-        format!("{round_trip} (a round trip)"),
-        "120 ms",
-        basis(&samples.attach),
-    );
+    for (name, samples, target) in
+        [("create", &samples.create, "80 ms"), ("attach", &samples.attach, "120 ms")]
+    {
+        figures.add(
+            &format!("{name}: latency added over EC2's own"),
+            milliseconds(median(samples)),
+            format!("{round_trip} (a round trip)"),
+            target,
+            basis(samples),
+        );
+    }
     let (fresh, bare) = (median(&samples.fresh), median(&samples.fresh_bare));
     let ratio = fresh.as_secs_f64() / bare.as_secs_f64().max(1e-9);
     figures.add(
@@ -82,7 +78,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     figures.add(
         "mutating EC2 calls per volume life",
         format!("{:.2}", calls as f64 / VOLUMES as f64),
-        "4".to_owned(),
+        "4",
         "4",
         format!("{calls} calls, {VOLUMES} volumes"),
     );
@@ -240,16 +236,16 @@ async fn starts(scene: &mut Scene<'_>, round_trip: &str) -> Result<(), DemoError
         milliseconds(median(&controller)),
         format!("{round_trip} (a round trip)"),
         "15 ms + it",
-        basis.clone(),
+        &basis,
     );
     scene.figures.add(
         "node-agent: exec to the first good Probe",
         milliseconds(median(&agent)),
-        "exec".to_owned(),
+        "exec",
         "15 ms",
         basis,
     );
-    scene.told.done(&format!("{STARTS} starts of controller and node-agent"), "measured");
+    scene.narrator.done(&format!("{STARTS} starts of controller and node-agent"), "measured");
     Ok(())
 }
 
@@ -265,14 +261,14 @@ fn memory(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.figures.add(
         "controller: memory (PSS)",
         mib(controller),
-        "-".to_owned(),
+        "-",
         "12 MiB",
-        "after all of the above".to_owned(),
+        "after all of the above",
     );
     scene.figures.add(
         "node-agent and mount-helper: memory (PSS)",
         mib(agent_and_helper),
-        "-".to_owned(),
+        "-",
         "5 MiB",
         format!("all processes of {node}"),
     );

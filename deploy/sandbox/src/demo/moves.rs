@@ -16,7 +16,7 @@ impl Scene<'_> {
         let zone = volume.topology.get("topology.kubernetes.io/zone").cloned().unwrap_or_default();
         prove(zone == crate::ZONE, || format!("the zone is {zone:?}"))?;
         self.volumes.push((volume.clone(), None));
-        self.told.done(
+        self.narrator.done(
             &format!("create {}", claim.name),
             &format!("{}, {} GiB {}", volume.id, named[0].size, named[0].kind),
         );
@@ -35,9 +35,9 @@ impl Scene<'_> {
         let attachment = self.co.attach(volume, &instance).await?;
         self.ec2().attached(&volume.id, &[&instance]).await?;
         let device = attachment.context.get("devicePath").cloned().unwrap_or_default();
-        self.told.done(&format!("attach {} to {name}", volume.name), &device);
+        self.narrator.done(&format!("attach {} to {name}", volume.name), &device);
         let in_use = self.stage_and_publish(volume, node, pod, attachment).await?;
-        self.note_use(&volume.id, Some(in_use.clone()));
+        self.set_use(&volume.id, Some(in_use.clone()));
         Ok(in_use)
     }
 
@@ -57,7 +57,7 @@ impl Scene<'_> {
             }
             Content::Block => "nothing to do".to_owned(),
         };
-        self.told.done(&format!("stage {}", volume.name), &proof);
+        self.narrator.done(&format!("stage {}", volume.name), &proof);
         let published = kubelet.publish(volume, &attachment, pod, false).await?;
         let proof = match &volume.content {
             Content::Filesystem { kind, .. } => {
@@ -73,7 +73,7 @@ impl Scene<'_> {
                 "a block device".to_owned()
             }
         };
-        self.told.done(&format!("publish {} to {pod}", volume.name), &proof);
+        self.narrator.done(&format!("publish {} to {pod}", volume.name), &proof);
         Ok(InUse { node, pod: pod.to_owned(), published })
     }
 
@@ -88,20 +88,20 @@ impl Scene<'_> {
         kubelet.unstage(volume).await?;
         let left = kubelet.staging_path(volume);
         prove(!left.exists(), || format!("{} still exists", left.display()))?;
-        self.told
+        self.narrator
             .done(&format!("unpublish, unstage {}", volume.name), "no mount, no directory left");
         let instance = self.instance(in_use.node);
         self.co.detach(&volume.id, &instance).await?;
         self.ec2().attached(&volume.id, &[]).await?;
-        self.note_use(&volume.id, None);
-        self.told.done(
+        self.set_use(&volume.id, None);
+        self.narrator.done(
             &format!("detach {} from {}", volume.name, self.node_name(in_use.node)),
             "available",
         );
         Ok(())
     }
 
-    pub(super) fn note_use(&mut self, id: &str, in_use: Option<InUse>) {
+    pub(super) fn set_use(&mut self, id: &str, in_use: Option<InUse>) {
         if let Some(entry) = self.volumes.iter_mut().find(|(volume, _)| volume.id == id) {
             entry.1 = in_use;
         }
@@ -120,18 +120,18 @@ impl Scene<'_> {
 /// Moves an ext4 and an xfs volume from node-a to node-b.
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     for kind in ["ext4", "xfs"] {
-        scene.told.chapter(&format!("a volume with {kind} moves from node to node"));
+        scene.narrator.chapter(&format!("a volume with {kind} moves from node to node"));
         let name = format!("pvc-{kind}");
         let volume =
             scene.create(&Claim::filesystem(&name, kind, 4).parameter("type", "gp3")).await?;
         let in_use = scene.use_on(&volume, 0, "pod-1").await?;
         let digest = data::write_file(&in_use.published.path, &name)?;
-        scene.told.done("write a file, fsync", &format!("1 MiB, sha256 {digest}…"));
+        scene.narrator.done("write a file, fsync", &format!("1 MiB, sha256 {digest}…"));
         scene.take_from(&volume, &in_use).await?;
         data::nothing_mounted(scene.kubelets[0].root())?;
         let in_use = scene.use_on(&volume, 1, "pod-2").await?;
         let digest = data::find_file(&in_use.published.path, &name)?;
-        scene.told.done("read the same bytes", &format!("sha256 {digest}…"));
+        scene.narrator.done("read the same bytes", &format!("sha256 {digest}…"));
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl Narrator {
     }
 
     /// Prints a remark.
-    pub(super) fn note(&mut self, text: &str) {
+    pub(super) fn remark(&mut self, text: &str) {
         for line in text.lines() {
             println!("            {line}");
         }

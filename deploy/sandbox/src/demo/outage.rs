@@ -49,24 +49,24 @@ impl Scene<'_> {
             true => "EC2 refuses listings, and all calls about that zone",
             false => "EC2 answers all calls",
         };
-        self.told.done(&format!("zone {ZONE} is {state}"), proof);
+        self.narrator.done(&format!("zone {ZONE} is {state}"), proof);
         Ok(())
     }
 }
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene.told.chapter("another zone fails; this one goes on");
+    scene.narrator.chapter("another zone fails; this one goes on");
     // With volumes in both zones, the driver may ask EC2 about both in one call.
     let there = Co::new(scene.world.controller_socket(), ZONE)?;
     let claim = Claim::filesystem("pvc-cut-off", "ext4", 1);
     let cut_off = there.create(&claim).await?;
     there.attach(&cut_off, INSTANCE).await?;
-    scene.told.done(&format!("create, attach pvc-cut-off in {ZONE}"), &cut_off.id);
-    let before = lives(scene, "before").await?;
-    scene.told.done(&format!("{VOLUMES} volumes, from create to delete"), &before.text());
+    scene.narrator.done(&format!("create, attach pvc-cut-off in {ZONE}"), &cut_off.id);
+    let before = run_life_cycles(scene, "before").await?;
+    scene.narrator.done(&format!("{VOLUMES} volumes, from create to delete"), &before.text());
     scene.zone_fails(true).await?;
-    let during = lives(scene, "during").await?;
-    scene.told.done(&format!("{VOLUMES} volumes during the outage"), &during.text());
+    let during = run_life_cycles(scene, "during").await?;
+    scene.narrator.done(&format!("{VOLUMES} volumes during the outage"), &during.text());
     // The driver must not report success for a detach in the failed zone, whose state it cannot
     // know.
     let request = csi::ControllerUnpublishVolumeRequest {
@@ -78,11 +78,11 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let asked = controller.controller_unpublish_volume(request);
     let answer = timeout(PATIENCE, asked).await;
     prove(!matches!(answer, Ok(Ok(_))), || format!("the detach in {ZONE} ended with {answer:?}"))?;
-    scene.told.done(&format!("detach in {ZONE}"), "is not said to be done");
+    scene.narrator.done(&format!("detach in {ZONE}"), "is not said to be done");
     scene.zone_fails(false).await?;
     there.detach(&cut_off.id, INSTANCE).await?;
     there.delete(&cut_off.id).await?;
-    scene.told.done("detach, delete pvc-cut-off", "when the zone is back");
+    scene.narrator.done("detach, delete pvc-cut-off", "when the zone is back");
     for (name, before, during) in
         [("create", &before.create, &during.create), ("attach", &before.attach, &during.attach)]
     {
@@ -99,7 +99,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 
 /// Runs the life cycle of volumes of the healthy zone, from create to delete; each call must
 /// succeed on the first attempt.
-async fn lives(scene: &mut Scene<'_>, when: &str) -> Result<Times, DemoError> {
+async fn run_life_cycles(scene: &mut Scene<'_>, when: &str) -> Result<Times, DemoError> {
     let mut times = Times::default();
     for index in 0..VOLUMES {
         let co = scene.co.clone();
@@ -115,7 +115,7 @@ async fn lives(scene: &mut Scene<'_>, when: &str) -> Result<Times, DemoError> {
         times.detach.extend(single(&co.attempts, unpublish));
         co.delete(&volume.id).await?;
         for rpc in ["CreateVolume", "ControllerPublishVolume", unpublish, "DeleteVolume"] {
-            let attempts = co.attempts.last(rpc).map_or(0, |call| call.attempts);
+            let attempts = co.attempts.attempts_of(rpc);
             prove(attempts == 1, || format!("{rpc} took {attempts} attempts"))?;
         }
     }

@@ -84,7 +84,6 @@ pub(crate) fn mentions(path: &Path, part: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Lines with and without propagation fields parse; the parser skips lines that are too short.
     #[test]
     fn mountinfo_parser_accepts_optional_fields_and_decodes_octal() {
         let table = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - ext3 /dev/sda1 rw,errors=continue\n\

@@ -2,25 +2,18 @@
 
 use std::io;
 
-/// Returns the text behind `name:`.
+/// Returns the text after `name:`.
 pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Returns the numbers behind `name:`.
+/// Returns the numbers after `name:`.
 pub(crate) fn numbers(status: &str, name: &str) -> Vec<u32> {
     field(status, name)
         .unwrap_or_default()
         .split_ascii_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect()
-}
-
-/// Returns the hexadecimal set behind `name:`.
-pub(crate) fn mask(status: &str, name: &str) -> io::Result<u64> {
-    field(status, name)
-        .and_then(|text| u64::from_str_radix(text, 16).ok())
-        .ok_or_else(|| io::Error::other(format!("/proc/PID/status shows no {name}")))
 }
 
 /// Returns how many threads of `pid` are confined differently from its main thread, whose status is

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
@@ -63,12 +63,13 @@ pub fn clean(state_dir: &Path, binaries: &Binaries) -> Cleaned {
             .status();
     }
     for device in loops_of(state_dir) {
-        match Command::new("losetup").arg("--detach").arg(&device).stdin(Stdio::null()).status() {
-            Ok(status) if status.success() => cleaned.loops += 1,
-            Ok(status) => cleaned
-                .problems
-                .push(format!("losetup --detach {} ended with {status}", device.display())),
-            Err(e) => cleaned.problems.push(format!("losetup --detach {}: {e}", device.display())),
+        let ended =
+            Command::new("losetup").arg("--detach").arg(&device).stdin(Stdio::null()).status();
+        if ended.as_ref().is_ok_and(ExitStatus::success) {
+            cleaned.loops += 1;
+        } else {
+            let problem = format!("losetup --detach {} ended with {ended:?}", device.display());
+            cleaned.problems.push(problem);
         }
     }
     if mount_table::beneath(state_dir).is_ok_and(|left| left.is_empty())
@@ -143,23 +144,14 @@ pub(crate) fn loops_of(directory: &Path) -> Vec<PathBuf> {
 pub fn leftovers(state_dir: &Path) -> Vec<String> {
     let mut found: Vec<String> = live_processes(state_dir)
         .into_iter()
-        .map(|identity| {
-            format!(
-                "process {} ({})",
-                identity.pid,
-                process_table::name(identity.pid).unwrap_or_default()
-            )
+        .map(|Identity { pid, .. }| {
+            format!("process {pid} ({})", process_table::name(pid).unwrap_or_default())
         })
         .collect();
-    found.extend(
-        mount_table::beneath(state_dir)
-            .unwrap_or_default()
-            .into_iter()
-            .map(|mount| format!("mount {}", mount.point.display())),
-    );
-    found.extend(
-        loops_of(state_dir).into_iter().map(|device| format!("loop device {}", device.display())),
-    );
+    let mounts = mount_table::beneath(state_dir).unwrap_or_default();
+    found.extend(mounts.iter().map(|mount| format!("mount {}", mount.point.display())));
+    let loops = loops_of(state_dir);
+    found.extend(loops.iter().map(|device| format!("loop device {}", device.display())));
     if state_dir.exists() {
         found.push(format!("directory {}", state_dir.display()));
     }

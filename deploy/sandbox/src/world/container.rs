@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use ebs_csi_policy::profile;
 
@@ -73,22 +74,37 @@ pub(crate) fn controller(
     let (endpoint, ec2) = (format!("unix://{}", socket.display()), simulator.ec2().to_owned());
     let (arguments, environment) =
         (options.controller_arguments.clone(), options.controller_environment.clone());
-    Ok(Process::new(name, state_dir, Some(socket.to_owned()), move || {
-        let mut command = bare_command(&program);
+    let settings = ChildSettings {
+        bounding: Some(0),
+        identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
+        no_new_privs: true,
+        ..ChildSettings::default()
+    };
+    Ok(contained(name, state_dir, socket, program, settings, move |command| {
         command.args(&leading).arg("--endpoint").arg(&endpoint).args(&arguments);
-        credentials(&mut command, &ec2);
+        credentials(command, &ec2);
         command
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .envs(environment.iter().map(|(key, value)| (key, value)));
-        let birth = ChildSettings {
-            bounding: Some(0),
-            identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
-            no_new_privs: true,
-            ..ChildSettings::default()
-        };
-        sys::apply_child_settings(&mut command, birth);
-        Ok(command)
     }))
+}
+
+/// Prepares a process with a container's environment and these settings, without starting it.
+/// `configure` adds arguments and variables.
+pub(super) fn contained(
+    name: &str,
+    state_dir: &Path,
+    socket: &Path,
+    program: PathBuf,
+    settings: ChildSettings,
+    configure: impl Fn(&mut Command) + Send + Sync + 'static,
+) -> Process {
+    Process::new(name, state_dir, Some(socket.to_owned()), move || {
+        let mut command = bare_command(&program);
+        configure(&mut command);
+        sys::apply_child_settings(&mut command, settings.clone());
+        Ok(command)
+    })
 }
 
 pub(super) fn credentials(command: &mut Command, ec2: &str) {
@@ -107,34 +123,27 @@ pub(crate) fn helper(
     node: &str,
     socket: &Path,
     kubelet_root: &Path,
-    namespace: OwnedFd,
+    namespace: Arc<OwnedFd>,
 ) -> io::Result<Process> {
     let program = options.driver().path("ebs-csi-mount-helper")?;
     let listen = format!("unix://{}", socket.display());
     let (root, arguments) = (kubelet_root.to_owned(), options.helper_arguments.clone());
-    Ok(Process::new(
-        &format!("{node}/mount-helper"),
-        state_dir,
-        Some(socket.to_owned()),
-        move || {
-            let mut command = bare_command(&program);
-            command
-                .arg("--listen")
-                .arg(&listen)
-                .arg("--kubelet-root")
-                .arg(&root)
-                .arg("--sandbox")
-                .args(&arguments);
-            let birth = ChildSettings {
-                namespace: Some(namespace.try_clone()?),
-                bounding: Some(HELPER_BOUNDING),
-                no_new_privs: true,
-                ..ChildSettings::default()
-            };
-            sys::apply_child_settings(&mut command, birth);
-            Ok(command)
-        },
-    ))
+    let settings = in_namespace(namespace, HELPER_BOUNDING);
+    let name = format!("{node}/mount-helper");
+    Ok(contained(&name, state_dir, socket, program, settings, move |command| {
+        command.arg("--listen").arg(&listen).arg("--kubelet-root").arg(&root);
+        command.arg("--sandbox").args(&arguments);
+    }))
+}
+
+/// Returns the settings of a process in a node's namespace, with this bounding set.
+pub(super) fn in_namespace(namespace: Arc<OwnedFd>, bounding: u64) -> ChildSettings {
+    ChildSettings {
+        namespace: Some(namespace),
+        bounding: Some(bounding),
+        no_new_privs: true,
+        identity: None,
+    }
 }
 
 /// Prepares another driver's node service on `node`, without starting it: one privileged process,
@@ -145,24 +154,21 @@ pub(crate) fn other_node(
     node: &str,
     socket: &Path,
     imds: &str,
-    namespace: OwnedFd,
+    namespace: Arc<OwnedFd>,
 ) -> Process {
-    let (program, leading) = (program.clone(), leading.clone());
+    let leading = leading.clone();
     let endpoint = format!("--endpoint=unix://{}", socket.display());
-    let (name, imds) = (node.to_owned(), imds.to_owned());
-    Process::new(&format!("{node}/other-driver"), state_dir, Some(socket.to_owned()), move || {
-        let mut command = bare_command(&program);
+    let (node_name, imds) = (node.to_owned(), imds.to_owned());
+    let settings = ChildSettings { namespace: Some(namespace), ..ChildSettings::default() };
+    let name = format!("{node}/other-driver");
+    contained(&name, state_dir, socket, program.clone(), settings, move |command| {
         command
             .args(&leading)
             .arg(&endpoint)
             .arg("--metadata-sources=imds")
             .env("AWS_REGION", "us-east-1")
-            .env("CSI_NODE_NAME", &name)
+            .env("CSI_NODE_NAME", &node_name)
             .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-        let birth =
-            ChildSettings { namespace: Some(namespace.try_clone()?), ..ChildSettings::default() };
-        sys::apply_child_settings(&mut command, birth);
-        Ok(command)
     })
 }
 
@@ -174,32 +180,25 @@ pub(crate) fn agent(
     socket: &Path,
     helper: &Path,
     imds: &str,
-    namespace: OwnedFd,
+    namespace: Arc<OwnedFd>,
 ) -> io::Result<Process> {
     let program = options.driver().path("ebs-csi-node-agent")?;
     let (endpoint, helper) =
         (format!("unix://{}", socket.display()), format!("unix://{}", helper.display()));
-    let ((name, imds), arguments) =
-        ((node.to_owned(), imds.to_owned()), options.agent_arguments.clone());
-    Ok(Process::new(&format!("{node}/node-agent"), state_dir, Some(socket.to_owned()), move || {
-        let mut command = bare_command(&program);
+    let (node_name, imds) = (node.to_owned(), imds.to_owned());
+    let arguments = options.agent_arguments.clone();
+    let settings = in_namespace(namespace, AGENT_BOUNDING);
+    let name = format!("{node}/node-agent");
+    Ok(contained(&name, state_dir, socket, program, settings, move |command| {
         command.arg("--endpoint").arg(&endpoint).arg("--helper").arg(&helper);
         command.args(["--metadata-sources", "imds"]).args(&arguments);
-        command.env("CSI_NODE_NAME", &name).env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-        let birth = ChildSettings {
-            namespace: Some(namespace.try_clone()?),
-            bounding: Some(AGENT_BOUNDING),
-            no_new_privs: true,
-            ..ChildSettings::default()
-        };
-        sys::apply_child_settings(&mut command, birth);
-        Ok(command)
+        command.env("CSI_NODE_NAME", &node_name).env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
     }))
 }
 
 /// Returns a command with a container's environment, which inherits only logging and coverage
 /// variables from the caller.
-pub(super) fn bare_command(program: &Path) -> Command {
+fn bare_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     for passed in ["RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"] {

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::container::{HELPER_BOUNDING, bare_command, capability, credentials};
+use super::container::{HELPER_BOUNDING, capability, contained, credentials, in_namespace};
 use super::node::Node;
 use super::options::WorldOptions;
 use super::process::Process;
 use super::simulator::Simulator;
-use crate::sys::{self, ChildSettings};
 
 /// Prepares the launcher in mode `all` on a node, serving `socket`, without starting it.
 pub(crate) fn all(
@@ -20,11 +20,11 @@ pub(crate) fn all(
 ) -> io::Result<Process> {
     let program = options.driver().path("aws-ebs-csi-driver")?;
     let (endpoint, ec2) = (format!("unix://{}", socket.display()), simulator.ec2().to_owned());
-    let (root, imds, name) = (node.kubelet_root.clone(), node.imds.clone(), node.name.clone());
+    let (root, imds, node_name) = (node.kubelet_root.clone(), node.imds.clone(), node.name.clone());
     let directory = state_dir.join(&node.name).join("all");
-    let namespace = node.namespace.try_clone()?;
-    Ok(Process::new(&format!("{}/all", node.name), state_dir, Some(socket.to_owned()), move || {
-        let mut command = bare_command(&program);
+    let settings = in_namespace(Arc::clone(&node.namespace), HELPER_BOUNDING | capability::KILL);
+    let name = format!("{}/all", node.name);
+    Ok(contained(&name, state_dir, socket, program, settings, move |command| {
         command
             .arg("all")
             .arg("--endpoint")
@@ -34,16 +34,8 @@ pub(crate) fn all(
             .arg("--runtime-dir")
             .arg(&directory)
             .args(["--sandbox", "--metadata-sources=imds"])
-            .env("CSI_NODE_NAME", &name)
+            .env("CSI_NODE_NAME", &node_name)
             .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-        credentials(&mut command, &ec2);
-        let birth = ChildSettings {
-            namespace: Some(namespace.try_clone()?),
-            bounding: Some(HELPER_BOUNDING | capability::KILL),
-            no_new_privs: true,
-            ..ChildSettings::default()
-        };
-        sys::apply_child_settings(&mut command, birth);
-        Ok(command)
+        credentials(command, &ec2);
     }))
 }

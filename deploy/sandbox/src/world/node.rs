@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::container::{self, NODE_AGENT_ID};
 use super::node_namespace;
@@ -30,17 +31,13 @@ pub struct Node {
     pub agent: Process,
     /// The mount-helper's first process; never started beside another driver's program.
     pub helper: Process,
-    pub(crate) namespace: OwnedFd,
+    pub(crate) namespace: Arc<OwnedFd>,
     pub(crate) imds: String,
 }
 
 impl Node {
     /// Makes the directories and the namespace of the node `options`, beside the nodes `others`.
     /// Does not start the node's processes.
-    ///
-    /// # Errors
-    /// Returns the errors of mkdir(2), mount(2) and mknod(2), and an error when a program is not
-    /// built.
     pub(crate) fn make(
         world: &WorldOptions,
         state_dir: &Path,
@@ -69,7 +66,7 @@ impl Node {
         let imds = simulator.imds(instance).ok_or_else(unknown)?;
         node_namespace::create_standard_devices(&dev_dir)?;
         let hidden: Vec<PathBuf> = others.iter().map(|node| node.kubelet_root.clone()).collect();
-        let namespace = node_namespace::create(&dev_dir, &kubelet_root, &hidden)?;
+        let namespace = Arc::new(node_namespace::create(&dev_dir, &kubelet_root, &hidden)?);
         let (csi_socket, helper_socket) = (csi.join("csi.sock"), run.join("helper.sock"));
         Ok(Self {
             helper: container::helper(
@@ -78,7 +75,7 @@ impl Node {
                 &options.name,
                 &helper_socket,
                 &kubelet_root,
-                namespace.try_clone()?,
+                Arc::clone(&namespace),
             )?,
             agent: match &world.node_program {
                 None => container::agent(
@@ -88,16 +85,13 @@ impl Node {
                     &csi_socket,
                     &helper_socket,
                     imds,
-                    namespace.try_clone()?,
+                    Arc::clone(&namespace),
                 )?,
-                Some(other) => container::other_node(
-                    other,
-                    state_dir,
-                    &options.name,
-                    &csi_socket,
-                    imds,
-                    namespace.try_clone()?,
-                ),
+                Some(other) => {
+                    let namespace = Arc::clone(&namespace);
+                    let (name, socket) = (&options.name, &csi_socket);
+                    container::other_node(other, state_dir, name, socket, imds, namespace)
+                }
             },
             namespace,
             imds: imds.to_owned(),

@@ -32,9 +32,6 @@ const LINKS: [(&str, &str); 4] = [
 ];
 
 /// Adds to a node's device directory the entries that every container has in `/dev`.
-///
-/// # Errors
-/// Returns the errors of mknod(2), which needs root and a file system that is not mounted `nodev`.
 pub(crate) fn create_standard_devices(dev_dir: &Path) -> io::Result<()> {
     for (name, major, minor) in CHARACTER_DEVICES {
         let path = dev_dir.join(name);
@@ -59,9 +56,6 @@ pub(crate) fn create_standard_devices(dev_dir: &Path) -> io::Result<()> {
 
 /// Makes `kubelet_root` a mount point whose mounts propagate between the host and the namespaces
 /// that copy it.
-///
-/// # Errors
-/// Returns the errors of mount(2).
 pub(crate) fn share(kubelet_root: &Path) -> io::Result<()> {
     mount_bind(kubelet_root, kubelet_root)?;
     // Leaves the peer group of the underlying file system first, then forms its own.
@@ -74,9 +68,6 @@ pub(crate) fn share(kubelet_root: &Path) -> io::Result<()> {
 /// with the host, and nothing is mounted beneath `hidden`.
 ///
 /// The namespace exists as long as the descriptor is open or a process is in the namespace.
-///
-/// # Errors
-/// Returns the errors of unshare(2) and mount(2).
 pub(crate) fn create(
     dev_dir: &Path,
     kubelet_root: &Path,

@@ -98,7 +98,7 @@ impl Process {
         self.spawn(true)?.ok_or_else(|| io::Error::other("the child has no standard output"))
     }
 
-    fn spawn(&mut self, talking: bool) -> io::Result<Option<ChildStdout>> {
+    fn spawn(&mut self, piped: bool) -> io::Result<Option<ChildStdout>> {
         if let Some(directory) = self.log.parent() {
             std::fs::create_dir_all(directory)?;
         }
@@ -113,7 +113,7 @@ impl Process {
         let mut child = loop {
             let mut command = (self.make)()?;
             command.stdin(Stdio::null()).stderr(log.try_clone()?);
-            command.stdout(if talking { Stdio::piped() } else { Stdio::from(log.try_clone()?) });
+            command.stdout(if piped { Stdio::piped() } else { Stdio::from(log.try_clone()?) });
             self.started = Some(Instant::now());
             match tokio::process::Command::from(command).spawn() {
                 Ok(child) => break child,
@@ -186,15 +186,15 @@ impl Process {
         };
         let family = self.identities();
         identity.signal(Signal::TERM)?;
-        let polite = tokio::time::timeout(grace, self.reap()).await.is_ok();
-        let mut clean = polite;
+        let in_time = tokio::time::timeout(grace, self.reap()).await.is_ok();
+        let mut clean = in_time;
         for member in family {
             if member.alive() {
                 clean = false;
                 member.signal(Signal::KILL)?;
             }
         }
-        if !polite {
+        if !in_time {
             self.reap().await?;
         }
         Ok(clean)

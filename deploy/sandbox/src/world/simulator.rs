@@ -1,6 +1,7 @@
 //! The EC2 simulator as a process, and its control socket.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,13 +58,8 @@ impl Simulator {
         let devices = devices.to_owned();
         let mut process = Process::new("ec2-sim", state_dir, None, move || {
             let mut command = Command::new(&program);
-            command
-                .arg("serve")
-                .arg("--state-dir")
-                .arg(&directory)
-                .arg("--scenario")
-                .arg(&scenario_file);
-            command.arg("--devices").arg(&devices);
+            command.arg("serve").arg("--state-dir").arg(&directory);
+            command.arg("--scenario").arg(&scenario_file).arg("--devices").arg(&devices);
             sys::apply_child_settings(&mut command, ChildSettings::default());
             Ok(command)
         });
@@ -73,15 +69,10 @@ impl Simulator {
         let failed = |why: String| {
             io::Error::other(format!("ec2-sim did not get ready: {why}\n{}", process.log_tail(10)))
         };
-        match read {
-            Err(_) => Err(failed("no line on its standard output in 30 s".to_owned())),
-            Ok(Err(e)) => Err(failed(e.to_string())),
-            Ok(Ok(_)) => {
-                let ready =
-                    serde_json::from_str(&line).map_err(|e| failed(format!("{e} in {line:?}")))?;
-                Ok(Self { process, ready, _stdout: stdout })
-            }
-        }
+        read.map_err(|_| failed("no line on its standard output in 30 s".to_owned()))?
+            .map_err(|e| failed(e.to_string()))?;
+        let ready = serde_json::from_str(&line).map_err(|e| failed(format!("{e} in {line:?}")))?;
+        Ok(Self { process, ready, _stdout: stdout })
     }
 
     /// Returns the URL of the EC2 and STS endpoint.
@@ -143,12 +134,20 @@ impl Simulator {
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> io::Result<Value> {
         let what = format!("{method} {path} of the simulator");
-        let fail = |why: String| io::Error::other(format!("{what}: {why}"));
-        let stream =
-            UnixStream::connect(&self.ready.control).await.map_err(|e| fail(e.to_string()))?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        self.exchange(method, path, body)
             .await
-            .map_err(|e| fail(e.to_string()))?;
+            .map_err(|why| io::Error::other(format!("{what}: {why}")))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Box<dyn Error + Send + Sync>> {
+        let stream = UnixStream::connect(&self.ready.control).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driving = tokio::spawn(connection);
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder()
@@ -156,18 +155,17 @@ impl Simulator {
             .uri(path)
             .header("host", "simulator")
             .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|e| fail(e.to_string()))?;
-        let reply = sender.send_request(request).await.map_err(|e| fail(e.to_string()))?;
+            .body(Full::new(Bytes::from(body)))?;
+        let reply = sender.send_request(request).await?;
         let status = reply.status();
-        let bytes = reply.into_body().collect().await.map_err(|e| fail(e.to_string()))?.to_bytes();
+        let bytes = reply.into_body().collect().await?.to_bytes();
         driving.abort();
         if !status.is_success() {
-            return Err(fail(format!("{status}: {}", String::from_utf8_lossy(&bytes))));
+            return Err(format!("{status}: {}", String::from_utf8_lossy(&bytes)).into());
         }
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))
+        Ok(serde_json::from_slice(&bytes)?)
     }
 }

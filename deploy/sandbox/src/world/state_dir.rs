@@ -17,9 +17,6 @@ const RUN: &str = "run";
 
 /// Makes a new state directory under `TMPDIR`, `/tmp`, `/var/tmp` or `/run`: the first whose file
 /// system allows device nodes.
-///
-/// # Errors
-/// Returns an error when none of them does.
 pub(crate) fn make() -> io::Result<PathBuf> {
     let mut tried = String::new();
     for base in bases() {

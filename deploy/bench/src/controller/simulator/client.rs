@@ -8,6 +8,7 @@ use ebs_csi_sandbox::ZONE;
 
 use super::{Kind, held_name};
 use crate::error::BenchError;
+use crate::world::volume_id;
 
 /// The tag that holds a volume's name.
 const NAME_TAG: &str = "CSIVolumeName";
@@ -70,26 +71,24 @@ impl<'w> Client<'w> {
         let place = self.turn * 7_919 + self.number;
         let (index, held) = (place % self.held.len(), self.held);
         match kind {
-            Kind::Lives => {
+            Kind::LifeCycle => {
                 let volume = self.create_one()?;
-                self.look(&volume)?;
+                self.describe(&volume)?;
                 self.attach(&volume)?;
-                self.look(&volume)?;
+                self.describe(&volume)?;
                 self.detach(&volume)?;
-                self.look(&volume)?;
+                self.describe(&volume)?;
                 self.delete(&volume)?;
                 Ok(7)
             }
             Kind::ById => {
-                self.look(&held[index])?;
+                self.describe(&held[index])?;
                 Ok(1)
             }
             Kind::ByName => {
                 let name = held_name(index);
-                self.find(
-                    &format!("Filter.1.Name=tag:{NAME_TAG}&Filter.1.Value.1={name}"),
-                    &held[index],
-                )?;
+                let form = format!("Filter.1.Name=tag:{NAME_TAG}&Filter.1.Value.1={name}");
+                self.find(&form, &held[index])?;
                 Ok(1)
             }
             Kind::CreateDelete => {
@@ -119,19 +118,13 @@ impl<'w> Client<'w> {
 
     /// Creates a volume of this name. Returns its id.
     pub(super) fn create(&mut self, name: &str) -> Result<String, BenchError> {
-        let reply = self.ask(
-            "CreateVolume",
-            &format!(
-                "AvailabilityZone={ZONE}&Size=1&VolumeType=gp3&ClientToken={name}&TagSpecification.1.ResourceType=volume\
-                 &TagSpecification.1.Tag.1.Key={NAME_TAG}&TagSpecification.1.Tag.1.Value={name}"
-            ),
-        )?;
-        let id = reply.split_once("<volumeId>");
-        let id = id.and_then(|(_, rest)| rest.split_once("</volumeId>"));
-        match id {
-            Some((id, _)) => Ok(id.to_owned()),
-            None => Err(BenchError::Other(format!("CreateVolume: no id in {reply}"))),
-        }
+        let form = format!(
+            "AvailabilityZone={ZONE}&Size=1&VolumeType=gp3&ClientToken={name}&TagSpecification.1.ResourceType=volume\
+             &TagSpecification.1.Tag.1.Key={NAME_TAG}&TagSpecification.1.Tag.1.Value={name}"
+        );
+        let reply = self.call("CreateVolume", &form)?;
+        let id = volume_id(&reply).map(str::to_owned);
+        id.ok_or_else(|| format!("CreateVolume: no id in {reply}").into())
     }
 
     fn create_one(&mut self) -> Result<String, BenchError> {
@@ -142,34 +135,34 @@ impl<'w> Client<'w> {
         self.create(&format!("pvc-{number}"))
     }
 
-    fn look(&mut self, volume: &str) -> Result<(), BenchError> {
+    fn describe(&mut self, volume: &str) -> Result<(), BenchError> {
         self.find(&format!("VolumeId.1={volume}"), volume)
     }
 
     fn find(&mut self, which: &str, volume: &str) -> Result<(), BenchError> {
-        let reply = self.ask("DescribeVolumes", which)?;
+        let reply = self.call("DescribeVolumes", which)?;
         if reply.contains(volume) {
             return Ok(());
         }
-        Err(BenchError::Other(format!("DescribeVolumes: no {volume} in {reply}")))
+        Err(format!("DescribeVolumes: no {volume} in {reply}").into())
     }
 
     fn attach(&mut self, volume: &str) -> Result<(), BenchError> {
         let form = format!("VolumeId={volume}&InstanceId={}&Device=/dev/xvdba", self.instance);
-        self.ask("AttachVolume", &form).map(drop)
+        self.call("AttachVolume", &form).map(drop)
     }
 
     fn detach(&mut self, volume: &str) -> Result<(), BenchError> {
         let form = format!("VolumeId={volume}&InstanceId={}", self.instance);
-        self.ask("DetachVolume", &form).map(drop)
+        self.call("DetachVolume", &form).map(drop)
     }
 
     fn delete(&mut self, volume: &str) -> Result<(), BenchError> {
-        self.ask("DeleteVolume", &format!("VolumeId={volume}")).map(drop)
+        self.call("DeleteVolume", &format!("VolumeId={volume}")).map(drop)
     }
 
     /// Sends a request and returns the body of the response. Any status but 200 is an error.
-    fn ask(&mut self, action: &str, parameters: &str) -> Result<String, BenchError> {
+    fn call(&mut self, action: &str, parameters: &str) -> Result<String, BenchError> {
         let form = format!("Action={action}&Version=2016-11-15&{parameters}");
         let request = format!("{}content-length: {}\r\n\r\n{form}", self.head, form.len());
         self.stream.get_mut().write_all(request.as_bytes())?;
@@ -177,7 +170,7 @@ impl<'w> Client<'w> {
         if good {
             return Ok(body);
         }
-        Err(BenchError::Other(format!("{action}: {body}")))
+        Err(format!("{action}: {body}").into())
     }
 
     fn read(&mut self) -> io::Result<(bool, String)> {

@@ -1,0 +1,79 @@
+//! What the worlds of several measurements share.
+
+use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::error::BenchError;
+
+/// An EC2 that has no delays and no quota.
+pub(crate) const UNLIMITED: &str = "profile = \"instant\"\n[limits]\nenabled = false\n";
+
+/// Returns the id of instance number `index`.
+pub(crate) fn instance(index: usize) -> String {
+    format!("i-0a{index:015x}")
+}
+
+/// Returns the options of a world without node processes, with `instances` instances of 27
+/// attachments.
+pub(crate) fn without_nodes(binaries: &Binaries, instances: usize, scenario: &str) -> WorldOptions {
+    let mut options = WorldOptions::new(binaries.clone());
+    options.nodes = (0..instances)
+        .map(|index| NodeOptions::new(&format!("node-{index}"), &instance(index), ZONE))
+        .collect();
+    options.one_zone = true;
+    options.devices = "none".to_owned();
+    options.scenario = scenario.to_owned();
+    options
+}
+
+/// Makes a call to EC2 as another client of the account. Returns the body of the answer.
+pub(crate) async fn call_as_other_client(
+    world: &World,
+    action: &str,
+    parameters: &Value,
+) -> Result<String, BenchError> {
+    let call = json!({ "action": action, "parameters": parameters });
+    let answer = world.simulator.post("/v1/as-foreign", &call).await?;
+    let body = answer["body"].as_str().unwrap_or_default().to_owned();
+    if answer["status"] == 200 {
+        return Ok(body);
+    }
+    Err(format!("{action} of another client: {body}").into())
+}
+
+/// Creates a volume as another client of the account. Returns its id.
+pub(crate) async fn create_as_other_client(world: &World, gib: &str) -> Result<String, BenchError> {
+    let parameters = json!({ "AvailabilityZone": ZONE, "Size": gib, "VolumeType": "gp3" });
+    let body = call_as_other_client(world, "CreateVolume", &parameters).await?;
+    volume_id(&body).map(str::to_owned).ok_or_else(|| format!("no volumeId in {body}").into())
+}
+
+/// Returns the id in the answer to CreateVolume.
+pub(crate) fn volume_id(body: &str) -> Option<&str> {
+    Some(body.split_once("<volumeId>")?.1.split_once("</volumeId>")?.0)
+}
+
+/// Waits for all tasks. Returns their results, or the first error.
+pub(crate) async fn join_all<T>(
+    tasks: Vec<JoinHandle<Result<T, BenchError>>>,
+) -> Result<Vec<T>, BenchError> {
+    let mut results = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        results.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
+    }
+    Ok(results)
+}
+
+/// Returns the order of `contestants` contestants in this round: every other round is reversed, so
+/// that none always comes first.
+pub(crate) fn order(round: usize, contestants: usize) -> Vec<usize> {
+    let order = 0..contestants;
+    if round.is_multiple_of(2) { order.collect() } else { order.rev().collect() }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of calls are far below 2^53")]
+pub(crate) fn float(number: usize) -> f64 {
+    number as f64
+}
