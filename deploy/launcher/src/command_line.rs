@@ -61,7 +61,7 @@ pub struct Run {
 /// The Go driver's default endpoint.
 const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
 
-/// Reads the arguments behind the program's name.
+/// Reads the arguments after the program's name.
 ///
 /// # Errors
 /// Returns one line that names the argument and the next step.
@@ -121,62 +121,51 @@ fn name_and_value(word: &str) -> Option<(&str, Option<&str>)> {
 }
 
 fn split_by_process(words: &[String], all: bool) -> Result<Invocation, UsageError> {
-    let mut run = Run {
-        all,
-        endpoint: parse_endpoint(DEFAULT_ENDPOINT)?,
-        runtime_directory: None,
-        controller: Vec::new(),
-        agent: Vec::new(),
-        helper: Vec::new(),
-    };
-    let mut words = words.iter();
+    let usage = |text: String| Err(UsageError(text));
+    let (mut controller, mut agent, mut helper) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut endpoint, mut runtime_directory) = (parse_endpoint(DEFAULT_ENDPOINT)?, None);
+    let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
-        let (name, given) = name_and_value(word)
-            .ok_or_else(|| UsageError(format!("{word:?} is neither a flag nor the mode")))?;
-        let flag = flags::find(name).ok_or_else(|| {
-            UsageError(format!("unknown flag --{name}; --help lists what there is"))
-        })?;
-        let value = match (flag.switch, given) {
-            (true, given) => given.map(str::to_owned),
-            (false, Some(value)) => Some(value.to_owned()),
-            (false, None) => {
-                let value =
-                    words.next().ok_or_else(|| UsageError(format!("--{name} needs a value")))?;
-                Some(value.clone())
-            }
+        let Some((name, given)) = name_and_value(word) else {
+            return usage(format!("{word:?} is neither a flag nor the mode"));
         };
+        let Some(flag) = flags::find(name) else {
+            return usage(format!("unknown flag --{name}; --help lists what there is"));
+        };
+        let value = given.or_else(|| words.next_if(|_| !flag.switch).map(String::as_str));
+        if value.is_none() && !flag.switch {
+            return usage(format!("--{name} needs a value"));
+        }
         let argument =
-            value.as_ref().map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
+            value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
         let text = value.unwrap_or_default();
         for process in flag.known_by {
             match process {
-                Process::Controller if all => run.controller.push(argument.clone()),
+                Process::Controller if all => controller.push(argument.clone()),
                 // The Go driver's mode node does not know the controller's flags, either.
                 Process::Controller if flag.known_by.len() == 1 => {
-                    return Err(UsageError(format!("--{name} belongs to mode controller or all")));
+                    return usage(format!("--{name} belongs to mode controller or all"));
                 }
                 Process::Controller => {}
-                Process::NodeAgent => run.agent.push(argument.clone()),
-                Process::MountHelper => run.helper.push(argument.clone()),
+                Process::NodeAgent => agent.push(argument.clone()),
+                Process::MountHelper => helper.push(argument.clone()),
                 Process::Launcher => match name {
                     "help" => return Ok(Invocation::Help),
                     "version" => return Ok(Invocation::Version),
-                    "endpoint" => run.endpoint = parse_endpoint(&text)?,
+                    "endpoint" => endpoint = parse_endpoint(text)?,
                     "runtime-dir" if text.starts_with('/') => {
-                        run.runtime_directory = Some(PathBuf::from(&text))
+                        runtime_directory = Some(PathBuf::from(text));
                     }
                     "runtime-dir" => {
-                        return Err(UsageError(format!(
-                            "--runtime-dir {text:?} is not an absolute path"
-                        )));
+                        return usage(format!("--runtime-dir {text:?} is not an absolute path"));
                     }
-                    _ if all => run.controller.push(argument.clone()),
-                    _ => run.agent.push(argument.clone()),
+                    _ if all => controller.push(argument.clone()),
+                    _ => agent.push(argument.clone()),
                 },
             }
         }
     }
-    Ok(Invocation::Run(run))
+    Ok(Invocation::Run(Run { all, endpoint, runtime_directory, controller, agent, helper }))
 }
 
 fn parse_router(words: &[String]) -> Result<Invocation, UsageError> {
@@ -192,12 +181,10 @@ fn parse_router(words: &[String]) -> Result<Invocation, UsageError> {
 }
 
 fn parse_supervise(words: &[String]) -> Result<Invocation, UsageError> {
-    let usage_error =
-        || UsageError("mode supervise needs NAME:PID; modes node and all use it".to_owned());
     let running: Result<Vec<Running>, ()> = words.iter().map(|word| word.parse()).collect();
     match running {
         Ok(running) if !running.is_empty() => Ok(Invocation::Supervise(running)),
-        _ => Err(usage_error()),
+        _ => Err(UsageError("mode supervise needs NAME:PID; modes node and all use it".to_owned())),
     }
 }
 
@@ -232,19 +219,17 @@ mod tests {
         ] {
             assert_eq!(run(text).all, all, "{text}");
         }
-        let become_controller =
-            parse(&words("controller --endpoint unix:///c --whatever")).unwrap();
-        assert_eq!(
-            become_controller,
-            Invocation::Become {
-                program: "ebs-csi-controller",
-                arguments: words("--endpoint unix:///c --whatever")
-            }
-        );
-        assert_eq!(
-            parse(&words("pre-stop-hook")).unwrap(),
-            Invocation::Become { program: "ebs-csi-node-agent", arguments: words("pre-stop-hook") }
-        );
+        for (text, program, arguments) in [
+            (
+                "controller --endpoint unix:///c --x",
+                "ebs-csi-controller",
+                "--endpoint unix:///c --x",
+            ),
+            ("pre-stop-hook", "ebs-csi-node-agent", "pre-stop-hook"),
+        ] {
+            let expected = Invocation::Become { program, arguments: words(arguments) };
+            assert_eq!(parse(&words(text)), Ok(expected), "{text}");
+        }
     }
 
     #[test]
@@ -289,8 +274,6 @@ mod tests {
         }
     }
 
-    /// The launcher answers `node --version`; `controller --version` goes to the controller
-    /// program.
     #[test]
     fn launcher_answers_help_and_version_unless_mode_execs() {
         assert_eq!(parse(&words("--help")).unwrap(), Invocation::Help);

@@ -13,105 +13,71 @@ pub enum Process {
     Launcher,
 }
 
-/// One flag, by its name without hyphens.
+/// Flags of one kind, by their names without hyphens.
 #[derive(Clone, Copy, Debug)]
-pub struct Flag {
-    /// The flag's name.
-    pub name: &'static str,
-    /// Whether the flag is a switch. A switch stands alone or has its value behind `=`; other flags
-    /// also take the next argument as their value.
-    pub switch: bool,
-    /// The processes that know the flag.
+pub struct Flags {
+    /// The processes that know the flags.
     pub known_by: &'static [Process],
+    /// Whether the flags are switches. A switch stands alone or has its value after `=`; other
+    /// flags also take the next argument as their value.
+    pub switch: bool,
+    /// Separated by spaces.
+    names: &'static str,
 }
 
 use Process::{Controller, Launcher, MountHelper, NodeAgent};
 
-const fn value(name: &'static str, known_by: &'static [Process]) -> Flag {
-    Flag { name, switch: false, known_by }
+const fn values(known_by: &'static [Process], names: &'static str) -> Flags {
+    Flags { known_by, switch: false, names }
 }
 
-const fn switch(name: &'static str, known_by: &'static [Process]) -> Flag {
-    Flag { name, switch: true, known_by }
+const fn switches(known_by: &'static [Process], names: &'static str) -> Flags {
+    Flags { known_by, switch: true, names }
 }
 
 /// All flags of the driver's processes that may appear on one command line.
-pub const FLAGS: &[Flag] = &[
-    value("endpoint", &[Launcher]),
-    value("runtime-dir", &[Launcher]),
-    switch("help", &[Launcher]),
-    switch("version", &[Launcher]),
-    // Two processes cannot share one address: it goes to the controller in mode all and to the
-    // node-agent in mode node.
-    value("http-endpoint", &[Launcher]),
-    value("metrics-cert-file", &[Controller, NodeAgent]),
-    value("metrics-key-file", &[Controller, NodeAgent]),
-    switch("enable-otel-tracing", &[Controller, NodeAgent]),
-    value("kubeconfig", &[Controller, NodeAgent]),
-    value("metadata-sources", &[Controller, NodeAgent]),
-    value("v", &[Controller, NodeAgent]),
-    value("vmodule", &[Controller, NodeAgent]),
-    value("logging-format", &[Controller, NodeAgent]),
-    value("log-flush-frequency", &[Controller, NodeAgent]),
-    value("log-json-info-buffer-size", &[Controller]),
-    switch("log-json-split-stream", &[Controller]),
-    value("log-text-info-buffer-size", &[Controller]),
-    switch("log-text-split-stream", &[Controller]),
-    switch("logtostderr", &[Controller, NodeAgent]),
-    value("user-agent-extra", &[Controller]),
-    switch("aws-sdk-debug-log", &[Controller]),
-    value("extra-tags", &[Controller]),
-    value("extra-volume-tags", &[Controller]),
-    value("k8s-tag-cluster-id", &[Controller]),
-    switch("warn-on-invalid-tag", &[Controller]),
-    switch("batching", &[Controller]),
-    value("modify-volume-request-handler-timeout", &[Controller]),
-    switch("deprecated-metrics", &[Controller]),
-    switch("enable-node-local-volumes", &[Controller]),
-    switch("enable-volume-health", &[Controller, NodeAgent]),
-    value("snapshot-takeover-wait", &[Controller]),
-    value("safe-detach", &[Controller]),
-    value("safe-detach-endpoint", &[Controller]),
-    value("safe-detach-peers", &[Controller]),
-    value("safe-detach-fence", &[Controller]),
-    value("safe-detach-fence-limit", &[Controller]),
-    value("safe-detach-failover", &[Controller]),
-    value("feature-gates", &[Controller]),
-    value("probe-aws", &[Controller]),
-    value("drain-timeout", &[Controller]),
-    value("ec2-request-rates", &[Controller]),
-    value("ec2-max-request-rates", &[Controller]),
-    value("volume-attach-limit", &[NodeAgent]),
-    value("reserved-volume-attachments", &[NodeAgent]),
-    switch("legacy-xfs", &[NodeAgent]),
-    switch("windows-host-process", &[NodeAgent]),
-    value("csi-mount-point-prefix", &[NodeAgent]),
-    value("kubelet-registration-path", &[NodeAgent]),
-    value("plugin-registration-path", &[NodeAgent]),
-    value("node-facts-file", &[NodeAgent]),
-    value("node-facts-timeout", &[NodeAgent]),
-    value("grace-period", &[NodeAgent]),
-    value("helper-key-file", &[NodeAgent]),
-    value("kubelet-root", &[MountHelper]),
-    value("paths", &[MountHelper]),
-    value("grace", &[MountHelper]),
-    value("untrusted-images", &[MountHelper]),
-    value("disks-without-serial", &[MountHelper]),
-    value("copied-mounts", &[MountHelper]),
-    value("nodev-nosuid", &[MountHelper]),
-    value("tool-deadline", &[MountHelper]),
-    value("log-format", &[MountHelper]),
-    value("vsock-key-file", &[MountHelper]),
-    value("vsock-peers", &[MountHelper]),
-    switch("guest-disks", &[MountHelper]),
-    switch("sandbox", &[MountHelper]),
-    switch("allow-missing-landlock", &[MountHelper]),
-    switch("allow-private-mounts", &[MountHelper]),
+const FLAGS: &[Flags] = &[
+    // Two processes cannot share one address: http-endpoint goes to the controller in mode all and
+    // to the node-agent in mode node.
+    values(&[Launcher], "endpoint runtime-dir http-endpoint"),
+    switches(&[Launcher], "help version"),
+    values(
+        &[Controller, NodeAgent],
+        "metrics-cert-file metrics-key-file kubeconfig metadata-sources v vmodule \
+         logging-format log-flush-frequency",
+    ),
+    switches(&[Controller, NodeAgent], "enable-otel-tracing logtostderr enable-volume-health"),
+    values(
+        &[Controller],
+        "log-json-info-buffer-size log-text-info-buffer-size user-agent-extra extra-tags \
+         extra-volume-tags k8s-tag-cluster-id modify-volume-request-handler-timeout \
+         snapshot-takeover-wait safe-detach safe-detach-endpoint safe-detach-peers \
+         safe-detach-fence safe-detach-fence-limit safe-detach-failover feature-gates probe-aws \
+         drain-timeout ec2-request-rates ec2-max-request-rates",
+    ),
+    switches(
+        &[Controller],
+        "log-json-split-stream log-text-split-stream aws-sdk-debug-log warn-on-invalid-tag \
+         batching deprecated-metrics enable-node-local-volumes",
+    ),
+    values(
+        &[NodeAgent],
+        "volume-attach-limit reserved-volume-attachments csi-mount-point-prefix \
+         kubelet-registration-path plugin-registration-path node-facts-file node-facts-timeout \
+         grace-period helper-key-file",
+    ),
+    switches(&[NodeAgent], "legacy-xfs windows-host-process"),
+    values(
+        &[MountHelper],
+        "kubelet-root paths grace untrusted-images disks-without-serial copied-mounts \
+         nodev-nosuid tool-deadline log-format vsock-key-file vsock-peers",
+    ),
+    switches(&[MountHelper], "guest-disks sandbox allow-missing-landlock allow-private-mounts"),
 ];
 
-/// Returns the flag of that name.
-pub fn find(name: &str) -> Option<&'static Flag> {
-    FLAGS.iter().find(|flag| flag.name == name)
+/// Returns the flags to which the flag of that name belongs.
+pub fn find(name: &str) -> Option<&'static Flags> {
+    FLAGS.iter().find(|flags| flags.names.split(' ').any(|one| one == name))
 }
 
 #[cfg(test)]
@@ -120,9 +86,9 @@ mod tests {
 
     #[test]
     fn each_flag_is_listed_once_with_its_processes() {
-        for (index, flag) in FLAGS.iter().enumerate() {
-            assert!(!flag.known_by.is_empty(), "{}", flag.name);
-            assert!(FLAGS[..index].iter().all(|other| other.name != flag.name), "{}", flag.name);
-        }
+        assert!(FLAGS.iter().all(|flags| !flags.known_by.is_empty()));
+        let mut names: Vec<_> = FLAGS.iter().flat_map(|flags| flags.names.split(' ')).collect();
+        names.sort_unstable();
+        assert_eq!(names.windows(2).find(|pair| pair[0] == pair[1]), None);
     }
 }

@@ -150,39 +150,25 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
     };
     let helper = directory.helper().to_string();
     let agent = if run.all { directory.endpoint(Backend::NodeAgent) } else { run.endpoint.clone() };
+    let agent =
+        with_flags(&[("endpoint", agent.to_string()), ("helper", helper.clone())], &run.agent);
+    let helper = with_flags(&[("listen", helper)], &run.helper);
+    let (nothing, node) = (Environment::Only(&[]), Environment::Only(children::FOR_NODE_AGENT));
     let mut started = Started::default();
-    started.start(
-        "mount-helper",
-        "ebs-csi-mount-helper",
-        &with_flags(&[("listen", helper.clone())], &run.helper),
-        Environment::Only(&[]),
-    )?;
-    let agent = with_flags(&[("endpoint", agent.to_string()), ("helper", helper)], &run.agent);
-    started.start(
-        "node-agent",
-        "ebs-csi-node-agent",
-        &agent,
-        Environment::Only(children::FOR_NODE_AGENT),
-    )?;
+    started.start("mount-helper", "ebs-csi-mount-helper", &helper, nothing)?;
+    started.start("node-agent", "ebs-csi-node-agent", &agent, node)?;
     if run.all {
         let controller = directory.endpoint(Backend::Controller).to_string();
         let controller = with_flags(&[("endpoint", controller)], &run.controller);
         started.start("controller", "ebs-csi-controller", &controller, Environment::Whole)?;
         let launcher = std::env::current_exe()?;
-        let launcher = launcher
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or("aws-ebs-csi-driver")
-            .to_owned();
-        let mut router = vec!["router".to_owned()];
-        router.extend(with_flags(
-            &[
-                ("endpoint", run.endpoint.to_string()),
-                ("runtime-dir", directory.path().display().to_string()),
-            ],
-            &[],
-        ));
-        started.start("router", &launcher, &router, Environment::Only(&[]))?;
+        let launcher = launcher.file_name().and_then(|name| name.to_str());
+        let router = [
+            "router".to_owned(),
+            format!("--endpoint={}", run.endpoint),
+            format!("--runtime-dir={}", directory.path().display()),
+        ];
+        started.start("router", launcher.unwrap_or("aws-ebs-csi-driver"), &router, nothing)?;
     }
     Ok(started)
 }

@@ -50,8 +50,6 @@ pub fn backend(path: &str) -> Option<Backend> {
 mod tests {
     use super::*;
 
-    /// Controller, Identity, Modify and Health calls go to the controller, Node calls to the node
-    /// agent; any other or malformed path has no backend.
     #[test]
     fn only_methods_of_known_services_get_a_backend() {
         for (path, expected) in [

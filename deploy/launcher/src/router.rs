@@ -75,11 +75,11 @@ impl Target {
             Ok(reply) => reply.map(BodyExt::boxed_unsync),
             Err(e) => {
                 tracing::warn!(process = self.backend.name(), "cannot pass an RPC on: {e}");
+                let name = self.backend.name();
                 failure_response(Failure::new(
                     Condition::BackendDown,
                     format!(
-                        "the {} does not answer; it is being started again, repeat the call",
-                        self.backend.name()
+                        "the {name} does not answer; it is being started again, repeat the call"
                     ),
                 ))
             }
@@ -151,10 +151,8 @@ pub async fn serve(
     }
     drop(listener);
     let _ = stopping.send(true);
-    let drained =
-        tokio::time::timeout(grace, async { while connections.join_next().await.is_some() {} })
-            .await;
-    if drained.is_err() {
+    let drain = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(grace, drain).await.is_err() {
         tracing::warn!("calls were still running after the grace period; their callers will retry");
     }
     Ok(())

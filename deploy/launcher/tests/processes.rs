@@ -40,11 +40,8 @@ impl Installed {
         let _lock = lock_writing_or_starting();
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(
-            env!("CARGO_BIN_EXE_aws-ebs-csi-driver"),
-            directory.path().join("aws-ebs-csi-driver"),
-        )
-        .unwrap();
+        let launcher = env!("CARGO_BIN_EXE_aws-ebs-csi-driver");
+        fs::copy(launcher, directory.path().join("aws-ebs-csi-driver")).unwrap();
         for name in PROGRAMS {
             let path = directory.path().join(name);
             fs::write(&path, PROGRAM).unwrap();
@@ -58,13 +55,22 @@ impl Installed {
     }
 
     fn start(&self, arguments: &[&str]) -> Started {
-        self.start_with(arguments, |_| ())
+        let mut command = Command::new(self.path("aws-ebs-csi-driver"));
+        self.run(command.args(self.words(arguments)))
     }
 
-    fn start_with(&self, arguments: &[&str], more: impl FnOnce(&mut Command)) -> Started {
+    /// Starts mode `all` and waits until each program runs and the socket is served.
+    fn start_all(&self, configure: impl FnOnce(&mut Command)) -> Started {
+        let socket = self.path("csi.sock");
+        let endpoint = format!("--endpoint=unix://{}", socket.display());
         let mut command = Command::new(self.path("aws-ebs-csi-driver"));
-        more(&mut command);
-        self.run(command.args(self.words(arguments)))
+        configure(&mut command);
+        let started = self.run(command.args(self.words(&["all", &endpoint])));
+        for name in PROGRAMS {
+            self.arguments(name);
+        }
+        wait_for(&socket);
+        started
     }
 
     /// Starts the launcher through the program `before`, which takes a privilege from it first.
@@ -104,11 +110,7 @@ impl Installed {
 
     /// Sends SIGTERM to a launcher once it handles signals.
     fn terminate(&self, started: &Started) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !self.log().contains("are passed on") {
-            assert!(Instant::now() < deadline, "{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the launcher handles signals", || self.log().contains("are passed on"));
         signal(started.pid(), Signal::TERM);
     }
 
@@ -127,14 +129,8 @@ impl Started {
     }
 
     fn wait_for_exit(&mut self) -> i32 {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().unwrap_or(-1);
-            }
-            assert!(Instant::now() < deadline, "the launcher does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("the launcher ends", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap().code().unwrap_or(-1)
     }
 }
 
@@ -149,43 +145,34 @@ fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-fn wait_for(path: &Path) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !path.exists() {
-        assert!(Instant::now() < deadline, "{} does not appear", path.display());
-        std::thread::sleep(Duration::from_millis(10));
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The controller replaces the launcher and keeps its process ID.
+fn wait_for(path: &Path) {
+    wait_until(&path.display().to_string(), || path.exists());
+}
+
 #[test]
 fn controller_mode_execs_controller_with_unchanged_flags() {
     let installed = Installed::new();
     let started = installed.start(&["controller", "--endpoint", "unix:///x.sock", "--batching"]);
-    assert_eq!(
-        installed.arguments("ebs-csi-controller"),
-        ["--endpoint", "unix:///x.sock", "--batching"]
-    );
-    assert_eq!(
-        installed.pid("ebs-csi-controller"),
-        started.pid(),
-        "it runs in the launcher's place"
-    );
+    let arguments = installed.arguments("ebs-csi-controller");
+    assert_eq!(arguments, ["--endpoint", "unix:///x.sock", "--batching"]);
+    assert_eq!(installed.pid("ebs-csi-controller"), started.pid());
     signal(started.pid(), Signal::TERM);
     wait_for(&installed.path("ebs-csi-controller.term"));
 }
 
-/// The launcher gives each process its own flags and both the same helper socket, starts no
-/// controller, and exits with 0 after SIGTERM.
 #[test]
 fn node_mode_starts_agent_and_helper_forwards_sigterm() {
     let installed = Installed::new();
-    let mut started = installed.start(&[
-        "node",
-        "--endpoint=unix:///x.sock",
-        "--legacy-xfs",
-        "--kubelet-root=/k",
-    ]);
+    let flags = ["node", "--endpoint=unix:///x.sock", "--legacy-xfs", "--kubelet-root=/k"];
+    let mut started = installed.start(&flags);
     let agent = installed.arguments("ebs-csi-node-agent");
     let helper = installed.arguments("ebs-csi-mount-helper");
     assert_eq!(agent[0], "--endpoint=unix:///x.sock");
@@ -204,13 +191,7 @@ fn node_mode_starts_agent_and_helper_forwards_sigterm() {
 fn killed_process_stops_others_and_fails_launcher() {
     for killed in PROGRAMS {
         let installed = Installed::new();
-        let socket = installed.path("csi.sock");
-        let mut started =
-            installed.start(&["all", &format!("--endpoint=unix://{}", socket.display())]);
-        for name in PROGRAMS {
-            installed.arguments(name);
-        }
-        wait_for(&socket);
+        let mut started = installed.start_all(|_| ());
         signal(installed.pid(killed), Signal::KILL);
         assert_ne!(started.wait_for_exit(), 0, "{killed}");
         for other in PROGRAMS.into_iter().filter(|name| *name != killed) {
@@ -250,17 +231,9 @@ fn launcher_and_router_match_their_confinement_profiles() {
         return;
     }
     let installed = Installed::new();
-    let socket = installed.path("csi.sock");
-    let mut started = installed.start_with(
-        &["all", &format!("--endpoint=unix://{}", socket.display())],
-        |command| {
-            command.env("AWS_SECRET_ACCESS_KEY", "do-not-keep-me");
-        },
-    );
-    for name in PROGRAMS {
-        installed.arguments(name);
-    }
-    wait_for(&socket);
+    let mut started = installed.start_all(|command| {
+        command.env("AWS_SECRET_ACCESS_KEY", "do-not-keep-me");
+    });
     let is_driver_process = |pid: &i32| {
         fs::read_to_string(format!("/proc/{pid}/comm"))
             .is_ok_and(|name| name.starts_with("aws-ebs-csi"))
@@ -270,17 +243,13 @@ fn launcher_and_router_match_their_confinement_profiles() {
         .find(is_driver_process)
         .expect("the router is a child of the launcher");
     for (pid, profile) in [(started.pid(), profile::LAUNCHER), (router, profile::ROUTER)] {
-        let none: [&str; 0] = [];
-        assert_eq!(wait_until_confined(pid, profile), none, "{}", profile.name);
+        assert_eq!(wait_until_confined(pid, profile), [""; 0], "{}", profile.name);
         let tree = Process::tree(u32::try_from(pid).unwrap()).unwrap();
         let expected = tree[0].expected(&tree).map(|profile| profile.name);
         assert_eq!(expected, Some(profile.name), "the auditor knows it by itself");
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
-        assert!(
-            !String::from_utf8_lossy(&environment).contains("do-not-keep-me"),
-            "{} holds the controller's credential",
-            profile.name
-        );
+        let has_credential = String::from_utf8_lossy(&environment).contains("do-not-keep-me");
+        assert!(!has_credential, "{} has the controller's credential", profile.name);
     }
     // The controller did receive the variable, so the check above can find one.
     let environment = fs::read(format!("/proc/{}/environ", installed.pid("ebs-csi-controller")));
@@ -298,33 +267,25 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
         return;
     }
     let installed = Installed::new();
-    let mut started = installed.start_under(
-        &["/usr/bin/setpriv", "--bounding-set=-setpcap"],
-        &["node", "--endpoint=unix:///x.sock"],
-    );
+    let without_setpcap = ["/usr/bin/setpriv", "--bounding-set=-setpcap"];
+    let mut started =
+        installed.start_under(&without_setpcap, &["node", "--endpoint=unix:///x.sock"]);
     assert_eq!(started.wait_for_exit(), 77, "{}", installed.log());
     assert!(installed.log().contains("CAP_SETPCAP"), "{}", installed.log());
     for name in ["ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         let gone = installed.path(&format!("{name}.args"));
         // A process that was killed before it recorded its arguments is not left, either.
-        assert!(
-            !gone.exists() || !Path::new(&format!("/proc/{}", installed.pid(name))).exists(),
-            "{name} was left"
-        );
+        let is_left = || Path::new(&format!("/proc/{}", installed.pid(name))).exists();
+        assert!(!gone.exists() || !is_left(), "{name} was left");
     }
     let socket = installed.path("csi.sock");
     let endpoint = format!("--endpoint=unix://{}", socket.display());
     let runtime = format!("--runtime-dir={}", installed.directory.path().display());
-    let mut router = installed.start_under(
-        &["/usr/bin/setpriv", "--bounding-set=-setpcap"],
-        &["router", &endpoint, &runtime],
-    );
+    let mut router = installed.start_under(&without_setpcap, &["router", &endpoint, &runtime]);
     assert_eq!(router.wait_for_exit(), 77, "{}", installed.log());
     assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "somebody serves");
 }
 
-/// The launcher logs each usage error in one line and names the missing program; --version and
-/// --help succeed.
 #[test]
 fn bad_usage_exits_64_missing_program_exits_1() {
     let installed = Installed::new();
