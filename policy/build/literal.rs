@@ -24,7 +24,7 @@ pub(crate) fn texts(texts: &[String]) -> String {
     slice(texts.iter().map(|text| format!("{text:?}")))
 }
 
-/// `PlaceFor::PublishBlock` for `publish-block`. The compiler refuses a variant that does not exist.
+/// `PlaceFor::PublishBlock` for `publish-block`. The compiler refuses an unknown variant.
 pub(crate) fn variant(kind: &str, name: &str) -> String {
     let words = name.split('-').filter_map(|word| word.split_at_checked(1));
     let name: String = words.map(|(first, rest)| first.to_ascii_uppercase() + rest).collect();
