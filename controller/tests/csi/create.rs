@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use ebs_csi_proto::csi;
+
 use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, assert_status, in_zone, map, overdue, volume};
+use crate::driver::{
+    CreateRequest, Driver, NODE_1, assert_status, from_snapshot, from_volume, map, range, volume,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_create_answer_never_creates_second_volume() {
@@ -54,9 +57,7 @@ async fn parallel_creates_for_name_return_same_volume() {
 async fn create_continues_after_caller_gives_up() {
     let driver =
         Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 1500 } } })).await;
-    let early =
-        driver.ask_within(Duration::from_millis(400), volume("pvc-1", 1)).await.unwrap_err();
-    assert!(overdue(&early), "{early}");
+    driver.call_until_overdue(400, volume("pvc-1", 1)).await;
     assert_eq!(driver.controller.operations(), 1);
     driver.create(volume("pvc-1", 1)).await.unwrap();
     assert_eq!((driver.world.calls("CreateVolume"), driver.live("volumes")), (1, 1));
@@ -69,17 +70,11 @@ async fn reused_name_with_other_size_or_zone_fails() {
     let first = driver.create(volume("pvc-1", 4)).await.unwrap();
     let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
     assert_status(&larger, Code::AlreadyExists, &[&first.volume_id]);
-    let elsewhere = csi::CreateVolumeRequest {
-        accessibility_requirements: Some(in_zone("us-east-1b")),
-        ..volume("pvc-1", 4)
-    };
+    let elsewhere = volume("pvc-1", 4).in_zone("us-east-1b");
     assert_eq!(driver.create(elsewhere).await.unwrap_err().code(), Code::AlreadyExists);
     // Different tags make the parameters differ under the same token, so EC2 sees another request;
     // the driver still finds the volume of the name.
-    let tagged = csi::CreateVolumeRequest {
-        parameters: map(&[("tagSpecification_1", "team=shop")]),
-        ..volume("pvc-1", 4)
-    };
+    let tagged = volume("pvc-1", 4).with_parameters(&[("tagSpecification_1", "team=shop")]);
     assert_eq!(driver.create(tagged).await.unwrap().volume_id, first.volume_id);
     assert_eq!(driver.live("volumes"), 1);
 }
@@ -104,10 +99,8 @@ async fn oldest_volume_with_same_name_is_used() {
 async fn request_token_of_failed_creation_is_skipped() {
     for outcome in ["vanish", "error"] {
         let driver = Driver::new().await;
-        driver.world.fault_once(
-            "CreateVolume",
-            &json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 50 }),
-        );
+        let fault = json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 50 });
+        driver.world.fault_once("CreateVolume", &fault);
         let failed = driver.create(volume("pvc-1", 1)).await.unwrap_err();
         assert_eq!(failed.code(), Code::Internal, "{outcome}: {failed}");
         driver.create(volume("pvc-1", 1)).await.unwrap();
@@ -117,11 +110,9 @@ async fn request_token_of_failed_creation_is_skipped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_token_of_deleted_volume_is_skipped() {
-    let driver = Driver::new().await;
-    let first = driver.create(volume("pvc-1", 1)).await.unwrap();
-    driver.delete(&first.volume_id).await.unwrap();
-    let second = driver.create(volume("pvc-1", 1)).await.unwrap();
-    assert_ne!(second.volume_id, first.volume_id);
+    let (driver, first) = Driver::with_volume(1).await;
+    driver.delete(&first).await.unwrap();
+    assert_ne!(driver.created("pvc-1", 1).await, first);
     assert_eq!(driver.live("volumes"), 1);
 }
 
@@ -129,35 +120,31 @@ async fn request_token_of_deleted_volume_is_skipped() {
 async fn throttled_volume_operations_succeed_after_retries() {
     let driver = Driver::new().await;
     driver.world.fault(json!({ "match": { "action": "*" }, "every": 2, "count": 6, "fault": { "kind": "throttle" } }));
-    let made = driver.create(volume("pvc-1", 1)).await.unwrap();
-    driver.publish(&made.volume_id, crate::driver::NODE_1).await.unwrap();
-    driver.unpublish(&made.volume_id, crate::driver::NODE_1).await.unwrap();
-    driver.delete(&made.volume_id).await.unwrap();
+    let id = driver.created("pvc-1", 1).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    driver.delete(&id).await.unwrap();
     driver.check_invariants();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn created_volume_has_tags_and_context_of_class() {
     let driver = Driver::new().await;
-    let request = csi::CreateVolumeRequest {
-        parameters: map(&[
-            ("Type", "gp3"),
-            ("iopsPerGB", "500"),
-            ("allowAutoIOPSPerGBIncrease", "true"),
-            ("throughput", "200"),
-            ("encrypted", "true"),
-            ("blockSize", "4096"),
-            ("csi.storage.k8s.io/pvc/name", "data"),
-            ("csi.storage.k8s.io/pvc/namespace", "shop"),
-            ("csi.storage.k8s.io/pv/name", "pvc-1"),
-            ("tagSpecification_1", "owner={{ .PVCNamespace | toUpper }}/{{ .PVCName }}"),
-        ]),
-        ..volume("pvc-1", 10)
-    };
+    let request = volume("pvc-1", 10).with_parameters(&[
+        ("Type", "gp3"),
+        ("iopsPerGB", "500"),
+        ("allowAutoIOPSPerGBIncrease", "true"),
+        ("throughput", "200"),
+        ("encrypted", "true"),
+        ("blockSize", "4096"),
+        ("csi.storage.k8s.io/pvc/name", "data"),
+        ("csi.storage.k8s.io/pvc/namespace", "shop"),
+        ("csi.storage.k8s.io/pv/name", "pvc-1"),
+        ("tagSpecification_1", "owner={{ .PVCNamespace | toUpper }}/{{ .PVCName }}"),
+    ]);
     let made = driver.create(request).await.unwrap();
     assert_eq!(made.volume_context, map(&[("blocksize", "4096")]));
-    let id = ebs_csi_wire::VolumeId::parse(&made.volume_id).unwrap();
-    let volume = driver.world.ec2.look_volume(&id).await.known().unwrap().unwrap();
+    let volume = driver.look(&made.volume_id).await;
     assert_eq!((volume.iops, volume.throughput, volume.encrypted), (Some(5000), Some(200), true));
     let tags: Vec<_> = volume.tags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(
@@ -188,14 +175,8 @@ async fn missing_zone_is_chosen_and_zone_id_resolved() {
     let zone = &made.accessible_topology[0].segments["topology.kubernetes.io/zone"];
     assert!(zone.starts_with("us-east-1"), "{zone}");
     assert_eq!(driver.create(anywhere).await.unwrap().volume_id, made.volume_id);
-    let term = csi::Topology { segments: map(&[("topology.k8s.aws/zone-id", "use1-az1")]) };
-    let by_id = csi::CreateVolumeRequest {
-        accessibility_requirements: Some(csi::TopologyRequirement {
-            requisite: vec![term],
-            preferred: vec![],
-        }),
-        ..volume("pvc-2", 1)
-    };
+    let mut by_id = volume("pvc-2", 1).with_topology(&[("topology.k8s.aws/zone-id", "use1-az1")]);
+    by_id.accessibility_requirements.as_mut().unwrap().preferred.clear();
     let made = driver.create(by_id).await.unwrap();
     assert_eq!(made.accessible_topology[0].segments["topology.kubernetes.io/zone"], "us-east-1b");
 }
@@ -208,10 +189,7 @@ async fn parallel_creates_on_2_controllers_return_same_volume() {
     let (a, b) = tokio::join!(driver.create(volume("pvc-1", 1)), other.create(volume("pvc-1", 1)));
     assert_eq!(a.unwrap().volume_id, b.unwrap().volume_id);
     // Another configuration gives other tags, so EC2 sees another request.
-    let tagged = csi::CreateVolumeRequest {
-        parameters: map(&[("tagSpecification_1", "release=2")]),
-        ..volume("pvc-1", 1)
-    };
+    let tagged = volume("pvc-1", 1).with_parameters(&[("tagSpecification_1", "release=2")]);
     other.create(tagged).await.unwrap();
     assert_eq!(driver.live("volumes"), 1);
 }
@@ -219,13 +197,11 @@ async fn parallel_creates_on_2_controllers_return_same_volume() {
 /// A denied DescribeVolumes never means that no volume of the name exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn create_aborts_if_lookup_by_name_is_denied() {
-    let driver = Driver::new().await;
-    driver.create(volume("pvc-1", 1)).await.unwrap();
+    let (driver, _) = Driver::with_volume(1).await;
     driver.world.deny("DescribeVolumes");
     let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
     assert_status(&larger, Code::Aborted, &["ec2:DescribeVolumes"]);
-    let wrong =
-        csi::CreateVolumeRequest { parameters: map(&[("type", "gp9")]), ..volume("pvc-1", 1) };
+    let wrong = volume("pvc-1", 1).with_parameters(&[("type", "gp9")]);
     assert_eq!(driver.create(wrong).await.unwrap_err().code(), Code::Aborted);
     assert_eq!(driver.live("volumes"), 1);
 }
@@ -233,19 +209,12 @@ async fn create_aborts_if_lookup_by_name_is_denied() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sent_client_tokens_match_go_driver() {
     let driver = Driver::new().await;
-    driver.world.fault_once(
-        "CreateVolume",
-        &json!({ "kind": "fail_create", "outcome": "error", "after_ms": 50 }),
-    );
+    let fault = json!({ "kind": "fail_create", "outcome": "error", "after_ms": 50 });
+    driver.world.fault_once("CreateVolume", &fault);
     driver.create(volume("pvc-0001", 1)).await.unwrap_err();
     driver.create(volume("pvc-0001", 1)).await.unwrap();
-    let journal = driver.world.command(|control| control.get("/v1/journal?action=CreateVolume"));
-    let tokens: Vec<_> = journal["records"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|record| record["parameters"]["ClientToken"].as_str().unwrap())
-        .collect();
+    let [first, second] = <[_; 2]>::try_from(driver.world.requests("CreateVolume")).unwrap();
+    let tokens = [first["ClientToken"].as_str().unwrap(), second["ClientToken"].as_str().unwrap()];
     assert_eq!(
         tokens,
         [
@@ -259,38 +228,28 @@ async fn sent_client_tokens_match_go_driver() {
 /// gets NOT_FOUND.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_is_found_after_source_is_deleted() {
-    let driver = Driver::new().await;
-    let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let copy = || csi::CreateVolumeRequest {
-        volume_content_source: Some(crate::driver::from_volume(&source)),
-        ..volume("pvc-2", 1)
-    };
+    let (driver, source) = Driver::with_volume(1).await;
+    let copy = |name: &str| volume(name, 1).with_source(from_volume(&source));
     driver.world.fault(json!({ "match": { "action": "CopyVolumes" }, "fault": {
         "kind": "lose_reply", "how": "close", "effect": true } }));
-    let lost = driver.create(copy()).await.unwrap_err();
+    let lost = driver.create(copy("pvc-2")).await.unwrap_err();
     assert!(matches!(lost.code(), Code::Aborted | Code::Unavailable), "{lost}");
     driver.world.clear_faults();
     driver.delete(&source).await.unwrap();
-    let found = driver.create(copy()).await.unwrap();
+    let found = driver.create(copy("pvc-2")).await.unwrap();
     assert_ne!(found.volume_id, source);
     assert_eq!(driver.live("volumes"), 1);
     // Nothing shows whether another process made a copy of this name: NOT_FOUND would be final.
-    let request = csi::CreateVolumeRequest { name: "pvc-3".to_owned(), ..copy() };
-    let refused = driver.create(request).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Aborted);
-    assert!(refused.message().contains("does not exist"), "{refused}");
+    let refused = driver.create(copy("pvc-3")).await.unwrap_err();
+    assert_status(&refused, Code::Aborted, &["does not exist"]);
 }
 
 /// A source that cannot be read may exist, so NOT_FOUND would be wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_aborts_if_source_lookup_is_denied() {
-    let driver = Driver::new().await;
-    let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, source) = Driver::with_volume(1).await;
     driver.world.deny("DescribeVolumes");
-    let request = csi::CreateVolumeRequest {
-        volume_content_source: Some(crate::driver::from_volume(&source)),
-        ..volume("pvc-2", 1)
-    };
+    let request = volume("pvc-2", 1).with_source(from_volume(&source));
     let unknown = driver.create(request).await.unwrap_err();
     assert_status(&unknown, Code::Aborted, &["ec2:DescribeVolumes"]);
 }
@@ -299,10 +258,7 @@ async fn copy_aborts_if_source_lookup_is_denied() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn zone_iops_maximum_is_read_once_when_needed() {
     let driver = Driver::new().await;
-    let with = |name: &str, iops: &str| csi::CreateVolumeRequest {
-        parameters: map(&[("iops", iops)]),
-        ..volume(name, 1000)
-    };
+    let with = |name: &str, iops: &str| volume(name, 1000).with_parameters(&[("iops", iops)]);
     driver.create(with("pvc-1", "16000")).await.unwrap();
     assert_eq!(driver.world.calls("CreateVolume"), 1);
     let (a, b, c) = tokio::join!(
@@ -312,20 +268,16 @@ async fn zone_iops_maximum_is_read_once_when_needed() {
     );
     let mut got = Vec::new();
     for made in [a.unwrap(), b.unwrap(), c.unwrap()] {
-        let id = ebs_csi_wire::VolumeId::parse(&made.volume_id).unwrap();
-        let seen = driver.world.ec2.look_volume(&id).await.known();
-        got.push(seen.unwrap().unwrap().iops);
+        got.push(driver.look(&made.volume_id).await.iops);
     }
     // gp3 allows 80,000 at most.
     assert_eq!(got, [Some(70_000), Some(70_000), Some(80_000)]);
-    let journal = driver.world.command(|control| control.get("/v1/journal?action=CreateVolume"));
-    let records = journal["records"].as_array().unwrap();
-    let dry: Vec<_> =
-        records.iter().filter(|record| record["parameters"]["DryRun"] == "true").collect();
-    assert_eq!((records.len(), dry.len()), (5, 1));
+    let sent = driver.world.requests("CreateVolume");
+    let dry: Vec<_> = sent.iter().filter(|parameters| parameters["DryRun"] == "true").collect();
+    assert_eq!((sent.len(), dry.len()), (5, 1));
     // The dry run has the tags of a real call; otherwise an IAM policy that requires tags refuses
     // it.
-    let parameters = dry[0]["parameters"].to_string();
+    let parameters = dry[0].to_string();
     assert!(parameters.contains("ebs.csi.aws.com/cluster-name"), "{parameters}");
 }
 
@@ -333,38 +285,29 @@ async fn zone_iops_maximum_is_read_once_when_needed() {
 /// a rate without a source is INVALID_ARGUMENT.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restored_volume_has_rate_key_and_snapshot_size() {
-    let driver = Driver::new().await;
-    let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
+    let (driver, source) = Driver::with_volume(4).await;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
-    let restore = |name: &str, gib, parameters: &[(&str, &str)]| csi::CreateVolumeRequest {
-        volume_content_source: Some(crate::driver::from_snapshot(&snapshot)),
-        parameters: map(parameters),
-        ..volume(name, gib)
+    let restore = |name: &str, parameters: &[(&str, &str)]| {
+        volume(name, 2).with_source(from_snapshot(&snapshot)).with_parameters(parameters)
     };
     let key = "arn:aws:kms:us-east-1:111122223333:key/11111111-2222-3333-4444-555555555555";
     let parameters =
         [("volumeInitializationRate", "200"), ("kmsKeyId", key), ("encrypted", "false")];
-    let made = driver.create(restore("pvc-2", 2, &parameters)).await.unwrap();
+    let made = driver.create(restore("pvc-2", &parameters)).await.unwrap();
     assert_eq!(made.capacity_bytes, 4 << 30);
-    let journal = driver.world.command(|control| control.get("/v1/journal?action=CreateVolume"));
-    let sent = &journal["records"].as_array().unwrap().last().unwrap()["parameters"];
+    let sent = driver.world.requests("CreateVolume").pop().unwrap();
     for (name, value) in
         [("VolumeInitializationRate", "200"), ("KmsKeyId", key), ("Encrypted", "true")]
     {
         assert_eq!(sent[name], value, "{sent}");
     }
     // A repeated create returns the same volume, although it is larger than requested.
-    let again = driver.create(restore("pvc-2", 2, &parameters)).await.unwrap();
+    let again = driver.create(restore("pvc-2", &parameters)).await.unwrap();
     assert_eq!(again.volume_id, made.volume_id);
-    let mut small = restore("pvc-3", 2, &[]);
-    small.capacity_range =
-        Some(csi::CapacityRange { required_bytes: 2 << 30, limit_bytes: 3 << 30 });
+    let small = csi::CreateVolumeRequest { capacity_range: range(2, 3), ..restore("pvc-3", &[]) };
     assert_eq!(driver.create(small).await.unwrap_err().code(), Code::OutOfRange);
     // Without a source there is nothing to initialize.
-    let request = csi::CreateVolumeRequest {
-        volume_content_source: None,
-        ..restore("pvc-4", 4, &parameters)
-    };
+    let request = volume("pvc-4", 4).with_parameters(&parameters);
     let refused = driver.create(request).await.unwrap_err();
     assert_status(&refused, Code::InvalidArgument, &["VolumeInitializationRate"]);
 }

@@ -24,9 +24,9 @@ use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use serde_json::{Value, json};
 use tonic::service::Routes;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Status};
 
-use crate::world::{World, access};
+use crate::world::{World, access, merged};
 
 /// Two instances in zone a, one in zone b.
 pub(crate) const NODE_1: &str = "i-0aaaaaaaaaaaaaaa1";
@@ -56,6 +56,18 @@ impl Driver {
         Self::under(SafeDetach::Off, scenario).await
     }
 
+    /// Like [`Driver::in_world`], with a volume of this size. Returns also the volume's id.
+    pub(crate) async fn with_volume_in(gib: i64, scenario: Value) -> (Self, String) {
+        let driver = Self::in_world(scenario).await;
+        let id = driver.created("pvc-1", gib).await;
+        (driver, id)
+    }
+
+    /// Like [`Driver::new`], with a volume of this size. Returns also the volume's id.
+    pub(crate) async fn with_volume(gib: i64) -> (Self, String) {
+        Self::with_volume_in(gib, json!({})).await
+    }
+
     /// Like [`Driver::in_world`], with a mode of safe detach.
     pub(crate) async fn under(safe_detach: SafeDetach, scenario: Value) -> Self {
         let settings = Settings { safe_detach, ..settings() };
@@ -64,7 +76,7 @@ impl Driver {
 
     /// Like [`Driver::in_world`], with other settings of the service.
     pub(crate) async fn with(settings: Settings, scenario: Value) -> Self {
-        let mut whole = json!({
+        let whole = json!({
             "profile": "instant",
             "instances": [
                 { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" },
@@ -72,10 +84,8 @@ impl Driver {
                 { "id": NODE_B, "type": "m5.large", "zone": "us-east-1b" },
             ],
         });
-        if let (Value::Object(whole), Value::Object(more)) = (&mut whole, scenario) {
-            whole.extend(more);
-        }
-        let world = Arc::new(World::with(whole, Ec2Settings::default()).await);
+        let world = World::with(merged(whole, scenario), Ec2Settings::default()).await;
+        let world = Arc::new(world);
         let ec2 = world.ec2.clone();
         Self::over(world, ec2, settings).await
     }
@@ -123,30 +133,46 @@ impl Driver {
     }
 
     /// Sends a request with a deadline that only a hang reaches.
-    pub(crate) async fn ask<R: Ask>(&self, request: R) -> Result<R::Answer, Status> {
-        self.ask_within(Duration::from_secs(60), request).await
+    pub(crate) async fn call<R: CsiRequest>(&self, request: R) -> Result<R::Response, Status> {
+        R::send(self.client.clone(), within(request, 60)).await
     }
 
-    pub(crate) async fn ask_within<R: Ask>(
-        &self,
-        limit: Duration,
-        request: R,
-    ) -> Result<R::Answer, Status> {
-        let mut request = Request::new(request);
-        request.set_timeout(limit);
-        R::send(self.client.clone(), request).await
+    /// Sends a request whose deadline comes before the service is done.
+    pub(crate) async fn call_until_overdue<R: CsiRequest>(&self, millis: u64, request: R) {
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(Duration::from_millis(millis));
+        match R::send(self.client.clone(), request).await {
+            Ok(_) => panic!("the call ended within {millis} ms"),
+            // The status comes from the service, or from the client's own clock when the machine is
+            // busy.
+            Err(status) => {
+                let is_overdue = matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled);
+                assert!(is_overdue, "{status}");
+            }
+        }
     }
 
     pub(crate) async fn create(
         &self,
         request: csi::CreateVolumeRequest,
     ) -> Result<csi::Volume, Status> {
-        Ok(self.ask(request).await?.volume.expect("a volume"))
+        Ok(self.call(request).await?.volume.expect("a volume"))
+    }
+
+    /// Creates a volume in zone a. Returns its id.
+    pub(crate) async fn created(&self, name: &str, gib: i64) -> String {
+        self.create(volume(name, gib)).await.unwrap().volume_id
+    }
+
+    /// Returns the volume as EC2 has it.
+    pub(crate) async fn look(&self, id: &str) -> ebs_csi_controller::ec2::Volume {
+        let id = ebs_csi_wire::VolumeId::parse(id).unwrap();
+        self.world.ec2.look_volume(&id).await.known().unwrap().unwrap()
     }
 
     pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {
         let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
-        self.ask(request).await.map(drop)
+        self.call(request).await.map(drop)
     }
 
     pub(crate) async fn publish(
@@ -154,11 +180,35 @@ impl Driver {
         id: &str,
         node: &str,
     ) -> Result<HashMap<String, String>, Status> {
-        Ok(self.ask(publish(id, node)).await?.publish_context)
+        Ok(self.call(publish(id, node)).await?.publish_context)
+    }
+
+    /// Creates volumes and publishes all of them to the node at the same time. Returns their ids
+    /// and publish contexts.
+    pub(crate) async fn publish_at_once(
+        &self,
+        volumes: usize,
+        node: &str,
+    ) -> Vec<(String, HashMap<String, String>)> {
+        let mut ids = Vec::new();
+        for n in 0..volumes {
+            ids.push(self.created(&format!("pvc-{n}"), 1).await);
+        }
+        let start = |id: String| {
+            let request = within(publish(&id, node), 60);
+            let call = csi::ControllerPublishVolumeRequest::send(self.client.clone(), request);
+            (id, tokio::spawn(call))
+        };
+        let running: Vec<_> = ids.into_iter().map(start).collect();
+        let mut published = Vec::new();
+        for (id, call) in running {
+            published.push((id, call.await.unwrap().unwrap().publish_context));
+        }
+        published
     }
 
     pub(crate) async fn unpublish(&self, id: &str, node: &str) -> Result<(), Status> {
-        self.ask(unpublish(id, node)).await.map(drop)
+        self.call(unpublish(id, node)).await.map(drop)
     }
 
     pub(crate) async fn expand(
@@ -166,9 +216,9 @@ impl Driver {
         id: &str,
         gib: i64,
     ) -> Result<csi::ControllerExpandVolumeResponse, Status> {
-        self.ask(csi::ControllerExpandVolumeRequest {
+        self.call(csi::ControllerExpandVolumeRequest {
             volume_id: id.to_owned(),
-            capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
+            capacity_range: range(gib, 0),
             volume_capability: Some(mount()),
             ..Default::default()
         })
@@ -181,7 +231,7 @@ impl Driver {
             mutable_parameters: map(parameters),
             ..Default::default()
         };
-        self.ask(request).await.map(drop)
+        self.call(request).await.map(drop)
     }
 
     pub(crate) async fn snapshot(&self, name: &str, volume: &str) -> Result<csi::Snapshot, Status> {
@@ -196,13 +246,13 @@ impl Driver {
     ) -> Result<csi::Snapshot, Status> {
         let request =
             csi::CreateSnapshotRequest { parameters: map(class), ..snapshot(name, volume) };
-        Ok(self.ask(request).await?.snapshot.expect("a snapshot"))
+        Ok(self.call(request).await?.snapshot.expect("a snapshot"))
     }
 
     pub(crate) async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
         let request =
             csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
-        self.ask(request).await.map(drop)
+        self.call(request).await.map(drop)
     }
 
     pub(crate) async fn ready_snapshot(&self, name: &str, volume: &str) -> csi::Snapshot {
@@ -230,12 +280,12 @@ impl Driver {
 
     /// Returns the number of live resources of this kind in EC2, without root volumes.
     pub(crate) fn live(&self, what: &str) -> u64 {
-        self.world.command(|control| control.get("/v1/invariants"))["live"][what].as_u64().unwrap()
+        self.world.get("/v1/invariants")["live"][what].as_u64().unwrap()
     }
 
     /// Checks that EC2's rules were kept throughout.
     pub(crate) fn check_invariants(&self) {
-        let report = self.world.command(|control| control.get("/v1/invariants"));
+        let report = self.world.get("/v1/invariants");
         assert_eq!(report["ok"], json!(true), "{report}");
     }
 }

@@ -3,7 +3,10 @@
 use ebs_csi_proto::csi;
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, from_snapshot, from_volume, mount, volume};
+use crate::driver::{
+    CreateRequest, Driver, NODE_1, NODE_2, assert_status, block, from_snapshot, from_volume, mount,
+    range, volume,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_volume_lifecycle_leaves_no_resources() {
@@ -20,11 +23,9 @@ async fn full_volume_lifecycle_leaves_no_resources() {
     assert!(context["ebs.csi.aws.com/attached-at"].ends_with('Z'), "{context:?}");
 
     let elsewhere = driver.publish(id, NODE_2).await.unwrap_err();
-    assert_eq!(elsewhere.code(), Code::FailedPrecondition);
-    assert!(elsewhere.message().contains(NODE_1), "{elsewhere}");
+    assert_status(&elsewhere, Code::FailedPrecondition, &[NODE_1]);
     let in_use = driver.delete(id).await.unwrap_err();
-    assert_eq!(in_use.code(), Code::FailedPrecondition);
-    assert!(in_use.message().contains(NODE_1), "{in_use}");
+    assert_status(&in_use, Code::FailedPrecondition, &[NODE_1]);
 
     driver.unpublish(id, NODE_1).await.unwrap();
     driver.publish(id, NODE_2).await.unwrap();
@@ -32,25 +33,14 @@ async fn full_volume_lifecycle_leaves_no_resources() {
 
     let snapshot = driver.ready_snapshot("snap-1", id).await;
     assert_eq!(snapshot.source_volume_id, id);
-    let restored = driver
-        .create(csi::CreateVolumeRequest {
-            volume_content_source: Some(from_snapshot(&snapshot.snapshot_id)),
-            ..volume("pvc-2", 4)
-        })
-        .await
-        .unwrap();
-    assert_eq!(restored.content_source, Some(from_snapshot(&snapshot.snapshot_id)));
+    let source = from_snapshot(&snapshot.snapshot_id);
+    let restored = driver.create(volume("pvc-2", 4).with_source(source.clone())).await.unwrap();
+    assert_eq!(restored.content_source, Some(source));
     let context = driver.publish(&restored.volume_id, NODE_1).await.unwrap();
     assert_eq!(context["ebs.csi.aws.com/origin"], "own-snapshot");
     driver.unpublish(&restored.volume_id, NODE_1).await.unwrap();
 
-    let copied = driver
-        .create(csi::CreateVolumeRequest {
-            volume_content_source: Some(from_volume(id)),
-            ..volume("pvc-3", 4)
-        })
-        .await
-        .unwrap();
+    let copied = driver.create(volume("pvc-3", 4).with_source(from_volume(id))).await.unwrap();
     let context = driver.publish(&copied.volume_id, NODE_1).await.unwrap();
     assert_eq!(context["ebs.csi.aws.com/origin"], "own-volume");
     driver.unpublish(&copied.volume_id, NODE_1).await.unwrap();
@@ -75,8 +65,7 @@ async fn full_volume_lifecycle_leaves_no_resources() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volume_lifecycle_makes_each_mutating_call_once() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.publish(&id, NODE_1).await.unwrap();
     driver.unpublish(&id, NODE_1).await.unwrap();
     driver.delete(&id).await.unwrap();
@@ -105,22 +94,20 @@ async fn a_repeated_request_changes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn validation_refuses_unsupported_modes_and_unknown_volumes() {
     use csi::volume_capability::access_mode::Mode;
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(1).await;
     let validate = async |id: &str, capability| {
         let request = csi::ValidateVolumeCapabilitiesRequest {
             volume_id: id.to_owned(),
             volume_capabilities: vec![capability],
             ..Default::default()
         };
-        driver.ask(request).await
+        driver.call(request).await
     };
-    let confirmed = async |capability| validate(&id, capability).await.unwrap();
-    assert!(confirmed(mount()).await.confirmed.is_some());
-    let refused = confirmed(crate::driver::block(Mode::MultiNodeMultiWriter)).await;
-    assert!(refused.confirmed.is_none() && !refused.message.is_empty());
-    let refused = confirmed(crate::driver::block(Mode::MultiNodeReaderOnly)).await;
-    assert!(refused.confirmed.is_none() && !refused.message.is_empty());
+    assert!(validate(&id, mount()).await.unwrap().confirmed.is_some());
+    for mode in [Mode::MultiNodeMultiWriter, Mode::MultiNodeReaderOnly] {
+        let refused = validate(&id, block(mode)).await.unwrap();
+        assert!(refused.confirmed.is_none() && !refused.message.is_empty());
+    }
     for unknown in ["vol-0123456789abcdef0", "no-such-volume"] {
         assert_eq!(validate(unknown, mount()).await.unwrap_err().code(), Code::NotFound);
     }
@@ -129,26 +116,18 @@ async fn validation_refuses_unsupported_modes_and_unknown_volumes() {
 /// A copy in another zone than its source's is refused too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_defaults_to_source_size_and_refuses_less() {
-    let driver = Driver::new().await;
-    let source = driver.create(volume("pvc-1", 120)).await.unwrap().volume_id;
-    let copy = |name: &str, range| csi::CreateVolumeRequest {
-        volume_content_source: Some(from_volume(&source)),
-        capacity_range: range,
-        ..volume(name, 0)
+    let (driver, source) = Driver::with_volume(120).await;
+    let copy = |name: &str, capacity_range| csi::CreateVolumeRequest {
+        capacity_range,
+        ..volume(name, 0).with_source(from_volume(&source))
     };
-    let range =
-        |required_bytes, limit_bytes| Some(csi::CapacityRange { required_bytes, limit_bytes });
     let made = driver.create(copy("pvc-2", None)).await.unwrap();
     assert_eq!(made.capacity_bytes, 120 << 30);
-    for range in [range(1 << 30, 0), range(0, 110 << 30)] {
+    for range in [range(1, 0), range(0, 110)] {
         let refused = driver.create(copy("pvc-3", range)).await.unwrap_err();
         assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     }
-    let elsewhere = csi::CreateVolumeRequest {
-        accessibility_requirements: Some(crate::driver::in_zone("us-east-1b")),
-        ..copy("pvc-4", None)
-    };
-    let refused = driver.create(elsewhere).await.unwrap_err();
+    let refused = driver.create(copy("pvc-4", None).in_zone("us-east-1b")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert_eq!(driver.live("volumes"), 2);
 }

@@ -9,7 +9,9 @@ use ebs_csi_proto::csi::{ListVolumesRequest, VolumeHealthErrorType as Harm};
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, NODE_1, from_snapshot, from_volume, volume, within};
+use crate::driver::{
+    CreateRequest, Driver, NODE_1, assert_status, from_snapshot, from_volume, volume, within,
+};
 
 async fn page(
     driver: &Driver,
@@ -17,7 +19,7 @@ async fn page(
     token: &str,
 ) -> Result<csi::ListVolumesResponse, Status> {
     let request = ListVolumesRequest { max_entries, starting_token: token.to_owned() };
-    driver.ask(request).await
+    driver.call(request).await
 }
 
 /// Creates a volume with these tags as another user of the account. Returns its id.
@@ -27,12 +29,7 @@ fn foreign_volume(driver: &Driver, tags: &[(&str, &str)]) -> String {
         parameters[format!("TagSpecification.1.Tag.{n}.Key")] = json!(key);
         parameters[format!("TagSpecification.1.Tag.{n}.Value")] = json!(value);
     }
-    let answer = driver.world.command(|control| {
-        control
-            .post("/v1/as-foreign", &json!({ "action": "CreateVolume", "parameters": parameters }))
-    });
-    assert_eq!(answer["status"], 200, "{answer}");
-    let body = answer["body"].as_str().unwrap();
+    let body = driver.world.as_foreign("CreateVolume", &parameters);
     let (_, rest) = body.split_once("<volumeId>").unwrap();
     rest.split('<').next().unwrap().to_owned()
 }
@@ -44,8 +41,7 @@ async fn own_cluster_volumes_list_in_pages_across_replicas() {
     let driver = Driver::new().await;
     let mut own = BTreeSet::new();
     for n in 0..12 {
-        let made = driver.create(volume(&format!("pvc-{n}"), 1)).await.unwrap();
-        own.insert(made.volume_id);
+        own.insert(driver.created(&format!("pvc-{n}"), 1).await);
     }
     foreign_volume(
         &driver,
@@ -88,37 +84,22 @@ async fn own_cluster_volumes_list_in_pages_across_replicas() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_starting_token_or_max_entries_is_refused() {
-    let driver = Driver::new().await;
-    driver.create(volume("pvc-1", 1)).await.unwrap();
+    let (driver, _) = Driver::with_volume(1).await;
     for token in ["invalid-token", "skip:many:", "skip:2:nonsense"] {
         let bad = page(&driver, 3, token).await.unwrap_err();
-        assert_eq!(bad.code(), Code::Aborted, "{token}");
-        assert!(
-            bad.message().contains("starting_token")
-                && bad
-                    .message()
-                    .contains("list again from the beginning, with an empty starting_token"),
-            "{bad}"
-        );
+        let advice = "list again from the beginning, with an empty starting_token";
+        assert_status(&bad, Code::Aborted, &["starting_token", advice]);
     }
     let negative = page(&driver, -1, "").await.unwrap_err();
-    assert_eq!(negative.code(), Code::InvalidArgument);
-    assert!(negative.message().contains("max_entries"), "{negative}");
+    assert_status(&negative, Code::InvalidArgument, &["max_entries"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listed_volume_shows_content_source() {
-    let driver = Driver::new().await;
-    let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, source) = Driver::with_volume(1).await;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
     for (name, from) in [("pvc-2", from_snapshot(&snapshot)), ("pvc-3", from_volume(&source))] {
-        let made = driver
-            .create(csi::CreateVolumeRequest {
-                volume_content_source: Some(from.clone()),
-                ..volume(name, 1)
-            })
-            .await
-            .unwrap();
+        let made = driver.create(volume(name, 1).with_source(from.clone())).await.unwrap();
         let listed = page(&driver, 0, "").await.unwrap().entries;
         let found = listed
             .into_iter()
@@ -131,9 +112,8 @@ async fn listed_volume_shows_content_source() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn capabilities_are_exact_and_other_calls_unimplemented() {
-    let driver = Driver::new().await;
-    let request = csi::ControllerGetCapabilitiesRequest {};
-    let answer = driver.ask(request).await.unwrap();
+    let (driver, volume_id) = Driver::with_volume(1).await;
+    let answer = driver.call(csi::ControllerGetCapabilitiesRequest {}).await.unwrap();
     let offers: Vec<_> = answer
         .capabilities
         .into_iter()
@@ -159,36 +139,38 @@ async fn capabilities_are_exact_and_other_calls_unimplemented() {
             Offer::ListVolumeHealth,
         ]
     );
-    let client = || driver.client.clone();
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let capacity = client().get_capacity(within(csi::GetCapacityRequest::default(), 5)).await;
+    let mut client = driver.client.clone();
+    let capacity = client.get_capacity(within(csi::GetCapacityRequest::default(), 5)).await;
     assert_eq!(capacity.unwrap_err().code(), Code::Unimplemented);
-    let one = csi::ControllerGetVolumeRequest { volume_id: id };
-    let one = client().controller_get_volume(within(one, 5)).await;
+    let one = csi::ControllerGetVolumeRequest { volume_id };
+    let one = client.controller_get_volume(within(one, 5)).await;
     assert_eq!(one.unwrap_err().code(), Code::Unimplemented);
 }
 
 async fn health(driver: &Driver, id: &str) -> Result<Vec<(i32, String)>, Status> {
     let request =
         csi::ControllerGetVolumeHealthRequest { volume_id: id.to_owned(), ..Default::default() };
-    let answer = driver.ask(request).await?;
+    let answer = driver.call(request).await?;
     let health = answer.volume_health.expect("a health");
     assert_eq!(health.volume_id, id);
     Ok(health.health_statuses.into_iter().map(|status| (status.status, status.reason)).collect())
 }
 
+/// Returns the ids of the unhealthy volumes.
+async fn unhealthy(driver: &Driver) -> Vec<String> {
+    let request = csi::ControllerListVolumeHealthRequest::default();
+    let answer = driver.call(request).await.unwrap();
+    assert_eq!(answer.next_token, "");
+    answer.entries.into_iter().map(|entry| entry.volume_id).collect()
+}
+
 /// An unknown id is NOT_FOUND, and the list leaves out volumes of other clusters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_volume_is_unhealthy_in_get_and_list() {
-    let driver = Driver::new().await;
-    let well = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let failed = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
+    let (driver, well) = Driver::with_volume(1).await;
+    let failed = driver.created("pvc-2", 1).await;
     assert_eq!(health(&driver, &well).await.unwrap(), []);
-    let fail = |id: &str| {
-        driver.world.command(|control| {
-            control.post(&format!("/v1/volumes/{id}/force"), &json!({ "state": "error" }))
-        })
-    };
+    let fail = |id: &str| driver.world.force(id, &json!({ "state": "error" }));
     fail(&failed);
     let lost = (Harm::DataLoss as i32, "VolumeFailed".to_owned());
     assert_eq!(health(&driver, &failed).await.unwrap()[0], lost);
@@ -202,30 +184,17 @@ async fn failed_volume_is_unhealthy_in_get_and_list() {
 
     // The list contains the unhealthy volumes of this cluster.
     let foreign = foreign_volume(&driver, &[("CSIVolumeName", "pvc-other")]);
-    let list = async || {
-        let request = csi::ControllerListVolumeHealthRequest::default();
-        let answer = driver.ask(request).await.unwrap();
-        assert_eq!(answer.next_token, "");
-        answer.entries.into_iter().map(|entry| entry.volume_id).collect::<Vec<_>>()
-    };
-    assert_eq!(list().await, [failed.as_str()]);
+    assert_eq!(unhealthy(&driver).await, [failed.as_str()]);
     fail(&foreign);
-    assert_eq!(list().await, [failed.as_str()]);
+    assert_eq!(unhealthy(&driver).await, [failed.as_str()]);
     fail(&well);
-    assert_eq!(list().await.len(), 2);
+    assert_eq!(unhealthy(&driver).await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn degraded_or_stalled_volume_is_unhealthy_until_recovery() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.publish(&id, NODE_1).await.unwrap();
-    let listed = async || {
-        let request = csi::ControllerListVolumeHealthRequest::default();
-        let mut client = driver.client.clone();
-        let answer = client.controller_list_volume_health(within(request, 10));
-        answer.await.unwrap().into_inner().entries.len()
-    };
     let rows: [(_, &[(Harm, &str)]); 6] = [
         (json!({ "performance": "degraded" }), &[(Harm::Degraded, "IoPerformanceDegraded")]),
         (
@@ -240,13 +209,12 @@ async fn degraded_or_stalled_volume_is_unhealthy_until_recovery() {
         (json!({ "performance": "normal" }), &[(Harm::Inaccessible, "IoDisabled")]),
         (json!({ "io_disabled": false }), &[]),
     ];
-    assert_eq!(listed().await, 0);
+    assert_eq!(unhealthy(&driver).await.len(), 0);
     for (change, wanted) in rows {
-        let path = format!("/v1/volumes/{id}/force");
-        driver.world.command(|control| control.post(&path, &change));
+        driver.world.force(&id, &change);
         let wanted: Vec<_> =
             wanted.iter().map(|(harm, reason)| (*harm as i32, (*reason).to_owned())).collect();
         assert_eq!(health(&driver, &id).await.unwrap(), wanted, "{change}");
-        assert_eq!(listed().await, usize::from(!wanted.is_empty()), "{change}");
+        assert_eq!(unhealthy(&driver).await.len(), usize::from(!wanted.is_empty()), "{change}");
     }
 }

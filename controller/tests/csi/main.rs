@@ -2,7 +2,7 @@
 
 mod create;
 mod driver;
-mod honest;
+mod error_messages;
 #[path = "../world/in_process.rs"]
 mod in_process;
 mod lifecycle;

@@ -12,16 +12,13 @@ use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 
 use crate::driver::{Driver, assert_status, block, map, volume, within};
 
-async fn look(driver: &Driver, id: &str) -> ebs_csi_controller::ec2::Volume {
-    let id = ebs_csi_wire::VolumeId::parse(id).unwrap();
-    driver.world.ec2.look_volume(&id).await.known().unwrap().unwrap()
-}
+/// A class that changes the performance and a tag.
+const CLASS: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
 
 /// The same requests again, or a smaller size, modify nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parallel_size_and_performance_changes_make_1_modification() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(10).await;
     let (grown, modified) = tokio::join!(
         driver.expand(&id, 20),
         driver.modify(
@@ -32,7 +29,7 @@ async fn parallel_size_and_performance_changes_make_1_modification() {
     assert_eq!(grown.unwrap().capacity_bytes, 20 << 30);
     modified.unwrap();
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
-    let now = look(&driver, &id).await;
+    let now = driver.look(&id).await;
     assert_eq!((now.size.0, now.iops, now.throughput), (20, Some(4000), Some(200)));
     assert_eq!(now.tags["tier"], "gold");
     // Repeated requests find their change done.
@@ -45,8 +42,8 @@ async fn parallel_size_and_performance_changes_make_1_modification() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn same_expansion_from_many_callers_modifies_once() {
-    let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 300 } } })).await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let slow = json!({ "latency": { "modify": { "fixed_ms": 300 } } });
+    let (driver, id) = Driver::with_volume_in(10, slow).await;
     let (a, b, c) =
         tokio::join!(driver.expand(&id, 20), driver.expand(&id, 20), driver.expand(&id, 20));
     for answer in [a, b, c] {
@@ -57,8 +54,8 @@ async fn same_expansion_from_many_callers_modifies_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_during_modification_wait_for_its_end() {
-    let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 1000 } } })).await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let slow = json!({ "latency": { "modify": { "fixed_ms": 1000 } } });
+    let (driver, id) = Driver::with_volume_in(10, slow).await;
     let later = async {
         driver.until_called("ModifyVolume", 1).await;
         tokio::join!(driver.modify(&id, &[("iops", "4000")]), driver.expand(&id, 30))
@@ -67,20 +64,19 @@ async fn requests_during_modification_wait_for_its_end() {
     assert_eq!(first.unwrap().capacity_bytes, 20 << 30);
     modified.unwrap();
     assert_eq!(grown.unwrap().capacity_bytes, 30 << 30);
-    let now = look(&driver, &id).await;
+    let now = driver.look(&id).await;
     assert_eq!((now.size.0, now.iops), (30, Some(4000)));
     // EC2 never received a second modification while the first was in progress.
-    let all = driver.world.command(|control| control.get("/v1/statistics"));
-    let asked = &all["actions"]["ModifyVolume"];
-    assert!(asked["calls"].as_u64().unwrap() >= 2, "{asked}");
-    assert_eq!(asked["calls"], asked["ok"], "{asked}");
+    let sent = &driver.world.get("/v1/statistics")["actions"]["ModifyVolume"];
+    assert!(sent["calls"].as_u64().unwrap() >= 2, "{sent}");
+    assert_eq!(sent["calls"], sent["ok"], "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_conflicting_modification_is_aborted() {
     // Long enough for the second request to arrive during the first, also on a busy machine.
-    let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 2000 } } })).await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let slow = json!({ "latency": { "modify": { "fixed_ms": 2000 } } });
+    let (driver, id) = Driver::with_volume_in(10, slow).await;
     let later = async {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         driver.modify(&id, &[("iops", "5000")]).await
@@ -88,32 +84,28 @@ async fn second_conflicting_modification_is_aborted() {
     let (first, second) = tokio::join!(driver.modify(&id, &[("iops", "4000")]), later);
     first.unwrap();
     assert_eq!(second.unwrap_err().code(), Code::Aborted);
-    assert_eq!(look(&driver, &id).await.iops, Some(4000));
+    assert_eq!(driver.look(&id).await.iops, Some(4000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_modification_changes_nothing_and_expansion_succeeds() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(10).await;
     let wrong: &[(&str, &str)] = &[("throughput", "9999"), ("tagSpecification_1", "tier=gold")];
     let alone = driver.modify(&id, wrong).await.unwrap_err();
     assert_eq!(alone.code(), Code::InvalidArgument, "{alone}");
     let (grown, modified) = tokio::join!(driver.expand(&id, 20), driver.modify(&id, wrong));
     assert_eq!(grown.unwrap().capacity_bytes, 20 << 30);
     assert_eq!(modified.unwrap_err().code(), Code::InvalidArgument);
-    assert!(!look(&driver, &id).await.tags.contains_key("tier"));
+    assert!(!driver.look(&id).await.tags.contains_key("tier"));
     let unknown = driver.modify(&id, &[("speed", "9")]).await.unwrap_err();
     assert_eq!(unknown.code(), Code::InvalidArgument);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn modification_with_lost_reply_is_not_repeated() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver.world.fault_once(
-        "ModifyVolume",
-        &json!({ "kind": "lose_reply", "how": "close", "effect": true }),
-    );
+    let (driver, id) = Driver::with_volume(10).await;
+    let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
+    driver.world.fault_once("ModifyVolume", &lost);
     assert_eq!(driver.expand(&id, 20).await.unwrap().capacity_bytes, 20 << 30);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
 }
@@ -121,26 +113,23 @@ async fn modification_with_lost_reply_is_not_repeated() {
 /// The size stays unchanged, and the quota's error names its 24 hours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_modification_and_exhausted_quota_are_internal_errors() {
-    let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 } })).await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let one_a_day = json!({ "quotas": { "modifications_per_day": 1 } });
+    let (driver, id) = Driver::with_volume_in(10, one_a_day).await;
     driver.world.fault_once("ModifyVolume", &json!({ "kind": "fail_modify", "after_ms": 10 }));
     let failed = driver.expand(&id, 20).await.unwrap_err();
     assert_eq!(failed.code(), Code::Internal, "{failed}");
     let used_up = driver.expand(&id, 20).await.unwrap_err();
     assert_status(&used_up, Code::Internal, &["24 hours"]);
-    assert_eq!(look(&driver, &id).await.size.0, 10);
+    assert_eq!(driver.look(&id).await.size.0, 10);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tag_changes_make_no_modify_volume_call() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver
-        .modify(&id, &[("tagSpecification_1", "a=1"), ("tagSpecification_2", "b=2")])
-        .await
-        .unwrap();
+    let (driver, id) = Driver::with_volume(10).await;
+    let tags = [("tagSpecification_1", "a=1"), ("tagSpecification_2", "b=2")];
+    driver.modify(&id, &tags).await.unwrap();
     driver.modify(&id, &[("tagDeletion_1", "a")]).await.unwrap();
-    let tags = look(&driver, &id).await.tags;
+    let tags = driver.look(&id).await.tags;
     assert!(!tags.contains_key("a") && tags["b"] == "2");
     assert_eq!(driver.world.calls("ModifyVolume"), 0);
 }
@@ -149,17 +138,11 @@ async fn tag_changes_make_no_modify_volume_call() {
 /// refuses unknown volumes and parameters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volume_modifier_and_csi_requests_share_1_modification() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(10).await;
     let mut modifier = driver.modifier.clone();
-    modifier
-        .get_csi_driver_modification_capability(within(
-            GetCsiDriverModificationCapabilityRequest {},
-            5,
-        ))
-        .await
-        .unwrap();
-    let mut ask = async |name: &str, parameters: &[(&str, &str)]| {
+    let request = within(GetCsiDriverModificationCapabilityRequest {}, 5);
+    modifier.get_csi_driver_modification_capability(request).await.unwrap();
+    let mut modify = async |name: &str, parameters: &[(&str, &str)]| {
         let request = ModifyVolumePropertiesRequest {
             name: name.to_owned(),
             parameters: map(parameters),
@@ -168,65 +151,52 @@ async fn volume_modifier_and_csi_requests_share_1_modification() {
         modifier.modify_volume_properties(within(request, 30)).await
     };
     // The same request through both services at once makes one modification.
-    let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
-    let (old, new) = tokio::join!(ask(&id, class), driver.modify(&id, class));
+    let (old, new) = tokio::join!(modify(&id, CLASS), driver.modify(&id, CLASS));
     old.unwrap();
     new.unwrap();
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
-    let now = look(&driver, &id).await;
+    let now = driver.look(&id).await;
     assert_eq!((now.iops, now.tags["tier"].as_str()), (Some(4000), "gold"));
     for (name, parameters, code, word) in [
-        ("", class, Code::InvalidArgument, "name"),
-        (id.as_str(), &[("speed", "9")] as &[(&str, &str)], Code::InvalidArgument, "speed"),
-        ("nonsense", class, Code::NotFound, "nonsense"),
-        ("vol-0fffffffffffffff1", class, Code::NotFound, "vol-0fffffffffffffff1"),
-        ("local-ebs://dev/xvdb", class, Code::InvalidArgument, "local-ebs"),
+        ("", CLASS, Code::InvalidArgument, "name"),
+        (&id, &[("speed", "9")], Code::InvalidArgument, "speed"),
+        ("nonsense", CLASS, Code::NotFound, "nonsense"),
+        ("vol-0fffffffffffffff1", CLASS, Code::NotFound, "vol-0fffffffffffffff1"),
+        ("local-ebs://dev/xvdb", CLASS, Code::InvalidArgument, "local-ebs"),
     ] {
-        let refused = ask(name, parameters).await.unwrap_err();
-        assert_eq!(refused.code(), code, "{refused}");
-        assert!(refused.message().contains(word), "{refused}");
+        assert_status(&modify(name, parameters).await.unwrap_err(), code, &[word]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_tags_after_modification_report_modified_volume() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(10).await;
     // The first call is the dry run.
     driver.world.fault(json!({ "match": { "action": "CreateTags" }, "skip": 1, "fault": { "kind": "error", "code": "InvalidParameterValue", "status": 400 } }));
-    let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
-    let refused = driver.modify(&id, class).await.unwrap_err();
-    assert_status(
-        &refused,
-        Code::InvalidArgument,
-        &["the volume is modified, its tags are not yet"],
-    );
-    assert_eq!(look(&driver, &id).await.iops, Some(4000));
+    let refused = driver.modify(&id, CLASS).await.unwrap_err();
+    let text = "the volume is modified, its tags are not yet";
+    assert_status(&refused, Code::InvalidArgument, &[text]);
+    assert_eq!(driver.look(&id).await.iops, Some(4000));
 }
 
 /// A denied tag call or one tag too many fails the whole class change. An expansion that comes with
 /// the change still succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_tags_leave_volume_unchanged() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    let class: &[(&str, &str)] =
-        &[("iops", "4000"), ("tagSpecification_1", "tier=gold"), ("tagDeletion_1", "old")];
+    let (driver, id) = Driver::with_volume(10).await;
+    let class = &[CLASS, &[("tagDeletion_1", "old")]].concat();
     for action in ["CreateTags", "DeleteTags"] {
         driver.world.clear_faults();
         driver.world.deny(action);
         let refused = driver.modify(&id, class).await.unwrap_err();
-        assert_status(
-            &refused,
-            Code::PermissionDenied,
-            &[&format!("ec2:{action}"), "nothing is changed"],
-        );
+        let words = [&format!("ec2:{action}"), "nothing is changed"];
+        assert_status(&refused, Code::PermissionDenied, &words);
     }
     // An expansion that comes with the class change still succeeds.
     let (grown, refused) = tokio::join!(driver.expand(&id, 11), driver.modify(&id, class));
     assert_eq!(grown.unwrap().capacity_bytes, 11 << 30);
     assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
-    let before = look(&driver, &id).await;
+    let before = driver.look(&id).await;
     driver.world.clear_faults();
     let many: Vec<_> =
         (0..50).map(|n| (format!("tagSpecification_{n}"), format!("t{n}=v"))).collect();
@@ -235,9 +205,9 @@ async fn refused_tags_leave_volume_unchanged() {
     let refused = driver.modify(&id, &many).await.unwrap_err();
     assert_status(&refused, Code::InvalidArgument, &["EC2 takes 50"]);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
-    assert_eq!(look(&driver, &id).await, before);
+    assert_eq!(driver.look(&id).await, before);
     driver.modify(&id, class).await.unwrap();
-    assert_eq!(look(&driver, &id).await.tags["tier"], "gold");
+    assert_eq!(driver.look(&id).await.tags["tier"], "gold");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,43 +221,35 @@ async fn class_applies_equally_to_new_and_existing_volumes() {
         ("tagDeletion_1", "old"),
         ("csi.storage.k8s.io/pvc/name", "data"),
     ];
-    let made = driver
-        .create(csi::CreateVolumeRequest {
-            mutable_parameters: map(class),
-            ..volume("pvc-new", 10)
-        })
-        .await
-        .unwrap()
-        .volume_id;
-    let there = driver.create(volume("pvc-old", 10)).await.unwrap().volume_id;
+    let create = async |name: &str, class: &[(&str, &str)]| {
+        let request =
+            csi::CreateVolumeRequest { mutable_parameters: map(class), ..volume(name, 10) };
+        driver.create(request).await
+    };
+    let made = create("pvc-new", class).await.unwrap().volume_id;
+    let there = create("pvc-old", &[]).await.unwrap().volume_id;
     driver.modify(&there, class).await.unwrap();
     for id in [&made, &there] {
-        let now = look(&driver, id).await;
+        let now = driver.look(id).await;
         assert_eq!((now.kind.as_str(), now.iops), ("io2", Some(500)), "{id}");
         assert_eq!(now.tags["tier"], "gold");
         assert_eq!(now.tags["ebs.csi.aws.com/IOPSPerGb"], "50");
         assert_eq!(now.tags["ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"], "true");
         // The ratio is kept when the volume grows …
         driver.expand(id, 20).await.unwrap();
-        let now = look(&driver, id).await;
+        let now = driver.look(id).await;
         assert_eq!(now.iops, Some(1000), "{id}");
         assert_eq!(now.tags["ebs.csi.aws.com/IOPSPerGb"], "50");
         // … until a class names the rate itself.
         driver.modify(id, &[("iops", "700")]).await.unwrap();
-        let now = look(&driver, id).await;
+        let now = driver.look(id).await;
         assert!(!now.tags.contains_key("ebs.csi.aws.com/IOPSPerGb"), "{id}");
         driver.expand(id, 30).await.unwrap();
-        assert_eq!(look(&driver, id).await.iops, Some(700), "{id}");
+        assert_eq!(driver.look(id).await.iops, Some(700), "{id}");
     }
     // Create and modify refuse the same parameters.
     for wrong in [("Type", "gp3"), ("encrypted", "true"), ("iops", "-1")] {
-        let new = driver
-            .create(csi::CreateVolumeRequest {
-                mutable_parameters: map(&[wrong]),
-                ..volume("pvc-wrong", 10)
-            })
-            .await
-            .unwrap_err();
+        let new = create("pvc-wrong", &[wrong]).await.unwrap_err();
         let old = driver.modify(&there, &[wrong]).await.unwrap_err();
         assert_eq!((new.code(), new.message()), (old.code(), old.message()));
         assert_eq!(new.code(), Code::InvalidArgument);
@@ -298,18 +260,17 @@ async fn class_applies_equally_to_new_and_existing_volumes() {
 /// names the time of the next modification.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn modify_during_optimization_is_refused_with_progress() {
-    let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 }, "latency": { "modify_complete": { "fixed_ms": 1500 } } })).await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let slow = json!({ "quotas": { "modifications_per_day": 1 }, "latency": { "modify_complete": { "fixed_ms": 1500 } } });
+    let (driver, id) = Driver::with_volume_in(10, slow).await;
     driver.expand(&id, 20).await.unwrap();
-    let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
-    let early = driver.modify(&id, class).await.unwrap_err();
+    let early = driver.modify(&id, CLASS).await.unwrap_err();
     assert_status(&early, Code::Internal, &["still optimizing", "%, begun 20", " ends"]);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
-    assert!(!look(&driver, &id).await.tags.contains_key("tier"));
+    assert!(!driver.look(&id).await.tags.contains_key("tier"));
     // A request that changes nothing succeeds meanwhile.
     assert_eq!(driver.expand(&id, 20).await.unwrap().capacity_bytes, 20 << 30);
     let used_up = loop {
-        let refused = driver.modify(&id, class).await.unwrap_err();
+        let refused = driver.modify(&id, CLASS).await.unwrap_err();
         if !refused.message().contains("still optimizing") {
             break refused;
         }
@@ -321,8 +282,7 @@ async fn modify_during_optimization_is_refused_with_progress() {
 /// present size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expand_and_modify_map_refusals_to_same_codes() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(10).await;
     for (code, want) in [
         ("InvalidParameterValue", Code::InvalidArgument),
         ("InvalidParameterCombination", Code::InvalidArgument),
@@ -346,7 +306,7 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
     driver.world.clear_faults();
     let request =
         csi::ControllerExpandVolumeRequest { volume_id: id.clone(), ..Default::default() };
-    let nothing = driver.ask(request).await;
+    let nothing = driver.call(request).await;
     assert_eq!(nothing.unwrap_err().code(), Code::InvalidArgument);
     // A missing size does not mean a size of zero.
     let request = csi::ControllerExpandVolumeRequest {
@@ -355,8 +315,7 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         volume_capability: Some(block(Mode::SingleNodeWriter)),
         ..Default::default()
     };
-    let present = driver.ask(request).await;
-    let present = present.unwrap();
+    let present = driver.call(request).await.unwrap();
     assert_eq!((present.capacity_bytes, present.node_expansion_required), (10 << 30, false));
     assert_eq!(driver.world.calls("ModifyVolume"), 22);
 }

@@ -1,23 +1,17 @@
 //! Where a volume is placed: zones, Outposts, and the behaviour when a place has no capacity.
 
-use ebs_csi_proto::csi;
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, assert_status, from_volume, in_zone, map, volume};
+use crate::driver::{CreateRequest, Driver, assert_status, from_volume, map, volume};
 
 const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
 
-fn at(segments: &[(&str, &str)]) -> Option<csi::TopologyRequirement> {
-    let term = csi::Topology { segments: map(segments) };
-    Some(csi::TopologyRequirement { requisite: vec![term.clone()], preferred: vec![term] })
-}
-
-fn requests(driver: &Driver, action: &str) -> Vec<Value> {
-    let path = format!("/v1/journal?action={action}");
-    let journal = driver.world.command(|control| control.get(&path));
-    let records = journal["records"].as_array().unwrap();
-    records.iter().map(|r| r["parameters"].clone()).collect()
+/// Checks that the last CreateVolume was for the Outpost and its zone.
+fn assert_created_on_outpost(driver: &Driver) {
+    let sent = driver.world.requests("CreateVolume").pop().unwrap();
+    assert_eq!(sent["OutpostArn"], OUTPOST);
+    assert_eq!(sent["AvailabilityZone"], "us-east-1b");
 }
 
 /// Clones accept the same keys. A term with both a zone name and a zone id is InvalidArgument.
@@ -32,33 +26,22 @@ async fn each_zone_key_is_answered_with_standard_key() {
     .into_iter()
     .enumerate()
     {
-        let request = csi::CreateVolumeRequest {
-            accessibility_requirements: at(&[(key, value)]),
-            ..volume(&format!("pvc-{n}"), 1)
-        };
+        let request = volume(&format!("pvc-{n}"), 1).with_topology(&[(key, value)]);
         let made = driver.create(request).await.unwrap();
-        let answered = &made.accessible_topology;
-        assert_eq!(answered.len(), 1);
+        let [answered] = <[_; 1]>::try_from(made.accessible_topology).unwrap();
         assert_eq!(
-            answered[0].segments,
+            answered.segments,
             map(&[("topology.kubernetes.io/zone", "us-east-1b")]),
             "{key}"
         );
         // A copy may name its source's zone by either key.
-        let copy = csi::CreateVolumeRequest {
-            volume_content_source: Some(from_volume(&made.volume_id)),
-            accessibility_requirements: at(&[(key, value)]),
-            ..volume(&format!("copy-{n}"), 1)
-        };
-        driver.create(copy).await.unwrap();
+        let copy = volume(&format!("copy-{n}"), 1).with_topology(&[(key, value)]);
+        driver.create(copy.with_source(from_volume(&made.volume_id))).await.unwrap();
     }
-    let both = csi::CreateVolumeRequest {
-        accessibility_requirements: at(&[
-            ("topology.kubernetes.io/zone", "us-east-1b"),
-            ("topology.k8s.aws/zone-id", "use1-az1"),
-        ]),
-        ..volume("pvc-9", 1)
-    };
+    let both = volume("pvc-9", 1).with_topology(&[
+        ("topology.kubernetes.io/zone", "us-east-1b"),
+        ("topology.k8s.aws/zone-id", "use1-az1"),
+    ]);
     let refused = driver.create(both).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }
@@ -80,25 +63,15 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
     ];
     let arn_alone = [("topology.ebs.csi.aws.com/outpost-id", OUTPOST)];
     for (n, term) in [&segments[..], &arn_alone[..]].into_iter().enumerate() {
-        let request = || csi::CreateVolumeRequest {
-            accessibility_requirements: at(term),
-            ..volume(&format!("pvc-{n}"), 1)
-        };
-        let made = driver.create(request()).await.unwrap();
+        let request = volume(&format!("pvc-{n}"), 1).with_topology(term);
+        let made = driver.create(request.clone()).await.unwrap();
         assert_eq!(made.accessible_topology[0].segments, map(&segments), "{term:?}");
-        assert_eq!(driver.create(request()).await.unwrap(), made);
-        let sent = requests(&driver, "CreateVolume").pop().unwrap();
-        assert_eq!(sent["OutpostArn"], OUTPOST);
-        assert_eq!(sent["AvailabilityZone"], "us-east-1b");
+        assert_eq!(driver.create(request).await.unwrap(), made);
+        assert_created_on_outpost(&driver);
     }
     let nowhere = OUTPOST.replace("op-0a", "op-0b");
-    let request = csi::CreateVolumeRequest {
-        accessibility_requirements: at(&[(
-            "topology.ebs.csi.aws.com/outpost-id",
-            nowhere.as_str(),
-        )]),
-        ..volume("pvc-9", 1)
-    };
+    let segment = ("topology.ebs.csi.aws.com/outpost-id", nowhere.as_str());
+    let request = volume("pvc-9", 1).with_topology(&[segment]);
     let refused = driver.create(request).await.unwrap_err();
     assert_status(&refused, Code::InvalidArgument, &["name the zone beside it"]);
     assert_eq!(driver.live("volumes"), 2);
@@ -114,30 +87,21 @@ async fn outpost_id_alone_takes_account_from_sts() {
         { "id": "i-0bbbbbbbbbbbbbbb1", "type": "m5.large", "zone": "us-east-1b", "outpost": OUTPOST },
     ] }))
     .await;
-    let request = || csi::CreateVolumeRequest {
-        accessibility_requirements: at(&[(
-            "topology.ebs.csi.aws.com/outpost-id",
-            "op-0aaaaaaaaaaaaaaa1",
-        )]),
-        ..volume("pvc-1", 1)
-    };
+    let segment = ("topology.ebs.csi.aws.com/outpost-id", "op-0aaaaaaaaaaaaaaa1");
+    let request = || volume("pvc-1", 1).with_topology(&[segment]);
     driver.world.refuse("GetCallerIdentity", "ServiceUnavailable", 503);
     let unknown = driver.create(request()).await.unwrap_err();
-    assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
-    for word in ["sts:GetCallerIdentity", "ServiceUnavailable", "whole ARN"] {
-        assert!(unknown.message().contains(word), "{unknown}");
-    }
+    let words = ["sts:GetCallerIdentity", "ServiceUnavailable", "whole ARN"];
+    assert_status(&unknown, Code::Unavailable, &words);
     // No volume is made in the Region instead of on the Outpost.
     assert_eq!(driver.world.calls("CreateVolume"), 0);
     driver.world.clear_faults();
     let made = driver.create(request()).await.unwrap();
     assert_eq!(driver.create(request()).await.unwrap(), made);
-    let sent = requests(&driver, "CreateVolume").pop().unwrap();
-    assert_eq!(sent["OutpostArn"], OUTPOST);
-    assert_eq!(sent["AvailabilityZone"], "us-east-1b");
-    let asked = driver.world.calls("GetCallerIdentity");
+    assert_created_on_outpost(&driver);
+    let calls = driver.world.calls("GetCallerIdentity");
     driver.create(request()).await.unwrap();
-    assert_eq!(driver.world.calls("GetCallerIdentity"), asked, "known once");
+    assert_eq!(driver.world.calls("GetCallerIdentity"), calls, "the answer is remembered");
 }
 
 /// RESOURCE_EXHAUSTED lets the scheduler choose another zone, where the same claim then gets its
@@ -158,11 +122,7 @@ async fn insufficient_zone_capacity_returns_resource_exhausted_without_retry() {
         assert_status(&full, Code::ResourceExhausted, &[code]);
         // The driver does not retry: the scheduler's next zone is the better choice.
         assert_eq!(driver.world.calls("CreateVolume"), 1, "{code} {status}");
-        let elsewhere = csi::CreateVolumeRequest {
-            accessibility_requirements: Some(in_zone("us-east-1b")),
-            ..volume("pvc-1", 1)
-        };
-        driver.create(elsewhere).await.unwrap();
+        driver.create(volume("pvc-1", 1).in_zone("us-east-1b")).await.unwrap();
         assert_eq!(driver.live("volumes"), 1);
     }
 }
@@ -173,14 +133,10 @@ async fn capacity_error_after_lost_reply_finds_created_volume() {
         [("InsufficientVolumeCapacity", 500), ("VolumeTypeNotAvailableInZone", 400)]
     {
         let driver = Driver::new().await;
-        for fault in [
-            json!({ "match": { "action": "CreateVolume" }, "count": 1,
-                    "fault": { "kind": "lose_reply", "how": "close", "effect": true } }),
-            json!({ "match": { "action": "CreateVolume" }, "skip": 1,
-                    "fault": { "kind": "error", "code": code, "status": status } }),
-        ] {
-            driver.world.fault(fault);
-        }
+        let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
+        driver.world.fault_once("CreateVolume", &lost);
+        driver.world.fault(json!({ "match": { "action": "CreateVolume" }, "skip": 1,
+                    "fault": { "kind": "error", "code": code, "status": status } }));
         // The volume of the lost answer exists: after a final code the scheduler would make another
         // one elsewhere.
         let made = driver.create(volume("pvc-1", 1)).await.unwrap();

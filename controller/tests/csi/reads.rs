@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tonic::{Code, Request};
 
 use crate::driver::{
-    Driver, NODE_1, NODE_2, NODE_B, assert_status, from_snapshot, from_volume, in_zone, map,
+    CreateRequest, Driver, NODE_1, NODE_2, NODE_B, assert_status, from_snapshot, from_volume,
     publish, volume,
 };
-use crate::slow::Slow;
+use crate::slow::{Slow, create};
 
 /// Hides the resource from Describe calls for this time.
 fn hide(slow: &Slow, id: &str, span_ms: u64) {
@@ -22,7 +22,11 @@ fn hide(slow: &Slow, id: &str, span_ms: u64) {
 
 /// Describe calls have this fault for this time.
 fn disturb(slow: &Slow, span_ms: u64, fault: Value) {
-    let rule = json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": fault });
+    add(slow, json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": fault }));
+}
+
+/// Adds a fault of EC2.
+fn add(slow: &Slow, rule: Value) {
     let rule: Rule = serde_json::from_value(rule).unwrap();
     slow.world.act(|sim, now| sim.faults.add(rule, now));
 }
@@ -39,8 +43,8 @@ fn only_volume(slow: &Slow) -> String {
 #[tokio::test(start_paused = true)]
 async fn volume_hidden_from_describe_is_not_created_twice() {
     for (hidden_after, span) in [(5, 4_000), (5, 15_000), (0, 60_000), (12, 60_000)] {
-        let slow = Slow::new(json!({ "latency": { "volume_create": { "fixed_ms": 25_000 } } }));
-        let slow = slow.await;
+        let scenario = json!({ "latency": { "volume_create": { "fixed_ms": 25_000 } } });
+        let slow = Slow::new(scenario).await;
         let made = slow.create("pvc-1");
         let hidden = async {
             tokio::time::sleep(Duration::from_secs(1 + hidden_after)).await;
@@ -64,20 +68,14 @@ async fn volume_hidden_from_describe_is_not_created_twice() {
 async fn hidden_clone_of_ended_process_is_found() {
     let slow = Slow::new(json!({})).await;
     let source = slow.create("pvc-1").await.unwrap();
-    let copy = || {
-        Request::new(csi::CreateVolumeRequest {
-            volume_content_source: Some(from_volume(&source)),
-            ..volume("pvc-2", 1)
-        })
-    };
-    let made = slow.controller.create_volume(copy()).await.unwrap();
-    let made = made.into_inner().volume.unwrap().volume_id;
+    let copy = volume("pvc-2", 1).with_source(from_volume(&source));
+    let made = create(&slow.controller, copy.clone()).await.unwrap().volume_id;
     hide(&slow, &source, 22_000);
     hide(&slow, &made, 60_000);
     let next = slow.another(2).await;
     let found = loop {
-        match next.create_volume(copy()).await {
-            Ok(found) => break found.into_inner().volume.unwrap().volume_id,
+        match create(&next, copy.clone()).await {
+            Ok(found) => break found.volume_id,
             Err(status) => assert_eq!(status.code(), Code::Aborted, "{status}"),
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -96,20 +94,13 @@ async fn refusal_before_client_token_is_final_later() {
     ];
     for (faults, source, code) in rows {
         let slow = Slow::new(json!({ "faults": faults })).await;
-        let ask = || {
-            slow.controller.create_volume(Request::new(csi::CreateVolumeRequest {
-                volume_content_source: source.clone(),
-                ..volume("pvc-1", 1)
-            }))
-        };
-        for seconds in [0, 70] {
+        let request =
+            csi::CreateVolumeRequest { volume_content_source: source, ..volume("pvc-1", 1) };
+        for (seconds, code) in [(0, Code::Aborted), (70, Code::Aborted), (5, code)] {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            let pending = ask().await.unwrap_err();
-            assert_eq!(pending.code(), Code::Aborted, "{seconds} s: {pending}");
+            let refused = create(&slow.controller, request.clone()).await.unwrap_err();
+            assert_eq!(refused.code(), code, "{seconds} s: {refused}");
         }
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let last = ask().await.unwrap_err();
-        assert_eq!(last.code(), code, "{last}");
     }
 }
 
@@ -120,25 +111,23 @@ async fn refused_credentials_do_not_spend_client_token() {
     let slow = Slow::new(json!({})).await;
     let made = slow.create("pvc-1").await.unwrap();
     let next = slow.another(2).await;
-    let ask = |gib| next.create_volume(Request::new(volume("pvc-1", gib)));
     hide(&slow, &made, 300_000);
     let denied = json!({ "match": { "action": "CreateVolume" }, "for_ms": 130_000, "fault": {
         "kind": "error", "code": "AuthFailure", "status": 401 } });
-    let denied: Rule = serde_json::from_value(denied).unwrap();
-    slow.world.act(|sim, now| sim.faults.add(denied, now));
-    assert_eq!(ask(2).await.unwrap_err().code(), Code::Aborted);
-    tokio::time::sleep(Duration::from_secs(131)).await;
-    assert_eq!(ask(2).await.unwrap_err().code(), Code::Aborted);
+    add(&slow, denied);
+    for seconds in [0, 131] {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let refused = create(&next, volume("pvc-1", 2)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Aborted, "{refused}");
+    }
     assert_eq!(slow.live("volumes"), 1);
 }
 
 /// Another process detached the volume; reads from before that show the attachment for a while.
 #[tokio::test(start_paused = true)]
 async fn late_read_of_ended_attachment_is_not_answered() {
-    let slow = Slow::new(json!({
-        "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 } },
-    }))
-    .await;
+    let scenario = json!({ "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 } } });
+    let slow = Slow::new(scenario).await;
     let id = slow.create("pvc-1").await.unwrap();
     slow.publish(&id).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -192,11 +181,7 @@ async fn unpublish_of_hidden_detaching_volume_awaits_detach() {
 async fn zone_outage_does_not_affect_other_zones() {
     let driver = Driver::new().await;
     let made = async |name: &str, zone: &str| {
-        let request = csi::CreateVolumeRequest {
-            accessibility_requirements: Some(in_zone(zone)),
-            ..volume(name, 1)
-        };
-        driver.create(request).await.unwrap().volume_id
+        driver.create(volume(name, 1).in_zone(zone)).await.unwrap().volume_id
     };
     let well = made("well", "us-east-1a").await;
     let moving = made("moving", "us-east-1a").await;
@@ -205,7 +190,7 @@ async fn zone_outage_does_not_affect_other_zones() {
     driver
         .world
         .command(|control| control.put("/v1/zones/us-east-1b", &json!({ "state": "unavailable" })));
-    // First a process that knows the zones, then a new process that is asked about both zones at
+    // First a process that knows the zones, then a new process that gets calls for both zones at
     // once.
     driver.publish(&well, NODE_1).await.unwrap();
     driver.unpublish(&well, NODE_1).await.unwrap();
@@ -226,21 +211,15 @@ async fn zone_outage_does_not_affect_other_zones() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_snapshot_restore_refuses_encrypted_false() {
     let driver = Driver::new().await;
-    let encrypted = csi::CreateVolumeRequest {
-        parameters: map(&[("encrypted", "true")]),
-        ..volume("pvc-1", 1)
-    };
+    let encrypted = volume("pvc-1", 1).with_parameters(&[("encrypted", "true")]);
     let source = driver.create(encrypted).await.unwrap().volume_id;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
-    let restore = |name: &str, parameters: &[(&str, &str)]| csi::CreateVolumeRequest {
-        parameters: map(parameters),
-        volume_content_source: Some(from_snapshot(&snapshot)),
-        ..volume(name, 1)
+    let restore = |name: &str, parameters: &[(&str, &str)]| {
+        let request = volume(name, 1).with_source(from_snapshot(&snapshot));
+        driver.create(request.with_parameters(parameters))
     };
-    driver.create(restore("pvc-2", &[])).await.unwrap();
-    let asked = restore("pvc-3", &[("encrypted", "true")]);
-    driver.create(asked).await.unwrap();
-    let refused = driver.create(restore("pvc-4", &[("encrypted", "false")]));
-    let refused = refused.await.unwrap_err();
+    restore("pvc-2", &[]).await.unwrap();
+    restore("pvc-3", &[("encrypted", "true")]).await.unwrap();
+    let refused = restore("pvc-4", &[("encrypted", "false")]).await.unwrap_err();
     assert_status(&refused, Code::InvalidArgument, &["is encrypted"]);
 }

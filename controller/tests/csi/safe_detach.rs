@@ -9,13 +9,13 @@ use ebs_csi_controller::safe_detach::Mode;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, NODE_1, NODE_2, volume};
+use crate::driver::{Driver, NODE_1, NODE_2};
 
 /// Creates a volume and attaches it to the first node. Returns its id.
 pub(crate) async fn attached(driver: &Driver) -> String {
-    let made = driver.create(volume("pvc-1", 1)).await.unwrap();
-    driver.publish(&made.volume_id, NODE_1).await.unwrap();
-    made.volume_id
+    let id = driver.created("pvc-1", 1).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    id
 }
 
 async fn under(mode: Mode) -> Driver {
@@ -29,8 +29,10 @@ pub(crate) fn two_nodes() -> Value {
     ] })
 }
 
-pub(crate) fn power(driver: &Driver, what: &str, how: Value) {
-    driver.world.command(|control| control.post(&format!("/v1/instances/{NODE_1}/{what}"), &how));
+/// Returns a scenario with these instances, all in zone a.
+pub(crate) fn instances(ids: &[String]) -> Value {
+    let instance = |id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" });
+    json!({ "instances": ids.iter().map(instance).collect::<Vec<_>>() })
 }
 
 pub(crate) fn refused(answer: Result<(), Status>, token: &str) -> String {
@@ -42,15 +44,10 @@ pub(crate) fn refused(answer: Result<(), Status>, token: &str) -> String {
 }
 
 /// Checks that the volume is still attached and that no DetachVolume was sent.
-async fn untouched(driver: &Driver, id: &str) {
+async fn assert_still_attached(driver: &Driver, id: &str) {
     assert_eq!(driver.world.calls("DetachVolume"), 0);
-    let state = driver.world.command(|control| control.get("/v1/state"));
-    assert!(state.to_string().contains(id));
-    assert_eq!(
-        driver.publish(id, NODE_2).await.unwrap_err().code(),
-        Code::FailedPrecondition,
-        "still at the first node"
-    );
+    let elsewhere = driver.publish(id, NODE_2).await.unwrap_err();
+    assert_eq!(elsewhere.code(), Code::FailedPrecondition, "{elsewhere}");
 }
 
 /// A detach in mode ec2-only makes no more EC2 calls before DetachVolume than in mode off.
@@ -70,12 +67,11 @@ async fn ec2_only_adds_no_calls_for_running_instance() {
 async fn calls_before_detach(mode: Mode) -> usize {
     let driver = under(mode).await;
     let id = attached(&driver).await;
-    let journal = |path: &str| driver.world.command(|control| control.get(path));
-    let last = journal("/v1/journal?limit=1")["last"].clone();
+    let last = driver.world.get("/v1/journal?limit=1")["last"].clone();
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("DetachVolume"), 1);
     // The number of reads after DetachVolume depends on timing.
-    let passed = journal(&format!("/v1/journal?after={last}"));
+    let passed = driver.world.get(&format!("/v1/journal?after={last}"));
     let passed = passed["records"].as_array().unwrap();
     let detached = |record: &Value| record["action"] == "DetachVolume";
     passed.iter().position(detached).unwrap()
@@ -87,7 +83,7 @@ async fn stopped_instance_allows_detach_in_checking_modes() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
         let driver = under(mode).await;
         let id = attached(&driver).await;
-        power(&driver, "stop", json!({ "at_once": true }));
+        driver.world.power(NODE_1, "stop");
         driver.unpublish(&id, NODE_1).await.unwrap();
         driver.publish(&id, NODE_2).await.unwrap();
         // A repeated unpublish succeeds at once: nothing is attached there.
@@ -102,10 +98,8 @@ async fn stopped_instance_allows_detach_in_checking_modes() {
 async fn throttled_detach_is_rechecked_before_resend() {
     let driver = under(Mode::Enforce).await;
     let id = attached(&driver).await;
-    power(&driver, "stop", json!({ "at_once": true }));
-    let limit = |limits: Value| {
-        driver.world.command(|control| control.put("/v1/limits", &limits));
-    };
+    driver.world.power(NODE_1, "stop");
+    let limit = |limits: Value| driver.world.command(|control| control.put("/v1/limits", &limits));
     let none = json!({ "capacity": 0, "refill": 0.001 });
     limit(json!({ "enabled": true, "actions": { "DetachVolume": none } }));
     let detach = async {
@@ -113,16 +107,14 @@ async fn throttled_detach_is_rechecked_before_resend() {
         refused(detach, "no-report");
     };
     let started = async {
-        while driver.world.calls("DetachVolume") == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        power(&driver, "start", json!({ "at_once": true }));
+        driver.until_called("DetachVolume", 1).await;
+        driver.world.power(NODE_1, "start");
         // Longer than the facts stay valid; then EC2 accepts the next request.
         tokio::time::sleep(Duration::from_millis(2500)).await;
         limit(json!({ "enabled": false }));
     };
     tokio::join!(detach, started);
-    let journal = driver.world.command(|control| control.get("/v1/journal?limit=1000"));
+    let journal = driver.world.get("/v1/journal?limit=1000");
     let records = journal["records"].as_array().unwrap();
     let detaches = records.iter().filter(|r| r["action"] == "DetachVolume");
     let sent: Vec<_> = detaches.map(|record| &record["status"]).collect();
@@ -137,9 +129,9 @@ async fn enforce_refuses_detach_from_unconfirmed_running_instance() {
     for part in [&id, NODE_1, "running", "stop or terminate", "node-lifecycle"] {
         assert!(text.contains(part), "{text}");
     }
-    untouched(&driver, &id).await;
+    assert_still_attached(&driver, &id).await;
     // The refusal does not outlast its cause.
-    power(&driver, "terminate", json!({ "at_once": true }));
+    driver.world.power(NODE_1, "terminate");
     driver.unpublish(&id, NODE_1).await.unwrap();
 }
 
@@ -148,9 +140,9 @@ async fn a_hibernated_instance_keeps_its_volumes() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
         let driver = under(mode).await;
         let id = attached(&driver).await;
-        power(&driver, "hibernate", json!({ "at_once": true }));
+        driver.world.power(NODE_1, "hibernate");
         refused(driver.unpublish(&id, NODE_1).await, "hibernated");
-        untouched(&driver, &id).await;
+        assert_still_attached(&driver, &id).await;
     }
 }
 
@@ -163,7 +155,7 @@ async fn publish_elsewhere_detaches_only_from_stopped_instance() {
             let driver = under(mode).await;
             let id = attached(&driver).await;
             if !how.is_empty() {
-                power(&driver, how, json!({ "at_once": true }));
+                driver.world.power(NODE_1, how);
             }
             let published = driver.publish(&id, NODE_2).await;
             let code = published.as_ref().err().map(Status::code);
@@ -178,14 +170,11 @@ async fn publish_elsewhere_detaches_only_from_stopped_instance() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_waits_for_stopping_instance() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
-        let driver =
-            Driver::under(mode, json!({ "latency": { "instance_stop": { "fixed_ms": 1500 } } }))
-                .await;
+        let slow = json!({ "latency": { "instance_stop": { "fixed_ms": 1500 } } });
+        let driver = Driver::under(mode, slow).await;
         let id = attached(&driver).await;
-        power(&driver, "stop", json!({}));
+        driver.world.post(&format!("/v1/instances/{NODE_1}/stop"), &json!({}));
         driver.unpublish(&id, NODE_1).await.unwrap();
-        let report = driver.world.command(|control| control.get("/v1/journal"));
-        assert!(report.to_string().contains("DetachVolume"));
         assert_eq!(driver.world.calls("DetachVolume"), 1);
     }
 }
@@ -194,8 +183,7 @@ async fn unpublish_waits_for_stopping_instance() {
 async fn detach_is_refused_for_instance_unknown_to_ec2() {
     let driver = under(Mode::Ec2Only).await;
     let id = attached(&driver).await;
-    driver.world.fault(json!({ "match": { "action": "DescribeInstances" }, "fault": {
-        "kind": "error", "code": "InvalidInstanceID.NotFound", "status": 400, "message": "does not exist" } }));
+    driver.world.refuse("DescribeInstances", "InvalidInstanceID.NotFound", 400);
     driver.unpublish(&id, NODE_1).await.unwrap_err();
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     driver.world.clear_faults();
@@ -205,15 +193,10 @@ async fn detach_is_refused_for_instance_unknown_to_ec2() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn detach_under_way_is_awaited_not_repeated() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
-        let driver =
-            Driver::under(mode, json!({ "latency": { "detach": { "fixed_ms": 1500 } } })).await;
+        let slow = json!({ "latency": { "detach": { "fixed_ms": 1500 } } });
+        let driver = Driver::under(mode, slow).await;
         let id = attached(&driver).await;
-        driver.world.command(|control| {
-            control.post(
-                "/v1/as-foreign",
-                &json!({ "action": "DetachVolume", "parameters": { "VolumeId": id } }),
-            )
-        });
+        driver.world.as_foreign("DetachVolume", &json!({ "VolumeId": id }));
         let before = driver.world.calls("DetachVolume");
         driver.unpublish(&id, NODE_1).await.unwrap();
         assert_eq!(driver.world.calls("DetachVolume"), before);

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
-use crate::driver::{self, NODE_1, assert_status, publish, unpublish, volume};
+use crate::driver::{self, CreateRequest, NODE_1, assert_status, publish, unpublish, volume};
 use crate::in_process::InProcess;
+use crate::world::merged;
 
 pub(crate) struct Slow {
     pub(crate) world: InProcess,
@@ -27,14 +28,11 @@ impl Slow {
     }
 
     async fn under(safe_detach: Mode, over: Value) -> Self {
-        let mut whole = json!({
+        let whole = json!({
             "profile": "fast",
             "instances": [{ "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" }],
         });
-        if let (Value::Object(whole), Value::Object(over)) = (&mut whole, over) {
-            whole.extend(over);
-        }
-        let world = InProcess::new(whole);
+        let world = InProcess::new(merged(whole, over));
         let access = world.access(1).await;
         let settings = Settings { safe_detach, ..Settings::default() };
         let controller = Controller::new(access, settings, Arc::default());
@@ -48,8 +46,7 @@ impl Slow {
     }
 
     pub(crate) async fn create(&self, name: &str) -> Result<String, Status> {
-        let answer = self.controller.create_volume(Request::new(volume(name, 1))).await?;
-        Ok(answer.into_inner().volume.unwrap().volume_id)
+        Ok(create(&self.controller, volume(name, 1)).await?.volume_id)
     }
 
     pub(crate) async fn publish(&self, id: &str) -> Result<(), Status> {
@@ -60,6 +57,23 @@ impl Slow {
     pub(crate) async fn unpublish(&self, id: &str) -> Result<(), Status> {
         let request = unpublish(id, NODE_1);
         self.controller.controller_unpublish_volume(Request::new(request)).await.map(drop)
+    }
+
+    /// Ends a call as soon as its first request of this action was sent, and checks that no second
+    /// one follows.
+    async fn abandon<T>(&self, action: &str, call: impl Future<Output = T>) {
+        let is_sent = async {
+            while self.calls(action) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = call => panic!("the call did not wait for {action}"),
+            () = is_sent => {}
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(self.calls(action), 1, "{action}");
     }
 
     /// Returns the number of requests of an action that reached EC2.
@@ -74,13 +88,24 @@ impl Slow {
     }
 }
 
+/// Creates a volume in this process.
+pub(crate) async fn create(
+    controller: &Controller,
+    request: csi::CreateVolumeRequest,
+) -> Result<csi::Volume, Status> {
+    let answer = controller.create_volume(Request::new(request)).await?;
+    Ok(answer.into_inner().volume.unwrap())
+}
+
+/// Returns a scenario in which EC2 answers so many requests of an action with this fault.
+fn fault(action: &str, count: u32, fault: Value) -> Value {
+    json!({ "faults": [{ "match": { "action": action }, "count": count, "fault": fault }] })
+}
+
 /// The publish is Aborted; the next publish sends a new AttachVolume and succeeds.
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_is_undone_after_90_seconds() {
-    let slow = Slow::new(json!({ "faults": [
-        { "match": { "action": "AttachVolume" }, "count": 1, "fault": { "kind": "stuck_attach" } },
-    ] }))
-    .await;
+    let slow = Slow::new(fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }))).await;
     let id = slow.create("pvc-1").await.unwrap();
     let begin = Instant::now();
     let stuck = slow.publish(&id).await.unwrap_err();
@@ -98,13 +123,8 @@ async fn stuck_attach_is_undone_after_90_seconds() {
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_detach_is_refused_in_enforce_mode() {
     for (mode, detaches) in [(Mode::Ec2Only, 1), (Mode::Enforce, 0)] {
-        let slow = Slow::under(
-            mode,
-            json!({ "faults": [
-                { "match": { "action": "AttachVolume" }, "count": 1, "fault": { "kind": "stuck_attach" } },
-            ] }),
-        )
-        .await;
+        let stuck = fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }));
+        let slow = Slow::under(mode, stuck).await;
         let id = slow.create("pvc-1").await.unwrap();
         let stuck = slow.publish(&id).await.unwrap_err();
         assert_status(&stuck, Code::Aborted, &["90 s"]);
@@ -125,54 +145,24 @@ async fn throttled_call_is_not_resent_after_caller_leaves() {
     let faults = ["AttachVolume", "DetachVolume", "CreateSnapshot"].map(throttled);
     let slow = Slow::new(json!({ "faults": faults })).await;
     let id = slow.create("pvc-1").await.unwrap();
-    let left = |action: &'static str| {
-        let slow = &slow;
-        async move {
-            // Returns as soon as the first call was sent; the caller then leaves.
-            while slow.calls(action) == 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
-    };
-    let long = Duration::from_secs(30);
-    tokio::select! {
-        biased;
-        answer = slow.publish(&id) => panic!("{answer:?}"),
-        () = left("AttachVolume") => {}
-    }
-    tokio::time::sleep(long).await;
-    assert_eq!(slow.calls("AttachVolume"), 1);
+    slow.abandon("AttachVolume", slow.publish(&id)).await;
     assert_eq!(slow.live("attachments"), 0);
     slow.publish(&id).await.unwrap();
-    tokio::select! {
-        biased;
-        answer = slow.unpublish(&id) => panic!("{answer:?}"),
-        () = left("DetachVolume") => {}
-    }
-    tokio::time::sleep(long).await;
-    assert_eq!(slow.calls("DetachVolume"), 1);
+    slow.abandon("DetachVolume", slow.unpublish(&id)).await;
     assert_eq!(slow.live("attachments"), 1);
     slow.unpublish(&id).await.unwrap();
     assert_eq!(slow.live("attachments"), 0);
-    let take = driver::snapshot("s", &id);
-    tokio::select! {
-        biased;
-        answer = slow.controller.create_snapshot(Request::new(take.clone())) => panic!("{answer:?}"),
-        () = left("CreateSnapshot") => {}
-    }
-    tokio::time::sleep(long).await;
-    assert_eq!(slow.calls("CreateSnapshot"), 1);
-    slow.controller.create_snapshot(Request::new(take)).await.unwrap();
+    let take = || slow.controller.create_snapshot(Request::new(driver::snapshot("s", &id)));
+    slow.abandon("CreateSnapshot", take()).await;
+    take().await.unwrap();
     assert_eq!(slow.live("snapshots"), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn vanished_volume_is_reported_immediately_naming_kms_key() {
     // Describe calls never show the volume: it is gone before the first read.
-    let slow = Slow::new(json!({ "faults": [
-        { "match": { "action": "CreateVolume" }, "count": 1, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 0 } },
-    ] }))
-    .await;
+    let vanishes = json!({ "kind": "fail_create", "outcome": "vanish", "after_ms": 0 });
+    let slow = Slow::new(fault("CreateVolume", 1, vanishes)).await;
     let begin = Instant::now();
     let dropped = slow.create("pvc-1").await.unwrap_err();
     let took = begin.elapsed();
@@ -190,10 +180,8 @@ async fn vanished_volume_is_reported_immediately_naming_kms_key() {
 /// then finds the same volume.
 #[tokio::test(start_paused = true)]
 async fn create_succeeds_after_60_vanished_volumes() {
-    let slow = Slow::new(json!({ "faults": [
-        { "match": { "action": "CreateVolume" }, "count": 60, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 300 } },
-    ] }))
-    .await;
+    let vanishes = json!({ "kind": "fail_create", "outcome": "vanish", "after_ms": 300 });
+    let slow = Slow::new(fault("CreateVolume", 60, vanishes)).await;
     let mut failures = 0;
     let id = loop {
         match slow.create("pvc-1").await {
@@ -209,10 +197,8 @@ async fn create_succeeds_after_60_vanished_volumes() {
     assert!(failures >= 20, "{failures}");
     assert_eq!(slow.live("volumes"), 1);
     // A process that knows none of the used tokens finds the same volume and makes no other.
-    let controller = slow.another(2).await;
-    let request = Request::new(volume("pvc-1", 1));
-    let again = controller.create_volume(request).await.unwrap();
-    assert_eq!(again.into_inner().volume.unwrap().volume_id, id);
+    let again = create(&slow.another(2).await, volume("pvc-1", 1)).await.unwrap();
+    assert_eq!(again.volume_id, id);
 }
 
 /// If the delete is refused, the create is Aborted and names ec2:DeleteVolume. The create that
@@ -253,43 +239,30 @@ async fn publish_waits_2_hours_for_initialization_attaching_once() {
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
     };
-    let restore = csi::CreateVolumeRequest {
-        volume_content_source: Some(driver::from_snapshot(&snapshot)),
-        parameters: driver::map(&[("blockAttachUntilInitialized", "true")]),
-        ..volume("pvc-2", 1)
-    };
-    let made = slow.controller.create_volume(Request::new(restore)).await.unwrap();
-    let made = made.into_inner().volume.unwrap();
+    let restore = volume("pvc-2", 1)
+        .with_source(driver::from_snapshot(&snapshot))
+        .with_parameters(&[("blockAttachUntilInitialized", "true")]);
+    let made = create(&slow.controller, restore).await.unwrap();
     let mut request = publish(&made.volume_id, NODE_1);
-    request.volume_context = made.volume_context.clone();
+    request.volume_context = made.volume_context;
     let begin = Instant::now();
     let mut answers = 0;
     loop {
         answers += 1;
-        let mut request = Request::new(request.clone());
-        request.set_timeout(Duration::from_secs(360));
-        match slow.controller.controller_publish_volume(request).await {
-            Ok(_) => break,
-            Err(status) => {
-                assert!(
-                    matches!(status.code(), Code::Aborted | Code::DeadlineExceeded),
-                    "{status}"
-                );
-                if answers == 2 {
-                    assert!(
-                        status.message().contains("data")
-                            || status.code() == Code::DeadlineExceeded,
-                        "{status}"
-                    );
-                }
-            }
+        let request = driver::within(request.clone(), 360);
+        let Err(status) = slow.controller.controller_publish_volume(request).await else {
+            break;
+        };
+        match status.code() {
+            Code::Aborted if answers == 2 => assert_status(&status, Code::Aborted, &["data"]),
+            code => assert!(matches!(code, Code::Aborted | Code::DeadlineExceeded), "{status}"),
         }
     }
     let took = begin.elapsed();
     assert!((7_000..7_400).contains(&took.as_secs()), "{took:?}");
     assert!(answers > 10, "{answers}");
     assert_eq!(slow.calls("AttachVolume"), 1);
-    // The driver asks at growing intervals.
+    // The driver calls at growing intervals.
     assert!(slow.calls("DescribeVolumeStatus") < 500);
 }
 
@@ -342,11 +315,8 @@ async fn quota_hides_no_fresh_volume_of_another_process() {
     }))
     .await;
     let id = slow.create("pvc-1").await.unwrap();
-    let other = slow.another(2).await;
-    // The other process's lookup by name does not show the volume yet.
-    let request = Request::new(volume("pvc-1", 1));
-    let again = other.create_volume(request).await.unwrap();
-    assert_eq!(again.into_inner().volume.unwrap().volume_id, id);
+    let again = create(&slow.another(2).await, volume("pvc-1", 1)).await.unwrap();
+    assert_eq!(again.volume_id, id);
     assert_eq!(slow.live("volumes"), 1);
 }
 

@@ -10,7 +10,13 @@ use ebs_csi_wire::SnapshotId;
 use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, assert_status, settings, volume};
+use crate::driver::{Driver, assert_status, settings};
+
+/// Starts another process, whose first snapshot waits so long for those of its predecessor.
+async fn waiting_process(driver: &Driver, seconds: u64) -> Driver {
+    let snapshot_takeover = Duration::from_secs(seconds);
+    driver.another_with(Settings { snapshot_takeover, ..settings() }).await
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_create_snapshot_replies_make_1_snapshot() {
@@ -19,28 +25,19 @@ async fn lost_create_snapshot_replies_make_1_snapshot() {
         json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
         json!({ "kind": "garble", "how": "unparsable", "effect": true }),
     ] {
-        let driver = Driver::new().await;
-        let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+        let (driver, id) = Driver::with_volume(1).await;
         driver.world.fault_once("CreateSnapshot", &fault);
-        let taken = driver.snapshot("s", &id).await.unwrap();
-        assert_eq!(
-            driver.snapshot("s", &id).await.unwrap().snapshot_id,
-            taken.snapshot_id,
-            "{fault}"
-        );
-        assert_eq!(
-            (driver.live("snapshots"), driver.world.calls("CreateSnapshot")),
-            (1, 1),
-            "{fault}"
-        );
+        let taken = driver.snapshot("s", &id).await.unwrap().snapshot_id;
+        assert_eq!(driver.snapshot("s", &id).await.unwrap().snapshot_id, taken, "{fault}");
+        let made = (driver.live("snapshots"), driver.world.calls("CreateSnapshot"));
+        assert_eq!(made, (1, 1), "{fault}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshot_name_reused_for_another_volume_is_refused() {
-    let driver = Driver::new().await;
-    let a = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let b = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
+    let (driver, a) = Driver::with_volume(1).await;
+    let b = driver.created("pvc-2", 1).await;
     driver.snapshot("s", &a).await.unwrap();
     let taken = driver.snapshot("s", &b).await.unwrap_err();
     assert_eq!(taken.code(), Code::AlreadyExists, "{taken}");
@@ -48,7 +45,7 @@ async fn snapshot_name_reused_for_another_volume_is_refused() {
 }
 
 /// A snapshot class with everything that has to follow a snapshot's creation.
-const OWED: &[(&str, &str)] = &[
+const LOCK_AND_FAST_RESTORE: &[(&str, &str)] = &[
     ("fastSnapshotRestoreAvailabilityZones", "us-east-1a, us-east-1b"),
     ("lockMode", "governance"),
     ("lockDuration", "1"),
@@ -58,10 +55,9 @@ const OWED: &[(&str, &str)] = &[
 /// refuses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_snapshot_lock_leaves_no_snapshot() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.world.deny("LockSnapshot");
-    let refused = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
+    let refused = driver.snapshot_of_class("s", &id, LOCK_AND_FAST_RESTORE).await.unwrap_err();
     assert_status(&refused, Code::PermissionDenied, &["ec2:LockSnapshot"]);
     assert_eq!(driver.live("snapshots"), 0);
     let nowhere = [("fastSnapshotRestoreAvailabilityZones", "mars-1a")];
@@ -71,7 +67,7 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
     // A failing zone lookup is no reason to refuse.
     driver.world.clear_faults();
     driver.world.deny("DescribeAvailabilityZones");
-    driver.snapshot_of_class("s", &id, OWED).await.unwrap();
+    driver.snapshot_of_class("s", &id, LOCK_AND_FAST_RESTORE).await.unwrap();
     assert_eq!(driver.live("snapshots"), 1);
 }
 
@@ -79,25 +75,20 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
 /// read, both are set again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_process_completes_snapshot_lock_and_fast_restore() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver.world.fault_once(
-        "LockSnapshot",
-        &json!({ "kind": "lose_reply", "how": "close", "effect": false }),
-    );
-    let unknown = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
+    let (driver, id) = Driver::with_volume(1).await;
+    let lost = json!({ "kind": "lose_reply", "how": "close", "effect": false });
+    driver.world.fault_once("LockSnapshot", &lost);
+    let unknown = driver.snapshot_of_class("s", &id, LOCK_AND_FAST_RESTORE).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
     assert_eq!(driver.live("snapshots"), 1, "it stays for the next attempt");
-    let set = |driver: &Driver| {
-        let calls = |action| driver.world.calls(action);
-        (calls("LockSnapshot"), calls("EnableFastSnapshotRestores"))
-    };
-    assert_eq!(set(&driver), (1, 1));
+    let calls = |action| driver.world.calls(action);
+    let set = || (calls("LockSnapshot"), calls("EnableFastSnapshotRestores"));
+    assert_eq!(set(), (1, 1));
 
     // Another process, after the class was changed: the requirements at creation count.
-    let heir = driver.another().await;
-    let taken = heir.snapshot("s", &id).await.unwrap().snapshot_id;
-    assert_eq!(set(&driver), (2, 1), "only what was missing");
+    let second = driver.another().await;
+    let taken = second.snapshot("s", &id).await.unwrap().snapshot_id;
+    assert_eq!(set(), (2, 1), "only what was missing");
     let snapshot = SnapshotId::parse(&taken).unwrap();
     let ec2 = &driver.world.ec2;
     assert_eq!(ec2.snapshot_lock(&snapshot).await.unwrap(), Some(Locked::Governance));
@@ -108,11 +99,11 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
     // Nothing is missing any more, so nothing is set again.
     let third = driver.another().await;
     for _ in 0..3 {
-        let again = third.snapshot_of_class("s", &id, OWED).await.unwrap();
+        let again = third.snapshot_of_class("s", &id, LOCK_AND_FAST_RESTORE).await.unwrap();
         assert_eq!(again.snapshot_id, taken);
     }
-    assert_eq!(set(&driver), (2, 1));
-    assert_eq!(driver.world.calls("DescribeLockedSnapshots"), 3);
+    assert_eq!(set(), (2, 1));
+    assert_eq!(calls("DescribeLockedSnapshots"), 3);
 
     // An IAM policy written for the Go driver does not allow the reads, so both are set again.
     for action in ["DescribeLockedSnapshots", "DescribeFastSnapshotRestores"] {
@@ -120,8 +111,8 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
     }
     let fourth = driver.another().await;
     fourth.snapshot("s", &id).await.unwrap();
-    assert_eq!(set(&driver), (3, 2));
-    assert_eq!(driver.world.calls("CreateSnapshot"), 1);
+    assert_eq!(set(), (3, 2));
+    assert_eq!(calls("CreateSnapshot"), 1);
     assert_eq!(driver.live("snapshots"), 1);
 }
 
@@ -129,11 +120,8 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
 /// one lookup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_snapshot_of_another_process_is_reused() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let heir = driver
-        .another_with(Settings { snapshot_takeover: Duration::from_secs(2), ..settings() })
-        .await;
+    let (driver, id) = Driver::with_volume(1).await;
+    let successor = waiting_process(&driver, 2).await;
     // The previous process's request becomes visible only after the second process's first lookup.
     let late = async {
         driver.until_called("DescribeSnapshots", 1).await;
@@ -143,44 +131,34 @@ async fn concurrent_snapshot_of_another_process_is_reused() {
             "TagSpecification.1.Tag.1.Key": "CSIVolumeSnapshotName",
             "TagSpecification.1.Tag.1.Value": "s",
         });
-        let answer = driver.world.command(|control| {
-            control.post(
-                "/v1/as-foreign",
-                &json!({ "action": "CreateSnapshot", "parameters": parameters }),
-            )
-        });
-        answer["body"].to_string()
+        driver.world.as_foreign("CreateSnapshot", &parameters)
     };
-    let (found, made) = tokio::join!(heir.snapshot("s", &id), late);
+    let (found, made) = tokio::join!(successor.snapshot("s", &id), late);
     let found = found.unwrap().snapshot_id;
     assert!(made.contains(&found), "{found}: {made}");
     assert_eq!(driver.live("snapshots"), 1);
     // Later snapshots do not wait: there is one lookup and one request.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let looks = driver.world.calls("DescribeSnapshots");
-    heir.snapshot("t", &id).await.unwrap();
+    successor.snapshot("t", &id).await.unwrap();
     assert_eq!(driver.world.calls("DescribeSnapshots"), looks + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lagging_lookup_after_crash_makes_no_second_snapshot() {
-    let driver = Driver::in_world(json!({ "consistency": {
-        "replicas": 1, "lag": { "fixed_ms": 50 }, "mapping_lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 1500 } } }))
-    .await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let lagging = json!({ "consistency": {
+        "replicas": 1, "lag": { "fixed_ms": 50 }, "mapping_lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 1500 } } });
+    let (driver, id) = Driver::with_volume_in(1, lagging).await;
     let taken = driver.snapshot("s", &id).await.unwrap().snapshot_id;
-    let heir = driver
-        .another_with(Settings { snapshot_takeover: Duration::from_secs(4), ..settings() })
-        .await;
-    assert_eq!(heir.snapshot("s", &id).await.unwrap().snapshot_id, taken);
+    let successor = waiting_process(&driver, 4).await;
+    assert_eq!(successor.snapshot("s", &id).await.unwrap().snapshot_id, taken);
     assert_eq!(driver.live("snapshots"), 1);
     assert_eq!(driver.world.calls("CreateSnapshot"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_snapshot_is_reported_until_deleted() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.world.fault_once("CreateSnapshot", &json!({ "kind": "fail_snapshot", "after_ms": 0 }));
     let first = driver.snapshot("s", &id).await.unwrap().snapshot_id;
     let failed = loop {
@@ -192,8 +170,7 @@ async fn failed_snapshot_is_reported_until_deleted() {
     assert_status(&failed, Code::Internal, &[&first, "delete it"]);
     assert_eq!(driver.world.calls("CreateSnapshot"), 1);
     let request = csi::GetSnapshotRequest { snapshot_id: first.clone(), ..Default::default() };
-    let got = driver.ask(request).await;
-    assert_eq!(got.unwrap_err().code(), Code::Internal);
+    assert_eq!(driver.call(request).await.unwrap_err().code(), Code::Internal);
     driver.delete_snapshot(&first).await.unwrap();
     let second = driver.snapshot("s", &id).await.unwrap().snapshot_id;
     assert_ne!(first, second);
@@ -202,8 +179,7 @@ async fn failed_snapshot_is_reported_until_deleted() {
 /// The sidecars decide by these codes whether to retry. A delete of a missing snapshot succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ec2_snapshot_errors_map_to_csi_codes() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(1).await;
     for (code, status, want) in [
         ("SnapshotLimitExceeded", 400, Code::ResourceExhausted),
         ("PendingSnapshotLimitExceeded", 400, Code::ResourceExhausted),
@@ -217,11 +193,8 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
         driver.world.clear_faults();
         driver.world.refuse("CreateSnapshot", code, status);
         let refused = driver.snapshot("s", &id).await.unwrap_err();
-        assert_eq!(refused.code(), want, "{refused}");
-        assert!(
-            refused.message().contains("CreateSnapshot") || want == Code::NotFound,
-            "{refused}"
-        );
+        let word = if want == Code::NotFound { "" } else { "CreateSnapshot" };
+        assert_status(&refused, want, &[word]);
     }
     driver.world.clear_faults();
     assert_eq!(driver.live("snapshots"), 0);
@@ -247,8 +220,7 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
 /// The tag set is exact. Fast restore on an Outpost and a local-ebs source are InvalidArgument.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshot_tags_and_outpost_match_class() {
-    let driver = Driver::new().await;
-    let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
+    let (driver, id) = Driver::with_volume(1).await;
     const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
     let class = [
         ("outpostArn", OUTPOST),
@@ -285,9 +257,8 @@ async fn snapshot_tags_and_outpost_match_class() {
 /// Another replica continues a listing with the token of the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_snapshots_pages_return_each_snapshot_once() {
-    let driver = Driver::new().await;
-    let a = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let b = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
+    let (driver, a) = Driver::with_volume(1).await;
+    let b = driver.created("pvc-2", 1).await;
     let mut all = BTreeSet::new();
     for n in 0..13 {
         let of = if n % 4 == 0 { &b } else { &a };
@@ -302,7 +273,7 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
         loop {
             let request =
                 csi::ListSnapshotsRequest { max_entries, starting_token, ..Default::default() };
-            let page = from.next().unwrap().ask(request).await.unwrap();
+            let page = from.next().unwrap().call(request).await.unwrap();
             assert!(max_entries == 0 || page.entries.len() <= max_entries as usize);
             seen.extend(page.entries.into_iter().map(|entry| entry.snapshot.unwrap().snapshot_id));
             starting_token = page.next_token;
@@ -313,36 +284,20 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
         assert_eq!(seen.len(), all.len(), "pages of {max_entries}");
         assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), all, "pages of {max_entries}");
     }
-    let of_b = driver
-        .ask(csi::ListSnapshotsRequest { source_volume_id: b.clone(), ..Default::default() })
-        .await
-        .unwrap();
-    assert_eq!(of_b.entries.len(), 4);
+    let all_entries = csi::ListSnapshotsRequest::default;
+    let request = csi::ListSnapshotsRequest { source_volume_id: b, ..all_entries() };
+    assert_eq!(driver.call(request).await.unwrap().entries.len(), 4);
     let one = all.first().unwrap().clone();
-    let by_id = driver
-        .ask(csi::ListSnapshotsRequest { snapshot_id: one.clone(), ..Default::default() })
-        .await
-        .unwrap();
-    assert_eq!(by_id.entries.len(), 1);
-    for nothing in ["nonsense", "snap-0fffffffffffffff1"] {
-        let none = driver
-            .ask(csi::ListSnapshotsRequest {
-                snapshot_id: nothing.to_owned(),
-                ..Default::default()
-            })
-            .await
-            .unwrap();
-        assert!(none.entries.is_empty());
+    for (id, entries) in [(one.as_str(), 1), ("nonsense", 0), ("snap-0fffffffffffffff1", 0)] {
+        let request = csi::ListSnapshotsRequest { snapshot_id: id.to_owned(), ..all_entries() };
+        assert_eq!(driver.call(request).await.unwrap().entries.len(), entries, "{id}");
     }
-    let bad = driver
-        .ask(csi::ListSnapshotsRequest {
-            starting_token: "not a token".to_owned(),
-            ..Default::default()
-        })
-        .await;
+    let starting_token = "not a token".to_owned();
+    let request = csi::ListSnapshotsRequest { starting_token, ..all_entries() };
+    let bad = driver.call(request).await.unwrap_err();
     let words = ["starting_token \"not a token\"", "list again from the beginning"];
-    assert_status(&bad.unwrap_err(), Code::Aborted, &words);
+    assert_status(&bad, Code::Aborted, &words);
     let request = csi::GetSnapshotRequest { snapshot_id: one.clone(), ..Default::default() };
-    let got = driver.ask(request).await.unwrap();
+    let got = driver.call(request).await.unwrap();
     assert_eq!(got.snapshot.unwrap().snapshot_id, one);
 }

@@ -5,24 +5,18 @@ use ebs_csi_controller::csi::service::Settings;
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::csi;
 
-use crate::driver::{Driver, NODE_1, from_snapshot, from_volume, settings, volume};
+use crate::driver::{CreateRequest, Driver, NODE_1, from_snapshot, from_volume, settings, volume};
 
 const ORIGIN: &str = "ebs.csi.aws.com/origin";
 
 /// Starts the driver of another cluster in the same account.
 async fn other_cluster(driver: &Driver) -> Driver {
-    driver
-        .another_with(Settings {
-            tags: TagSettings { cluster_id: Some("other".to_owned()), ..Default::default() },
-            ..settings()
-        })
-        .await
+    let tags = TagSettings { cluster_id: Some("other".to_owned()), ..Default::default() };
+    driver.another_with(Settings { tags, ..settings() }).await
 }
 
 async fn made_of(driver: &Driver, name: &str, source: csi::VolumeContentSource) -> String {
-    let request =
-        csi::CreateVolumeRequest { volume_content_source: Some(source), ..volume(name, 4) };
-    driver.create(request).await.unwrap().volume_id
+    driver.create(volume(name, 4).with_source(source)).await.unwrap().volume_id
 }
 
 /// Returns the origin in the volume's publish context.
@@ -39,7 +33,7 @@ async fn publish_context_origin_separates_own_and_foreign_copies() {
     for (maker, by_snapshot, by_volume) in
         [(&driver, "own-snapshot", "own-volume"), (&other, "snapshot", "volume")]
     {
-        let source = maker.create(volume(by_volume, 4)).await.unwrap().volume_id;
+        let source = maker.created(by_volume, 4).await;
         let snapshot = maker.ready_snapshot(by_snapshot, &source).await.snapshot_id;
         let restored =
             made_of(&driver, &format!("{by_snapshot}-r"), from_snapshot(&snapshot)).await;
@@ -47,16 +41,15 @@ async fn publish_context_origin_separates_own_and_foreign_copies() {
         assert_eq!(origin(&driver, &restored).await, by_snapshot);
         assert_eq!(origin(&driver, &copied).await, by_volume);
         // The answer is cached.
-        let asked = driver.world.calls("DescribeSnapshots");
+        let calls = driver.world.calls("DescribeSnapshots");
         assert_eq!(origin(&driver, &restored).await, by_snapshot);
-        assert_eq!(driver.world.calls("DescribeSnapshots"), asked);
+        assert_eq!(driver.world.calls("DescribeSnapshots"), calls);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_source_is_reported_as_unseen() {
-    let driver = Driver::new().await;
-    let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
+    let (driver, source) = Driver::with_volume(4).await;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
     let restored = made_of(&driver, "pvc-2", from_snapshot(&snapshot)).await;
     let copied = made_of(&driver, "pvc-3", from_volume(&source)).await;
@@ -68,13 +61,10 @@ async fn deleted_source_is_reported_as_unseen() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_source_lookup_does_not_fail_attach() {
-    let driver = Driver::new().await;
-    let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
+    let (driver, source) = Driver::with_volume(4).await;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
     let restored = made_of(&driver, "pvc-2", from_snapshot(&snapshot)).await;
-    let refused = serde_json::json!({ "match": { "action": "DescribeSnapshots" },
-        "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } });
-    driver.world.fault(refused);
+    driver.world.deny("DescribeSnapshots");
     assert_eq!(origin(&driver, &restored).await, "unseen-snapshot");
     driver.world.clear_faults();
     assert_eq!(origin(&driver, &restored).await, "own-snapshot");

@@ -72,6 +72,12 @@ impl HttpConnector for InProcess {
     }
 }
 
+/// Runs to the end on this thread, under virtual time.
+pub(crate) fn block_on<T>(run: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(run)
+}
+
 /// Delivers the reply to the client after its delay, or an error when the reply is lost.
 pub(crate) async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError> {
     tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
@@ -98,14 +104,11 @@ impl InProcess {
     /// now. Must be called under paused time.
     pub(crate) fn new(overrides: Value) -> Self {
         let clock = Clock(Instant::now());
-        let mut scenario_json =
-            serde_json::to_value(Scenario::default()).expect("a scenario is data");
-        if let (Value::Object(scenario_json), Value::Object(overrides)) =
-            (&mut scenario_json, overrides)
-        {
-            scenario_json.extend(overrides);
+        let mut scenario = serde_json::to_value(Scenario::default()).expect("a scenario is data");
+        if let (Value::Object(scenario), Value::Object(overrides)) = (&mut scenario, overrides) {
+            scenario.extend(overrides);
         }
-        let scenario: Scenario = serde_json::from_value(scenario_json).expect("a scenario");
+        let scenario: Scenario = serde_json::from_value(scenario).expect("a scenario");
         let sim = Sim::new(&scenario, clock.millis()).expect("a simulator");
         Self { sim: Arc::new(Mutex::new(sim)), clock, log_lines: Arc::default() }
     }
@@ -187,15 +190,7 @@ impl InProcess {
 
     /// Returns what exists in EC2 now, and which of EC2's rules were broken.
     pub(crate) fn report(&self) -> Value {
-        let mut sim = self.sim.lock().expect("not poisoned");
-        sim.settle(self.clock.millis());
-        sim.invariants.json(sim.realm(), &Value::Null)
-    }
-
-    /// Returns all volumes, snapshots and tokens.
-    pub(crate) fn state(&self) -> Value {
-        let mut sim = self.sim.lock().expect("not poisoned");
-        sim.dump(self.clock.millis())
+        self.act(|sim, _| sim.invariants.json(sim.realm(), &Value::Null))
     }
 
     /// Returns the record of requests between the driver and EC2.

@@ -15,6 +15,14 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use tokio::time::Instant;
 
+/// Returns the first object with the members of the second in place of its own.
+pub(crate) fn merged(mut object: Value, members: Value) -> Value {
+    if let (Value::Object(object), Value::Object(members)) = (&mut object, members) {
+        object.extend(members);
+    }
+    object
+}
+
 /// An instance of the built-in scenario, in zone a.
 pub(crate) const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
 
@@ -75,15 +83,10 @@ impl World {
     }
 
     /// Starts a scenario with these settings.
-    pub(crate) async fn with(scenario: Value, settings: Settings) -> Self {
+    pub(crate) async fn with(members: Value, settings: Settings) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut scenario_json =
-            serde_json::to_value(Scenario::default()).expect("a scenario is data");
-        if let (Value::Object(scenario_json), Value::Object(overrides)) =
-            (&mut scenario_json, scenario)
-        {
-            scenario_json.extend(overrides);
-        }
+        let default = serde_json::to_value(Scenario::default()).expect("a scenario is data");
+        let scenario = serde_json::from_value(merged(default, members)).expect("a scenario");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -91,7 +94,7 @@ impl World {
             .expect("a runtime");
         let starting = Server::start(ServerOptions {
             state_dir: dir.path().join("sim"),
-            scenario: serde_json::from_value(scenario_json).expect("a scenario"),
+            scenario,
             devices: ec2_sim::devices::Mode::None,
             listen: ([127, 0, 0, 1], 0).into(),
         });
@@ -104,7 +107,7 @@ impl World {
 
     /// Adds a fault of EC2.
     pub(crate) fn fault(&self, rule: Value) {
-        self.command(|control| control.post("/v1/faults", &rule));
+        self.post("/v1/faults", &rule);
     }
 
     /// Makes EC2 answer the next request of an action with this fault.
@@ -130,18 +133,48 @@ impl World {
 
     /// Returns how many requests of an action reached EC2.
     pub(crate) fn calls(&self, action: &str) -> u64 {
-        self.statistic(action, "calls")
+        self.get("/v1/statistics")["actions"][action]["calls"].as_u64().unwrap_or(0)
     }
 
-    /// Returns how many requests of an action were throttled.
-    pub(crate) fn throttled(&self, action: &str) -> u64 {
-        self.statistic(action, "throttled")
+    /// Returns the parameters of each request of an action that reached EC2.
+    pub(crate) fn requests(&self, action: &str) -> Vec<Value> {
+        let journal = self.get(&format!("/v1/journal?limit=10000&action={action}"));
+        let records = journal["records"].as_array().expect("a list").iter();
+        records.map(|record| record["parameters"].clone()).collect()
     }
 
-    fn statistic(&self, action: &str, what: &str) -> u64 {
-        self.command(|control| control.get("/v1/statistics"))["actions"][action][what]
-            .as_u64()
-            .unwrap_or(0)
+    /// Returns all volumes, with their attachments.
+    pub(crate) fn volumes(&self) -> Vec<Value> {
+        let state = self.get("/v1/state");
+        state["realms"][0]["volumes"].as_array().expect("a list").clone()
+    }
+
+    /// Gets a resource of the simulator's control socket; the call blocks.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.command(|control| control.get(path))
+    }
+
+    /// Posts to the simulator's control socket; the call blocks.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        self.command(|control| control.post(path, body))
+    }
+
+    /// Turns an instance off or on at once: `stop`, `start`, `hibernate` or `terminate`.
+    pub(crate) fn power(&self, instance: &str, what: &str) {
+        self.post(&format!("/v1/instances/{instance}/{what}"), &json!({ "at_once": true }));
+    }
+
+    /// Sets the state of a volume, whatever EC2's rules are.
+    pub(crate) fn force(&self, volume: &str, state: &Value) {
+        self.post(&format!("/v1/volumes/{volume}/force"), state);
+    }
+
+    /// Makes a call to EC2 as another user of the account. Returns the body of the answer.
+    pub(crate) fn as_foreign(&self, action: &str, parameters: &Value) -> String {
+        let call = json!({ "action": action, "parameters": parameters });
+        let answer = self.post("/v1/as-foreign", &call);
+        assert_eq!(answer["status"], 200, "{answer}");
+        answer["body"].as_str().expect("text").to_owned()
     }
 
     /// Sends a command to the simulator's control socket; the call blocks.

@@ -1,4 +1,4 @@
-//! Requests in the form in which sidecars send them, and the calls that carry them.
+//! Requests in the form in which sidecars send them, and the calls that send them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceTy
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-/// A request of a sidecar, and the call that carries the request.
-pub(crate) trait Ask: Sized {
-    type Answer;
+/// A request of a sidecar, with the call that sends it.
+pub(crate) trait CsiRequest: Sized {
+    type Response;
 
     fn send(
         client: ControllerClient<Channel>,
         request: Request<Self>,
-    ) -> impl Future<Output = Result<Self::Answer, Status>> + Send;
+    ) -> impl Future<Output = Result<Self::Response, Status>> + Send;
 }
 
 macro_rules! calls {
-    ($($call:ident: $request:ident -> $answer:ident;)*) => {$(
-        impl Ask for csi::$request {
-            type Answer = csi::$answer;
+    ($($call:ident: $request:ident -> $response:ident;)*) => {$(
+        impl CsiRequest for csi::$request {
+            type Response = csi::$response;
 
             async fn send(
                 mut client: ControllerClient<Channel>,
                 request: Request<Self>,
-            ) -> Result<Self::Answer, Status> {
+            ) -> Result<Self::Response, Status> {
                 Ok(client.$call(request).await?.into_inner())
             }
         }
@@ -87,16 +87,50 @@ fn capability(access: AccessType, mode: Mode) -> csi::VolumeCapability {
 pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     csi::CreateVolumeRequest {
         name: name.to_owned(),
-        capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
+        capacity_range: range(gib, 0),
         volume_capabilities: vec![mount()],
-        accessibility_requirements: Some(in_zone("us-east-1a")),
         ..Default::default()
+    }
+    .in_zone("us-east-1a")
+}
+
+/// Returns a capacity range in GiB.
+pub(crate) fn range(required: i64, limit: i64) -> Option<csi::CapacityRange> {
+    Some(csi::CapacityRange { required_bytes: required << 30, limit_bytes: limit << 30 })
+}
+
+/// Replaces one part of a create request.
+pub(crate) trait CreateRequest: Sized {
+    fn with_parameters(self, parameters: &[(&str, &str)]) -> Self;
+    fn with_capability(self, capability: csi::VolumeCapability) -> Self;
+    fn with_source(self, source: csi::VolumeContentSource) -> Self;
+    /// Requires, and prefers, the topology with these segments.
+    fn with_topology(self, segments: &[(&str, &str)]) -> Self;
+
+    fn in_zone(self, zone: &str) -> Self {
+        self.with_topology(&[("topology.kubernetes.io/zone", zone)])
     }
 }
 
-pub(crate) fn in_zone(zone: &str) -> csi::TopologyRequirement {
-    let term = csi::Topology { segments: map(&[("topology.kubernetes.io/zone", zone)]) };
-    csi::TopologyRequirement { requisite: vec![term.clone()], preferred: vec![term] }
+impl CreateRequest for csi::CreateVolumeRequest {
+    fn with_parameters(self, parameters: &[(&str, &str)]) -> Self {
+        Self { parameters: map(parameters), ..self }
+    }
+
+    fn with_capability(self, capability: csi::VolumeCapability) -> Self {
+        Self { volume_capabilities: vec![capability], ..self }
+    }
+
+    fn with_source(self, source: csi::VolumeContentSource) -> Self {
+        Self { volume_content_source: Some(source), ..self }
+    }
+
+    fn with_topology(self, segments: &[(&str, &str)]) -> Self {
+        let term = csi::Topology { segments: map(segments) };
+        let required =
+            csi::TopologyRequirement { requisite: vec![term.clone()], preferred: vec![term] };
+        Self { accessibility_requirements: Some(required), ..self }
+    }
 }
 
 pub(crate) fn publish(id: &str, node: &str) -> csi::ControllerPublishVolumeRequest {
@@ -134,12 +168,6 @@ pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
     csi::VolumeContentSource {
         r#type: Some(SourceType::Volume(VolumeSource { volume_id: id.to_owned() })),
     }
-}
-
-/// Returns whether the call ran out of time. The status comes from the service, or from the
-/// client's own clock when the machine is busy.
-pub(crate) fn overdue(status: &Status) -> bool {
-    matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }
 
 /// Checks the code of a status, and that its message contains these words.

@@ -1,20 +1,16 @@
 //! Attach and detach: EC2's view decides, and the latest request wins.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use serde_json::json;
 use tonic::Code;
 
 use crate::driver::{
-    Driver, NODE_1, NODE_2, assert_status, block, from_snapshot, map, overdue, publish, unpublish,
-    volume, within,
+    CreateRequest, Driver, NODE_1, NODE_2, assert_status, block, from_snapshot, publish, unpublish,
+    volume,
 };
-
-async fn one_volume(driver: &Driver) -> String {
-    driver.create(volume("pvc-1", 1)).await.unwrap().volume_id
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_attach_or_detach_answer_causes_no_resend() {
@@ -24,8 +20,7 @@ async fn lost_attach_or_detach_answer_causes_no_resend() {
         json!({ "kind": "garble", "how": "unparsable", "effect": true }),
         json!({ "kind": "garble", "how": "wrong_root", "effect": true }),
     ] {
-        let driver = Driver::new().await;
-        let id = one_volume(&driver).await;
+        let (driver, id) = Driver::with_volume(1).await;
         for action in ["AttachVolume", "DetachVolume"] {
             driver.world.fault_once(action, &fault);
         }
@@ -44,13 +39,12 @@ async fn lost_attach_or_detach_answer_causes_no_resend() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_names_hidden_by_ec2_are_tried_once() {
-    let driver = Driver::in_world(json!({ "instances": [
+    let scenario = json!({ "instances": [
         { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "hidden_devices": ["/dev/xvdaa", "/dev/xvdab"] },
-    ] }))
-    .await;
-    let id = one_volume(&driver).await;
+    ] });
+    let (driver, id) = Driver::with_volume_in(1, scenario).await;
     assert_eq!(driver.publish(&id, NODE_1).await.unwrap()["devicePath"], "/dev/xvdac");
-    let second = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
+    let second = driver.created("pvc-2", 1).await;
     assert_eq!(driver.publish(&second, NODE_1).await.unwrap()["devicePath"], "/dev/xvdad");
     assert_eq!(driver.world.calls("AttachVolume"), 4);
 }
@@ -58,22 +52,8 @@ async fn device_names_hidden_by_ec2_are_tried_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parallel_attaches_to_node_use_distinct_device_names() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 200 } } })).await;
-    let mut ids = Vec::new();
-    for n in 0..6 {
-        ids.push(driver.create(volume(&format!("pvc-{n}"), 1)).await.unwrap().volume_id);
-    }
-    let (a, b, c, d, e, f) = tokio::join!(
-        driver.publish(&ids[0], NODE_1),
-        driver.publish(&ids[1], NODE_1),
-        driver.publish(&ids[2], NODE_1),
-        driver.publish(&ids[3], NODE_1),
-        driver.publish(&ids[4], NODE_1),
-        driver.publish(&ids[5], NODE_1),
-    );
-    let mut names: Vec<_> =
-        [a, b, c, d, e, f].into_iter().map(|r| r.unwrap()["devicePath"].clone()).collect();
-    names.sort_unstable();
-    names.dedup();
+    let published = driver.publish_at_once(6, NODE_1).await;
+    let names: BTreeSet<_> = published.iter().map(|(_, context)| &context["devicePath"]).collect();
     assert_eq!(names.len(), 6);
     assert_eq!(driver.world.calls("AttachVolume"), 6);
 }
@@ -81,11 +61,9 @@ async fn parallel_attaches_to_node_use_distinct_device_names() {
 /// The superseded call fails with ABORTED, and only the later intent takes effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_and_unpublish_supersede_each_other() {
-    let driver = Driver::in_world(
-        json!({ "latency": { "detach": { "fixed_ms": 1500 }, "attach": { "fixed_ms": 1500 } } }),
-    )
-    .await;
-    let id = one_volume(&driver).await;
+    let slow =
+        json!({ "latency": { "detach": { "fixed_ms": 1500 }, "attach": { "fixed_ms": 1500 } } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
     driver.publish(&id, NODE_1).await.unwrap();
 
     let early = async {
@@ -112,8 +90,8 @@ async fn publish_and_unpublish_supersede_each_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publish_waits_for_a_detach_elsewhere() {
-    let driver = Driver::in_world(json!({ "latency": { "detach": { "fixed_ms": 1000 } } })).await;
-    let id = one_volume(&driver).await;
+    let slow = json!({ "latency": { "detach": { "fixed_ms": 1000 } } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
     driver.publish(&id, NODE_1).await.unwrap();
     let then = async {
         driver.until_called("DetachVolume", 1).await;
@@ -128,16 +106,11 @@ async fn a_publish_waits_for_a_detach_elsewhere() {
 /// The second unpublish waits for the first DetachVolume and sends no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_in_use_stays_attached_until_released() {
-    let driver = Driver::new().await;
-    let id = one_volume(&driver).await;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.publish(&id, NODE_1).await.unwrap();
-    driver.world.fault_once(
-        "DetachVolume",
-        &json!({ "kind": "stuck_detach", "busy": true, "for_ms": 2500 }),
-    );
-    let early =
-        driver.ask_within(Duration::from_millis(800), unpublish(&id, NODE_1)).await.unwrap_err();
-    assert!(overdue(&early), "{early}");
+    let stuck = json!({ "kind": "stuck_detach", "busy": true, "for_ms": 2500 });
+    driver.world.fault_once("DetachVolume", &stuck);
+    driver.call_until_overdue(800, unpublish(&id, NODE_1)).await;
     assert_eq!(driver.live("attachments"), 1);
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
@@ -146,12 +119,9 @@ async fn device_in_use_stays_attached_until_released() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terminated_instance_does_not_block_unpublish() {
-    let driver = Driver::new().await;
-    let id = one_volume(&driver).await;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.publish(&id, NODE_1).await.unwrap();
-    driver.world.command(|control| {
-        control.post(&format!("/v1/instances/{NODE_1}/terminate"), &json!({ "at_once": true }))
-    });
+    driver.world.power(NODE_1, "terminate");
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
     let gone = driver.publish(&id, NODE_1).await.unwrap_err();
@@ -162,10 +132,10 @@ async fn terminated_instance_does_not_block_unpublish() {
 /// DescribeInstances shows the attachment 700 ms before DescribeVolumes does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_publish_during_attach_skew_attaches_once() {
-    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 800 } } })).await;
-    let id = one_volume(&driver).await;
+    let slow = json!({ "latency": { "attach": { "fixed_ms": 800 } } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": { "kind": "skew_attach", "ms": 700 } }));
-    driver.ask_within(Duration::from_millis(200), publish(&id, NODE_1)).await.unwrap_err();
+    driver.call_until_overdue(200, publish(&id, NODE_1)).await;
     driver.publish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("AttachVolume"), 1);
 }
@@ -173,16 +143,14 @@ async fn repeated_publish_during_attach_skew_attaches_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shared_volume_is_attached_to_several_nodes() {
     let driver = Driver::new().await;
-    let shared = csi::CreateVolumeRequest {
-        volume_capabilities: vec![block(Mode::MultiNodeMultiWriter)],
-        parameters: map(&[("type", "io2"), ("iops", "1000")]),
-        ..volume("pvc-1", 10)
-    };
+    let shared = volume("pvc-1", 10)
+        .with_capability(block(Mode::MultiNodeMultiWriter))
+        .with_parameters(&[("type", "io2"), ("iops", "1000")]);
     let id = driver.create(shared).await.unwrap().volume_id;
     for node in [NODE_1, NODE_2] {
         let mut request = publish(&id, node);
         request.volume_capability = Some(block(Mode::MultiNodeMultiWriter));
-        driver.ask(request).await.unwrap();
+        driver.call(request).await.unwrap();
     }
     assert_eq!(driver.live("attachments"), 2);
     driver.unpublish(&id, NODE_1).await.unwrap();
@@ -193,19 +161,17 @@ async fn a_shared_volume_is_attached_to_several_nodes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_to_full_instance_returns_resource_exhausted() {
-    let driver = Driver::new().await;
-    let id = one_volume(&driver).await;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": {
         "kind": "error", "code": "AttachmentLimitExceeded", "status": 400, "message": "You may attach up to 27 devices for this instance type." } }));
     let full = driver.publish(&id, NODE_1).await.unwrap_err();
-    assert_eq!(full.code(), Code::ResourceExhausted);
-    assert!(full.message().contains("27 devices"), "{full}");
+    assert_status(&full, Code::ResourceExhausted, &["27 devices"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_volumes_do_not_fail_parallel_unpublish() {
-    let driver = Driver::in_world(json!({ "latency": { "detach": { "fixed_ms": 600 } } })).await;
-    let id = one_volume(&driver).await;
+    let slow = json!({ "latency": { "detach": { "fixed_ms": 600 } } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
     driver.publish(&id, NODE_1).await.unwrap();
     let strangers = async {
         for n in 0..8 {
@@ -222,8 +188,7 @@ async fn unknown_volumes_do_not_fail_parallel_unpublish() {
 /// detached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_attachment_state_is_never_read_as_detached() {
-    let driver = Driver::new().await;
-    let id = one_volume(&driver).await;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.publish(&id, NODE_1).await.unwrap();
     driver.world.deny("DescribeVolumes");
     let unknown = driver.unpublish(&id, NODE_1).await.unwrap_err();
@@ -231,47 +196,32 @@ async fn unknown_attachment_state_is_never_read_as_detached() {
     // Without the facts, no DetachVolume is sent.
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     driver.world.clear_faults();
-    driver.world.fault_once(
-        "DetachVolume",
-        &json!({
-        "kind": "error", "code": "InvalidAttachment.NotFound", "status": 400 }),
-    );
-    let contradicted =
-        driver.ask_within(Duration::from_millis(1000), unpublish(&id, NODE_1)).await.unwrap_err();
-    assert!(overdue(&contradicted), "{contradicted}");
+    let not_found = json!({ "kind": "error", "code": "InvalidAttachment.NotFound", "status": 400 });
+    driver.world.fault_once("DetachVolume", &not_found);
+    driver.call_until_overdue(1000, unpublish(&id, NODE_1)).await;
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_waits_for_restored_data_without_blocking_unpublish() {
-    let driver =
-        Driver::in_world(json!({ "latency": { "initialize_per_gib": { "fixed_ms": 2000 } } }))
-            .await;
-    let source = one_volume(&driver).await;
+    let slow = json!({ "latency": { "initialize_per_gib": { "fixed_ms": 2000 } } });
+    let (driver, source) = Driver::with_volume_in(1, slow).await;
     let snapshot = driver.ready_snapshot("s", &source).await;
-    let restored = driver
-        .create(csi::CreateVolumeRequest {
-            volume_content_source: Some(from_snapshot(&snapshot.snapshot_id)),
-            parameters: map(&[("blockAttachUntilInitialized", "true")]),
-            ..volume("pvc-2", 1)
-        })
-        .await
-        .unwrap();
-    let waiting = || {
-        let mut request = publish(&restored.volume_id, NODE_1);
-        request.volume_context = restored.volume_context.clone();
-        within(request, 60)
-    };
-    let (mut first, mut second) = (driver.client.clone(), driver.client.clone());
+    let request = volume("pvc-2", 1)
+        .with_source(from_snapshot(&snapshot.snapshot_id))
+        .with_parameters(&[("blockAttachUntilInitialized", "true")]);
+    let restored = driver.create(request).await.unwrap();
+    let mut request = publish(&restored.volume_id, NODE_1);
+    request.volume_context = restored.volume_context;
     let then = async {
         driver.until_called("DescribeVolumeStatus", 1).await;
         driver.unpublish(&restored.volume_id, NODE_1).await
     };
-    let (attached, detached) = tokio::join!(first.controller_publish_volume(waiting()), then);
+    let (attached, detached) = tokio::join!(driver.call(request.clone()), then);
     assert_eq!(attached.unwrap_err().code(), Code::Aborted);
     detached.unwrap();
-    second.controller_publish_volume(waiting()).await.unwrap();
+    driver.call(request).await.unwrap();
     assert_eq!(driver.live("attachments"), 1);
 }
 
@@ -282,27 +232,21 @@ async fn publish_of_empty_volume_waits_for_no_data() {
         json!({ "latency": { "initialize_per_gib": { "fixed_ms": 86_400_000 } } }),
     )
     .await;
-    let request = csi::CreateVolumeRequest {
-        parameters: map(&[("blockAttachUntilInitialized", "true")]),
-        ..volume("pvc-1", 1)
-    };
+    let request = volume("pvc-1", 1).with_parameters(&[("blockAttachUntilInitialized", "true")]);
     let made = driver.create(request).await.unwrap();
     let mut request = publish(&made.volume_id, NODE_1);
     request.volume_context = made.volume_context;
     assert!(!request.volume_context.is_empty());
-    let mut client = driver.client.clone();
-    client.controller_publish_volume(within(request, 60)).await.unwrap();
+    driver.call(request).await.unwrap();
     assert_eq!(driver.world.calls("DescribeVolumeStatus"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_controller_joins_running_attach_and_detach() {
-    let driver = Driver::in_world(
-        json!({ "latency": { "attach": { "fixed_ms": 1000 }, "detach": { "fixed_ms": 1000 } } }),
-    )
-    .await;
+    let slow =
+        json!({ "latency": { "attach": { "fixed_ms": 1000 }, "detach": { "fixed_ms": 1000 } } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
     let other = driver.another().await;
-    let id = one_volume(&driver).await;
     let (a, b) = tokio::join!(driver.publish(&id, NODE_1), async {
         driver.until_called("AttachVolume", 1).await;
         other.publish(&id, NODE_1).await
@@ -327,9 +271,8 @@ async fn second_controller_joins_running_attach_and_detach() {
 /// DetachVolume. What another controller attached since is detached nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_unpublish_sends_no_second_detach() {
-    let driver = Driver::new().await;
+    let (driver, id) = Driver::with_volume(1).await;
     let other = driver.another().await;
-    let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
     for _ in 0..2 {
         driver.unpublish(&id, NODE_1).await.unwrap();
@@ -346,16 +289,13 @@ async fn repeated_unpublish_sends_no_second_detach() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_abandoned_by_ec2_is_resent_within_publish() {
-    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 3000 } } })).await;
-    let id = one_volume(&driver).await;
+    let slow = json!({ "latency": { "attach": { "fixed_ms": 3000 } } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
     let (attached, ()) = tokio::join!(driver.publish(&id, NODE_1), async {
         driver.until_called("AttachVolume", 1).await;
         // Long enough for a read to show the attachment in the state `attaching`.
         tokio::time::sleep(Duration::from_millis(700)).await;
-        driver.world.command(|control| {
-            let body = json!({ "detached": NODE_1 });
-            control.post(&format!("/v1/volumes/{id}/force"), &body)
-        });
+        driver.world.force(&id, &json!({ "detached": NODE_1 }));
     });
     attached.unwrap();
     assert_eq!(driver.world.calls("AttachVolume"), 2);
@@ -367,9 +307,9 @@ async fn attach_abandoned_by_ec2_is_resent_within_publish() {
 /// FAILED_PRECONDITION.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loser_of_publish_race_is_told_holding_node() {
-    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 500 } } })).await;
+    let slow = json!({ "latency": { "attach": { "fixed_ms": 500 } } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
     let other = driver.another().await;
-    let id = one_volume(&driver).await;
     let (one, two) = tokio::join!(driver.publish(&id, NODE_1), other.publish(&id, NODE_2));
     let (refused, holder) = match (one, two) {
         (Ok(_), Err(refused)) => (refused, NODE_1),
@@ -383,8 +323,7 @@ async fn loser_of_publish_race_is_told_holding_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volume_in_use_error_on_free_volume_retries() {
-    let driver = Driver::new().await;
-    let id = one_volume(&driver).await;
+    let (driver, id) = Driver::with_volume(1).await;
     // EC2 shows no attachment: the volume was detached in the meantime.
     driver.world.fault_once("AttachVolume", &json!({
         "kind": "error", "code": "VolumeInUse", "status": 400, "message": "vol-x is already attached to an instance" }));
@@ -394,8 +333,7 @@ async fn volume_in_use_error_on_free_volume_retries() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_never_calls_describe_instances() {
-    let driver = Driver::new().await;
-    let id = one_volume(&driver).await;
+    let (driver, id) = Driver::with_volume(1).await;
     driver.publish(&id, NODE_1).await.unwrap();
     let before = driver.world.calls("DescribeInstances");
     driver.world.deny("DescribeInstances");

@@ -1,9 +1,9 @@
 //! Instances with several EBS cards: volumes are spread over them.
 
-use ebs_csi_wire::{InstanceId, VolumeId};
+use ebs_csi_wire::InstanceId;
 use serde_json::json;
 
-use crate::driver::{Driver, volume};
+use crate::driver::Driver;
 
 const NODE: &str = "i-0ccccccccccccccc1";
 
@@ -16,25 +16,22 @@ async fn driver() -> Driver {
 }
 
 async fn published(driver: &Driver, name: &str, node: &str) -> String {
-    let id = driver.create(volume(name, 1)).await.unwrap().volume_id;
+    let id = driver.created(name, 1).await;
     driver.publish(&id, node).await.unwrap();
     id
 }
 
 /// Returns the EBS card on which EC2 has the volume.
 async fn card(driver: &Driver, id: &str, node: &str) -> Option<u32> {
-    let id = VolumeId::parse(id).unwrap();
-    let seen = driver.world.ec2.look_volume(&id).await.known();
     let node = InstanceId::parse(node).unwrap();
-    seen.unwrap().unwrap().attachment(&node).unwrap().card
+    driver.look(id).await.attachment(&node).unwrap().card
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volume_goes_to_least_used_ebs_card() {
     let driver = driver().await;
-    let mut counts = [0u32; 2];
     // The root volume is on card 0.
-    counts[0] += 1;
+    let mut counts = [1u32, 0];
     let mut ids = Vec::new();
     for n in 0..5 {
         let id = published(&driver, &format!("pvc-{n}"), NODE).await;
@@ -56,23 +53,9 @@ async fn volume_goes_to_least_used_ebs_card() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parallel_attaches_spread_over_both_ebs_cards() {
     let driver = driver().await;
-    let mut ids = Vec::new();
-    for n in 0..4 {
-        let id = driver.create(volume(&format!("pvc-{n}"), 1)).await.unwrap();
-        ids.push(id.volume_id);
-    }
-    let (a, b, c, d) = tokio::join!(
-        driver.publish(&ids[0], NODE),
-        driver.publish(&ids[1], NODE),
-        driver.publish(&ids[2], NODE),
-        driver.publish(&ids[3], NODE),
-    );
-    for answer in [a, b, c, d] {
-        answer.unwrap();
-    }
     let mut on_first = 0;
-    for id in &ids {
-        on_first += u32::from(card(&driver, id, NODE).await == Some(0));
+    for (id, _) in driver.publish_at_once(4, NODE).await {
+        on_first += u32::from(card(&driver, &id, NODE).await == Some(0));
     }
     assert!((1..=2).contains(&on_first), "{on_first} of 4 on card 0, beside the root volume");
 }
@@ -86,12 +69,7 @@ async fn attach_works_when_describe_instance_types_is_denied() {
     let id = published(&driver, "pvc-1", NODE).await;
     assert_eq!(card(&driver, &id, NODE).await, Some(1));
     published(&driver, "pvc-2", "i-0aaaaaaaaaaaaaaa1").await;
-    let journal = driver.world.command(|control| control.get("/v1/journal?action=AttachVolume"));
-    let sent: Vec<_> = journal["records"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|record| record["parameters"].get("EbsCardIndex").is_some())
-        .collect();
-    assert_eq!(sent, [true, false], "{journal}");
+    let sent = driver.world.requests("AttachVolume");
+    let sent: Vec<_> = sent.iter().map(|sent| sent.get("EbsCardIndex").is_some()).collect();
+    assert_eq!(sent, [true, false]);
 }

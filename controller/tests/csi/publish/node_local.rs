@@ -5,13 +5,13 @@ use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, assert_status, block, mount, volume};
+use crate::driver::{Driver, NODE_1, NODE_2, assert_status, block, map, mount};
 
 const HANDLE: &str = "local-ebs://dev/xvdbz";
 
 /// Creates a volume and attaches it to the node under the handle's device name, outside the driver.
 async fn attached_by_hand(driver: &Driver, name: &str, node: &str) -> String {
-    let id = driver.create(volume(name, 1)).await.unwrap().volume_id;
+    let id = driver.created(name, 1).await;
     let (volume, node) = (VolumeId::parse(&id).unwrap(), InstanceId::parse(node).unwrap());
     let device = DeviceName::parse("/dev/xvdbz").unwrap();
     let ec2 = &driver.world.ec2;
@@ -26,10 +26,7 @@ async fn node_local_handle_resolves_to_each_nodes_volume() {
     let second = attached_by_hand(&driver, "b", NODE_2).await;
     for (node, id) in [(NODE_1, &first), (NODE_2, &second)] {
         let context = driver.publish(HANDLE, node).await.unwrap();
-        assert_eq!(
-            (context["devicePath"].as_str(), &context["volumeID"], context.len()),
-            ("/dev/xvdbz", id, 2)
-        );
+        assert_eq!(context, map(&[("devicePath", "/dev/xvdbz"), ("volumeID", id)]));
     }
     for node in [NODE_1, NODE_2, "i-0fffffffffffffff1"] {
         driver.unpublish(HANDLE, node).await.unwrap();
@@ -57,9 +54,7 @@ async fn refused_node_local_request_names_cause() {
         (HANDLE, "nonsense", Code::NotFound, "nonsense"),
         (HANDLE, "", Code::InvalidArgument, "node_id"),
     ] {
-        let refused = driver.publish(handle, node).await.unwrap_err();
-        assert_eq!(refused.code(), code, "{handle} at {node}: {refused}");
-        assert!(refused.message().contains(word), "{refused}");
+        assert_status(&driver.publish(handle, node).await.unwrap_err(), code, &[word]);
     }
     for refused in [
         driver.expand(HANDLE, 2).await.unwrap_err(),
@@ -70,8 +65,7 @@ async fn refused_node_local_request_names_cause() {
     }
     let off = driver.without_node_local_volumes().await;
     let refused = off.publish(HANDLE, NODE_1).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains("--enable-node-local-volumes"), "{refused}");
+    assert_status(&refused, Code::InvalidArgument, &["--enable-node-local-volumes"]);
     off.unpublish(HANDLE, NODE_1).await.unwrap();
 }
 
@@ -84,7 +78,7 @@ async fn node_local_capabilities_are_validated_without_describe_volumes() {
             volume_capabilities: capabilities,
             ..Default::default()
         };
-        driver.ask(request).await
+        driver.call(request).await
     };
     let mut shared = mount();
     shared.access_mode = block(Mode::MultiNodeMultiWriter).access_mode;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use crate::driver::{Driver, NODE_1, NODE_2, assert_status, settings, within};
-use crate::safe_detach::{attached, refused, two_nodes};
+use crate::safe_detach::{attached, instances, refused, two_nodes};
 
 fn fencing(permission: FencePermission) -> Settings {
     Settings {
@@ -29,7 +29,7 @@ fn request(node: &str, mode: fence_request::Mode) -> FenceRequest {
     }
 }
 
-async fn asked(driver: &Driver, request: FenceRequest) -> Result<String, Status> {
+async fn send(driver: &Driver, request: FenceRequest) -> Result<String, Status> {
     let mut client = driver.safe_detach.clone();
     let answer = client.fence(within(request, 30)).await?;
     Ok(answer.into_inner().instance_state)
@@ -41,8 +41,18 @@ async fn fence(
     mode: fence_request::Mode,
     dry_run: bool,
 ) -> Result<String, Status> {
-    let request = FenceRequest { dry_run, ..request(node, mode) };
-    asked(driver, request).await
+    send(driver, FenceRequest { dry_run, ..request(node, mode) }).await
+}
+
+/// Checks how many fences had each result.
+fn assert_fences(driver: &Driver, results: &[(&str, u32)]) {
+    let text = driver.metrics();
+    for (result, fences) in results {
+        let line = format!(
+            r#"aws_ebs_csi_safe_detach_fences_total{{mode="stop",result="{result}"}} {fences}"#
+        );
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
 }
 
 /// A dry run does not count against the limit, and an instance that is already stopped is not
@@ -53,11 +63,8 @@ async fn fence_needs_permission_and_respects_limit() {
     for permission in [FencePermission::Off, FencePermission::Stop] {
         let driver = Driver::with(fencing(permission), two_nodes()).await;
         let refused = fence(&driver, NODE_1, Terminate, false).await.unwrap_err();
-        assert_status(
-            &refused,
-            Code::FailedPrecondition,
-            &[&format!("--safe-detach-fence={permission}")],
-        );
+        let flag = format!("--safe-detach-fence={permission}");
+        assert_status(&refused, Code::FailedPrecondition, &[&flag]);
         assert_eq!(driver.world.calls("TerminateInstances"), 0);
     }
     let driver = Driver::with(fencing(FencePermission::Stop), two_nodes()).await;
@@ -75,16 +82,9 @@ async fn fence_needs_permission_and_respects_limit() {
     let calls = driver.world.calls("StopInstances");
     assert_eq!(fence(&driver, NODE_1, Stop, false).await.unwrap(), "stopped");
     assert_eq!(driver.world.calls("StopInstances"), calls);
-    let text = driver.metrics();
-    for line in [
-        r#"aws_ebs_csi_safe_detach_decisions_total{verdict="safe",evidence="fenced"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="accepted"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="allowed"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="brake"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="not-needed"} 1"#,
-    ] {
-        assert!(text.contains(line), "{line}\n{text}");
-    }
+    let line = r#"aws_ebs_csi_safe_detach_decisions_total{verdict="safe",evidence="fenced"} 1"#;
+    assert!(driver.metrics().contains(line), "{}", driver.metrics());
+    assert_fences(&driver, &[("accepted", 1), ("allowed", 1), ("brake", 1), ("not-needed", 1)]);
 }
 
 /// Sets the results of EC2's status checks of an instance from now on.
@@ -94,7 +94,7 @@ fn checks(driver: &Driver, node: &str, found: &Value) {
 }
 
 /// Returns the answers about these instances, with the status checks of those in `checked`.
-async fn told(
+async fn query(
     driver: &Driver,
     ids: &[&str],
     checked: &[&str],
@@ -114,10 +114,10 @@ async fn status_checks_cover_only_requested_running_instances() {
     let driver = Driver::under(Mode::Enforce, two_nodes()).await;
     let calls = || driver.world.calls("DescribeInstanceStatus");
     let one = async |checked: &[&str]| {
-        let [answer] = <[_; 1]>::try_from(told(&driver, &[NODE_1], checked).await).unwrap();
+        let [answer] = <[_; 1]>::try_from(query(&driver, &[NODE_1], checked).await).unwrap();
         (answer.status_checks(), answer.status_checks_text)
     };
-    // Nobody asked for the checks, so no call is made.
+    // Nobody requested the checks, so no call is made.
     assert_eq!(one(&[]).await, (StatusChecks::Unspecified, String::new()));
     assert_eq!(one(&[NODE_2]).await.0, StatusChecks::Unspecified);
     assert_eq!(calls(), 0);
@@ -144,22 +144,20 @@ async fn status_checks_cover_only_requested_running_instances() {
     ];
     for (found, want, words) in rows {
         checks(&driver, NODE_1, &found);
-        let (said, text) = one(&[NODE_1]).await;
-        assert_eq!(said, want, "{found}: {text}");
+        let (result, text) = one(&[NODE_1]).await;
+        assert_eq!(result, want, "{found}: {text}");
         assert!(text.contains(words) && text.contains(NODE_1), "{found}: {text}");
     }
     // EC2 refuses the call: the result is unspecified, and the text says why.
-    driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
+    driver.world.deny("DescribeInstanceStatus");
     checks(&driver, NODE_1, &json!({"system": "impaired"}));
-    let (said, text) = one(&[NODE_1]).await;
-    assert_eq!(said, StatusChecks::Unspecified);
+    let (result, text) = one(&[NODE_1]).await;
+    assert_eq!(result, StatusChecks::Unspecified);
     assert!(text.contains("ec2:DescribeInstanceStatus"), "{text}");
-    driver.world.command(|control| control.delete("/v1/faults/denied"));
+    driver.world.clear_faults();
     // EC2 does not check an instance that is not running, so it is not called.
     let before = calls();
-    let stop = json!({"at_once": true});
-    driver.world.command(|control| control.post(&format!("/v1/instances/{NODE_1}/stop"), &stop));
+    driver.world.power(NODE_1, "stop");
     assert_eq!(one(&[NODE_1]).await, (StatusChecks::Unspecified, String::new()));
     assert_eq!(calls(), before);
 }
@@ -167,25 +165,18 @@ async fn status_checks_cover_only_requested_running_instances() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_checks_of_100_instances_use_1_call() {
     let ids: Vec<_> = (0..150).map(|n| format!("i-0aaaaaaaaaaaaa{n:03}")).collect();
-    let instances: Vec<Value> = ids
-        .iter()
-        .map(|id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" }))
-        .collect();
-    let driver = Driver::under(Mode::Enforce, json!({ "instances": instances })).await;
+    let driver = Driver::under(Mode::Enforce, instances(&ids)).await;
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
     checks(&driver, ids[149], &json!({"instance": "impaired"}));
     let calls = || driver.world.calls("DescribeInstanceStatus");
     for (checked, want) in [(&ids[..100], 1), (&ids[50..], 1), (&ids[..], 2)] {
         let before = calls();
-        let answers = told(&driver, &ids, checked).await;
-        let of = |wanted| {
-            let all = answers.iter().filter(|a| a.status_checks() == wanted);
-            all.map(|a| a.instance_id.as_str()).collect::<Vec<_>>()
-        };
+        let answers = query(&driver, &ids, checked).await;
+        let count = |wanted| answers.iter().filter(|a| a.status_checks() == wanted).count();
         assert_eq!(calls() - before, want);
-        let impaired: Vec<_> = checked.iter().filter(|id| **id == ids[149]).collect();
-        assert_eq!(of(StatusChecks::Failed).len(), impaired.len());
-        assert_eq!(of(StatusChecks::Passed).len(), checked.len() - impaired.len());
+        let impaired = usize::from(checked.contains(&ids[149]));
+        assert_eq!(count(StatusChecks::Failed), impaired);
+        assert_eq!(count(StatusChecks::Passed), checked.len() - impaired);
     }
 }
 
@@ -199,7 +190,7 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
             only_impaired: true,
             ..request(NODE_1, fence_request::Mode::Stop)
         };
-        asked(&driver, request).await
+        send(&driver, request).await
     };
     let left_alone = [
         (json!({}), "system ok, instance ok"),
@@ -210,36 +201,26 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
         checks(&driver, NODE_1, &found);
         for dry_run in [true, false] {
             let refused = impaired_only(dry_run).await.unwrap_err();
-            assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-            let text = refused.message();
-            assert!(text.contains(words) && text.contains("left alone"), "{text}");
+            assert_status(&refused, Code::FailedPrecondition, &[words, "left alone"]);
         }
     }
     // The instance was impaired and was reported so, but is not impaired any more.
     checks(&driver, NODE_1, &json!({"instance": "impaired"}));
-    let seen = told(&driver, &[NODE_1], &[NODE_1]).await;
+    let seen = query(&driver, &[NODE_1], &[NODE_1]).await;
     assert_eq!(seen[0].status_checks(), StatusChecks::Failed);
     checks(&driver, NODE_1, &json!({"instance": "ok"}));
     let refused = impaired_only(false).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     // EC2 refuses to show the checks.
     checks(&driver, NODE_1, &json!({"instance": "impaired"}));
-    driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
+    driver.world.deny("DescribeInstanceStatus");
     let refused = impaired_only(false).await.unwrap_err();
     assert_status(&refused, Code::PermissionDenied, &["ec2:DescribeInstanceStatus"]);
     // Not even a dry run was sent, and the refusals did not count against the limit.
     assert_eq!(driver.world.calls("StopInstances"), 0);
-    driver.world.command(|control| control.delete("/v1/faults/denied"));
+    driver.world.clear_faults();
     assert_eq!(impaired_only(false).await.unwrap(), "stopping");
-    let text = driver.metrics();
-    for line in [
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="not-impaired"} 7"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="failed"} 1"#,
-        r#"aws_ebs_csi_safe_detach_fences_total{mode="stop",result="accepted"} 1"#,
-    ] {
-        assert!(text.contains(line), "{line}\n{text}");
-    }
+    assert_fences(&driver, &[("not-impaired", 7), ("failed", 1), ("accepted", 1)]);
     // A request without `only_impaired` does not read the status checks.
     let driver = Driver::with(fencing(FencePermission::Stop), two_nodes()).await;
     fence(&driver, NODE_1, fence_request::Mode::Stop, false).await.unwrap();

@@ -9,12 +9,12 @@ use ebs_csi_proto::safe_detach::{
     BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest, Report,
     Subject, Verdict, query_response,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use crate::driver::{Driver, NODE_1, NODE_2, served, unpublish, within};
-use crate::safe_detach::{attached, power, refused, two_nodes};
+use crate::safe_detach::{attached, instances, refused, two_nodes};
 
 async fn enforce() -> Driver {
     Driver::under(Mode::Enforce, two_nodes()).await
@@ -44,19 +44,19 @@ async fn observe(
         reports.send(Report { ask, nodes }).await.unwrap();
     }
     let mut client = driver.safe_detach.clone();
-    let asks = client.observe(ReceiverStream::new(stream)).await.unwrap();
-    let mut asks = asks.into_inner();
-    let asked = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&asked);
+    let questions = client.observe(ReceiverStream::new(stream)).await.unwrap();
+    let mut questions = questions.into_inner();
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
     let answering = tokio::spawn(async move {
-        while let Ok(Some(ask)) = asks.message().await {
-            assert_eq!(ask.instance_id, NODE_1);
+        while let Ok(Some(question)) = questions.message().await {
+            assert_eq!(question.instance_id, NODE_1);
             counted.fetch_add(1, Ordering::SeqCst);
             let nodes = nodes.clone();
-            let _ = reports.send(Report { ask: ask.ask, nodes }).await;
+            let _ = reports.send(Report { ask: question.ask, nodes }).await;
         }
     });
-    (asked, answering)
+    (count, answering)
 }
 
 /// Exactly one Node must match the instance, be ready, have a fresh lease, and have the volume in
@@ -78,9 +78,9 @@ async fn running_instance_detach_requires_node_confirmation() {
         ("no-report", vec![]),
     ];
     for (token, nodes) in rows {
-        let (asked, answering) = observe(&driver, nodes).await;
+        let (questions, answering) = observe(&driver, nodes).await;
         refused(driver.unpublish(&id, NODE_1).await, token);
-        assert_eq!(asked.load(Ordering::SeqCst), 1, "{token}");
+        assert_eq!(questions.load(Ordering::SeqCst), 1, "{token}");
         answering.abort();
         let _ = answering.await;
         until_unobserved(&driver).await;
@@ -124,8 +124,8 @@ async fn query_instances(driver: &Driver, ids: &[&str]) -> Vec<(Outcome, String,
     };
     let answer = driver.safe_detach.clone().query_instances(within(request, 30)).await.unwrap();
     let answers = answer.into_inner().answers;
-    let asked: Vec<_> = answers.iter().map(|a| a.instance_id.as_str()).collect();
-    assert_eq!(asked, ids, "in their order");
+    let answered: Vec<_> = answers.iter().map(|a| a.instance_id.as_str()).collect();
+    assert_eq!(answered, ids, "in their order");
     answers
         .into_iter()
         .map(|a| {
@@ -143,11 +143,10 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
     let want = |outcome, token: &str| (outcome, token.to_owned());
 
     // DescribeVolumes fails, so only the instance shows the volume.
-    driver.world.fault(json!({ "id": "volumes", "match": { "action": "DescribeVolumes" }, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "not allowed" } }));
+    driver.world.deny("DescribeVolumes");
     let (answer, verdict) = query(&driver, &id, NODE_1).await;
     assert_eq!(said(&verdict), want(Outcome::Refuse, "no-report"));
-    driver.world.command(|control| control.delete("/v1/faults/volumes"));
+    driver.world.clear_faults();
     assert_eq!(verdict.instance_state, "running");
     assert!(verdict.text.starts_with("SafeDetachRefused/no-report: volume "), "{}", verdict.text);
     assert!(!answer.attached_since.is_empty());
@@ -170,7 +169,7 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
         ("terminate", Outcome::Done, "no-attachment"),
     ];
     for (what, outcome, token) in steps {
-        power(&driver, what, json!({ "at_once": true }));
+        driver.world.power(NODE_1, what);
         let (_, verdict) = query(&driver, &id, NODE_1).await;
         assert_eq!(said(&verdict), want(outcome, token), "{what}");
         let whole = &query_instances(&driver, &[NODE_1]).await[0];
@@ -188,28 +187,24 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
 /// All instances are in one known zone; a query by volume adds 1 DescribeVolumes call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn query_for_150_instances_needs_1_describe_call() {
-    let instances: Vec<Value> = (0..150)
-        .map(|n| json!({ "id": format!("i-0aaaaaaaaaaaaa{n:03}"), "type": "m5.large", "zone": "us-east-1a" }))
-        .collect();
-    let driver = Driver::under(Mode::Enforce, json!({ "instances": instances })).await;
     let ids: Vec<_> = (0..150).map(|n| format!("i-0aaaaaaaaaaaaa{n:03}")).collect();
+    let driver = Driver::under(Mode::Enforce, instances(&ids)).await;
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
     // The first query learns the zone; instances of one known zone share a call.
     query_instances(&driver, &ids).await;
-    let before = driver.world.calls("DescribeInstances");
+    let calls = || (driver.world.calls("DescribeInstances"), driver.world.calls("DescribeVolumes"));
+    let before = calls();
     let answers = query_instances(&driver, &ids).await;
     assert!(answers.iter().all(|(outcome, ..)| *outcome == Outcome::Refuse));
-    assert_eq!(driver.world.calls("DescribeInstances") - before, 1);
+    assert_eq!(calls(), (before.0 + 1, before.1));
     let subjects = ids.iter().map(|id| Subject {
         volume_id: "vol-0eeeeeeeeeeeeeee5".to_owned(),
         instance_id: (*id).to_owned(),
     });
     let request = QueryRequest { subjects: subjects.collect() };
-    let before = (driver.world.calls("DescribeInstances"), driver.world.calls("DescribeVolumes"));
     let answer = driver.safe_detach.clone().query(within(request, 30)).await.unwrap();
     assert_eq!(answer.into_inner().answers.len(), 150);
-    let after = (driver.world.calls("DescribeInstances"), driver.world.calls("DescribeVolumes"));
-    assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1));
+    assert_eq!(calls(), (before.0 + 2, before.1 + 1));
 }
 
 async fn break_glass(driver: &Driver, id: &str, since: &str) {
@@ -223,10 +218,7 @@ async fn break_glass(driver: &Driver, id: &str, since: &str) {
 
 /// Returns, for each DetachVolume that reached EC2, whether it was sent with Force.
 fn forced(driver: &Driver) -> Vec<bool> {
-    let journal =
-        driver.world.command(|control| control.get("/v1/journal?limit=10000&action=DetachVolume"));
-    let records = journal["records"].as_array().unwrap().clone();
-    records.iter().map(|record| record["parameters"]["Force"] == json!("true")).collect()
+    driver.world.requests("DetachVolume").iter().map(|sent| sent["Force"] == "true").collect()
 }
 
 /// An override order with another attach time frees nothing. The detach that follows the right
@@ -286,8 +278,8 @@ async fn unpublish_succeeds_only_when_ec2_shows_detached() {
         let _observer = observe(&driver, vec![ready()]).await;
         let id = attached(&driver).await;
         let is_attached = || {
-            let state = driver.world.command(|control| control.get("/v1/state"));
-            let volume = find(&state, &id).expect("the volume is there");
+            let volumes = driver.world.volumes();
+            let volume = volumes.iter().find(|v| v["id"] == *id).expect("the volume exists");
             !volume["attachments"].as_array().expect("a list").is_empty()
         };
         assert!(is_attached());
@@ -298,22 +290,7 @@ async fn unpublish_succeeds_only_when_ec2_shows_detached() {
         let before = looks();
         driver.unpublish(&id, NODE_1).await.unwrap();
         assert!(looks() > before, "{mode}");
-        driver.world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
-            "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "not allowed" } }));
+        driver.world.deny("DescribeVolumes");
         driver.unpublish(&id, NODE_1).await.unwrap_err();
-    }
-}
-
-/// Returns the object with this id and with attachments, at any depth.
-fn find<'a>(state: &'a Value, id: &str) -> Option<&'a Value> {
-    match state {
-        Value::Object(fields)
-            if fields.get("id") == Some(&json!(id)) && fields.contains_key("attachments") =>
-        {
-            Some(state)
-        }
-        Value::Object(fields) => fields.values().find_map(|value| find(value, id)),
-        Value::Array(values) => values.iter().find_map(|value| find(value, id)),
-        _ => None,
     }
 }

@@ -59,8 +59,8 @@ async fn new_process_waits_out_snapshot_lookup_lag() {
     let (slow, volume) = lagging().await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let taken = snapshot(&slow.controller, &volume).await.unwrap();
-    let heir = slow.another(2).await;
-    assert_eq!(snapshot(&heir, &volume).await.unwrap(), taken);
+    let successor = slow.another(2).await;
+    assert_eq!(snapshot(&successor, &volume).await.unwrap(), taken);
     assert_eq!(slow.calls("CreateSnapshot"), 1);
     assert_eq!(slow.live("snapshots"), 1);
 }

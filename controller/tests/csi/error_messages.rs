@@ -1,0 +1,107 @@
+//! Error messages name what was tried, why it failed, what to do next, and EC2's request id.
+
+use serde_json::json;
+use tonic::{Code, Status};
+
+use crate::driver::{Driver, NODE_1, assert_status, volume};
+
+/// A call of a sidecar.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Create,
+    Publish,
+    Unpublish,
+    Expand,
+    Snapshot,
+    Delete,
+}
+
+impl Call {
+    /// Makes the call for the existing volume `id`; a create is for another volume.
+    async fn make(self, driver: &Driver, id: &str) -> Result<(), Status> {
+        match self {
+            Self::Create => driver.create(volume("pvc-2", 4)).await.map(drop),
+            Self::Publish => driver.publish(id, NODE_1).await.map(drop),
+            Self::Unpublish => driver.unpublish(id, NODE_1).await,
+            Self::Expand => driver.expand(id, 20).await.map(drop),
+            Self::Snapshot => driver.snapshot("s", id).await.map(drop),
+            Self::Delete => driver.delete(id).await,
+        }
+    }
+
+    fn action(self) -> &'static str {
+        match self {
+            Self::Create => "CreateVolume",
+            Self::Publish => "AttachVolume",
+            Self::Unpublish => "DetachVolume",
+            Self::Expand => "ModifyVolume",
+            Self::Snapshot => "CreateSnapshot",
+            Self::Delete => "DeleteVolume",
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failure_names_cause_next_step_and_request_id() {
+    use Call::{Create, Delete, Expand, Publish, Snapshot, Unpublish};
+    use Code::{Aborted, InvalidArgument, PermissionDenied, ResourceExhausted};
+    const POLICY: &str = "in the IAM policy of the controller's role";
+    const QUOTA: &str = "raise the EBS quota";
+    let (driver, id) = Driver::with_volume(10).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    let free = driver.created("pvc-3", 4).await;
+    // EC2's answer to the call's own action, the gRPC code, and the next step.
+    let rows = [
+        (Create, "UnauthorizedOperation", 403, Aborted, POLICY),
+        (Publish, "UnauthorizedOperation", 403, PermissionDenied, POLICY),
+        (Unpublish, "UnauthorizedOperation", 403, PermissionDenied, POLICY),
+        (Expand, "UnauthorizedOperation", 403, PermissionDenied, POLICY),
+        (Snapshot, "UnauthorizedOperation", 403, PermissionDenied, POLICY),
+        (Delete, "UnauthorizedOperation", 403, PermissionDenied, POLICY),
+        (Create, "RequestExpired", 400, Aborted, "this node's clock (NTP)"),
+        (Publish, "SignatureDoesNotMatch", 403, PermissionDenied, "belongs to the access key id"),
+        (Create, "OptInRequired", 403, Aborted, "Region is enabled"),
+        (Publish, "AttachmentLimitExceeded", 400, ResourceExhausted, "use another node"),
+        (
+            Publish,
+            "InvalidVolume.ZoneMismatch",
+            400,
+            InvalidArgument,
+            "a node in the volume's zone",
+        ),
+        (Create, "VolumeLimitExceeded", 400, ResourceExhausted, QUOTA),
+        (Create, "MaxIOPSLimitExceeded", 400, ResourceExhausted, QUOTA),
+        (Create, "InsufficientVolumeCapacity", 500, ResourceExhausted, "use another zone"),
+        (Create, "VolumeTypeNotAvailableInZone", 400, ResourceExhausted, "that the zone offers"),
+        (Create, "CustomerKeyHasBeenRevoked", 400, InvalidArgument, "the KMS key is enabled"),
+        (Create, "TagPolicyViolation", 400, InvalidArgument, "tag policy"),
+        (Create, "InternalError", 500, Aborted, "AWS Health Dashboard"),
+        (
+            Snapshot,
+            "SnapshotCreationPerVolumeRateExceeded",
+            400,
+            Code::Unavailable,
+            "one snapshot of a volume in 15 s",
+        ),
+        (Delete, "NeverHeardOf", 400, Code::Internal, "error codes of the EC2 API"),
+    ];
+    for (call, cause, status, code, next_step) in rows {
+        driver.world.clear_faults();
+        driver.world.refuse(call.action(), cause, status);
+        let volume = match call {
+            Unpublish | Expand => &id,
+            _ => &free,
+        };
+        let failed = call.make(&driver, volume).await.expect_err(cause);
+        let what = format!("ec2:{}", call.action());
+        assert_status(&failed, code, &[&what, cause, next_step, "(request id "]);
+    }
+    driver.world.clear_faults();
+    assert_eq!(driver.live("volumes"), 2);
+    assert_eq!(driver.live("attachments"), 1);
+
+    // Without an answer there is no request id; the message names the endpoint instead.
+    driver.world.post("/v1/outage", &json!({ "for_ms": 600_000 }));
+    let failed = Create.make(&driver, &free).await.unwrap_err();
+    assert_status(&failed, Code::Unavailable, &["ec2:", "127.0.0.1", "AWS_EC2_ENDPOINT"]);
+}
