@@ -12,31 +12,36 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use program::{Controller, KEYS, probe};
-use scripted::{ScriptedResponse, Server, aws, certificate, keys};
+use scripted::{RecordedRequest, ScriptedResponse, Server, aws, certificate, keys};
 use tonic::transport::Channel;
 
 /// Makes an RPC that is one call to EC2.
 async fn list(channel: &Channel) -> Result<(), tonic::Status> {
-    ControllerClient::new(channel.clone())
-        .list_snapshots(csi::ListSnapshotsRequest::default())
-        .await
-        .map(drop)
+    let mut client = ControllerClient::new(channel.clone());
+    client.list_snapshots(csi::ListSnapshotsRequest::default()).await.map(drop)
+}
+
+const ROLE: &str = "arn:aws:iam::444455556666:role/ebs";
+
+/// Starts a controller that assumes the role with the first version of a web identity token.
+/// Returns also the directory of the token.
+fn with_token(server: &Server, flags: &[&str]) -> (Controller, tempfile::TempDir) {
+    let volume = tempfile::tempdir().expect("a directory");
+    rotate(volume.path(), "..1", "one1");
+    let file = volume.path().join("token");
+    let file = file.to_str().expect("text");
+    let environment = [("AWS_WEB_IDENTITY_TOKEN_FILE", file), ("AWS_ROLE_ARN", ROLE)];
+    (Controller::with(server.address(), false, flags, &environment), volume)
 }
 
 /// Repeats the RPC until a request signed with this key reaches EC2.
 async fn wait_until_signed_with(server: &Server, channel: &Channel, key: &str) {
+    let signed_with_key = |request: &RecordedRequest| request.key().as_deref() == Some(key);
     let start = Instant::now();
-    loop {
-        list(channel).await.expect("EC2 answers");
-        if server
-            .requests_of("DescribeSnapshots")
-            .iter()
-            .any(|request| request.key().as_deref() == Some(key))
-        {
-            return;
-        }
+    while !server.requests_of("DescribeSnapshots").iter().any(signed_with_key) {
         assert!(start.elapsed() < Duration::from_secs(20), "EC2 was never called with {key}");
         tokio::time::sleep(Duration::from_millis(50)).await;
+        list(channel).await.expect("EC2 answers");
     }
 }
 
@@ -60,20 +65,14 @@ fn rotate(volume: &Path, version: &str, token: &str) {
 async fn rotated_web_identity_token_is_read_again() {
     // Sessions of 61 seconds are renewed after one second.
     let server = Server::start(|request| aws(request, 61)).await;
-    let volume = tempfile::tempdir().expect("a directory");
-    rotate(volume.path(), "..1", "one1");
-    let file = volume.path().join("token");
-    let role = "arn:aws:iam::444455556666:role/ebs";
-    let environment =
-        [("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")), ("AWS_ROLE_ARN", role)];
-    let controller = Controller::with(server.address(), false, &["--v=5"], &environment);
+    let (controller, volume) = with_token(&server, &["--v=5"]);
     let channel = controller.channel().await;
     assert!(probe(&channel).await.expect("ready"));
     wait_until_signed_with(&server, &channel, "ASIAone1").await;
     rotate(volume.path(), "..2", "two2");
     wait_until_signed_with(&server, &channel, "ASIAtwo2").await;
     let sessions = server.requests_of("AssumeRoleWithWebIdentity");
-    assert!(sessions.iter().all(|request| request.parameter("RoleArn").as_deref() == Some(role)));
+    assert!(sessions.iter().all(|request| request.parameter("RoleArn").as_deref() == Some(ROLE)));
     let (_, log) = controller.stop();
     for word in ["444455556666", "assumed-role/ebs", "web identity token"] {
         assert!(log.contains(word), "{word}\n{log}");
@@ -88,9 +87,9 @@ async fn expired_session_is_renewed_within_call() {
     let refused = Arc::new(AtomicU32::new(0));
     let script = {
         let refused = Arc::clone(&refused);
-        move |request: &scripted::RecordedRequest| {
+        move |request: &RecordedRequest| {
             let first = request.key().as_deref() == Some("ASIAone1");
-            if request.parameter("Action").as_deref() == Some("DescribeSnapshots") && first {
+            if request.is_of("DescribeSnapshots") && first {
                 refused.fetch_add(1, Ordering::Relaxed);
                 return ScriptedResponse::ec2_error(400, "RequestExpired");
             }
@@ -98,14 +97,7 @@ async fn expired_session_is_renewed_within_call() {
         }
     };
     let server = Server::start(script).await;
-    let volume = tempfile::tempdir().expect("a directory");
-    rotate(volume.path(), "..1", "one1");
-    let file = volume.path().join("token");
-    let environment = [
-        ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")),
-        ("AWS_ROLE_ARN", "arn:aws:iam::444455556666:role/ebs"),
-    ];
-    let controller = Controller::with(server.address(), false, &[], &environment);
+    let (controller, volume) = with_token(&server, &[]);
     let channel = controller.channel().await;
     assert!(probe(&channel).await.expect("ready"));
     rotate(volume.path(), "..2", "two2");
@@ -191,7 +183,7 @@ async fn each_request_user_agent_names_driver_version() {
     let name = format!("exec-env/aws-ebs-csi-driver-v{}-helm", env!("CARGO_PKG_VERSION"));
     let start = Instant::now();
     while server.requests_of("GetCallerIdentity").is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(20), "STS was not asked");
+        assert!(start.elapsed() < Duration::from_secs(20), "STS was not called");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for request in server.requests() {
@@ -259,47 +251,24 @@ async fn server_outside_aws_ca_bundle_is_not_trusted() {
 /// contains the secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_refusal_names_cause_and_next_step() {
-    type Case =
-        (&'static str, fn(&scripted::RecordedRequest) -> ScriptedResponse, &'static [&'static str]);
-    const CASES: &[Case] = &[
-        (
-            "a clock that is wrong",
-            |request| match request.parameter("Action").as_deref() {
-                Some("DescribeAvailabilityZones") => ScriptedResponse {
-                    headers: vec![("date", "Sun, 09 Sep 2001 01:46:40 GMT".to_owned())],
-                    ..ScriptedResponse::ec2_error(400, "RequestExpired")
-                },
-                _ => aws(request, 3600),
+    for (status, code, words) in [
+        (400, "RequestExpired", &["minutes ahead of AWS's", "NTP"][..]),
+        (401, "AuthFailure", &["access key"]),
+        (403, "SignatureDoesNotMatch", &["secret access key belongs"]),
+    ] {
+        let script = move |request: &RecordedRequest| match code {
+            _ if !request.is_of("DescribeAvailabilityZones") => aws(request, 3600),
+            "RequestExpired" => ScriptedResponse {
+                headers: vec![("date", "Sun, 09 Sep 2001 01:46:40 GMT".to_owned())],
+                ..ScriptedResponse::ec2_error(status, code)
             },
-            &["RequestExpired", "minutes ahead of AWS's", "NTP", "request-2"],
-        ),
-        (
-            "a wrong key",
-            |request| match request.parameter("Action").as_deref() {
-                Some("DescribeAvailabilityZones") => {
-                    ScriptedResponse::ec2_error(401, "AuthFailure")
-                }
-                _ => aws(request, 3600),
-            },
-            &["AuthFailure", "access key", "request-2"],
-        ),
-        (
-            "a wrong secret",
-            |request| match request.parameter("Action").as_deref() {
-                Some("DescribeAvailabilityZones") => {
-                    ScriptedResponse::ec2_error(403, "SignatureDoesNotMatch")
-                }
-                _ => aws(request, 3600),
-            },
-            &["SignatureDoesNotMatch", "secret access key belongs", "request-2"],
-        ),
-    ];
-    for (what, script, words) in CASES {
+            _ => ScriptedResponse::ec2_error(status, code),
+        };
         let server = Server::start(script).await;
         let controller = Controller::start(server.address(), false, &[]);
-        let refused = probe(&controller.channel().await).await.expect_err(what);
-        for word in *words {
-            assert!(refused.message().contains(word), "{what}: {word}: {refused}");
+        let refused = probe(&controller.channel().await).await.expect_err(code);
+        for word in [code, "request-2"].iter().chain(words) {
+            assert!(refused.message().contains(word), "{code}: {word}: {refused}");
         }
         assert!(!refused.message().contains("do-not-print-me"), "{refused}");
     }
@@ -307,23 +276,16 @@ async fn auth_refusal_names_cause_and_next_step() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn untrusted_role_is_named_with_sts_reason() {
-    let server = Server::start(|request| match request.parameter("Action").as_deref() {
-        Some("AssumeRoleWithWebIdentity") => ScriptedResponse {
+    let server = Server::start(|request| match request.is_of("AssumeRoleWithWebIdentity") {
+        true => ScriptedResponse {
             status: 403,
             headers: Vec::new(),
             body: "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized to perform sts:AssumeRoleWithWebIdentity</Message></Error><RequestId>request-3</RequestId></ErrorResponse>".to_owned(),
         },
-        _ => aws(request, 3600),
+        false => aws(request, 3600),
     })
     .await;
-    let volume = tempfile::tempdir().expect("a directory");
-    rotate(volume.path(), "..1", "one1");
-    let file = volume.path().join("token");
-    let environment = [
-        ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")),
-        ("AWS_ROLE_ARN", "arn:aws:iam::444455556666:role/ebs"),
-    ];
-    let controller = Controller::with(server.address(), false, &[], &environment);
+    let (controller, _volume) = with_token(&server, &[]);
     let refused = probe(&controller.channel().await).await.expect_err("not trusted");
     for word in ["web identity token", "role/ebs", "AccessDenied", "Not authorized to perform"] {
         assert!(refused.message().contains(word), "{word}: {refused}");

@@ -18,19 +18,16 @@ use ebs_csi_proto::GiB;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_wire::{DeviceName, InstanceId};
-use in_process::InProcess;
+use in_process::{InProcess, block_on};
 use serde_json::json;
 use tokio::time::Instant;
 use tonic::Request;
 
-/// Runs a volume's life, with whatever fails on the way.
-async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
+/// Creates, attaches, detaches and deletes a volume. Returns the first error.
+async fn use_volume(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
     let node = InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap();
-    let device = DeviceName::parse(&format!(
-        "/dev/xvda{}",
-        char::from(b'a' + u8::try_from(n % 26).unwrap())
-    ))
-    .unwrap();
+    let letter = char::from(b'a' + u8::try_from(n % 26).unwrap());
+    let device = DeviceName::parse(&format!("/dev/xvda{letter}")).unwrap();
     let volume = ec2
         .create_volume(&CreateVolume {
             client_token: format!("token-{n}"),
@@ -65,14 +62,9 @@ async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
     ec2.delete_volume(&volume.id).await
 }
 
-/// Returns all requests between the driver and EC2, and how each life ended.
+/// Returns all requests between the driver and EC2, and the result for each volume.
 fn history(seed: u64) -> (Vec<String>, Vec<String>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let world = InProcess::new(json!({
             "seed": seed,
             "profile": "real",
@@ -85,15 +77,14 @@ fn history(seed: u64) -> (Vec<String>, Vec<String>) {
             ],
         }));
         let ec2 = world.access(seed).await;
-        let lives: Vec<_> = (0..20).map(|n| tokio::spawn(life(ec2.with_deadline(Instant::now() + Duration::from_secs(900)), n))).collect();
-        let mut ends = Vec::new();
-        for life in lives {
-            ends.push(match life.await.unwrap() {
-                Ok(()) => "ok".to_owned(),
-                Err(error) => format!("{:?}", error.kind),
-            });
+        let ec2 = ec2.with_deadline(Instant::now() + Duration::from_secs(900));
+        let volumes: Vec<_> = (0..20).map(|n| tokio::spawn(use_volume(ec2.clone(), n))).collect();
+        let mut results = Vec::new();
+        for volume in volumes {
+            let result = volume.await.unwrap();
+            results.push(result.map_or_else(|e| format!("{:?}", e.kind), |()| "ok".to_owned()));
         }
-        (world.log_lines(), ends)
+        (world.log_lines(), results)
     })
 }
 
@@ -101,7 +92,7 @@ fn history(seed: u64) -> (Vec<String>, Vec<String>) {
 fn a_seed_replays_its_history_exactly() {
     for seed in [1, 2] {
         let (first, second) = (history(seed), history(seed));
-        assert!(first.0.len() > 80 && first.1.iter().any(|end| end == "ok"), "{:?}", first.1);
+        assert!(first.0.len() > 80 && first.1.contains(&"ok".to_owned()), "{:?}", first.1);
         for (n, (a, b)) in first.0.iter().zip(&second.0).enumerate() {
             assert_eq!(a, b, "seed {seed}, request {n}");
         }
@@ -126,35 +117,26 @@ fn volume(name: &str) -> csi::CreateVolumeRequest {
 /// Requests what the other callers request, and something of its own as soon as the first result is
 /// there: EC2 then sees in which order the callers were answered.
 async fn caller(controller: Controller, n: usize) {
-    let shared = controller
-        .create_volume(Request::new(volume("pvc-shared")))
-        .await
-        .unwrap()
-        .into_inner()
-        .volume
-        .unwrap();
-    let own = volume(&format!("pvc-after-create-{n}"));
-    controller.create_volume(Request::new(own)).await.unwrap();
+    let create = async |name: &str| {
+        let answer = controller.create_volume(Request::new(volume(name))).await.unwrap();
+        answer.into_inner().volume.unwrap()
+    };
+    let shared = create("pvc-shared").await;
+    create(&format!("pvc-after-create-{n}")).await;
     let change = csi::ControllerModifyVolumeRequest {
         volume_id: shared.volume_id.clone(),
         mutable_parameters: HashMap::from([("iops".to_owned(), "4000".to_owned())]),
         ..Default::default()
     };
     controller.controller_modify_volume(Request::new(change)).await.unwrap();
-    let own = volume(&format!("pvc-after-modify-{n}"));
-    controller.create_volume(Request::new(own)).await.unwrap();
+    create(&format!("pvc-after-modify-{n}")).await;
     let gone = csi::DeleteVolumeRequest { volume_id: shared.volume_id, ..Default::default() };
     controller.delete_volume(Request::new(gone)).await.unwrap();
 }
 
 /// Returns the requests to EC2 while many callers waited for the same operations.
 fn many_callers_of_one_key() -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let world = InProcess::new(json!({ "seed": 1, "profile": "fast" }));
         let controller =
             Controller::new(world.access(1).await, Settings::default(), Arc::default());

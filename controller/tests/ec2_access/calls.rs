@@ -1,6 +1,5 @@
 //! Tests each call against a simulator without faults.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -84,12 +83,11 @@ async fn each_ec2_call_returns_result_or_typed_error() {
     assert_eq!(ec2.snapshots_by_name("snap-1").await.unwrap().len(), 1);
     ec2.enable_fast_snapshot_restores(&snapshot.id, &["us-east-1a".to_owned()]).await.unwrap();
 
-    ec2.create_tags(volume.id.as_str(), &Tags::from([("a".to_owned(), String::new())]))
-        .await
-        .unwrap();
+    let tags = Tags::from([("a".to_owned(), String::new())]);
+    ec2.create_tags(volume.id.as_str(), &tags).await.unwrap();
     ec2.delete_tags(volume.id.as_str(), &["CSIVolumeName".to_owned()]).await.unwrap();
     let tagged = ec2.look_volume(&volume.id).await.known().unwrap().unwrap();
-    assert_eq!(tagged.tags, BTreeMap::from([("a".to_owned(), String::new())]));
+    assert_eq!(tagged.tags, tags);
 
     ec2.detach_volume(&volume.id, &node_a(), Force::No, Instant::now()).await.unwrap();
     ec2.watch_volume(&volume.id, WatchedChange::Detachment, soon(), |seen| match seen.present() {
@@ -120,23 +118,24 @@ async fn each_ec2_call_returns_result_or_typed_error() {
     ec2.delete_volume(&volume.id).await.unwrap();
     let kind = ec2.delete_snapshot(&snapshot.id).await.unwrap_err().kind;
     assert_eq!(kind, Ec2ErrorKind::SnapshotNotFound);
-    let left = world.command(|control| control.get("/v1/invariants"));
+    let left = world.get("/v1/invariants");
     assert_eq!(left["violations"], json!([]), "{left}");
 }
 
 #[tokio::test]
 async fn max_iops_comes_from_dry_run() {
     let world = World::new().await;
-    let ask = |kind: &str| IopsQuestion {
-        kind: kind.to_owned(),
-        zone: Some("us-east-1a".to_owned()),
-        zone_id: None,
-        outpost_arn: None,
-        tags: Tags::from([("ebs.csi.aws.com/cluster".to_owned(), "true".to_owned())]),
-    };
-    assert_eq!(world.ec2.max_iops(&ask("gp3")).await.unwrap(), MaxIops::AtMost(80_000));
-    assert_eq!(world.ec2.max_iops(&ask("gp2")).await.unwrap(), MaxIops::NotSettable);
-    let live = world.command(|control| control.get("/v1/invariants"));
+    for (kind, max) in [("gp3", MaxIops::AtMost(80_000)), ("gp2", MaxIops::NotSettable)] {
+        let question = IopsQuestion {
+            kind: kind.to_owned(),
+            zone: Some("us-east-1a".to_owned()),
+            zone_id: None,
+            outpost_arn: None,
+            tags: Tags::from([("ebs.csi.aws.com/cluster".to_owned(), "true".to_owned())]),
+        };
+        assert_eq!(world.ec2.max_iops(&question).await.unwrap(), max, "{kind}");
+    }
+    let live = world.get("/v1/invariants");
     assert_eq!(live["live"]["volumes"], 0, "{live}");
 }
 

@@ -31,6 +31,14 @@ fn level(ec2: &Ec2, wanted: Action) -> LaneLevel {
     found.expect("every action has a lane").1
 }
 
+/// Returns a world without limits, and an access that keeps to a configured maximum for an action.
+async fn limited(action: Action, capacity: f64, refill: f64) -> (InProcess, Ec2) {
+    let world = InProcess::new(json!({ "profile": "fast" }));
+    let max_rates = BTreeMap::from([(action, Rate { capacity, refill })]);
+    let ec2 = world.access_with(Settings { max_rates, ..Settings::default() }).await;
+    (world, ec2)
+}
+
 /// Creates volumes at once while EC2 grants one rate of CreateVolume and the driver assumes
 /// another.
 async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec2) {
@@ -38,10 +46,8 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
         "profile": "fast",
         "limits": { "enabled": true, "scale": 1.0, "actions": { "CreateVolume": granted } },
     }));
-    let settings = Settings {
-        rates: BTreeMap::from([(Action::CreateVolume, believed)]),
-        ..Settings::default()
-    };
+    let rates = BTreeMap::from([(Action::CreateVolume, believed)]);
+    let settings = Settings { rates, ..Settings::default() };
     let ec2 = world.access_with(settings).await;
     let tasks: Vec<_> = (0..volumes)
         .map(|n| {
@@ -103,13 +109,7 @@ async fn higher_granted_rate_is_found_and_used() {
 
 #[tokio::test(start_paused = true)]
 async fn configured_max_rate_holds_below_ec2_limit() {
-    let world = InProcess::new(json!({ "profile": "fast" }));
-    let most = Rate { capacity: 10.0, refill: 5.0 };
-    let settings = Settings {
-        max_rates: BTreeMap::from([(Action::DeleteVolume, most)]),
-        ..Settings::default()
-    };
-    let ec2 = world.access_with(settings).await;
+    let (world, ec2) = limited(Action::DeleteVolume, 10.0, 5.0).await;
     let begun = Instant::now();
     for _ in 0..30 {
         let _ = ec2.delete_volume(&nobody()).await;
@@ -120,13 +120,7 @@ async fn configured_max_rate_holds_below_ec2_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attach_does_not_wait_behind_detaches() {
-    let slow = Rate { capacity: 2.0, refill: 1.0 };
-    let world = InProcess::new(json!({ "profile": "fast" }));
-    let settings = Settings {
-        max_rates: BTreeMap::from([(Action::DetachVolume, slow)]),
-        ..Settings::default()
-    };
-    let ec2 = world.access_with(settings).await;
+    let (_world, ec2) = limited(Action::DetachVolume, 2.0, 1.0).await;
     let volume = ec2.create_volume(&small("a")).await.unwrap();
     let far = Instant::now() + Duration::from_secs(60);
     ec2.watch_volume(&volume.id, WatchedChange::Creation, far, |seen| match seen {
@@ -159,13 +153,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
 
 #[tokio::test(start_paused = true)]
 async fn call_waiting_past_deadline_is_not_sent() {
-    let rate = Rate { capacity: 1.0, refill: 0.001 };
-    let world = InProcess::new(json!({ "profile": "fast" }));
-    let settings = Settings {
-        max_rates: BTreeMap::from([(Action::DeleteVolume, rate)]),
-        ..Settings::default()
-    };
-    let ec2 = world.access_with(settings).await;
+    let (world, ec2) = limited(Action::DeleteVolume, 1.0, 0.001).await;
     let ec2 = ec2.with_deadline(Instant::now() + Duration::from_millis(300));
     // Either the reserve keeps the only token, or the first call takes it.
     let _ = ec2.delete_volume(&nobody()).await;

@@ -10,11 +10,10 @@ use crate::{nobody, snapshot_of};
 
 #[tokio::test]
 async fn unreachable_ec2_is_reported_and_nothing_is_sent() {
-    let settings =
-        || Settings { connect_timeout: Duration::from_millis(300), ..Settings::default() };
+    let settings = Settings { connect_timeout: Duration::from_millis(300), ..Settings::default() };
     // Nothing listens on a port that was just released.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let ec2 = access(&format!("http://127.0.0.1:{port}"), settings()).await;
+    let ec2 = access(&format!("http://127.0.0.1:{port}"), settings).await;
     let check = ec2.check_access().await.unwrap_err();
     assert_eq!((check.kind, check.sent), (Ec2ErrorKind::Unreachable, Sent::Not));
     let text = check.to_string();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_content_source::Type as SourceType;
-use ec2_sim::state::{Origin, Realm, Snapshot, Volume};
+use ec2_sim::state::{Origin, Realm, Volume};
 use tonic::Status;
 
 use super::history::World;
@@ -18,6 +18,13 @@ impl World {
         self.ec2.act(|sim, _| look(sim.realm()))
     }
 
+    /// Records what `check` finds wrong with EC2's state.
+    fn check(&self, what: &str, check: impl FnOnce(&Realm) -> Option<String>) {
+        if let Some(why) = self.look(check) {
+            self.record_violation(format!("{what}: {why}"));
+        }
+    }
+
     /// Records what `check` finds wrong with EC2's volume, which is `None` when the volume is gone.
     fn check_volume(
         &self,
@@ -25,19 +32,15 @@ impl World {
         id: &str,
         check: impl FnOnce(Option<&Volume>) -> Option<String>,
     ) {
-        if let Some(why) = self.look(|realm| check(realm.volumes().get(id))) {
-            self.record_violation(format!("{what}: {why}"));
-        }
+        self.check(what, |realm| check(realm.volumes().get(id)));
     }
 
-    fn check_snapshot_state(
-        &self,
-        what: &str,
-        id: &str,
-        check: impl FnOnce(Option<&Snapshot>) -> Option<String>,
-    ) {
-        if let Some(why) = self.look(|realm| check(realm.snapshots().get(id))) {
-            self.record_violation(format!("{what}: {why}"));
+    /// Records the live resources that have a name, although their creation ended in a final error:
+    /// nobody would look for them.
+    fn check_none_exist(&self, name: &str, status: &Status, existing: Vec<String>) {
+        if !existing.is_empty() {
+            let what = format!("{name} is said not to exist, and is {existing:?}: {status}");
+            self.record_violation(what);
         }
     }
 
@@ -72,20 +75,16 @@ impl World {
         });
     }
 
-    /// Checks that no volume has the name after a final error, because nobody would look for it.
+    /// Checks that no volume has the name after a final error.
     pub(crate) fn check_not_created(&self, name: &str, status: &Status) {
         let existing = self.look(|realm| {
             let of_name = realm.tagged(VOLUME_NAME, name).filter_map(|id| realm.volumes().get(id));
             of_name
                 .filter(|v| matches!(v.status(), "creating" | "available" | "in-use"))
                 .map(|v| format!("{} {}", v.id, v.status()))
-                .collect::<Vec<_>>()
+                .collect()
         });
-        if !existing.is_empty() {
-            self.record_violation(format!(
-                "{name} is said not to exist, and is {existing:?}: {status}"
-            ));
-        }
+        self.check_none_exist(name, status, existing);
     }
 
     pub(crate) fn check_deleted(&self, id: &str) {
@@ -160,8 +159,8 @@ impl World {
     ) {
         let id = &answer.snapshot_id;
         let what = format!("{} is said to be {id}, ready: {}", request.name, answer.ready_to_use);
-        self.check_snapshot_state(&what, id, |snapshot| {
-            let Some(snapshot) = snapshot else {
+        self.check(&what, |realm| {
+            let Some(snapshot) = realm.snapshots().get(id) else {
                 return Some("it does not exist".to_owned());
             };
             if snapshot.tags.get(SNAPSHOT_NAME) != Some(&request.name) {
@@ -178,7 +177,7 @@ impl World {
 
     /// Checks that no snapshot has the name after a final error.
     pub(crate) fn check_no_snapshot(&self, name: &str, status: &Status) {
-        let existing: Vec<String> = self.look(|realm| {
+        let existing = self.look(|realm| {
             let of_name =
                 realm.tagged(SNAPSHOT_NAME, name).filter_map(|id| realm.snapshots().get(id));
             of_name
@@ -186,11 +185,7 @@ impl World {
                 .map(|s| format!("{} {}", s.id, s.status()))
                 .collect()
         });
-        if !existing.is_empty() {
-            self.record_violation(format!(
-                "{name} is said not to exist, and is {existing:?}: {status}"
-            ));
-        }
+        self.check_none_exist(name, status, existing);
     }
 
     pub(crate) fn has_failed(&self, id: &str) -> bool {
@@ -198,8 +193,8 @@ impl World {
     }
 
     pub(crate) fn check_snapshot_deleted(&self, id: &str) {
-        self.check_snapshot_state(&format!("{id} is said to be deleted"), id, |snapshot| {
-            snapshot.map(|s| format!("it is {}", s.status()))
+        self.check(&format!("{id} is said to be deleted"), |realm| {
+            realm.snapshots().get(id).map(|s| format!("it is {}", s.status()))
         });
     }
 

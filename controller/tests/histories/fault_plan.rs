@@ -26,9 +26,15 @@ const CHANGES: [&str; 8] = [
     "AttachVolume",
     "DetachVolume",
     "ModifyVolume",
-    "CreateSnapshot",
     "DeleteSnapshot",
+    "CreateSnapshot",
 ];
+/// The actions that other clients call.
+const BUSY_ACTIONS: [&str; 5] =
+    ["CreateVolume", "AttachVolume", "DescribeVolumes", "CreateSnapshot", "ModifyVolume"];
+/// The actions for which EC2 refuses the credentials.
+const REFUSED_ACTIONS: [&str; 6] =
+    ["*", "*", "Describe*", "CreateVolume", "DetachVolume", "CreateSnapshot"];
 
 /// The faults that are not EC2's own.
 #[derive(Debug)]
@@ -162,13 +168,7 @@ impl FaultPlan {
         let random = SeededRandom::of(seed, "storms");
         while !self.is_calm() {
             tokio::time::sleep(random.millis(5_000, 60_000)).await;
-            let action = *random.pick(&[
-                "CreateVolume",
-                "AttachVolume",
-                "DescribeVolumes",
-                "CreateSnapshot",
-                "ModifyVolume",
-            ]);
+            let action = *random.pick(&BUSY_ACTIONS);
             ec2.note(format!("a storm of others' {action}"));
             ec2.act(|sim, _| sim.limits.foreign.insert(action.to_owned(), 1000.0));
             tokio::time::sleep(random.millis(2_000, 30_000)).await;
@@ -186,14 +186,7 @@ impl FaultPlan {
                 ("AuthFailure", 401),
                 ("UnauthorizedOperation", 403),
             ]);
-            let action = *random.pick(&[
-                "*",
-                "*",
-                "Describe*",
-                "CreateVolume",
-                "DetachVolume",
-                "CreateSnapshot",
-            ]);
+            let action = *random.pick(&REFUSED_ACTIONS);
             ec2.note(format!("{action} answers {code}"));
             let rule = json!({ "match": { "action": action }, "for_ms": 2_000 + random.below(20_000), "fault": { "kind": "error", "code": code, "status": status } });
             add(&ec2, rule);
@@ -262,17 +255,13 @@ pub(crate) fn scenario(seed: u64) -> Value {
         "instances": NODES.map(|id| json!({ "id": id, "type": "m5.large", "zone": ZONE })),
     });
     scenario["faults"] = json!(rules(&random));
-    if FaultPlan::of(seed).small_quotas {
-        let limits = small_quotas(&SeededRandom::of(seed, "narrow"));
-        if let (Some(quotas), Value::Object(limits)) = (scenario["quotas"].as_object_mut(), limits)
-        {
-            quotas.extend(limits);
-        }
-    }
-    let names = SeededRandom::of(seed, "names");
-    if names.chance(0.3)
-        && let Some(faults) = scenario["faults"].as_array_mut()
+    if FaultPlan::of(seed).small_quotas
+        && let Value::Object(quotas) = small_quotas(&SeededRandom::of(seed, "narrow"))
     {
+        scenario["quotas"].as_object_mut().expect("an object").extend(quotas);
+    }
+    if SeededRandom::of(seed, "names").chance(0.3) {
+        let faults = scenario["faults"].as_array_mut().expect("a list");
         // A device name is taken by something that no call lists, or somebody takes the name first.
         for kind in ["device_taken", "device_raced"] {
             faults.push(json!({ "match": { "action": "AttachVolume" }, "probability": 0.1, "fault": { "kind": kind } }));
@@ -309,30 +298,15 @@ fn rules(random: &SeededRandom) -> Vec<Value> {
     if random.chance(0.4) {
         // The request is sent twice within the time that a connection takes to be repeated: EC2
         // sees the second before the first has ended.
-        for action in [
-            "CreateVolume",
-            "CopyVolumes",
-            "AttachVolume",
-            "DetachVolume",
-            "DeleteVolume",
-            "DeleteSnapshot",
-            "ModifyVolume",
-        ] {
+        for action in &CHANGES[..7] {
             rule(action, 0.1, json!({ "kind": "duplicate", "after_ms": 5 }));
         }
     }
     if random.chance(0.4) {
         for outcome in ["vanish", "error"] {
-            rule(
-                "CreateVolume",
-                0.08,
-                json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 700 }),
-            );
-            rule(
-                "CopyVolumes",
-                0.08,
-                json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 700 }),
-            );
+            let failure = json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 700 });
+            rule("CreateVolume", 0.08, failure.clone());
+            rule("CopyVolumes", 0.08, failure);
         }
     }
     if random.chance(0.3) {
@@ -341,11 +315,8 @@ fn rules(random: &SeededRandom) -> Vec<Value> {
     }
     if random.chance(0.3) {
         rule("AttachVolume", 0.08, json!({ "kind": "skew_attach", "ms": 1_500 }));
-        rule(
-            "DetachVolume",
-            0.05,
-            json!({ "kind": "stuck_detach", "for_ms": 20_000, "busy": true }),
-        );
+        let stuck = json!({ "kind": "stuck_detach", "for_ms": 20_000, "busy": true });
+        rule("DetachVolume", 0.05, stuck);
         rule("AttachVolume", 0.03, json!({ "kind": "stuck_attach", "for_ms": 120_000 }));
     }
     rules

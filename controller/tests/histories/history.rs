@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::connection::PastAnswers;
 use super::fault_plan::{FaultPlan, scenario};
-use super::in_process::InProcess;
+use super::in_process::{InProcess, block_on};
 use super::orchestrator::{self, Leaders, SIDECARS};
 use super::replica::{Replica, ReplicaParts};
 use super::seeded_random::SeededRandom;
@@ -88,12 +88,7 @@ pub(crate) struct Outcome {
 
 /// Runs the history of a seed.
 pub(crate) fn run(seed: u64, bug: Option<KnownBug>) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(run_history(seed, bug))
+    block_on(run_history(seed, bug))
 }
 
 async fn run_history(seed: u64, bug: Option<KnownBug>) -> Outcome {
@@ -128,25 +123,26 @@ async fn run_history(seed: u64, bug: Option<KnownBug>) -> Outcome {
             tokio::spawn(Arc::clone(replica).disturb_clock());
         }
     }
+    let plan = || Arc::clone(&faults);
     if faults.storms {
-        tokio::spawn(Arc::clone(&faults).storms(ec2.clone(), seed));
+        tokio::spawn(plan().storms(ec2.clone(), seed));
     }
     if faults.credentials {
-        tokio::spawn(Arc::clone(&faults).credentials(ec2.clone(), seed));
+        tokio::spawn(plan().credentials(ec2.clone(), seed));
     }
     if faults.outages {
-        tokio::spawn(Arc::clone(&faults).outages(ec2.clone(), seed));
+        tokio::spawn(plan().outages(ec2.clone(), seed));
     }
     if faults.gaps {
-        tokio::spawn(Arc::clone(&faults).gaps(ec2.clone(), seed));
+        tokio::spawn(plan().gaps(ec2.clone(), seed));
     }
-    tokio::spawn(Arc::clone(&faults).end_faults(ec2.clone()));
+    tokio::spawn(plan().end_faults(ec2.clone()));
     let workloads = 3 + random.below(4);
     let workloads: Vec<_> =
         (0..workloads).map(|n| tokio::spawn(workload::run(Arc::clone(&world), seed, n))).collect();
     for (n, workload) in workloads.into_iter().enumerate() {
         if let Err(why) = workload.await {
-            world.record_violation(format!("life {n}: {why}"));
+            world.record_violation(format!("workload {n}: {why}"));
         }
     }
     wait_for_rest_and_check(&world).await;

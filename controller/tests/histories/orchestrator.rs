@@ -197,7 +197,7 @@ pub(crate) fn note_failure(world: &World, what: &str, status: &Status) -> Option
 }
 
 /// Creates the volume, as external-provisioner does. Returns `None` when the volume is given up and
-/// nothing is left over, or when something was blamed.
+/// nothing is left over, or when a violation was recorded.
 pub(crate) async fn provision(
     world: &World,
     request: &csi::CreateVolumeRequest,
@@ -241,13 +241,10 @@ pub(crate) async fn provision(
 /// Deletes the volume, as external-provisioner does.
 pub(crate) async fn delete_volume_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
-    repeat_until_success(
-        world,
-        Sidecar::Provisioner,
-        &format!("delete {id}"),
-        request,
-        |c, r| async move { c.delete_volume(r).await },
-    )
+    let what = format!("delete {id}");
+    repeat_until_success(world, Sidecar::Provisioner, &what, request, |c, r| async move {
+        c.delete_volume(r).await
+    })
     .await?;
     world.check_deleted(id);
     world.remove_known_volume(id);
@@ -346,15 +343,13 @@ pub(crate) async fn snapshot(
                 world.check_snapshot(request, &snapshot);
                 // The sidecar keeps the first handle, so a snapshot that a later answer names would
                 // be leaked.
-                let first = handle.get_or_insert_with(|| snapshot.snapshot_id.clone());
-                if *first != snapshot.snapshot_id {
-                    world.record_violation(format!(
-                        "{name} is {first}, and then {}",
-                        snapshot.snapshot_id
-                    ));
+                let id = &snapshot.snapshot_id;
+                let first = handle.get_or_insert_with(|| id.clone());
+                if first != id {
+                    world.record_violation(format!("{name} is {first}, and then {id}"));
                     return None;
                 }
-                world.add_known_snapshot(name, &snapshot.snapshot_id);
+                world.add_known_snapshot(name, id);
                 if snapshot.ready_to_use {
                     return Some(snapshot);
                 }
@@ -381,13 +376,10 @@ pub(crate) async fn snapshot(
 /// Deletes the snapshot, as external-snapshotter does.
 pub(crate) async fn delete_snapshot_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
-    repeat_until_success(
-        world,
-        Sidecar::Snapshotter,
-        &format!("delete {id}"),
-        request,
-        |c, r| async move { c.delete_snapshot(r).await },
-    )
+    let what = format!("delete {id}");
+    repeat_until_success(world, Sidecar::Snapshotter, &what, request, |c, r| async move {
+        c.delete_snapshot(r).await
+    })
     .await?;
     world.check_snapshot_deleted(id);
     world.remove_known_snapshot(id);

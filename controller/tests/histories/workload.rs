@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_controller::csi::service::Controller;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
@@ -13,6 +14,7 @@ use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume}
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
 use ec2_sim::actions::Power;
 use tokio::time::Instant;
+use tonic::{Request, Response, Status};
 
 use super::history::{NODES, World};
 use super::orchestrator::{self, Sidecar};
@@ -85,26 +87,21 @@ impl Workload {
         self.created += 1;
         let mut parameters = HashMap::new();
         if source.is_some() && self.random.chance(0.5) {
-            parameters.insert("blockAttachUntilInitialized".to_owned(), "true".to_owned());
+            parameters.extend(strings([("blockAttachUntilInitialized", "true")]));
         }
         if self.random.chance(0.3) {
-            parameters.extend([
-                ("type".to_owned(), "io2".to_owned()),
-                ("iops".to_owned(), "200".to_owned()),
-            ]);
+            parameters.extend(strings([("type", "io2"), ("iops", "200")]));
         }
+        let zone = csi::Topology {
+            segments: strings([("topology.kubernetes.io/zone", "us-east-1a")]).collect(),
+        };
         let request = csi::CreateVolumeRequest {
             name: format!("{}-{}", self.name, self.created),
             capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
             volume_capabilities: vec![mount()],
             parameters,
             accessibility_requirements: Some(csi::TopologyRequirement {
-                requisite: vec![csi::Topology {
-                    segments: HashMap::from([(
-                        "topology.kubernetes.io/zone".to_owned(),
-                        "us-east-1a".to_owned(),
-                    )]),
-                }],
+                requisite: vec![zone],
                 preferred: vec![],
             }),
             volume_content_source: source
@@ -115,19 +112,13 @@ impl Workload {
             orchestrator::provision(&self.world, &request, self.give_up_time(0.25)).await?;
         // A repeated request returns the same volume.
         if self.random.chance(0.2) {
-            let again = orchestrator::repeat_until_success(
-                &self.world,
-                Sidecar::Provisioner,
-                &request.name,
-                request.clone(),
-                |c, r| async move { c.create_volume(r).await },
-            );
+            let (name, first) = (request.name.clone(), &volume.volume_id);
+            let again = self.repeat(Sidecar::Provisioner, &name, request, |c, r| async move {
+                c.create_volume(r).await
+            });
             let again = again.await?.volume?.volume_id;
-            if again != volume.volume_id {
-                self.world.record_violation(format!(
-                    "{} is {}, and then {again}",
-                    request.name, volume.volume_id
-                ));
+            if again != *first {
+                self.world.record_violation(format!("{name} is {first}, and then {again}"));
             }
         }
         Some(WorkloadVolume {
@@ -178,11 +169,8 @@ impl Workload {
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
             let foreign = |action: &str, more: &[(&str, &str)]| {
-                let parameters: BTreeMap<String, String> = more
-                    .iter()
-                    .chain(&[("VolumeId", id.as_str())])
-                    .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-                    .collect();
+                let parameters: BTreeMap<String, String> =
+                    strings(more.iter().copied().chain([("VolumeId", id.as_str())])).collect();
                 world.ec2.note(format!("a person's {action} {parameters:?}"));
                 world.ec2.act(|sim, now| sim.as_foreign(now, action, &parameters));
             };
@@ -199,13 +187,7 @@ impl Workload {
                     tokio::time::sleep(Duration::from_secs(10)).await;
                     foreign("DetachVolume", &[("InstanceId", other)]);
                     tokio::time::sleep(Duration::from_secs(10)).await;
-                    world.ec2.act(|sim, now| {
-                        let parameters = BTreeMap::from([
-                            ("VolumeId".to_owned(), id.clone()),
-                            ("InstanceId".to_owned(), other.to_owned()),
-                        ]);
-                        sim.as_foreign(now, "DetachVolume", &parameters)
-                    });
+                    foreign("DetachVolume", &[("InstanceId", other)]);
                 }
             }
         })
@@ -222,40 +204,43 @@ impl Workload {
             ..Default::default()
         };
         let what = format!("grow {}", owned.id);
-        let answer = orchestrator::repeat_until_success(
-            &self.world,
-            Sidecar::Resizer,
-            &what,
-            request,
-            |c, r| async move { c.controller_expand_volume(r).await },
-        );
+        let answer = self.repeat(Sidecar::Resizer, &what, request, |c, r| async move {
+            c.controller_expand_volume(r).await
+        });
         let answered = answer.await?.capacity_bytes;
         self.world.check_size(&owned.id, owned.gib << 30, answered);
         Some(())
     }
 
     async fn modify(&self, owned: &WorkloadVolume) -> Option<()> {
-        let iops = 3_001 + u32::try_from(self.random.below(900)).unwrap();
+        // io2 allows at most 1000 IOPS for each GiB.
+        let iops = (3_001 + u32::try_from(self.random.below(900)).unwrap()) / 4;
         let request = csi::ControllerModifyVolumeRequest {
             volume_id: owned.id.clone(),
-            mutable_parameters: HashMap::from([
-                ("type".to_owned(), "io2".to_owned()),
-                // io2 allows at most 1000 IOPS for each GiB.
-                ("iops".to_owned(), (iops / 4).to_string()),
-            ]),
+            mutable_parameters: strings([("type", "io2"), ("iops", &iops.to_string())]).collect(),
             ..Default::default()
         };
         let what = format!("modify {}", owned.id);
-        orchestrator::repeat_until_success(
-            &self.world,
-            Sidecar::Resizer,
-            &what,
-            request,
-            |c, r| async move { c.controller_modify_volume(r).await },
-        )
-        .await?;
-        self.world.check_iops(&owned.id, iops / 4);
+        let answer = self.repeat(Sidecar::Resizer, &what, request, |c, r| async move {
+            c.controller_modify_volume(r).await
+        });
+        answer.await?;
+        self.world.check_iops(&owned.id, iops);
         Some(())
+    }
+
+    /// Repeats the call until it succeeds.
+    async fn repeat<M: Clone, T, F>(
+        &self,
+        sidecar: Sidecar,
+        what: &str,
+        message: M,
+        rpc: impl Fn(Controller, Request<M>) -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        orchestrator::repeat_until_success(&self.world, sidecar, what, message, rpc).await
     }
 
     async fn grow_and_modify(&self, owned: &mut WorkloadVolume) -> Option<()> {
@@ -305,17 +290,18 @@ impl Workload {
         };
         let node = NODES[self.random.below(2)];
         if self.random.chance(0.7) {
-            orchestrator::attach(
-                &self.world,
-                &publish(&owned, node),
-                self.give_up_time(0.2),
-                false,
-            )
-            .await?;
+            let request = publish(&owned, node);
+            orchestrator::attach(&self.world, &request, self.give_up_time(0.2), false).await?;
             orchestrator::detach(&self.world, &owned.id, node).await?;
         }
         orchestrator::delete_volume_of_claim(&self.world, &owned.id).await
     }
+}
+
+fn strings<'a>(
+    entries: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> impl Iterator<Item = (String, String)> {
+    entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
 fn mount() -> csi::VolumeCapability {

@@ -30,9 +30,7 @@ pub(crate) fn run(
     arguments: &[&str],
     environment: &[(&str, &str)],
 ) -> (Option<i32>, String, String) {
-    let mut command = program();
-    command.args(arguments).envs(environment.iter().copied());
-    run_to_end(&mut command)
+    run_to_end(program().args(arguments).envs(environment.iter().copied()))
 }
 
 /// Runs a command to its end. Returns the status, standard output and standard error.

@@ -43,6 +43,11 @@ impl RecordedRequest {
             .map(|value| value.replace("%2F", "/").replace("%3A", ":"))
     }
 
+    /// Returns whether the request is a call of this AWS action.
+    pub(crate) fn is_of(&self, action: &str) -> bool {
+        self.parameter("Action").as_deref() == Some(action)
+    }
+
     /// Returns the access key that signed the request.
     pub(crate) fn key(&self) -> Option<String> {
         let header = self.header("authorization")?;
@@ -153,7 +158,7 @@ impl Server {
     /// Returns the requests of one AWS action.
     pub(crate) fn requests_of(&self, action: &str) -> Vec<RecordedRequest> {
         let mut requests = self.requests();
-        requests.retain(|request| request.parameter("Action").as_deref() == Some(action));
+        requests.retain(|request| request.is_of(action));
         requests
     }
 }
