@@ -130,6 +130,17 @@ impl Cancellation {
         self.superseded.get()
     }
 
+    /// Checks that no later intent has replaced this one.
+    ///
+    /// # Errors
+    /// The failure with which a superseded operation ends.
+    pub(crate) fn check_not_superseded(&self) -> Result<(), Failure> {
+        match self.is_superseded() {
+            true => Err(Self::superseded_failure()),
+            false => Ok(()),
+        }
+    }
+
     /// Checks that somebody waits for the result. Call this before anything is begun.
     ///
     /// # Errors
@@ -230,9 +241,7 @@ where
         };
         // The operation may have succeeded before it noticed; its result is out of date
         // nevertheless.
-        if cancellation.is_superseded() {
-            return Err(Cancellation::superseded_failure());
-        }
+        cancellation.check_not_superseded()?;
         ended.unwrap_or_else(|| {
             Err(Failure::new(
                 Condition::OperationPending,

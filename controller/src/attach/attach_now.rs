@@ -42,9 +42,7 @@ impl Attachments {
         };
         let queued = ec2.wait_in_queue(Action::AttachVolume, volume, is_attached);
         let ec2 = queued.await.map_err(|e| failure(&e))?;
-        if cancellation.is_superseded() {
-            return Err(Cancellation::superseded_failure());
-        }
+        cancellation.check_not_superseded()?;
         let (instance, look) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
         let shown = check_not_terminated(node, instance.known().map_err(|e| failure(&e))?)?;
         if let Some(instance) = &shown {
@@ -62,9 +60,7 @@ impl Attachments {
         let mut is_freed = false;
         let mut is_confirmed = false;
         let attached = loop {
-            if cancellation.is_superseded() {
-                return Err(Cancellation::superseded_failure());
-            }
+            cancellation.check_not_superseded()?;
             match step {
                 AttachStep::Done(_) if is_hidden && machine.has_sent_nothing() => {
                     return Err(Failure::new(

@@ -52,9 +52,7 @@ impl Attachments {
             return Ok(DetachDecision::Send(Force::No));
         }
         loop {
-            if cancellation.is_superseded() {
-                return Err(Cancellation::superseded_failure());
-            }
+            cancellation.check_not_superseded()?;
             let mut gathered = gather(ec2, self.safe_detach, pair, &self.cluster_evidence).await;
             if let Some(device) = &gathered.root_device {
                 return Err(root_volume_refusal(&pair.volume, &pair.node, device));

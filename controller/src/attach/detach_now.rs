@@ -38,9 +38,7 @@ impl Attachments {
         };
         let queued = ec2.wait_in_queue(Action::DetachVolume, volume, is_detached);
         let ec2 = queued.await.map_err(|e| failure(&e))?;
-        if cancellation.is_superseded() {
-            return Err(Cancellation::superseded_failure());
-        }
+        cancellation.check_not_superseded()?;
         let mut pending = PendingDetach::new(pair, self.operation_count.metrics());
         // With safe detach, `decide_detach` gathers the facts before any DetachVolume.
         let attach_time =
@@ -54,9 +52,7 @@ impl Attachments {
             DetachStep::Detach
         };
         loop {
-            if cancellation.is_superseded() {
-                return Err(Cancellation::superseded_failure());
-            }
+            cancellation.check_not_superseded()?;
             match step {
                 DetachStep::Done => {
                     self.publish_options.remove(&Key(volume.clone(), node.clone()));
@@ -85,9 +81,7 @@ impl Attachments {
                     };
                     let decided_at = Instant::now();
                     // The decision may have taken long.
-                    if cancellation.is_superseded() {
-                        return Err(Cancellation::superseded_failure());
-                    }
+                    cancellation.check_not_superseded()?;
                     cancellation.check_wanted()?;
                     let answer = ec2.detach_volume(volume, node, force, decided_at).await;
                     if let Err(error) = &answer

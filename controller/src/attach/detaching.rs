@@ -188,14 +188,18 @@ mod tests {
     use crate::ec2::{Attachment, VolumeState};
 
     fn with(state: AttachmentState) -> LookResult<Volume> {
-        LookResult::Present(Volume {
-            state: VolumeState::InUse,
-            attachments: vec![
-                attachment(node(), state),
-                attachment(other_node(), AttachmentState::Attached),
-            ],
-            ..example_volume()
-        })
+        in_use(vec![attachment(node(), state), attachment(other_node(), AttachmentState::Attached)])
+    }
+
+    fn in_use(attachments: Vec<Attachment>) -> LookResult<Volume> {
+        LookResult::Present(Volume { state: VolumeState::InUse, attachments, ..example_volume() })
+    }
+
+    fn refusal(step: DetachStep) -> Condition {
+        match step {
+            DetachStep::Refuse(failure) => failure.condition(),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn free() -> LookResult<Volume> {
@@ -222,7 +226,7 @@ mod tests {
             assert_eq!(machine().observe(&look, now), want, "{look:?}");
         }
         let refused = machine().observe(&unknown(Ec2ErrorKind::Unauthorized), now);
-        assert!(matches!(refused, DetachStep::Refuse(_)));
+        assert_eq!(refusal(refused), Condition::NotPermitted);
     }
 
     /// One absence alone may be a late read; a seen detach, a denial by EC2 or a second absence
@@ -232,10 +236,8 @@ mod tests {
         let now = Instant::now();
         let mut seen_detaching = machine();
         seen_detaching.note_sent(now);
-        assert_eq!(
-            seen_detaching.observe(&with(AttachmentState::Detaching), now),
-            DetachStep::Wait
-        );
+        let detaching = with(AttachmentState::Detaching);
+        assert_eq!(seen_detaching.observe(&detaching, now), DetachStep::Wait);
         assert_eq!(seen_detaching.observe(&free(), now), DetachStep::Done);
 
         let mut unseen = machine();
@@ -278,12 +280,8 @@ mod tests {
         let held = with(AttachmentState::Attached);
         assert_eq!(machine.observe(&held, now), DetachStep::Wait);
         assert_eq!(machine.observe(&held, now), DetachStep::Wait);
-        match machine.observe(&held, now + NO_EFFECT_AFTER) {
-            DetachStep::Refuse(failure) => {
-                assert_eq!(failure.condition(), Condition::OperationPending)
-            }
-            other => panic!("{other:?}"),
-        }
+        let last = machine.observe(&held, now + NO_EFFECT_AFTER);
+        assert_eq!(refusal(last), Condition::OperationPending);
     }
 
     #[test]
@@ -301,18 +299,10 @@ mod tests {
     #[test]
     fn boot_device_is_never_detached() {
         for device in ["/dev/xvda", "/dev/sda1"] {
-            let look = LookResult::Present(Volume {
-                state: VolumeState::InUse,
-                attachments: vec![Attachment {
-                    device: device.to_owned(),
-                    ..attachment(node(), AttachmentState::Attached)
-                }],
-                ..example_volume()
-            });
-            match machine().observe(&look, Instant::now()) {
-                DetachStep::Refuse(failure) => assert_eq!(failure.condition(), Condition::InUse),
-                other => panic!("{device}: {other:?}"),
-            }
+            let attached = attachment(node(), AttachmentState::Attached);
+            let look = in_use(vec![Attachment { device: device.to_owned(), ..attached }]);
+            let refused = machine().observe(&look, Instant::now());
+            assert_eq!(refusal(refused), Condition::InUse, "{device}");
         }
     }
 

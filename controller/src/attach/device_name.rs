@@ -236,6 +236,10 @@ mod tests {
         Mapped { device: device.to_owned(), volume: None, card: None }
     }
 
+    fn device(reservation: &Reservation) -> &str {
+        reservation.name_and_card().device.as_str()
+    }
+
     #[test]
     fn device_names_and_order_match_go_driver() {
         let all: Vec<_> = names().collect();
@@ -266,12 +270,11 @@ mod tests {
         let shown = [mapped("/dev/xvda"), mapped("/dev/xvdaa")];
         let first = names.reserve(&node(), &volume(1), &shown, 1).unwrap();
         let second = names.reserve(&node(), &volume(2), &shown, 1).unwrap();
-        assert_eq!(first.name_and_card().device.as_str(), "/dev/xvdab");
-        assert_eq!(second.name_and_card().device.as_str(), "/dev/xvdac");
+        assert_eq!((device(&first), device(&second)), ("/dev/xvdab", "/dev/xvdac"));
         assert_eq!(first.name_and_card().card, None);
         drop(first);
         let third = names.reserve(&node(), &volume(3), &shown, 1).unwrap();
-        assert_eq!(third.name_and_card().device.as_str(), "/dev/xvdab");
+        assert_eq!(device(&third), "/dev/xvdab");
         drop((second, third));
         assert!(names.lock().is_empty());
     }
@@ -283,8 +286,7 @@ mod tests {
         let bad = DeviceName::parse("/dev/xvdaa").unwrap();
         names.note_refused(&node(), &bad);
         let pick = |shown: &[Mapped]| {
-            let reservation = names.reserve(&node(), &volume(1), shown, 1).unwrap();
-            reservation.name_and_card().device.as_str().to_owned()
+            device(&names.reserve(&node(), &volume(1), shown, 1).unwrap()).to_owned()
         };
         assert_eq!(pick(&[]), "/dev/xvdab");
         let all_but_bad: Vec<_> =
@@ -308,7 +310,7 @@ mod tests {
         let pick = || {
             let mut reservation = names.reserve(&node(), &volume(1), &[], 1).unwrap();
             reservation.note_sent();
-            reservation.name_and_card().device.as_str().to_owned()
+            device(&reservation).to_owned()
         };
         assert_eq!((pick(), pick()), ("/dev/xvdaa".into(), "/dev/xvdab".into()));
         for _ in 2..127 {
@@ -343,18 +345,17 @@ mod tests {
     fn emptier_card_is_chosen_lower_one_on_tie() {
         let names = DeviceNames::default();
         let on = |device: &str, card| Mapped { card: Some(card), ..mapped(device) };
-        let first = names.reserve(&node(), &volume(1), &[], 2).unwrap();
-        assert_eq!(first.name_and_card().card, Some(0));
-        let second = names.reserve(&node(), &volume(2), &[], 2).unwrap();
-        assert_eq!(second.name_and_card().card, Some(1));
-        let shown = [on("/dev/xvdba", 1), on("/dev/xvdbb", 1)];
-        let third = names.reserve(&node(), &volume(3), &shown, 2).unwrap();
-        assert_eq!(third.name_and_card().card, Some(0));
+        let reserve = |n, shown: &[Mapped], card| {
+            let reservation = names.reserve(&node(), &volume(n), shown, 2).unwrap();
+            assert_eq!(reservation.name_and_card().card, Some(card), "{n}");
+            reservation
+        };
+        let _first = reserve(1, &[], 0);
+        let second = reserve(2, &[], 1);
+        let _third = reserve(3, &[on("/dev/xvdba", 1), on("/dev/xvdbb", 1)], 0);
         // Two are coming to card 0, and EC2 shows another volume on card 1.
         drop(second);
-        let other = Mapped { volume: Some(volume(9)), ..on("/dev/xvdba", 1) };
-        let fourth = names.reserve(&node(), &volume(4), &[other], 2).unwrap();
-        assert_eq!(fourth.name_and_card().card, Some(1));
+        reserve(4, &[Mapped { volume: Some(volume(9)), ..on("/dev/xvdba", 1) }], 1);
     }
 
     proptest! {

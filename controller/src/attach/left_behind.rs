@@ -58,9 +58,7 @@ impl Attachments {
         else {
             return Ok(false);
         };
-        if cancellation.is_superseded() {
-            return Err(Cancellation::superseded_failure());
-        }
+        cancellation.check_not_superseded()?;
         cancellation.check_wanted()?;
         tracing::warn!(
             volume.id = volume.as_str(),

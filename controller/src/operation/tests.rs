@@ -14,6 +14,25 @@ fn key() -> String {
     "vol-1".to_owned()
 }
 
+/// Calls the table in another task.
+fn spawn<W, F>(
+    table: &Table,
+    intent: u8,
+    work: W,
+) -> tokio::task::JoinHandle<Result<usize, Failure>>
+where
+    W: FnOnce(Cancellation) -> F + Send + 'static,
+    F: Future<Output = Result<usize, Failure>> + Send + 'static,
+{
+    let table = table.clone();
+    tokio::spawn(async move { table.run(key(), intent, None, work).await })
+}
+
+async fn value_after(seconds: u64, value: usize) -> Result<usize, Failure> {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    Ok(value)
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_with_same_intent_share_one_operation() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
@@ -37,17 +56,10 @@ async fn calls_with_same_intent_share_one_operation() {
 #[tokio::test(start_paused = true)]
 async fn operation_continues_after_caller_gives_up() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
-    let work = |_| async {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        Ok(7)
-    };
-    let early = table.run(key(), 1, PATIENCE, work).await.unwrap_err();
+    let early = table.run(key(), 1, PATIENCE, |_| value_after(5, 7)).await.unwrap_err();
     assert_eq!(early.condition(), Condition::DeadlinePassed);
     // The operation also continues when the caller is dropped.
-    drop(tokio::spawn({
-        let table = table.clone();
-        async move { table.run(key(), 1, None, work).await }
-    }));
+    drop(spawn(&table, 1, |_| value_after(5, 7)));
     let joined = table
         .run(key(), 1, None, |_| async { Err(Failure::new(Condition::Bug, "not joined")) })
         .await;
@@ -57,17 +69,7 @@ async fn operation_continues_after_caller_gives_up() {
 #[tokio::test(start_paused = true)]
 async fn conflict_refuse_rejects_other_intent_during_operation() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
-    let first = tokio::spawn({
-        let table = table.clone();
-        async move {
-            table
-                .run(key(), 1, None, |_| async {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                    Ok(1)
-                })
-                .await
-        }
-    });
+    let first = spawn(&table, 1, |_| value_after(1, 1));
     tokio::task::yield_now().await;
     let other = table.run(key(), 2, None, |_| async { Ok(2) }).await.unwrap_err();
     assert_eq!(other.condition(), Condition::OperationPending);
@@ -90,22 +92,14 @@ async fn conflict_supersede_runs_latest_intent_after_previous_ends() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             alone.fetch_sub(1, Ordering::SeqCst);
-            if cancellation.is_superseded() {
-                Err(Cancellation::superseded_failure())
-            } else {
-                Ok(value)
-            }
+            cancellation.check_not_superseded().map(|()| value)
         }
     };
-    let spawn = |intent, value| {
-        let (table, alone) = (table.clone(), alone.clone());
-        tokio::spawn(async move { table.run(key(), intent, None, work(alone, value)).await })
-    };
-    let first = spawn(1, 1);
+    let first = spawn(&table, 1, work(alone.clone(), 1));
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let second = spawn(2, 2);
+    let second = spawn(&table, 2, work(alone.clone(), 2));
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let third = spawn(1, 3);
+    let third = spawn(&table, 1, work(alone, 3));
     for loser in [first, second] {
         let failure = loser.await.unwrap().unwrap_err();
         assert_eq!(failure.condition(), Condition::OperationPending);
@@ -132,16 +126,10 @@ async fn panicked_operation_fails_as_pending_and_frees_key() {
 async fn operations_with_different_keys_run_in_parallel() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
     let gate = Arc::new(Notify::new());
-    let waiting = tokio::spawn({
-        let (table, gate) = (table.clone(), gate.clone());
-        async move {
-            table
-                .run(key(), 1, None, |_| async move {
-                    gate.notified().await;
-                    Ok(1)
-                })
-                .await
-        }
+    let opened = gate.clone();
+    let waiting = spawn(&table, 1, |_| async move {
+        opened.notified().await;
+        Ok(1)
     });
     assert_eq!(table.run("vol-2".to_owned(), 1, None, |_| async { Ok(2) }).await, Ok(2));
     tokio::task::yield_now().await;
@@ -155,16 +143,7 @@ async fn operations_with_different_keys_run_in_parallel() {
 #[tokio::test(start_paused = true)]
 async fn superseded_operation_result_is_not_returned() {
     let table = Table::new(Conflict::Supersede, OperationCount::default());
-    let ignoring = tokio::spawn({
-        let table = table.clone();
-        async move {
-            let work = |_| async {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                Ok(1)
-            };
-            table.run(key(), 1, None, work).await
-        }
-    });
+    let ignoring = spawn(&table, 1, |_| value_after(1, 1));
     tokio::task::yield_now().await;
     assert_eq!(table.run(key(), 2, None, |_| async { Ok(2) }).await, Ok(2));
     let failure = ignoring.await.unwrap().unwrap_err();

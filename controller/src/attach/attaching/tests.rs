@@ -13,6 +13,12 @@ fn with(state: VolumeState, attachments: Vec<Attachment>) -> LookResult<Volume> 
     LookResult::Present(Volume { state, attachments, ..example_volume() })
 }
 
+/// Shows a volume with Multi-Attach that is in use.
+fn shared(attachments: Vec<Attachment>) -> LookResult<Volume> {
+    let state = VolumeState::InUse;
+    LookResult::Present(Volume { state, multi_attach: true, attachments, ..example_volume() })
+}
+
 fn refusal(step: AttachStep) -> Condition {
     match step {
         AttachStep::Refuse(failure) => failure.condition(),
@@ -53,12 +59,7 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
     ] {
         assert_eq!(refusal(machine().observe(&look, now)), want, "{look:?}");
     }
-    let shared = LookResult::Present(Volume {
-        state: InUse,
-        multi_attach: true,
-        attachments: theirs(Attached),
-        ..example_volume()
-    });
+    let shared = shared(theirs(Attached));
     assert_eq!(machine().observe(&shared, now), AttachStep::Attach);
     let mut for_one_node = Attaching::new(example_volume().id, node(), false);
     assert_eq!(refusal(for_one_node.observe(&shared, now)), Condition::PublishedElsewhere);
@@ -72,13 +73,7 @@ fn attached_at_2_nodes_waits_unless_multi_attach() {
     let mut machine = machine();
     assert_eq!(machine.observe(&with(VolumeState::InUse, both()), now), AttachStep::Wait);
     assert!(machine.overdue_failure().text().contains("at once"));
-    let shared = LookResult::Present(Volume {
-        state: VolumeState::InUse,
-        multi_attach: true,
-        attachments: both(),
-        ..example_volume()
-    });
-    assert!(matches!(machine.observe(&shared, now), AttachStep::Done(_)));
+    assert!(matches!(machine.observe(&shared(both()), now), AttachStep::Done(_)));
 }
 
 #[test]
@@ -119,9 +114,7 @@ fn lost_attaches_report_kms_key_of_encrypted_volume() {
             machine.last_sent = Some(now);
             step = machine.observe(&free, now + NO_EFFECT_AFTER);
         }
-        let AttachStep::Refuse(failure) = step else {
-            panic!("{step:?}");
-        };
+        let AttachStep::Refuse(failure) = step else { panic!("{step:?}") };
         assert_eq!(failure.text().contains("key/k is enabled"), named, "{failure}");
     }
 }
