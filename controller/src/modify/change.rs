@@ -210,46 +210,31 @@ mod tests {
 
     #[test]
     fn modify_request_contains_only_changed_values() {
-        let unsent = ModifyVolume::nothing(gp3().id);
+        // Size, type, IOPS and throughput: what is requested, and what is sent.
         let rows = [
-            (Change::to_size(GiB(10)), None),
-            (Change::to_size(GiB(5)), None),
+            ((Some(10), None, None, None), None),
+            ((Some(5), None, None, None), None),
+            ((Some(11), None, None, None), Some((Some(11), None, None, None))),
+            ((None, Some("GP3"), Some(3000), Some(125)), None),
             (
-                Change::to_size(GiB(11)),
-                Some(ModifyVolume { size: Some(GiB(11)), ..unsent.clone() }),
-            ),
-            (
-                Change {
-                    iops: Some(3000),
-                    throughput: Some(125),
-                    kind: Some("GP3".to_owned()),
-                    ..Change::default()
-                },
-                None,
-            ),
-            (
-                Change {
-                    iops: Some(4000),
-                    size: Some(GiB(20)),
-                    kind: Some("io2".to_owned()),
-                    ..Change::default()
-                },
-                Some(ModifyVolume {
-                    size: Some(GiB(20)),
-                    iops: Some(4000),
-                    kind: Some("io2".to_owned()),
-                    ..unsent.clone()
-                }),
+                (Some(20), Some("io2"), Some(4000), None),
+                Some((Some(20), Some("io2"), Some(4000), None)),
             ),
             // Capped by size: 500 for each of 10 GiB.
-            (
-                Change { iops: Some(9000), ..Change::default() },
-                Some(ModifyVolume { iops: Some(5000), ..unsent.clone() }),
-            ),
+            ((None, None, Some(9000), None), Some((None, None, Some(5000), None))),
             // Below the minimum: raised to the minimum, so nothing differs.
-            (Change { iops: Some(100), ..Change::default() }, None),
+            ((None, None, Some(100), None), None),
         ];
-        for (change, want) in rows {
+        for ((size, kind, iops, throughput), want) in rows {
+            let (size, kind) = (size.map(GiB), kind.map(str::to_owned));
+            let change = Change { size, kind, iops, throughput, ..Change::default() };
+            let want = want.map(|(size, kind, iops, throughput)| ModifyVolume {
+                volume: gp3().id,
+                size: size.map(GiB),
+                kind: kind.map(str::to_owned),
+                iops,
+                throughput,
+            });
             assert_eq!(send(&change, &gp3()), want, "{change:?}");
         }
     }

@@ -1,6 +1,7 @@
 use super::*;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use ebs_csi_proto::csi::volume_content_source::SnapshotSource;
 
 fn capability(block: bool, mode: Mode) -> csi::VolumeCapability {
     csi::VolumeCapability {
@@ -34,7 +35,6 @@ fn a_plain_create_has_the_defaults() {
 
 #[test]
 fn a_bad_create_is_refused_with_the_field() {
-    let shared = || capability(true, Mode::MultiNodeMultiWriter);
     type Change = fn(&mut csi::CreateVolumeRequest);
     let rows: [(Change, Condition, &str); 7] = [
         (|r| r.name.clear(), Condition::MissingField, "name"),
@@ -60,13 +60,9 @@ fn a_bad_create_is_refused_with_the_field() {
         ),
         (
             |r| {
-                r.volume_content_source = Some(csi::VolumeContentSource {
-                    r#type: Some(SourceType::Snapshot(
-                        csi::volume_content_source::SnapshotSource {
-                            snapshot_id: "not-a-snapshot".to_owned(),
-                        },
-                    )),
-                });
+                let snapshot = SnapshotSource { snapshot_id: "not-a-snapshot".to_owned() };
+                let r#type = Some(SourceType::Snapshot(snapshot));
+                r.volume_content_source = Some(csi::VolumeContentSource { r#type });
             },
             Condition::NotFound,
             "snapshot_id",
@@ -80,7 +76,7 @@ fn a_bad_create_is_refused_with_the_field() {
         assert!(failure.text().contains(word), "{failure}");
     }
     let mut request = create();
-    request.volume_capabilities = vec![shared()];
+    request.volume_capabilities = vec![capability(true, Mode::MultiNodeMultiWriter)];
     let failure = CreateVolume::parse(&request).unwrap_err();
     assert!(failure.text().contains("io2"), "{failure}");
     request.mutable_parameters = map(&[("type", "io2"), ("iops", "1000")]);
@@ -165,8 +161,6 @@ fn expansion_without_required_bytes_has_no_size() {
     };
     assert_eq!(expand(0, 0).unwrap().size, None);
     assert_eq!(expand((1 << 30) + 1, 0).unwrap().size, Some(GiB(2)));
-    assert_eq!(
-        expand((1 << 30) + 1, (1 << 30) + 2).unwrap_err().condition(),
-        Condition::CapacityOutOfRange
-    );
+    let refused = expand((1 << 30) + 1, (1 << 30) + 2).unwrap_err();
+    assert_eq!(refused.condition(), Condition::CapacityOutOfRange);
 }

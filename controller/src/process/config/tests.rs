@@ -4,6 +4,21 @@ fn read(arguments: &[&str]) -> Result<Config, Stop> {
     Config::read(arguments.iter().map(OsString::from), &BTreeMap::new())
 }
 
+/// Checks that the command line is refused by one line that contains the word.
+#[track_caller]
+fn assert_refused(arguments: &[&str], word: &str) {
+    match read(arguments) {
+        Err(Stop::Usage(line)) => {
+            assert!(line.contains(word) && line.lines().count() == 1, "{arguments:?}: {line}");
+        }
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+fn environment(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
 #[test]
 fn go_driver_chart_command_line_is_accepted() {
     let config = read(&[
@@ -34,7 +49,7 @@ fn go_driver_chart_command_line_is_accepted() {
 /// The default and metadata-labeler count as Kubernetes sources; imds alone does not.
 #[test]
 fn node_region_needs_kubernetes_metadata_source() {
-    let environment = BTreeMap::from([("NODE_REGION".to_owned(), "eu-west-1".to_owned())]);
+    let environment = environment(&[("NODE_REGION", "eu-west-1")]);
     for (sources, counts) in [
         (None, true),
         (Some("imds,Kubernetes"), true),
@@ -112,10 +127,6 @@ fn every_go_driver_controller_flag_is_accepted() {
 
 #[test]
 fn only_variables_without_effect_are_reported() {
-    let environment = |entries: &[(&str, &str)]| {
-        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        entries.iter().map(own).collect::<BTreeMap<_, _>>()
-    };
     let reported = |entries: &[(&str, &str)]| {
         let config = Config::read([], &environment(entries)).unwrap();
         let names = config.variables_without_effect.iter();
@@ -151,11 +162,7 @@ fn credential_source_is_described_without_key() {
         (&[], "instance metadata"),
     ];
     for (variables, want) in rows {
-        let environment = variables
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        let from = credentials_from(&environment);
+        let from = credentials_from(&environment(variables));
         assert!(from.contains(want) && !from.contains("AKIA"), "{from}");
     }
 }
@@ -172,43 +179,31 @@ fn the_defaults_are_those_of_the_go_driver() {
 
 #[test]
 fn bad_flag_error_is_one_line_naming_flag() {
-    let rows = [
-        (vec!["--no-such-flag"], "--no-such-flag"),
-        (vec!["--endpoint=ftp://x"], "--endpoint"),
-        (vec!["--http-endpoint=nowhere"], "--http-endpoint"),
-        (
-            vec!["--modify-volume-request-handler-timeout=0"],
-            "--modify-volume-request-handler-timeout",
-        ),
-        (
-            vec!["--modify-volume-request-handler-timeout=soon"],
-            "--modify-volume-request-handler-timeout",
-        ),
-        (vec!["--warn-on-invalid-tag=perhaps"], "--warn-on-invalid-tag"),
-        (vec!["--metadata-sources=tea"], "--metadata-sources"),
-        (vec!["--volume-attach-limit=3"], "--volume-attach-limit"),
-        (vec!["--metrics-cert-file=x", "--http-endpoint=:1"], "--metrics-key-file"),
-        (vec!["--metrics-key-file=x", "--http-endpoint=:1"], "--metrics-cert-file"),
-        (vec!["--metrics-cert-file=x", "--metrics-key-file=y"], "--http-endpoint"),
-        (vec!["--probe-aws=maybe"], "--probe-aws"),
-        (vec!["--safe-detach-failover=kep"], "--safe-detach-failover"),
-        (
-            vec![
-                "--feature-gates=NonGracefulFailover=true",
-                "--safe-detach=ec2-only",
-                "--safe-detach-failover=kep",
-            ],
-            "--safe-detach=enforce",
-        ),
-        (vec!["stray"], "stray"),
+    // The value is wrong, or the flag does not exist.
+    for flag in [
+        "--no-such-flag",
+        "--endpoint=ftp://x",
+        "--http-endpoint=nowhere",
+        "--modify-volume-request-handler-timeout=0",
+        "--modify-volume-request-handler-timeout=soon",
+        "--warn-on-invalid-tag=perhaps",
+        "--metadata-sources=tea",
+        "--volume-attach-limit=3",
+        "--probe-aws=maybe",
+        "--safe-detach-failover=kep",
+        "stray",
+    ] {
+        assert_refused(&[flag], flag.split('=').next().unwrap());
+    }
+    let gate = "--feature-gates=NonGracefulFailover=true";
+    let rows: [(&[&str], &str); 4] = [
+        (&["--metrics-cert-file=x", "--http-endpoint=:1"], "--metrics-key-file"),
+        (&["--metrics-key-file=x", "--http-endpoint=:1"], "--metrics-cert-file"),
+        (&["--metrics-cert-file=x", "--metrics-key-file=y"], "--http-endpoint"),
+        (&[gate, "--safe-detach=ec2-only", "--safe-detach-failover=kep"], "--safe-detach=enforce"),
     ];
     for (arguments, name) in rows {
-        match read(&arguments) {
-            Err(Stop::Usage(line)) => {
-                assert!(line.contains(name) && line.lines().count() == 1, "{line}");
-            }
-            other => panic!("{arguments:?}: {other:?}"),
-        }
+        assert_refused(arguments, name);
     }
 }
 
@@ -275,9 +270,6 @@ fn safe_detach_socket_needs_mode_peers_and_path() {
         (&[gate, "--safe-detach=on"], "on"),
     ];
     for (arguments, word) in refused {
-        match read(arguments) {
-            Err(Stop::Usage(line)) => assert!(line.contains(word), "{arguments:?}: {line}"),
-            other => panic!("{arguments:?}: {other:?}"),
-        }
+        assert_refused(arguments, word);
     }
 }

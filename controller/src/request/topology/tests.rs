@@ -112,27 +112,16 @@ fn outpost_id_is_completed_with_region_and_account() {
         partition: "aws-us-gov".to_owned(),
     };
     const ID: &str = "op-0aaaaaaaaaaaaaaa1";
+    let completed =
+        "arn:aws-us-gov:outposts:us-gov-west-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
+    let of_account =
+        "arn:aws-us-gov:outposts:us-gov-west-1:444455556666:outpost/op-0aaaaaaaaaaaaaaa1";
+    let whole = "arn:aws:outposts:eu-west-1:444455556666:outpost/op-0aaaaaaaaaaaaaaa1";
+    let (account, partition) = ((ACCOUNT, "444455556666"), (PARTITION, "aws"));
     for (given, lacks, arn) in [
-        (
-            vec![(OUTPOST, ID)],
-            true,
-            Some("arn:aws-us-gov:outposts:us-gov-west-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1"),
-        ),
-        (
-            vec![(OUTPOST, ID), (ACCOUNT, "444455556666"), (PARTITION, "")],
-            true,
-            Some("arn:aws-us-gov:outposts:us-gov-west-1:444455556666:outpost/op-0aaaaaaaaaaaaaaa1"),
-        ),
-        (
-            vec![
-                (OUTPOST, ID),
-                (ACCOUNT, "444455556666"),
-                (PARTITION, "aws"),
-                (REGION, "eu-west-1"),
-            ],
-            false,
-            Some("arn:aws:outposts:eu-west-1:444455556666:outpost/op-0aaaaaaaaaaaaaaa1"),
-        ),
+        (vec![(OUTPOST, ID)], true, Some(completed)),
+        (vec![(OUTPOST, ID), account, (PARTITION, "")], true, Some(of_account)),
+        (vec![(OUTPOST, ID), account, partition, (REGION, "eu-west-1")], false, Some(whole)),
         (vec![(OUTPOST, ARN)], false, Some(ARN)),
         (vec![(ZONE, "a")], false, None),
     ] {
