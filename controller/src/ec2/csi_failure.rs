@@ -76,14 +76,7 @@ mod tests {
     use crate::ec2::{Action, Sent};
 
     fn error(kind: Kind, sent: Sent) -> Ec2Error {
-        Ec2Error {
-            kind,
-            action: Action::AttachVolume,
-            code: Some("Code".to_owned()),
-            message: "message".to_owned(),
-            request_id: Some("r-1".to_owned()),
-            sent,
-        }
+        Ec2Error::new(kind, Action::AttachVolume, sent, "message")
     }
 
     /// A sidecar must never take such a failure for a call that certainly had no effect.
@@ -97,7 +90,8 @@ mod tests {
 
     #[test]
     fn failure_keeps_ec2_message_and_request_id() {
-        let failure = failure(&error(Kind::VolumeInUse, Sent::Answered));
+        let in_use = error(Kind::VolumeInUse, Sent::Answered);
+        let failure = failure(&Ec2Error { request_id: Some("r-1".to_owned()), ..in_use });
         assert_eq!(failure.condition(), Condition::InUse);
         assert!(failure.text().contains("message") && failure.text().contains("r-1"));
     }

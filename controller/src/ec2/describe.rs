@@ -6,11 +6,11 @@ pub(super) mod page;
 mod poller;
 pub(super) mod poller_set;
 mod snapshots;
-mod statuses;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use aws_sdk_ec2::types::Filter;
@@ -23,81 +23,107 @@ use super::error::{Ec2Error, Sent};
 use super::model::instance::Instance;
 use super::model::instance_status::InstanceStatus;
 use super::model::look_result::LookResult;
-use super::model::modification::Modification;
 use super::model::snapshot::Snapshot;
 use super::model::volume::Volume;
 use super::model::volume_status::VolumeStatus;
-use super::sdk::call::{Core, Tries};
+use super::sdk::call::{Core, Tries, send};
 use crate::ec2::known_bug::KnownBug;
 use by_id::ById;
 use page::{SdkPage, escape_wildcards, filter, read_all, read_pages};
-use poller::Source;
+use poller::{MAX_KEYS_PER_CALL, Source};
 
 pub(super) use modifications::Modifications;
-pub(super) use snapshots::{Snapshots, SnapshotsByName, snapshot_page};
-pub(super) use statuses::{InstanceStatuses, Statuses};
+pub(super) use snapshots::SnapshotsByName;
 
 /// The tag that holds the name of a volume, as the Go driver writes it.
 pub(super) const VOLUME_NAME_TAG: &str = "CSIVolumeName";
 /// The tag that holds the name of a snapshot, as the Go driver writes it.
 pub(super) const SNAPSHOT_NAME_TAG: &str = "CSIVolumeSnapshotName";
 
+/// The most instances that EC2 takes in one DescribeInstanceStatus (EC2 API reference,
+/// `DescribeInstanceStatus`, `InstanceId.N`).
+const MAX_STATUSES_PER_CALL: usize = 100;
+
 fn to_strings<T: ToString>(keys: &[T]) -> Vec<String> {
     keys.iter().map(ToString::to_string).collect()
 }
 
-/// A value that EC2 shows under an id.
-trait Identified {
-    type Id;
+/// A value that EC2 describes by id.
+pub(super) trait Described: Clone + Send + 'static {
+    type Id: Ord + Clone + Display + Send + Sync + 'static;
+    const ACTION: Action;
+    /// The most ids of one call.
+    const MAX_IDS: usize = MAX_KEYS_PER_CALL;
+
     fn id(&self) -> &Self::Id;
     /// Empty when the answer does not say.
     fn zone(&self) -> &str {
         ""
     }
+    /// Describes by id alone, without filters and pages: EC2 refuses a page size together with ids,
+    /// and answers for all ids at once.
+    fn describe(
+        core: &Core,
+        ids: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<Self>, Ec2Error>> + Send;
 }
 
-macro_rules! identified {
-    ($($value:ty, $id:ty, $field:ident $(, $zone:ident)?;)*) => {
-        $(impl Identified for $value {
+macro_rules! described {
+    ($(
+        $value:ident by $id:ty: $field:ident $(in $zone:ident)?,
+        $action:ident, $call:ident, $set_ids:ident, |$output:ident| $entries:expr
+        $(, at most $max:expr)?;
+    )*) => {$(
+        impl Described for $value {
             type Id = $id;
+            const ACTION: Action = Action::$action;
+            $(const MAX_IDS: usize = $max;)?
+
             fn id(&self) -> &$id {
                 &self.$field
             }
+
             $(fn zone(&self) -> &str {
                 &self.$zone
             })?
-        })*
-    };
+
+            async fn describe(core: &Core, ids: Vec<String>) -> Result<Vec<Self>, Ec2Error> {
+                let $output = send!(Self::ACTION, core.client.$call().$set_ids(Some(ids)));
+                read_all(Self::ACTION, $entries, Self::read)
+            }
+        }
+    )*};
 }
 
-identified! {
-    Volume, VolumeId, id, zone;
-    Instance, InstanceId, id, zone;
-    Modification, VolumeId, volume;
-    VolumeStatus, VolumeId, volume;
-    InstanceStatus, InstanceId, id;
-    Snapshot, SnapshotId, id;
+described! {
+    Volume by VolumeId: id in zone,
+        DescribeVolumes, describe_volumes, set_volume_ids, |output| output.volumes();
+    Instance by InstanceId: id in zone,
+        DescribeInstances, describe_instances, set_instance_ids,
+        |output| output.reservations().iter().flat_map(|r| r.instances());
+    VolumeStatus by VolumeId: volume,
+        DescribeVolumeStatus, describe_volume_status, set_volume_ids,
+        |output| output.volume_statuses();
+    // Only running instances have a status.
+    InstanceStatus by InstanceId: id,
+        DescribeInstanceStatus, describe_instance_status, set_instance_ids,
+        |output| output.instance_statuses(), at most MAX_STATUSES_PER_CALL;
+    // Those of this account, and those that another account shares with it.
+    Snapshot by SnapshotId: id,
+        DescribeSnapshots, describe_snapshots, set_snapshot_ids, |output| output.snapshots();
 }
 
-/// Describes by id alone, without filters and pages: EC2 refuses a page size together with ids, and
-/// answers for all ids at once.
-async fn describe_by_ids<V, F>(
-    (core, by_id): (&Core, &ById),
-    action: Action,
+async fn describe_by_ids<V: Described>(
+    core: &Core,
+    by_id: &ById,
     keys: &[V::Id],
     deadline: Instant,
-    ask: impl Fn(Vec<String>) -> F,
-) -> BTreeMap<V::Id, LookResult<V>>
-where
-    V: Identified + Clone,
-    V::Id: Ord + Clone + Display,
-    F: Future<Output = Result<Vec<V>, Ec2Error>>,
-{
-    let ask = &ask;
+) -> BTreeMap<V::Id, LookResult<V>> {
     by_id
         .describe(keys, |ids| async move {
             let ids = to_strings(&ids);
-            let found = core.call(action, deadline, Tries::One, || ask(ids.clone())).await?;
+            let describe = || V::describe(core, ids.clone());
+            let found = core.call(V::ACTION, deadline, Tries::One, describe).await?;
             for value in &found {
                 by_id.zones.learn(value.id(), value.zone());
             }
@@ -107,20 +133,65 @@ where
         .await
 }
 
+/// The values that EC2 describes by id alone.
+pub(super) struct DescribedById<V> {
+    core: Arc<Core>,
+    by_id: ById,
+    value: PhantomData<fn() -> V>,
+}
+
+impl<V> DescribedById<V> {
+    pub(super) fn new(core: Arc<Core>, by_id: ById) -> Self {
+        Self { core, by_id, value: PhantomData }
+    }
+}
+
+impl<V> Clone for DescribedById<V> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.core), self.by_id.clone())
+    }
+}
+
+impl<V: Described> Source for DescribedById<V> {
+    type Key = V::Id;
+    type Value = V;
+    const ACTION: Action = V::ACTION;
+
+    async fn fetch(
+        &self,
+        keys: &[V::Id],
+        deadline: Instant,
+    ) -> Result<BTreeMap<V::Id, LookResult<V>>, Ec2Error> {
+        let mut answers = BTreeMap::new();
+        for keys in keys.chunks(V::MAX_IDS) {
+            answers.extend(describe_by_ids(&self.core, &self.by_id, keys, deadline).await);
+        }
+        if self.core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
+            && V::ACTION == Action::DescribeVolumes
+            && answers.values().any(|result| matches!(result, LookResult::Absent))
+        {
+            let text = "a volume of the call does not exist";
+            let kind = Ec2ErrorKind::VolumeNotFound;
+            return Err(Ec2Error::new(kind, V::ACTION, Sent::Answered, text));
+        }
+        Ok(answers)
+    }
+}
+
 /// Reads every page of an answer; each page is a call of its own.
 async fn describe_every_page<T, F>(
     core: &Core,
     action: Action,
     deadline: Instant,
     tries: Tries,
-    ask: impl Fn(Option<String>) -> F,
+    send: impl Fn(Option<String>) -> F,
 ) -> Result<Vec<T>, Ec2Error>
 where
     F: Future<Output = Result<SdkPage<T>, Ec2Error>>,
 {
-    let ask = &ask;
+    let send = &send;
     read_pages(action, |token| async move {
-        core.call(action, deadline, tries, || ask(token.clone())).await
+        core.call(action, deadline, tries, || send(token.clone())).await
     })
     .await
 }
@@ -135,53 +206,12 @@ async fn describe_volumes(
 ) -> Result<Vec<Volume>, Ec2Error> {
     let (action, filters) = (Action::DescribeVolumes, &filters);
     describe_every_page(core, action, deadline, Tries::One, |token| async move {
-        let request = core.client.describe_volumes().max_results(500);
-        let request = request.set_filters(Some(filters.clone()));
-        let output = request.set_next_token(token).send().await;
-        let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+        let request = core.client.describe_volumes().max_results(500).set_next_token(token);
+        let output = send!(action, request.set_filters(Some(filters.clone())));
         let entries = read_all(action, output.volumes(), Volume::read)?;
         Ok((entries, output.next_token().map(str::to_owned)))
     })
     .await
-}
-
-/// Volumes by id.
-#[derive(Clone)]
-pub(super) struct Volumes(pub(super) Arc<Core>, pub(super) ById);
-
-impl Source for Volumes {
-    type Key = VolumeId;
-    type Value = Volume;
-    const ACTION: Action = Action::DescribeVolumes;
-
-    async fn fetch(
-        &self,
-        keys: &[VolumeId],
-        deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, LookResult<Volume>>, Ec2Error> {
-        let Self(core, by_id) = self;
-        let action = Self::ACTION;
-        let ask = |ids| async move {
-            let request = core.client.describe_volumes().set_volume_ids(Some(ids));
-            let output = request.send().await;
-            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
-            read_all(action, output.volumes(), Volume::read)
-        };
-        let answers = describe_by_ids((core, by_id), action, keys, deadline, ask).await;
-        if core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
-            && answers.values().any(|result| matches!(result, LookResult::Absent))
-        {
-            return Err(Ec2Error {
-                kind: Ec2ErrorKind::VolumeNotFound,
-                action: Self::ACTION,
-                code: None,
-                message: "a volume of the call does not exist".to_owned(),
-                request_id: None,
-                sent: Sent::Answered,
-            });
-        }
-        Ok(answers)
-    }
 }
 
 /// Volumes by the name that the CO gave them. Several volumes may have the same name.
@@ -213,42 +243,13 @@ pub(super) async fn describe_instances(
 ) -> Result<Vec<Instance>, Ec2Error> {
     let (action, filters) = (Action::DescribeInstances, &filters);
     describe_every_page(core, action, deadline, tries, |token| async move {
-        let request = core.client.describe_instances().max_results(1000);
-        let request = request.set_filters(Some(filters.clone()));
-        let output = request.set_next_token(token).send().await;
-        let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+        let request = core.client.describe_instances().max_results(1000).set_next_token(token);
+        let output = send!(action, request.set_filters(Some(filters.clone())));
         let instances = output.reservations().iter().flat_map(|r| r.instances());
         let entries = read_all(action, instances, Instance::read)?;
         Ok((entries, output.next_token().map(str::to_owned)))
     })
     .await
-}
-
-/// Instances by id.
-#[derive(Clone)]
-pub(super) struct Instances(pub(super) Arc<Core>, pub(super) ById);
-
-impl Source for Instances {
-    type Key = InstanceId;
-    type Value = Instance;
-    const ACTION: Action = Action::DescribeInstances;
-
-    async fn fetch(
-        &self,
-        keys: &[InstanceId],
-        deadline: Instant,
-    ) -> Result<BTreeMap<InstanceId, LookResult<Instance>>, Ec2Error> {
-        let Self(core, by_id) = self;
-        let action = Self::ACTION;
-        let ask = |ids| async move {
-            let request = core.client.describe_instances().set_instance_ids(Some(ids));
-            let output = request.send().await;
-            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
-            let instances = output.reservations().iter().flat_map(|r| r.instances());
-            read_all(action, instances, Instance::read)
-        };
-        Ok(describe_by_ids((core, by_id), action, keys, deadline, ask).await)
-    }
 }
 
 fn group_by_tag<T: Clone>(

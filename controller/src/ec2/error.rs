@@ -39,6 +39,16 @@ pub struct Ec2Error {
 }
 
 impl Ec2Error {
+    /// Creates an error without a code and a request id of EC2.
+    pub(crate) fn new(
+        kind: Ec2ErrorKind,
+        action: Action,
+        sent: Sent,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { kind, action, code: None, message: message.into(), request_id: None, sent }
+    }
+
     /// Returns whether the call may have had its effect, so that the caller must look before
     /// repeating it.
     pub fn may_have_happened(&self) -> bool {
@@ -62,16 +72,16 @@ impl Ec2Error {
     /// Returns whether AWS refused the credentials and may accept newly fetched ones.
     pub(crate) fn refuses_credentials(&self) -> bool {
         // EC2 also returns RequestExpired for a session that has ended.
-        self.code.as_deref().is_some_and(|code| {
-            [
-                "ExpiredToken",
-                "ExpiredTokenException",
-                "RequestExpired",
-                "AuthFailure",
-                "InvalidClientTokenId",
-            ]
-            .contains(&code)
-        })
+        matches!(
+            self.code.as_deref(),
+            Some(
+                "ExpiredToken"
+                    | "ExpiredTokenException"
+                    | "RequestExpired"
+                    | "AuthFailure"
+                    | "InvalidClientTokenId"
+            )
+        )
     }
 
     /// Adds the endpoint to the message where the endpoint did not answer.
@@ -84,56 +94,26 @@ impl Ec2Error {
 
     /// Creates the error for a caller's deadline that passed before the call had its turn.
     pub(crate) fn deadline_passed(action: Action, waited_for: &str) -> Self {
-        Self {
-            kind: Ec2ErrorKind::Deadline,
-            action,
-            code: None,
-            message: format!("the time for this call ended while it waited for {waited_for}"),
-            request_id: None,
-            sent: Sent::Not,
-        }
+        let text = format!("the time for this call ended while it waited for {waited_for}");
+        Self::new(Ec2ErrorKind::Deadline, action, Sent::Not, text)
     }
 
     /// Creates the error for a call that nobody waited for when its turn came.
     pub(crate) fn unwanted(action: Action) -> Self {
-        Self {
-            kind: Ec2ErrorKind::Unwanted,
-            action,
-            code: None,
-            message:
-                "it was not sent: nobody waits for it any more; ask again if it is still wanted"
-                    .to_owned(),
-            request_id: None,
-            sent: Sent::Not,
-        }
+        let text = "it was not sent: nobody waits for it any more; ask again if it is still wanted";
+        Self::new(Ec2ErrorKind::Unwanted, action, Sent::Not, text)
     }
 
     /// Creates the error for a call whose facts were too old when its turn came.
     pub(crate) fn stale(action: Action) -> Self {
-        Self {
-            kind: Ec2ErrorKind::Stale,
-            action,
-            code: None,
-            message: "it was not sent: the facts for it are too old".to_owned(),
-            request_id: None,
-            sent: Sent::Not,
-        }
+        let text = "it was not sent: the facts for it are too old";
+        Self::new(Ec2ErrorKind::Stale, action, Sent::Not, text)
     }
 
     /// Creates the error for a success of EC2 whose body lacks what the action must answer.
-    pub(crate) fn unreadable(
-        action: Action,
-        what: impl Into<String>,
-        request_id: Option<&str>,
-    ) -> Self {
-        Self {
-            kind: Ec2ErrorKind::Unreadable,
-            action,
-            code: None,
-            message: what.into(),
-            request_id: request_id.map(str::to_owned),
-            sent: if action.is_read() { Sent::Answered } else { Sent::Maybe },
-        }
+    pub(crate) fn unreadable(action: Action, what: impl Into<String>) -> Self {
+        let sent = if action.is_read() { Sent::Answered } else { Sent::Maybe };
+        Self::new(Ec2ErrorKind::Unreadable, action, sent, what)
     }
 }
 

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::Ec2;
 use crate::ec2::action::Action;
-use crate::ec2::describe;
+use crate::ec2::client::mutate::accept_dry_run;
+use crate::ec2::describe::describe_instances;
 use crate::ec2::describe::page::{escape_wildcards, filter, read_all};
 use crate::ec2::error::Ec2Error;
-use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
 use crate::ec2::model::instance::{Instance, InstanceType};
 use crate::ec2::model::instance_status::InstanceStatus;
@@ -23,7 +23,7 @@ use crate::ec2::model::volume::Volume;
 use crate::ec2::model::volume_status::VolumeStatus;
 use crate::ec2::model::zone::Zone;
 use crate::ec2::pacing::duration_estimate::WatchedChange;
-use crate::ec2::sdk::call::Tries;
+use crate::ec2::sdk::call::{Tries, send};
 use crate::metrics::LaneLevel;
 
 impl Ec2 {
@@ -126,12 +126,9 @@ impl Ec2 {
     /// # Errors
     /// When no complete answer came.
     pub async fn volumes_by_name(&self, name: &str) -> Result<Vec<Volume>, Ec2Error> {
-        let result = self
-            .pollers
-            .volumes_by_name
-            .look(&name.to_owned(), None, self.deadline_or_default())
-            .await;
-        Ok(result.known()?.unwrap_or_default())
+        let volumes = &self.pollers.volumes_by_name;
+        let found = volumes.look(&name.to_owned(), None, self.deadline_or_default()).await;
+        Ok(found.known()?.unwrap_or_default())
     }
 
     /// Returns this account's snapshots whose `CSIVolumeSnapshotName` tag is exactly this. Look-ups
@@ -140,38 +137,37 @@ impl Ec2 {
     /// # Errors
     /// When no complete answer came.
     pub async fn snapshots_by_name(&self, name: &str) -> Result<Vec<Snapshot>, Ec2Error> {
-        let result = self
-            .pollers
-            .snapshots_by_name
-            .look(&name.to_owned(), None, self.deadline_or_default())
-            .await;
-        Ok(result.known()?.unwrap_or_default())
+        let snapshots = &self.pollers.snapshots_by_name;
+        let found = snapshots.look(&name.to_owned(), None, self.deadline_or_default()).await;
+        Ok(found.known()?.unwrap_or_default())
+    }
+
+    /// Makes a call that changes nothing.
+    async fn read<T, F>(&self, action: Action, send: impl Fn() -> F) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        self.core.call(action, self.deadline_or_default(), Tries::Several, send).await
     }
 
     /// Returns one page of this account's snapshots, or of one volume's snapshots when the page
     /// names a volume.
     ///
     /// # Errors
-    /// [`Ec2ErrorKind::BadPageToken`] for a token that EC2 does not know, and the errors of every
-    /// call.
+    /// [`BadPageToken`](crate::ec2::Ec2ErrorKind::BadPageToken) for a token that EC2 does not know,
+    /// and the errors of every call.
     pub async fn list_snapshots(&self, page: ListPage) -> Result<Page<Snapshot>, Ec2Error> {
+        let action = Action::DescribeSnapshots;
         let filters = page.volume.map(|volume| vec![filter("volume-id", [volume.to_string()])]);
-        let request = self
-            .core
-            .client
-            .describe_snapshots()
-            .owner_ids("self")
-            .set_filters(filters)
-            .max_results(page_size(page.max, 1000))
-            .set_next_token(page.token);
-        let (entries, next) = describe::snapshot_page(
-            &self.core,
-            request,
-            self.deadline_or_default(),
-            Tries::Several,
-        )
-        .await?;
-        Ok(Page::new(entries, next.as_deref()))
+        let (filters, token) = (&filters, &page.token);
+        self.read(action, || async move {
+            let request = self.core.client.describe_snapshots().owner_ids("self");
+            let request = request.set_filters(filters.clone()).set_next_token(token.clone());
+            let output = send!(action, request.max_results(page_size(page.max, 1000)));
+            let entries = read_all(action, output.snapshots(), Snapshot::read)?;
+            Ok(Page::new(entries, output.next_token()))
+        })
+        .await
     }
 
     /// Returns one page of this account's volumes that have these tags.
@@ -191,22 +187,14 @@ impl Ec2 {
             filter(&format!("tag:{key}"), [escape_wildcards(value)]),
         ];
         let (filters, token) = (&filters, &token);
-        self.core
-            .call(action, self.deadline_or_default(), Tries::Several, || async move {
-                let output = self
-                    .core
-                    .client
-                    .describe_volumes()
-                    .set_filters(Some(filters.clone()))
-                    .max_results(page_size(max, 500))
-                    .set_next_token(token.clone())
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let entries = read_all(action, output.volumes(), Volume::read)?;
-                Ok(Page::new(entries, output.next_token()))
-            })
-            .await
+        self.read(action, || async move {
+            let request = self.core.client.describe_volumes().set_filters(Some(filters.clone()));
+            let request = request.max_results(page_size(max, 500)).set_next_token(token.clone());
+            let output = send!(action, request);
+            let entries = read_all(action, output.volumes(), Volume::read)?;
+            Ok(Page::new(entries, output.next_token()))
+        })
+        .await
     }
 
     /// Returns one page of the volumes that EC2 reports as impaired or with a warning, whoever in
@@ -220,24 +208,17 @@ impl Ec2 {
         token: Option<String>,
     ) -> Result<Page<VolumeStatus>, Ec2Error> {
         let action = Action::DescribeVolumeStatus;
-        let statuses = ["impaired", "warning"].map(str::to_owned);
-        let (statuses, token) = (&statuses, &token);
-        self.core
-            .call(action, self.deadline_or_default(), Tries::Several, || async move {
-                let output = self
-                    .core
-                    .client
-                    .describe_volume_status()
-                    .filters(filter("volume-status.status", statuses.clone()))
-                    .max_results(page_size(max, 1000))
-                    .set_next_token(token.clone())
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let entries = read_all(action, output.volume_statuses(), VolumeStatus::read)?;
-                Ok(Page::new(entries, output.next_token()))
-            })
-            .await
+        let token = &token;
+        self.read(action, || async move {
+            let statuses =
+                filter("volume-status.status", ["impaired", "warning"].map(str::to_owned));
+            let request = self.core.client.describe_volume_status().filters(statuses);
+            let request = request.max_results(page_size(max, 1000)).set_next_token(token.clone());
+            let output = send!(action, request);
+            let entries = read_all(action, output.volume_statuses(), VolumeStatus::read)?;
+            Ok(Page::new(entries, output.next_token()))
+        })
+        .await
     }
 
     /// Returns the zones of the Region that this account may use.
@@ -246,18 +227,11 @@ impl Ec2 {
     /// Those of every call.
     pub async fn availability_zones(&self) -> Result<Vec<Zone>, Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
-        self.core
-            .call(action, self.deadline_or_default(), Tries::Several, || async {
-                let output = self
-                    .core
-                    .client
-                    .describe_availability_zones()
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                read_all(action, output.availability_zones(), Zone::read)
-            })
-            .await
+        self.read(action, || async {
+            let output = send!(action, self.core.client.describe_availability_zones());
+            read_all(action, output.availability_zones(), Zone::read)
+        })
+        .await
     }
 
     /// Returns the zone of an Outpost, as any instance on it shows; `None` when no instance of this
@@ -267,13 +241,8 @@ impl Ec2 {
     /// Those of every call.
     pub async fn zone_of_outpost(&self, arn: &str) -> Result<Option<String>, Ec2Error> {
         let filters = vec![filter("outpost-arn", [escape_wildcards(arn)])];
-        let instances = describe::describe_instances(
-            &self.core,
-            filters,
-            self.deadline_or_default(),
-            Tries::Several,
-        )
-        .await?;
+        let (deadline, tries) = (self.deadline_or_default(), Tries::Several);
+        let instances = describe_instances(&self.core, filters, deadline, tries).await?;
         let mut zones = instances.into_iter().map(|instance| instance.zone);
         Ok(zones.find(|zone| !zone.is_empty()))
     }
@@ -285,20 +254,13 @@ impl Ec2 {
     /// Those of every call; EC2 refuses a name that it does not know.
     pub async fn instance_type(&self, name: &str) -> Result<Option<InstanceType>, Ec2Error> {
         let action = Action::DescribeInstanceTypes;
-        self.core
-            .call(action, self.deadline_or_default(), Tries::Several, || async {
-                let output = self
-                    .core
-                    .client
-                    .describe_instance_types()
-                    .instance_types(name.into())
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let found = read_all(action, output.instance_types(), InstanceType::read)?;
-                Ok(found.into_iter().find(|kind| kind.name == name))
-            })
-            .await
+        self.read(action, || async {
+            let request = self.core.client.describe_instance_types().instance_types(name.into());
+            let output = send!(action, request);
+            let found = read_all(action, output.instance_types(), InstanceType::read)?;
+            Ok(found.into_iter().find(|kind| kind.name == name))
+        })
+        .await
     }
 
     /// Checks whether the controller may use EC2, by a dry run of DescribeAvailabilityZones. The
@@ -310,13 +272,8 @@ impl Ec2 {
     pub async fn check_access(&self) -> Result<(), Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
         let send = || async {
-            self.core
-                .client
-                .describe_availability_zones()
-                .dry_run(true)
-                .send()
-                .await
-                .map_err(|e| Ec2Error::from_sdk(action, &e))
+            send!(action, self.core.client.describe_availability_zones().dry_run(true));
+            Ok(())
         };
         let mut result = self.core.send_once(action, send).await.0;
         if let Err(error) = &result
@@ -324,11 +281,7 @@ impl Ec2 {
         {
             result = self.core.send_once(action, send).await.0;
         }
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
-            Err(error) => Err(error),
-        }
+        accept_dry_run(result)
     }
 
     /// Counts a look-up of a remembered value about EC2: `cache` names the kind of value, `hit`

@@ -15,7 +15,7 @@ use crate::ec2::model::call_input::{CopyVolume, CreateVolume, Force, ModifyVolum
 use crate::ec2::model::modification::Modification;
 use crate::ec2::model::sdk_field::Incomplete;
 use crate::ec2::model::volume::{Attachment, Volume};
-use crate::ec2::sdk::call::Tries;
+use crate::ec2::sdk::call::{Tries, send};
 
 /// The highest age of EC2's facts on which a detach is sent.
 const MAX_FACTS_AGE: Duration = Duration::from_secs(2);
@@ -24,14 +24,13 @@ mod iops;
 mod power;
 mod snapshot;
 
-/// Sends one request within `Ec2::send_change` and converts the SDK's failure to an [`Ec2Error`].
-macro_rules! send {
-    ($action:expr, $request:expr) => {
-        $request.send().await.map_err(|e| Ec2Error::from_sdk($action, &e))?
-    };
+/// Takes the error with which EC2 answers a dry run that would have succeeded for a success.
+pub(super) fn accept_dry_run(result: Result<(), Ec2Error>) -> Result<(), Ec2Error> {
+    match result {
+        Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
+        result => result,
+    }
 }
-
-use send;
 
 fn to_i32(value: u32) -> i32 {
     // EC2's numbers end at i32::MAX. EC2 refuses a value that high with a clear message.
@@ -39,14 +38,8 @@ fn to_i32(value: u32) -> i32 {
 }
 
 fn tag_specifications(kind: sdk::ResourceType, tags: &Tags) -> Option<Vec<sdk::TagSpecification>> {
-    (!tags.is_empty()).then(|| {
-        vec![
-            sdk::TagSpecification::builder()
-                .resource_type(kind)
-                .set_tags(Some(sdk_tags(tags)))
-                .build(),
-        ]
-    })
+    let specification = sdk::TagSpecification::builder().resource_type(kind);
+    (!tags.is_empty()).then(|| vec![specification.set_tags(Some(sdk_tags(tags))).build()])
 }
 
 fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
@@ -54,7 +47,7 @@ fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
 }
 
 fn unreadable(action: Action) -> impl Fn(Incomplete) -> Ec2Error {
-    move |incomplete| Ec2Error::unreadable(action, incomplete.to_string(), None)
+    move |incomplete| Ec2Error::unreadable(action, incomplete.to_string())
 }
 
 impl Ec2 {
@@ -122,29 +115,24 @@ impl Ec2 {
     pub async fn copy_volumes(&self, request: &CopyVolume) -> Result<Volume, Ec2Error> {
         let action = Action::CopyVolumes;
         let created = self.send_change(action, || async {
-            let output = send!(
-                action,
-                self.core
-                    .client
-                    .copy_volumes()
-                    .client_token(&request.client_token)
-                    .source_volume_id(request.source.as_str())
-                    .size(to_i32(request.size.0))
-                    .volume_type(sdk::VolumeType::from(request.kind.as_str()))
-                    .set_iops(request.iops.map(to_i32))
-                    .set_throughput(request.throughput.map(to_i32))
-                    .multi_attach_enabled(request.multi_attach)
-                    .set_tag_specifications(tag_specifications(
-                        sdk::ResourceType::Volume,
-                        &request.tags
-                    ))
-            );
+            let call = self
+                .core
+                .client
+                .copy_volumes()
+                .client_token(&request.client_token)
+                .source_volume_id(request.source.as_str())
+                .size(to_i32(request.size.0))
+                .volume_type(sdk::VolumeType::from(request.kind.as_str()))
+                .set_iops(request.iops.map(to_i32))
+                .set_throughput(request.throughput.map(to_i32))
+                .multi_attach_enabled(request.multi_attach);
+            let tags = tag_specifications(sdk::ResourceType::Volume, &request.tags);
+            let output = send!(action, call.set_tag_specifications(tags));
             match output.volumes() {
                 [copy] => Volume::read(copy).map_err(unreadable(action)),
                 volumes => Err(Ec2Error::unreadable(
                     action,
                     format!("the answer holds {} volumes where one was asked for", volumes.len()),
-                    None,
                 )),
             }
         });
@@ -181,16 +169,9 @@ impl Ec2 {
     ) -> Result<Attachment, Ec2Error> {
         let action = Action::AttachVolume;
         self.send_change(action, || async {
-            let output = send!(
-                action,
-                self.core
-                    .client
-                    .attach_volume()
-                    .volume_id(volume.as_str())
-                    .instance_id(instance.as_str())
-                    .device(device.as_str())
-                    .set_ebs_card_index(card.map(to_i32))
-            );
+            let call = self.core.client.attach_volume().volume_id(volume.as_str());
+            let call = call.instance_id(instance.as_str()).device(device.as_str());
+            let output = send!(action, call.set_ebs_card_index(card.map(to_i32)));
             Attachment::read_attached(&output).map_err(unreadable(action))
         })
         .await
@@ -215,15 +196,9 @@ impl Ec2 {
             if decided_at.elapsed() > MAX_FACTS_AGE {
                 return Err(Ec2Error::stale(action));
             }
-            let output = send!(
-                action,
-                self.core
-                    .client
-                    .detach_volume()
-                    .volume_id(volume.as_str())
-                    .instance_id(instance.as_str())
-                    .set_force((force == Force::Yes).then_some(true))
-            );
+            let call = self.core.client.detach_volume().volume_id(volume.as_str());
+            let call = call.instance_id(instance.as_str());
+            let output = send!(action, call.set_force((force == Force::Yes).then_some(true)));
             Attachment::read_detached(&output).map_err(unreadable(action))
         })
         .await
@@ -249,7 +224,7 @@ impl Ec2 {
                     .set_throughput(request.throughput.map(to_i32))
             );
             let modification = output.volume_modification().ok_or_else(|| {
-                Ec2Error::unreadable(action, "the answer has no volumeModification", None)
+                Ec2Error::unreadable(action, "the answer has no volumeModification")
             })?;
             Modification::read(modification).map_err(unreadable(action))
         })
@@ -268,10 +243,6 @@ impl Ec2 {
         set: &Tags,
         delete: &[String],
     ) -> Result<(), Ec2Error> {
-        let accept_dry_run = |answer: Result<(), Ec2Error>| match answer {
-            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
-            answer => answer,
-        };
         if !delete.is_empty() {
             accept_dry_run(self.send_delete_tags(resource, delete, true).await)?;
         }
@@ -300,15 +271,8 @@ impl Ec2 {
     ) -> Result<(), Ec2Error> {
         let action = Action::CreateTags;
         self.send_change(action, || async {
-            send!(
-                action,
-                self.core
-                    .client
-                    .create_tags()
-                    .set_dry_run(dry_run.then_some(true))
-                    .resources(resource)
-                    .set_tags(Some(sdk_tags(tags)))
-            );
+            let call = self.core.client.create_tags().set_dry_run(dry_run.then_some(true));
+            send!(action, call.resources(resource).set_tags(Some(sdk_tags(tags))));
             Ok(())
         })
         .await
@@ -334,15 +298,8 @@ impl Ec2 {
         let action = Action::DeleteTags;
         self.send_change(action, || async {
             let tags = keys.iter().map(|key| sdk::Tag::builder().key(key).build()).collect();
-            send!(
-                action,
-                self.core
-                    .client
-                    .delete_tags()
-                    .set_dry_run(dry_run.then_some(true))
-                    .resources(resource)
-                    .set_tags(Some(tags))
-            );
+            let call = self.core.client.delete_tags().set_dry_run(dry_run.then_some(true));
+            send!(action, call.resources(resource).set_tags(Some(tags)));
             Ok(())
         })
         .await

@@ -120,10 +120,9 @@ where
                     .into_iter()
                     .partition(|key| mentions_id(&error.message, &key.to_string()));
                 if named.is_empty() {
-                    if let [only] = rest.as_slice() {
-                        answers.insert(only.clone(), LookResult::Absent);
-                    } else {
-                        batches.extend(halve(rest));
+                    match rest.as_slice() {
+                        [only] => _ = answers.insert(only.clone(), LookResult::Absent),
+                        _ => batches.extend(halve(rest)),
                     }
                 } else {
                     answers.extend(named.into_iter().map(|key| (key, LookResult::Absent)));
@@ -139,14 +138,13 @@ where
                 batches.extend(halve(batch));
             }
             Err(error) => {
-                answers
-                    .extend(batch.into_iter().map(|key| (key, LookResult::Unknown(error.clone()))));
+                let mut failed = batch;
                 if error.kind != Ec2ErrorKind::ServerError {
                     // Such an error fails the next call too, so the rest is not asked for.
-                    for key in batches.drain(..).flatten() {
-                        answers.insert(key, LookResult::Unknown(error.clone()));
-                    }
+                    failed.extend(batches.drain(..).flatten());
                 }
+                let unknown = |key| (key, LookResult::Unknown(error.clone()));
+                answers.extend(failed.into_iter().map(unknown));
             }
         }
     }
@@ -185,15 +183,8 @@ mod tests {
     use crate::ec2::action::Action;
     use crate::ec2::error::Sent;
 
-    fn failure(kind: Ec2ErrorKind, message: String) -> Ec2Error {
-        Ec2Error {
-            kind,
-            action: Action::DescribeVolumeStatus,
-            code: None,
-            message,
-            request_id: None,
-            sent: Sent::Answered,
-        }
+    fn failure(kind: Ec2ErrorKind, message: &str) -> Ec2Error {
+        Ec2Error::new(kind, Action::DescribeVolumeStatus, Sent::Answered, message)
     }
 
     async fn run(bad: &[u32], total: u32, naming: bool) -> (BTreeMap<u32, LookResult<u32>>, usize) {
@@ -203,19 +194,21 @@ mod tests {
             .describe(&keys, |batch| {
                 calls.set(calls.get() + 1);
                 let first_bad = batch.iter().find(|key| bad.contains(key)).copied();
-                async move {
-                    match first_bad {
-                        Some(key) if naming => Err(failure(
-                            Ec2ErrorKind::VolumeNotFound,
-                            format!("The volume '{key}' does not exist."),
-                        )),
-                        Some(_) => Err(failure(Ec2ErrorKind::VolumeNotFound, "No.".to_owned())),
-                        None => Ok(batch.into_iter().map(|key| (key, key)).collect()),
-                    }
-                }
+                let named = first_bad.filter(|_| naming);
+                let text = named.map(|key| format!("The volume '{key}' does not exist."));
+                let error = failure(Ec2ErrorKind::VolumeNotFound, &text.unwrap_or_default());
+                answer(batch, first_bad.map(|_| error))
             })
             .await;
         (answers, calls.get())
+    }
+
+    /// Answers with the error, or with all keys.
+    async fn answer(batch: Vec<u32>, error: Option<Ec2Error>) -> Result<Vec<(u32, u32)>, Ec2Error> {
+        match error {
+            Some(error) => Err(error),
+            None => Ok(batch.into_iter().map(|key| (key, key)).collect()),
+        }
     }
 
     /// The bad ids are absent, also when EC2's message names none of them, and 64 ids cost at most
@@ -238,12 +231,10 @@ mod tests {
     async fn throttled_call_makes_all_ids_unknown() {
         let keys = [1, 2, 3];
         let answers: BTreeMap<i32, LookResult<()>> = ById::default()
-            .describe(&keys, |_| async { Err(failure(Ec2ErrorKind::Throttled, String::new())) })
+            .describe(&keys, |_| async { Err(failure(Ec2ErrorKind::Throttled, "")) })
             .await;
-        assert!(
-            answers.len() == 3
-                && answers.values().all(|result| matches!(result, LookResult::Unknown(_)))
-        );
+        assert_eq!(answers.len(), 3);
+        assert!(answers.values().all(|result| matches!(result, LookResult::Unknown(_))));
     }
 
     /// EC2 fails every call that names an id of a failing zone; halving the batch isolates that id.
@@ -251,12 +242,10 @@ mod tests {
     async fn server_error_for_1_id_leaves_others_answered() {
         let keys: Vec<u32> = (0..16).collect();
         let affected = 5;
-        let answers: BTreeMap<u32, LookResult<u32>> = ById::default()
-            .describe(&keys, |batch| async move {
-                match batch.contains(&affected) {
-                    true => Err(failure(Ec2ErrorKind::ServerError, String::new())),
-                    false => Ok(batch.into_iter().map(|key| (key, key)).collect()),
-                }
+        let answers = ById::default()
+            .describe(&keys, |batch| {
+                let fails = batch.contains(&affected);
+                answer(batch, fails.then(|| failure(Ec2ErrorKind::ServerError, "")))
             })
             .await;
         for (key, result) in answers {
@@ -268,19 +257,13 @@ mod tests {
     async fn unknown_id_is_queried_apart_from_known_ids() {
         let (calls, by_id) = (Cell::new(0), ById::default());
         let look = async || {
-            let answers: BTreeMap<u32, LookResult<u32>> = by_id
+            let answers = by_id
                 .describe(&[1, 2, 3], |batch| {
                     calls.set(calls.get() + 1);
-                    let bad = batch.contains(&2);
-                    async move {
-                        match bad {
-                            true => Err(failure(
-                                Ec2ErrorKind::VolumeNotFound,
-                                "The volume '2' does not exist.".to_owned(),
-                            )),
-                            false => Ok(batch.into_iter().map(|key| (key, key)).collect()),
-                        }
-                    }
+                    let text = "The volume '2' does not exist.";
+                    let error = failure(Ec2ErrorKind::VolumeNotFound, text);
+                    let is_bad = batch.contains(&2);
+                    answer(batch, is_bad.then_some(error))
                 })
                 .await;
             assert!(matches!(answers[&2], LookResult::Absent));

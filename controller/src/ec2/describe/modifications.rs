@@ -7,17 +7,32 @@ use std::time::Duration;
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use super::super::action::Action;
-use super::super::error::Ec2Error;
 use super::by_id::ById;
 use super::page::{filter, read_all};
 use super::poller::Source;
-use super::{describe_by_ids, describe_every_page, to_strings};
+use super::{Described, describe_by_ids, describe_every_page, to_strings};
+use crate::ec2::action::Action;
+use crate::ec2::error::Ec2Error;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::model::modification::Modification;
-use crate::ec2::sdk::call::{Core, Tries};
+use crate::ec2::sdk::call::{Core, Tries, send};
 use crate::operation::expiring_cache::ExpiringCache;
+
+impl Described for Modification {
+    type Id = VolumeId;
+    const ACTION: Action = Action::DescribeVolumesModifications;
+
+    fn id(&self) -> &VolumeId {
+        &self.volume
+    }
+
+    async fn describe(core: &Core, ids: Vec<String>) -> Result<Vec<Self>, Ec2Error> {
+        let request = core.client.describe_volumes_modifications().set_volume_ids(Some(ids));
+        let output = send!(Self::ACTION, request);
+        Ok(latest(read_all(Self::ACTION, output.volumes_modifications(), Self::read)?))
+    }
+}
 
 /// Modifications by volume; a volume that was never modified is absent.
 ///
@@ -50,8 +65,7 @@ impl Modifications {
         describe_every_page(core, action, deadline, Tries::One, |token| async move {
             let request = core.client.describe_volumes_modifications();
             let request = request.max_results(500).set_filters(Some(filters.clone()));
-            let output = request.set_next_token(token).send().await;
-            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            let output = send!(action, request.set_next_token(token));
             let entries = read_all(action, output.volumes_modifications(), Modification::read)?;
             Ok((entries, output.next_token().map(str::to_owned)))
         })
@@ -63,15 +77,7 @@ impl Modifications {
         keys: &[VolumeId],
         deadline: Instant,
     ) -> BTreeMap<VolumeId, LookResult<Modification>> {
-        let (core, action) = (&self.core, Self::ACTION);
-        let ask = |ids| async move {
-            let request = core.client.describe_volumes_modifications();
-            let output = request.set_volume_ids(Some(ids)).send().await;
-            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
-            let found = read_all(action, output.volumes_modifications(), Modification::read)?;
-            Ok(latest(found))
-        };
-        describe_by_ids((core, &self.by_id), action, keys, deadline, ask).await
+        describe_by_ids(&self.core, &self.by_id, keys, deadline).await
     }
 }
 
@@ -92,7 +98,7 @@ fn latest(found: Vec<Modification>) -> Vec<Modification> {
 impl Source for Modifications {
     type Key = VolumeId;
     type Value = Modification;
-    const ACTION: Action = Action::DescribeVolumesModifications;
+    const ACTION: Action = Modification::ACTION;
 
     async fn fetch(
         &self,

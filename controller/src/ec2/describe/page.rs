@@ -32,7 +32,7 @@ where
             next_token => token = next_token,
         }
     }
-    Err(Ec2Error::unreadable(action, format!("the list did not end after {MAX_PAGES} pages"), None))
+    Err(Ec2Error::unreadable(action, format!("the list did not end after {MAX_PAGES} pages")))
 }
 
 /// Reads every entry or none: one entry that cannot be understood makes the whole answer
@@ -46,7 +46,7 @@ pub(in crate::ec2) fn read_all<'a, G: 'a, T>(
         .into_iter()
         .map(read)
         .collect::<Result<_, _>>()
-        .map_err(|incomplete| Ec2Error::unreadable(action, incomplete.to_string(), None))
+        .map_err(|incomplete| Ec2Error::unreadable(action, incomplete.to_string()))
 }
 
 pub(in crate::ec2) fn filter(name: &str, values: impl IntoIterator<Item = String>) -> Filter {

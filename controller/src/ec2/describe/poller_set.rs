@@ -5,78 +5,72 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::by_id::{ById, Zones};
-use super::poller::{Poller, ZonePollers};
-use super::{
-    InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes,
-    VolumesByName,
-};
+use super::poller::{Poller, Source, ZonePollers};
+use super::{Described, DescribedById, Modifications, SnapshotsByName, VolumesByName};
 use crate::ec2::action::Action;
+use crate::ec2::model::instance::Instance;
+use crate::ec2::model::instance_status::InstanceStatus;
+use crate::ec2::model::snapshot::Snapshot;
 use crate::ec2::model::volume::Volume;
+use crate::ec2::model::volume_status::VolumeStatus;
 use crate::ec2::pacing::duration_estimate::Changes;
 use crate::ec2::pacing::poll_budget::Budget;
 use crate::ec2::sdk::call::Core;
 
 pub(in crate::ec2) struct PollerSet {
     pub(in crate::ec2) changes: Changes,
-    pub(in crate::ec2) volumes: ZonePollers<Volumes>,
+    pub(in crate::ec2) volumes: ZonePollers<DescribedById<Volume>>,
     pub(in crate::ec2) volumes_by_name: Poller<VolumesByName>,
     pub(in crate::ec2) modifications: ZonePollers<Modifications>,
-    pub(in crate::ec2) instances: ZonePollers<Instances>,
-    pub(in crate::ec2) instance_statuses: ZonePollers<InstanceStatuses>,
-    pub(in crate::ec2) snapshots: Poller<Snapshots>,
+    pub(in crate::ec2) instances: ZonePollers<DescribedById<Instance>>,
+    pub(in crate::ec2) instance_statuses: ZonePollers<DescribedById<InstanceStatus>>,
+    pub(in crate::ec2) snapshots: Poller<DescribedById<Snapshot>>,
     pub(in crate::ec2) snapshots_by_name: Poller<SnapshotsByName>,
-    pub(in crate::ec2) statuses: ZonePollers<Statuses>,
+    pub(in crate::ec2) statuses: ZonePollers<DescribedById<VolumeStatus>>,
     volume_zones: Zones,
+}
+
+fn budget(core: &Core, action: Action) -> Arc<Budget> {
+    Arc::new(Budget::new(core.settings.rate(action), Instant::now()))
+}
+
+fn pollers_by_id<V: Described>(
+    core: &Arc<Core>,
+    zones: &Zones,
+    budget: Arc<Budget>,
+) -> ZonePollers<DescribedById<V>> {
+    let source = DescribedById::new(Arc::clone(core), ById::new(zones.clone()));
+    ZonePollers::new(source, zones.clone(), Arc::clone(core), budget)
 }
 
 impl PollerSet {
     pub(in crate::ec2) fn new(core: &Arc<Core>) -> Self {
         let shared = || Arc::clone(core);
-        let budget = |action: Action| {
-            let rate = core.settings.rate(action);
-            Arc::new(Budget::new(rate, Instant::now()))
-        };
         let (volume_zones, instance_zones) = (Zones::default(), Zones::default());
-        let of_volumes = || (volume_zones.clone(), ById::new(volume_zones.clone()));
-        let of_instances = || (instance_zones.clone(), ById::new(instance_zones.clone()));
         // Both pollers of an action, by id and by name, share what EC2 grants the action.
-        let volumes = budget(Action::DescribeVolumes);
-        let snapshots = budget(Action::DescribeSnapshots);
+        let volumes = budget(core, Action::DescribeVolumes);
+        let snapshots = budget(core, Action::DescribeSnapshots);
+        let modifications = Modifications::new(shared(), ById::new(volume_zones.clone()));
+        let snapshots_by_id = DescribedById::new(shared(), ById::default());
         Self {
             changes: Changes::default(),
-            volumes: {
-                let (zones, by_id) = of_volumes();
-                let source = Volumes(shared(), by_id);
-                ZonePollers::new(source, zones, shared(), Arc::clone(&volumes))
-            },
+            volumes: pollers_by_id(core, &volume_zones, Arc::clone(&volumes)),
             volumes_by_name: Poller::new(VolumesByName(shared()), shared(), volumes),
-            modifications: {
-                let (zones, by_id) = of_volumes();
-                let source = Modifications::new(shared(), by_id);
-                let budget = budget(Action::DescribeVolumesModifications);
-                ZonePollers::new(source, zones, shared(), budget)
-            },
-            instances: {
-                let (zones, by_id) = of_instances();
-                let source = Instances(shared(), by_id);
-                ZonePollers::new(source, zones, shared(), budget(Action::DescribeInstances))
-            },
-            instance_statuses: {
-                let (zones, by_id) = of_instances();
-                let source = InstanceStatuses(shared(), by_id);
-                let budget = budget(Action::DescribeInstanceStatus);
-                ZonePollers::new(source, zones, shared(), budget)
-            },
-            snapshots: {
-                let source = Snapshots(shared(), ById::default());
-                Poller::new(source, shared(), Arc::clone(&snapshots))
-            },
+            modifications: ZonePollers::new(
+                modifications,
+                volume_zones.clone(),
+                shared(),
+                budget(core, Modifications::ACTION),
+            ),
+            instances: pollers_by_id(core, &instance_zones, budget(core, Instance::ACTION)),
+            instance_statuses: pollers_by_id(
+                core,
+                &instance_zones,
+                budget(core, InstanceStatus::ACTION),
+            ),
+            snapshots: Poller::new(snapshots_by_id, shared(), Arc::clone(&snapshots)),
             snapshots_by_name: Poller::new(SnapshotsByName(shared()), shared(), snapshots),
-            statuses: {
-                let (zones, by_id) = of_volumes();
-                let source = Statuses(shared(), by_id);
-                ZonePollers::new(source, zones, shared(), budget(Action::DescribeVolumeStatus))
-            },
+            statuses: pollers_by_id(core, &volume_zones, budget(core, VolumeStatus::ACTION)),
             volume_zones,
         }
     }

@@ -33,23 +33,22 @@ pub struct Instance {
     pub devices: Vec<BlockMapping>,
 }
 
-/// The states of an instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InstanceState {
-    /// Being launched.
-    Pending,
-    /// Running.
-    Running,
-    /// Being terminated.
-    ShuttingDown,
-    /// Terminated; EC2 shows the instance for up to an hour.
-    Terminated,
-    /// Being stopped.
-    Stopping,
-    /// Stopped.
-    Stopped,
-    /// A state that this version does not know.
-    Other(String),
+sdk_field::words! {
+    /// The states of an instance.
+    pub enum InstanceState {
+        /// Being launched.
+        Pending = "pending",
+        /// Running.
+        Running = "running",
+        /// Being terminated.
+        ShuttingDown = "shutting-down",
+        /// Terminated; EC2 shows the instance for up to an hour.
+        Terminated = "terminated",
+        /// Being stopped.
+        Stopping = "stopping",
+        /// Stopped.
+        Stopped = "stopped",
+    }
 }
 
 /// Whether the stop of an instance saved its memory (EC2 user guide, "Hibernate your instance").
@@ -116,9 +115,7 @@ impl Instance {
     pub(crate) fn root_device_of(&self, volume: &VolumeId) -> Option<&str> {
         let root = self.root_device.as_deref()?;
         let mut devices = self.devices.iter();
-        devices
-            .any(|device| device.volume.as_ref() == Some(volume) && device.device == root)
-            .then_some(root)
+        devices.any(|at| at.volume.as_ref() == Some(volume) && at.device == root).then_some(root)
     }
 
     /// Returns the device name of a volume that the instance was launched with.
@@ -131,22 +128,12 @@ impl Instance {
 
     pub(in crate::ec2) fn read(answer: &sdk::Instance) -> Result<Self, Incomplete> {
         let placement = answer.placement();
-        let state = sdk_field::required(
-            answer.state().and_then(sdk::InstanceState::name),
-            "instanceState",
-        )?;
+        let state = answer.state().and_then(sdk::InstanceState::name);
+        let state = sdk_field::required(state, "instanceState")?;
         Ok(Self {
             id: sdk_field::id(answer.instance_id(), "instanceId", InstanceId::parse)?,
             kind: answer.instance_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
-            state: match state {
-                sdk::InstanceStateName::Pending => InstanceState::Pending,
-                sdk::InstanceStateName::Running => InstanceState::Running,
-                sdk::InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
-                sdk::InstanceStateName::Terminated => InstanceState::Terminated,
-                sdk::InstanceStateName::Stopping => InstanceState::Stopping,
-                sdk::InstanceStateName::Stopped => InstanceState::Stopped,
-                other => InstanceState::Other(other.as_str().to_owned()),
-            },
+            state: InstanceState::read(state.as_str()),
             launched: answer.launch_time().map(Timestamp::from),
             hibernation: Hibernation::read(answer),
             zone: placement.and_then(|p| p.availability_zone()).unwrap_or_default().to_owned(),
@@ -158,18 +145,15 @@ impl Instance {
                 .iter()
                 .filter_map(|mapping| {
                     let ebs = mapping.ebs();
+                    let state = ebs.and_then(|e| e.status());
+                    let delete_on_termination = ebs.and_then(|e| e.delete_on_termination());
                     Some(BlockMapping {
                         device: mapping.device_name()?.to_owned(),
                         volume: ebs.and_then(|e| VolumeId::parse(e.volume_id()?).ok()),
-                        state: AttachmentState::read(
-                            ebs.and_then(|e| e.status())
-                                .map_or("attached", sdk::AttachmentStatus::as_str),
-                        ),
+                        state: AttachmentState::read(state.map_or("attached", |s| s.as_str())),
                         attached: ebs.and_then(|e| e.attach_time()).map(Timestamp::from),
                         card: sdk_field::number(ebs.and_then(|e| e.ebs_card_index())),
-                        delete_on_termination: ebs
-                            .and_then(|e| e.delete_on_termination())
-                            .unwrap_or_default(),
+                        delete_on_termination: delete_on_termination.unwrap_or_default(),
                     })
                 })
                 .collect(),

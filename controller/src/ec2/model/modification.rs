@@ -41,35 +41,28 @@ pub struct Performance {
     pub throughput: Option<u32>,
 }
 
-/// The states of a modification.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ModificationState {
-    /// Accepted; the new size is not usable yet.
-    Modifying,
-    /// The new size is usable; the performance is between old and new. The next modification must
-    /// wait.
-    Optimizing,
-    /// Done.
-    Completed,
-    /// Failed; the volume is as it was.
-    Failed,
-    /// A state that this version does not know.
-    Other(String),
+sdk_field::words! {
+    /// The states of a modification.
+    pub enum ModificationState {
+        /// Accepted; the new size is not usable yet.
+        Modifying = "modifying",
+        /// The new size is usable; the performance is between old and new. The next modification
+        /// must wait.
+        Optimizing = "optimizing",
+        /// Done.
+        Completed = "completed",
+        /// Failed; the volume is as it was.
+        Failed = "failed",
+    }
 }
 
 impl Modification {
     pub(in crate::ec2) fn read(answer: &sdk::VolumeModification) -> Result<Self, Incomplete> {
         let kind = |kind: Option<&sdk::VolumeType>| kind.map(|t| t.as_str().to_owned());
-        let state = match sdk_field::required(answer.modification_state(), "modificationState")? {
-            sdk::VolumeModificationState::Modifying => ModificationState::Modifying,
-            sdk::VolumeModificationState::Optimizing => ModificationState::Optimizing,
-            sdk::VolumeModificationState::Completed => ModificationState::Completed,
-            sdk::VolumeModificationState::Failed => ModificationState::Failed,
-            other => ModificationState::Other(other.as_str().to_owned()),
-        };
+        let state = sdk_field::required(answer.modification_state(), "modificationState")?;
         Ok(Self {
             volume: sdk_field::id(answer.volume_id(), "volumeId", VolumeId::parse)?,
-            state,
+            state: ModificationState::read(state.as_str()),
             original: Performance {
                 size: sdk_field::number(answer.original_size()).map(GiB),
                 kind: kind(answer.original_volume_type()),

@@ -16,6 +16,34 @@ impl fmt::Display for Incomplete {
     }
 }
 
+/// Makes a closed list of EC2's words from one row for each, and `Other` for a word that this
+/// version does not know.
+macro_rules! words {
+    (
+        $(#[$doc:meta])*
+        pub enum $name:ident { $($(#[$row_doc:meta])* $variant:ident = $word:literal,)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$row_doc])* $variant,)*
+            /// A word that this version does not know.
+            Other(String),
+        }
+
+        impl $name {
+            pub(in crate::ec2) fn read(word: &str) -> Self {
+                match word {
+                    $($word => Self::$variant,)*
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+    };
+}
+
+pub(in crate::ec2) use words;
+
 pub(in crate::ec2) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, Incomplete> {
     value.ok_or(Incomplete(field))
 }

@@ -35,21 +35,20 @@ pub struct Snapshot {
     pub tags: BTreeMap<String, String>,
 }
 
-/// The states of a snapshot (EC2 API reference, `Snapshot`, `status`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SnapshotState {
-    /// Being written; no volume can be restored from it yet.
-    Pending,
-    /// Ready.
-    Completed,
-    /// Failed permanently.
-    Error,
-    /// In the Recycle Bin.
-    Recoverable,
-    /// Being restored from the archive.
-    Recovering,
-    /// A state that this version does not know.
-    Other(String),
+sdk_field::words! {
+    /// The states of a snapshot (EC2 API reference, `Snapshot`, `status`).
+    pub enum SnapshotState {
+        /// Being written; no volume can be restored from it yet.
+        Pending = "pending",
+        /// Ready.
+        Completed = "completed",
+        /// Failed permanently.
+        Error = "error",
+        /// In the Recycle Bin.
+        Recoverable = "recoverable",
+        /// Being restored from the archive.
+        Recovering = "recovering",
+    }
 }
 
 macro_rules! read_snapshot {
@@ -57,7 +56,7 @@ macro_rules! read_snapshot {
         let answer = $answer;
         Ok(Snapshot {
             id: sdk_field::id(answer.snapshot_id(), "snapshotId", SnapshotId::parse)?,
-            state: SnapshotState::read(sdk_field::required(answer.state(), "status")?),
+            state: SnapshotState::read(sdk_field::required(answer.state(), "status")?.as_str()),
             message: sdk_field::text(answer.state_message()),
             volume: answer.volume_id().and_then(|id| VolumeId::parse(id).ok()),
             size: GiB(sdk_field::required(sdk_field::number(answer.volume_size()), "volumeSize")?),
@@ -68,19 +67,6 @@ macro_rules! read_snapshot {
             tags: sdk_field::tags(answer.tags()),
         })
     }};
-}
-
-impl SnapshotState {
-    fn read(state: &sdk::SnapshotState) -> Self {
-        match state {
-            sdk::SnapshotState::Pending => Self::Pending,
-            sdk::SnapshotState::Completed => Self::Completed,
-            sdk::SnapshotState::Error => Self::Error,
-            sdk::SnapshotState::Recoverable => Self::Recoverable,
-            sdk::SnapshotState::Recovering => Self::Recovering,
-            other => Self::Other(other.as_str().to_owned()),
-        }
-    }
 }
 
 impl Snapshot {

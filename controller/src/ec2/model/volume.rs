@@ -79,40 +79,38 @@ pub(crate) fn example_volume() -> Volume {
     }
 }
 
-/// The states of a volume (EC2 API reference, `Volume`, `status`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumeState {
-    /// Being made.
-    Creating,
-    /// Ready, attached to nothing.
-    Available,
-    /// Attached, attaching or detaching.
-    InUse,
-    /// Being deleted.
-    Deleting,
-    /// Deleted.
-    Deleted,
-    /// The creation failed.
-    Error,
-    /// A state that this version does not know.
-    Other(String),
+sdk_field::words! {
+    /// The states of a volume (EC2 API reference, `Volume`, `status`).
+    pub enum VolumeState {
+        /// Being made.
+        Creating = "creating",
+        /// Ready, attached to nothing.
+        Available = "available",
+        /// Attached, attaching or detaching.
+        InUse = "in-use",
+        /// Being deleted.
+        Deleting = "deleting",
+        /// Deleted.
+        Deleted = "deleted",
+        /// The creation failed.
+        Error = "error",
+    }
 }
 
-/// The states of an attachment (EC2 API reference, `VolumeAttachment`, `status`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttachmentState {
-    /// Being attached.
-    Attaching,
-    /// Attached.
-    Attached,
-    /// Being detached.
-    Detaching,
-    /// Detached; shown only briefly, then the attachment is absent.
-    Detached,
-    /// A detach was requested and the guest still holds the device.
-    Busy,
-    /// A state that this version does not know.
-    Other(String),
+sdk_field::words! {
+    /// The states of an attachment (EC2 API reference, `VolumeAttachment`, `status`).
+    pub enum AttachmentState {
+        /// Being attached.
+        Attaching = "attaching",
+        /// Attached.
+        Attached = "attached",
+        /// Being detached.
+        Detaching = "detaching",
+        /// Detached; shown only briefly, then the attachment is absent.
+        Detached = "detached",
+        /// A detach was requested and the guest still holds the device.
+        Busy = "busy",
+    }
 }
 
 /// One attachment of a volume.
@@ -133,33 +131,6 @@ pub struct Attachment {
     pub card: Option<u32>,
 }
 
-impl VolumeState {
-    fn read(state: &sdk::VolumeState) -> Self {
-        match state {
-            sdk::VolumeState::Creating => Self::Creating,
-            sdk::VolumeState::Available => Self::Available,
-            sdk::VolumeState::InUse => Self::InUse,
-            sdk::VolumeState::Deleting => Self::Deleting,
-            sdk::VolumeState::Deleted => Self::Deleted,
-            sdk::VolumeState::Error => Self::Error,
-            other => Self::Other(other.as_str().to_owned()),
-        }
-    }
-}
-
-impl AttachmentState {
-    pub(in crate::ec2) fn read(state: &str) -> Self {
-        match state {
-            "attaching" => Self::Attaching,
-            "attached" => Self::Attached,
-            "detaching" => Self::Detaching,
-            "detached" => Self::Detached,
-            "busy" => Self::Busy,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-}
-
 /// The fields of `Volume` and of CreateVolume's answer have the same names, but the types have no
 /// trait in common.
 macro_rules! read_volume {
@@ -167,7 +138,7 @@ macro_rules! read_volume {
         let answer = $answer;
         Ok(Volume {
             id: sdk_field::id(answer.volume_id(), "volumeId", VolumeId::parse)?,
-            state: VolumeState::read(sdk_field::required(answer.state(), "status")?),
+            state: VolumeState::read(sdk_field::required(answer.state(), "status")?.as_str()),
             size: GiB(sdk_field::required(sdk_field::number(answer.size()), "size")?),
             kind: answer.volume_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
             zone: answer.availability_zone().unwrap_or_default().to_owned(),
@@ -206,18 +177,13 @@ impl Volume {
 macro_rules! read_attachment {
     ($answer:expr) => {{
         let answer = $answer;
-        let state = AttachmentState::read(
-            sdk_field::required(answer.state(), "attachment status")?.as_str(),
-        );
-        let instance = answer.instance_id().unwrap_or_default();
+        let state = sdk_field::required(answer.state(), "attachment status")?;
+        let instance = answer.instance_id().filter(|instance| !instance.is_empty());
+        let holder = instance.or(answer.associated_resource());
         Ok(Attachment {
-            instance: InstanceId::parse(instance).ok(),
-            holder: if instance.is_empty() {
-                answer.associated_resource().unwrap_or_default().to_owned()
-            } else {
-                instance.to_owned()
-            },
-            state,
+            instance: instance.and_then(|id| InstanceId::parse(id).ok()),
+            holder: holder.unwrap_or_default().to_owned(),
+            state: AttachmentState::read(state.as_str()),
             device: answer.device().unwrap_or_default().to_owned(),
             attached: answer.attach_time().map(Timestamp::from),
             card: sdk_field::number(answer.ebs_card_index()),

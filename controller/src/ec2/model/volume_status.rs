@@ -18,19 +18,18 @@ pub struct VolumeStatus {
     pub details: Vec<(String, String)>,
 }
 
-/// The health of a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// Normal.
-    Ok,
-    /// Stalled or degraded, or I/O is disabled.
-    Impaired,
-    /// Slower than it should be.
-    Warning,
-    /// Not known yet.
-    InsufficientData,
-    /// A state that this version does not know.
-    Other(String),
+sdk_field::words! {
+    /// The health of a volume.
+    pub enum Health {
+        /// Normal.
+        Ok = "ok",
+        /// Stalled or degraded, or I/O is disabled.
+        Impaired = "impaired",
+        /// Slower than it should be.
+        Warning = "warning",
+        /// Not known yet.
+        InsufficientData = "insufficient-data",
+    }
 }
 
 /// Whether all data is on the volume, or is still fetched on first access.
@@ -61,15 +60,7 @@ impl VolumeStatus {
         let progress = answer.initialization_status_details();
         Ok(Self {
             volume: sdk_field::id(answer.volume_id(), "volumeId", VolumeId::parse)?,
-            health: match status.status() {
-                Some(sdk::VolumeStatusInfoStatus::Ok) => Health::Ok,
-                Some(sdk::VolumeStatusInfoStatus::Impaired) => Health::Impaired,
-                Some(sdk::VolumeStatusInfoStatus::Warning) => Health::Warning,
-                Some(sdk::VolumeStatusInfoStatus::InsufficientData) | None => {
-                    Health::InsufficientData
-                }
-                Some(other) => Health::Other(other.as_str().to_owned()),
-            },
+            health: status.status().map_or(Health::InsufficientData, |s| Health::read(s.as_str())),
             initialization: if running {
                 Initialization::Running {
                     progress: progress.and_then(|p| p.progress()),

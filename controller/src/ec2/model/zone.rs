@@ -17,17 +17,16 @@ pub struct Zone {
     pub available: bool,
 }
 
-/// The kind of a zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ZoneKind {
-    /// An availability zone.
-    AvailabilityZone,
-    /// A local zone.
-    LocalZone,
-    /// A Wavelength zone.
-    WavelengthZone,
-    /// A kind that this version does not know.
-    Other(String),
+sdk_field::words! {
+    /// The kind of a zone.
+    pub enum ZoneKind {
+        /// An availability zone.
+        AvailabilityZone = "availability-zone",
+        /// A local zone.
+        LocalZone = "local-zone",
+        /// A Wavelength zone.
+        WavelengthZone = "wavelength-zone",
+    }
 }
 
 impl Zone {
@@ -35,12 +34,7 @@ impl Zone {
         Ok(Self {
             name: sdk_field::required(answer.zone_name(), "zoneName")?.to_owned(),
             id: answer.zone_id().unwrap_or_default().to_owned(),
-            kind: match answer.zone_type().unwrap_or("availability-zone") {
-                "availability-zone" => ZoneKind::AvailabilityZone,
-                "local-zone" => ZoneKind::LocalZone,
-                "wavelength-zone" => ZoneKind::WavelengthZone,
-                other => ZoneKind::Other(other.to_owned()),
-            },
+            kind: ZoneKind::read(answer.zone_type().unwrap_or("availability-zone")),
             available: matches!(answer.state(), Some(sdk::AvailabilityZoneState::Available) | None),
         })
     }

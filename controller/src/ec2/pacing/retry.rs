@@ -43,7 +43,7 @@ mod tests {
     use crate::ec2::action::Action;
 
     fn error(action: Action, kind: Kind, sent: Sent) -> Ec2Error {
-        Ec2Error { kind, action, code: None, message: String::new(), request_id: None, sent }
+        Ec2Error::new(kind, action, sent, "")
     }
 
     #[test]
@@ -70,11 +70,8 @@ mod tests {
             (Action::AttachVolume, Kind::Unwanted, Sent::Not, false),
         ];
         for (action, kind, sent, want) in rows {
-            assert_eq!(
-                pause(&error(action, kind, sent), 1, 0.5).is_some(),
-                want,
-                "{action} {kind:?} {sent:?}"
-            );
+            let is_retried = pause(&error(action, kind, sent), 1, 0.5).is_some();
+            assert_eq!(is_retried, want, "{action} {kind:?} {sent:?}");
         }
     }
 

@@ -22,6 +22,16 @@ use crate::ec2::pacing::random::Random;
 use crate::ec2::pacing::retry;
 use crate::metrics::{LaneLevel, Metrics};
 
+/// Sends one request and converts the SDK's failure to an [`Ec2Error`], which the function that
+/// sends returns.
+macro_rules! send {
+    ($action:expr, $request:expr) => {
+        $request.send().await.map_err(|e| crate::ec2::error::Ec2Error::from_sdk($action, &e))?
+    };
+}
+
+pub(in crate::ec2) use send;
+
 /// Whether a failed call is sent again here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ec2) enum Tries {

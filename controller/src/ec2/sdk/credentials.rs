@@ -227,37 +227,36 @@ mod tests {
         (credentials, source, clock)
     }
 
-    async fn key(credentials: &RenewingCredentials) -> String {
-        let got = credentials.provide().await.expect("credentials");
-        got.access_key_id().to_owned()
+    /// Checks which of its keys the source has given last.
+    async fn assert_key(credentials: &RenewingCredentials, key: &str) {
+        let provided = credentials.provide().await.expect("credentials");
+        assert_eq!(provided.access_key_id(), key);
     }
 
     #[tokio::test(start_paused = true)]
     async fn credentials_renew_60_seconds_before_expiry() {
         let (credentials, _, clock) = credentials(Some(900));
-        assert_eq!(key(&credentials).await, "AKIA1");
-        clock.0.store(839, Ordering::Relaxed);
-        assert_eq!(key(&credentials).await, "AKIA1");
-        clock.0.store(841, Ordering::Relaxed);
-        assert_eq!(key(&credentials).await, "AKIA2");
+        for (seconds, key) in [(0, "AKIA1"), (839, "AKIA1"), (841, "AKIA2")] {
+            clock.0.store(seconds, Ordering::Relaxed);
+            assert_key(&credentials, key).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn refused_credentials_are_fetched_again_after_1_second() {
         let (credentials, _, _) = credentials(None);
-        assert_eq!(key(&credentials).await, "AKIA1");
-        assert!(!credentials.drop_refused(), "they have just come");
-        assert_eq!(key(&credentials).await, "AKIA1");
+        assert_key(&credentials, "AKIA1").await;
+        assert!(!credentials.drop_refused(), "they were just fetched");
+        assert_key(&credentials, "AKIA1").await;
         tokio::time::advance(MIN_AGE_TO_DROP).await;
         assert!(credentials.drop_refused());
-        assert_eq!(key(&credentials).await, "AKIA2");
+        assert_key(&credentials, "AKIA2").await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_requests_fetch_credentials_once() {
         let (credentials, source, _) = credentials(None);
-        let (one, two) = tokio::join!(key(&credentials), key(&credentials));
-        assert_eq!((one, two), ("AKIA1".to_owned(), "AKIA1".to_owned()));
+        tokio::join!(assert_key(&credentials, "AKIA1"), assert_key(&credentials, "AKIA1"));
         assert_eq!(source.requests.load(Ordering::Relaxed), 1);
     }
 
@@ -266,12 +265,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failed_source_leaves_cached_credentials_usable_until_expiry() {
         let (credentials, source, clock) = credentials(Some(900));
-        assert_eq!(key(&credentials).await, "AKIA1");
+        assert_key(&credentials, "AKIA1").await;
         source.is_down.store(true, Ordering::Relaxed);
         clock.0.store(880, Ordering::Relaxed);
-        assert_eq!(key(&credentials).await, "AKIA1");
-        assert_eq!(key(&credentials).await, "AKIA1");
-        assert_eq!(source.requests.load(Ordering::Relaxed), 2, "it is not asked each time");
+        assert_key(&credentials, "AKIA1").await;
+        assert_key(&credentials, "AKIA1").await;
+        assert_eq!(source.requests.load(Ordering::Relaxed), 2, "it is not called each time");
         clock.0.store(900, Ordering::Relaxed);
         let error = credentials.provide().await.expect_err("expired");
         assert!(innermost(&error).contains("a test: the source is down"), "{error}");

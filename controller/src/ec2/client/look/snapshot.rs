@@ -7,7 +7,7 @@ use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::describe::page::filter;
 use crate::ec2::error::Ec2Error;
-use crate::ec2::sdk::call::Tries;
+use crate::ec2::sdk::call::send;
 
 /// The lock of a snapshot (EC2 API reference, `LockState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,27 +28,20 @@ impl Ec2 {
     pub async fn fast_restore_zones(&self, id: &SnapshotId) -> Result<Vec<String>, Ec2Error> {
         use sdk::FastSnapshotRestoreStateCode as State;
         let action = Action::DescribeFastSnapshotRestores;
-        self.core
-            .call(action, self.deadline_or_default(), Tries::Several, || async {
-                let output = self
-                    .core
-                    .client
-                    .describe_fast_snapshot_restores()
-                    .filters(filter("snapshot-id", [id.to_string()]))
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let is_on = |state: Option<&State>| {
-                    matches!(state, Some(State::Enabling | State::Optimizing | State::Enabled))
-                };
-                Ok(output
-                    .fast_snapshot_restores()
-                    .iter()
-                    .filter(|restore| is_on(restore.state()))
-                    .filter_map(|restore| restore.availability_zone().map(str::to_owned))
-                    .collect())
-            })
-            .await
+        self.read(action, || async {
+            let filter = filter("snapshot-id", [id.to_string()]);
+            let request = self.core.client.describe_fast_snapshot_restores().filters(filter);
+            let output = send!(action, request);
+            let is_on = |state: Option<&State>| {
+                matches!(state, Some(State::Enabling | State::Optimizing | State::Enabled))
+            };
+            let restores = output.fast_snapshot_restores().iter();
+            Ok(restores
+                .filter(|restore| is_on(restore.state()))
+                .filter_map(|restore| restore.availability_zone().map(str::to_owned))
+                .collect())
+        })
+        .await
     }
 
     /// Returns the lock of the snapshot, when it has or had one.
@@ -58,36 +51,23 @@ impl Ec2 {
     /// an answer that lacks the lock's state.
     pub async fn snapshot_lock(&self, id: &SnapshotId) -> Result<Option<Locked>, Ec2Error> {
         let action = Action::DescribeLockedSnapshots;
-        self.core
-            .call(action, self.deadline_or_default(), Tries::Several, || async {
-                let output = self
-                    .core
-                    .client
-                    .describe_locked_snapshots()
-                    .snapshot_ids(id.as_str())
-                    .send()
-                    .await
-                    .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let Some(found) = output
-                    .snapshots()
-                    .iter()
-                    .find(|found| found.snapshot_id() == Some(id.as_str()))
-                else {
-                    return Ok(None);
-                };
-                match found.lock_state() {
-                    Some(sdk::LockState::Governance) => Ok(Some(Locked::Governance)),
-                    Some(sdk::LockState::Compliance | sdk::LockState::ComplianceCooloff) => {
-                        Ok(Some(Locked::Compliance))
-                    }
-                    Some(sdk::LockState::Expired) => Ok(Some(Locked::Expired)),
-                    _ => Err(Ec2Error::unreadable(
-                        action,
-                        "the answer has no usable lockState",
-                        None,
-                    )),
+        self.read(action, || async {
+            let request = self.core.client.describe_locked_snapshots().snapshot_ids(id.as_str());
+            let output = send!(action, request);
+            let mut snapshots = output.snapshots().iter();
+            let Some(found) = snapshots.find(|found| found.snapshot_id() == Some(id.as_str()))
+            else {
+                return Ok(None);
+            };
+            match found.lock_state() {
+                Some(sdk::LockState::Governance) => Ok(Some(Locked::Governance)),
+                Some(sdk::LockState::Compliance | sdk::LockState::ComplianceCooloff) => {
+                    Ok(Some(Locked::Compliance))
                 }
-            })
-            .await
+                Some(sdk::LockState::Expired) => Ok(Some(Locked::Expired)),
+                _ => Err(Ec2Error::unreadable(action, "the answer has no usable lockState")),
+            }
+        })
+        .await
     }
 }

@@ -2,12 +2,13 @@
 
 use aws_sdk_ec2::types as sdk;
 
-use super::{send, tag_specifications};
+use super::tag_specifications;
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::error::Ec2Error;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::call_input::{IopsQuestion, MaxIops};
+use crate::ec2::sdk::call::send;
 
 impl Ec2 {
     /// Finds the most IOPS that EC2 grants, by a dry run with too many, whose refusal names the
@@ -19,25 +20,15 @@ impl Ec2 {
         let action = Action::CreateVolume;
         let result: Result<(), Ec2Error> = self
             .send_change(action, || async {
-                send!(
-                    action,
-                    self.core
-                        .client
-                        .create_volume()
-                        .dry_run(true)
-                        .size(4)
-                        .iops(i32::MAX)
-                        .volume_type(sdk::VolumeType::from(question.kind.as_str()))
-                        .set_availability_zone(question.zone.clone())
-                        .set_availability_zone_id(
-                            question.zone_id.clone().filter(|_| question.zone.is_none())
-                        )
-                        .set_outpost_arn(question.outpost_arn.clone())
-                        .set_tag_specifications(tag_specifications(
-                            sdk::ResourceType::Volume,
-                            &question.tags
-                        ))
-                );
+                let zone_id = question.zone_id.clone().filter(|_| question.zone.is_none());
+                let tags = tag_specifications(sdk::ResourceType::Volume, &question.tags);
+                let call = self.core.client.create_volume().dry_run(true).size(4).iops(i32::MAX);
+                let call = call
+                    .volume_type(sdk::VolumeType::from(question.kind.as_str()))
+                    .set_availability_zone(question.zone.clone())
+                    .set_availability_zone_id(zone_id)
+                    .set_outpost_arn(question.outpost_arn.clone());
+                send!(action, call.set_tag_specifications(tags));
                 Ok(())
             })
             .await;

@@ -3,28 +3,26 @@
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::InstanceId;
 
-use super::send;
+use super::accept_dry_run;
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::error::Ec2Error;
-use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::call_input::PowerOff;
+use crate::ec2::sdk::call::send;
 
 impl Ec2 {
     /// Checks by a dry run, which changes nothing, whether the instance may be stopped or
     /// terminated.
     ///
     /// # Errors
-    /// [`Unauthorized`](Ec2ErrorKind::Unauthorized) when it may not, and the errors of every call.
+    /// [`Unauthorized`](crate::ec2::Ec2ErrorKind::Unauthorized) when it may not, and the errors of
+    /// every call.
     pub async fn may_power_off(
         &self,
         instance: &InstanceId,
         how: PowerOff,
     ) -> Result<(), Ec2Error> {
-        match self.send_power_off(instance, how, true).await {
-            Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
-            answer => answer.map(drop),
-        }
+        accept_dry_run(self.send_power_off(instance, how, true).await.map(drop))
     }
 
     /// Stops or terminates the instance. Returns as soon as EC2 accepts, with the state that EC2
@@ -49,20 +47,13 @@ impl Ec2 {
         how: PowerOff,
         dry_run: bool,
     ) -> Result<String, Ec2Error> {
-        let dry_run = dry_run.then_some(true);
+        let (client, dry_run) = (&self.core.client, dry_run.then_some(true));
         match how {
             PowerOff::Stop => {
                 let action = Action::StopInstances;
                 self.send_change(action, || async {
-                    let output = send!(
-                        action,
-                        self.core
-                            .client
-                            .stop_instances()
-                            .instance_ids(instance.as_str())
-                            .force(true)
-                            .set_dry_run(dry_run)
-                    );
+                    let call = client.stop_instances().instance_ids(instance.as_str());
+                    let output = send!(action, call.force(true).set_dry_run(dry_run));
                     Ok(state(output.stopping_instances()))
                 })
                 .await
@@ -70,14 +61,8 @@ impl Ec2 {
             PowerOff::Terminate => {
                 let action = Action::TerminateInstances;
                 self.send_change(action, || async {
-                    let output = send!(
-                        action,
-                        self.core
-                            .client
-                            .terminate_instances()
-                            .instance_ids(instance.as_str())
-                            .set_dry_run(dry_run)
-                    );
+                    let call = client.terminate_instances().instance_ids(instance.as_str());
+                    let output = send!(action, call.set_dry_run(dry_run));
                     Ok(state(output.terminating_instances()))
                 })
                 .await

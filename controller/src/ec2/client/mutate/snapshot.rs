@@ -3,7 +3,7 @@
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::SnapshotId;
 
-use super::{send, tag_specifications, to_i32, unreadable};
+use super::{tag_specifications, to_i32, unreadable};
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::error::code::Ec2ErrorKind;
@@ -11,6 +11,7 @@ use crate::ec2::error::{Ec2Error, Sent};
 use crate::ec2::model::call_input::{CreateSnapshot, LockSnapshot};
 use crate::ec2::model::snapshot::Snapshot;
 use crate::ec2::model::timestamp::Timestamp;
+use crate::ec2::sdk::call::send;
 
 impl Ec2 {
     /// Takes a snapshot of the volume's content at the time when EC2 answers. Not idempotent: a
@@ -21,19 +22,10 @@ impl Ec2 {
     pub async fn create_snapshot(&self, request: &CreateSnapshot) -> Result<Snapshot, Ec2Error> {
         let action = Action::CreateSnapshot;
         self.send_change(action, || async {
-            let output = send!(
-                action,
-                self.core
-                    .client
-                    .create_snapshot()
-                    .volume_id(request.volume.as_str())
-                    .description(&request.description)
-                    .set_outpost_arn(request.outpost_arn.clone())
-                    .set_tag_specifications(tag_specifications(
-                        sdk::ResourceType::Snapshot,
-                        &request.tags
-                    ))
-            );
+            let tags = tag_specifications(sdk::ResourceType::Snapshot, &request.tags);
+            let call = self.core.client.create_snapshot().volume_id(request.volume.as_str());
+            let call = call.description(&request.description).set_tag_specifications(tags);
+            let output = send!(action, call.set_outpost_arn(request.outpost_arn.clone()));
             Snapshot::read_created(&output).map_err(unreadable(action))
         })
         .await
@@ -65,41 +57,24 @@ impl Ec2 {
     ) -> Result<(), Ec2Error> {
         let action = Action::EnableFastSnapshotRestores;
         self.send_change(action, || async {
-            let output = send!(
-                action,
-                self.core
-                    .client
-                    .enable_fast_snapshot_restores()
-                    .source_snapshot_ids(snapshot.as_str())
-                    .set_availability_zones(Some(zones.to_vec()))
-            );
-            let failed = output
-                .unsuccessful()
-                .iter()
-                .flat_map(|item| item.fast_snapshot_restore_state_errors())
-                .next();
-            let Some(failed) = failed else {
-                return if output.unsuccessful().is_empty() {
-                    Ok(())
-                } else {
-                    Err(Ec2Error::unreadable(
-                        action,
-                        "EC2 lists a failure without its reason",
-                        None,
-                    ))
-                };
+            let call = self.core.client.enable_fast_snapshot_restores();
+            let call = call.source_snapshot_ids(snapshot.as_str());
+            let output = send!(action, call.set_availability_zones(Some(zones.to_vec())));
+            let unsuccessful = output.unsuccessful();
+            if unsuccessful.is_empty() {
+                return Ok(());
+            }
+            let mut errors =
+                unsuccessful.iter().flat_map(|u| u.fast_snapshot_restore_state_errors());
+            let Some(failed) = errors.next() else {
+                return Err(Ec2Error::unreadable(action, "EC2 lists a failure without its reason"));
             };
             let code = failed.error().and_then(|e| e.code()).unwrap_or_default();
             let why = failed.error().and_then(|e| e.message()).unwrap_or_default();
-            let zone = failed.availability_zone().unwrap_or("?");
-            Err(Ec2Error {
-                kind: Ec2ErrorKind::of(code, why),
-                action,
-                code: (!code.is_empty()).then(|| code.to_owned()),
-                message: format!("zone {zone}: {why}"),
-                request_id: None,
-                sent: Sent::Answered,
-            })
+            let text = format!("zone {}: {why}", failed.availability_zone().unwrap_or("?"));
+            let kind = Ec2ErrorKind::of(code, why);
+            let error = Ec2Error::new(kind, action, Sent::Answered, text);
+            Err(Ec2Error { code: (!code.is_empty()).then(|| code.to_owned()), ..error })
         })
         .await
     }

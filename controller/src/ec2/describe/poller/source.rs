@@ -29,12 +29,6 @@ pub(in crate::ec2) trait Source: Send + Sync + 'static {
 
 /// Returns the answer for a call that panicked, or that the end of the runtime dropped.
 pub(super) fn ended_without_answer<S: Source>() -> LookResult<S::Value> {
-    LookResult::Unknown(Ec2Error {
-        kind: Ec2ErrorKind::Other,
-        action: S::ACTION,
-        code: None,
-        message: "the call that asked for it ended without an answer".to_owned(),
-        request_id: None,
-        sent: Sent::Answered,
-    })
+    let text = "the call that asked for it ended without an answer";
+    LookResult::Unknown(Ec2Error::new(Ec2ErrorKind::Other, S::ACTION, Sent::Answered, text))
 }

@@ -1,9 +1,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
-
 use aws_smithy_http_client::tls::TlsContext;
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::ec2::action::Action;
@@ -30,6 +30,19 @@ impl Memory {
     fn with<T>(&self, f: impl FnOnce(&mut Remembered) -> T) -> T {
         f(&mut self.state.lock().unwrap())
     }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Sets the value of a key at that time.
+    fn set_at(self: &Arc<Self>, at: Instant, key: u32, value: u64) {
+        let memory = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(at).await;
+            memory.with(|m| m.values.insert(key, value));
+        });
+    }
 }
 
 impl Source for Arc<Memory> {
@@ -52,14 +65,7 @@ impl Source for Arc<Memory> {
         });
         tokio::time::sleep(latency).await;
         match failure {
-            Some(kind) => Err(Ec2Error {
-                kind,
-                action: Self::ACTION,
-                code: None,
-                message: String::new(),
-                request_id: None,
-                sent: Sent::Answered,
-            }),
+            Some(kind) => Err(Ec2Error::new(kind, Self::ACTION, Sent::Answered, "")),
             None => Ok(answer),
         }
     }
@@ -83,6 +89,27 @@ fn after(seconds: u64) -> Instant {
     Instant::now() + Duration::from_secs(seconds)
 }
 
+fn spawn_look(
+    poller: &Poller<Arc<Memory>>,
+    key: u32,
+    needed: Option<Instant>,
+) -> JoinHandle<LookResult<u64>> {
+    let poller = poller.clone();
+    tokio::spawn(async move { poller.look(&key, needed, after(60)).await })
+}
+
+fn until_present(look: &LookResult<u64>) -> ControlFlow<u64> {
+    match look.present() {
+        Some(value) => ControlFlow::Break(*value),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+#[track_caller]
+fn assert_unknown(look: LookResult<u64>, kind: Ec2ErrorKind) {
+    assert_eq!(look.known().unwrap_err().kind, kind);
+}
+
 #[tokio::test(start_paused = true)]
 async fn idle_poller_calls_at_once_then_stays_silent() {
     let (poller, memory) = poller();
@@ -92,7 +119,7 @@ async fn idle_poller_calls_at_once_then_stays_silent() {
     assert_eq!(start.elapsed(), Duration::from_millis(100));
     assert!(matches!(poller.look(&2, None, after(60)).await, LookResult::Absent));
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(memory.calls.load(Ordering::Relaxed), 2);
+    assert_eq!(memory.calls(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,26 +128,18 @@ async fn simultaneous_looks_for_150_keys_share_1_call() {
     for key in 0..150 {
         memory.with(|m| m.values.insert(key, u64::from(key)));
     }
-    let looks: Vec<_> = (0..300u32)
-        .map(|n| {
-            let poller = poller.clone();
-            tokio::spawn(async move { poller.look(&(n % 150), None, after(60)).await })
-        })
-        .collect();
+    let looks: Vec<_> = (0..300).map(|n| spawn_look(&poller, n % 150, None)).collect();
     for (n, look) in looks.into_iter().enumerate() {
         assert_eq!(look.await.unwrap().present(), Some(&(n as u64 % 150)));
     }
-    assert_eq!(memory.calls.load(Ordering::Relaxed), 1);
+    assert_eq!(memory.calls(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn call_under_way_does_not_serve_later_look() {
     let (poller, memory) = poller();
     memory.with(|m| m.values.insert(1, 1));
-    let early = {
-        let poller = poller.clone();
-        tokio::spawn(async move { poller.look(&1, None, after(60)).await })
-    };
+    let early = spawn_look(&poller, 1, None);
     tokio::time::sleep(Duration::from_millis(50)).await;
     // The first call is under way with the old value.
     memory.with(|m| m.values.insert(1, 2));
@@ -132,12 +151,7 @@ async fn call_under_way_does_not_serve_later_look() {
 #[tokio::test(start_paused = true)]
 async fn keys_beyond_filter_limit_are_split_without_repeats() {
     let (poller, memory) = poller();
-    let looks: Vec<_> = (0..950u32)
-        .map(|key| {
-            let poller = poller.clone();
-            tokio::spawn(async move { poller.look(&key, None, after(60)).await })
-        })
-        .collect();
+    let looks: Vec<_> = (0..950).map(|key| spawn_look(&poller, key, None)).collect();
     for look in looks {
         assert!(matches!(look.await.unwrap(), LookResult::Absent));
     }
@@ -152,24 +166,24 @@ async fn keys_beyond_filter_limit_are_split_without_repeats() {
 async fn large_looks_15_ms_apart_share_1_call() {
     let (poller, memory) = poller();
     let keys: Vec<u32> = (0..150).collect();
-    let ask = |delay| {
+    let look_all_after = |delay| {
         let (poller, keys) = (poller.clone(), keys.clone());
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(delay)).await;
-            let asked = poller.queue_looks(&keys);
-            await_answers::<Arc<Memory>>(asked, after(60)).await.len()
+            let pending = poller.queue_looks(&keys);
+            await_answers::<Arc<Memory>>(pending, after(60)).await.len()
         })
     };
     let start = Instant::now();
-    let (one, two) = (ask(0), ask(15));
+    let (one, two) = (look_all_after(0), look_all_after(15));
     assert_eq!((one.await.unwrap(), two.await.unwrap()), (150, 150));
-    assert_eq!(memory.calls.load(Ordering::Relaxed), 1);
+    assert_eq!(memory.calls(), 1);
     assert_eq!(start.elapsed(), Duration::from_millis(120));
     // Further such questions, each before the last one is sent, do not delay the call again and
     // again.
-    let asked: Vec<_> = (0..10).map(|number| ask(15 * number)).collect();
-    for asked in asked {
-        asked.await.unwrap();
+    let looks: Vec<_> = (0..10).map(|number| look_all_after(15 * number)).collect();
+    for look in looks {
+        look.await.unwrap();
     }
     let begun = memory.with(|m| m.asked[1].0);
     assert_eq!(begun - start, Duration::from_millis(140));
@@ -190,18 +204,10 @@ async fn failed_call_makes_no_key_absent_and_retries() {
     });
     assert_eq!(poller.look(&1, None, after(60)).await.present(), Some(&1));
     memory.with(|m| m.failures = VecDeque::from([Ec2ErrorKind::Unauthorized]));
-    let seen = poller.look(&1, None, after(60)).await;
-    assert!(
-        matches!(&seen, LookResult::Unknown(error) if error.kind == Ec2ErrorKind::Unauthorized),
-        "{seen:?}"
-    );
+    assert_unknown(poller.look(&1, None, after(60)).await, Ec2ErrorKind::Unauthorized);
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::ServerError, 100).collect());
     let start = Instant::now();
-    let seen = poller.look(&1, None, after(60)).await;
-    assert!(
-        matches!(&seen, LookResult::Unknown(error) if error.kind == Ec2ErrorKind::ServerError),
-        "{seen:?}"
-    );
+    assert_unknown(poller.look(&1, None, after(60)).await, Ec2ErrorKind::ServerError);
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
@@ -209,36 +215,22 @@ async fn failed_call_makes_no_key_absent_and_retries() {
 async fn throttled_look_retries_with_backoff_until_deadline() {
     let (poller, memory) = poller();
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::Throttled, 10_000).collect());
-    let seen = poller.look(&1, None, after(120)).await;
-    assert!(
-        matches!(&seen, LookResult::Unknown(error) if error.kind == Ec2ErrorKind::Throttled),
-        "{seen:?}"
-    );
-    assert!(memory.calls.load(Ordering::Relaxed) < 150);
+    assert_unknown(poller.look(&1, None, after(120)).await, Ec2ErrorKind::Throttled);
+    assert!(memory.calls() < 150);
 }
 
 #[tokio::test(start_paused = true)]
 async fn watch_delivers_answers_until_callback_breaks() {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(5));
-    let setting = Arc::clone(&memory);
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        setting.with(|m| m.values.insert(1, 7));
-    });
+    memory.set_at(after(2), 1, 7);
     let start = Instant::now();
     let mut absent = 0;
-    let found = poller
-        .watch(&1, None, Duration::ZERO, after(60), |seen| match seen {
-            LookResult::Present(value) => ControlFlow::Break(*value),
-            LookResult::Absent => {
-                absent += 1;
-                ControlFlow::Continue(())
-            }
-            LookResult::Unknown(_) => ControlFlow::Continue(()),
-        })
-        .await;
-    assert_eq!(found, Some(7));
+    let watch = poller.watch(&1, None, Duration::ZERO, after(60), |look| {
+        absent += u32::from(matches!(look, LookResult::Absent));
+        until_present(look)
+    });
+    assert_eq!(watch.await, Some(7));
     // Seen within one poll of the change, and not without calls.
     assert!(start.elapsed() < Duration::from_millis(2120), "{:?}", start.elapsed());
     assert!((15..40).contains(&absent), "{absent}");
@@ -249,23 +241,10 @@ async fn watch_delivers_answers_until_callback_breaks() {
 async fn watch_keeps_polling_during_slow_answers() {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(400));
-    let setting = Arc::clone(&memory);
+    memory.set_at(after(2), 1, 7);
     let start = Instant::now();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        setting.with(|m| m.values.insert(1, 7));
-    });
-    let mut last = None;
-    let found = poller
-        .watch(&1, None, Duration::ZERO, after(60), |seen| {
-            last = Some(seen.present().copied());
-            match seen.present() {
-                Some(value) => ControlFlow::Break(*value),
-                None => ControlFlow::Continue(()),
-            }
-        })
-        .await;
-    assert_eq!((found, last), (Some(7), Some(Some(7))));
+    let watch = poller.watch(&1, None, Duration::ZERO, after(60), until_present);
+    assert_eq!(watch.await, Some(7));
     // Less than the time of an answer, plus the answer itself.
     assert!(start.elapsed() < Duration::from_millis(2000 + 270 + 400), "{:?}", start.elapsed());
 }
@@ -277,9 +256,9 @@ async fn watch_ends_at_deadline_and_stops_polling() {
         poller.watch(&1, None, Duration::ZERO, after(5), |_| ControlFlow::Continue(())).await;
     assert_eq!(ended, None);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let calls = memory.calls.load(Ordering::Relaxed);
+    let calls = memory.calls();
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(memory.calls.load(Ordering::Relaxed), calls);
+    assert_eq!(memory.calls(), calls);
 }
 
 /// 1,500 watches share the calls, and each key is still queried within 30 seconds.
@@ -295,7 +274,7 @@ async fn long_watches_take_at_most_half_of_refill() {
         });
     }
     tokio::time::sleep(Duration::from_secs(280)).await;
-    let calls = memory.calls.load(Ordering::Relaxed);
+    let calls = memory.calls();
     // 10 a second is half of DescribeVolumes' 20; the burst is a third of its bucket.
     assert!(calls <= 2800 + 40, "{calls}");
     // All keys are asked for in turn: none starves.
@@ -317,22 +296,15 @@ async fn changes_of_usual_duration_are_polled_when_due() {
     for key in 0..60u32 {
         tokio::time::sleep(Duration::from_secs(5)).await;
         if key == 30 {
-            calls = memory.calls.load(Ordering::Relaxed);
+            calls = memory.calls();
         }
         let end = Instant::now() + Duration::from_millis(2000 + random.number() % 200);
-        let setting = Arc::clone(&memory);
-        tokio::spawn(async move {
-            tokio::time::sleep_until(end).await;
-            setting.with(|m| m.values.insert(key, 1));
-        });
-        let watched = poller.watch(&key, None, Duration::ZERO, after(600), |seen| match seen {
-            LookResult::Present(_) => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        });
-        assert!(watched.await.is_some());
+        memory.set_at(end, key, 1);
+        let watch = poller.watch(&key, None, Duration::ZERO, after(600), until_present);
+        assert!(watch.await.is_some());
         late.push((end.elapsed() - Duration::from_millis(30)).as_millis());
     }
-    let calls = memory.calls.load(Ordering::Relaxed) - calls;
+    let calls = memory.calls() - calls;
     late.drain(..30);
     late.sort_unstable();
     println!("{late:?} ms, {calls} calls");
@@ -345,40 +317,28 @@ async fn changes_of_usual_duration_are_polled_when_due() {
 /// to 4 s, as in EC2, and answers take 30 ms. The three kinds of change alternate. Returns how late
 /// each end was seen, in milliseconds beyond the time of the answer itself, and the calls per
 /// second.
-async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
+async fn watch_many_changes(seed: u64) -> (Vec<u128>, f64) {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(30));
     let random = Arc::new(crate::ec2::pacing::random::Random::new(seed));
     let kinds: [Arc<DurationEstimate>; 3] = Default::default();
     let begin = Instant::now();
-    let lives: Vec<_> = (0..6u32)
-        .map(|life| {
+    let callers: Vec<_> = (0..6u32)
+        .map(|caller| {
             let (poller, memory, random, kinds) =
                 (poller.clone(), Arc::clone(&memory), Arc::clone(&random), kinds.clone());
             tokio::spawn(async move {
                 let mut late = Vec::new();
                 for turn in 0..30u32 {
-                    let key = life * 1000 + turn;
+                    let key = caller * 1000 + turn;
                     if turn % 3 != 0 {
                         poller.look(&key, None, after(600)).await;
                     }
                     let end = Instant::now() + Duration::from_millis(500 + random.number() % 3500);
-                    let setting = Arc::clone(&memory);
-                    tokio::spawn(async move {
-                        tokio::time::sleep_until(end).await;
-                        setting.with(|m| m.values.insert(key, 1));
-                    });
-                    let seen = |seen: &LookResult<u64>| match seen {
-                        LookResult::Present(_) => ControlFlow::Break(()),
-                        _ => ControlFlow::Continue(()),
-                    };
-                    let kind = &kinds[(turn % 3) as usize];
-                    assert!(
-                        poller
-                            .watch(&key, Some(kind), Duration::ZERO, after(600), seen)
-                            .await
-                            .is_some()
-                    );
+                    memory.set_at(end, key, 1);
+                    let kind = Some(&kinds[(turn % 3) as usize]);
+                    let watch = poller.watch(&key, kind, Duration::ZERO, after(600), until_present);
+                    assert!(watch.await.is_some());
                     late.push((end.elapsed() - Duration::from_millis(30)).as_millis());
                 }
                 late
@@ -386,11 +346,11 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
         })
         .collect();
     let mut late = Vec::new();
-    for life in lives {
-        late.extend(life.await.unwrap());
+    for caller in callers {
+        late.extend(caller.await.unwrap());
     }
     late.sort_unstable();
-    let calls = memory.calls.load(Ordering::Relaxed) as f64;
+    let calls = memory.calls() as f64;
     (late, calls / begin.elapsed().as_secs_f64())
 }
 
@@ -399,7 +359,7 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
 #[tokio::test(start_paused = true)]
 async fn changes_are_seen_soon_within_half_of_refill() {
     for seed in [1, 2, 3] {
-        let (late, rate) = lives_of_volumes(seed).await;
+        let (late, rate) = watch_many_changes(seed).await;
         let (median, p99) = (late[late.len() / 2], late[late.len() * 99 / 100]);
         println!("seed {seed}: {median} ms, {p99} ms, {rate} calls a second");
         assert!(median <= 65 && p99 <= 180, "seed {seed}: {median} {p99}");
@@ -419,13 +379,12 @@ async fn look_needed_later_joins_another_call() {
     // The call began when the answer was needed, because no earlier answer showed how long answers
     // take.
     assert_eq!(start.elapsed(), Duration::from_millis(2100));
-    let calls = memory.calls.load(Ordering::Relaxed);
+    let calls = memory.calls();
     let needed = Some(after(2));
-    let (first, second) = (poller.clone(), poller.clone());
-    let patient = tokio::spawn(async move { first.look(&1, needed, after(60)).await });
+    let patient = spawn_look(&poller, 1, needed);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    second.look(&2, None, after(60)).await;
+    poller.look(&2, None, after(60)).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(patient.is_finished());
-    assert_eq!(memory.calls.load(Ordering::Relaxed), calls + 1);
+    assert_eq!(memory.calls(), calls + 1);
 }
