@@ -21,14 +21,7 @@ pub(crate) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment
 }
 
 pub(crate) fn error(kind: Ec2ErrorKind) -> Ec2Error {
-    Ec2Error {
-        kind,
-        action: Action::DescribeVolumes,
-        code: None,
-        message: "why".to_owned(),
-        request_id: None,
-        sent: Sent::Answered,
-    }
+    Ec2Error::new(kind, Action::DescribeVolumes, Sent::Answered, "why")
 }
 
 pub(crate) fn unknown(kind: Ec2ErrorKind) -> LookResult<Volume> {

@@ -149,124 +149,66 @@ impl Controller {
 
 type RpcResult<T> = Result<Response<T>, Status>;
 
-#[tonic::async_trait]
-impl controller_server::Controller for Controller {
-    async fn create_volume(
-        &self,
-        request: Request<csi::CreateVolumeRequest>,
-    ) -> RpcResult<csi::CreateVolumeResponse> {
-        volume::create(self, request).await
-    }
+/// Makes the service from one row for each RPC: its messages, and the function that serves it.
+macro_rules! controller_service {
+    (
+        offered { $($rpc:ident: $request:ident -> $response:ident, $serve:path;)* }
+        not_offered { $($other:ident: $question:ident -> $answer:ident, $name:literal;)* }
+    ) => {
+        #[tonic::async_trait]
+        impl controller_server::Controller for Controller {
+            $(async fn $rpc(
+                &self,
+                request: Request<csi::$request>,
+            ) -> RpcResult<csi::$response> {
+                $serve(self, request).await
+            })*
 
-    async fn delete_volume(
-        &self,
-        request: Request<csi::DeleteVolumeRequest>,
-    ) -> RpcResult<csi::DeleteVolumeResponse> {
-        volume::delete(self, request).await
-    }
+            $(async fn $other(&self, _: Request<csi::$question>) -> RpcResult<csi::$answer> {
+                Err(Failure::unimplemented($name).into())
+            })*
+        }
+    };
+}
 
-    async fn controller_publish_volume(
-        &self,
-        request: Request<csi::ControllerPublishVolumeRequest>,
-    ) -> RpcResult<csi::ControllerPublishVolumeResponse> {
-        attachment::publish(self, request).await
+controller_service! {
+    offered {
+        create_volume: CreateVolumeRequest -> CreateVolumeResponse, volume::create;
+        delete_volume: DeleteVolumeRequest -> DeleteVolumeResponse, volume::delete;
+        controller_publish_volume:
+            ControllerPublishVolumeRequest -> ControllerPublishVolumeResponse, attachment::publish;
+        controller_unpublish_volume:
+            ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse,
+            attachment::unpublish;
+        validate_volume_capabilities:
+            ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse,
+            volume::validate;
+        controller_expand_volume:
+            ControllerExpandVolumeRequest -> ControllerExpandVolumeResponse, volume::expand;
+        controller_modify_volume:
+            ControllerModifyVolumeRequest -> ControllerModifyVolumeResponse, volume::modify;
+        create_snapshot: CreateSnapshotRequest -> CreateSnapshotResponse, snapshot::create;
+        delete_snapshot: DeleteSnapshotRequest -> DeleteSnapshotResponse, snapshot::delete;
+        list_snapshots: ListSnapshotsRequest -> ListSnapshotsResponse, snapshot::list;
+        get_snapshot: GetSnapshotRequest -> GetSnapshotResponse, snapshot::get;
+        controller_get_capabilities:
+            ControllerGetCapabilitiesRequest -> ControllerGetCapabilitiesResponse, get_capabilities;
+        list_volumes: ListVolumesRequest -> ListVolumesResponse, volume_list::list;
+        controller_list_volume_health:
+            ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse, health::list;
+        controller_get_volume_health:
+            ControllerGetVolumeHealthRequest -> ControllerGetVolumeHealthResponse, health::get;
     }
+    not_offered {
+        get_capacity: GetCapacityRequest -> GetCapacityResponse, "GetCapacity";
+        controller_get_volume:
+            ControllerGetVolumeRequest -> ControllerGetVolumeResponse, "ControllerGetVolume";
+    }
+}
 
-    async fn controller_unpublish_volume(
-        &self,
-        request: Request<csi::ControllerUnpublishVolumeRequest>,
-    ) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
-        attachment::unpublish(self, request).await
-    }
-
-    async fn validate_volume_capabilities(
-        &self,
-        request: Request<csi::ValidateVolumeCapabilitiesRequest>,
-    ) -> RpcResult<csi::ValidateVolumeCapabilitiesResponse> {
-        volume::validate(self, request).await
-    }
-
-    async fn controller_expand_volume(
-        &self,
-        request: Request<csi::ControllerExpandVolumeRequest>,
-    ) -> RpcResult<csi::ControllerExpandVolumeResponse> {
-        volume::expand(self, request).await
-    }
-
-    async fn controller_modify_volume(
-        &self,
-        request: Request<csi::ControllerModifyVolumeRequest>,
-    ) -> RpcResult<csi::ControllerModifyVolumeResponse> {
-        volume::modify(self, request).await
-    }
-
-    async fn create_snapshot(
-        &self,
-        request: Request<csi::CreateSnapshotRequest>,
-    ) -> RpcResult<csi::CreateSnapshotResponse> {
-        snapshot::create(self, request).await
-    }
-
-    async fn delete_snapshot(
-        &self,
-        request: Request<csi::DeleteSnapshotRequest>,
-    ) -> RpcResult<csi::DeleteSnapshotResponse> {
-        snapshot::delete(self, request).await
-    }
-
-    async fn list_snapshots(
-        &self,
-        request: Request<csi::ListSnapshotsRequest>,
-    ) -> RpcResult<csi::ListSnapshotsResponse> {
-        snapshot::list(self, request).await
-    }
-
-    async fn get_snapshot(
-        &self,
-        request: Request<csi::GetSnapshotRequest>,
-    ) -> RpcResult<csi::GetSnapshotResponse> {
-        snapshot::get(self, request).await
-    }
-
-    async fn controller_get_capabilities(
-        &self,
-        _: Request<csi::ControllerGetCapabilitiesRequest>,
-    ) -> RpcResult<csi::ControllerGetCapabilitiesResponse> {
-        Ok(Response::new(capabilities::response(self.volume_health)))
-    }
-
-    async fn list_volumes(
-        &self,
-        request: Request<csi::ListVolumesRequest>,
-    ) -> RpcResult<csi::ListVolumesResponse> {
-        volume_list::list(self, request).await
-    }
-
-    async fn controller_list_volume_health(
-        &self,
-        request: Request<csi::ControllerListVolumeHealthRequest>,
-    ) -> RpcResult<csi::ControllerListVolumeHealthResponse> {
-        health::list(self, request).await
-    }
-
-    async fn controller_get_volume_health(
-        &self,
-        request: Request<csi::ControllerGetVolumeHealthRequest>,
-    ) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
-        health::get(self, request).await
-    }
-
-    async fn get_capacity(
-        &self,
-        _: Request<csi::GetCapacityRequest>,
-    ) -> RpcResult<csi::GetCapacityResponse> {
-        Err(Failure::unimplemented("GetCapacity").into())
-    }
-
-    async fn controller_get_volume(
-        &self,
-        _: Request<csi::ControllerGetVolumeRequest>,
-    ) -> RpcResult<csi::ControllerGetVolumeResponse> {
-        Err(Failure::unimplemented("ControllerGetVolume").into())
-    }
+async fn get_capabilities(
+    this: &Controller,
+    _: Request<csi::ControllerGetCapabilitiesRequest>,
+) -> RpcResult<csi::ControllerGetCapabilitiesResponse> {
+    Ok(Response::new(capabilities::response(this.volume_health)))
 }

@@ -24,43 +24,47 @@ pub(crate) struct Problem {
     pub message: &'static str,
 }
 
+const fn problem(severity: Severity, reason: &'static str, message: &'static str) -> Problem {
+    Problem { severity, reason, message }
+}
+
 /// Results of EC2's checks (EBS user guide, "Amazon EBS volume status checks").
 const CHECKS: [(&str, &str, Problem); 4] = [
     (
         "io-enabled",
         "failed",
-        Problem {
-            severity: Severity::Inaccessible,
-            reason: "IoDisabled",
-            message: "EC2 stopped reads and writes because the data may be inconsistent; check the file system, then enable I/O (EnableVolumeIO)",
-        },
+        problem(
+            Severity::Inaccessible,
+            "IoDisabled",
+            "EC2 stopped reads and writes because the data may be inconsistent; check the file system, then enable I/O (EnableVolumeIO)",
+        ),
     ),
     (
         "io-performance",
         "degraded",
-        Problem {
-            severity: Severity::Degraded,
-            reason: "IoPerformanceDegraded",
-            message: "the volume is slower than it was provisioned for; EC2 works on it",
-        },
+        problem(
+            Severity::Degraded,
+            "IoPerformanceDegraded",
+            "the volume is slower than it was provisioned for; EC2 works on it",
+        ),
     ),
     (
         "io-performance",
         "severely-degraded",
-        Problem {
-            severity: Severity::Degraded,
-            reason: "IoPerformanceSeverelyDegraded",
-            message: "the volume is far slower than it was provisioned for; EC2 works on it",
-        },
+        problem(
+            Severity::Degraded,
+            "IoPerformanceSeverelyDegraded",
+            "the volume is far slower than it was provisioned for; EC2 works on it",
+        ),
     ),
     (
         "io-performance",
         "stalled",
-        Problem {
-            severity: Severity::Inaccessible,
-            reason: "IoPerformanceStalled",
-            message: "reads and writes of the volume do not end; EC2 works on it, a restored snapshot is the way around",
-        },
+        problem(
+            Severity::Inaccessible,
+            "IoPerformanceStalled",
+            "reads and writes of the volume do not end; EC2 works on it, a restored snapshot is the way around",
+        ),
     ),
 ];
 
@@ -68,11 +72,11 @@ const CHECKS: [(&str, &str, Problem); 4] = [
 pub(crate) fn problems(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Problem> {
     let mut found = Vec::new();
     if volume.state == VolumeState::Error {
-        found.push(Problem {
-            severity: Severity::DataLoss,
-            reason: "VolumeFailed",
-            message: "EC2 shows the volume as failed, and what it held cannot be read any more; restore it from a snapshot",
-        });
+        found.push(problem(
+            Severity::DataLoss,
+            "VolumeFailed",
+            "EC2 shows the volume as failed, and what it held cannot be read any more; restore it from a snapshot",
+        ));
     }
     let Some(status) = status else { return found };
     found.extend(
@@ -86,16 +90,16 @@ pub(crate) fn problems(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Pr
     if found.is_empty() {
         // The overall status may cover checks that are unknown here.
         found.extend(match status.health {
-            Health::Impaired => Some(Problem {
-                severity: Severity::Inaccessible,
-                reason: "Impaired",
-                message: "EC2 calls the volume impaired; see its status checks (DescribeVolumeStatus)",
-            }),
-            Health::Warning => Some(Problem {
-                severity: Severity::Degraded,
-                reason: "Warning",
-                message: "EC2 warns about the volume; see its status checks (DescribeVolumeStatus)",
-            }),
+            Health::Impaired => Some(problem(
+                Severity::Inaccessible,
+                "Impaired",
+                "EC2 calls the volume impaired; see its status checks (DescribeVolumeStatus)",
+            )),
+            Health::Warning => Some(problem(
+                Severity::Degraded,
+                "Warning",
+                "EC2 warns about the volume; see its status checks (DescribeVolumeStatus)",
+            )),
             Health::Ok | Health::InsufficientData | Health::Other(_) => None,
         });
     }
@@ -122,52 +126,28 @@ mod tests {
 
     #[test]
     fn volume_status_and_state_map_to_health_problems() {
+        use Health::{Impaired, InsufficientData, Ok, Warning};
         use Severity::{DataLoss, Degraded, Inaccessible};
-        type Row = (
-            VolumeState,
-            Health,
-            &'static [(&'static str, &'static str)],
-            &'static [(Severity, &'static str)],
-        );
-        let rows: [Row; 9] = [
-            (
-                VolumeState::InUse,
-                Health::Ok,
-                &[("io-enabled", "passed"), ("io-performance", "normal")],
-                &[],
-            ),
-            (VolumeState::Creating, Health::InsufficientData, &[], &[]),
-            (
-                VolumeState::InUse,
-                Health::Impaired,
-                &[("io-enabled", "failed"), ("io-performance", "stalled")],
-                &[(Inaccessible, "IoDisabled"), (Inaccessible, "IoPerformanceStalled")],
-            ),
-            (
-                VolumeState::InUse,
-                Health::Warning,
-                &[("io-performance", "degraded")],
-                &[(Degraded, "IoPerformanceDegraded")],
-            ),
-            (
-                VolumeState::InUse,
-                Health::Warning,
-                &[("io-performance", "severely-degraded")],
-                &[(Degraded, "IoPerformanceSeverelyDegraded")],
-            ),
-            (
-                VolumeState::InUse,
-                Health::Impaired,
-                &[("new-check", "failed")],
-                &[(Inaccessible, "Impaired")],
-            ),
-            (VolumeState::InUse, Health::Warning, &[], &[(Degraded, "Warning")]),
-            (VolumeState::Error, Health::Impaired, &[], &[(DataLoss, "VolumeFailed")]),
-            (VolumeState::InUse, Health::Ok, &[("initialization-state", "initializing")], &[]),
+        use VolumeState::{Creating, Error, InUse};
+        let performance = |result| ("io-performance", result);
+        let stalled = vec![("io-enabled", "failed"), performance("stalled")];
+        let both = vec![(Inaccessible, "IoDisabled"), (Inaccessible, "IoPerformanceStalled")];
+        let slow = (Degraded, "IoPerformanceDegraded");
+        let very_slow = (Degraded, "IoPerformanceSeverelyDegraded");
+        let rows = [
+            (InUse, Ok, vec![("io-enabled", "passed"), performance("normal")], vec![]),
+            (Creating, InsufficientData, vec![], vec![]),
+            (InUse, Impaired, stalled, both),
+            (InUse, Warning, vec![performance("degraded")], vec![slow]),
+            (InUse, Warning, vec![performance("severely-degraded")], vec![very_slow]),
+            (InUse, Impaired, vec![("new-check", "failed")], vec![(Inaccessible, "Impaired")]),
+            (InUse, Warning, vec![], vec![(Degraded, "Warning")]),
+            (Error, Impaired, vec![], vec![(DataLoss, "VolumeFailed")]),
+            (InUse, Ok, vec![("initialization-state", "initializing")], vec![]),
         ];
         for (state, health, details, want) in rows {
             let volume = Volume { state, ..example_volume() };
-            let found = problems(&volume, Some(&status(health, details)));
+            let found = problems(&volume, Some(&status(health, &details)));
             let found: Vec<_> = found.iter().map(|t| (t.severity, t.reason)).collect();
             assert_eq!(found, want, "{details:?}");
         }

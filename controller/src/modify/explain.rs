@@ -133,13 +133,10 @@ mod tests {
 
     #[test]
     fn refused_modification_reports_cooldown_end_if_known() {
-        let refusal = |message: &str| Ec2Error {
-            kind: Ec2ErrorKind::ModificationRate,
-            action: Action::ModifyVolume,
-            code: Some("VolumeModificationRateExceeded".to_owned()),
-            message: message.to_owned(),
-            request_id: Some("r-1".to_owned()),
-            sent: Sent::Answered,
+        let refusal = |message: &str| {
+            let (kind, action) = (Ec2ErrorKind::ModificationRate, Action::ModifyVolume);
+            let error = Ec2Error::new(kind, action, Sent::Answered, message);
+            Ec2Error { request_id: Some("r-1".to_owned()), ..error }
         };
         let last = running(100, Some("2026-09-25T10:00:00Z"));
         for (message, latest, words) in [

@@ -174,14 +174,8 @@ mod tests {
     use crate::ec2::{Action, Ec2ErrorKind, Sent};
 
     fn down() -> Result<(), Ec2Error> {
-        Err(Ec2Error {
-            kind: Ec2ErrorKind::Unreachable,
-            action: Action::DescribeAvailabilityZones,
-            code: None,
-            message: "connection refused".to_owned(),
-            request_id: None,
-            sent: Sent::Not,
-        })
+        let (kind, action) = (Ec2ErrorKind::Unreachable, Action::DescribeAvailabilityZones);
+        Err(Ec2Error::new(kind, action, Sent::Not, "connection refused"))
     }
 
     /// A later failure of the check shows in `unready`, not in the probe's answer.

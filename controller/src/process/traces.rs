@@ -172,56 +172,36 @@ mod tests {
     #[test]
     fn otlp_address_follows_opentelemetry_specification() {
         let grpc = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-        type Variables<'a> = &'a [(&'a str, &'a str)];
-        let rows: [(bool, Variables<'_>, String); 5] = [
-            (true, &[], format!("http://localhost:4317{grpc}")),
+        let endpoint = |url| ("OTEL_EXPORTER_OTLP_ENDPOINT", url);
+        let http = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+        let http_for_traces = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf");
+        let whole = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:1/exactly");
+        let rows = [
+            (true, vec![], format!("http://localhost:4317{grpc}")),
+            (false, vec![endpoint("https://c:4317/")], format!("https://c:4317{grpc}")),
+            (true, vec![http], "http://localhost:4318/v1/traces".to_owned()),
             (
                 false,
-                &[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:4317/")],
-                format!("https://c:4317{grpc}"),
-            ),
-            (
-                true,
-                &[("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")],
-                "http://localhost:4318/v1/traces".to_owned(),
-            ),
-            (
-                false,
-                &[
-                    ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"),
-                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1/otlp"),
-                ],
+                vec![http_for_traces, endpoint("http://c:1/otlp")],
                 "http://c:1/otlp/v1/traces".to_owned(),
             ),
-            (
-                false,
-                &[
-                    ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
-                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://other"),
-                    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:1/exactly"),
-                ],
-                "http://c:1/exactly".to_owned(),
-            ),
+            (false, vec![http, endpoint("http://other"), whole], "http://c:1/exactly".to_owned()),
         ];
         for (is_requested, variables, address) in rows {
-            let settings = read(is_requested, variables).unwrap().unwrap();
+            let settings = read(is_requested, &variables).unwrap().unwrap();
             assert_eq!(settings.address, address, "{variables:?}");
         }
     }
 
     #[test]
     fn resource_headers_and_timeout_are_read() {
-        let settings = read(
-            true,
-            &[
-                ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a, k8s.cluster=prod"),
-                ("OTEL_SERVICE_NAME", "ebs"),
-                ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer x"),
-                ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
-            ],
-        )
-        .unwrap()
-        .unwrap();
+        let variables = [
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a, k8s.cluster=prod"),
+            ("OTEL_SERVICE_NAME", "ebs"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer x"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
+        ];
+        let settings = read(true, &variables).unwrap().unwrap();
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(settings.resource, [pair("k8s.cluster", "prod"), pair("service.name", "ebs")]);
         assert_eq!(settings.headers, [pair("authorization", "Bearer x")]);

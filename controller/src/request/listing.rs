@@ -100,7 +100,7 @@ mod tests {
         let mut pages = VecDeque::from(pages);
         PageRequest::parse(max_entries, starting_token)?
             .read(|_, _| {
-                let page = pages.pop_front().expect("not asked for more");
+                let page = pages.pop_front().expect("no further call");
                 async move { page }
             })
             .await
@@ -124,23 +124,16 @@ mod tests {
         // An answer in time matters more than the end of many empty pages; the caller continues.
         let long = (0..MAX_EMPTY_PAGES).map(|_| page(&[], Some("z"))).collect();
         assert_eq!(read(0, "", long).await, Ok((Vec::new(), "z".to_owned())));
-        assert_eq!(
-            read(-1, "", Vec::new()).await.unwrap_err().condition(),
-            Condition::InvalidField
-        );
+        let negative = read(-1, "", Vec::new()).await.unwrap_err();
+        assert_eq!(negative.condition(), Condition::InvalidField);
     }
 
     #[tokio::test]
     async fn refused_starting_token_is_named_with_next_step() {
         let refusal = |kind| {
-            vec![Err(Ec2Error {
-                kind,
-                action: Action::DescribeSnapshots,
-                code: Some("InvalidParameterValue".to_owned()),
-                message: "Unable to parse pagination token".to_owned(),
-                request_id: Some("r-1".to_owned()),
-                sent: Sent::Answered,
-            })]
+            let text = "Unable to parse pagination token";
+            let error = Ec2Error::new(kind, Action::DescribeSnapshots, Sent::Answered, text);
+            vec![Err(Ec2Error { request_id: Some("r-1".to_owned()), ..error })]
         };
         for kind in [Ec2ErrorKind::BadPageToken, Ec2ErrorKind::InvalidParameter] {
             let bad_token = read(3, "AbC", refusal(kind)).await.unwrap_err();

@@ -7,6 +7,7 @@ use ebs_csi_proto::observe::note;
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tonic::{Request, Response};
 
+use super::volume::size_in_bytes;
 use super::{Controller, RpcResult};
 use crate::ec2::{Snapshot, SnapshotState};
 use crate::request::listing::PageRequest;
@@ -60,15 +61,9 @@ pub(super) async fn list(
         }
         Err(_) => this.snapshots.list(volume, &wanted).await?,
     };
-    Ok(Response::new(csi::ListSnapshotsResponse {
-        entries: snapshots
-            .iter()
-            .map(|snapshot| csi::list_snapshots_response::Entry {
-                snapshot: Some(to_wire(snapshot)),
-            })
-            .collect(),
-        next_token,
-    }))
+    let entry = |snapshot| csi::list_snapshots_response::Entry { snapshot: Some(snapshot) };
+    let entries = snapshots.iter().map(to_wire).map(entry).collect();
+    Ok(Response::new(csi::ListSnapshotsResponse { entries, next_token }))
 }
 
 /// GetSnapshot.
@@ -85,7 +80,7 @@ pub(super) async fn get(
 
 fn to_wire(snapshot: &Snapshot) -> csi::Snapshot {
     csi::Snapshot {
-        size_bytes: i64::try_from(snapshot.size.to_bytes().0).unwrap_or(i64::MAX),
+        size_bytes: size_in_bytes(snapshot.size),
         snapshot_id: snapshot.id.to_string(),
         source_volume_id: snapshot.volume.as_ref().map(ToString::to_string).unwrap_or_default(),
         creation_time: snapshot.started.map(|started| prost_types::Timestamp {

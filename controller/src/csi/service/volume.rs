@@ -3,7 +3,7 @@
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::observe::note;
-use ebs_csi_proto::{Capability, Condition, Failure};
+use ebs_csi_proto::{Capability, Condition, Failure, GiB};
 use ebs_csi_wire::VolumeId;
 use tonic::{Request, Response};
 
@@ -12,7 +12,7 @@ use crate::csi::{node_local, validated};
 use crate::ec2::Volume;
 use crate::ec2::csi_failure::failure;
 use crate::request::topology;
-use crate::request::{self, CreateVolume, Expand, node_local_handle};
+use crate::request::{self, CreateVolume, Expand, Source, node_local_handle};
 
 /// CreateVolume.
 pub(super) async fn create(
@@ -26,21 +26,23 @@ pub(super) async fn create(
     }
     let parsed = CreateVolume::parse(request.get_ref())?;
     note("request.name", &parsed.name);
-    let (context, source) = (parsed.class.volume_context(), parsed.source.clone());
+    let (volume_context, source) = (parsed.class.volume_context(), parsed.source.clone());
     let volume = this.volumes.create(parsed, timeout).await?;
     note("volume.id", volume.id.as_str());
-    Ok(Response::new(csi::CreateVolumeResponse {
-        volume: Some(csi::Volume {
-            capacity_bytes: size_in_bytes(&volume),
-            volume_id: volume.id.to_string(),
-            volume_context: context,
-            content_source: source.map(|source| source.to_wire()),
-            accessible_topology: vec![topology::of_volume(
-                &volume.zone,
-                volume.outpost_arn.as_deref(),
-            )],
-        }),
-    }))
+    let volume = csi::Volume { volume_context, ..to_wire(&volume, source) };
+    Ok(Response::new(csi::CreateVolumeResponse { volume: Some(volume) }))
+}
+
+/// Returns the volume as responses describe it, without a volume context.
+pub(super) fn to_wire(volume: &Volume, source: Option<Source>) -> csi::Volume {
+    let topology = topology::of_volume(&volume.zone, volume.outpost_arn.as_deref());
+    csi::Volume {
+        capacity_bytes: size_in_bytes(volume.size),
+        volume_id: volume.id.to_string(),
+        content_source: source.map(|source| source.to_wire()),
+        accessible_topology: vec![topology],
+        ..Default::default()
+    }
 }
 
 /// Completes an Outpost that is named by its id alone: it belongs to this account and Region.
@@ -122,7 +124,7 @@ pub(super) async fn expand(
         None => find_existing(this, &parsed.volume).await?,
     };
     Ok(Response::new(csi::ControllerExpandVolumeResponse {
-        capacity_bytes: size_in_bytes(&volume),
+        capacity_bytes: size_in_bytes(volume.size),
         node_expansion_required: !parsed.block,
     }))
 }
@@ -142,15 +144,11 @@ pub(super) async fn modify(
 
 /// Looks up a volume that must exist.
 pub(super) async fn find_existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
-    this.ec2
-        .look_volume(id)
-        .await
-        .known()
-        .map_err(|error| failure(&error))?
-        .ok_or_else(|| Failure::not_found("volume", id))
+    let found = this.ec2.look_volume(id).await.known().map_err(|error| failure(&error))?;
+    found.ok_or_else(|| Failure::not_found("volume", id))
 }
 
-/// Returns a volume's size in bytes, as CSI expects it.
-pub(super) fn size_in_bytes(volume: &Volume) -> i64 {
-    i64::try_from(volume.size.to_bytes().0).unwrap_or(i64::MAX)
+/// Returns a size in bytes, as CSI expects it.
+pub(super) fn size_in_bytes(size: GiB) -> i64 {
+    i64::try_from(size.to_bytes().0).unwrap_or(i64::MAX)
 }

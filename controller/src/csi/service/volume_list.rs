@@ -6,12 +6,11 @@
 use ebs_csi_proto::csi::{self, list_volumes_response::Entry};
 use tonic::{Request, Response};
 
-use super::volume::size_in_bytes;
+use super::volume::to_wire;
 use super::{Controller, RpcResult};
 use crate::ec2::{Volume, VolumeState};
 use crate::request::Source;
 use crate::request::listing::PageRequest;
-use crate::request::topology;
 
 /// ListVolumes.
 pub(super) async fn list(
@@ -43,22 +42,7 @@ fn is_deleted(volume: &Volume) -> bool {
 
 /// Builds an entry. The volume context is empty: EC2 does not store it.
 fn entry(volume: &Volume) -> Entry {
-    let source = volume
-        .source_volume
-        .clone()
-        .map(Source::Volume)
-        .or_else(|| volume.snapshot.clone().map(Source::Snapshot));
-    Entry {
-        volume: Some(csi::Volume {
-            capacity_bytes: size_in_bytes(volume),
-            volume_id: volume.id.to_string(),
-            volume_context: Default::default(),
-            content_source: source.map(|source| source.to_wire()),
-            accessible_topology: vec![topology::of_volume(
-                &volume.zone,
-                volume.outpost_arn.as_deref(),
-            )],
-        }),
-        status: None,
-    }
+    let copied = volume.source_volume.clone().map(Source::Volume);
+    let source = copied.or_else(|| volume.snapshot.clone().map(Source::Snapshot));
+    Entry { volume: Some(to_wire(volume, source)), status: None }
 }

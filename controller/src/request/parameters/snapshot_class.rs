@@ -234,18 +234,12 @@ mod tests {
         let fast = parse(&[("FastSnapshotRestoreAvailabilityZones", "us-east-1a, us-east-1b")]);
         assert_eq!(fast.unwrap().fast_restore_zones, ["us-east-1a", "us-east-1b"]);
         let lock = parsed.lock.unwrap();
-        assert_eq!(
-            (lock.mode, lock.duration_days, lock.cool_off_hours),
-            (LockMode::Compliance, Some(7), Some(24))
-        );
-        assert_eq!(
-            crate::request::template::render(&parsed.tags[0], &parsed.claim).unwrap(),
-            "a=s"
-        );
-        assert!(
-            parse(&[("lockMode", "governance"), ("lockExpirationDate", "2030-01-31T00:00:00Z")])
-                .is_ok()
-        );
+        assert_eq!(lock.mode, LockMode::Compliance);
+        assert_eq!((lock.duration_days, lock.cool_off_hours), (Some(7), Some(24)));
+        let tag = crate::request::template::render(&parsed.tags[0], &parsed.claim);
+        assert_eq!(tag.unwrap(), "a=s");
+        let expiration = ("lockExpirationDate", "2030-01-31T00:00:00Z");
+        assert!(parse(&[("lockMode", "governance"), expiration]).is_ok());
     }
 
     #[test]
