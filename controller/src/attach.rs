@@ -15,11 +15,9 @@ mod pending;
 mod publish_options;
 mod recent_changes;
 
-use std::fmt;
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use crate::ec2::{Ec2, Timestamp, Volume};
@@ -55,16 +53,6 @@ enum Intent {
     Detach,
 }
 
-/// The key of an operation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key(VolumeId, InstanceId);
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "volume {} at node {}", self.0, self.1)
-    }
-}
-
 /// Attaches and detaches volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Attachments {
@@ -78,7 +66,7 @@ pub(crate) struct Attachments {
     operation_count: OperationCount,
     safe_detach: Mode,
     cluster_evidence: ClusterEvidence,
-    running: Operations<Key, Intent, Option<Attached>>,
+    running: Operations<Pair, Intent, Option<Attached>>,
 }
 
 impl Attachments {
@@ -115,7 +103,7 @@ impl Attachments {
         timeout: Option<Duration>,
     ) -> Result<Attached, Failure> {
         let this = self.clone();
-        let key = Key(request.pair.volume.clone(), request.pair.node.clone());
+        let key = request.pair.clone();
         let attached = self
             .running
             .run(key, Intent::Attach(request.clone()), timeout, move |cancellation| async move {
@@ -136,9 +124,8 @@ impl Attachments {
         timeout: Option<Duration>,
     ) -> Result<(), Failure> {
         let this = self.clone();
-        let key = Key(pair.volume.clone(), pair.node.clone());
         self.running
-            .run(key, Intent::Detach, timeout, move |cancellation| async move {
+            .run(pair.clone(), Intent::Detach, timeout, move |cancellation| async move {
                 this.detach_now(&pair, &cancellation).await.map(|()| None)
             })
             .await

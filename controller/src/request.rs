@@ -9,6 +9,7 @@ mod template;
 pub(crate) mod topology;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
 use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
@@ -135,12 +136,18 @@ impl CreateVolume {
 }
 
 /// The common part of ControllerPublishVolume and ControllerUnpublishVolume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pair {
     /// The volume.
     pub volume: VolumeId,
     /// The instance.
     pub node: InstanceId,
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volume {} at node {}", self.volume, self.node)
+    }
 }
 
 /// What a publish asks for besides the attachment.

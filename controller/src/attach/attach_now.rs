@@ -11,7 +11,7 @@ use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
 use super::detach_decision::DetachDecision;
 use super::initialized::wait_until_initialized;
 use super::recent_changes::READ_LAG;
-use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
+use super::{Attached, Attachments, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{
@@ -34,8 +34,9 @@ impl Attachments {
         let began = Instant::now();
         let deadline = began + OPERATION_TIME;
         let ec2 = self.ec2.with_deadline(deadline).while_wanted(cancellation.wanted());
-        let Pair { volume, node } = &request.pair;
-        self.recent.note_attach_begins(volume, node);
+        let pair = &request.pair;
+        let Pair { volume, node } = pair;
+        self.recent.note_attach_begins(pair);
         let is_attached = |look: &LookResult<Volume>| {
             let attachment = look.present().and_then(|volume| volume.attachment(node));
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
@@ -80,7 +81,7 @@ impl Attachments {
                     let elsewhere = failure.condition() == Condition::PublishedElsewhere;
                     is_freed = elsewhere
                         && !is_freed
-                        && self.detach_left_behind(&ec2, volume, node, cancellation).await?;
+                        && self.detach_left_behind(&ec2, pair, cancellation).await?;
                     if !is_freed {
                         return Err(failure);
                     }
@@ -128,8 +129,7 @@ impl Attachments {
             step = next.ok_or_else(|| machine.overdue_failure())?;
         };
         drop(reservation);
-        let key = Key(volume.clone(), node.clone());
-        self.publish_options.check_or_remember(&key, &request.options, attached.since)?;
+        self.publish_options.check_or_remember(pair, &request.options, attached.since)?;
         if request.wait_until_initialized {
             wait_until_initialized(&ec2, volume, deadline, cancellation).await?;
         }
@@ -140,10 +140,11 @@ impl Attachments {
     async fn send_attach(
         &self,
         ec2: &Ec2,
-        Pair { volume, node }: &Pair,
+        pair: &Pair,
         instance: Option<&Instance>,
         machine: &mut Attaching,
     ) -> Result<Option<Reservation>, Failure> {
+        let Pair { volume, node } = pair;
         let cards = match instance {
             Some(instance) => self.cards.count_of(ec2, &instance.kind).await,
             None => 1,
@@ -167,7 +168,7 @@ impl Attachments {
             reservation.note_sent();
             let place = reservation.name_and_card();
             let answer = ec2.attach_volume(volume, node, &place.device, place.card).await;
-            self.recent.note_attach_sent(volume, node);
+            self.recent.note_attach_sent(pair);
             machine.note_sent(Instant::now());
             let error = match answer {
                 Ok(attachment) => {

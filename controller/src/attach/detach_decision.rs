@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::Attachments;
 use super::own_volume::root_volume_refusal;
-use super::recent_changes::pair_key;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Force, InstanceState, LookResult};
 use crate::operation::Cancellation;
@@ -58,7 +57,7 @@ impl Attachments {
                 return Err(root_volume_refusal(&pair.volume, &pair.node, device));
             }
             if !gathered.shows_neither {
-                self.unseen.remove(&pair_key(&pair.volume, &pair.node));
+                self.unseen.remove(&pair.to_string());
             }
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
@@ -70,7 +69,7 @@ impl Attachments {
             self.operation_count.metrics().safe_detach_decided(verdict.label());
             match verdict {
                 // The look may be from before the attach.
-                Verdict::Done if self.recent.was_attach_just_sent(&pair.volume, &pair.node) => {
+                Verdict::Done if self.recent.was_attach_just_sent(pair) => {
                     tokio::time::sleep(LOOK_PAUSE).await;
                 }
                 Verdict::Done if gathered.shows_neither => {
@@ -114,7 +113,7 @@ impl Attachments {
     /// # Errors
     /// [`Condition::OperationPending`] until then.
     fn check_gone(&self, pair: &Pair) -> Result<(), Failure> {
-        let (key, now) = (pair_key(&pair.volume, &pair.node), Instant::now());
+        let (key, now) = (pair.to_string(), Instant::now());
         let since = self.unseen.get(&key).unwrap_or(now);
         if now.duration_since(since) >= GONE_AFTER {
             return Ok(());

@@ -10,7 +10,7 @@ use super::detach_decision::DetachDecision;
 use super::detaching::{DetachStep, Detaching};
 use super::pending::PendingDetach;
 use super::recent_changes::READ_LAG;
-use super::{Attachments, Key, OPERATION_TIME};
+use super::{Attachments, OPERATION_TIME};
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Action, Ec2, Ec2ErrorKind, LookResult, Volume, WatchedChange};
 use crate::operation::Cancellation;
@@ -55,12 +55,12 @@ impl Attachments {
             cancellation.check_not_superseded()?;
             match step {
                 DetachStep::Done => {
-                    self.publish_options.remove(&Key(volume.clone(), node.clone()));
+                    self.publish_options.remove(pair);
                     if attached.is_some() {
-                        self.recent.note_ended(volume, node, attached);
+                        self.recent.note_ended(pair, attached);
                     }
                     if machine.has_sent() {
-                        self.recent.note_detached(volume, node);
+                        self.recent.note_detached(pair);
                     }
                     return Ok(());
                 }
@@ -117,7 +117,7 @@ impl Attachments {
                     }
                     pending.record_state(look);
                     attached = attach_time(look).unwrap_or(attached);
-                    if self.recent.may_predate_attach(look, volume, node) {
+                    if self.recent.may_predate_attach(look, pair) {
                         return ControlFlow::Continue(());
                     }
                     match machine.observe(look, Instant::now()) {
@@ -146,12 +146,11 @@ impl Attachments {
     ///
     /// The look is made when reads show every attach from before this call.
     async fn was_detached(&self, ec2: &Ec2, pair: &Pair) -> bool {
-        let Pair { volume, node } = pair;
-        if self.safe_detach != Mode::Off || !self.recent.was_detached(volume, node) {
+        if self.safe_detach != Mode::Off || !self.recent.was_detached(pair) {
             return false;
         }
         tokio::time::sleep(READ_LAG).await;
-        let look = ec2.look_volume(volume).await;
-        look.present().is_some_and(|volume| volume.attachment(node).is_none())
+        let look = ec2.look_volume(&pair.volume).await;
+        look.present().is_some_and(|volume| volume.attachment(&pair.node).is_none())
     }
 }

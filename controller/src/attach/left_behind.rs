@@ -6,10 +6,10 @@
 //! the first instance without anybody who would detach it again. The next publish finds it here.
 
 use ebs_csi_proto::Failure;
-use ebs_csi_wire::{InstanceId, VolumeId};
+use ebs_csi_wire::InstanceId;
 use tokio::time::Instant;
 
-use super::{Attachments, Key};
+use super::Attachments;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
 use crate::operation::Cancellation;
@@ -31,8 +31,7 @@ impl Attachments {
     pub(super) async fn detach_left_behind(
         &self,
         ec2: &Ec2,
-        volume: &VolumeId,
-        node: &InstanceId,
+        Pair { volume, node }: &Pair,
         cancellation: &Cancellation,
     ) -> Result<bool, Failure> {
         if self.safe_detach == Mode::Off {
@@ -78,8 +77,8 @@ impl Attachments {
             },
         }
         // A late look would show the volume attached there.
-        self.recent.note_ended(volume, &holder, attachment.attached);
-        self.publish_options.remove(&Key(volume.clone(), holder));
+        self.recent.note_ended(&pair, attachment.attached);
+        self.publish_options.remove(&pair);
         Ok(true)
     }
 }

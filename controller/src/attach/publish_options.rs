@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebs_csi_proto::{AccessType, Condition, Failure};
 
-use super::Key;
 use crate::ec2::Timestamp;
-use crate::request::PublishOptions;
+use crate::request::{Pair, PublishOptions};
 
 /// The most attachments that are remembered; nothing is known about further ones.
 const MAX_ATTACHMENTS: usize = 20_000;
@@ -40,10 +39,10 @@ fn difference(first: &PublishOptions, other: &PublishOptions) -> Option<&'static
 
 /// The publish options of the attachments that this process has published.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Key, (Timestamp, PublishOptions)>>>);
+pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Pair, (Timestamp, PublishOptions)>>>);
 
 impl KnownPublishOptions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, PublishOptions)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Pair, (Timestamp, PublishOptions)>> {
         // The map is consistent between two statements under the lock, so a panic elsewhere does
         // not invalidate it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,7 +55,7 @@ impl KnownPublishOptions {
     /// [`Condition::Incompatible`], naming the field in which the two differ.
     pub(super) fn check_or_remember(
         &self,
-        key: &Key,
+        pair: &Pair,
         options: &PublishOptions,
         since: Option<Timestamp>,
     ) -> Result<(), Failure> {
@@ -64,19 +63,19 @@ impl KnownPublishOptions {
             return Ok(());
         };
         let mut known = self.lock();
-        if let Some((first, before)) = known.get(key)
+        if let Some((first, before)) = known.get(pair)
             && *first == since
             && let Some(field) = difference(before, options)
         {
             return Err(Failure::new(
                 Condition::Incompatible,
                 format!(
-                    "{field}: {key} is published with another value already; unpublish it there first"
+                    "{field}: {pair} is published with another value already; unpublish it there first"
                 ),
             ));
         }
-        if known.len() < MAX_ATTACHMENTS || known.contains_key(key) {
-            let kept = known.entry(key.clone());
+        if known.len() < MAX_ATTACHMENTS || known.contains_key(pair) {
+            let kept = known.entry(pair.clone());
             let entry = kept.or_insert_with(|| (since, options.clone()));
             if entry.0 != since {
                 *entry = (since, options.clone());
@@ -86,16 +85,15 @@ impl KnownPublishOptions {
     }
 
     /// Removes the options of an attachment that has ended.
-    pub(super) fn remove(&self, key: &Key) {
-        self.lock().remove(key);
+    pub(super) fn remove(&self, pair: &Pair) {
+        self.lock().remove(pair);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::node;
-    use crate::ec2::example_volume;
+    use crate::attach::tests::pair;
     use ebs_csi_proto::{AccessMode, Capability};
 
     fn options(kind: AccessType, mode: AccessMode, read_only: bool) -> PublishOptions {
@@ -114,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_publish_must_not_contradict_the_first() {
+    fn second_publish_must_not_contradict_first() {
         use AccessMode::{
             MultiNodeMultiWriter, SingleNodeMultiWriter, SingleNodeReaderOnly, SingleNodeWriter,
         };
@@ -128,12 +126,11 @@ mod tests {
             (options(mount("ext4", &[]), MultiNodeMultiWriter, false), Some("access_mode")),
             (options(mount("ext4", &[]), SingleNodeWriter, true), Some("readonly")),
         ];
-        let key = Key(example_volume().id, node());
         let publish_options = KnownPublishOptions::default();
         for _ in 0..2 {
-            publish_options.check_or_remember(&key, &first, at(1)).unwrap();
+            publish_options.check_or_remember(&pair(), &first, at(1)).unwrap();
             for (other, field) in &rows {
-                match (publish_options.check_or_remember(&key, other, at(1)), field) {
+                match (publish_options.check_or_remember(&pair(), other, at(1)), field) {
                     (Ok(()), None) => {}
                     (Err(failure), Some(field)) => {
                         assert_eq!(failure.condition(), Condition::Incompatible);
@@ -147,16 +144,15 @@ mod tests {
 
     #[test]
     fn new_attachment_ignores_previous_publish_capability() {
-        let (key, publish_options) =
-            (Key(example_volume().id, node()), KnownPublishOptions::default());
+        let publish_options = KnownPublishOptions::default();
         let block = options(AccessType::Block, AccessMode::SingleNodeWriter, false);
         let mounted = options(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
-        publish_options.check_or_remember(&key, &block, at(1)).unwrap();
-        publish_options.check_or_remember(&key, &mounted, at(2)).unwrap();
-        assert!(publish_options.check_or_remember(&key, &block, at(2)).is_err());
-        publish_options.check_or_remember(&key, &block, None).unwrap();
-        publish_options.remove(&key);
-        publish_options.check_or_remember(&key, &block, at(2)).unwrap();
+        publish_options.check_or_remember(&pair(), &block, at(1)).unwrap();
+        publish_options.check_or_remember(&pair(), &mounted, at(2)).unwrap();
+        assert!(publish_options.check_or_remember(&pair(), &block, at(2)).is_err());
+        publish_options.check_or_remember(&pair(), &block, None).unwrap();
+        publish_options.remove(&pair());
+        publish_options.check_or_remember(&pair(), &block, at(2)).unwrap();
         assert_eq!(publish_options.lock().len(), 1);
     }
 }

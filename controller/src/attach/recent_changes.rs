@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
-use ebs_csi_wire::{InstanceId, VolumeId};
-
 use crate::ec2::{AttachmentState, LookResult, Timestamp, Volume};
 use crate::operation::expiring_cache::ExpiringCache;
+use crate::request::Pair;
 
 /// About how long reads lag behind writes.
 pub(super) const READ_LAG: Duration = Duration::from_secs(2);
@@ -27,61 +26,46 @@ pub(super) struct RecentChanges {
     detached: ExpiringCache<()>,
 }
 
-/// Returns the key under which facts about the pair are remembered.
-pub(super) fn pair_key(volume: &VolumeId, node: &InstanceId) -> String {
-    format!("{volume} {node}")
-}
-
 impl RecentChanges {
     /// Notes that EC2 was asked to attach the volume.
-    pub(super) fn note_attach_sent(&self, volume: &VolumeId, node: &InstanceId) {
-        self.attach_sent.put(&pair_key(volume, node), (), READ_LAG);
+    pub(super) fn note_attach_sent(&self, pair: &Pair) {
+        self.attach_sent.put(&pair.to_string(), (), READ_LAG);
     }
 
     /// Notes that the attachment made at `attached` was seen to have ended.
-    pub(super) fn note_ended(
-        &self,
-        volume: &VolumeId,
-        node: &InstanceId,
-        attached: Option<Timestamp>,
-    ) {
-        self.ended.put(&pair_key(volume, node), attached, READ_LAG);
+    pub(super) fn note_ended(&self, pair: &Pair, attached: Option<Timestamp>) {
+        self.ended.put(&pair.to_string(), attached, READ_LAG);
     }
 
     /// Notes that EC2 proved that the volume is not attached to the node.
-    pub(super) fn note_detached(&self, volume: &VolumeId, node: &InstanceId) {
-        self.detached.put(&pair_key(volume, node), (), PROOF_TTL);
+    pub(super) fn note_detached(&self, pair: &Pair) {
+        self.detached.put(&pair.to_string(), (), PROOF_TTL);
     }
 
     /// Removes that proof: this process begins an attach of the pair.
-    pub(super) fn note_attach_begins(&self, volume: &VolumeId, node: &InstanceId) {
-        self.detached.remove(&pair_key(volume, node));
+    pub(super) fn note_attach_begins(&self, pair: &Pair) {
+        self.detached.remove(&pair.to_string());
     }
 
     /// Returns whether EC2 proved that the volume is detached, since when only another process can
     /// have attached the volume.
-    pub(super) fn was_detached(&self, volume: &VolumeId, node: &InstanceId) -> bool {
-        self.detached.get(&pair_key(volume, node)).is_some()
+    pub(super) fn was_detached(&self, pair: &Pair) -> bool {
+        self.detached.get(&pair.to_string()).is_some()
     }
 
     /// Returns whether a look that shows no attachment may be from before the attach.
-    pub(super) fn may_predate_attach(
-        &self,
-        look: &LookResult<Volume>,
-        volume: &VolumeId,
-        node: &InstanceId,
-    ) -> bool {
+    pub(super) fn may_predate_attach(&self, look: &LookResult<Volume>, pair: &Pair) -> bool {
         let shows_none = match look {
             LookResult::Unknown(_) => false,
             LookResult::Absent => true,
-            LookResult::Present(volume) => volume.attachment(node).is_none(),
+            LookResult::Present(volume) => volume.attachment(&pair.node).is_none(),
         };
-        shows_none && self.was_attach_just_sent(volume, node)
+        shows_none && self.was_attach_just_sent(pair)
     }
 
     /// Returns whether the attach request is so recent that a look may be from before it.
-    pub(super) fn was_attach_just_sent(&self, volume: &VolumeId, node: &InstanceId) -> bool {
-        self.attach_sent.get(&pair_key(volume, node)).is_some()
+    pub(super) fn was_attach_just_sent(&self, pair: &Pair) -> bool {
+        self.attach_sent.get(&pair.to_string()).is_some()
     }
 
     /// Returns the look with each attachment that has ended since shown as `detaching` instead.
@@ -92,7 +76,8 @@ impl RecentChanges {
                 let Some(node) = &attachment.instance else {
                     continue;
                 };
-                let ended = self.ended.get(&pair_key(&volume.id, node));
+                let pair = Pair { volume: volume.id.clone(), node: node.clone() };
+                let ended = self.ended.get(&pair.to_string());
                 let is_same =
                     ended.is_some_and(|time| time.is_none() || time == attachment.attached);
                 if is_same && attachment.state != AttachmentState::Detached {
@@ -107,7 +92,7 @@ impl RecentChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{attachment, node, other_node};
+    use crate::attach::tests::{attachment, node, other_node, pair};
     use crate::ec2::Attachment;
     use crate::ec2::example_volume;
 
@@ -132,7 +117,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ended_attachment_shows_detaching_during_read_lag() {
         let recent = RecentChanges::default();
-        recent.note_ended(&example_volume().id, &node(), time(5));
+        recent.note_ended(&pair(), time(5));
         let look = |seconds| state(&recent.correct(&attached_at(seconds)));
         assert_eq!(look(5), AttachmentState::Detaching);
         // Another attachment of the same pair.
@@ -146,14 +131,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn missing_attachment_may_be_stale_after_recent_attach() {
         let recent = RecentChanges::default();
-        let id = example_volume().id;
-        recent.note_attach_sent(&id, &node());
+        recent.note_attach_sent(&pair());
         let none = LookResult::Present(example_volume());
-        assert!(recent.may_predate_attach(&none, &id, &node()));
-        assert!(recent.may_predate_attach(&LookResult::Absent, &id, &node()));
-        assert!(!recent.may_predate_attach(&attached_at(5), &id, &node()));
-        assert!(!recent.may_predate_attach(&none, &id, &other_node()));
+        assert!(recent.may_predate_attach(&none, &pair()));
+        assert!(recent.may_predate_attach(&LookResult::Absent, &pair()));
+        assert!(!recent.may_predate_attach(&attached_at(5), &pair()));
+        let other = Pair { node: other_node(), ..pair() };
+        assert!(!recent.may_predate_attach(&none, &other));
         tokio::time::advance(READ_LAG).await;
-        assert!(!recent.may_predate_attach(&none, &id, &node()));
+        assert!(!recent.may_predate_attach(&none, &pair()));
     }
 }

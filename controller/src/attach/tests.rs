@@ -1,5 +1,8 @@
 use super::*;
-use crate::ec2::{Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Sent};
+use crate::ec2::{
+    Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Sent, example_volume,
+};
+use ebs_csi_wire::InstanceId;
 
 pub(crate) fn node() -> InstanceId {
     InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
@@ -7,6 +10,11 @@ pub(crate) fn node() -> InstanceId {
 
 pub(crate) fn other_node() -> InstanceId {
     InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap()
+}
+
+/// The example volume at [`node`].
+pub(crate) fn pair() -> Pair {
+    Pair { volume: example_volume().id, node: node() }
 }
 
 pub(crate) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment {

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn fence_leave_values_are_ordered_and_round_trip() {
+    fn fence_permissions_are_ordered_and_round_trip() {
         assert!(
             FencePermission::Off < FencePermission::Stop
                 && FencePermission::Stop < FencePermission::Terminate

@@ -48,7 +48,7 @@ impl KubeletReports {
     /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
     /// one.
     pub(crate) async fn read(&self, pair: &Pair) -> Fact<KubeletReport> {
-        let Some(mut question) = self.ask(&pair.node) else {
+        let Some(mut question) = self.send_question(&pair.node) else {
             return Fact::Unknown;
         };
         let asked_at = Instant::now();
@@ -62,31 +62,31 @@ impl KubeletReports {
     }
 
     /// Sends the question; `None` when no observer accepts it.
-    fn ask(&self, instance: &InstanceId) -> Option<Question> {
+    fn send_question(&self, instance: &InstanceId) -> Option<Question> {
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
-        let ask = Ask { ask: number, instance_id: instance.to_string() };
+        let question = Ask { ask: number, instance_id: instance.to_string() };
         let accepted = state
             .observers
             .values()
-            .filter(|observer| observer.try_send(ask.clone()).is_ok())
+            .filter(|observer| observer.try_send(question.clone()).is_ok())
             .count();
         if accepted == 0 {
             return None;
         }
-        let (open_questions, answer) = oneshot::channel();
-        state.open_questions.insert(number, open_questions);
+        let (answer_sender, answer) = oneshot::channel();
+        state.open_questions.insert(number, answer_sender);
         Some(Question { reports: self.clone(), number, answer })
     }
 
     /// Registers a new observer, and returns it with the stream of its questions.
     pub(super) fn observe(&self) -> (Observer, mpsc::Receiver<Ask>) {
-        let (asks, receiver) = mpsc::channel(MAX_UNREAD_QUESTIONS);
+        let (questions, receiver) = mpsc::channel(MAX_UNREAD_QUESTIONS);
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
-        state.observers.insert(number, asks);
+        state.observers.insert(number, questions);
         let reports = self.clone();
         (Observer { reports, number }, receiver)
     }
@@ -101,10 +101,10 @@ impl KubeletReports {
 impl Observer {
     /// Passes on an answer. An answer to a closed question, or to none, is dropped.
     pub(super) fn report(&self, report: Report) {
-        let open_questions = self.reports.lock().open_questions.remove(&report.ask);
-        if let Some(open_questions) = open_questions {
+        let answer_sender = self.reports.lock().open_questions.remove(&report.ask);
+        if let Some(answer_sender) = answer_sender {
             // The asker may have just given up.
-            let _ = open_questions.send(report.nodes);
+            let _ = answer_sender.send(report.nodes);
         }
     }
 }
@@ -135,14 +135,7 @@ fn report(node: Node) -> NodeReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_wire::VolumeId;
-
-    fn pair() -> Pair {
-        Pair {
-            volume: VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap(),
-            node: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
-        }
-    }
+    use crate::attach::tests::pair;
 
     fn node() -> Node {
         Node {
@@ -157,20 +150,20 @@ mod tests {
     async fn only_report_with_matching_number_answers_question() {
         let reports = KubeletReports::default();
         assert_eq!(reports.read(&pair()).await, Fact::Unknown, "nobody to ask");
-        let (observer, mut asks) = reports.observe();
+        let (observer, mut questions) = reports.observe();
         let waiting = tokio::spawn({
             let reports = reports.clone();
             async move { reports.read(&pair()).await }
         });
-        let ask = asks.recv().await.unwrap();
-        assert_eq!(ask.instance_id, pair().node.as_str());
+        let question = questions.recv().await.unwrap();
+        assert_eq!(question.instance_id, pair().node.as_str());
         // Answers to an earlier question, to a later one, and to none.
-        for number in [ask.ask - 1, ask.ask + 1, 0] {
+        for number in [question.ask - 1, question.ask + 1, 0] {
             observer.report(Report { ask: number, nodes: vec![node()] });
         }
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        observer.report(Report { ask: ask.ask, nodes: vec![node()] });
+        observer.report(Report { ask: question.ask, nodes: vec![node()] });
         assert_eq!(waiting.await.unwrap(), Fact::Present(KubeletReport::Released));
         // An observer that does not answer, and one that has left.
         assert_eq!(reports.read(&pair()).await, Fact::Unknown);

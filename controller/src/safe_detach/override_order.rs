@@ -22,12 +22,12 @@ pub(crate) struct OverrideOrders {
 impl OverrideOrders {
     /// Records an order for the attachment that EC2 accepted at `since`.
     pub(super) fn order(&self, pair: &Pair, since: AttachTime) {
-        self.orders.put(&pair_key(pair), since, ORDER_TTL);
+        self.orders.put(&pair.to_string(), since, ORDER_TTL);
     }
 
     /// Returns the order for this pair as `decide` reads it.
     pub(crate) fn of(&self, pair: &Pair) -> Fact<OverrideOrder> {
-        match self.orders.get(&pair_key(pair)) {
+        match self.orders.get(&pair.to_string()) {
             Some(since) => Fact::Present(OverrideOrder {
                 instance: pair.node.clone(),
                 since,
@@ -39,41 +39,33 @@ impl OverrideOrders {
 
     /// Returns whether there is an order that has not been used to force the attachment yet.
     pub(crate) fn is_unused(&self, pair: &Pair) -> bool {
-        let since = self.orders.get(&pair_key(pair));
+        let since = self.orders.get(&pair.to_string());
         since.is_some_and(|since| self.forced.get(&attachment_key(pair, since)).is_none())
     }
 
     /// Uses the order. Returns `true` once for each attachment.
     pub(crate) fn use_up(&self, pair: &Pair) -> bool {
         let is_unused = self.is_unused(pair);
-        if let Some(since) = self.orders.get(&pair_key(pair)).filter(|_| is_unused) {
+        if let Some(since) = self.orders.get(&pair.to_string()).filter(|_| is_unused) {
             self.forced.put(&attachment_key(pair, since), (), FORCED_TTL);
         }
         is_unused
     }
 }
 
-fn pair_key(pair: &Pair) -> String {
-    format!("{} {}", pair.volume, pair.node)
-}
-
 fn attachment_key(pair: &Pair, since: AttachTime) -> String {
-    format!("{} {}.{}", pair_key(pair), since.seconds, since.nanoseconds)
+    format!("{pair} {}.{}", since.seconds, since.nanoseconds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_wire::{InstanceId, VolumeId};
+    use crate::attach::tests::{other_node, pair};
 
     #[tokio::test(start_paused = true)]
     async fn override_order_expires_and_forces_each_attachment_once() {
-        let pair = Pair {
-            volume: VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap(),
-            node: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
-        };
-        let other =
-            Pair { node: InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap(), ..pair.clone() };
+        let pair = pair();
+        let other = Pair { node: other_node(), ..pair.clone() };
         let at = |seconds| AttachTime { seconds, nanoseconds: 0 };
         let overrides = OverrideOrders::default();
         assert!(!overrides.use_up(&pair));

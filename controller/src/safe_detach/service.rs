@@ -73,7 +73,11 @@ impl Service {
                 instance_id: pair.node.to_string(),
             }),
             verdict: Some(verdict_to_wire(verdict, text, &facts.instance)),
-            attached_since: since.map(format_time).unwrap_or_default(),
+            attached_since: since
+                .map(|AttachTime { seconds, nanoseconds }| {
+                    Timestamp { seconds, nanoseconds }.to_string()
+                })
+                .unwrap_or_default(),
         }
     }
 
@@ -228,11 +232,6 @@ fn verdict_to_wire(verdict: Verdict, text: String, instance: &Fact<InstanceFact>
             Fact::Absent | Fact::Unknown => String::new(),
         },
     }
-}
-
-fn format_time(at: AttachTime) -> String {
-    let at = Timestamp { seconds: at.seconds, nanoseconds: at.nanoseconds };
-    at.to_string()
 }
 
 fn parse_pair(subject: &Subject) -> Result<Pair, Failure> {
