@@ -208,8 +208,8 @@ fn replace_file(from: &str, to: &Path) {
     std::fs::rename(&temporary, to).expect("in its place");
 }
 
-/// Returns a directory that others may read: the controller gives up root, and a test's directory is
-/// accessible to its owner alone, as the folder of the checkout may be.
+/// Returns a directory that others may read: the controller gives up root, and a test's directory
+/// is accessible to its owner alone, as the folder of the checkout may be.
 fn readable_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
