@@ -180,9 +180,7 @@ fn process_tree(root: i32) -> Vec<i32> {
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {
         next += 1;
-        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-            continue;
-        };
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
         for thread in threads.flatten() {
             let children =
                 std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();

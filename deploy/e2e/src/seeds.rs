@@ -10,9 +10,7 @@ use tokio::runtime::Builder;
 /// Returns the seeds in `HISTORY_SEEDS` (`7`, `1-200`), or the first `many` seeds without that
 /// variable.
 fn chosen(many: u64) -> RangeInclusive<u64> {
-    let Ok(given) = std::env::var("HISTORY_SEEDS") else {
-        return 1..=many;
-    };
+    let Ok(given) = std::env::var("HISTORY_SEEDS") else { return 1..=many };
     let (from, to) = given.split_once('-').unwrap_or((&given, &given));
     match (from.parse(), to.parse()) {
         (Ok(from), Ok(to)) => from..=to,

@@ -340,9 +340,7 @@ fn snapshotter_needs_snapshot_definitions() {
 fn aws_identity_skips_containers_with_kubernetes_token() {
     let Some(helm) = helm() else { return };
     each(&helm, |set, objects| {
-        let Some(deployment) = find(objects, "Deployment", "ebs-csi-controller") else {
-            return;
-        };
+        let Some(deployment) = find(objects, "Deployment", "ebs-csi-controller") else { return };
         let template = &deployment["spec"]["template"];
         let skipped = template["metadata"]["annotations"]["eks.amazonaws.com/skip-containers"]
             .as_str()
@@ -574,9 +572,7 @@ fn owned(words: &BTreeSet<&str>) -> BTreeSet<String> {
 fn programs_accept_all_chart_flags() {
     let Some(helm) = helm() else { return };
     let programs = ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"];
-    let Some(binaries) = setting::binaries(&programs) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&programs) else { return };
     let mut tried = BTreeSet::new();
     each(&helm, |set, objects| {
         for (name, pod) in pods(objects) {

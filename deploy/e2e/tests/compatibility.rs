@@ -75,9 +75,7 @@ fn page() -> Page {
 
 /// Returns whether the file has a test function of that name.
 fn is_a_test(file: &str, name: &str) -> bool {
-    let Ok(text) = std::fs::read_to_string(root().join(file)) else {
-        return false;
-    };
+    let Ok(text) = std::fs::read_to_string(root().join(file)) else { return false };
     // The scenarios on real kubelets.
     if file.starts_with("deploy/e2e/kubernetes/scenarios/") {
         return text.lines().any(|line| line == format!("def {name}(rig):"));

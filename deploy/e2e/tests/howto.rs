@@ -29,9 +29,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns whether a word has a slash and a last part with an extension.
 fn is_path(word: &str) -> bool {
-    let Some((_, name)) = word.rsplit_once('/') else {
-        return false;
-    };
+    let Some((_, name)) = word.rsplit_once('/') else { return false };
     name.rsplit_once('.').is_some_and(|(stem, extension)| {
         !stem.is_empty()
             && !extension.is_empty()

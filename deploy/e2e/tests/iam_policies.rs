@@ -158,9 +158,7 @@ fn all_used(report: &Value) {
 /// the EC2 calls made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_features_work_and_use_every_policy_action() {
-    let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else {
-        return;
-    };
+    let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else { return };
     for feature in Feature::ALL {
         world
             .run(feature)
@@ -215,9 +213,7 @@ async fn missing_policy_action_shows_in_error_or_log() {
     assert_eq!(elements, listed, "each action of each statement has a row");
     let mut lanes = Vec::new();
     for lane in 0..LANES {
-        let Some(world) = IamWorld::start(policies.clone()).await else {
-            return;
-        };
+        let Some(world) = IamWorld::start(policies.clone()).await else { return };
         lanes.push(tokio::spawn(async move {
             let mut wrong = Vec::new();
             for row in rows_of_needed().skip(lane).step_by(LANES) {
@@ -261,9 +257,7 @@ async fn breaks(world: &IamWorld, row: &Row) -> Option<String> {
 /// log names the permission.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn modify_without_delete_tags_permission_succeeds_and_warns() {
-    let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else {
-        return;
-    };
+    let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else { return };
     world.plan_without("modify", "ChangeTagsOfOwnVolumes", "ec2:DeleteTags");
     world.run(Feature::EndRatio).await.expect("the rate");
     assert!(world.log().contains("ec2:DeleteTags"), "{}", world.log());
@@ -271,9 +265,7 @@ async fn modify_without_delete_tags_permission_succeeds_and_warns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_scoped_policy_serves_only_its_own_cluster() {
-    let Some(world) = IamWorld::start(read_policies(&["cluster-scoped"])).await else {
-        return;
-    };
+    let Some(world) = IamWorld::start(read_policies(&["cluster-scoped"])).await else { return };
     for feature in Feature::ALL.into_iter().filter(|f| !f.beyond_cluster_scope()) {
         world
             .run(feature)
@@ -347,9 +339,7 @@ const ASKED: &[Asked] = &[
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_allow_driver_requests_and_refuse_others() {
     for (files, is_scoped) in [(&BY_FEATURE[..], false), (&["cluster-scoped"][..], true)] {
-        let Some(world) = IamWorld::start(read_policies(files)).await else {
-            return;
-        };
+        let Some(world) = IamWorld::start(read_policies(files)).await else { return };
         let own = ("ebs.csi.aws.com/cluster", "true");
         let name = "ebs.csi.aws.com/cluster-name";
         let of_driver = world.foreign_volume(&[own, (name, "test")]);

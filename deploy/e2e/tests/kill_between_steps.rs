@@ -94,9 +94,7 @@ async fn life_with_kills(setting: &mut Setting, victim: Victim, claim: Claim) ->
 }
 
 async fn killed_before_every_step(victim: Victim, claims: [Claim; 2]) {
-    let Some(mut setting) = Setting::start().await else {
-        return;
-    };
+    let Some(mut setting) = Setting::start().await else { return };
     for claim in claims {
         let mark = setting.requests().mark().await;
         let name = claim.name.clone();
@@ -157,9 +155,7 @@ async fn ec2_may_be_unreachable_before_any_step() {
 /// The controller is killed after EC2 has accepted the request and before EC2 replies.
 #[tokio::test]
 async fn controller_killed_during_ec2_call_duplicates_nothing() {
-    let Some(mut setting) = Setting::start().await else {
-        return;
-    };
+    let Some(mut setting) = Setting::start().await else { return };
     let claim = Claim::filesystem("pvc-mid", "ext4", 10);
     let mut life = Life::of(&setting, claim);
     let mark = setting.requests().mark().await;
@@ -206,9 +202,7 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
 /// The tool is stopped in the middle of a format, then the victim is killed.
 #[tokio::test]
 async fn kill_during_format_strands_no_volume() {
-    let Some(mut setting) = Setting::start().await else {
-        return;
-    };
+    let Some(mut setting) = Setting::start().await else { return };
     for victim in [Victim::Agent, Victim::Helper, Victim::HelperSupervisor] {
         for kind in ["ext4", "xfs"] {
             let claim = Claim::filesystem(
@@ -248,9 +242,7 @@ async fn kill_during_format_strands_no_volume() {
 /// Each node process is killed some milliseconds after a call began, on a volume with data.
 #[tokio::test]
 async fn node_process_kill_mid_call_loses_no_data() {
-    let Some(mut setting) = Setting::start().await else {
-        return;
-    };
+    let Some(mut setting) = Setting::start().await else { return };
     for kind in ["ext4", "xfs"] {
         let claim = Claim::filesystem(&format!("pvc-moments-{kind}"), kind, 2);
         let (volume, attachment) = setting.attached(&claim).await;

@@ -7,9 +7,7 @@ use ebs_csi_e2e::{Life, LifecycleStep, Setting};
 use ebs_csi_sandbox::co::{Claim, Content, Source};
 
 async fn live(claim: Claim) {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let mark = setting.requests().mark().await;
     let mut life = Life::of(&setting, claim.clone());
     for step in LifecycleStep::ALL {
@@ -74,9 +72,7 @@ async fn raw_block_volume_lifecycle_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn larger_restore_grows_file_system_and_keeps_data() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     for kind in ["ext4", "xfs"] {
         let name = format!("pvc-small-{kind}");
         let mut life = Life::of(&setting, Claim::filesystem(&name, kind, 1));
@@ -122,9 +118,7 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
 /// Writes of the second pod fail with EROFS while the first pod still writes.
 #[tokio::test]
 async fn read_only_publish_shares_volume_with_writing_pod() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let mut life = Life::of(&setting, Claim::filesystem("pvc-shared", "ext4", 1));
     for step in
         [LifecycleStep::Create, LifecycleStep::Attach, LifecycleStep::Stage, LifecycleStep::Publish]

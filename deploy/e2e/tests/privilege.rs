@@ -12,9 +12,7 @@ use ebs_csi_sandbox::tier::Tier;
 
 /// Returns the inodes of the sockets that a process has open.
 fn sockets(pid: i32) -> HashSet<String> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
-        return HashSet::new();
-    };
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return HashSet::new() };
     entries
         .flatten()
         .filter_map(|entry| std::fs::read_link(entry.path()).ok())
@@ -51,9 +49,7 @@ fn environment(pid: i32) -> String {
 
 #[tokio::test]
 async fn each_process_has_exactly_its_documented_rights() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let mut life = Life::of(&setting, Claim::filesystem("pvc-privilege", "ext4", 10));
     for step in [LifecycleStep::Create, LifecycleStep::Attach] {
         setting.must(&format!("{step:?}"), life.step(step)).await;
@@ -164,13 +160,9 @@ fn auditor(program: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn auditor_reports_sandbox_flag_and_wrong_profiles() {
-    let Some(binaries) = setting::binaries(&["ebs-csi-policy"]) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&["ebs-csi-policy"]) else { return };
     let program = binaries.path("ebs-csi-policy").unwrap();
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let controller = setting.world.controller.pid().unwrap().to_string();
     let agent = setting.world.nodes[0].agent.pid().unwrap().to_string();
     let helper = setting.world.nodes[0].helper.pid().unwrap().to_string();

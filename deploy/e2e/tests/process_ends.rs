@@ -24,9 +24,7 @@ const PROGRAMS: [&str; 7] = [
 
 #[test]
 fn every_program_prints_help_and_version() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
     for name in PROGRAMS {
         for flag in ["--help", "--version"] {
             let ended = program::run(program::bare(&binaries.path(name).unwrap(), &[flag], &[]));
@@ -38,9 +36,7 @@ fn every_program_prints_help_and_version() {
 
 #[test]
 fn bad_command_line_exits_64_with_one_line() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
     let rows: &[(&str, &[&str], &str)] = &[
         ("ebs-csi-controller", &["--no-such-flag"], "no-such-flag"),
         ("ebs-csi-controller", &["--endpoint", "ftp://x"], "endpoint"),
@@ -84,9 +80,7 @@ const OF_THE_LAUNCHER: [&str; 2] = ["helper", "listen"];
 
 #[test]
 fn launcher_knows_every_flag_of_its_processes() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
     let mut unknown = Vec::new();
     for name in ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         let help = program::run(program::bare(&binaries.path(name).unwrap(), &["--help"], &[]));
@@ -131,9 +125,7 @@ fn deprived(program: &Path, how: &[&str], arguments: &[&str]) -> Ended {
 /// The helper cannot confine itself without CAP_SYS_ADMIN, CAP_SETUID or CAP_SETPCAP.
 #[test]
 fn helper_missing_capability_exits_77_without_serving() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
     if !Path::new("/usr/bin/setpriv").exists() {
         println!("skipped: setpriv(1) of util-linux is not there");
         return;
@@ -188,9 +180,7 @@ impl Drop for Running {
 /// The process serves without credentials or EC2; without a Region it exits with 78.
 #[tokio::test]
 async fn probe_of_controller_without_aws_names_cause() {
-    let Some(binaries) = setting::binaries(&["ebs-csi-controller"]) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&["ebs-csi-controller"]) else { return };
     let program = binaries.path("ebs-csi-controller").unwrap();
     let keys = [("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "example")];
     let base = [

@@ -186,12 +186,8 @@ async fn csi_sanity_passes_with_raw_block_volumes() {
 #[tokio::test]
 async fn csi_sanity_passes_on_single_mode_all_socket() {
     let Some(program) = program() else { return };
-    let Some(binaries) = setting::binaries(&["aws-ebs-csi-driver"]) else {
-        return;
-    };
-    let Some(mut setting) = Setting::with(|options| options.one_zone = true).await else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&["aws-ebs-csi-driver"]) else { return };
+    let Some(mut setting) = Setting::with(|options| options.one_zone = true).await else { return };
     // A kubelet root can have only one helper, which is the launcher's here.
     let helper = &mut setting.world.nodes[1].helper;
     helper.kill_family().await.expect("the helper ends");

@@ -58,9 +58,7 @@ fn systemd_accepts_unit_and_its_exposure() {
     let unit = read(&format!("{FOLDER}/{NAME}")).replace(PROGRAM, "/bin/true");
     std::fs::write(&copy, unit).expect("a copy");
     let copy = copy.to_str().expect("UTF-8");
-    let Some(verified) = analyze(&["verify", "--man=no", copy]) else {
-        return;
-    };
+    let Some(verified) = analyze(&["verify", "--man=no", copy]) else { return };
     assert_eq!((verified.status, verified.stderr.as_str()), (Some(0), ""));
     let arguments = ["security", "--offline=true", "--threshold=47", "--no-pager", copy];
     let measured = analyze(&arguments).expect("it is there");
@@ -120,9 +118,7 @@ fn unit_allows_what_policy_needs() {
     let groups = filter.strip_prefix('~').expect("a list of what is denied");
     let mut denied = BTreeSet::new();
     for group in groups.split(' ') {
-        let Some(listed) = analyze(&["syscall-filter", group]) else {
-            return;
-        };
+        let Some(listed) = analyze(&["syscall-filter", group]) else { return };
         assert_eq!(listed.status, Some(0), "{listed:?}");
         let calls = listed.stdout.lines().map(str::trim);
         denied.extend(calls.filter(|it| !it.starts_with(['@', '#'])).map(str::to_owned));
@@ -166,9 +162,7 @@ fn unit_and_directories_match_chart_defaults() {
 /// Starts the helper with the unit's flags and capabilities, on a shared mount as a node's root is.
 #[test]
 fn helper_serves_with_capabilities_of_unit() {
-    let Some(binaries) = setting::binaries(&["ebs-csi-mount-helper"]) else {
-        return;
-    };
+    let Some(binaries) = setting::binaries(&["ebs-csi-mount-helper"]) else { return };
     let helper = binaries.path("ebs-csi-mount-helper").expect("the helper");
     let directory = tempfile::tempdir().expect("a directory");
     let kubelet = directory.path().join("kubelet");

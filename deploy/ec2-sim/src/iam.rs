@@ -101,9 +101,7 @@ impl Iam {
 
     /// Returns whether a caller may perform an action on a resource.
     pub fn allows(&self, caller: &Caller, action: &str, resource: &str, about: &Context) -> bool {
-        let Some(principal) = caller.principal else {
-            return true;
-        };
+        let Some(principal) = caller.principal else { return true };
         let p = &self.setting.principals[principal];
         let mut context = caller.context.clone();
         context.extend(about);

@@ -93,9 +93,7 @@ impl Texts {
     ///
     /// Returns false if the expression is none.
     pub(crate) fn add_standard(&mut self, part: &str, expression: &str) -> bool {
-        let Ok(expression) = Expression::parse(expression) else {
-            return false;
-        };
+        let Ok(expression) = Expression::parse(expression) else { return false };
         for requirement in expression.requirements() {
             if let Some(id) = requirement.req.license.id() {
                 self.add(part, id.text());

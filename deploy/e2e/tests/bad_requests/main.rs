@@ -110,9 +110,7 @@ async fn controller_rows(setting: &Setting, volume: &Volume, wrong: &mut Vec<Str
 
 #[tokio::test]
 async fn bad_controller_requests_are_refused_and_change_nothing() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let volume =
         setting.must("create", setting.co.create(&Claim::filesystem("pvc-good", "ext4", 10))).await;
     let instance = setting.instance(0);

@@ -46,9 +46,7 @@ impl OnNode<'_> {
 
 #[tokio::test]
 async fn bad_node_requests_are_refused_and_change_nothing() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let mut wrong = Vec::new();
     let volume =
         setting.must("create", setting.co.create(&Claim::filesystem("pvc-node", "ext4", 10))).await;

@@ -121,9 +121,7 @@ fn metrics(text: &str) -> BTreeSet<String> {
 
 /// Writes out `a_{b,c}_d` as `a_b_d` and `a_c_d`.
 fn expanded(text: &str) -> Vec<String> {
-    let Some((before, rest)) = text.split_once('{') else {
-        return vec![text.to_owned()];
-    };
+    let Some((before, rest)) = text.split_once('{') else { return vec![text.to_owned()] };
     let (choices, after) = rest.split_once('}').expect("a closing brace");
     choices.split(',').flat_map(|choice| expanded(&format!("{before}{choice}{after}"))).collect()
 }

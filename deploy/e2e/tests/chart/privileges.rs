@@ -184,9 +184,7 @@ fn controller_pod_meets_restricted_pod_security_standard() {
     let Some(helm) = helm() else { return };
     let mut seen = 0;
     each(&helm, |set, objects| {
-        let Some(deployment) = find(objects, "Deployment", "ebs-csi-controller") else {
-            return;
-        };
+        let Some(deployment) = find(objects, "Deployment", "ebs-csi-controller") else { return };
         let pod = &deployment["spec"]["template"]["spec"];
         for key in ["hostNetwork", "hostPID", "hostIPC"] {
             assert!(pod[key].is_null(), "{set}: {key}");

@@ -105,9 +105,7 @@ fn text(path: &Path) -> &str {
 async fn kubelet_and_the_sidecars_reach_every_socket() {
     let Some(clients) = go_clients() else { return };
     let registry = tempfile::tempdir().unwrap();
-    let Some(mut setting) = registering(registry.path()).await else {
-        return;
-    };
+    let Some(mut setting) = registering(registry.path()).await else { return };
     let node = &setting.world.nodes[0];
     let socket = registry.path().join(SOCKET);
 
@@ -141,9 +139,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
 async fn socket_name_without_at_sign_refuses_kubelet() {
     let Some(clients) = go_clients() else { return };
     let registry = tempfile::tempdir().unwrap();
-    let Some(setting) = registering(registry.path()).await else {
-        return;
-    };
+    let Some(setting) = registering(registry.path()).await else { return };
     let plain = registry.path().join("plain.sock");
     std::os::unix::fs::symlink(SOCKET, &plain).unwrap();
     let refused = ask(clients, &["kubelet-registration", text(&plain)]).unwrap_err();
@@ -157,9 +153,7 @@ async fn socket_name_without_at_sign_refuses_kubelet() {
 async fn python_client_is_answered_with_explicit_authority() {
     let Some(python) = python() else { return };
     let links = tempfile::tempdir().unwrap();
-    let Some(setting) = registering(links.path()).await else {
-        return;
-    };
+    let Some(setting) = registering(links.path()).await else { return };
     let script = sources().join("grpcio.py");
     let sockets = [setting.world.nodes[0].csi_socket.as_path(), setting.world.controller_socket()];
     for socket in sockets {

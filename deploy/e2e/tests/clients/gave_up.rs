@@ -25,9 +25,7 @@ fn may_be_in_progress(code: Option<Code>) -> bool {
 
 #[tokio::test]
 async fn abandoned_create_continues_and_retries_share_volume() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     setting.latency(json!({ "volume_create": { "fixed_ms": 1500 } })).await;
     let mark = setting.requests().mark().await;
     let claim = Claim::filesystem("pvc-slow", "ext4", 10);
@@ -50,9 +48,7 @@ async fn abandoned_create_continues_and_retries_share_volume() {
 
 #[tokio::test]
 async fn abandoned_attach_and_detach_are_carried_out_once() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let claim = Claim::filesystem("pvc-hang-up", "ext4", 10);
     let volume = setting.must("create", setting.co.create(&claim)).await;
     setting.latency(json!({ "attach": { "fixed_ms": 1000 } })).await;
@@ -76,9 +72,7 @@ async fn abandoned_attach_and_detach_are_carried_out_once() {
 
 #[tokio::test]
 async fn abandoned_resize_continues_with_1_modify_call() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let claim = Claim::filesystem("pvc-slow-resize", "ext4", 10);
     let mut volume = setting.must("create", setting.co.create(&claim)).await;
     setting.latency(json!({ "modify": { "fixed_ms": 3000 } })).await;
@@ -96,9 +90,7 @@ async fn abandoned_resize_continues_with_1_modify_call() {
 
 #[tokio::test]
 async fn abandoned_format_continues_and_retry_joins() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     for kind in ["ext4", "xfs"] {
         let claim = Claim::filesystem(&format!("pvc-slow-{kind}"), kind, 10);
         let volume = setting.must("create", setting.co.create(&claim)).await;

@@ -137,9 +137,7 @@ fn device(setting: &Setting, attachment: &Attachment) -> PathBuf {
 
 #[tokio::test]
 async fn disk_with_unexpected_content_is_refused_unchanged() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     let mut wrong = Vec::new();
     for (index, (prepare, what, word)) in FOREIGN.iter().enumerate() {
         let (volume, attachment) =
@@ -177,9 +175,7 @@ async fn disk_with_unexpected_content_is_refused_unchanged() {
 /// The publish context names the origin; such a disk must hold data, so the agent never formats it.
 #[tokio::test]
 async fn blank_disk_from_snapshot_or_clone_is_refused() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let Some(setting) = Setting::start().await else { return };
     for origin in ["snapshot", "volume"] {
         let (volume, mut attachment) =
             setting.attached(&Claim::filesystem(&format!("pvc-from-{origin}"), "ext4", 1)).await;

@@ -54,9 +54,7 @@ async fn pod_writes_count_on_node_metrics_page() {
         options.nodes.truncate(1);
         options.agent_arguments.push(format!("--http-endpoint={METRICS}"));
     });
-    let Some(setting) = one_node.await else {
-        return;
-    };
+    let Some(setting) = one_node.await else { return };
     let claim = Claim::filesystem("pvc-counted", "ext4", 1);
     let (volume, attachment) = setting.attached(&claim).await;
     let kubelet = &setting.kubelets[0];

@@ -232,9 +232,7 @@ fn test_names_have_at_most_8_words() {
         for line in text.lines().map(str::trim_start) {
             is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
             let function = line.trim_start_matches("async ").strip_prefix("fn ");
-            let Some(name) = function.and_then(|rest| rest.split('(').next()) else {
-                continue;
-            };
+            let Some(name) = function.and_then(|rest| rest.split('(').next()) else { continue };
             let words = name.split('_').count();
             let shown = path.display();
             assert!(!is_test || words <= WORDS, "{shown}: {name} has {words} words");

@@ -42,9 +42,7 @@ fn links_to_headings_lead_to_headings() {
         let directory = path.parent().expect("a folder");
         for link in text.split("](").skip(1) {
             let target = link.split([')', ' ']).next().unwrap_or_default();
-            let Some((file, anchor)) = target.split_once('#') else {
-                continue;
-            };
+            let Some((file, anchor)) = target.split_once('#') else { continue };
             if file.contains("://") {
                 continue;
             }

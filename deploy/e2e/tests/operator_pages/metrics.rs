@@ -40,9 +40,7 @@ struct Registrations {
 
 /// Returns the name of a type, and its first and second generic arguments.
 fn parts(of: &Type) -> (String, Vec<String>) {
-    let Type::Path(it) = of else {
-        return (String::new(), Vec::new());
-    };
+    let Type::Path(it) = of else { return (String::new(), Vec::new()) };
     let arguments = match it.path.segments.last().map(|segment| &segment.arguments) {
         Some(PathArguments::AngleBracketed(it)) => it.args.iter().collect(),
         _ => Vec::new(),
@@ -214,9 +212,7 @@ fn labels_in(format: &str) -> Vec<String> {
 
 /// Returns the leading literals of the tuples of an array.
 fn tuples(expression: &Expr) -> Option<Vec<Vec<String>>> {
-    let Expr::Array(array) = expression else {
-        return None;
-    };
+    let Expr::Array(array) = expression else { return None };
     let rows = array.elems.iter().map(|element| match element {
         Expr::Tuple(it) => it.elems.iter().map_while(literal).collect(),
         _ => Vec::new(),
@@ -310,9 +306,7 @@ impl<'ast> Visit<'ast> for Written {
     fn visit_macro(&mut self, it: &'ast syn::Macro) {
         for token in it.tokens.clone() {
             let text = syn::parse_str::<syn::LitStr>(&token.to_string());
-            let Ok(text) = text.map(|it| it.value()) else {
-                continue;
-            };
+            let Ok(text) = text.map(|it| it.value()) else { continue };
             let labels = labels_in(&text);
             if it.path.is_ident("format") {
                 if !labels.is_empty() {

@@ -113,9 +113,7 @@ pub(crate) fn mapping(file: &syn::File, of: &str, method: &str) -> BTreeMap<Stri
         }
     }
     for item in &file.items {
-        let syn::Item::Impl(block) = item else {
-            continue;
-        };
+        let syn::Item::Impl(block) = item else { continue };
         let is_of = matches!(&*block.self_ty, syn::Type::Path(it) if last(&it.path) == of);
         for member in &block.items {
             if let syn::ImplItem::Fn(function) = member

@@ -169,9 +169,7 @@ impl Devices for LoopDevices {
         name: &str,
         force: bool,
     ) -> io::Result<Release> {
-        let Some(record) = self.records.find(volume).cloned() else {
-            return Ok(Release::Released);
-        };
+        let Some(record) = self.records.find(volume).cloned() else { return Ok(Release::Released) };
         let number = record.number;
         if record.instances.keys().any(|i| i != instance) {
             // Other instances still have the volume, and the kernel does not tell which of them

@@ -39,9 +39,7 @@ fn pieces(pattern: &str, context: &Context) -> Option<Vec<Piece>> {
         let (name, tail) = after.split_once('}')?;
         out.extend(before.chars().map(Piece::of));
         // A key with several values cannot be substituted.
-        let [value] = context.get(name) else {
-            return None;
-        };
+        let [value] = context.get(name) else { return None };
         out.extend(value.chars().map(Piece::Char));
         rest = tail;
     }

@@ -78,9 +78,7 @@ async fn connection(
 ) {
     let _ = stream.set_nodelay(true);
     // A second descriptor of the socket, which sets how the socket closes.
-    let Ok(socket) = stream.as_fd().try_clone_to_owned() else {
-        return;
-    };
+    let Ok(socket) = stream.as_fd().try_clone_to_owned() else { return };
     tokio::select! {
         () = serve(stream, |request| respond(&shared, &socket, request)) => {}
         _ = outage.changed() => {}

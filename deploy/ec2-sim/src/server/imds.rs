@@ -66,9 +66,7 @@ pub(super) fn is_credential_path(path: &str) -> bool {
 
 /// Answers a read of the instance's metadata.
 pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
-    let Some(path) = path.strip_prefix("/latest/") else {
-        return missing();
-    };
+    let Some(path) = path.strip_prefix("/latest/") else { return missing() };
     match path {
         "dynamic/instance-identity/document" => answer(
             200,

@@ -85,9 +85,7 @@ impl Sim {
     }
 
     fn attach_device(&mut self, volume: &str, instance: &str, now: Millis) {
-        let Some(name) = self.device_of(volume, instance) else {
-            return;
-        };
+        let Some(name) = self.device_of(volume, instance) else { return };
         let holds = self.devices.fingerprint(volume);
         self.invariants.attached(volume, holds);
         if let Err(error) = self.devices.attach(volume, instance, &name) {

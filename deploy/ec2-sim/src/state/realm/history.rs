@@ -47,9 +47,7 @@ impl<T: Clone> Versions<T> {
     fn drop_old(&mut self, now: Millis, keep_ms: u64) {
         let all = &mut self.all;
         self.recent.retain(|id| {
-            let Some(versions) = all.get_mut(id) else {
-                return false;
-            };
+            let Some(versions) = all.get_mut(id) else { return false };
             while versions.get(1).is_some_and(|(at, _)| now.since(*at) > keep_ms) {
                 versions.pop_front();
             }
@@ -68,9 +66,7 @@ impl<T: Clone> Versions<T> {
     fn outdated(&self, now: Millis, view: &View) -> Vec<(String, Option<T>)> {
         let mut out = Vec::new();
         for id in &self.recent {
-            let Some(versions) = self.all.get(id) else {
-                continue;
-            };
+            let Some(versions) = self.all.get(id) else { continue };
             let seen = versions
                 .iter()
                 .rposition(|(at, _)| *at == ALWAYS || now.since(*at) >= view.lag(id, *at))
@@ -114,9 +110,7 @@ impl Realm {
         now: Millis,
         keep_ms: u64,
     ) {
-        let Some(history) = &mut self.history else {
-            return;
-        };
+        let Some(history) = &mut self.history else { return };
         for key in changed {
             match key {
                 Key::Volume(id) => history.volumes.record_version(id, now, self.volumes.get(id)),

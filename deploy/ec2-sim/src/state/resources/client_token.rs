@@ -29,9 +29,7 @@ pub(crate) fn find_replayed<'a>(
     gone: impl Fn(&str) -> bool,
     now: Millis,
 ) -> ApiResult<Option<&'a str>> {
-    let Some(used) = used.filter(|s| now.since(s.at) < RETENTION_MS) else {
-        return Ok(None);
-    };
+    let Some(used) = used.filter(|s| now.since(s.at) < RETENTION_MS) else { return Ok(None) };
     if gone(&used.volume) {
         return Err(ApiError::client(
             "IdempotentParameterMismatch",
