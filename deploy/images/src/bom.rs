@@ -11,9 +11,7 @@ use crate::licence::Licence;
 /// A part of an image.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Part {
-    /// The name, such as `rustix`.
     pub(crate) name: String,
-    /// The version.
     pub(crate) version: String,
     /// Whether the part is a program of its own, not a library.
     pub(crate) is_program: bool,
@@ -30,8 +28,7 @@ pub(crate) struct Part {
 impl Part {
     /// Returns the name by which the bill refers to the part.
     pub(crate) fn reference(&self) -> String {
-        let plain = || format!("{}@{}", self.name, self.version);
-        self.purl.clone().unwrap_or_else(plain)
+        self.purl.clone().unwrap_or_else(|| format!("{}@{}", self.name, self.version))
     }
 
     fn component(&self) -> Value {

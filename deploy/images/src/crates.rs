@@ -6,15 +6,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command::output;
 use crate::licence::{Licence, Texts};
+use crate::text_input::{output, read};
 
 /// A crate's name and version, such as `rustix 1.1.6`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id {
-    /// The name.
     pub(crate) name: String,
-    /// The version.
     pub(crate) version: String,
 }
 
@@ -42,7 +40,6 @@ pub(crate) struct Crate {
 pub(crate) struct Linked {
     /// The program's own crate.
     pub(crate) root: Id,
-    /// Each crate.
     pub(crate) crates: BTreeMap<Id, Crate>,
     /// The crates that a crate links.
     pub(crate) edges: BTreeMap<Id, BTreeSet<Id>>,
@@ -74,10 +71,7 @@ impl Workspace {
         )?;
         let metadata: Value =
             serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-        let lock = manifest.with_file_name("Cargo.lock");
-        let lock = std::fs::read_to_string(&lock)
-            .map_err(|error| format!("{}: {error}", lock.display()))?;
-        let checksums = parse_checksums(&lock)?;
+        let checksums = parse_checksums(&read(&manifest.with_file_name("Cargo.lock"))?)?;
         let mut crates = BTreeMap::new();
         for package in metadata["packages"].as_array().into_iter().flatten() {
             let text = |field: &str| package[field].as_str();
@@ -215,6 +209,14 @@ mod tests {
         Id { name: name.to_owned(), version: "1.0.0".to_owned() }
     }
 
+    /// Returns a crate with this licence and without sources.
+    fn crate_of(licence: &str) -> (tempfile::TempDir, Crate) {
+        let directory = tempfile::tempdir().unwrap();
+        let licence = Some(Licence::of_crate(licence));
+        let found = Crate { licence, directory: directory.path().to_owned(), checksum: None };
+        (directory, found)
+    }
+
     #[test]
     fn tree_gives_each_crate_with_its_own() {
         let tree = "0a v1.0.0 (/x)\n1b v1.0.0\n2c v1.0.0\n1d v1.0.0\n2b v1.0.0 (*)\n";
@@ -235,17 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn licence_texts_are_found_below_sources_alike() {
-        let directory = tempfile::tempdir().unwrap();
+    fn licence_texts_below_sources_are_found() {
+        let (directory, found) = crate_of("MIT");
         let bundled = directory.path().join("c_src/lib");
         std::fs::create_dir_all(&bundled).unwrap();
         std::fs::write(bundled.join("LICENSE"), "bundled text").unwrap();
         std::fs::write(directory.path().join("license.rs"), "code").unwrap();
-        let found = Crate {
-            licence: Some(Licence::of_crate("MIT")),
-            directory: directory.path().to_owned(),
-            checksum: None,
-        };
         let mut texts = Texts::default();
         add_texts(&id("a"), &found, &mut texts).unwrap();
         let document = texts.document("x");
@@ -254,12 +251,7 @@ mod tests {
 
     #[test]
     fn crate_without_text_gets_standard_or_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut found = Crate {
-            licence: Some(Licence::of_crate("MIT/Apache-2.0")),
-            directory: directory.path().to_owned(),
-            checksum: None,
-        };
+        let (_directory, mut found) = crate_of("MIT/Apache-2.0");
         let mut texts = Texts::default();
         add_texts(&id("a"), &found, &mut texts).unwrap();
         assert!(texts.document("x").contains("Permission is hereby granted"));

@@ -4,18 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::output;
 use crate::licence::Licence;
 use crate::platform::System;
+use crate::text_input::{output, read};
 
 /// An installed package.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Package {
-    /// The name, such as `libext2fs2`.
     pub(crate) name: String,
-    /// The version, such as `1.47.0-2`.
     pub(crate) version: String,
-    /// The architecture, such as `amd64`.
     pub(crate) architecture: String,
     /// The source package, such as `e2fsprogs`.
     pub(crate) source: String,
@@ -31,8 +28,7 @@ impl Package {
 /// Returns dpkg or dpkg-query for a system.
 fn dpkg(program: &str, system: &System) -> Command {
     let mut command = Command::new(program);
-    command.env("LC_ALL", "C.UTF-8");
-    command.arg("--admindir");
+    command.env("LC_ALL", "C.UTF-8").arg("--admindir");
     command.arg(system.file(Path::new("/var/lib/dpkg")));
     command
 }
@@ -168,16 +164,11 @@ pub(crate) fn licences(package: &Package, copyright: &str) -> BTreeSet<Licence> 
         let names = common_licences(copyright).into_iter();
         return names.map(Licence::Name).collect();
     }
-    let lines = copyright.lines();
-    let stated = lines.filter_map(|line| line.strip_prefix("License:"));
-    let names = stated.flat_map(|names| {
-        let names = names.replace(" and/or ", ",").replace(" and ", ",");
-        let names = names.replace(" or ", ",");
-        let names = names.split(',').map(|name| name.trim().to_owned());
-        names.collect::<Vec<_>>()
-    });
-    let names = names.filter(|name| !name.is_empty());
-    names.map(|name| Licence::of_debian(&name)).collect()
+    let stated = copyright.lines().filter_map(|line| line.strip_prefix("License:"));
+    let names = stated.collect::<Vec<_>>().join(",");
+    let names = names.replace(" and/or ", ",").replace(" and ", ",").replace(" or ", ",");
+    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(Licence::of_debian).collect()
 }
 
 /// Where Debian has the licences that copyright files refer to.
@@ -197,8 +188,7 @@ pub(crate) fn common_licences(copyright: &str) -> BTreeSet<String> {
 /// # Errors
 /// Returns the error of the read.
 pub(crate) fn common_licence(name: &str) -> Result<String, String> {
-    let path = Path::new(COMMON).join(name);
-    std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    read(&Path::new(COMMON).join(name))
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use serde::Deserialize;
 
 use crate::archive::{Image, Packed, sha256};
 use crate::bom::{self, Part};
-use crate::command::output;
 use crate::contents::{Contents, Entry};
 use crate::crates::{Linked, Workspace, add_texts};
 use crate::debian::{self, Package};
 use crate::licence::{Licence, Texts, all_of};
 use crate::linked;
 use crate::platform::{Platform, System};
+use crate::text_input::{output, read};
 
 /// One image for each trust level.
 struct Role {
@@ -28,38 +28,40 @@ struct Role {
     has_tools: bool,
 }
 
+const PLAIN: Role = Role {
+    name: "",
+    description: "",
+    manifest: "Cargo.toml",
+    user: "0:0",
+    has_certificates: false,
+    has_tools: false,
+};
+
 const ROLES: [Role; 4] = [
     Role {
         name: "controller",
         description: "CSI Controller service for Amazon EBS",
-        manifest: "Cargo.toml",
         user: "65530:65530",
         has_certificates: true,
-        has_tools: false,
+        ..PLAIN
     },
     Role {
         name: "node-lifecycle",
         description: "Failover and onboarding of nodes with EBS volumes",
         manifest: "controller/node-lifecycle/Cargo.toml",
         user: "65527:65530",
-        has_certificates: false,
-        has_tools: false,
+        ..PLAIN
     },
     Role {
         name: "node-agent",
         description: "CSI Node service for Amazon EBS, without privileges",
-        manifest: "Cargo.toml",
-        user: "0:0",
-        has_certificates: false,
-        has_tools: false,
+        ..PLAIN
     },
     Role {
         name: "mount-helper",
         description: "The privileged part of the CSI driver for Amazon EBS on a node",
-        manifest: "Cargo.toml",
-        user: "0:0",
-        has_certificates: false,
         has_tools: true,
+        ..PLAIN
     },
 ];
 
@@ -70,11 +72,40 @@ const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// What the tools read besides the disk.
 const TOOL_CONFIGURATION: &str = "/etc/mke2fs.conf";
 
-/// What the images are made of.
+/// What the images of all platforms have in common.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Release {
+    /// The checkout whose programs these are.
+    #[arg(long, default_value = ".")]
+    pub checkout: PathBuf,
+    /// Prefix of the images' names, which may begin with a registry.
+    #[arg(long)]
+    pub repository: String,
+    /// The images' tag.
+    #[arg(long)]
+    pub tag: String,
+    /// The release of the driver, for a label.
+    #[arg(long = "release", id = "release")]
+    pub version: String,
+    /// The commit of the sources, for a label.
+    #[arg(long)]
+    pub revision: Option<String>,
+    /// The creation time by RFC 3339, for a label.
+    #[arg(long)]
+    pub created: Option<String>,
+    /// Where the sources are published, for a label.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// gzip level of the layers, 0 to 9.
+    #[arg(long, default_value_t = 9)]
+    pub compression: u32,
+}
+
+/// What the images of one platform are made of.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The checkout of this repository.
-    pub checkout: PathBuf,
+    /// What all platforms have in common.
+    pub release: Release,
     /// What the programs run on.
     pub platform: Platform,
     /// The directory of the programs `ebs-csi-controller` and so on.
@@ -82,20 +113,6 @@ pub struct Settings {
     /// The directory of unpacked Debian packages of the platform: e2fsprogs and xfsprogs with what
     /// they need. Without it, the packages are this machine's.
     pub packages: Option<PathBuf>,
-    /// The images are named with this and `-controller` and so on.
-    pub repository: String,
-    /// The images' tag.
-    pub tag: String,
-    /// The release of the driver.
-    pub version: String,
-    /// The commit of the sources.
-    pub revision: Option<String>,
-    /// The creation time, by RFC 3339.
-    pub created: Option<String>,
-    /// Where the sources are published.
-    pub source: Option<String>,
-    /// gzip level of the layers, 0 to 9.
-    pub compression: u32,
 }
 
 /// An image with what stands beside it.
@@ -130,7 +147,8 @@ pub fn build(settings: &Settings) -> Result<Vec<Built>, String> {
     let mut workspaces: BTreeMap<&str, Workspace> = BTreeMap::new();
     for role in &ROLES {
         if !workspaces.contains_key(role.manifest) {
-            let workspace = Workspace::read(&settings.checkout.join(role.manifest), target)?;
+            let workspace =
+                Workspace::read(&settings.release.checkout.join(role.manifest), &target)?;
             workspaces.insert(role.manifest, workspace);
         }
     }
@@ -144,23 +162,23 @@ fn build_image(role: &Role, settings: &Settings, workspace: &Workspace) -> Resul
     let program_path = format!("/usr/bin/{program_name}");
 
     let mut contents = Contents::default();
-    let add = |contents: &mut Contents, source: &Path, path: &Path| {
+    let mut add_file = |source: &Path, path: &Path| {
         contents.add_file(source, path).map_err(|error| error.to_string())
     };
-    add(&mut contents, &program, Path::new(&program_path))?;
+    add_file(&program, Path::new(&program_path))?;
     let machine = System::here();
-    let system = match &settings.packages {
-        Some(root) => System::below(settings.platform, root),
-        None => System::below(settings.platform, Path::new("/")),
-    };
-    let files = system_files(role, &system, &program, &settings.checkout)?;
+    let root = settings.packages.as_deref().unwrap_or(Path::new("/"));
+    let system = System::below(settings.platform, root);
+    let files = system_files(role, &system, &program, &settings.release.checkout)?;
     for file in &files {
-        add(&mut contents, &system.file(file), file)?;
+        add_file(&system.file(file), file)?;
     }
-    let certificates = if role.has_certificates { certificates()? } else { BTreeSet::new() };
+    let mut certificates = BTreeSet::new();
     if role.has_certificates {
-        let bundle = concatenate(&certificates)?;
-        add_content(&mut contents, BUNDLE, bundle)?;
+        certificates = certificates_of_mozilla()?;
+        let texts = certificates.iter().map(|file| read(file));
+        let bundle = texts.collect::<Result<String, _>>()?;
+        add_content(&mut contents, BUNDLE, bundle.into_bytes())?;
     }
     // The distribution's links; the policy names the directories below /usr.
     for name in ["lib", "lib64", "sbin"] {
@@ -192,31 +210,31 @@ fn build_image(role: &Role, settings: &Settings, workspace: &Workspace) -> Resul
     let licences_path = format!("/usr/share/doc/{program_name}/licences.txt");
     add_content(&mut contents, &licences_path, licences.clone().into_bytes())?;
 
-    let name = format!("{}-{}", settings.repository, role.name);
-    let reference = format!("{name}:{}", settings.tag);
+    let name = format!("{}-{}", settings.release.repository, role.name);
+    let reference = format!("{name}:{}", settings.release.tag);
     let image = Image {
         reference: reference.clone(),
         platform: settings.platform,
         entrypoint: vec![program_path],
         user: role.user.to_owned(),
         labels: labels(role, settings, &parts),
-        created: settings.created.clone(),
-        compression: settings.compression,
+        created: settings.release.created.clone(),
+        compression: settings.release.compression,
         ..Image::default()
     };
     let packed = Packed::new(&image, &contents).map_err(|error| format!("{reference}: {error}"))?;
     let description = bom::ImageDescription {
         name: &name,
-        version: &settings.version,
+        version: &settings.release.version,
         digest: packed.digest(),
-        created: settings.created.as_deref(),
+        created: settings.release.created.as_deref(),
     };
     let bill = bom::bill(&description, &parts.all(), &parts.edges);
     Ok(Built {
         name: role.name,
         reference,
         bill: format!("{bill:#}\n"),
-        files: listing(&contents, &packages, &settings.version),
+        files: listing(&contents, &packages, &settings.release.version),
         licences,
         packed,
     })
@@ -229,14 +247,15 @@ fn add_content(contents: &mut Contents, path: &str, content: Vec<u8>) -> Result<
 
 fn labels(role: &Role, settings: &Settings, parts: &Parts) -> BTreeMap<String, String> {
     let licences = all_of(parts.parts.values().flat_map(|part| &part.licences));
+    let release = &settings.release;
     let labels = [
         ("title", Some(format!("ebs-csi-{}", role.name))),
         ("description", Some(role.description.to_owned())),
-        ("version", Some(settings.version.clone())),
+        ("version", Some(release.version.clone())),
         ("licenses", Some(licences)),
-        ("revision", settings.revision.clone()),
-        ("created", settings.created.clone()),
-        ("source", settings.source.clone()),
+        ("revision", release.revision.clone()),
+        ("created", release.created.clone()),
+        ("source", release.source.clone()),
     ];
     let known = labels.into_iter().filter_map(|(name, value)| Some((name, value?)));
     known.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value)).collect()
@@ -263,7 +282,7 @@ fn system_files(
         }
         files.insert(TOOL_CONFIGURATION.into());
     }
-    files.extend(linked::libraries(system, &programs).map_err(|error| error.to_string())?);
+    files.extend(linked::libraries(system, &programs)?);
     Ok(files)
 }
 
@@ -275,24 +294,15 @@ fn tools(policy: &Path) -> Result<BTreeSet<PathBuf>, String> {
 }
 
 /// Returns the certificates of Mozilla's list.
-fn certificates() -> Result<BTreeSet<PathBuf>, String> {
+fn certificates_of_mozilla() -> Result<BTreeSet<PathBuf>, String> {
     let failed = |error| format!("{CERTIFICATES}: {error}: install ca-certificates");
     let entries = std::fs::read_dir(CERTIFICATES).map_err(failed)?;
     entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
 }
 
-fn concatenate(files: &BTreeSet<PathBuf>) -> Result<Vec<u8>, String> {
-    let texts = files.iter().map(|file| read(file));
-    Ok(texts.collect::<Result<String, _>>()?.into_bytes())
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
 /// Returns the C libraries that a static program holds.
 fn linked_c_libraries(platform: Platform, program: &Path) -> Result<BTreeSet<PathBuf>, String> {
-    if !linked::is_static(program).map_err(|error| error.to_string())? {
+    if !linked::is_static(program)? {
         return Ok(BTreeSet::new());
     }
     let library = |name: &&str| {
@@ -414,9 +424,7 @@ fn listing(contents: &Contents, packages: &BTreeMap<PathBuf, Package>, version: 
         let own = ("ebs-csi", version);
         let line = match entry {
             Entry::Directory(mode) => format!("d{mode:03o}\t0:0\t0\t-\t-\t-\t{shown}"),
-            Entry::Link(target) => {
-                format!("l777\t0:0\t0\t-\t-\t-\t{shown} -> {}", target.display())
-            }
+            Entry::Link(to) => format!("l777\t0:0\t0\t-\t-\t-\t{shown} -> {}", to.display()),
             Entry::File(mode, content) => {
                 let package = packages.get(&path);
                 let (package, version) =

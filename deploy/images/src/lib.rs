@@ -7,7 +7,6 @@
 
 mod archive;
 mod bom;
-mod command;
 mod contents;
 mod crates;
 mod debian;
@@ -16,9 +15,10 @@ mod licence;
 mod linked;
 mod platform;
 mod references;
+mod text_input;
 
 pub use archive::{Image, Packed, write_layout};
 pub use contents::{Contents, ContentsError, Entry};
-pub use driver::{Built, Settings, build};
+pub use driver::{Built, Release, Settings, build};
 pub use platform::Platform;
 pub use references::{pinned, sidecars};

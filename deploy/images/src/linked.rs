@@ -10,37 +10,15 @@ use elf::endian::AnyEndian;
 
 use crate::platform::{Platform, System};
 
-/// The reason why a program's libraries are not known.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LinkedError {
-    /// The file is no readable ELF file of a known architecture.
-    #[error("{0} is no ELF program of a known architecture")]
-    Elf(PathBuf),
-    /// The file is another architecture's.
-    #[error("{0} is a program for {1}")]
-    Other(PathBuf, &'static str),
-    /// No directory has the library.
-    #[error("{program} needs {library}, which is in none of the loader's directories")]
-    Missing {
-        /// The file that names the library.
-        program: PathBuf,
-        /// The library's name.
-        library: String,
-    },
-    /// The file cannot be read.
-    #[error("{0}: {1}")]
-    Read(PathBuf, std::io::Error),
-}
-
 /// Returns the loader and the libraries of these programs, and of the libraries themselves, at
 /// their real directories in the system. A static program has neither.
 ///
 /// # Errors
-/// Returns a [`LinkedError`].
+/// Returns the file that is no program of this architecture, lacks a library or cannot be read.
 pub(crate) fn libraries(
     system: &System,
     programs: &[PathBuf],
-) -> Result<BTreeSet<PathBuf>, LinkedError> {
+) -> Result<BTreeSet<PathBuf>, String> {
     let mut found = BTreeSet::new();
     let mut unread: Vec<PathBuf> = programs.to_vec();
     while let Some(program) = unread.pop() {
@@ -56,26 +34,29 @@ pub(crate) fn libraries(
 /// Returns whether a program is static: the kernel starts it without a loader.
 ///
 /// # Errors
-/// Returns a [`LinkedError`].
-pub(crate) fn is_static(program: &Path) -> Result<bool, LinkedError> {
+/// Returns why the file cannot be read as a program.
+pub(crate) fn is_static(program: &Path) -> Result<bool, String> {
     let (_, interpreter, libraries) = read_elf(program)?;
     Ok(interpreter.is_none() && libraries.is_empty())
 }
 
-fn read_elf(program: &Path) -> Result<(Platform, Option<String>, Vec<String>), LinkedError> {
+fn read_elf(program: &Path) -> Result<(Platform, Option<String>, Vec<String>), String> {
     let content =
-        std::fs::read(program).map_err(|error| LinkedError::Read(program.to_owned(), error))?;
-    parse_elf(&content).ok_or_else(|| LinkedError::Elf(program.to_owned()))
+        std::fs::read(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    let not_elf = || format!("{} is no ELF program of a known architecture", program.display());
+    parse_elf(&content).ok_or_else(not_elf)
 }
 
 /// Returns the loader and the libraries that one file names.
-fn needed_by(system: &System, program: &Path) -> Result<Vec<PathBuf>, LinkedError> {
+fn needed_by(system: &System, program: &Path) -> Result<Vec<PathBuf>, String> {
     let (platform, interpreter, libraries) = read_elf(program)?;
     if platform != system.platform {
-        let architecture = platform.architecture();
-        return Err(LinkedError::Other(program.to_owned(), architecture));
+        return Err(format!("{} is a program for {}", program.display(), platform.architecture()));
     }
-    let missing = |library: String| LinkedError::Missing { program: program.to_owned(), library };
+    let missing = |library: String| {
+        let program = program.display();
+        format!("{program} needs {library}, which is in none of the loader's directories")
+    };
     let mut paths = Vec::new();
     if let Some(loader) = interpreter {
         let path = system.at_real_directory(Path::new(&loader));
@@ -144,7 +125,7 @@ mod tests {
         };
         let system = System::below(other, Path::new("/"));
         let found = libraries(&system, &[std::env::current_exe().unwrap()]);
-        assert!(matches!(found, Err(LinkedError::Other(..))), "{found:?}");
+        assert!(found.is_err_and(|why| why.contains(" is a program for ")));
     }
 
     #[test]
@@ -152,6 +133,6 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "#!/bin/sh\n").unwrap();
         let found = libraries(&System::here(), &[file.path().to_owned()]);
-        assert!(matches!(found, Err(LinkedError::Elf(_))), "{found:?}");
+        assert!(found.is_err_and(|why| why.contains(" is no ELF program ")));
     }
 }

@@ -22,45 +22,38 @@ impl Platform {
     /// Returns the platform of a name such as `linux/arm64`.
     #[must_use]
     pub fn named(name: &str) -> Option<Platform> {
-        match name {
-            "linux/amd64" => Some(Platform::Amd64),
-            "linux/arm64" => Some(Platform::Arm64),
-            _ => None,
+        let architecture = name.strip_prefix("linux/")?;
+        [Platform::Amd64, Platform::Arm64].into_iter().find(|it| it.architecture() == architecture)
+    }
+
+    /// Returns the names of the architecture: in Debian and the OCI specification, and of the
+    /// machine in Rust's and GNU's triplets.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Platform::Amd64 => ["amd64", "x86_64"],
+            Platform::Arm64 => ["arm64", "aarch64"],
         }
     }
 
     /// Returns the architecture's name in Debian and in the OCI specification.
     #[must_use]
     pub fn architecture(self) -> &'static str {
-        match self {
-            Platform::Amd64 => "amd64",
-            Platform::Arm64 => "arm64",
-        }
+        self.names()[0]
     }
 
     /// Returns Rust's target.
-    pub(crate) fn target(self) -> &'static str {
-        match self {
-            Platform::Amd64 => "x86_64-unknown-linux-gnu",
-            Platform::Arm64 => "aarch64-unknown-linux-gnu",
-        }
+    pub(crate) fn target(self) -> String {
+        format!("{}-unknown-linux-gnu", self.names()[1])
     }
 
     /// Returns the directory of libraries below `/usr/lib`.
-    pub(crate) fn libraries(self) -> &'static str {
-        match self {
-            Platform::Amd64 => "x86_64-linux-gnu",
-            Platform::Arm64 => "aarch64-linux-gnu",
-        }
+    pub(crate) fn libraries(self) -> String {
+        format!("{}-linux-gnu", self.names()[1])
     }
 
     /// Returns the compiler that links the programs.
-    pub(crate) fn compiler(self) -> &'static str {
-        match self {
-            _ if self == Platform::here() => "cc",
-            Platform::Amd64 => "x86_64-linux-gnu-gcc",
-            Platform::Arm64 => "aarch64-linux-gnu-gcc",
-        }
+    pub(crate) fn compiler(self) -> String {
+        if self == Platform::here() { "cc".to_owned() } else { format!("{}-gcc", self.libraries()) }
     }
 }
 
@@ -73,7 +66,6 @@ impl Default for Platform {
 /// A Debian system of one architecture: this machine, or packages that were unpacked.
 #[derive(Debug, Clone)]
 pub(crate) struct System {
-    /// The architecture.
     pub(crate) platform: Platform,
     root: PathBuf,
 }
@@ -86,11 +78,9 @@ impl System {
 
     /// Returns the system whose root is this directory.
     pub(crate) fn below(platform: Platform, root: &Path) -> System {
-        let root = root.to_owned();
-        System { platform, root }
+        System { platform, root: root.to_owned() }
     }
 
-    /// Returns the root directory.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }

@@ -1,33 +1,28 @@
 //! The driver's images, with small programs in place of the driver's.
 
+mod packed;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use packed::{NAMES, checkout, fields};
 use serde_json::Value;
-
-/// Returns the checkout that the test runs in. `env!` would be wrong: a target directory kept
-/// between checkouts would hold the directory of another checkout.
-fn checkout() -> PathBuf {
-    let directory = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    Path::new(&directory).join("../..")
-}
 
 /// A program of this machine that stands for each program of the driver: it links what the tools
 /// link, and is small.
 const PROGRAM: &str = "/usr/sbin/mke2fs";
 
-/// Says why the images cannot be made on this machine.
-fn why_not() -> Option<&'static str> {
-    let has = |path: &str| Path::new(path).exists();
-    if !has("/var/lib/dpkg/status") {
-        return Some("needs a Debian machine");
+/// Returns whether the images cannot be made on this machine, and says so.
+fn is_skipped() -> bool {
+    let needed = ["/usr/sbin/mkfs.xfs", "/usr/share/ca-certificates/mozilla", PROGRAM];
+    let has_all = needed.iter().all(|path| Path::new(path).exists());
+    let is_possible = has_all && Path::new("/var/lib/dpkg/status").exists();
+    if !is_possible {
+        println!("skipped: needs Debian with e2fsprogs, xfsprogs and ca-certificates");
     }
-    if !has(PROGRAM) || !has("/usr/sbin/mkfs.xfs") || !has("/usr/share/ca-certificates/mozilla") {
-        return Some("needs e2fsprogs, xfsprogs and ca-certificates");
-    }
-    None
+    !is_possible
 }
 
 /// The files that the program wrote, by their names below the output's directory.
@@ -42,23 +37,12 @@ fn built() -> &'static Files {
 fn run() -> Files {
     let scratch = tempfile::tempdir().unwrap();
     let (programs, output) = (scratch.path().join("programs"), scratch.path().join("output"));
-    std::fs::create_dir(&programs).unwrap();
-    std::fs::create_dir(&output).unwrap();
-    for name in ["controller", "node-lifecycle", "node-agent", "mount-helper"] {
-        std::fs::copy(PROGRAM, programs.join(format!("ebs-csi-{name}"))).unwrap();
-    }
-    let done = Command::new(env!("CARGO_BIN_EXE_ebs-csi-driver-images"))
-        .args(["--repository", "example.com/ebs-csi", "--tag", "v9", "--release", "9.0.0"])
-        .args(["--revision", "77", "--created", "2026-01-02T03:04:05Z", "--compression", "0"])
-        .arg("--checkout")
-        .arg(checkout())
-        .arg("--programs")
-        .arg(&programs)
-        .arg("--output")
-        .arg(&output)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    packed::copy_programs(Path::new(PROGRAM), &programs);
+    let programs = format!("--programs={}", programs.display());
+    let labels = ["--revision=77", "--created=2026-01-02T03:04:05Z"].map(str::to_owned);
+    let [revision, created] = labels;
+    let repository = "--repository=example.com/ebs-csi".to_owned();
+    packed::pack(&output, &[repository, revision, created, programs]).unwrap();
     let mut files = Files::new();
     read(&output, "", &mut files);
     files
@@ -100,8 +84,7 @@ fn manifests(files: &Files) -> BTreeMap<String, Value> {
 
 #[test]
 fn second_build_writes_the_same_bytes() {
-    if let Some(why) = why_not() {
-        println!("skipped: {why}");
+    if is_skipped() {
         return;
     }
     let (first, second) = (built(), run());
@@ -114,25 +97,24 @@ fn second_build_writes_the_same_bytes() {
 
 #[test]
 fn each_image_has_labels_bill_files_licences_digest() {
-    if let Some(why) = why_not() {
-        println!("skipped: {why}");
+    if is_skipped() {
         return;
     }
     let files = built();
     labels_are_the_specifications(files);
     references_name_each_image_and_sidecar(files);
-    for name in ["controller", "node-lifecycle", "node-agent", "mount-helper"] {
+    for name in NAMES {
         bill_is_closed(files, name);
         listing_names_package_of_each_file(files, name);
         licences_are_those_of_the_parts(files, name);
     }
-    helper_holds_the_committed_files(files);
+    let listing = text(files, "mount-helper.files.tsv");
+    packed::assert_committed_files(listing, "mount-helper-files.tsv");
 }
 
 #[test]
 fn bills_follow_the_schema_of_cyclonedx() {
-    if let Some(why) = why_not() {
-        println!("skipped: {why}");
+    if is_skipped() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -150,8 +132,8 @@ fn bills_follow_the_schema_of_cyclonedx() {
         println!("skipped: CycloneDX's Python library cannot be installed");
         return;
     }
-    let said = String::from_utf8_lossy(&valid.stdout);
-    assert!(valid.status.success() && said.matches(": valid\n").count() == 4, "{said}");
+    let output = String::from_utf8_lossy(&valid.stdout);
+    assert!(valid.status.success() && output.matches(": valid\n").count() == 4, "{output}");
     // The validator sees what is wrong.
     let bill = directory.path().join("controller.cdx.json");
     let changed = std::fs::read_to_string(&bill).unwrap().replace("\"library\"", "\"libraries\"");
@@ -252,11 +234,6 @@ fn listing_names_package_of_each_file(files: &Files, name: &str) {
     assert_eq!(package, (name == "controller").then_some("ca-certificates"));
 }
 
-fn fields(line: &str) -> [&str; 7] {
-    let fields: Vec<&str> = line.split('\t').collect();
-    fields.try_into().unwrap_or_else(|_| panic!("{line}"))
-}
-
 fn licences_are_those_of_the_parts(files: &Files, name: &str) {
     let licences = text(files, &format!("{name}.licences.txt"));
     let bill = json(files, &format!("{name}.cdx.json"));
@@ -269,30 +246,4 @@ fn licences_are_those_of_the_parts(files: &Files, name: &str) {
         assert!(licences.contains("GNU GENERAL PUBLIC LICENSE"));
         assert!(licences.contains("GNU LESSER GENERAL PUBLIC LICENSE"));
     }
-}
-
-/// What of the distribution the privileged image holds is reviewed as a committed list. It has no
-/// versions, which change with each security update.
-fn helper_holds_the_committed_files(files: &Files) {
-    let mut held = String::from("mode\towner\tpackage\tpath\n");
-    for line in text(files, "mount-helper.files.tsv").lines().skip(1) {
-        let [mode, owner, _, package, _, _, path] = fields(line);
-        if package != "ebs-csi" {
-            held.push_str(&format!("{mode}\t{owner}\t{package}\t{path}\n"));
-        }
-    }
-    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    if !release.contains("\nVERSION_ID=\"12\"") || std::env::consts::ARCH != "x86_64" {
-        println!("skipped: the committed list is that of Debian 12 on amd64");
-        return;
-    }
-    let committed = checkout().join("deploy/images/mount-helper-files.tsv");
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(&committed, &held).unwrap();
-    }
-    let committed = std::fs::read_to_string(&committed).unwrap();
-    assert!(
-        committed == held,
-        "deploy/images/mount-helper-files.tsv is not this; UPDATE_GENERATED=1 writes it:\n{held}"
-    );
 }

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebs_csi_images::{Built, Packed, Platform, Settings, build, pinned, sidecars, write_layout};
+use ebs_csi_images::{
+    Built, Packed, Platform, Release, Settings, build, pinned, sidecars, write_layout,
+};
 
 /// Packs the driver's programs into its four images, and writes what belongs beside them.
 #[derive(Debug, Parser)]
 #[command(name = "ebs-csi-driver-images", version)]
 struct CommandLine {
-    /// The checkout whose programs these are.
-    #[arg(long, default_value = ".")]
-    checkout: PathBuf,
+    #[command(flatten)]
+    release: Release,
     /// The directory of the programs, and what they run on unless that is this machine's platform;
     /// given repeatedly: each image becomes an index of platforms.
     #[arg(long, required = true, value_name = "[PLATFORM=]DIR", value_parser = of_platform)]
@@ -26,27 +27,6 @@ struct CommandLine {
     /// The directory to write to.
     #[arg(long)]
     output: PathBuf,
-    /// Prefix of the images' names, which may begin with a registry.
-    #[arg(long)]
-    repository: String,
-    /// The images' tag.
-    #[arg(long)]
-    tag: String,
-    /// The release of the driver, for a label.
-    #[arg(long)]
-    release: String,
-    /// The commit of the sources, for a label.
-    #[arg(long)]
-    revision: Option<String>,
-    /// The creation time by RFC 3339, for a label.
-    #[arg(long)]
-    created: Option<String>,
-    /// Where the sources are published, for a label.
-    #[arg(long)]
-    source: Option<String>,
-    /// gzip level of the layers, 0 to 9.
-    #[arg(long, default_value_t = 9)]
-    compression: u32,
 }
 
 fn main() -> ExitCode {
@@ -69,7 +49,7 @@ fn of_platform(value: &str) -> Result<(Platform, PathBuf), String> {
 }
 
 fn pack(line: CommandLine) -> Result<(), Box<dyn std::error::Error>> {
-    let values = line.checkout.join("deploy/chart/values.yaml");
+    let values = line.release.checkout.join("deploy/chart/values.yaml");
     let values = std::fs::read_to_string(&values)
         .map_err(|error| format!("{}: {error}", values.display()))?;
     let sidecars = sidecars(&values)?;
@@ -81,17 +61,10 @@ fn pack(line: CommandLine) -> Result<(), Box<dyn std::error::Error>> {
     let mut images: BTreeMap<&'static str, (String, Vec<Packed>)> = BTreeMap::new();
     for (platform, programs) in programs {
         let built = build(&Settings {
-            checkout: line.checkout.clone(),
+            release: line.release.clone(),
             platform,
             programs,
             packages: packages.get(&platform).cloned(),
-            repository: line.repository.clone(),
-            tag: line.tag.clone(),
-            version: line.release.clone(),
-            revision: line.revision.clone(),
-            created: line.created.clone(),
-            source: line.source.clone(),
-            compression: line.compression,
         })?;
         let mut beside = line.output.clone();
         if is_index {

@@ -1,6 +1,15 @@
-//! Output of other programs.
+//! Texts from files and from other programs.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+/// Returns the text of a file.
+///
+/// # Errors
+/// Returns the path and the error of the read.
+pub(crate) fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
 
 /// Returns what a command prints.
 ///
