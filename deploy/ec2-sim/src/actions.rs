@@ -14,15 +14,12 @@ pub use instance::power::Power;
 pub(crate) use instance::power::power;
 
 use crate::devices::Devices;
-use crate::faults::kind::Fault;
+use crate::faults::Fault;
 use crate::iam::{Caller, Iam};
-use crate::limits::quotas::Quotas;
-use crate::state::ids::{Ids, well_formed};
-use crate::state::realm::Realm;
-use crate::time::Millis;
-use crate::time::latency::Latency;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::query::Params;
+use crate::limits::Quotas;
+use crate::state::{Ids, Realm, well_formed};
+use crate::time::{Latency, Millis};
+use crate::wire::{ApiError, ApiResult, Params, refuse, refuse_combination, refuse_value};
 
 /// One call that is being answered.
 pub(crate) struct Call<'a> {
@@ -110,6 +107,16 @@ impl Call<'_> {
         !self.faults.iter().any(|f| matches!(f, Fault::Unseen { id: unseen } if unseen == id))
     }
 
+    /// Returns what `pick` finds in the last fault for which it finds something.
+    fn fault<T>(&self, pick: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
+        self.faults.iter().rev().find_map(pick)
+    }
+
+    /// Checks the ids of a list of instances or snapshots.
+    fn check_ids(ids: &[&str], check: fn(&str) -> ApiResult<()>) -> ApiResult<()> {
+        ids.iter().try_for_each(|id| check(id))
+    }
+
     /// Ends a dry run. Each action calls this function at the point where EC2 itself checks
     /// `DryRun`.
     fn dry_run(&self) -> ApiResult<()> {
@@ -121,53 +128,45 @@ impl Call<'_> {
 
     /// Checks a volume id in a single-id call other than DeleteVolume and ModifyVolume.
     fn check_volume_id(id: &str) -> ApiResult<()> {
-        if well_formed(id, "vol") {
-            return Ok(());
+        if !well_formed(id, "vol") {
+            // unverified: the wording of DescribeVolumes, with this parameter's name.
+            refuse_value!("Value ({id}) for parameter volumeId is invalid. Expected: 'vol-...'.");
         }
-        // unverified: the wording of DescribeVolumes, with this parameter's name.
-        Err(ApiError::value(format!(
-            "Value ({id}) for parameter volumeId is invalid. Expected: 'vol-...'."
-        )))
+        Ok(())
     }
 
     /// Checks a snapshot id. Wording unverified.
     fn check_snapshot_id(id: &str) -> ApiResult<()> {
-        if well_formed(id, "snap") {
-            return Ok(());
+        if !well_formed(id, "snap") {
+            let message = format!("Invalid id: \"{id}\" (expecting \"snap-...\")");
+            return Err(ApiError::client("InvalidSnapshotID.Malformed", message));
         }
-        Err(ApiError::client(
-            "InvalidSnapshotID.Malformed",
-            format!("Invalid id: \"{id}\" (expecting \"snap-...\")"),
-        ))
+        Ok(())
     }
 
     /// Checks an instance id. Wording unverified.
     fn check_instance_id(id: &str) -> ApiResult<()> {
-        if well_formed(id, "i") {
-            return Ok(());
+        if !well_formed(id, "i") {
+            refuse!("InvalidInstanceID.Malformed", "Invalid id: \"{id}\"");
         }
-        Err(ApiError::client("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\"")))
+        Ok(())
     }
 
     /// Returns a zone's name, given the zone's name or id.
     fn zone(&self, by_name: Option<&str>, by_id: Option<&str>) -> ApiResult<String> {
-        let found = match (by_name, by_id) {
-            (Some(_), Some(_)) => {
-                // unverified wording.
-                return Err(ApiError::combination(
-                    "The parameters AvailabilityZone and AvailabilityZoneId cannot be specified together",
-                ));
-            }
+        let zones = &self.realm.zones;
+        let (given, found) = match (by_name, by_id) {
+            // unverified wording.
+            (Some(_), Some(_)) => refuse_combination!(
+                "The parameters AvailabilityZone and AvailabilityZoneId cannot be specified together"
+            ),
             (None, None) => return Err(ApiError::missing("zone")),
-            (Some(name), None) => (name, self.realm.zones.iter().find(|z| z.name == name)),
-            (None, Some(id)) => (id, self.realm.zones.iter().find(|z| z.id == id)),
+            (Some(name), None) => (name, zones.iter().find(|z| z.name == name)),
+            (None, Some(id)) => (id, zones.iter().find(|z| z.id == id)),
         };
         match found {
-            (_, Some(zone)) => Ok(zone.name.clone()),
-            (given, None) => Err(ApiError::client(
-                "InvalidZone.NotFound",
-                format!("The zone '{given}' does not exist."),
-            )),
+            Some(zone) => Ok(zone.name.clone()),
+            None => refuse!("InvalidZone.NotFound", "The zone '{given}' does not exist."),
         }
     }
 

@@ -11,6 +11,7 @@ pub(crate) use clean::clean;
 pub(crate) use image::Fingerprint;
 pub(crate) use loop_record::LoopRecord;
 
+use image::Images;
 use loop_device::LoopDevices;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,10 @@ pub(crate) enum Release {
 /// The simulated devices. Every method can be repeated: after an error the simulator calls the
 /// method again. The methods given here are those of volumes without data.
 pub(crate) trait Devices: Send {
+    fn images(&self) -> Option<&Images> {
+        None
+    }
+
     fn add_instance(&mut self, _instance: &str) -> io::Result<()> {
         Ok(())
     }
@@ -42,21 +47,21 @@ pub(crate) trait Devices: Send {
         None
     }
 
-    fn create(&mut self, _volume: &str, _gib: u32, _source: Source<'_>) -> io::Result<()> {
-        Ok(())
+    fn create(&mut self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
+        self.images().map_or(Ok(()), |images| images.create(volume, gib, source))
     }
 
-    fn delete(&mut self, _volume: &str) -> io::Result<()> {
-        Ok(())
+    fn delete(&mut self, volume: &str) -> io::Result<()> {
+        self.images().map_or(Ok(()), |images| images.delete(volume))
     }
 
     /// Takes a snapshot of a volume's current bytes.
-    fn snapshot(&mut self, _volume: &str, _snapshot: &str) -> io::Result<()> {
-        Ok(())
+    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<()> {
+        self.images().map_or(Ok(()), |images| images.snapshot(volume, snapshot))
     }
 
-    fn delete_snapshot(&mut self, _snapshot: &str) -> io::Result<()> {
-        Ok(())
+    fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()> {
+        self.images().map_or(Ok(()), |images| images.delete_snapshot(snapshot))
     }
 
     /// Makes a volume appear on an instance.
@@ -82,8 +87,8 @@ pub(crate) trait Devices: Send {
     }
 
     /// Returns which file system a volume holds, if any.
-    fn fingerprint(&mut self, _volume: &str) -> Option<Fingerprint> {
-        None
+    fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
+        self.images()?.fingerprint(volume)
     }
 
     /// Rewrites the statistics page of each attached volume, where a node reads it as if from the

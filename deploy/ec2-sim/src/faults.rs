@@ -1,11 +1,12 @@
 //! Fault rules: which requests fail, how often, and how.
 
-pub(crate) mod kind;
+mod kind;
+
+pub(crate) use kind::{Body, Fault, Garble, Loss};
 
 use crate::random::Random;
 use crate::time::Millis;
-use crate::wire::query::Params;
-use kind::Fault;
+use crate::wire::Params;
 use serde::{Deserialize, Serialize};
 
 /// The criteria by which a rule selects requests. All given keys must match.
@@ -36,19 +37,19 @@ pub struct Rule {
     #[serde(default)]
     pub skip: u64,
     /// If set, the rule applies only to the n-th match after `skip`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub nth: Option<u64>,
     /// If set, the rule applies to every n-th match after `skip`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
     /// The probability with which the rule applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
     /// The maximum number of times that the rule applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// How long the rule applies, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
     /// The fault.
     pub fault: Fault,

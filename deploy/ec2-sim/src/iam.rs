@@ -5,7 +5,6 @@
 
 mod condition;
 pub(crate) mod context;
-pub(crate) mod decision;
 mod pattern;
 pub mod policy;
 mod principal;
@@ -13,11 +12,10 @@ pub(crate) mod refusal;
 mod report;
 pub(crate) mod sts;
 
-use crate::wire::api_error::ApiResult;
-use crate::wire::credential::Credential;
+use crate::wire::{ApiResult, Credential};
 use context::Context;
 use principal::Principal;
-use report::Report;
+use report::{DecidingElement, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -105,7 +103,13 @@ impl Iam {
         let p = &self.setting.principals[principal];
         let mut context = caller.context.clone();
         context.extend(about);
-        let decided = decision::decide(&p.policies, action, resource, &context);
+        // The first statement that allows the action decides.
+        let decided = p.policies.iter().find_map(|(policy, document)| {
+            document.statement.all().iter().enumerate().find_map(|(i, s)| {
+                let element = s.matches(action, resource, &context)?.to_owned();
+                Some(DecidingElement { policy: policy.clone(), statement: s.name(i), element })
+            })
+        });
         let is_allowed = decided.is_some();
         self.report.borrow_mut().add(&p.arn, action, resource, decided);
         is_allowed

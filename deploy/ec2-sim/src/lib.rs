@@ -26,5 +26,4 @@ mod wire;
 pub use scenario::Scenario;
 pub use server::control_client::ControlClient;
 pub use server::{Server, ServerOptions};
-pub use sim::delivery::Delivery;
-pub use sim::{Reply, Request, Sim};
+pub use sim::{Delivery, Reply, Request, Sim};

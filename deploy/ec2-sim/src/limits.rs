@@ -1,4 +1,7 @@
 //! EC2's limits: how often an account may call, and how many resources it may have.
 
-pub(crate) mod buckets;
-pub(crate) mod quotas;
+mod buckets;
+mod quotas;
+
+pub(crate) use buckets::{Buckets, Limits, Rate};
+pub(crate) use quotas::Quotas;

@@ -1,4 +1,4 @@
-//! A small used_instance_ids generator: the same seed gives the same sequence on every machine.
+//! A small random number generator: the same seed gives the same sequence on every machine.
 
 /// SplitMix64: a counter that passes through a mixing function (Steele, Lea, Flood: "Fast
 /// splittable pseudorandom number generators", 2014).

@@ -1,10 +1,9 @@
 //! The scenario file: the initial state of the simulation.
 
 use crate::faults::Rule;
-use crate::limits::buckets::Limits;
-use crate::limits::quotas::Quotas;
-use crate::state::resources::zone::{Zone, ZoneState};
-use crate::time::latency::Change;
+use crate::limits::{Limits, Quotas};
+use crate::state::resources::{Zone, ZoneState};
+use crate::time::LatencyChange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +31,7 @@ pub struct Scenario {
     /// The staleness of reads.
     pub consistency: crate::state::consistency::Setting,
     /// Overrides of the latency profile.
-    pub latency: Change,
+    pub latency: LatencyChange,
     /// The fault rules at the start.
     pub faults: Vec<Rule>,
     /// Users and roles with their policies.
@@ -82,7 +81,7 @@ impl InstanceSeed {
     /// Returns the first contradiction.
     pub(crate) fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
         let bad = |what: String| Err(ScenarioError::Instance(self.id.clone(), what));
-        if !crate::state::ids::well_formed(&self.id, "i") {
+        if !crate::state::well_formed(&self.id, "i") {
             return bad("the id must be \"i-\" and 17 lower-case hexadecimal digits".to_owned());
         }
         if zones.iter().all(|z| z.name != self.zone) {
@@ -120,7 +119,7 @@ impl Default for Scenario {
             limits: Limits::default(),
             quotas: Quotas::default(),
             consistency: crate::state::consistency::Setting::default(),
-            latency: Change::default(),
+            latency: LatencyChange::default(),
             faults: Vec::new(),
             iam: crate::iam::Setting::default(),
         }

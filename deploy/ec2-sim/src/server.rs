@@ -12,8 +12,7 @@ mod state_dir;
 use crate::devices;
 use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
-use crate::time::Millis;
-use crate::time::clock::Clock;
+use crate::time::{Clock, Millis};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -265,16 +264,12 @@ async fn timer(shared: Arc<Shared>) {
             shared.timer.store(at, Ordering::Release);
             due
         });
-        let sleep = due.map(|at| Duration::from_millis(at.since(shared.now())));
-        match sleep {
-            // Sleeps at least a millisecond, which is the clock's resolution.
-            Some(d) => {
-                tokio::select! {
-                    () = tokio::time::sleep(d.max(Duration::from_millis(1))) => {}
-                    () = shared.wake.notified() => {}
-                }
-            }
-            None => shared.wake.notified().await,
+        // At least a millisecond, which is the clock's resolution.
+        let wait =
+            due.map_or(Duration::MAX, |at| Duration::from_millis(at.since(shared.now()).max(1)));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shared.wake.notified() => {}
         }
     }
 }

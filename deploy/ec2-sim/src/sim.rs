@@ -2,7 +2,6 @@
 
 mod authentication;
 mod control_operations;
-pub(crate) mod delivery;
 mod fault_effects;
 mod handle;
 pub(crate) mod journal;
@@ -12,23 +11,20 @@ mod settle;
 pub(crate) mod statistics;
 
 pub(crate) use control_operations::Forced;
+pub use reply::Delivery;
 
 use crate::devices::{Devices, NoDevices};
 use crate::faults::Faults;
 use crate::iam::Iam;
-use crate::limits::buckets::Limits;
-use crate::limits::quotas::Quotas;
+use crate::limits::{Limits, Quotas};
 use crate::random::Random;
 use crate::scenario::{Scenario, ScenarioError};
-use crate::sim::delivery::Delivery;
 use crate::sim::journal::Journal;
 use crate::sim::statistics::Statistics;
 use crate::state::consistency::Consistency;
-use crate::state::ids::Ids;
 use crate::state::invariants::Invariants;
-use crate::state::realm::Realm;
-use crate::time::Millis;
-use crate::time::latency::{Latency, LatencyError};
+use crate::state::{Ids, Realm};
+use crate::time::{Latency, LatencyError, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The relevant parts of a request.

@@ -1,12 +1,12 @@
 //! The resources of the simulated accounts, the staleness of reads, and the invariants.
 
 pub(crate) mod consistency;
-pub(crate) mod ids;
+mod ids;
 pub(crate) mod invariants;
-pub(crate) mod realm;
+mod realm;
 pub(crate) mod resources;
 
+pub(crate) use ids::{Ids, well_formed};
 pub use realm::Realm;
-pub use resources::snapshot::Snapshot;
-pub use resources::volume::{Origin, Volume};
-pub use resources::zone::ZoneState;
+pub(crate) use realm::{Key, usage};
+pub use resources::{Origin, Snapshot, Volume, ZoneState};

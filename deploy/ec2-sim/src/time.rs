@@ -1,9 +1,11 @@
 //! Points in simulated time, the clock, and the durations of operations.
 
-pub(crate) mod clock;
-pub(crate) mod latency;
+mod latency;
+
+pub(crate) use latency::{Distribution, Latency, LatencyChange, LatencyError};
 
 use serde::{Deserialize, Serialize};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since the Unix epoch, in simulated time.
 #[derive(
@@ -49,6 +51,29 @@ const LAST: i64 = 253_402_207_200_000;
 
 /// The milliseconds of a day.
 pub const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// The clock of a running server: the machine's time at the start, then a clock that never goes
+/// back.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    base: Millis,
+    since: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            base: Millis(0).plus(u64::try_from(machine.as_millis()).unwrap_or(0)),
+            since: Instant::now(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        let passed = self.since.elapsed().as_millis();
+        self.base.plus(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+}
 
 #[cfg(test)]
 mod tests {

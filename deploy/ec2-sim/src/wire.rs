@@ -1,9 +1,16 @@
 //! The Query protocol: form parameters in, XML out.
 
-pub(crate) mod api_error;
-pub(crate) mod credential;
-pub(crate) mod filter;
-pub(crate) mod page;
+mod api_error;
+mod credential;
+mod filter;
+mod page;
 pub(crate) mod query;
 pub(crate) mod wildcard;
 pub(crate) mod xml;
+
+pub(crate) use api_error::{ApiError, ApiResult, refuse, refuse_combination, refuse_value};
+pub(crate) use credential::{Credential, check_time};
+pub(crate) use filter::Filters;
+pub(crate) use page::{Page, issue_token};
+pub(crate) use query::Params;
+pub(crate) use xml::Xml;

@@ -35,11 +35,12 @@ fn python() -> Result<PathBuf, String> {
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))
         .map_err(|e| format!("no virtual environment: {e}"))?;
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "boto3>=1.41"];
-    run(Command::new(&python).args(install)).map_err(|e| format!("boto3 cannot be had: {e}"))?;
+    run(Command::new(&python).args(install))
+        .map_err(|e| format!("boto3 cannot be installed: {e}"))?;
     if works(&python) {
         Ok(python)
     } else {
-        Err("the boto3 that was had does not know CopyVolumes".to_owned())
+        Err("the installed boto3 does not know CopyVolumes".to_owned())
     }
 }
 

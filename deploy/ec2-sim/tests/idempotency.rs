@@ -67,7 +67,7 @@ fn token_of_deleted_volume_is_refused_until_expiry() {
 }
 
 #[test]
-fn vanished_volume_spends_token_unlike_dry_run() {
+fn vanished_volume_uses_token_unlike_dry_run() {
     let mut w = World::new();
     assert_eq!(call(&mut w, "t", "DryRun=true&Size=9").0, 412);
     w.fault(r#"{"match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"fail_create","outcome":"vanish","after_ms":5}}"#);
@@ -75,7 +75,7 @@ fn vanished_volume_spends_token_unlike_dry_run() {
     assert_eq!(status, 200, "accepted at first");
     let id = text(&body, "volumeId");
     w.step(5);
-    assert_eq!(w.code("DescribeVolumes", &format!("VolumeId.1={id}")), "InvalidVolume.NotFound");
+    w.refused("DescribeVolumes", &format!("VolumeId.1={id}"), "InvalidVolume.NotFound");
     assert_eq!(text(&call(&mut w, "t", "").1, "Code"), "IdempotentParameterMismatch");
     assert_eq!(call(&mut w, "t-2", "").0, 200);
 }

@@ -4,9 +4,9 @@ mod process;
 
 use ec2_sim::devices::Mode;
 use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
-use process::{NODE_A, signature, text};
+use process::{NODE_A, connect, http, signature, text};
 use serde_json::json;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -36,47 +36,28 @@ fn instant() -> Running {
     Running { server, control, _runtime: runtime, _dir: dir }
 }
 
-fn connect(url: &str) -> TcpStream {
-    let stream = TcpStream::connect(url.trim_start_matches("http://")).expect("connect");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
-    stream
-}
-
-/// Sends one EC2 request and reads until the connection ends. Returns the bytes and how the
-/// connection ended.
+/// Sends one EC2 request. Returns the bytes of the reply and how the connection ended.
 fn raw(url: &str, form: &str) -> (String, Option<ErrorKind>) {
-    raw_signed(url, form, &signature(Duration::ZERO))
-}
-
-fn raw_signed(url: &str, form: &str, signature: &str) -> (String, Option<ErrorKind>) {
-    let mut stream = connect(url);
-    write!(
-        stream,
-        "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\ncontent-type: application/x-www-form-urlencoded\r\n{signature}content-length: {}\r\n\r\n{form}",
-        form.len(),
-    )
-    .expect("write");
-    let mut bytes = Vec::new();
-    let ended = stream.read_to_end(&mut bytes).err().map(|e| e.kind());
-    (String::from_utf8_lossy(&bytes).into_owned(), ended)
+    http(url, "POST /", &signature(Duration::ZERO), form)
 }
 
 const CREATE: &str =
     "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
+const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n";
 const ZONES: &str = "Action=DescribeAvailabilityZones&Version=2016-11-15";
 
 /// Returns the value of the Content-Length header and the length of the received body.
 fn lengths(answer: &str) -> (usize, usize) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    let said = head.lines().find_map(|l| l.strip_prefix("content-length: ")).expect("a length");
-    (said.parse().expect("number"), body.len())
+    let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")).expect("a length");
+    (length.parse().expect("number"), body.len())
 }
 
 #[test]
 fn undated_or_old_request_is_refused() {
     let r = instant();
     let url = r.server.ec2();
-    let answer = |signature: &str| raw_signed(&url, ZONES, signature).0;
+    let answer = |signature: &str| http(&url, "POST /", signature, ZONES).0;
     let good = signature(Duration::ZERO);
     assert!(answer(&good).starts_with("HTTP/1.1 200 OK"));
     let undated: String = good.lines().take(1).map(|l| format!("{l}\r\n")).collect();
@@ -111,12 +92,12 @@ fn wire_replies_are_lost_cut_or_slowed() {
     assert_eq!(live["volumes"], 3, "each took effect");
 
     fault(json!({"kind": "garble", "how": "short"}));
-    let (said, came) = lengths(&raw(&url, ZONES).0);
-    assert!(said > came, "{said} announced, {came} sent");
+    let (announced, sent) = lengths(&raw(&url, ZONES).0);
+    assert!(announced > sent, "{announced} announced, {sent} sent");
     fault(json!({"kind": "garble", "how": "cut"}));
     let (cut, _) = raw(&url, ZONES);
-    let (said, came) = lengths(&cut);
-    assert!(said == came && !cut.contains("</DescribeAvailabilityZonesResponse>"), "{cut}");
+    let (announced, sent) = lengths(&cut);
+    assert!(announced == sent && !cut.contains("</DescribeAvailabilityZonesResponse>"), "{cut}");
     fault(json!({"kind": "slow", "first_byte_ms": 10, "byte_ms": 1}));
     let (slow, ended) = raw(&url, ZONES);
     assert!(ended.is_none() && slow.contains("</DescribeAvailabilityZonesResponse>"), "{slow}");
@@ -149,24 +130,18 @@ fn an_outage_refuses_connections_and_ends() {
 }
 
 /// Sends one request to a metadata endpoint. Returns status and body.
-fn metadata(url: &str, method: &str, path: &str, header: &str) -> (u16, String) {
-    let mut stream = connect(url);
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: imds\r\nconnection: close\r\n{header}\r\n")
-        .expect("write");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("read");
-    let (head, body) = text.split_once("\r\n\r\n").expect("head");
-    let status = head.split(' ').nth(1).expect("status").parse().expect("number");
-    (status, body.to_owned())
+fn metadata(url: &str, line: &str, header: &str) -> (u16, String) {
+    let (reply, _) = http(url, line, header, "");
+    let (head, body) = reply.split_once("\r\n\r\n").expect("head");
+    (head.split(' ').nth(1).expect("status").parse().expect("number"), body.to_owned())
 }
 
 #[test]
 fn metadata_needs_token_and_reports_credential_reads() {
     let r = instant();
     let url = r.server.ready()["imds"][NODE_A].as_str().expect("imds").to_owned();
-    assert_eq!(metadata(&url, "GET", "/latest/meta-data/instance-id", "").0, 401);
-    let ttl = "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n";
-    let (status, token) = metadata(&url, "PUT", "/latest/api/token", ttl);
+    assert_eq!(metadata(&url, "GET /latest/meta-data/instance-id", "").0, 401);
+    let (status, token) = metadata(&url, "PUT /latest/api/token", TTL);
     assert_eq!(status, 200);
     let header = format!("x-aws-ec2-metadata-token: {token}\r\n");
     for (path, body) in [
@@ -174,18 +149,19 @@ fn metadata_needs_token_and_reports_credential_reads() {
         ("/latest/meta-data/placement/availability-zone", "us-east-1a"),
         ("/latest/meta-data/block-device-mapping/", "ami\nroot"),
     ] {
-        assert_eq!(metadata(&url, "GET", path, &header), (200, body.to_owned()), "{path}");
+        assert_eq!(
+            metadata(&url, &format!("GET {path}"), &header),
+            (200, body.to_owned()),
+            "{path}"
+        );
     }
-    let (_, document) =
-        metadata(&url, "GET", "/latest/dynamic/instance-identity/document", &header);
+    let (_, document) = metadata(&url, "GET /latest/dynamic/instance-identity/document", &header);
     let document: serde_json::Value = serde_json::from_str(&document).expect("json");
     assert_eq!(document["accountId"], "111122223333");
-    assert_eq!(metadata(&url, "GET", "/latest/meta-data/outpost-arn", &header).0, 404);
+    assert_eq!(metadata(&url, "GET /latest/meta-data/outpost-arn", &header).0, 404);
     assert_eq!(r.control.get("/v1/invariants").expect("before")["ok"], true);
-    assert_eq!(
-        metadata(&url, "GET", "/latest/meta-data/iam/security-credentials/", &header).0,
-        404
-    );
+    let credentials = "GET /latest/meta-data/iam/security-credentials/";
+    assert_eq!(metadata(&url, credentials, &header).0, 404);
     let after = r.control.get("/v1/invariants").expect("after");
     assert_eq!(after["violations"][0]["rule"], "no_credentials_from_metadata");
     assert_eq!(r.control.get("/v1/statistics").expect("statistics")["imds"]["credential_reads"], 1);
@@ -208,18 +184,10 @@ fn control_socket_changes_instances_and_volume_states() {
     };
     assert_eq!(status(c).as_deref(), Some("available"));
 
-    let new = c
-        .post(
-            "/v1/instances",
-            &json!({"id": "i-0ccccccccccccccc3", "zone": "us-east-1a", "type": "m7i.large"}),
-        )
-        .expect("instance");
+    let new = json!({"id": "i-0ccccccccccccccc3", "zone": "us-east-1a", "type": "m7i.large"});
+    let new = c.post("/v1/instances", &new).expect("instance");
     let imds = new["imds"].as_str().expect("imds");
-    assert_eq!(
-        metadata(imds, "PUT", "/latest/api/token", "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n")
-            .0,
-        200
-    );
+    assert_eq!(metadata(imds, "PUT /latest/api/token", TTL).0, 200);
     let attach = json!({"action": "AttachVolume", "parameters": {"VolumeId": id, "InstanceId": "i-0ccccccccccccccc3", "Device": "/dev/xvdba"}});
     assert_eq!(c.post("/v1/as-foreign", &attach).expect("foreign")["status"], 200);
     assert_eq!(status(c).as_deref(), Some("in-use"));

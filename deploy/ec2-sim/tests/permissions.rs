@@ -87,12 +87,8 @@ fn each_action_needs_its_own_permission() {
     for (action, parameters) in &cases {
         let parameters = &format!("{parameters}&DryRun=true");
         allow(&mut w, &json!([]));
-        let (status, refusal) = call(&mut w, action, parameters);
-        assert_eq!(
-            (status, text(&refusal, "Code").as_str()),
-            (403, "UnauthorizedOperation"),
-            "{action}"
-        );
+        assert!(!allowed(&mut w, action, parameters), "{action}");
+        let (_, refusal) = call(&mut w, action, parameters);
         let message = text(&refusal, "Message");
         let who = "arn:aws:sts::111122223333:assumed-role/driver/ec2-sim";
         for words in [
@@ -101,10 +97,8 @@ fn each_action_needs_its_own_permission() {
         ] {
             assert!(message.contains(&words), "{message}");
         }
-        allow(
-            &mut w,
-            &json!([{"Effect": "Allow", "Action": format!("ec2:{action}"), "Resource": "*"}]),
-        );
+        let action_alone = format!("ec2:{action}");
+        allow(&mut w, &json!([{"Effect": "Allow", "Action": action_alone, "Resource": "*"}]));
         assert!(allowed(&mut w, action, parameters), "{action}");
     }
     let report = w.sim.iam.report();
@@ -150,11 +144,7 @@ fn conditions_see_requested_and_existing_tags() {
     assert!(!allowed(&mut w, "DeleteVolume", &format!("VolumeId={not_theirs}")));
     assert!(allowed(&mut w, "DeleteVolume", &format!("VolumeId={theirs}")));
     let (_, gone) = call(&mut w, "DeleteVolume", "VolumeId=vol-0123456789abcdef0");
-    assert_eq!(
-        text(&gone, "Code"),
-        "InvalidVolume.NotFound",
-        "whether it is there is tested first"
-    );
+    assert_eq!(text(&gone, "Code"), "InvalidVolume.NotFound", "existence is checked first");
 }
 
 #[test]
@@ -184,12 +174,8 @@ fn every_resource_of_a_call_must_be_allowed() {
     allow(&mut w, &on("ec2:CreateVolume", &["*"]));
     let (_, refusal) = call(&mut w, "CreateVolume", &create(TAGGED));
     let message = text(&refusal, "Message");
-    assert!(
-        message.contains(
-            "perform: ec2:CreateTags on resource: arn:aws:ec2:us-east-1:111122223333:volume/*"
-        ),
-        "{message}"
-    );
+    let words = format!("perform: ec2:CreateTags on resource: {volume}");
+    assert!(message.contains(&words), "{message}");
 }
 
 /// The client token of the vanished volume stays used.
@@ -217,11 +203,7 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
         assert_eq!(status, if missing.is_none() { 200 } else { 400 }, "{missing:?}");
         if missing.is_some() {
             let (_, again) = call(&mut w, "CreateVolume", &p);
-            assert_eq!(
-                text(&again, "Code"),
-                "IdempotentParameterMismatch",
-                "the token stays spent"
-            );
+            assert_eq!(text(&again, "Code"), "IdempotentParameterMismatch");
         }
     }
 }
@@ -230,13 +212,11 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
 fn bad_settings_are_refused() {
     let role = r#""arn":"arn:aws:iam::111122223333:role/a""#;
     let by_ip = r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}}}"#;
+    let by_ip_words = "policy base: statement #1: the condition operator \"IpAddress\"";
     for (principal, words) in [
         (r#""arn":"driver""#.to_owned(), "must be as arn:aws:iam"),
         (format!(r#"{role},"access_keys":["K","K"]"#), "twice"),
-        (
-            format!(r#"{role},"policies":{{"base":{by_ip}}}"#),
-            "policy base: statement #1: the condition operator \"IpAddress\"",
-        ),
+        (format!(r#"{role},"policies":{{"base":{by_ip}}}"#), by_ip_words),
     ] {
         let json = format!(r#"{{"principals":[{{{principal}}}]}}"#);
         let setting: Setting = serde_json::from_str(&json).expect("json");

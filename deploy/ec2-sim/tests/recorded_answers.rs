@@ -49,8 +49,7 @@ fn create_volume_errors_match_recorded_messages() {
     let mut w = World::new();
     for [parameters, code, message] in rows(CREATE_VOLUME) {
         let parameters = parameters.replace("ZONE", "AvailabilityZone=us-east-1a");
-        let expected = (400, code.to_owned(), message.to_owned());
-        assert_eq!(w.error("CreateVolume", &parameters), expected, "{parameters}");
+        w.refused_as("CreateVolume", &parameters, code, message);
     }
     assert_eq!(w.volumes(), 0, "nothing was made");
 }
@@ -159,21 +158,17 @@ fn invalid_volume_calls_return_recorded_errors() {
         text.replace("'VOLUME'", &format!("'{v}'"))
     };
     for [action, parameters, code, message] in rows(INVALID_CALLS) {
-        let expected = (400, code.to_owned(), fill(message));
-        let answer = w.error(action, &fill(parameters));
-        assert_eq!(answer, expected, "{action} {parameters}");
+        w.refused_as(action, &fill(parameters), code, &fill(message));
     }
 }
 
 #[test]
 fn attach_and_detach_errors_match_recorded_messages() {
     let mut w = World::new();
-    let v = w.volume("");
-    let other = w.volume("");
-    assert_eq!(
-        w.error("DetachVolume", &format!("VolumeId={v}")).2,
-        format!("Volume '{v}' is in the 'available' state.")
-    );
+    let (v, other) = (w.volume(""), w.volume(""));
+    let of_v = format!("VolumeId={v}");
+    let available = format!("Volume '{v}' is in the 'available' state.");
+    w.refused_as("DetachVolume", &of_v, "IncorrectState", &available);
     w.ok("AttachVolume", &attach(&v, NODE_A, "/dev/xvdb"));
     w.step(1);
     for (parameters, code, message) in [
@@ -184,19 +179,18 @@ fn attach_and_detach_errors_match_recorded_messages() {
         (attach(&other, NODE_B, "/dev/xvdb"), "InvalidVolume.ZoneMismatch", format!("The volume '{other}' is not in the same availability zone as instance '{NODE_B}'")),
         (attach(&other, "i-0123456789abcdef0", "/dev/xvdb"), "InvalidInstanceID.NotFound", "The instance ID 'i-0123456789abcdef0' does not exist".to_owned()),
     ] {
-        assert_eq!(w.error("AttachVolume", &parameters), (400, code.to_owned(), message), "{parameters:?}");
+        w.refused_as("AttachVolume", &parameters, code, &message);
     }
-    assert_eq!(
-        w.error("DeleteVolume", &format!("VolumeId={v}")),
-        (400, "VolumeInUse".to_owned(), format!("Volume {v} is currently attached to {NODE_A}"))
-    );
-    assert_eq!(
-        w.code("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_B}")),
-        "InvalidAttachment.NotFound"
+    let in_use = format!("Volume {v} is currently attached to {NODE_A}");
+    w.refused_as("DeleteVolume", &of_v, "VolumeInUse", &in_use);
+    w.refused(
+        "DetachVolume",
+        &format!("VolumeId={v}&InstanceId={NODE_B}"),
+        "InvalidAttachment.NotFound",
     );
     let root = w.sim.realm().volumes().values().find(|v| v.root);
     let root = root.expect("root").id.clone();
-    assert_eq!(w.code("DetachVolume", &format!("VolumeId={root}")), "OperationNotPermitted");
+    w.refused("DetachVolume", &format!("VolumeId={root}"), "OperationNotPermitted");
 }
 
 #[test]
@@ -212,10 +206,8 @@ fn attachment_limit_counts_root_volume() {
         } else {
             let (status, code, message) = w.error("AttachVolume", &parameters);
             assert_eq!((status, code.as_str()), (400, "AttachmentLimitExceeded"));
-            assert!(
-                message.starts_with("You may attach up to 27 devices for this instance type."),
-                "{message}"
-            );
+            let start = "You may attach up to 27 devices for this instance type.";
+            assert!(message.starts_with(start), "{message}");
         }
     }
     w.check_invariants();
@@ -228,60 +220,47 @@ fn modifications_are_serial_and_limited_to_4_daily() {
     let latency = json!({"modify": {"fixed_ms": 10}, "modify_complete": {"fixed_ms": 10}});
     let mut w = World::with(json!({"latency": latency}));
     let v = w.volume("");
+    let to_9 = format!("VolumeId={v}&Size=9");
+    let modifying = format!("Volume {v} cannot be modified in modification state MODIFYING");
     for size in ["5", "6", "7", "7"] {
         w.ok("ModifyVolume", &format!("VolumeId={v}&Size={size}"));
-        assert_eq!(
-            w.error("ModifyVolume", &format!("VolumeId={v}&Size=9")),
-            (
-                400,
-                "IncorrectModificationState".to_owned(),
-                format!("Volume {v} cannot be modified in modification state MODIFYING")
-            )
-        );
+        w.refused_as("ModifyVolume", &to_9, "IncorrectModificationState", &modifying);
         w.step(10);
         assert_eq!(w.of_volume(&v, "size"), size, "the new size is in force at optimizing");
-        assert!(w.error("ModifyVolume", &format!("VolumeId={v}&Size=9")).2.ends_with("OPTIMIZING"));
+        assert!(w.error("ModifyVolume", &to_9).2.ends_with("OPTIMIZING"));
         w.step(10);
     }
-    let (_, code, message) = w.error("ModifyVolume", &format!("VolumeId={v}&Size=9"));
+    let (_, code, message) = w.error("ModifyVolume", &to_9);
     assert_eq!(code, "VolumeModificationRateExceeded");
     assert!(message.starts_with("You've reached the maximum modification rate per volume limit. Wait until 2026-01-02T00:00:00."), "{message}");
     w.step(24 * 3_600_000);
-    w.ok("ModifyVolume", &format!("VolumeId={v}&Size=9"));
+    w.ok("ModifyVolume", &to_9);
 }
 
 #[test]
 fn snapshots_too_close_together_are_refused_as_recorded() {
     let mut w = World::with(json!({"quotas": {"snapshot_interval_ms": 15_000}}));
-    let v = w.volume("");
-    w.ok("CreateSnapshot", &format!("VolumeId={v}"));
+    let of_v = format!("VolumeId={}", w.volume(""));
+    w.ok("CreateSnapshot", &of_v);
     w.step(14_999);
-    assert_eq!(
-        w.error("CreateSnapshot", &format!("VolumeId={v}")),
-        (400, "SnapshotCreationPerVolumeRateExceeded".to_owned(), "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.".to_owned())
-    );
+    let message = "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.";
+    w.refused_as("CreateSnapshot", &of_v, "SnapshotCreationPerVolumeRateExceeded", message);
     w.step(1);
-    w.ok("CreateSnapshot", &format!("VolumeId={v}"));
+    w.ok("CreateSnapshot", &of_v);
 }
 
 #[test]
 fn unknown_action_parameter_and_unsigned_request_are_refused() {
     let mut w = World::new();
-    assert_eq!(
-        w.error("RunInstances", ""),
-        (
-            400,
-            "InvalidAction".to_owned(),
-            "The action RunInstances is not valid for this web service.".to_owned()
-        )
+    let message = "The action RunInstances is not valid for this web service.";
+    w.refused_as("RunInstances", "", "InvalidAction", message);
+    // Each action knows some of these parameters, but none knows `Nonsense`.
+    let parameters = format!(
+        "VolumeId={NOWHERE}&SourceVolumeId={NOWHERE}&SnapshotId=snap-0123456789abcdef0&\
+         InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"
     );
     for action in ec2_sim::actions::names() {
-        let (_, code, message) = w.error(
-            action,
-            &format!("VolumeId={NOWHERE}&SourceVolumeId={NOWHERE}&SnapshotId=snap-0123456789abcdef0&InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"),
-        );
-        // Each action knows some of these parameters, but none knows `Nonsense`.
-        assert_eq!(code, "UnknownParameter", "{action}: {message}");
+        w.refused(action, &parameters, "UnknownParameter");
     }
     let unsigned = ec2_sim::Request {
         form: b"Action=DescribeVolumes&Version=2016-11-15".to_vec(),
@@ -294,6 +273,5 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
     let body = String::from_utf8_lossy(&refused.body).into_owned();
     assert_eq!(text(&body, "Code"), "AuthFailure");
     assert!(body.contains("account 111122223333 has no such region"));
-    let empty = ec2_sim::Request::default();
-    assert_eq!(w.sim.handle(w.now, &empty).status, 400);
+    assert_eq!(w.sim.handle(w.now, &ec2_sim::Request::default()).status, 400);
 }

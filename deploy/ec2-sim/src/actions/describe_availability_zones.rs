@@ -1,8 +1,7 @@
 //! DescribeAvailabilityZones.
 
 use super::Call;
-use crate::wire::api_error::ApiResult;
-use crate::wire::xml::Xml;
+use crate::wire::{ApiResult, Xml};
 
 pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;

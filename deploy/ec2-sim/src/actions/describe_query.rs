@@ -1,15 +1,9 @@
 //! The filters and the page of a Describe call, and the rows that they select.
 
 use super::Call;
-use crate::state::realm::Realm;
-use crate::state::resources::instance::Instance;
-use crate::state::resources::snapshot::Snapshot;
-use crate::state::resources::tags::Tags;
-use crate::state::resources::volume::Volume;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
-use crate::wire::page::{Page, issue_token};
-use crate::wire::xml::Xml;
+use crate::state::Realm;
+use crate::state::resources::{Instance, Snapshot, Tags, Volume};
+use crate::wire::{ApiError, ApiResult, Filters, Page, Xml, issue_token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -38,83 +32,91 @@ macro_rules! rows {
 
 rows! { Volume Snapshot Instance }
 
-/// The filters and the page of a Describe call.
-pub(super) struct Query<T: 'static> {
-    fields: &'static [Field<T>],
+/// A Describe call with filters and pages.
+pub(super) struct Describe<T: 'static> {
+    /// The parameter that lists ids, and EC2's internal name of the list.
+    pub(super) ids: (&'static str, &'static str),
+    pub(super) check_id: fn(&str) -> ApiResult<()>,
+    pub(super) all: fn(&Realm) -> &BTreeMap<String, T>,
+    /// Makes the error for ids that do not exist.
+    pub(super) missing: fn(&[&str]) -> ApiError,
+    pub(super) fields: &'static [Field<T>],
+    /// The filter that names ids, if there is one.
+    pub(super) id_filter: &'static str,
+    /// The permitted page sizes.
+    pub(super) page_sizes: (i64, i64),
+    /// The list's element in the reply.
+    pub(super) set: &'static str,
+}
+
+/// A request's ids, filters and page.
+pub(super) struct Query<'a, T: 'static> {
+    of: &'static Describe<T>,
+    pub(super) ids: Vec<&'a str>,
     filters: Filters,
     page: Page,
     /// Whether the action shows a resource at all.
     pub(super) keep: fn(&T) -> bool,
 }
 
-impl<T: Row> Query<T> {
-    /// Reads the filters and the page, and refuses unknown parameters. `ids` are the requested ids
-    /// with the parameter's internal name, `range` the permitted page sizes.
-    pub(super) fn parse(
-        call: &Call<'_>,
-        fields: &'static [Field<T>],
-        ids: (&str, &[&str]),
-        range: (i64, i64),
-    ) -> ApiResult<Self> {
-        let known: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-        let filters = Filters::parse(call.params, &known)?;
-        let ids = (ids.0, !ids.1.is_empty());
-        let page = Page::parse(call.params, call.action, ids, range, call.now)?;
-        call.params.finish()?;
-        Ok(Self { fields, filters, page, keep: |_| true })
+impl<T: Row> Describe<T> {
+    /// Checks the permission and all parameters. The caller has read those of the action alone.
+    pub(super) fn parse<'a>(&'static self, call: &Call<'a>) -> ApiResult<Query<'a, T>> {
+        call.begin_read()?;
+        let p = call.params;
+        let ids = p.list(self.ids.0);
+        let known: Vec<&str> = self.fields.iter().map(|(name, _)| *name).collect();
+        let filters = Filters::parse(p, &known)?;
+        let named = (self.ids.1, !ids.is_empty());
+        let page = Page::parse(p, call.action, named, self.page_sizes, call.now)?;
+        p.finish()?;
+        ids.iter().try_for_each(|id| (self.check_id)(id))?;
+        Ok(Query { of: self, ids, filters, page, keep: |_| true })
     }
 
-    /// Returns whether the call asks for neither a page's size nor a later page, so that an index
-    /// can answer.
-    fn unpaged(&self) -> bool {
-        self.page.max.is_none() && self.page.after.is_none()
+    /// Answers a call that has no parameters of its own.
+    pub(super) fn answer<'a>(
+        &'static self,
+        call: &'a Call<'_>,
+        member: impl FnMut(&mut Xml, &'a T),
+    ) -> ApiResult<String> {
+        let query = self.parse(call)?;
+        let candidates = query.candidates(call)?;
+        Ok(query.answer(call, candidates, member))
     }
+}
 
-    /// Returns the resources that the ids name or that the filter `by` names literally; `None`: all
-    /// resources have to be searched. `missing` makes the error for ids that do not exist.
-    pub(super) fn named<'a>(
-        &self,
-        call: &Call<'_>,
-        all: &'a BTreeMap<String, T>,
-        ids: &[&str],
-        by: &str,
-        missing: fn(&[&str]) -> ApiError,
-    ) -> ApiResult<Option<Vec<&'a T>>> {
-        if !ids.is_empty() {
-            return by_ids(call, all, ids, missing).map(Some);
+impl<T: Row> Query<'_, T> {
+    /// Returns the resources that the ids, or a filter with literal values, name; `None`: all
+    /// resources have to be searched.
+    pub(super) fn candidates<'a>(&self, call: &'a Call<'_>) -> ApiResult<Option<Vec<&'a T>>> {
+        let all = (self.of.all)(call.realm);
+        if !self.ids.is_empty() {
+            return by_ids(call, all, &self.ids, self.of.missing).map(Some);
         }
-        let literal = self.filters.literal(by).filter(|_| self.unpaged());
-        Ok(literal.map(|ids| {
-            let ids: BTreeSet<&String> = ids.iter().collect();
-            ids.into_iter().filter_map(|id| all.get(id)).collect()
-        }))
-    }
-
-    /// Returns the resources that the first `tag:KEY` filter with literal values selects, if the
-    /// call asks for no page.
-    pub(super) fn tagged<'a>(
-        &self,
-        realm: &Realm,
-        all: &'a BTreeMap<String, T>,
-    ) -> Option<Vec<&'a T>> {
-        let (key, values) = self.filters.literal_tag().filter(|_| self.unpaged())?;
-        let ids: BTreeSet<&String> = values.iter().flat_map(|v| realm.tagged(key, v)).collect();
-        Some(ids.into_iter().filter_map(|id| all.get(id)).collect())
+        if self.page.max.is_some() || self.page.after.is_some() {
+            return Ok(None);
+        }
+        let ids: Option<BTreeSet<&String>> = match self.filters.literal(self.of.id_filter) {
+            Some(ids) => Some(ids.iter().collect()),
+            None => self.filters.literal_tag().map(|(key, values)| {
+                values.iter().flat_map(|v| call.realm.tagged(key, v)).collect()
+            }),
+        };
+        Ok(ids.map(|ids| ids.into_iter().filter_map(|id| all.get(id)).collect()))
     }
 
     /// Answers with a list of the selected resources and the token of the next page, if any.
     pub(super) fn answer<'a>(
         &self,
-        call: &Call<'_>,
-        set: &str,
-        all: &'a BTreeMap<String, T>,
+        call: &'a Call<'_>,
         candidates: Option<Vec<&'a T>>,
         member: impl FnMut(&mut Xml, &'a T),
     ) -> String {
-        let (rows, next) = self.select(all, candidates);
+        let (rows, next) = self.select((self.of.all)(call.realm), candidates);
         let mut x = Xml::default();
         let shown = rows.into_iter().filter(|t| (self.keep)(t) && call.shows(t.id()));
-        x.list(set, shown, member);
+        x.list(self.of.set, shown, member);
         if let Some(key) = next {
             x.text("nextToken", &issue_token(&key, call.action, call.now));
         }
@@ -132,7 +134,7 @@ impl<T: Row> Query<T> {
     ) -> (Vec<&'a T>, Option<String>) {
         let shown = |t: &&T| {
             let values = |name: &str| {
-                let field = self.fields.iter().find(|(known, _)| *known == name);
+                let field = self.of.fields.iter().find(|(known, _)| *known == name);
                 field.map_or_else(Vec::new, |(_, values)| values(t))
             };
             self.filters.accept(values) && self.filters.accept_tags(t.tags())

@@ -4,8 +4,8 @@
 use super::Call;
 use crate::iam::Iam;
 use crate::iam::context::Context;
-use crate::state::resources::tags::{NO_TAGS, Tags};
-use crate::wire::api_error::ApiResult;
+use crate::state::resources::{NO_TAGS, Tags};
+use crate::wire::ApiResult;
 
 /// One resource of a call, with the resource's condition keys.
 pub(super) struct Subject {

@@ -1,10 +1,9 @@
 //! The account's quotas, and the capacity of a zone.
 
 use super::Call;
-use crate::state::realm::usage;
-use crate::state::resources::modification::Shape;
-use crate::state::resources::volume::Volume;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::state::resources::{Shape, Volume};
+use crate::state::usage;
+use crate::wire::{ApiError, ApiResult, refuse};
 
 const GIB_PER_TIB: f64 = 1024.0;
 
@@ -32,24 +31,20 @@ fn check_room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>)
     if let Some(tib) = quotas.storage_tib.get(kind) {
         let used = usage::sum(call.realm, kind, None, without, |s| u64::from(s.size));
         if as_f64(used + size) > tib * GIB_PER_TIB {
-            return Err(ApiError::client(
+            refuse!(
                 "VolumeLimitExceeded",
-                format!(
-                    "You have exceeded your maximum {kind} storage limit of {tib} TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
-                ),
-            ));
+                "You have exceeded your maximum {kind} storage limit of {tib} TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
+            );
         }
     }
     if let Some(most) = quotas.iops.get(kind) {
         let used = usage::sum(call.realm, kind, None, without, iops);
         if used + iops(shape) > *most {
             // unverified wording.
-            return Err(ApiError::client(
+            refuse!(
                 "MaxIOPSLimitExceeded",
-                format!(
-                    "You have exceeded your maximum {kind} IOPS limit of {most} in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
-                ),
-            ));
+                "You have exceeded your maximum {kind} IOPS limit of {most} in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
+            );
         }
     }
     for c in &quotas.capacity {
@@ -81,20 +76,17 @@ pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     let pending = usage::pending_snapshots(call.realm, None);
     let of_volume = usage::pending_snapshots(call.realm, Some(&v.id));
     let concurrent = quotas.concurrent_snapshots_of(&v.shape.volume_type);
-    let exceeded = |code: &str, what: String| Err(ApiError::client(code, what));
     if of_volume >= concurrent {
-        return exceeded(
+        let id = &v.id;
+        refuse!(
             "ConcurrentSnapshotLimitExceeded",
-            format!(
-                "The maximum of {concurrent} pending snapshots of volume {} has been reached.",
-                v.id
-            ),
+            "The maximum of {concurrent} pending snapshots of volume {id} has been reached."
         );
     }
     if quotas.pending_snapshots.is_some_and(|most| pending >= most) {
-        return exceeded(
+        refuse!(
             "PendingSnapshotLimitExceeded",
-            format!("The maximum of {pending} pending snapshots in this region has been reached."),
+            "The maximum of {pending} pending snapshots in this region has been reached."
         );
     }
     Ok(())

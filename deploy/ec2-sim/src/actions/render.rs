@@ -1,14 +1,11 @@
 //! The XML of resources: each function writes the members of one.
 
-use crate::state::realm::Realm;
-use crate::state::resources::attachment::Attachment;
-use crate::state::resources::instance::{Instance, ROOT_DEVICE};
-use crate::state::resources::modification::Modification;
-use crate::state::resources::snapshot::{Lock, Snapshot};
-use crate::state::resources::tags::Tags;
-use crate::state::resources::volume::{Origin, Volume};
+use crate::state::Realm;
+use crate::state::resources::{
+    Attachment, Instance, Lock, Modification, Origin, ROOT_DEVICE, Snapshot, Tags, Volume,
+};
 use crate::time::Millis;
-use crate::wire::xml::Xml;
+use crate::wire::Xml;
 
 /// The set of members with which a volume is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

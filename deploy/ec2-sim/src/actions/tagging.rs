@@ -3,9 +3,9 @@
 use super::Call;
 use super::permission::requested;
 use crate::iam::context::Context;
-use crate::state::ids::well_formed;
-use crate::state::resources::tags::{self, Tags};
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::state::resources::{Tags, tags};
+use crate::state::well_formed;
+use crate::wire::{ApiError, ApiResult};
 
 /// Answers CreateTags. Checks all resources before changing any.
 pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {

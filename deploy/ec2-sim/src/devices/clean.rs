@@ -2,8 +2,7 @@
 
 use super::loop_device::open_loop;
 use super::loop_record::{LoopRecords, backing_file, is_ours};
-use super::remove;
-use super::sys;
+use super::{remove, sys};
 use std::io;
 use std::path::Path;
 
@@ -41,16 +40,16 @@ pub(crate) fn clean(state_dir: &Path) -> io::Result<Cleaned> {
         }
         records.change(|all| all.retain(|r| *r != record))?;
     }
-    remove_own(&state_dir.join("dev"), &|name| {
-        name.starts_with("loop") || name.starts_with("xvd") || name.starts_with("sd")
-    })?;
-    remove_own(&state_dir.join("nodes"), &|name| name.starts_with("loop"))?;
-    remove_own(&state_dir.join("snapshots"), &|name| {
-        name.starts_with("snap-") && name.ends_with(".img")
-    })?;
-    remove_own(&state_dir.join("volumes"), &|name| {
-        name.starts_with("vol-") && name.ends_with(".img")
-    })?;
+    for (folder, prefixes, suffix) in [
+        ("dev", &["loop", "xvd", "sd"][..], ""),
+        ("nodes", &["loop"], ""),
+        ("snapshots", &["snap-"], ".img"),
+        ("volumes", &["vol-"], ".img"),
+    ] {
+        remove_own(&state_dir.join(folder), &|name| {
+            name.ends_with(suffix) && prefixes.iter().any(|prefix| name.starts_with(prefix))
+        })?;
+    }
     if done.held.is_empty() {
         remove(&state_dir.join("loops.json"))?;
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const GIB: u64 = 1 << 30;
 
 #[derive(Debug, Clone)]
-pub(super) struct Images {
+pub(crate) struct Images {
     volumes: PathBuf,
     snapshots: PathBuf,
 }

@@ -2,8 +2,7 @@
 
 use super::image::Images;
 use super::loop_record::{LoopRecord, LoopRecords, backing_file, is_ours};
-use super::sys;
-use super::{Devices, Fingerprint, Release, Source, remove, statistics_page};
+use super::{Devices, Release, remove, statistics_page, sys};
 use rustix::fs::{CWD, FileType, Gid, Mode, Uid, mknodat};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -139,17 +138,8 @@ impl Devices for LoopDevices {
     fn dev_dir(&self, instance: &str) -> Option<PathBuf> {
         Some(self.dev.join(instance))
     }
-    fn create(&mut self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
-        self.images.create(volume, gib, source)
-    }
-    fn delete(&mut self, volume: &str) -> io::Result<()> {
-        self.images.delete(volume)
-    }
-    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<()> {
-        self.images.snapshot(volume, snapshot)
-    }
-    fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()> {
-        self.images.delete_snapshot(snapshot)
+    fn images(&self) -> Option<&Images> {
+        Some(&self.images)
     }
 
     fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()> {
@@ -215,10 +205,6 @@ impl Devices for LoopDevices {
             Some(r) if is_ours(r) => sys::grow_loop(&open_loop(&self.nodes, r.number, false)?),
             _ => Ok(()),
         }
-    }
-
-    fn fingerprint(&mut self, volume: &str) -> Option<Fingerprint> {
-        self.images.fingerprint(volume)
     }
 
     fn write_statistics_pages(&mut self) -> io::Result<()> {

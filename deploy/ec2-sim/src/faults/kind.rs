@@ -1,6 +1,6 @@
 //! The faults that a request can have.
 
-use crate::state::resources::volume::Outcome;
+use crate::state::resources::CreateOutcome;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -56,7 +56,6 @@ pub enum Fault {
     /// Replies with `RequestLimitExceeded`.
     Throttle {
         /// The header `x-amz-retry-after`, in milliseconds.
-        #[serde(default)]
         retry_after_ms: Option<u64>,
     },
     LoseReply {
@@ -85,7 +84,6 @@ pub enum Fault {
     /// AttachVolume: the attachment stays `attaching` for long.
     StuckAttach {
         /// How long, in milliseconds; absent: forever.
-        #[serde(default)]
         for_ms: Option<u64>,
     },
     /// DescribeInstances shows `attached` before DescribeVolumes does.
@@ -96,7 +94,6 @@ pub enum Fault {
     /// DetachVolume: the attachment stays `detaching` or `busy` for long.
     StuckDetach {
         /// How long, in milliseconds; absent: forever.
-        #[serde(default)]
         for_ms: Option<u64>,
         #[serde(default)]
         busy: bool,
@@ -122,12 +119,11 @@ pub enum Fault {
         #[serde(default)]
         parameters: BTreeMap<String, String>,
         /// How long after the client's request, in milliseconds; absent: just before.
-        #[serde(default)]
         after_ms: Option<u64>,
     },
     /// CreateVolume and CopyVolumes are accepted and fail later.
     FailCreate {
-        outcome: Outcome,
+        outcome: CreateOutcome,
         /// How long after the reply the creation fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,

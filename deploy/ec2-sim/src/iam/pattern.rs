@@ -1,7 +1,8 @@
 //! Wildcards and variables in policies.
 
 use super::context::Context;
-use crate::wire::wildcard::{self, Piece};
+use crate::wire::wildcard;
+use crate::wire::wildcard::Piece;
 
 /// Returns whether an action matches a pattern, ignoring case.
 pub(super) fn matches_action(pattern: &str, action: &str) -> bool {

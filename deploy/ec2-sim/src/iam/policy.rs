@@ -53,7 +53,7 @@ pub enum Effect {
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Statement {
     /// The statement's `Sid`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
     /// The effect of the statement.
     pub effect: Effect,

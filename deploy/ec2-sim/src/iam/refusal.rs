@@ -1,6 +1,6 @@
 //! The error for callers without permission.
 
-use crate::wire::api_error::ApiError;
+use crate::wire::ApiError;
 
 /// Returns EC2's error: the caller, the action, the resource, the reason, and a message for
 /// `sts:DecodeAuthorizationMessage`, which nobody can decode here.

@@ -1,14 +1,22 @@
 //! A report of the evaluated actions and the statements that decided.
 
-use super::decision::DecidingElement;
 use super::principal::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// The statement that allowed an action, and the statement's element that named the action.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DecidingElement {
+    pub(super) policy: String,
+    pub(super) statement: String,
+    /// The matching `Action` element of the statement.
+    pub(super) element: String,
+}
+
 /// Counts by principal, action and kind of resource.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    asked: BTreeMap<(String, String, String), Count>,
+    evaluated: BTreeMap<(String, String, String), Count>,
 }
 
 #[derive(Debug, Default)]
@@ -27,7 +35,7 @@ impl Report {
         decided: Option<DecidingElement>,
     ) {
         let key = (principal.to_owned(), action.to_owned(), kind(resource));
-        let count = self.asked.entry(key).or_default();
+        let count = self.evaluated.entry(key).or_default();
         match decided {
             Some(s) => {
                 count.allowed += 1;
@@ -42,7 +50,7 @@ impl Report {
     /// an unneeded element shows as 0.
     pub(super) fn json(&self, principals: &[Principal]) -> Value {
         let asked: Vec<Value> = self
-            .asked
+            .evaluated
             .iter()
             .map(|((principal, action, resource), c)| {
                 json!({"principal": principal, "action": action, "resource": resource, "allowed": c.allowed, "denied": c.denied})
@@ -64,7 +72,7 @@ impl Report {
     }
 
     fn times(&self, principal: &str, policy: &str, statement: &str, element: &str) -> u64 {
-        self.asked
+        self.evaluated
             .iter()
             .filter(|((p, ..), _)| p == principal)
             .flat_map(|(_, c)| &c.by)

@@ -1,9 +1,7 @@
 //! STS: the caller's identity.
 
 use super::Caller;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::query::Params;
-use crate::wire::xml::Xml;
+use crate::wire::{ApiResult, Params, Xml, refuse};
 
 /// The STS action that the simulator implements.
 pub(crate) const ACTION: &str = "GetCallerIdentity";
@@ -17,10 +15,7 @@ pub(crate) fn answer(
     caller: &Caller,
 ) -> ApiResult<String> {
     if action != ACTION {
-        return Err(ApiError::client(
-            "InvalidAction",
-            format!("Could not find operation {action} for version 2011-06-15"),
-        ));
+        refuse!("InvalidAction", "Could not find operation {action} for version 2011-06-15");
     }
     params.finish()?;
     let mut x = Xml::default();

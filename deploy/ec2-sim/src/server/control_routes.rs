@@ -3,12 +3,11 @@
 use super::{Shared, add_instance};
 use crate::actions::Power;
 use crate::faults::Rule;
-use crate::limits::buckets::Rate;
+use crate::limits::Rate;
 use crate::scenario::InstanceSeed;
 use crate::sim::{Forced, Sim};
-use crate::state::resources::zone::ZoneState;
-use crate::time::Millis;
-use crate::time::latency::Change;
+use crate::state::resources::ZoneState;
+use crate::time::{LatencyChange, Millis};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -136,7 +135,7 @@ fn with_sim(
         }
         ("GET", ["latency"]) => Ok(json!(sim.latency)),
         ("PUT", ["latency"]) => {
-            let change: Change = request.json()?;
+            let change: LatencyChange = request.json()?;
             sim.latency.change(&change).map_err(|e| refuse(400, e))?;
             Ok(json!(sim.latency))
         }

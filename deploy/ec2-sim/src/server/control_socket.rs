@@ -1,8 +1,8 @@
 //! The control socket: HTTP with JSON on a unix socket that only the owner may use.
 
-use super::control_routes::{self, ControlRequest};
+use super::control_routes::ControlRequest;
 use super::reply_body::ReplyBody;
-use super::{ServeError, Shared, lock, read, serve};
+use super::{ServeError, Shared, control_routes, lock, read, serve};
 use bytes::Bytes;
 use http::{Response, header};
 use hyper::body::Incoming;

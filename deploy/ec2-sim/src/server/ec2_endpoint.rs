@@ -2,8 +2,7 @@
 
 use super::reply_body::ReplyBody;
 use super::{ServeError, Shared, lock, read, serve};
-use crate::sim::delivery::Delivery;
-use crate::sim::{Reply, Request};
+use crate::sim::{Delivery, Reply, Request};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use hyper::body::Incoming;

@@ -1,7 +1,7 @@
 //! Instance metadata, version 2: the data that an instance can read about itself.
 
-use crate::state::realm::Realm;
-use crate::state::resources::instance::{Instance, mac};
+use crate::state::Realm;
+use crate::state::resources::{Instance, mac};
 use crate::time::Millis;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! One metadata endpoint for each instance.
 
-use super::imds::{self, MetadataReply, Sessions};
+use super::imds::{MetadataReply, Sessions};
 use super::reply_body::ReplyBody;
-use super::{ServeError, Shared, lock, serve};
+use super::{ServeError, Shared, imds, lock, serve};
 use crate::random::Random;
 use bytes::Bytes;
 use http::{Method, Response, header};

@@ -4,9 +4,7 @@ use super::{Request, Sim};
 use crate::actions;
 use crate::iam::{Caller, sts};
 use crate::time::Millis;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::credential::{Credential, check_time};
-use crate::wire::query::Params;
+use crate::wire::{ApiError, ApiResult, Credential, Params, check_time, refuse};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
@@ -27,29 +25,15 @@ impl Sim {
         service: Service,
     ) -> ApiResult<Caller> {
         if action.is_empty() {
-            return Err(ApiError::client(
-                "MissingAction",
-                "The request must contain the parameter Action",
-            ));
+            refuse!("MissingAction", "The request must contain the parameter Action");
         }
         let version = match service {
             Service::Ec2 => "2016-11-15",
             Service::Sts => "2011-06-15",
         };
-        match params.peek("Version") {
-            Some(v) if v == version => {}
-            Some(v) => {
-                return Err(ApiError::client(
-                    "NoSuchVersion",
-                    format!("The requested version ({v}) of service is not valid."),
-                ));
-            }
-            None => {
-                return Err(ApiError::client(
-                    "MissingParameter",
-                    "The request must contain the parameter Version",
-                ));
-            }
+        let given = params.peek("Version").ok_or_else(|| ApiError::missing("Version"))?;
+        if given != version {
+            refuse!("NoSuchVersion", "The requested version ({given}) of service is not valid.");
         }
         if service == Service::Ec2 && !actions::known(action) {
             return Err(actions::invalid_action(action));

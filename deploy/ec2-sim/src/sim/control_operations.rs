@@ -2,14 +2,12 @@
 
 use super::{Reply, Request, Sim};
 use crate::actions::{Power, power};
-use crate::state::realm::Realm;
-use crate::state::resources::attachment::Phase;
-use crate::state::resources::instance_checks::{Checks, ChecksChange};
-use crate::state::resources::volume::{Life, Volume};
-use crate::state::resources::volume_checks::Performance;
-use crate::state::resources::zone::ZoneState;
+use crate::state::Realm;
+use crate::state::resources::{
+    ChecksChange, InstanceChecks, Performance, Phase, Volume, VolumeState, ZoneState,
+};
 use crate::time::Millis;
-use crate::wire::query::Params;
+use crate::wire::Params;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -105,7 +103,7 @@ impl Sim {
         now: Millis,
         instance: &str,
         found: ChecksChange,
-    ) -> Option<Checks> {
+    ) -> Option<InstanceChecks> {
         self.settle(now);
         let checks = self.realm.update_instance(instance, |i| {
             i.checks = i.checks.with(found);
@@ -123,7 +121,8 @@ impl Sim {
 
     /// Changes a zone's state. Returns false if the zone does not exist.
     pub fn set_zone_state(&mut self, zone: &str, state: ZoneState) -> bool {
-        self.realm.set_zone_state(zone, state)
+        let zone = self.realm.zones.iter_mut().find(|z| z.name == zone);
+        zone.map(|z| z.state = state).is_some()
     }
 
     /// Forces a state on a volume. Returns the volume afterwards, or `None` if the volume does not
@@ -132,7 +131,7 @@ impl Sim {
         self.settle(now);
         self.realm.update_volume(id, |v| {
             if let Some(ForcedState::Error) = f.state {
-                v.life = Life::Failed;
+                v.life = VolumeState::Failed;
             }
             if let Some(disabled) = f.io_disabled {
                 v.checks.io_disabled = disabled;

@@ -1,8 +1,8 @@
 //! The effects of a request's faults on the outcome and the reply.
 
-use super::delivery::Delivery;
-use crate::faults::kind::{Body, Fault, Garble, Loss};
-use crate::wire::api_error::ApiError;
+use super::Delivery;
+use crate::faults::{Body, Fault, Garble, Loss};
+use crate::wire::ApiError;
 use std::time::Duration;
 
 /// The effects of faults on the outcome and the reply.

@@ -6,14 +6,13 @@ use super::journal::{Entry, printable};
 use super::reply::{garble, render};
 use super::statistics::Ended;
 use super::{PlannedRequest, Reply, Request, Sim};
-use crate::actions::{self, Call};
-use crate::faults::kind::{Body, Fault};
+use crate::actions;
+use crate::actions::Call;
+use crate::faults::{Body, Fault};
 use crate::iam::{Caller, sts};
-use crate::state::ids::Ids;
+use crate::state::Ids;
 use crate::time::Millis;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::credential::Credential;
-use crate::wire::query::{self, Params};
+use crate::wire::{ApiError, ApiResult, Credential, Params, query};
 use std::time::{Duration, Instant};
 
 /// What the simulator learns while it answers a request.

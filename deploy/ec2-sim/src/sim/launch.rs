@@ -2,10 +2,9 @@
 
 use super::{Sim, SimError};
 use crate::scenario::{InstanceSeed, ScenarioError};
-use crate::state::resources::attachment::{Attachment, Phase};
-use crate::state::resources::instance::{Instance, Life, ROOT_DEVICE};
-use crate::state::resources::instance_checks::Checks;
-use crate::state::resources::volume::Volume;
+use crate::state::resources::{
+    Attachment, Instance, InstanceChecks, InstanceState, Phase, ROOT_DEVICE, Volume,
+};
 use crate::time::Millis;
 
 /// The size of a root volume, in GiB.
@@ -30,14 +29,14 @@ impl Sim {
             instance_type: seed.instance_type.clone(),
             zone: seed.zone.clone(),
             life: match seed.state.as_str() {
-                "stopped" => Life::Stopped,
-                _ => Life::Running,
+                "stopped" => InstanceState::Stopped,
+                _ => InstanceState::Running,
             },
             outpost: seed.outpost.clone(),
             hidden_devices: seed.hidden_devices.clone(),
             hibernation: seed.hibernation,
             hibernated: false,
-            checks: Checks::default(),
+            checks: InstanceChecks::default(),
             launched: now,
             tags: seed.tags.clone(),
         });

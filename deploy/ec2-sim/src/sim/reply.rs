@@ -2,10 +2,32 @@
 
 use super::Reply;
 use super::authentication::Service;
-use super::delivery::Delivery;
-use crate::faults::kind::{Body, Garble};
-use crate::wire::api_error::ApiResult;
-use crate::wire::xml;
+use crate::faults::{Body, Garble};
+use crate::wire::{ApiResult, xml};
+use std::time::Duration;
+
+/// What the transport does with a reply after its delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delivery {
+    /// Sends the reply.
+    #[default]
+    Normal,
+    /// Keeps the connection open for this long without a reply, then closes it.
+    Hang(Duration),
+    /// Closes the connection.
+    Close,
+    /// Resets the connection.
+    Reset,
+    /// Announces more bytes than it sends, then breaks the connection.
+    Short,
+    /// Waits for the first byte, then sends one byte at a time.
+    Slow {
+        /// The delay before the first byte.
+        first: Duration,
+        /// The delay between bytes.
+        between: Duration,
+    },
+}
 
 pub(super) fn render(
     action: &str,

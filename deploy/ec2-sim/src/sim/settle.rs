@@ -3,13 +3,13 @@
 
 use super::Sim;
 use crate::devices::Release;
-use crate::state::realm::Key;
-use crate::state::resources::attachment::{AttachmentEvent, Phase};
-use crate::state::resources::instance::{Event as InstanceEvent, Life as InstanceLife};
-use crate::state::resources::volume::{Event, Life};
+use crate::state::Key;
+use crate::state::resources::{
+    AttachmentEvent, InstanceEvent, InstanceState, Phase, VolumeEvent, VolumeState,
+};
 use crate::time::Millis;
 
-/// How long until the simulator asks again for a held device, and until it retries a device that it
+/// How long until the simulator tries again to remove a held device, and until it retries a device that it
 /// could not create, in milliseconds.
 const RETRY_MS: u64 = 100;
 
@@ -57,25 +57,25 @@ impl Sim {
         }
     }
 
-    fn volume_event(&mut self, id: &str, event: Event, now: Millis) {
+    fn volume_event(&mut self, id: &str, event: VolumeEvent, now: Millis) {
         match event {
-            Event::Gone => {
+            VolumeEvent::Gone => {
                 self.realm.remove_volume(id);
                 log(self.devices.delete(id), "the image of a volume stays", id);
             }
-            Event::Attachment(instance, AttachmentEvent::Appear) => {
+            VolumeEvent::Attachment(instance, AttachmentEvent::Appear) => {
                 self.attach_device(id, &instance, now);
             }
-            Event::Attachment(instance, AttachmentEvent::Release { force }) => {
+            VolumeEvent::Attachment(instance, AttachmentEvent::Release { force }) => {
                 // A stopped guest holds no device.
                 let stopped = self
                     .realm
                     .instances()
                     .get(&instance)
-                    .is_none_or(|i| matches!(i.life, InstanceLife::Stopped));
+                    .is_none_or(|i| matches!(i.life, InstanceState::Stopped));
                 self.release(id, &instance, force || stopped, now);
             }
-            Event::Reshaped => {
+            VolumeEvent::Reshaped => {
                 if let Some(v) = self.realm.volumes().get(id).filter(|v| !v.root) {
                     let size = v.shape.size;
                     log(self.devices.resize(id, size), "a volume could not be made larger", id);
@@ -154,8 +154,9 @@ impl Sim {
                 for (volume, is_deleted_with_instance, _) in volumes {
                     self.release(&volume, id, true, now);
                     if is_deleted_with_instance {
-                        self.realm
-                            .update_volume(&volume, |v| v.life = Life::Deleting { until: now });
+                        self.realm.update_volume(&volume, |v| {
+                            v.life = VolumeState::Deleting { until: now }
+                        });
                     }
                 }
             }

@@ -1,9 +1,8 @@
 //! Stale reads: several replicas, each of which learns of a change after its own delay.
 
 use crate::random::Random;
-use crate::time::Millis;
-use crate::time::latency::Distribution;
-use crate::wire::query::Params;
+use crate::time::{Distribution, Millis};
+use crate::wire::Params;
 use serde::{Deserialize, Serialize};
 
 /// The consistency setting. Changes always act on the current state; only Describe calls are stale.

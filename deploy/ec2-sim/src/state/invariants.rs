@@ -1,9 +1,7 @@
 //! The invariants, checked after each step.
 
-use super::realm::{Key, Realm};
-use super::resources::attachment::Phase;
-use super::resources::volume::{MAX_MULTI_ATTACH, Volume};
-use super::resources::{device_name, instance_type};
+use super::resources::{MAX_MULTI_ATTACH, Phase, Volume, device_name, instance_type};
+use super::{Key, Realm};
 use crate::devices::Fingerprint;
 use crate::time::Millis;
 use serde::Serialize;
@@ -59,43 +57,32 @@ impl Invariants {
     }
 
     fn volume(&mut self, realm: &Realm, v: &Volume, now: Millis) {
+        let Volume { id, zone, .. } = v;
+        let mut violated = |rule, detail| self.report(now, rule, detail);
         let most = if v.shape.multi_attach { MAX_MULTI_ATTACH } else { 1 };
         if v.attachments.len() > most {
             let on: Vec<&str> = v.attachments.iter().map(|a| a.instance.as_str()).collect();
-            self.report(now, "one_instance", format!("{} is attached to {}", v.id, on.join(", ")));
+            violated("one_instance", format!("{id} is attached to {}", on.join(", ")));
         }
         if v.deleting() && !v.attachments.is_empty() {
-            self.report(
-                now,
-                "not_deleted_while_attached",
-                format!("{} is being deleted while attached", v.id),
-            );
+            violated("not_deleted_while_attached", format!("{id} is being deleted while attached"));
         }
         for a in &v.attachments {
-            let Some(i) = realm.instances().get(&a.instance) else {
-                self.report(
-                    now,
-                    "instance_exists",
-                    format!("{} is attached to {}, which is gone", v.id, a.instance),
-                );
+            let to = &a.instance;
+            let Some(i) = realm.instances().get(to) else {
+                violated("instance_exists", format!("{id} is attached to {to}, which is gone"));
                 continue;
             };
-            if i.zone != v.zone {
-                self.report(
-                    now,
-                    "same_zone",
-                    format!("{} in {} is attached to {} in {}", v.id, v.zone, i.id, i.zone),
-                );
+            if i.zone != *zone {
+                let other = &i.zone;
+                violated("same_zone", format!("{id} in {zone} is attached to {to} in {other}"));
             }
             let mut slots = BTreeSet::new();
             let mut count = 0;
-            for a in realm.volumes_of(&i.id).filter_map(|v| v.attachment(&i.id)) {
-                if !slots.insert(device_name::suffix(&a.device)) {
-                    self.report(
-                        now,
-                        "device_name_once",
-                        format!("{} has {} twice", i.id, a.device),
-                    );
+            for a in realm.volumes_of(to).filter_map(|v| v.attachment(to)) {
+                let device = &a.device;
+                if !slots.insert(device_name::suffix(device)) {
+                    violated("device_name_once", format!("{to} has {device} twice"));
                 }
                 // An attachment that a fault keeps stuck does not count, because the fault may
                 // deliberately exceed the limit.
@@ -103,11 +90,8 @@ impl Invariants {
             }
             let limit = instance_type::attachment_limit(&i.instance_type);
             if count > limit {
-                self.report(
-                    now,
-                    "attachment_limit",
-                    format!("{} has {count} volumes, its limit is {limit}", i.id),
-                );
+                let detail = format!("{to} has {count} volumes, its limit is {limit}");
+                violated("attachment_limit", detail);
             }
         }
     }
@@ -115,11 +99,8 @@ impl Invariants {
     fn names(&mut self, realm: &Realm, id: &str, tags: &BTreeMap<String, String>, now: Millis) {
         let named = NAMES.iter().any(|(tag, _)| tags.contains_key(*tag));
         if tags.contains_key(CLUSTER) && !named {
-            self.report(
-                now,
-                "traceable",
-                format!("{id} is tagged {CLUSTER} and has no name by which a cluster knows it"),
-            );
+            let detail = "has no name by which a cluster knows it";
+            self.report(now, "traceable", format!("{id} is tagged {CLUSTER} and {detail}"));
         }
         for (tag, prefix) in NAMES {
             let Some(name) = tags.get(tag) else { continue };
@@ -182,24 +163,16 @@ impl Invariants {
 
 /// Returns the live resources with this name.
 fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&'a str> {
-    realm
-        .tagged(tag, name)
-        .filter(|id| {
-            id.starts_with(prefix) && realm.volumes().get(*id).is_none_or(|v| !v.deleting())
-        })
-        .map(String::as_str)
-        .collect()
+    let is_live = |id: &&str| realm.volumes().get(*id).is_none_or(|v| !v.deleting());
+    let ids = realm.tagged(tag, name).map(String::as_str);
+    ids.filter(|id| id.starts_with(prefix)).filter(is_live).collect()
 }
 
 /// Returns the names that two live resources currently share.
 fn duplicates(realm: &Realm) -> Vec<Value> {
     let mut seen = BTreeSet::new();
-    let tags = realm
-        .volumes()
-        .values()
-        .map(|v| &v.tags)
-        .chain(realm.snapshots().values().map(|s| &s.tags));
-    for t in tags {
+    let of_volumes = realm.volumes().values().map(|v| &v.tags);
+    for t in of_volumes.chain(realm.snapshots().values().map(|s| &s.tags)) {
         for (tag, prefix) in NAMES {
             if let Some(name) = t.get(tag)
                 && live_with(realm, tag, name, prefix).len() > 1
@@ -218,9 +191,7 @@ fn duplicates(realm: &Realm) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::resources::attachment::Attachment;
-    use crate::state::resources::volume::Life;
-    use crate::state::resources::volume::tests::fresh;
+    use crate::state::resources::{Attachment, VolumeState};
 
     fn check(volumes: Vec<Volume>) -> Vec<&'static str> {
         let mut realm = Realm::new("111122223333", "us-east-1", Vec::new());
@@ -233,6 +204,10 @@ mod tests {
             i.check(&realm, changed.iter(), Millis(0));
         }
         i.found().iter().map(|v| v.rule).collect()
+    }
+
+    fn fresh() -> Volume {
+        Volume::plain("vol-0123456789abcdef0".to_owned(), 1, "us-east-1a", Millis(0))
     }
 
     fn attached(instances: &[&str]) -> Volume {
@@ -250,7 +225,7 @@ mod tests {
         v.shape.multi_attach = true;
         assert!(!check(vec![v]).contains(&"one_instance"));
         let mut v = attached(&["i-1"]);
-        v.life = Life::Deleting { until: Millis(1) };
+        v.life = VolumeState::Deleting { until: Millis(1) };
         assert_eq!(check(vec![v]), ["not_deleted_while_attached", "instance_exists"]);
         let named = |id: &str| {
             let mut v = fresh();

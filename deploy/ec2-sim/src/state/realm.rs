@@ -4,15 +4,10 @@ mod history;
 pub(crate) mod usage;
 mod zone_outage;
 
-use super::resources::client_token::TokenUse;
-use super::resources::instance::Instance;
-use super::resources::snapshot::Snapshot;
-use super::resources::tags::Tags;
-use super::resources::volume::Volume;
-use super::resources::zone::Zone;
-use crate::limits::buckets::Buckets;
+use super::resources::{Instance, Snapshot, Tags, TokenUse, Volume, Zone};
+use crate::limits::Buckets;
 use crate::time::Millis;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::{ApiError, ApiResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +40,43 @@ pub struct Realm {
     changed: BTreeSet<Key>,
     history: Option<Box<history::History>>,
 }
+
+/// Defines how resources of one kind are added, changed and removed. `swap` replaces a resource and
+/// its index entries.
+macro_rules! changes {
+    ($kind:ident: $put:ident $update:ident $remove:ident $swap:ident) => {
+        impl Realm {
+            pub(crate) fn $put(&mut self, resource: $kind) {
+                let id = resource.id.clone();
+                self.touch(Key::$kind(id.clone()), resource.due());
+                self.$swap(&id, Some(resource));
+            }
+
+            /// Returns what `f` returns, or `None` if the resource does not exist.
+            pub(crate) fn $update<T>(
+                &mut self,
+                id: &str,
+                f: impl FnOnce(&mut $kind) -> T,
+            ) -> Option<T> {
+                let mut resource = self.$swap(id, None)?;
+                let out = f(&mut resource);
+                self.$put(resource);
+                Some(out)
+            }
+
+            /// The client token of a removed volume stays used.
+            pub(crate) fn $remove(&mut self, id: &str) {
+                if self.$swap(id, None).is_some() {
+                    self.touch(Key::$kind(id.to_owned()), None);
+                }
+            }
+        }
+    };
+}
+
+changes! { Volume: put_volume update_volume remove_volume swap_volume }
+changes! { Snapshot: put_snapshot update_snapshot remove_snapshot swap_snapshot }
+changes! { Instance: put_instance update_instance remove_instance swap_instance }
 
 impl Realm {
     pub(crate) fn new(account: &str, region: &str, zones: Vec<Zone>) -> Self {
@@ -101,78 +133,6 @@ impl Realm {
     /// Returns the ids of the volumes and snapshots with this tag.
     pub fn tagged(&self, key: &str, value: &str) -> impl Iterator<Item = &String> {
         self.by_tag.get(&(key.to_owned(), value.to_owned())).into_iter().flatten()
-    }
-
-    pub(crate) fn put_volume(&mut self, volume: Volume) {
-        let id = volume.id.clone();
-        self.touch(Key::Volume(id.clone()), volume.due());
-        self.swap_volume(&id, Some(volume));
-    }
-
-    /// Changes a volume; returns `None` if the volume does not exist.
-    pub(crate) fn update_volume<T>(
-        &mut self,
-        id: &str,
-        f: impl FnOnce(&mut Volume) -> T,
-    ) -> Option<T> {
-        let mut volume = self.swap_volume(id, None)?;
-        let out = f(&mut volume);
-        self.put_volume(volume);
-        Some(out)
-    }
-
-    /// Removes a volume. The volume's client token stays used.
-    pub(crate) fn remove_volume(&mut self, id: &str) -> Option<Volume> {
-        let volume = self.swap_volume(id, None)?;
-        self.touch(Key::Volume(id.to_owned()), None);
-        Some(volume)
-    }
-
-    pub(crate) fn put_snapshot(&mut self, snapshot: Snapshot) {
-        let id = snapshot.id.clone();
-        self.touch(Key::Snapshot(id.clone()), snapshot.due());
-        self.swap_snapshot(&id, Some(snapshot));
-    }
-
-    /// Changes a snapshot; returns `None` if the snapshot does not exist.
-    pub(crate) fn update_snapshot<T>(
-        &mut self,
-        id: &str,
-        f: impl FnOnce(&mut Snapshot) -> T,
-    ) -> Option<T> {
-        let mut snapshot = self.swap_snapshot(id, None)?;
-        let out = f(&mut snapshot);
-        self.put_snapshot(snapshot);
-        Some(out)
-    }
-
-    pub(crate) fn remove_snapshot(&mut self, id: &str) -> Option<Snapshot> {
-        let snapshot = self.swap_snapshot(id, None)?;
-        self.touch(Key::Snapshot(id.to_owned()), None);
-        Some(snapshot)
-    }
-
-    pub(crate) fn put_instance(&mut self, instance: Instance) {
-        self.touch(Key::Instance(instance.id.clone()), instance.due());
-        self.instances.insert(instance.id.clone(), instance);
-    }
-
-    /// Changes an instance; returns `None` if the instance does not exist.
-    pub(crate) fn update_instance<T>(
-        &mut self,
-        id: &str,
-        f: impl FnOnce(&mut Instance) -> T,
-    ) -> Option<T> {
-        let mut instance = self.instances.remove(id)?;
-        let out = f(&mut instance);
-        self.put_instance(instance);
-        Some(out)
-    }
-
-    pub(crate) fn remove_instance(&mut self, id: &str) -> Option<Instance> {
-        let instance = self.instances.remove(id)?;
-        self.touch(Key::Instance(id.to_owned()), None);
-        Some(instance)
     }
 
     /// Changes the tags of a volume, snapshot or instance.
@@ -235,15 +195,13 @@ impl Realm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::resources::attachment::Attachment;
-    use crate::state::resources::volume::tests::fresh;
+    use crate::state::resources::Attachment;
 
     #[test]
     fn indexes_follow_attachments_and_tags() {
         let mut r = Realm::new("111122223333", "us-east-1", Vec::new());
-        let v = fresh();
-        let id = v.id.clone();
-        r.put_volume(v);
+        let id = "vol-1".to_owned();
+        r.put_volume(Volume::plain(id.clone(), 1, "us-east-1a", Millis(0)));
         r.update_volume(&id, |v| {
             v.attachments.push(Attachment::new("i-1", "/dev/xvdba", Millis(0), None))
         });

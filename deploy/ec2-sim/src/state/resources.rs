@@ -2,16 +2,34 @@
 //! stored in the resource when the transition began, so no task has to run in between: `due`
 //! returns when the next transition is due, and `advance` performs it.
 
-pub(crate) mod attachment;
+mod attachment;
 pub(crate) mod client_token;
 pub(crate) mod device_name;
-pub(crate) mod instance;
-pub(crate) mod instance_checks;
+mod instance;
+mod instance_checks;
 pub(crate) mod instance_type;
-pub(crate) mod modification;
-pub(crate) mod snapshot;
+mod modification;
+mod snapshot;
 pub(crate) mod tags;
-pub(crate) mod volume;
-pub(crate) mod volume_checks;
+mod volume;
+mod volume_checks;
 pub(crate) mod volume_type;
-pub(crate) mod zone;
+mod zone;
+
+pub(crate) use attachment::{Attachment, AttachmentEvent, Phase};
+pub(crate) use client_token::TokenUse;
+pub(crate) use instance::{Instance, InstanceEvent, InstanceState, ROOT_DEVICE, mac};
+pub(crate) use instance_checks::{CheckResult, ChecksChange, InstanceChecks};
+pub(crate) use instance_type::InstanceType;
+pub(crate) use modification::{Modification, ModificationState, Shape};
+pub use snapshot::Snapshot;
+pub(crate) use snapshot::{Lock, SnapshotState};
+pub(crate) use tags::{NO_TAGS, Tags};
+pub(crate) use volume::{
+    CreateOutcome, Initialization, MAX_MULTI_ATTACH, VolumeEvent, VolumeState,
+};
+pub use volume::{Origin, Volume};
+pub(crate) use volume_checks::{Performance, VolumeChecks};
+pub(crate) use volume_type::{VolumeType, Wanted};
+pub(crate) use zone::Zone;
+pub use zone::ZoneState;

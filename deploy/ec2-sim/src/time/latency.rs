@@ -102,9 +102,9 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
 
 /// A change of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Change {
+pub struct LatencyChange {
     /// The profile to start from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// The time to the reply, by action.
     #[serde(default)]
@@ -144,12 +144,15 @@ impl Latency {
             items: BTreeMap::new(),
             random: Random::new(seed, "latency"),
         };
-        model.change(&Change { profile: Some(profile.to_owned()), ..Change::default() })?;
+        model.change(&LatencyChange {
+            profile: Some(profile.to_owned()),
+            ..LatencyChange::default()
+        })?;
         Ok(model)
     }
 
     /// Applies a change. A refused change changes nothing.
-    pub fn change(&mut self, change: &Change) -> Result<(), LatencyError> {
+    pub fn change(&mut self, change: &LatencyChange) -> Result<(), LatencyError> {
         if let Some(bad) = change.items.keys().find(|k| ITEMS.iter().all(|(n, ..)| n != k)) {
             return Err(LatencyError::Item(bad.clone()));
         }
@@ -226,13 +229,13 @@ mod tests {
     fn latency_profiles_and_items_reject_unknown_names() {
         let mut l = Latency::new("instant", 1).expect("instant");
         assert_eq!((l.sample("attach"), l.api("CreateVolume")), (0, 0));
-        let change: Change = serde_json::from_str(
+        let change: LatencyChange = serde_json::from_str(
             r#"{"attach":{"fixed_ms":7},"api":{"CreateVolume":{"fixed_ms":9}}}"#,
         )
         .expect("json");
         l.change(&change).expect("change");
         assert_eq!((l.sample("attach"), l.api("CreateVolume"), l.api("DeleteVolume")), (7, 9, 0));
-        let bad: Change = serde_json::from_str(r#"{"atach":{"fixed_ms":7}}"#).expect("json");
+        let bad: LatencyChange = serde_json::from_str(r#"{"atach":{"fixed_ms":7}}"#).expect("json");
         assert!(l.change(&bad).is_err());
         assert!(Latency::new("slow", 1).is_err());
     }

@@ -15,6 +15,30 @@ pub struct ApiError {
 /// The result of an action: the members of the XML body, or an error.
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
+/// Returns from the function with an error of status 400: its code, then its message as in `format!`.
+macro_rules! refuse {
+    ($code:expr, $($message:tt)+) => {
+        return Err($crate::wire::ApiError::client($code, format!($($message)+)))
+    };
+}
+pub(crate) use refuse;
+
+/// Returns from the function with `InvalidParameterValue` and a message as in `format!`.
+macro_rules! refuse_value {
+    ($($message:tt)+) => {
+        return Err($crate::wire::ApiError::value(format!($($message)+)))
+    };
+}
+pub(crate) use refuse_value;
+
+/// Returns from the function with `InvalidParameterCombination` and a message as in `format!`.
+macro_rules! refuse_combination {
+    ($($message:tt)+) => {
+        return Err($crate::wire::ApiError::combination(format!($($message)+)))
+    };
+}
+pub(crate) use refuse_combination;
+
 impl ApiError {
     /// Creates an error with an explicit status.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {

@@ -1,7 +1,7 @@
 //! The caller and the Region, from the credential scope of the signature, and the time of the
 //! request. The signature itself is not verified, because that needs the secret key.
 
-use super::api_error::{ApiError, ApiResult};
+use super::{ApiError, ApiResult, refuse};
 use crate::time::Millis;
 
 /// How far the time of a request may be from EC2's time, in either direction, in milliseconds.
@@ -34,10 +34,10 @@ impl Credential {
 /// Checks `X-Amz-Date`, the time of a request, of the form `20260101T000000Z`.
 pub(crate) fn check_time(date: &str, now: Millis) -> ApiResult<()> {
     let Some(time) = time_of(date) else {
-        return Err(ApiError::client(
+        refuse!(
             "IncompleteSignature",
-            "Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header, of the form 20260101T000000Z",
-        ));
+            "Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header, of the form 20260101T000000Z"
+        );
     };
     if now.since(time).max(time.since(now)) > WINDOW_MS {
         return Err(ApiError::expired_credentials());

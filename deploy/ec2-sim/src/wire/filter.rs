@@ -1,9 +1,8 @@
 //! `Filter.N`: the values of a filter are alternatives, all filters must match, `*` and `?` are
 //! wildcards, and matching is case-sensitive.
 
-use super::api_error::{ApiError, ApiResult};
-use super::query::Params;
-use super::wildcard::{self, Piece};
+use super::wildcard::Piece;
+use super::{ApiError, ApiResult, Params, refuse, refuse_value, wildcard};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone)]
@@ -33,15 +32,15 @@ impl Filters {
                 .ok_or_else(|| ApiError::missing("Filter.Name"))?;
             let is_tag = name.starts_with("tag:") && known.contains(&"tag-key");
             if !is_tag && !known.contains(&name) {
-                return Err(ApiError::value(format!("The filter '{name}' is invalid")));
+                refuse_value!("The filter '{name}' is invalid");
             }
             let values: Vec<String> =
                 params.list(&format!("{prefix}Value")).into_iter().map(str::to_owned).collect();
             if values.len() > MAX_VALUES {
-                return Err(ApiError::client(
+                refuse!(
                     "FilterLimitExceeded",
-                    "The maximum number of filter values specified on a single call is 200",
-                ));
+                    "The maximum number of filter values specified on a single call is 200"
+                );
             }
             out.push(Filter::new(name, values));
         }

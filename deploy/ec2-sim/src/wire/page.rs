@@ -1,7 +1,6 @@
 //! Paging: `MaxResults` and tokens that belong to one action and expire.
 
-use super::api_error::{ApiError, ApiResult};
-use super::query::Params;
+use super::{ApiError, ApiResult, Params, refuse_combination, refuse_value};
 use crate::time::Millis;
 
 #[derive(Debug, Clone, Default)]
@@ -32,17 +31,14 @@ impl Page {
                 (None, Some(_)) => "nextToken",
                 (None, None) => return Ok(Self::default()),
             };
-            return Err(ApiError::combination(format!(
-                "The parameter {} cannot be used with the parameter {with}",
-                ids.0
-            )));
+            refuse_combination!("The parameter {} cannot be used with the parameter {with}", ids.0);
         }
         if let Some(n) = max {
             let (low, _) = range;
             if n < low {
-                return Err(ApiError::value(format!(
+                refuse_value!(
                     "Value ( {n} ) for parameter maxResults is invalid. Expecting a value greater than {low}."
-                )));
+                );
             }
         }
         let after = match token {

@@ -1,7 +1,7 @@
 //! Parses a Query request's parameters: flattened lists and typed values; leftover parameters are
 //! refused.
 
-use super::api_error::{ApiError, ApiResult};
+use super::{ApiError, ApiResult};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 
 use ec2_sim::ControlClient;
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -57,20 +57,9 @@ impl Process {
 
     /// Sends one EC2 request and returns the body of the reply.
     pub fn call(&self, form: &str) -> String {
-        let mut stream =
-            TcpStream::connect(self.url().trim_start_matches("http://")).expect("connect");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("timeout");
         let form = format!("{form}&Version=2016-11-15");
-        write!(
-            stream,
-            "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\n{}content-length: {}\r\n\r\n{form}",
-            signature(Duration::ZERO),
-            form.len()
-        )
-        .expect("write");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("read");
-        text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned())
+        let (reply, _) = http(self.url(), "POST /", &signature(Duration::ZERO), &form);
+        reply.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned())
     }
 
     /// Describes a volume until the reply contains a text.
@@ -92,6 +81,27 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+pub fn connect(url: &str) -> TcpStream {
+    let stream = TcpStream::connect(url.trim_start_matches("http://")).expect("connect");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("timeout");
+    stream
+}
+
+/// Sends one request, whose first line is `line`, and reads until the connection ends. Returns the
+/// bytes and how the connection ended.
+pub fn http(url: &str, line: &str, headers: &str, body: &str) -> (String, Option<ErrorKind>) {
+    let mut stream = connect(url);
+    let length = body.len();
+    write!(
+        stream,
+        "{line} HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+    )
+    .expect("write");
+    let mut bytes = Vec::new();
+    let ended = stream.read_to_end(&mut bytes).err().map(|e| e.kind());
+    (String::from_utf8_lossy(&bytes).into_owned(), ended)
 }
 
 /// Returns the text of the first element of this name.

@@ -69,9 +69,15 @@ impl World {
         (status, text(&body, "Code"), text(&body, "Message"))
     }
 
-    /// Makes a call that must fail and returns the code.
-    pub fn code(&mut self, action: &str, parameters: &str) -> String {
-        self.error(action, parameters).1
+    /// Makes a call that must fail with this code.
+    pub fn refused(&mut self, action: &str, parameters: &str, code: &str) {
+        assert_eq!(self.error(action, parameters).1, code, "{action} {parameters}");
+    }
+
+    /// Makes a call that must fail with status 400, this code and this message.
+    pub fn refused_as(&mut self, action: &str, parameters: &str, code: &str, message: &str) {
+        let expected = (400, code.to_owned(), message.to_owned());
+        assert_eq!(self.error(action, parameters), expected, "{action} {parameters}");
     }
 
     /// Creates a volume and returns its id; the volume is available. The parameters override the

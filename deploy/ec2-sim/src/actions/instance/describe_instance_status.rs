@@ -2,21 +2,17 @@
 
 use crate::actions::Call;
 use crate::actions::describe_query::by_ids;
-use crate::state::resources::instance::{Instance, Life};
-use crate::state::resources::instance_checks::Outcome;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::state::resources::{CheckResult, Instance, InstanceState};
+use crate::wire::{ApiError, ApiResult, Xml};
 
 /// Answers DescribeInstanceStatus with the instances that run.
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("InstanceId");
     call.params.finish()?;
-    for id in &ids {
-        Call::check_instance_id(id)?;
-    }
+    Call::check_ids(&ids, Call::check_instance_id)?;
     let mut shown = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
-    shown.retain(|i| matches!(i.life, Life::Running));
+    shown.retain(|i| matches!(i.life, InstanceState::Running));
     let mut x = Xml::default();
     x.list("instanceStatusSet", shown, member);
     Ok(x.finish())
@@ -38,6 +34,6 @@ fn member(x: &mut Xml, i: &Instance) {
     }
 }
 
-fn detail(x: &mut Xml, outcome: Outcome) {
+fn detail(x: &mut Xml, outcome: CheckResult) {
     x.text("name", "reachability").text("status", outcome.reachability());
 }

@@ -1,9 +1,9 @@
 //! DescribeInstanceTypes.
 
 use crate::actions::Call;
-use crate::state::resources::instance_type::{self, InstanceType, TYPES};
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::state::resources::instance_type::TYPES;
+use crate::state::resources::{InstanceType, instance_type};
+use crate::wire::{ApiResult, Xml, refuse};
 
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
@@ -13,10 +13,10 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let is_known = |name: &&&str| instance_type::find(name).is_some();
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         // unverified wording.
-        return Err(ApiError::client(
+        refuse!(
             "InvalidInstanceType",
-            format!("The following supplied instance types do not exist: [{unknown}]"),
-        ));
+            "The following supplied instance types do not exist: [{unknown}]"
+        );
     }
     let shown = TYPES.iter().filter(|t| names.is_empty() || names.contains(&t.name));
     let mut x = Xml::default();

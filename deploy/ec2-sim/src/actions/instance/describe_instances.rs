@@ -1,33 +1,32 @@
 //! DescribeInstances.
 
-use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query};
-use crate::actions::render;
-use crate::state::resources::instance::Instance;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::actions::describe_query::Describe;
+use crate::actions::{Call, render};
+use crate::state::Realm;
+use crate::state::resources::Instance;
+use crate::wire::{ApiError, ApiResult};
 
-const FIELDS: &[Field<Instance>] = &[
-    ("instance-id", |i| vec![i.id.clone()]),
-    ("outpost-arn", |i| i.outpost.iter().cloned().collect()),
-];
+static DESCRIBE: Describe<Instance> = Describe {
+    ids: ("InstanceId", "instancesSet"),
+    check_id: Call::check_instance_id,
+    all: Realm::instances,
+    missing: ApiError::no_instances,
+    fields: &[
+        ("instance-id", |i| vec![i.id.clone()]),
+        ("outpost-arn", |i| i.outpost.iter().cloned().collect()),
+    ],
+    id_filter: "instance-id",
+    page_sizes: (5, 1000),
+    set: "reservationSet",
+};
 
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
-    call.begin_read()?;
-    let p = call.params;
-    let ids = p.list("InstanceId");
-    let query = Query::parse(call, FIELDS, ("instancesSet", &ids), (5, 1000))?;
     let realm = &*call.realm;
-    let all = realm.instances();
-    for id in &ids {
-        Call::check_instance_id(id)?;
-    }
-    let candidates = query.named(call, all, &ids, "instance-id", ApiError::no_instances)?;
-    let set = "reservationSet";
-    Ok(query.answer(call, set, all, candidates, |x, i| {
+    DESCRIBE.answer(call, |x, i| {
         x.text("reservationId", &i.id.replacen("i-", "r-", 1))
             .text("ownerId", &realm.account)
             .list("instancesSet", [i], |x, i| {
                 render::instance(x, realm, i, call.now);
             });
-    }))
+    })
 }

@@ -1,13 +1,10 @@
 //! StopInstances, TerminateInstances, and the same changes by the control API.
 
 use crate::actions::Call;
-use crate::state::realm::Realm;
-use crate::state::resources::instance::Life;
-use crate::state::resources::instance_checks::Checks;
-use crate::time::Millis;
-use crate::time::latency::Latency;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::state::Realm;
+use crate::state::resources::{InstanceChecks, InstanceState};
+use crate::time::{Latency, Millis};
+use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
 /// A change of an instance's power state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +37,10 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     for id in &ids {
         Call::check_instance_id(id)?;
         if !possible(call.realm.instance(id)?.life, power) {
-            return Err(ApiError::client(
+            refuse!(
                 "IncorrectInstanceState",
-                format!("The instance '{id}' is not in a state from which it can be stopped."),
-            ));
+                "The instance '{id}' is not in a state from which it can be stopped."
+            );
         }
     }
     call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
@@ -85,11 +82,14 @@ pub(crate) fn power(
     realm.instances().get(instance).map(|i| i.state().1)
 }
 
-fn possible(life: Life, power: Power) -> bool {
+fn possible(life: InstanceState, power: Power) -> bool {
     match power {
-        Power::Start => matches!(life, Life::Stopped | Life::Running | Life::Pending { .. }),
+        Power::Start => matches!(
+            life,
+            InstanceState::Stopped | InstanceState::Running | InstanceState::Pending { .. }
+        ),
         Power::Stop | Power::Hibernate => {
-            !matches!(life, Life::ShuttingDown { .. } | Life::Terminated { .. })
+            !matches!(life, InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. })
         }
         Power::Terminate => true,
     }
@@ -105,20 +105,26 @@ fn power_of(
 ) {
     let mut until = |item| from.plus(if at_once { 0 } else { latency.sample(item) });
     let next = match power {
-        Power::Start => Life::Pending { until: until("instance_start") },
-        Power::Stop | Power::Hibernate => Life::Stopping { until: until("instance_stop") },
-        Power::Terminate => Life::ShuttingDown { until: until("instance_terminate") },
+        Power::Start => InstanceState::Pending { until: until("instance_start") },
+        Power::Stop | Power::Hibernate => InstanceState::Stopping { until: until("instance_stop") },
+        Power::Terminate => InstanceState::ShuttingDown { until: until("instance_terminate") },
     };
     realm.update_instance(id, |i| match (power, i.life) {
         // The instance is already in the requested state or on the way to that state.
-        (Power::Start, Life::Running | Life::Pending { .. })
-        | (Power::Stop | Power::Hibernate, Life::Stopping { .. } | Life::Stopped)
-        | (Power::Terminate, Life::ShuttingDown { .. } | Life::Terminated { .. }) => {}
+        (Power::Start, InstanceState::Running | InstanceState::Pending { .. })
+        | (
+            Power::Stop | Power::Hibernate,
+            InstanceState::Stopping { .. } | InstanceState::Stopped,
+        )
+        | (
+            Power::Terminate,
+            InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. },
+        ) => {}
         _ => {
             i.life = next;
             if power == Power::Start {
                 // The instance starts on another host.
-                i.checks = Checks::default();
+                i.checks = InstanceChecks::default();
             }
             if power != Power::Terminate {
                 i.hibernated = power == Power::Hibernate;

@@ -1,13 +1,9 @@
 //! CreateSnapshot. The action takes no client token; a repeated call creates a second snapshot.
 
-use crate::actions::render;
-use crate::actions::{Call, quota_check};
-use crate::faults::kind::Fault;
-use crate::state::resources::snapshot::{Life, Snapshot};
-use crate::state::resources::tags;
-use crate::state::resources::volume::Life as VolumeLife;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::actions::{Call, quota_check, render};
+use crate::faults::Fault;
+use crate::state::resources::{Snapshot, SnapshotState, VolumeState, tags};
+use crate::wire::{ApiResult, Xml, refuse};
 
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
@@ -21,26 +17,24 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.permit_tagging("snapshot", &tags)?;
     call.dry_run()?;
     let v = call.realm.volume(volume)?;
-    if v.life != VolumeLife::Ready {
+    if v.life != VolumeState::Ready {
         return Err(v.incorrect_state());
     }
     if v.last_snapshot
         .is_some_and(|t| call.now.since(t) < call.quotas.snapshot_interval_ms.unwrap_or(0))
     {
-        return Err(ApiError::client(
+        refuse!(
             "SnapshotCreationPerVolumeRateExceeded",
-            "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.",
-        ));
+            "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests."
+        );
     }
     quota_check::snapshot(call, v)?;
-    let mut until = call.begin.plus(call.latency.sample("snapshot"));
-    let mut fails = false;
-    for fault in call.faults {
-        if let Fault::FailSnapshot { after_ms } = fault {
-            until = call.begin.plus(*after_ms);
-            fails = true;
-        }
-    }
+    let usual = call.latency.sample("snapshot");
+    let failed = call.fault(|f| match f {
+        Fault::FailSnapshot { after_ms } => Some(*after_ms),
+        _ => None,
+    });
+    let (fails, until) = (failed.is_some(), call.begin.plus(failed.unwrap_or(usual)));
     let id = call.ids.issue("snap");
     call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
     let snapshot = Snapshot {
@@ -48,7 +42,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         volume: volume.to_owned(),
         size: v.shape.size,
         started: call.now,
-        life: Life::Pending { until, fails },
+        life: SnapshotState::Pending { until, fails },
         encrypted: v.encrypted,
         kms_key: v.kms_key.clone(),
         outpost: outpost.map(str::to_owned),

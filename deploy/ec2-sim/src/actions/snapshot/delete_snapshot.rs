@@ -1,7 +1,7 @@
 //! DeleteSnapshot.
 
 use crate::actions::Call;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::{ApiResult, refuse};
 
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
@@ -13,10 +13,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.dry_run()?;
     if s.locked(call.now).is_some() {
         // unverified code and wording.
-        return Err(ApiError::client(
-            "SnapshotLocked",
-            format!("The snapshot '{id}' is locked and cannot be deleted."),
-        ));
+        refuse!("SnapshotLocked", "The snapshot '{id}' is locked and cannot be deleted.");
     }
     call.devices.delete_snapshot(id).map_err(|e| Call::internal(&e))?;
     call.realm.remove_snapshot(id);

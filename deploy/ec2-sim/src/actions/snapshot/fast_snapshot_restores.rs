@@ -2,10 +2,8 @@
 //! and lists failures in the body.
 
 use crate::actions::Call;
-use crate::faults::kind::Fault;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
-use crate::wire::xml::Xml;
+use crate::faults::Fault;
+use crate::wire::{ApiError, ApiResult, Filters, Xml};
 
 pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     let (snapshots, zones) = parse(call)?;
@@ -51,9 +49,7 @@ fn parse<'a>(call: &Call<'a>) -> ApiResult<(Vec<&'a str>, Vec<&'a str>)> {
     let p = call.params;
     let (zones, snapshots) = (p.list("AvailabilityZone"), p.list("SourceSnapshotId"));
     p.finish()?;
-    for id in &snapshots {
-        Call::check_snapshot_id(id)?;
-    }
+    Call::check_ids(&snapshots, Call::check_snapshot_id)?;
     for (name, values) in [("SourceSnapshotId", &snapshots), ("AvailabilityZone", &zones)] {
         if values.is_empty() {
             return Err(ApiError::missing(name));

@@ -1,12 +1,10 @@
 //! LockSnapshot and DescribeLockedSnapshots.
 
-use crate::actions::Call;
 use crate::actions::describe_query::by_ids;
-use crate::actions::render;
-use crate::state::resources::snapshot::Lock;
+use crate::actions::{Call, render};
+use crate::state::resources::Lock;
 use crate::time::{DAY_MS, Millis};
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 
 /// Wordings unverified.
 pub(crate) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
@@ -22,20 +20,20 @@ pub(crate) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
         "compliance" => true,
         "governance" => false,
         other => {
-            return Err(ApiError::value(format!(
+            refuse_value!(
                 "Value ({other}) for parameter lockMode is invalid. Valid values: compliance, governance."
-            )));
+            );
         }
     };
     if cool_off.is_some() && !compliance {
-        return Err(ApiError::combination(
-            "The parameter CoolOffPeriod can only be specified with lock mode compliance",
-        ));
+        refuse_combination!(
+            "The parameter CoolOffPeriod can only be specified with lock mode compliance"
+        );
     }
     if cool_off.is_some_and(|h| h > 72) {
-        return Err(ApiError::value(
-            "The value specified for CoolOffPeriod is not in the allowed range: 1 to 72 hours.",
-        ));
+        refuse_value!(
+            "The value specified for CoolOffPeriod is not in the allowed range: 1 to 72 hours."
+        );
     }
     let expires = expiry(call.now, days, expiration)?;
     call.permit_on(id)?;
@@ -46,12 +44,10 @@ pub(crate) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
         && l.state(now) == "compliance"
         && expires < l.expires
     {
-        return Err(ApiError::client(
+        refuse!(
             "OperationNotPermitted",
-            format!(
-                "The snapshot '{id}' is locked in compliance mode: the lock can only be extended."
-            ),
-        ));
+            "The snapshot '{id}' is locked in compliance mode: the lock can only be extended."
+        );
     }
     let lock = Lock { compliance, cool_off_hours: cool_off.unwrap_or(0), created: now, expires };
     let mut x = Xml::default();
@@ -84,9 +80,7 @@ pub(crate) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("SnapshotId");
     call.params.finish()?;
-    for id in &ids {
-        Call::check_snapshot_id(id)?;
-    }
+    Call::check_ids(&ids, Call::check_snapshot_id)?;
     let named = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
     let locked = named.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
     let mut x = Xml::default();

@@ -1,14 +1,12 @@
 //! AttachVolume.
 
-use crate::actions::Call;
-use crate::actions::render;
-use crate::faults::kind::Fault;
-use crate::state::resources::attachment::{Attachment, Phase};
-use crate::state::resources::instance::{Instance, Life as InstanceLife};
-use crate::state::resources::volume::{Life, MAX_MULTI_ATTACH, Volume};
-use crate::state::resources::{device_name, instance_type};
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::actions::{Call, render};
+use crate::faults::Fault;
+use crate::state::resources::{
+    Attachment, Instance, InstanceState, MAX_MULTI_ATTACH, Phase, Volume, VolumeState, device_name,
+    instance_type,
+};
+use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
 /// Answers AttachVolume. The order of the checks is unverified.
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
@@ -88,19 +86,14 @@ fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
 fn check_instance(v: &Volume, i: &Instance) -> ApiResult<()> {
     let instance = &i.id;
     if i.zone != v.zone {
-        return Err(ApiError::client(
+        refuse!(
             "InvalidVolume.ZoneMismatch",
-            format!(
-                "The volume '{}' is not in the same availability zone as instance '{instance}'",
-                v.id
-            ),
-        ));
+            "The volume '{}' is not in the same availability zone as instance '{instance}'",
+            v.id
+        );
     }
-    if !matches!(i.life, InstanceLife::Running | InstanceLife::Stopped) {
-        return Err(ApiError::client(
-            "IncorrectState",
-            format!("Instance '{instance}' is not 'running'."),
-        ));
+    if !matches!(i.life, InstanceState::Running | InstanceState::Stopped) {
+        refuse!("IncorrectState", "Instance '{instance}' is not 'running'.");
     }
     Ok(())
 }
@@ -112,38 +105,33 @@ fn check_volume(v: &Volume, instance: &str) -> ApiResult<()> {
         !v.attachments.is_empty()
     };
     if taken {
-        return Err(ApiError::client(
-            "VolumeInUse",
-            format!("{} is already attached to an instance", v.id),
-        ));
+        refuse!("VolumeInUse", "{} is already attached to an instance", v.id);
     }
-    if v.life != Life::Ready {
+    if v.life != VolumeState::Ready {
         return Err(v.incorrect_state());
     }
     if v.attachments.len() >= MAX_MULTI_ATTACH {
         // unverified code.
-        return Err(ApiError::client(
+        refuse!(
             "AttachmentLimitExceeded",
-            format!(
-                "You may attach a Multi-Attach enabled volume to up to {MAX_MULTI_ATTACH} instances."
-            ),
-        ));
+            "You may attach a Multi-Attach enabled volume to up to {MAX_MULTI_ATTACH} instances."
+        );
     }
     Ok(())
 }
 
 fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
     if !device_name::valid(device) {
-        return Err(ApiError::value(format!(
+        refuse_value!(
             "Value ({device}) for parameter device is invalid. {device} is not a valid EBS device name."
-        )));
+        );
     }
     let suffix = device_name::suffix(device);
     let mut hidden = i.hidden_devices.iter().map(|d| device_name::suffix(d));
     if is_name_listed(call, &i.id, device) || hidden.any(|d| d == suffix) {
-        return Err(ApiError::value(format!(
+        refuse_value!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
-        )));
+        );
     }
     Ok(())
 }
@@ -159,12 +147,10 @@ fn check_limit(call: &Call<'_>, i: &Instance) -> ApiResult<()> {
     let limit = instance_type::attachment_limit(&i.instance_type);
     let have = call.realm.volumes_of(&i.id).count();
     if have >= usize::try_from(limit).unwrap_or(usize::MAX) {
-        return Err(ApiError::client(
+        refuse!(
             "AttachmentLimitExceeded",
-            format!(
-                "You may attach up to {limit} devices for this instance type. Please use a larger instance size to attach more volumes. For a detailed list of limits please see the documentation."
-            ),
-        ));
+            "You may attach up to {limit} devices for this instance type. Please use a larger instance size to attach more volumes. For a detailed list of limits please see the documentation."
+        );
     }
     Ok(())
 }

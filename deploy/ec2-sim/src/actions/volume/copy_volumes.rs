@@ -1,16 +1,13 @@
 //! CopyVolumes: copies a volume's current bytes to a new volume in the same zone.
 
 use super::create_volume::{add_volume, creating_state, replayed};
-use crate::actions::render::{self, View};
-use crate::actions::{Call, quota_check};
+use crate::actions::{Call, quota_check, render};
 use crate::devices::Source;
-use crate::state::realm::usage;
-use crate::state::resources::modification::State;
-use crate::state::resources::tags;
-use crate::state::resources::volume::{Initialization, Life, Origin, Volume};
-use crate::state::resources::volume_type::{self, Wanted};
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::state::resources::{
+    Initialization, ModificationState, Origin, Volume, VolumeState, Wanted, tags, volume_type,
+};
+use crate::state::usage;
+use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
@@ -27,9 +24,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let size = size.unwrap_or(from.shape.size);
     if size < from.shape.size {
         // unverified wording.
-        return Err(ApiError::value(
-            "The size of the copy cannot be smaller than the size of the source volume",
-        ));
+        refuse_value!("The size of the copy cannot be smaller than the size of the source volume");
     }
     let shape = kind.shape(size, wanted, multi_attach)?;
     call.permit(|c| vec![c.existing(source), c.new_resource("volume", &tags)])?;
@@ -69,7 +64,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
 fn members(call: &Call<'_>, v: &Volume) -> String {
     let mut x = Xml::default();
     x.list("volumeSet", [v], |x, v| {
-        render::volume(x, call.realm, v, View::Full);
+        render::volume(x, call.realm, v, render::View::Full);
     });
     x.finish()
 }
@@ -78,10 +73,10 @@ fn members(call: &Call<'_>, v: &Volume) -> String {
 /// are unverified.
 fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     let state = |what: String| Err(ApiError::client("IncorrectState", what));
-    if from.life != Life::Ready {
+    if from.life != VolumeState::Ready {
         return Err(from.incorrect_state());
     }
-    if from.modification.as_ref().is_some_and(|m| m.state == State::Modifying) {
+    if from.modification.as_ref().is_some_and(|m| m.state == ModificationState::Modifying) {
         return state(format!("Volume '{}' is being modified.", from.id));
     }
     if matches!(from.origin, Origin::Volume(_)) && from.initialized_percent(call.now) < 100 {
@@ -93,10 +88,10 @@ fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     }
     let most = call.quotas.copies;
     if under_way.len() >= most {
-        return Err(ApiError::client(
+        refuse!(
             "CopyVolumesLimitExceeded",
-            format!("The maximum of {most} volume copies in progress has been reached."),
-        ));
+            "The maximum of {most} volume copies in progress has been reached."
+        );
     }
     Ok(())
 }

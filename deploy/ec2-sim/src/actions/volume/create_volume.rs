@@ -1,18 +1,14 @@
 //! CreateVolume.
 
-use crate::actions::render::{self, View};
-use crate::actions::{Call, quota_check};
+use crate::actions::{Call, quota_check, render};
 use crate::devices::Source;
-use crate::faults::kind::Fault;
-use crate::state::resources::client_token::{self, TokenUse};
-use crate::state::resources::modification::Shape;
-use crate::state::resources::snapshot::Life as SnapshotLife;
-use crate::state::resources::tags::{self, Tags};
-use crate::state::resources::volume::{Initialization, Life, Origin, Outcome, Volume};
-use crate::state::resources::volume_type::{self, VolumeType, Wanted};
+use crate::faults::Fault;
+use crate::state::resources::{
+    CreateOutcome, Initialization, Origin, Shape, SnapshotState, Tags, TokenUse, Volume,
+    VolumeState, VolumeType, Wanted, client_token, tags, volume_type,
+};
 use crate::time::Millis;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 
 /// The request, checked as far as possible without looking at the state.
 struct CreateVolumeRequest {
@@ -52,17 +48,14 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let mut source_encryption = (false, None);
     if let Some(id) = &request.snapshot {
         let s = call.realm.snapshot(id)?;
-        if !matches!(s.life, SnapshotLife::Completed { .. }) {
-            return Err(ApiError::client(
-                "IncorrectState",
-                format!("Snapshot is in invalid state - {}", s.status()),
-            ));
+        if !matches!(s.life, SnapshotState::Completed { .. }) {
+            refuse!("IncorrectState", "Snapshot is in invalid state - {}", s.status());
         }
         if s.encrypted && request.encrypted == Some(false) {
             // The code was recorded; the wording is unverified.
-            return Err(ApiError::combination(
-                "The parameter encrypted cannot be false for a volume from an encrypted snapshot.",
-            ));
+            refuse_combination!(
+                "The parameter encrypted cannot be false for a volume from an encrypted snapshot."
+            );
         }
         source_encryption = (s.encrypted, s.kms_key.clone());
     }
@@ -84,11 +77,11 @@ pub(super) fn replayed<'a>(
 ) -> ApiResult<Option<&'a Volume>> {
     let Some(token) = token else { return Ok(None) };
     if token.chars().count() > client_token::MAX_LENGTH {
-        return Err(ApiError::value("Client token must be less than or equal to 64 characters."));
+        refuse_value!("Client token must be less than or equal to 64 characters.");
     }
-    let gone = |id: &str| call.realm.volume(id).is_err();
+    let is_deleted = |id: &str| call.realm.volume(id).is_err();
     let used = call.realm.tokens.get(token);
-    let id = client_token::find_replayed(token, used, fingerprint, gone, call.now)?;
+    let id = client_token::find_replayed(token, used, fingerprint, is_deleted, call.now)?;
     Ok(id.and_then(|id| call.realm.volumes().get(id)))
 }
 
@@ -120,7 +113,7 @@ fn permit(call: &Call<'_>, request: &CreateVolumeRequest) -> ApiResult<()> {
 
 fn members(call: &Call<'_>, v: &Volume) -> String {
     let mut x = Xml::default();
-    render::volume(&mut x, call.realm, v, View::Created);
+    render::volume(&mut x, call.realm, v, render::View::Created);
     x.finish()
 }
 
@@ -159,14 +152,14 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     };
     let shape = kind.shape(size, wanted, multi_attach)?;
     if rate.is_some() && snapshot.is_none() {
-        return Err(ApiError::combination(
-            "You can't specify VolumeInitializationRate for volumes that are not created from a snapshot.",
-        ));
+        refuse_combination!(
+            "You can't specify VolumeInitializationRate for volumes that are not created from a snapshot."
+        );
     }
     if rate.is_some_and(|r| !(100..=300).contains(&r)) {
-        return Err(ApiError::value(
-            "The value specified for VolumeInitializationRate is not in the allowed range.",
-        ));
+        refuse_value!(
+            "The value specified for VolumeInitializationRate is not in the allowed range."
+        );
     }
     Ok(CreateVolumeRequest {
         zone,
@@ -226,7 +219,7 @@ fn build(
             Some(id) => Origin::Snapshot(id.clone()),
             None => Origin::Blank,
         },
-        // A volume from an encrypted snapshot is encrypted, whatever the request says.
+        // A volume from an encrypted snapshot is encrypted, whatever the request has.
         encrypted: request.encrypted == Some(true) || source.0,
         kms_key,
         outpost: request.outpost.clone(),
@@ -245,12 +238,12 @@ pub(super) fn creating_state(
     key_refused: bool,
     begin: Millis,
     until: Millis,
-) -> Life {
+) -> VolumeState {
     let failed = faults.iter().find_map(|f| match f {
         Fault::FailCreate { outcome, after_ms } => Some((*outcome, begin.plus(*after_ms))),
         _ => None,
     });
-    let usual = if key_refused { Outcome::Vanish } else { Outcome::Available };
+    let usual = if key_refused { CreateOutcome::Vanish } else { CreateOutcome::Available };
     let (outcome, until) = failed.unwrap_or((usual, until));
-    Life::Creating { until, outcome }
+    VolumeState::Creating { until, outcome }
 }

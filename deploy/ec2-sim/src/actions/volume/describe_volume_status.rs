@@ -1,39 +1,39 @@
 //! DescribeVolumeStatus.
 
 use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query};
-use crate::state::ids::well_formed;
-use crate::state::resources::volume::{Life, Volume};
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::actions::describe_query::Describe;
+use crate::state::resources::VolumeState;
+use crate::state::{Realm, Volume, well_formed};
+use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
-const FIELDS: &[Field<Volume>] = &[("volume-status.status", |v| vec![status(v).to_owned()])];
+static DESCRIBE: Describe<Volume> = Describe {
+    ids: ("VolumeId", "volumeIdsSet"),
+    check_id,
+    all: Realm::volumes,
+    missing: ApiError::no_volumes,
+    fields: &[("volume-status.status", |v| vec![status(v).to_owned()])],
+    // Volumes cannot be filtered by id here.
+    id_filter: "",
+    page_sizes: (5, 1000),
+    set: "volumeStatusSet",
+};
+
+fn check_id(id: &str) -> ApiResult<()> {
+    if !well_formed(id, "vol") {
+        refuse!("InvalidVolumeID.Malformed", "Invalid id: \"{id}\" (expecting \"vol-...\")");
+    }
+    Ok(())
+}
 
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
-    call.begin_read()?;
-    let p = call.params;
-    let ids = p.list("VolumeId");
-    let query = Query::parse(call, FIELDS, ("volumeIdsSet", &ids), (5, 1000))?;
-    for id in &ids {
-        if !well_formed(id, "vol") {
-            return Err(ApiError::client(
-                "InvalidVolumeID.Malformed",
-                format!("Invalid id: \"{id}\" (expecting \"vol-...\")"),
-            ));
-        }
-    }
-    let all = call.realm.volumes();
-    // Volumes cannot be filtered by id here.
-    let candidates = query.named(call, all, &ids, "", ApiError::no_volumes)?;
-    let set = "volumeStatusSet";
-    Ok(query.answer(call, set, all, candidates, |x, v| member(call, x, v)))
+    DESCRIBE.answer(call, |x, v| member(call, x, v))
 }
 
 fn status(v: &Volume) -> &'static str {
     match v.life {
-        Life::Ready | Life::Deleting { .. } => v.checks.status(),
-        Life::Creating { .. } => "insufficient-data",
-        Life::Failed => "impaired",
+        VolumeState::Ready | VolumeState::Deleting { .. } => v.checks.status(),
+        VolumeState::Creating { .. } => "insufficient-data",
+        VolumeState::Failed => "impaired",
     }
 }
 
@@ -41,7 +41,7 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
     let mut out = vec![
         (
             "io-enabled",
-            if v.life == Life::Failed || v.checks.io_disabled { "failed" } else { "passed" },
+            if v.life == VolumeState::Failed || v.checks.io_disabled { "failed" } else { "passed" },
         ),
         (
             "io-performance",

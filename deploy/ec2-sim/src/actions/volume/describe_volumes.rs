@@ -1,33 +1,29 @@
 //! DescribeVolumes.
 
-use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query};
-use crate::actions::render::{self, View};
-use crate::state::ids::well_formed;
-use crate::state::resources::volume::Volume;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::actions::describe_query::Describe;
+use crate::actions::{Call, render};
+use crate::state::{Realm, Volume, well_formed};
+use crate::wire::{ApiError, ApiResult, refuse_value};
 
-const FIELDS: &[Field<Volume>] =
-    &[("tag-key", |_| Vec::new()), ("volume-id", |v| vec![v.id.clone()])];
+static DESCRIBE: Describe<Volume> = Describe {
+    ids: ("VolumeId", "volumeIdsSet"),
+    check_id,
+    all: Realm::volumes,
+    missing: ApiError::no_volumes,
+    fields: &[("tag-key", |_| Vec::new()), ("volume-id", |v| vec![v.id.clone()])],
+    id_filter: "volume-id",
+    page_sizes: (5, 500),
+    set: "volumeSet",
+};
+
+fn check_id(id: &str) -> ApiResult<()> {
+    if !well_formed(id, "vol") {
+        refuse_value!("Value ({id}) for parameter volumes is invalid. Expected: 'vol-...'.");
+    }
+    Ok(())
+}
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
-    call.begin_read()?;
-    let p = call.params;
-    let ids = p.list("VolumeId");
-    let query = Query::parse(call, FIELDS, ("volumeIdsSet", &ids), (5, 500))?;
-    for id in &ids {
-        if !well_formed(id, "vol") {
-            return Err(ApiError::value(format!(
-                "Value ({id}) for parameter volumes is invalid. Expected: 'vol-...'."
-            )));
-        }
-    }
-    let realm = &*call.realm;
-    let all = realm.volumes();
-    let named = query.named(call, all, &ids, "volume-id", ApiError::no_volumes)?;
-    let candidates = named.or_else(|| query.tagged(realm, all));
-    Ok(query.answer(call, "volumeSet", all, candidates, |x, v| {
-        render::volume(x, realm, v, View::Full);
-    }))
+    DESCRIBE.answer(call, |x, v| render::volume(x, call.realm, v, render::View::Full))
 }

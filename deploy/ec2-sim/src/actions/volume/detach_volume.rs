@@ -1,14 +1,10 @@
 //! DetachVolume.
 
-use crate::actions::Call;
-use crate::actions::render;
-use crate::faults::kind::Fault;
-use crate::state::resources::attachment::Phase;
-use crate::state::resources::instance::{Life as InstanceLife, ROOT_DEVICE};
-use crate::state::resources::volume::Volume;
+use crate::actions::{Call, render};
+use crate::faults::Fault;
+use crate::state::resources::{InstanceState, Phase, ROOT_DEVICE, Volume};
 use crate::time::Millis;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
@@ -47,12 +43,14 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// Returns when the simulator asks the device to go, and whether it shows `busy` until then.
+/// Returns when the simulator removes the device, and whether it shows `busy` until then.
 fn plan_detach(call: &mut Call<'_>) -> (Option<Millis>, bool) {
-    for fault in call.faults {
-        if let Fault::StuckDetach { for_ms, busy } = fault {
-            return (for_ms.map(|ms| call.begin.plus(ms)), *busy);
-        }
+    let stuck = call.fault(|f| match f {
+        Fault::StuckDetach { for_ms, busy } => Some((for_ms.map(|ms| call.begin.plus(ms)), *busy)),
+        _ => None,
+    });
+    if let Some(stuck) = stuck {
+        return stuck;
     }
     (Some(call.begin.plus(call.latency.sample("detach"))), false)
 }
@@ -81,27 +79,24 @@ fn find_attached_instance(
         })?,
         None if v.attachments.len() > 1 => {
             // unverified wording.
-            return Err(ApiError::client(
+            refuse!(
                 "MissingParameter",
-                format!(
-                    "The request must contain the parameter InstanceId: volume '{}' is attached to several instances",
-                    v.id
-                ),
-            ));
+                "The request must contain the parameter InstanceId: volume '{}' is attached to several instances",
+                v.id
+            );
         }
         None => &v.attachments[0],
     };
     let boots_from_it = call.realm.instances().get(&attachment.instance).is_some_and(|i| {
-        attachment.device == ROOT_DEVICE && !matches!(i.life, InstanceLife::Stopped)
+        attachment.device == ROOT_DEVICE && !matches!(i.life, InstanceState::Stopped)
     });
     if boots_from_it {
-        return Err(ApiError::client(
+        refuse!(
             "OperationNotPermitted",
-            format!(
-                "Unable to detach root volume '{}' from instance '{}'",
-                v.id, attachment.instance
-            ),
-        ));
+            "Unable to detach root volume '{}' from instance '{}'",
+            v.id,
+            attachment.instance
+        );
     }
     Ok(attachment.instance.clone())
 }

@@ -1,15 +1,13 @@
 //! ModifyVolume.
 
-use crate::actions::render;
-use crate::actions::{Call, quota_check};
-use crate::faults::kind::Fault;
-use crate::state::ids::well_formed;
-use crate::state::resources::modification::{Modification, Shape, State};
-use crate::state::resources::volume::{Life, Volume};
-use crate::state::resources::volume_type::{self, VolumeType, Wanted};
+use crate::actions::{Call, quota_check, render};
+use crate::faults::Fault;
+use crate::state::resources::{
+    Modification, ModificationState, Shape, Volume, VolumeState, VolumeType, Wanted, volume_type,
+};
+use crate::state::well_formed;
 use crate::time::DAY_MS;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::xml::Xml;
+use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
 struct Change<'a> {
     size: Option<u32>,
@@ -32,20 +30,12 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         wanted: Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? },
     };
     p.finish()?;
-    if !well_formed(id, "vol") {
-        return Err(ApiError::client(
-            "InvalidVolumeID.Malformed",
-            format!("Value ( {id} ) for parameter VOLUME is invalid. "),
-        ));
-    }
-    if change.size.is_none()
-        && change.kind.is_none()
-        && change.wanted.iops.is_none()
-        && change.wanted.throughput.is_none()
-    {
-        return Err(ApiError::value(
-            "Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach.",
-        ));
+    check_id(id)?;
+    let Wanted { iops, throughput } = change.wanted;
+    if change.size.or(iops).or(throughput).is_none() && change.kind.is_none() {
+        refuse_value!(
+            "Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach."
+        );
     }
     let v = call.realm.volume(id)?;
     check_state(v)?;
@@ -67,13 +57,22 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
+pub(super) fn check_id(id: &str) -> ApiResult<()> {
+    if !well_formed(id, "vol") {
+        refuse!("InvalidVolumeID.Malformed", "Value ( {id} ) for parameter VOLUME is invalid. ");
+    }
+    Ok(())
+}
+
 fn check_state(v: &Volume) -> ApiResult<()> {
-    if v.life != Life::Ready {
+    if v.life != VolumeState::Ready {
         // unverified wording.
         return Err(v.incorrect_state());
     }
     match &v.modification {
-        Some(m) if matches!(m.state, State::Modifying | State::Optimizing) => {
+        Some(m)
+            if matches!(m.state, ModificationState::Modifying | ModificationState::Optimizing) =>
+        {
             Err(ApiError::client(
                 "IncorrectModificationState",
                 format!(
@@ -110,13 +109,13 @@ fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
     let kind = volume_type::find(c.kind.unwrap_or(&now.volume_type))?;
     let size = c.size.unwrap_or(now.size);
     if size < now.size {
-        return Err(ApiError::value("New size cannot be smaller than existing size"));
+        refuse_value!("New size cannot be smaller than existing size");
     }
     if now.volume_type == "io1" && now.multi_attach {
-        return Err(ApiError::client(
+        refuse!(
             "UnsupportedOperation",
-            "io1 volumes with Multi-Attach enabled do not support modify-volume actions",
-        ));
+            "io1 volumes with Multi-Attach enabled do not support modify-volume actions"
+        );
     }
     kind.check_multi_attach(now.multi_attach)?;
     let mut shape = kind.shape(size, filled(now, kind, c.wanted), now.multi_attach)?;
@@ -151,14 +150,12 @@ fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
         Some(v) => v.shape.clone(),
         None => target.clone(),
     };
-    let mut optimizing_at = call.begin.plus(call.latency.sample("modify"));
-    let mut fails = false;
-    for fault in call.faults {
-        if let Fault::FailModify { after_ms } = fault {
-            optimizing_at = call.begin.plus(*after_ms);
-            fails = true;
-        }
-    }
+    let usual = call.latency.sample("modify");
+    let failed = call.fault(|f| match f {
+        Fault::FailModify { after_ms } => Some(*after_ms),
+        _ => None,
+    });
+    let (fails, optimizing_at) = (failed.is_some(), call.begin.plus(failed.unwrap_or(usual)));
     let rest = call.latency.sample("modify_complete")
         + call.latency.per_tib("modify_complete_per_tib", target.size);
     Modification {
@@ -168,6 +165,6 @@ fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
         optimizing_at,
         completed_at: optimizing_at.plus(rest),
         fails,
-        state: State::Modifying,
+        state: ModificationState::Modifying,
     }
 }

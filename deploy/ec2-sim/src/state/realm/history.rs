@@ -2,9 +2,7 @@
 
 use super::{Key, Realm};
 use crate::state::consistency::View;
-use crate::state::resources::instance::Instance;
-use crate::state::resources::snapshot::Snapshot;
-use crate::state::resources::volume::Volume;
+use crate::state::resources::{Instance, Snapshot, Volume};
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -67,10 +65,8 @@ impl<T: Clone> Versions<T> {
         let mut out = Vec::new();
         for id in &self.recent {
             let Some(versions) = self.all.get(id) else { continue };
-            let seen = versions
-                .iter()
-                .rposition(|(at, _)| *at == ALWAYS || now.since(*at) >= view.lag(id, *at))
-                .unwrap_or(0);
+            let shows = |at: Millis| at == ALWAYS || now.since(at) >= view.lag(id, at);
+            let seen = versions.iter().rposition(|(at, _)| shows(*at)).unwrap_or(0);
             if seen + 1 < versions.len() {
                 out.push((id.clone(), versions[seen].1.clone()));
             }
@@ -158,11 +154,7 @@ impl Realm {
         Displaced {
             volumes: each(new.volumes, |id, v| self.swap_volume(id, v)),
             snapshots: each(new.snapshots, |id, s| self.swap_snapshot(id, s)),
-            instances: each(new.instances, |id, i| {
-                let old = self.instances.remove(id);
-                self.instances.extend(i.map(|i| (id.to_owned(), i)));
-                old
-            }),
+            instances: each(new.instances, |id, i| self.swap_instance(id, i)),
         }
     }
 
@@ -185,6 +177,12 @@ impl Realm {
             }
             self.volumes.insert(id.to_owned(), v);
         }
+        old
+    }
+
+    pub(super) fn swap_instance(&mut self, id: &str, new: Option<Instance>) -> Option<Instance> {
+        let old = self.instances.remove(id);
+        self.instances.extend(new.map(|i| (id.to_owned(), i)));
         old
     }
 

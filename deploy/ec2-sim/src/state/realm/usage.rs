@@ -1,15 +1,17 @@
 //! An account's usage of its quotas, against which calls are checked before they are accepted.
 
 use super::Realm;
-use crate::state::resources::modification::{Shape, State};
-use crate::state::resources::snapshot::Life as SnapshotLife;
-use crate::state::resources::volume::{Origin, Volume};
+use crate::state::resources::{ModificationState, Origin, Shape, SnapshotState, Volume};
 use crate::time::Millis;
 
 /// Returns the shapes that count for a volume: the current one, and the target of an accepted
 /// modification.
 fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
-    let coming = v.modification.as_ref().filter(|m| m.state == State::Modifying).map(|m| &m.target);
+    let coming = v
+        .modification
+        .as_ref()
+        .filter(|m| m.state == ModificationState::Modifying)
+        .map(|m| &m.target);
     std::iter::once(&v.shape).chain(coming)
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
         .snapshots()
         .values()
         .filter(|s| {
-            matches!(s.life, SnapshotLife::Pending { .. }) && of.is_none_or(|v| s.volume == v)
+            matches!(s.life, SnapshotState::Pending { .. }) && of.is_none_or(|v| s.volume == v)
         })
         .count()
 }

@@ -1,22 +1,10 @@
 //! Outage of a zone.
 
 use super::Realm;
-use crate::state::resources::zone::ZoneState;
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::query::Params;
+use crate::state::resources::ZoneState;
+use crate::wire::{ApiError, ApiResult, Params};
 
 impl Realm {
-    /// Changes a zone's state. Returns false if the zone does not exist.
-    pub(crate) fn set_zone_state(&mut self, name: &str, state: ZoneState) -> bool {
-        match self.zones.iter_mut().find(|z| z.name == name) {
-            Some(z) => {
-                z.state = state;
-                true
-            }
-            None => false,
-        }
-    }
-
     /// Refuses calls that an unavailable zone cannot answer: changes of resources in the zone, and
     /// reads.
     ///

@@ -17,9 +17,9 @@ pub enum Phase {
     },
     Attached,
     Detaching {
-        /// When the simulator asks the device to go.
+        /// When the simulator removes the device.
         until: Option<Millis>,
-        /// Whether the device is removed without asking the guest.
+        /// Whether the device is removed even if the guest holds it.
         force: bool,
     },
     /// The guest still holds the device after DetachVolume was accepted.
@@ -53,7 +53,7 @@ pub enum AttachmentEvent {
     Appear,
     /// The device must be removed, unless the guest holds it.
     Release {
-        /// Whether to remove the device without asking the guest.
+        /// Whether to remove the device even if the guest holds it.
         force: bool,
     },
 }

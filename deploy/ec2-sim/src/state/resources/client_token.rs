@@ -1,7 +1,7 @@
 //! Client tokens: repeating a call returns the same volume.
 
 use crate::time::Millis;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::{ApiResult, refuse};
 use serde::Serialize;
 
 /// The use of a token. A token stays used when creation fails later or the volume is deleted.
@@ -21,29 +21,27 @@ pub(crate) const MAX_LENGTH: usize = 64;
 const RETENTION_MS: u64 = 12 * 3600 * 1000;
 
 /// Checks a request's token. Returns the volume of the earlier request that this one repeats;
-/// `None`: the token is new or forgotten. `gone` tells whether a volume was deleted or has failed.
+/// `None`: the token is new or forgotten. `is_deleted` returns whether a volume was deleted or has failed.
 pub(crate) fn find_replayed<'a>(
     token: &str,
     used: Option<&'a TokenUse>,
     fingerprint: &str,
-    gone: impl Fn(&str) -> bool,
+    is_deleted: impl Fn(&str) -> bool,
     now: Millis,
 ) -> ApiResult<Option<&'a str>> {
     let Some(used) = used.filter(|s| now.since(s.at) < RETENTION_MS) else { return Ok(None) };
-    if gone(&used.volume) {
-        return Err(ApiError::client(
+    if is_deleted(&used.volume) {
+        refuse!(
             "IdempotentParameterMismatch",
-            format!(
-                "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
-                used.volume
-            ),
-        ));
+            "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
+            used.volume
+        );
     }
     if used.fingerprint != fingerprint {
-        return Err(ApiError::client(
+        refuse!(
             "IdempotentParameterMismatch",
-            "Parameters on this idempotent request are inconsistent with parameters used in previous request(s).",
-        ));
+            "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)."
+        );
     }
     Ok(Some(&used.volume))
 }

@@ -1,14 +1,13 @@
 //! The lifecycle of an instance: running <-> stopped, then terminated.
 
-use super::instance_checks::Checks;
-use super::tags::Tags;
+use super::{InstanceChecks, Tags};
 use crate::time::Millis;
 use serde::Serialize;
 
 /// The state of an instance; `until` is when a passing state ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub enum Life {
+pub enum InstanceState {
     Pending {
         until: Millis,
     },
@@ -34,7 +33,7 @@ pub(crate) const ROOT_DEVICE: &str = "/dev/xvda";
 
 /// What a transition of an instance means for its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum InstanceEvent {
     /// The instance has stopped: the guest holds no device any longer.
     Stopped,
     /// The instance is terminated: its volumes are free.
@@ -48,7 +47,7 @@ pub struct Instance {
     pub id: String,
     pub instance_type: String,
     pub zone: String,
-    pub life: Life,
+    pub life: InstanceState,
     pub outpost: Option<String>,
     /// Device names that are in use though DescribeInstances does not list them.
     pub hidden_devices: Vec<String>,
@@ -56,7 +55,7 @@ pub struct Instance {
     pub hibernation: bool,
     /// Whether the last stop saved the instance's memory.
     pub hibernated: bool,
-    pub checks: Checks,
+    pub checks: InstanceChecks,
     pub launched: Millis,
     pub tags: Tags,
 }
@@ -65,12 +64,12 @@ impl Instance {
     /// Returns EC2's code and name of the state.
     pub fn state(&self) -> (u32, &'static str) {
         match self.life {
-            Life::Pending { .. } => (0, "pending"),
-            Life::Running => (16, "running"),
-            Life::ShuttingDown { .. } => (32, "shutting-down"),
-            Life::Terminated { .. } => (48, "terminated"),
-            Life::Stopping { .. } => (64, "stopping"),
-            Life::Stopped => (80, "stopped"),
+            InstanceState::Pending { .. } => (0, "pending"),
+            InstanceState::Running => (16, "running"),
+            InstanceState::ShuttingDown { .. } => (32, "shutting-down"),
+            InstanceState::Terminated { .. } => (48, "terminated"),
+            InstanceState::Stopping { .. } => (64, "stopping"),
+            InstanceState::Stopped => (80, "stopped"),
         }
     }
 
@@ -78,8 +77,8 @@ impl Instance {
     /// starting or running.
     pub fn state_reason(&self) -> Option<&'static str> {
         match self.life {
-            Life::Pending { .. } | Life::Running => None,
-            Life::Stopping { .. } | Life::Stopped if self.hibernated => {
+            InstanceState::Pending { .. } | InstanceState::Running => None,
+            InstanceState::Stopping { .. } | InstanceState::Stopped if self.hibernated => {
                 Some("Client.UserInitiatedHibernate")
             }
             _ => Some("Client.UserInitiatedShutdown"),
@@ -88,22 +87,26 @@ impl Instance {
 
     pub fn due(&self) -> Option<Millis> {
         match self.life {
-            Life::Pending { until } | Life::Stopping { until } | Life::ShuttingDown { until } => {
-                Some(until)
-            }
-            Life::Terminated { since } => Some(since.plus(LISTED_MS)),
-            Life::Running | Life::Stopped => None,
+            InstanceState::Pending { until }
+            | InstanceState::Stopping { until }
+            | InstanceState::ShuttingDown { until } => Some(until),
+            InstanceState::Terminated { since } => Some(since.plus(LISTED_MS)),
+            InstanceState::Running | InstanceState::Stopped => None,
         }
     }
 
-    pub fn advance(&mut self, now: Millis) -> Option<Event> {
+    pub fn advance(&mut self, now: Millis) -> Option<InstanceEvent> {
         let due = self.due().filter(|d| *d <= now)?;
         let (life, event) = match self.life {
-            Life::Pending { .. } => (Life::Running, None),
-            Life::Stopping { .. } => (Life::Stopped, Some(Event::Stopped)),
-            Life::ShuttingDown { .. } => (Life::Terminated { since: due }, Some(Event::Terminated)),
-            Life::Terminated { .. } => return Some(Event::Gone),
-            Life::Running | Life::Stopped => return None,
+            InstanceState::Pending { .. } => (InstanceState::Running, None),
+            InstanceState::Stopping { .. } => {
+                (InstanceState::Stopped, Some(InstanceEvent::Stopped))
+            }
+            InstanceState::ShuttingDown { .. } => {
+                (InstanceState::Terminated { since: due }, Some(InstanceEvent::Terminated))
+            }
+            InstanceState::Terminated { .. } => return Some(InstanceEvent::Gone),
+            InstanceState::Running | InstanceState::Stopped => return None,
         };
         self.life = life;
         event

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The result of one check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum CheckResult {
     #[default]
     Ok,
     Impaired,
@@ -16,7 +16,7 @@ pub enum Outcome {
     InsufficientData,
 }
 
-impl Outcome {
+impl CheckResult {
     /// Returns EC2's name of the status.
     pub fn status(self) -> &'static str {
         match self {
@@ -39,25 +39,25 @@ impl Outcome {
 
 /// All checks of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Checks {
+pub struct InstanceChecks {
     /// The check of the host, with its network and power.
-    pub system: Outcome,
+    pub system: CheckResult,
     /// The check of the guest.
-    pub instance: Outcome,
+    pub instance: CheckResult,
     /// The check of the attached volumes.
-    pub attached_ebs: Outcome,
+    pub attached_ebs: CheckResult,
 }
 
 /// Results to report from now on; a result that is not given stays.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChecksChange {
-    pub system: Option<Outcome>,
-    pub instance: Option<Outcome>,
-    pub attached_ebs: Option<Outcome>,
+    pub system: Option<CheckResult>,
+    pub instance: Option<CheckResult>,
+    pub attached_ebs: Option<CheckResult>,
 }
 
-impl Checks {
+impl InstanceChecks {
     /// Returns the checks with these results.
     pub fn with(self, findings: ChecksChange) -> Self {
         Self {

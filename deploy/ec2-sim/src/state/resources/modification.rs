@@ -34,7 +34,7 @@ impl Shape {
 /// The state of a modification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ModificationState {
     /// The guest does not see the change yet.
     Modifying,
     /// Size and settings are in force; EC2 still moves the data.
@@ -55,26 +55,26 @@ pub struct Modification {
     pub completed_at: Millis,
     /// Whether the modification fails at `optimizing_at`.
     pub fails: bool,
-    pub state: State,
+    pub state: ModificationState,
 }
 
 impl Modification {
     /// Returns `modifying`, `optimizing`, `completed` or `failed`.
     pub fn status(&self) -> &'static str {
         match self.state {
-            State::Modifying => "modifying",
-            State::Optimizing => "optimizing",
-            State::Completed => "completed",
-            State::Failed => "failed",
+            ModificationState::Modifying => "modifying",
+            ModificationState::Optimizing => "optimizing",
+            ModificationState::Completed => "completed",
+            ModificationState::Failed => "failed",
         }
     }
 
     /// Returns the progress, from 0 to 100.
     pub fn progress(&self, now: Millis) -> u64 {
         match self.state {
-            State::Modifying | State::Failed => 0,
-            State::Completed => 100,
-            State::Optimizing => {
+            ModificationState::Modifying | ModificationState::Failed => 0,
+            ModificationState::Completed => 100,
+            ModificationState::Optimizing => {
                 let whole = self.completed_at.since(self.optimizing_at).max(1);
                 (now.since(self.optimizing_at).saturating_mul(100) / whole).min(99)
             }
@@ -83,21 +83,21 @@ impl Modification {
 
     pub fn due(&self) -> Option<Millis> {
         match self.state {
-            State::Modifying => Some(self.optimizing_at),
-            State::Optimizing => Some(self.completed_at),
-            State::Completed | State::Failed => None,
+            ModificationState::Modifying => Some(self.optimizing_at),
+            ModificationState::Optimizing => Some(self.completed_at),
+            ModificationState::Completed | ModificationState::Failed => None,
         }
     }
 
     /// Performs the transition that is due. Returns the new state, if there was a transition.
-    pub fn advance(&mut self, now: Millis) -> Option<State> {
+    pub fn advance(&mut self, now: Millis) -> Option<ModificationState> {
         if self.due().is_none_or(|d| d > now) {
             return None;
         }
         self.state = match self.state {
-            State::Modifying if self.fails => State::Failed,
-            State::Modifying => State::Optimizing,
-            _ => State::Completed,
+            ModificationState::Modifying if self.fails => ModificationState::Failed,
+            ModificationState::Modifying => ModificationState::Optimizing,
+            _ => ModificationState::Completed,
         };
         Some(self.state)
     }
@@ -116,13 +116,13 @@ mod tests {
             optimizing_at: Millis(10),
             completed_at: Millis(110),
             fails: false,
-            state: State::Modifying,
+            state: ModificationState::Modifying,
         };
         assert_eq!((m.advance(Millis(9)), m.progress(Millis(9))), (None, 0));
-        assert_eq!(m.advance(Millis(500)), Some(State::Optimizing));
+        assert_eq!(m.advance(Millis(500)), Some(ModificationState::Optimizing));
         assert_eq!(m.progress(Millis(60)), 50);
         assert_eq!(m.progress(Millis(1000)), 99);
-        assert_eq!(m.advance(Millis(110)), Some(State::Completed));
+        assert_eq!(m.advance(Millis(110)), Some(ModificationState::Completed));
         assert_eq!((m.progress(Millis(110)), m.due()), (100, None));
     }
 }

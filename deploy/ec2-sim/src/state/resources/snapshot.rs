@@ -1,13 +1,13 @@
 //! The lifecycle of a snapshot: pending -> completed or error.
 
-use super::tags::Tags;
+use super::Tags;
 use crate::time::Millis;
 use serde::Serialize;
 
 /// The state of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub(crate) enum Life {
+pub(crate) enum SnapshotState {
     /// EC2 is still writing the snapshot. Its bytes are already those at the time of the call.
     Pending {
         until: Millis,
@@ -42,7 +42,7 @@ pub struct Snapshot {
     /// The size of that volume, in GiB.
     pub size: u32,
     pub(crate) started: Millis,
-    pub(crate) life: Life,
+    pub(crate) life: SnapshotState,
     /// Whether the volume was encrypted.
     pub encrypted: bool,
     pub(crate) kms_key: Option<String>,
@@ -56,18 +56,18 @@ impl Snapshot {
     /// Returns `pending`, `completed` or `error`.
     pub fn status(&self) -> &'static str {
         match self.life {
-            Life::Pending { .. } => "pending",
-            Life::Completed { .. } => "completed",
-            Life::Failed => "error",
+            SnapshotState::Pending { .. } => "pending",
+            SnapshotState::Completed { .. } => "completed",
+            SnapshotState::Failed => "error",
         }
     }
 
     /// Returns the progress: empty at first, then a percentage.
     pub(crate) fn progress(&self, now: Millis) -> String {
         match self.life {
-            Life::Completed { .. } => "100%".to_owned(),
-            Life::Failed => String::new(),
-            Life::Pending { until, .. } => match now.since(self.started) {
+            SnapshotState::Completed { .. } => "100%".to_owned(),
+            SnapshotState::Failed => String::new(),
+            SnapshotState::Pending { until, .. } => match now.since(self.started) {
                 0 => String::new(),
                 done => format!(
                     "{}%",
@@ -80,16 +80,20 @@ impl Snapshot {
     /// Returns when the next transition is due.
     pub(crate) fn due(&self) -> Option<Millis> {
         match self.life {
-            Life::Pending { until, .. } => Some(until),
-            Life::Completed { .. } | Life::Failed => None,
+            SnapshotState::Pending { until, .. } => Some(until),
+            SnapshotState::Completed { .. } | SnapshotState::Failed => None,
         }
     }
 
     /// Performs the transition that is due. Returns whether there was one.
     pub(crate) fn advance(&mut self, now: Millis) -> bool {
         match self.life {
-            Life::Pending { until, fails } if until <= now => {
-                self.life = if fails { Life::Failed } else { Life::Completed { since: until } };
+            SnapshotState::Pending { until, fails } if until <= now => {
+                self.life = if fails {
+                    SnapshotState::Failed
+                } else {
+                    SnapshotState::Completed { since: until }
+                };
                 true
             }
             _ => false,
@@ -132,7 +136,7 @@ mod tests {
             volume: "vol-0123456789abcdef0".to_owned(),
             size: 1,
             started: Millis(0),
-            life: Life::Pending { until: Millis(100), fails: false },
+            life: SnapshotState::Pending { until: Millis(100), fails: false },
             encrypted: false,
             kms_key: None,
             outpost: None,
@@ -150,7 +154,7 @@ mod tests {
         );
         assert!(!s.advance(Millis(99)));
         assert!(s.advance(Millis(250)));
-        assert_eq!(s.life, Life::Completed { since: Millis(100) });
+        assert_eq!(s.life, SnapshotState::Completed { since: Millis(100) });
         assert_eq!((s.progress(Millis(100)), s.due()), ("100%".to_owned(), None));
     }
 }

@@ -1,7 +1,6 @@
 //! Tags and their limits.
 
-use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::query::Params;
+use crate::wire::{ApiError, ApiResult, Params, refuse, refuse_value};
 use std::collections::BTreeMap;
 
 /// The tags of a resource, by key.
@@ -21,9 +20,7 @@ pub(crate) fn parse_specifications(params: &Params, resource: &str) -> ApiResult
             .text(&format!("{spec}ResourceType"))
             .ok_or_else(|| ApiError::missing("TagSpecification.ResourceType"))?;
         if kind != resource {
-            return Err(ApiError::value(format!(
-                "'{kind}' is not a valid taggable resource type for this operation."
-            )));
+            refuse_value!("'{kind}' is not a valid taggable resource type for this operation.");
         }
         tags.extend(parse_tags(params, &format!("{spec}Tag"))?);
     }
@@ -50,26 +47,19 @@ pub(crate) fn parse_keys(params: &Params, name: &str) -> ApiResult<Vec<String>> 
 pub(crate) fn check(tags: &Tags) -> ApiResult<()> {
     for (key, value) in tags {
         if key.to_lowercase().starts_with("aws:") {
-            return Err(ApiError::value(format!(
+            refuse_value!(
                 "Value ( {key} ) for parameter key is invalid. Tag keys starting with 'aws:' are reserved for internal use"
-            )));
+            );
         }
         if key.chars().count() > 127 {
-            return Err(ApiError::value(format!(
-                "Tag key exceeds the maximum length of 127 characters: {key}"
-            )));
+            refuse_value!("Tag key exceeds the maximum length of 127 characters: {key}");
         }
         if value.chars().count() > 256 {
-            return Err(ApiError::value(format!(
-                "Tag value exceeds the maximum length of 256 characters: key {key}"
-            )));
+            refuse_value!("Tag value exceeds the maximum length of 256 characters: key {key}");
         }
     }
     if tags.len() > MAX_TAGS {
-        return Err(ApiError::client(
-            "TagLimitExceeded",
-            format!("More than {MAX_TAGS} tags were specified for the resource"),
-        ));
+        refuse!("TagLimitExceeded", "More than {MAX_TAGS} tags were specified for the resource");
     }
     Ok(())
 }

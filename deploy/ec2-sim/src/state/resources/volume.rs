@@ -1,12 +1,11 @@
 //! The lifecycle of a volume: creating -> available <-> in-use -> deleting -> gone; `error` if the
 //! creation failed and the volume is kept.
 
-use super::attachment::{Attachment, AttachmentEvent};
-use super::modification::{Modification, Shape, State};
-use super::tags::Tags;
-use super::volume_checks::Checks;
+use super::{
+    Attachment, AttachmentEvent, Modification, ModificationState, Shape, Tags, VolumeChecks,
+};
 use crate::time::Millis;
-use crate::wire::api_error::ApiError;
+use crate::wire::ApiError;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of instances to which a Multi-Attach volume can be attached at once.
@@ -15,7 +14,7 @@ pub(crate) const MAX_MULTI_ATTACH: usize = 16;
 /// The result of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CreateOutcome {
     Available,
     /// The volume is kept in state `error`.
     Error,
@@ -26,10 +25,10 @@ pub enum Outcome {
 /// The state of a volume, apart from its attachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub(crate) enum Life {
+pub(crate) enum VolumeState {
     Creating {
         until: Millis,
-        outcome: Outcome,
+        outcome: CreateOutcome,
     },
     /// `available`, or `in-use` if the volume is attached.
     Ready,
@@ -76,7 +75,7 @@ pub struct Volume {
     pub(crate) kms_key: Option<String>,
     pub(crate) outpost: Option<String>,
     pub(crate) created: Millis,
-    pub(crate) life: Life,
+    pub(crate) life: VolumeState,
     /// The attachments to instances.
     pub attachments: Vec<Attachment>,
     /// The latest modification.
@@ -90,12 +89,12 @@ pub struct Volume {
     /// Whether the volume came with its instance or belongs to somebody else: such a volume has no
     /// image and no device, and never counts as a leak.
     pub root: bool,
-    pub(crate) checks: Checks,
+    pub(crate) checks: VolumeChecks,
 }
 
 /// What a transition of a volume demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum VolumeEvent {
     /// The volume no longer exists.
     Gone,
     /// What the attachment to this instance demands.
@@ -116,7 +115,7 @@ impl Volume {
             kms_key: None,
             outpost: None,
             created: now,
-            life: Life::Ready,
+            life: VolumeState::Ready,
             attachments: Vec::new(),
             modification: None,
             modified: Vec::new(),
@@ -124,18 +123,18 @@ impl Volume {
             last_snapshot: None,
             tags: Tags::new(),
             root: true,
-            checks: Checks::default(),
+            checks: VolumeChecks::default(),
         }
     }
 
     /// Returns `creating`, `available`, `in-use`, `deleting` or `error`.
     pub fn status(&self) -> &'static str {
         match self.life {
-            Life::Creating { .. } => "creating",
-            Life::Ready if self.attachments.is_empty() => "available",
-            Life::Ready => "in-use",
-            Life::Failed => "error",
-            Life::Deleting { .. } => "deleting",
+            VolumeState::Creating { .. } => "creating",
+            VolumeState::Ready if self.attachments.is_empty() => "available",
+            VolumeState::Ready => "in-use",
+            VolumeState::Failed => "error",
+            VolumeState::Deleting { .. } => "deleting",
         }
     }
 
@@ -148,7 +147,7 @@ impl Volume {
     /// Returns whether the volume is being deleted. Calls that name the volume, such as
     /// DeleteVolume, then no longer find it.
     pub fn deleting(&self) -> bool {
-        matches!(self.life, Life::Deleting { .. })
+        matches!(self.life, VolumeState::Deleting { .. })
     }
 
     /// Returns the attachment to an instance.
@@ -173,8 +172,8 @@ impl Volume {
 
     pub(crate) fn due(&self) -> Option<Millis> {
         let life = match self.life {
-            Life::Creating { until, .. } | Life::Deleting { until } => Some(until),
-            Life::Ready | Life::Failed => None,
+            VolumeState::Creating { until, .. } | VolumeState::Deleting { until } => Some(until),
+            VolumeState::Ready | VolumeState::Failed => None,
         };
         let modification = self.modification.as_ref().and_then(Modification::due);
         self.attachments.iter().filter_map(Attachment::due).chain(life).chain(modification).min()
@@ -182,42 +181,27 @@ impl Volume {
 
     /// Performs the transitions that are due, at most one for each part. The caller repeats the
     /// call until nothing is due.
-    pub(crate) fn advance(&mut self, now: Millis) -> Vec<Event> {
+    pub(crate) fn advance(&mut self, now: Millis) -> Vec<VolumeEvent> {
         let mut events = Vec::new();
         match self.life {
-            Life::Creating { until, outcome } if until <= now => match outcome {
-                Outcome::Available => self.life = Life::Ready,
-                Outcome::Error => self.life = Life::Failed,
-                Outcome::Vanish => events.push(Event::Gone),
+            VolumeState::Creating { until, outcome } if until <= now => match outcome {
+                CreateOutcome::Available => self.life = VolumeState::Ready,
+                CreateOutcome::Error => self.life = VolumeState::Failed,
+                CreateOutcome::Vanish => events.push(VolumeEvent::Gone),
             },
-            Life::Deleting { until } if until <= now => events.push(Event::Gone),
+            VolumeState::Deleting { until } if until <= now => events.push(VolumeEvent::Gone),
             _ => {}
         }
         if let Some(m) = &mut self.modification
-            && m.advance(now) == Some(State::Optimizing)
+            && m.advance(now) == Some(ModificationState::Optimizing)
         {
             self.shape = m.target.clone();
-            events.push(Event::Reshaped);
+            events.push(VolumeEvent::Reshaped);
         }
         for a in &mut self.attachments {
             let event = a.advance(now);
-            events.extend(event.map(|event| Event::Attachment(a.instance.clone(), event)));
+            events.extend(event.map(|event| VolumeEvent::Attachment(a.instance.clone(), event)));
         }
         events
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// Returns a volume of a request that is being created.
-    pub(crate) fn fresh() -> Volume {
-        let outcome = Outcome::Available;
-        Volume {
-            life: Life::Creating { until: Millis(10), outcome },
-            root: false,
-            ..Volume::plain("vol-0123456789abcdef0".to_owned(), 1, "us-east-1a", Millis(0))
-        }
     }
 }

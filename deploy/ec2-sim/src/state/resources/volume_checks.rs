@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The results of the checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Checks {
+pub(crate) struct VolumeChecks {
     /// Whether EC2 has disabled I/O because the data may be inconsistent.
     pub io_disabled: bool,
     pub performance: Performance,
@@ -37,7 +37,7 @@ impl Performance {
     }
 }
 
-impl Checks {
+impl VolumeChecks {
     /// Returns EC2's overall status.
     pub(crate) fn status(self) -> &'static str {
         match (self.io_disabled, self.performance) {
@@ -63,7 +63,7 @@ mod tests {
             (true, Normal, "impaired"),
             (true, Degraded, "impaired"),
         ] {
-            let checks = Checks { io_disabled, performance };
+            let checks = VolumeChecks { io_disabled, performance };
             assert_eq!(checks.status(), status, "{checks:?}");
         }
     }

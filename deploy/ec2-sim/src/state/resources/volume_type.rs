@@ -1,7 +1,7 @@
 //! Volume types: their limits, EC2's silent corrections, and the wording of EC2's refusals.
 
-use super::modification::Shape;
-use crate::wire::api_error::{ApiError, ApiResult};
+use super::Shape;
+use crate::wire::{ApiError, ApiResult, refuse_combination, refuse_value};
 
 /// The limits of a volume type.
 #[derive(Debug, Clone, Copy)]
@@ -88,95 +88,83 @@ impl VolumeType {
     }
 
     fn check_size(&self, size: u32) -> ApiResult<()> {
-        if size < self.min_size {
-            return Err(ApiError::value(format!(
-                "The volume size is invalid for {0} volumes: {size} GiB. {0} volumes must be at least {1} GiB in size. Please specify a volume size above the minimum limit.",
-                self.name, self.min_size
-            )));
+        let Self { name, min_size, max_size, .. } = self;
+        if size < *min_size {
+            refuse_value!(
+                "The volume size is invalid for {name} volumes: {size} GiB. {name} volumes must be at least {min_size} GiB in size. Please specify a volume size above the minimum limit."
+            );
         }
-        if size > self.max_size {
-            return Err(ApiError::value(format!(
-                "Volume of {size}GiB is too large for volume type {}; maximum is {}GiB",
-                self.name, self.max_size
-            )));
+        if size > *max_size {
+            refuse_value!(
+                "Volume of {size}GiB is too large for volume type {name}; maximum is {max_size}GiB"
+            );
         }
         Ok(())
     }
 
     fn check_iops(&self, size: u32, wanted: Option<u32>) -> ApiResult<Option<u32>> {
+        let name = self.name;
         let Some((most, per_gib)) = self.iops else {
             if wanted.is_some() {
-                return Err(ApiError::combination(format!(
-                    "The parameter iops is not supported for {} volumes.",
-                    self.name
-                )));
+                refuse_combination!("The parameter iops is not supported for {name} volumes.");
             }
             return Ok((self.name == "gp2").then(|| gp2_iops(size)));
         };
         let Some(iops) = wanted else {
             if self.iops_required {
-                return Err(ApiError::combination(format!(
-                    "The parameter iops must be specified for {} volumes.",
-                    self.name
-                )));
+                refuse_combination!("The parameter iops must be specified for {name} volumes.");
             }
             return Ok(Some(GP3_IOPS));
         };
         if iops < MIN_IOPS {
-            return Err(ApiError::value(format!(
-                "Volume iops of {iops} is too low; minimum is {MIN_IOPS}."
-            )));
+            refuse_value!("Volume iops of {iops} is too low; minimum is {MIN_IOPS}.");
         }
         if iops > most {
-            return Err(ApiError::value(format!(
-                "Volume iops of {iops} is too high; maximum is {most}."
-            )));
+            refuse_value!("Volume iops of {iops} is too high; maximum is {most}.");
         }
         // The ratio is checked on the requested value, although gp3 raises the value afterwards;
         // the value that every gp3 volume has is exempt.
         let exempt = self.name == "gp3" && iops == GP3_IOPS;
         let ratio = f64::from(iops) / f64::from(size);
         if !exempt && ratio > f64::from(per_gib) {
-            return Err(ApiError::value(format!(
+            refuse_value!(
                 "Iops to volume size ratio of {ratio:.6} is too high; maximum is {per_gib}"
-            )));
+            );
         }
         Ok(Some(if self.name == "gp3" { iops.max(GP3_IOPS) } else { iops }))
     }
 
     fn check_throughput(&self, iops: Option<u32>, wanted: Option<u32>) -> ApiResult<Option<u32>> {
+        let name = self.name;
         let Some(most) = self.throughput else {
-            return match wanted {
-                None => Ok(None),
-                Some(_) => Err(ApiError::combination(format!(
-                    "The throughput parameter is not supported for {} volumes.",
-                    self.name
-                ))),
-            };
+            if wanted.is_some() {
+                refuse_combination!(
+                    "The throughput parameter is not supported for {name} volumes."
+                );
+            }
+            return Ok(None);
         };
         let throughput = wanted.unwrap_or(GP3_THROUGHPUT).max(GP3_THROUGHPUT);
         if throughput > most {
             // unverified: derived from the iops message.
-            return Err(ApiError::value(format!(
-                "Volume throughput of {throughput} is too high; maximum is {most}."
-            )));
+            refuse_value!("Volume throughput of {throughput} is too high; maximum is {most}.");
         }
         let ratio = f64::from(throughput) / f64::from(iops.unwrap_or(GP3_IOPS));
         if ratio > 0.25 {
-            return Err(ApiError::value(format!(
+            refuse_value!(
                 "Throughput (MiBps) to iops ratio of {ratio:.6} is too high; maximum is 0.250000 MiBps per iops"
-            )));
+            );
         }
         Ok(Some(throughput))
     }
 
     /// Refuses Multi-Attach if the type does not support it.
     pub(crate) fn check_multi_attach(&self, wanted: bool) -> ApiResult<()> {
+        let name = self.name;
         if wanted && !self.multi_attach {
-            return Err(ApiError::combination(format!(
-                "The parameter multi-attach-enabled is not supported for {} volumes.",
-                self.name
-            )));
+            refuse_combination!(
+                "The parameter multi-attach-enabled is not supported for {name} volumes."
+            );
         }
         Ok(())
     }

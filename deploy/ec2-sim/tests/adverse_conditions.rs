@@ -1,4 +1,4 @@
-//! Obstacles for a client: stale reads, account limits, outages, other users, expired credentials.
+//! Adverse conditions for a client: stale reads, account limits, outages, other users, expired credentials.
 
 mod world;
 
@@ -19,17 +19,16 @@ fn attach(volume: &str, device: &str) -> String {
 /// Tags and instance mappings have their own lags, and changes act on the current state.
 #[test]
 fn lagging_read_misses_new_and_shows_deleted_volumes() {
-    let mut w = with(
-        "consistency",
-        json!({"replicas": 1, "lag": {"fixed_ms": 1000}, "mapping_lag": {"fixed_ms": 3000}, "tag_lag": {"fixed_ms": 5000}}),
-    );
+    let [lag, mapping_lag, tag_lag] = [1000, 3000, 5000].map(|ms| json!({"fixed_ms": ms}));
+    let lags = json!({"replicas": 1, "lag": lag, "mapping_lag": mapping_lag, "tag_lag": tag_lag});
+    let mut w = with("consistency", lags);
     let tags = "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value=v";
     let id = text(&w.ok("CreateVolume", &format!("{CREATE}&{tags}")), "volumeId");
     let by_id = format!("VolumeId.1={id}");
     let by_tag = "Filter.1.Name=tag:k&Filter.1.Value.1=v";
-    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound", "not seen yet");
+    w.refused("DescribeVolumes", &by_id, "InvalidVolume.NotFound");
     w.step(999);
-    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
+    w.refused("DescribeVolumes", &by_id, "InvalidVolume.NotFound");
     w.step(1);
     assert_eq!(w.of_volume(&id, "status"), "available");
     assert!(!w.ok("DescribeVolumes", by_tag).contains(&id), "filters by tag lag more");
@@ -43,11 +42,7 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
         w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}")).contains("/dev/xvdba")
     };
     assert!(!mapping(&mut w), "the mapping has its own lag");
-    assert_eq!(
-        w.code("AttachVolume", &attach(&id, "/dev/xvdba")),
-        "VolumeInUse",
-        "changes are judged by the truth"
-    );
+    w.refused("AttachVolume", &attach(&id, "/dev/xvdba"), "VolumeInUse");
     w.step(2_000);
     assert!(mapping(&mut w));
     w.ok("DetachVolume", &format!("VolumeId={id}"));
@@ -57,7 +52,7 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
     w.step(999);
     assert_eq!(w.of_volume(&id, "status"), "in-use", "deleted, and still shown");
     w.step(10_000);
-    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
+    w.refused("DescribeVolumes", &by_id, "InvalidVolume.NotFound");
     w.check_invariants();
 }
 
@@ -100,7 +95,7 @@ fn unseen_fault_hides_existing_resource_for_2_reads() {
     ] {
         let by_filter = format!("Filter.1.Name={filter}&Filter.1.Value.1={id}");
         w.fault(&json!({"count": 2, "fault": {"kind": "unseen", "id": id}}).to_string());
-        assert_eq!(w.code(action, &format!("{parameter}.1={id}")), code);
+        w.refused(action, &format!("{parameter}.1={id}"), code);
         assert!(!w.ok(action, &by_filter).contains(id));
         assert!(w.ok(action, &by_filter).contains(id));
     }
@@ -110,17 +105,16 @@ fn unseen_fault_hides_existing_resource_for_2_reads() {
 fn requests_beyond_account_quotas_are_refused() {
     let mut w = with("quotas", json!({"storage_tib": {"gp3": 0.015}, "iops": {"io2": 300}}));
     let first = w.volume("Size=10");
-    assert_eq!(
-        w.error("CreateVolume", CREATE),
-        (400, "VolumeLimitExceeded".to_owned(), "You have exceeded your maximum gp3 storage limit of 0.015 TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase.".to_owned())
-    );
-    assert_eq!(
-        w.code("CopyVolumes", &format!("SourceVolumeId={first}&VolumeType=gp3")),
-        "VolumeLimitExceeded"
+    let message = "You have exceeded your maximum gp3 storage limit of 0.015 TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase.";
+    w.refused_as("CreateVolume", CREATE, "VolumeLimitExceeded", message);
+    w.refused(
+        "CopyVolumes",
+        &format!("SourceVolumeId={first}&VolumeType=gp3"),
+        "VolumeLimitExceeded",
     );
     let io2 = "AvailabilityZone=us-east-1a&Size=4&VolumeType=io2&Iops=200";
     let second = text(&w.ok("CreateVolume", io2), "volumeId");
-    assert_eq!(w.code("CreateVolume", io2), "MaxIOPSLimitExceeded");
+    w.refused("CreateVolume", io2, "MaxIOPSLimitExceeded");
     w.step(10);
     w.ok("DeleteVolume", &format!("VolumeId={second}"));
     w.step(10);
@@ -131,11 +125,9 @@ fn requests_beyond_account_quotas_are_refused() {
 
 #[test]
 fn modification_stays_within_quotas_and_zone_capacity() {
-    let mut w = with(
-        "quotas",
-        json!({"storage_tib": {"gp3": 0.03}, "iops": {"io2": 300},
-        "capacity": [{"zone": "us-east-1b", "gib": 8}]}),
-    );
+    let capacity = json!([{"zone": "us-east-1b", "gib": 8}]);
+    let quotas = json!({"storage_tib": {"gp3": 0.03}, "iops": {"io2": 300}, "capacity": capacity});
+    let mut w = with("quotas", quotas);
     let first = w.volume("Size=10");
     let second = w.volume("Size=10");
     w.step(10);
@@ -185,7 +177,7 @@ fn quota_checked_before_token_hides_replayed_volume() {
         let p = format!("{CREATE}&ClientToken=t");
         let made = text(&w.ok("CreateVolume", &p), "volumeId");
         match code {
-            Some(code) => assert_eq!(w.code("CreateVolume", &p), code),
+            Some(code) => w.refused("CreateVolume", &p, code),
             None => assert_eq!(text(&w.ok("CreateVolume", &p), "volumeId"), made),
         }
     }
@@ -195,10 +187,8 @@ fn quota_checked_before_token_hides_replayed_volume() {
 #[test]
 fn full_zone_answers_5xx_and_other_zones_create() {
     for status in [500, 503] {
-        let mut w = with(
-            "quotas",
-            json!({"capacity": [{"zone": "us-east-1a", "gib": 15, "status": status}]}),
-        );
+        let capacity = json!({"zone": "us-east-1a", "gib": 15, "status": status});
+        let mut w = with("quotas", json!({"capacity": [capacity]}));
         w.ok("CreateVolume", CREATE);
         let (s, code, _) = w.error("CreateVolume", CREATE);
         assert_eq!((s, code.as_str()), (status, "InsufficientVolumeCapacity"));
@@ -240,8 +230,8 @@ fn zone_outage_leaves_other_zones_usable() {
 fn device_name_can_be_taken_unlisted_or_raced() {
     let mut w = World::new();
     let id = w.volume("");
-    let listed = |w: &mut World| {
-        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}")).contains("/dev/xvdba")
+    let listed = |w: &mut World, device: &str| {
+        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}")).contains(device)
     };
     let taken = |w: &mut World, device: &str| {
         let (_, code, message) = w.error("AttachVolume", &attach(&id, device));
@@ -250,17 +240,14 @@ fn device_name_can_be_taken_unlisted_or_raced() {
     };
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"device_taken"}}"#);
     taken(&mut w, "/dev/xvdba");
-    assert!(!listed(&mut w));
+    assert!(!listed(&mut w, "/dev/xvdba"));
     taken(&mut w, "/dev/xvdba");
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":2,"fault":{"kind":"device_raced"}}"#);
     taken(&mut w, "/dev/xvdbc");
     // The same request again: one volume has the name, not two.
     taken(&mut w, "/dev/xvdbc");
     w.step(1);
-    assert!(
-        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}")).contains("/dev/xvdbc"),
-        "the other one is listed"
-    );
+    assert!(listed(&mut w, "/dev/xvdbc"), "the other volume is listed");
     w.ok("AttachVolume", &attach(&id, "/dev/xvdbb"));
     w.check_invariants();
 }
@@ -270,7 +257,7 @@ fn foreign_change_lands_before_or_after_request() {
     let mut w = World::new();
     let id = w.volume("");
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"foreign","action":"DeleteVolume","parameters":{"VolumeId":"$VolumeId"}}}"#);
-    assert_eq!(w.code("AttachVolume", &attach(&id, "/dev/xvdba")), "InvalidVolume.NotFound");
+    w.refused("AttachVolume", &attach(&id, "/dev/xvdba"), "InvalidVolume.NotFound");
     w.fault(r#"{"match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"foreign","action":"CreateTags","after_ms":500,
         "parameters":{"ResourceId.1":"$made","Tag.1.Key":"theirs","Tag.1.Value":"1"}}}"#);
     let made = w.volume("");
@@ -282,11 +269,7 @@ fn foreign_change_lands_before_or_after_request() {
     w.ok("AttachVolume", &attach(&made, "/dev/xvdba"));
     w.step(100);
     w.step(100);
-    assert_eq!(
-        w.of_volume(&made, "status"),
-        "available",
-        "the instance took its attachments along"
-    );
+    assert_eq!(w.of_volume(&made, "status"), "available");
 }
 
 #[test]

@@ -28,8 +28,8 @@ fn volume_is_in_use_while_attaching_and_detaching() {
     assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
     w.step(100);
     assert_eq!(states(&mut w, &v), ["in-use", "attached"]);
-    let said = w.ok("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}"));
-    assert_eq!(text(&said, "status"), "detaching");
+    let reply = w.ok("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}"));
+    assert_eq!(text(&reply, "status"), "detaching");
     w.step(99);
     assert_eq!(states(&mut w, &v), ["in-use", "detaching"]);
     w.ok("DetachVolume", &format!("VolumeId={v}"));
@@ -94,18 +94,19 @@ fn multi_attach_volume_needs_instance_to_detach() {
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     attach(&mut w, &v, NODE_B, "/dev/xvdba");
     w.step(1);
-    assert_eq!(
-        w.code("AttachVolume", &format!("VolumeId={v}&InstanceId={NODE_B}&Device=/dev/xvdbb")),
-        "VolumeInUse"
+    w.refused(
+        "AttachVolume",
+        &format!("VolumeId={v}&InstanceId={NODE_B}&Device=/dev/xvdbb"),
+        "VolumeInUse",
     );
-    assert_eq!(w.code("DetachVolume", &format!("VolumeId={v}")), "MissingParameter");
+    w.refused("DetachVolume", &format!("VolumeId={v}"), "MissingParameter");
     w.ok("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}"));
     w.step(1);
     assert_eq!(w.of_volume(&v, "instanceId"), NODE_B);
     w.check_invariants();
     let io1 = w.volume("VolumeType=io1&Iops=100&MultiAttachEnabled=true");
     let grow = format!("VolumeId={io1}&Size=20");
-    assert_eq!(w.code("ModifyVolume", &grow), "UnsupportedOperation");
+    w.refused("ModifyVolume", &grow, "UnsupportedOperation");
 }
 
 /// Termination also deletes the root volume; a stopped instance keeps its volumes.
@@ -118,26 +119,21 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
     w.ok("StopInstances", &format!("InstanceId.1={NODE_A}"));
     w.step(1);
     assert_eq!(states(&mut w, &v), ["in-use", "attached"], "a stopped instance keeps its volumes");
-    let said = w.ok("TerminateInstances", &format!("InstanceId.1={NODE_A}"));
-    assert_eq!(all(&said, "name"), ["shutting-down", "stopped"]);
+    let reply = w.ok("TerminateInstances", &format!("InstanceId.1={NODE_A}"));
+    assert_eq!(all(&reply, "name"), ["shutting-down", "stopped"]);
     w.step(1);
     assert_eq!(states(&mut w, &v), ["available"]);
-    assert_eq!(
-        w.sim.realm().volumes().values().filter(|v| v.root).count(),
-        1,
-        "the other instance's"
-    );
+    let roots = w.sim.realm().volumes().values().filter(|v| v.root);
+    assert_eq!(roots.count(), 1, "the other instance's");
     let listed = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
     assert_eq!(text(&listed, "name"), "terminated");
-    assert_eq!(
-        w.code("AttachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}&Device=/dev/xvdba")),
-        "IncorrectState"
+    w.refused(
+        "AttachVolume",
+        &format!("VolumeId={v}&InstanceId={NODE_A}&Device=/dev/xvdba"),
+        "IncorrectState",
     );
     w.step(3_600_000);
-    assert_eq!(
-        w.code("DescribeInstances", &format!("InstanceId.1={NODE_A}")),
-        "InvalidInstanceID.NotFound"
-    );
+    w.refused("DescribeInstances", &format!("InstanceId.1={NODE_A}"), "InvalidInstanceID.NotFound");
 }
 
 /// A restore needs a completed snapshot, inherits its encryption and reports initialization
@@ -148,24 +144,20 @@ fn restored_volume_is_at_least_snapshot_size() {
     let v = w.volume("Encrypted=true");
     let s = text(&w.ok("CreateSnapshot", &format!("VolumeId={v}&Description=d")), "snapshotId");
     let restore = format!("AvailabilityZone=us-east-1b&SnapshotId={s}&Size=2");
-    let (_, code, message) = w.error("CreateVolume", &restore);
-    assert_eq!(
-        (code.as_str(), message.as_str()),
-        ("IncorrectState", "Snapshot is in invalid state - pending")
-    );
+    let message = "Snapshot is in invalid state - pending";
+    w.refused_as("CreateVolume", &restore, "IncorrectState", message);
     w.step(100);
     let body = w.ok("CreateVolume", &restore);
-    assert_eq!((text(&body, "size").as_str(), text(&body, "encrypted").as_str()), ("4", "true"));
+    assert_eq!(text(&body, "size"), "4");
+    assert_eq!(text(&body, "encrypted"), "true");
     let r = text(&body, "volumeId");
     w.step(100);
     let status = w.ok("DescribeVolumeStatus", &format!("VolumeId.1={r}"));
-    assert_eq!(
-        (text(&status, "initializationType").as_str(), text(&status, "progress").as_str()),
-        ("default", "50")
-    );
+    assert_eq!(text(&status, "initializationType"), "default");
+    assert_eq!(text(&status, "progress"), "50");
     assert!(status.contains("<name>initialization-state</name><status>initializing</status>"));
     w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
-    assert_eq!(w.code("DeleteSnapshot", &format!("SnapshotId={s}")), "InvalidSnapshot.NotFound");
+    w.refused("DeleteSnapshot", &format!("SnapshotId={s}"), "InvalidSnapshot.NotFound");
 }
 
 #[test]
@@ -173,9 +165,9 @@ fn a_locked_snapshot_stays_until_the_lock_expires() {
     let mut w = World::new();
     let v = w.volume("");
     let s = w.snapshot(&v);
-    let said = w.ok("LockSnapshot", &format!("SnapshotId={s}&LockMode=governance&LockDuration=1"));
-    assert_eq!(text(&said, "lockState"), "governance");
-    assert_eq!(w.code("DeleteSnapshot", &format!("SnapshotId={s}")), "SnapshotLocked");
+    let reply = w.ok("LockSnapshot", &format!("SnapshotId={s}&LockMode=governance&LockDuration=1"));
+    assert_eq!(text(&reply, "lockState"), "governance");
+    w.refused("DeleteSnapshot", &format!("SnapshotId={s}"), "SnapshotLocked");
     assert_eq!(all(&w.ok("DescribeLockedSnapshots", ""), "snapshotId"), std::slice::from_ref(&s));
     w.step(24 * 3_600_000);
     let lock = format!("SnapshotId={s}&LockMode=compliance&LockDuration=1&CoolOffPeriod=2");
@@ -193,24 +185,17 @@ fn fast_snapshot_restore_reports_failures_in_200_response() {
     let mut w = World::new();
     let v = w.volume("");
     let s = w.snapshot(&v);
-    let ask =
-        format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a&AvailabilityZone.2=mars-1a");
-    let body = w.ok("EnableFastSnapshotRestores", &ask);
+    let of_s = format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a");
+    let two_zones = format!("{of_s}&AvailabilityZone.2=mars-1a");
+    let body = w.ok("EnableFastSnapshotRestores", &two_zones);
     let (good, bad) = body.split_once("<unsuccessful>").expect("one failed");
     assert_eq!(text(good, "availabilityZone"), "us-east-1a");
-    assert_eq!(
-        (text(bad, "availabilityZone").as_str(), text(bad, "code").as_str()),
-        ("mars-1a", "InvalidZone.NotFound")
-    );
+    assert_eq!(text(bad, "availabilityZone"), "mars-1a");
+    assert_eq!(text(bad, "code"), "InvalidZone.NotFound");
     w.fault(r#"{"count":1,"fault":{"kind":"unsuccessful","code":"Client.InvalidSnapshot","message":"no"}}"#);
-    let body = w.ok(
-        "EnableFastSnapshotRestores",
-        &format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1b"),
-    );
-    assert!(
-        body.contains("<successful/>") && body.contains("<code>Client.InvalidSnapshot</code>"),
-        "{body}"
-    );
+    let body = w.ok("EnableFastSnapshotRestores", &of_s);
+    assert!(body.contains("<successful/>"), "{body}");
+    assert!(body.contains("<code>Client.InvalidSnapshot</code>"), "{body}");
     w.step(1);
     assert_eq!(text(&w.ok("DescribeFastSnapshotRestores", ""), "state"), "enabled");
 }
@@ -240,11 +225,10 @@ fn copies_run_1_per_source_5_per_region() {
 fn create_tags_merges_and_delete_tags_removes_keys() {
     let mut w = World::new();
     let v = w.volume("");
-    w.ok(
-        "CreateTags",
-        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.2.Value=3"),
-    );
-    w.ok("CreateTags", &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=3"));
+    for tags in ["Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.2.Value=3", "Tag.1.Key=a&Tag.1.Value=3"]
+    {
+        w.ok("CreateTags", &format!("ResourceId.1={v}&{tags}"));
+    }
     w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=b&Tag.2.Key=never"));
     for (filter, found) in [("tag:a", 1), ("tag:b", 0)] {
         let body = w.ok("DescribeVolumes", &format!("Filter.1.Name={filter}&Filter.1.Value.1=3"));
