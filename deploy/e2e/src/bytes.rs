@@ -22,9 +22,6 @@ pub fn of(seed: &str) -> Vec<u8> {
 }
 
 /// Writes the data of `seed` to a published volume and syncs it.
-///
-/// # Panics
-/// Panics when the write fails.
 pub fn write(target: &Path, block: bool, seed: &str) {
     let mut file = if block {
         let mut device =
@@ -39,10 +36,7 @@ pub fn write(target: &Path, block: bool, seed: &str) {
 }
 
 /// Verifies that the data of `seed` is on a published volume.
-///
-/// # Panics
-/// Panics when it is not.
-pub fn prove(target: &Path, block: bool, seed: &str) {
+pub fn verify(target: &Path, block: bool, seed: &str) {
     let found = if block {
         let mut device = File::open(target).expect("the device can be opened");
         device.seek(SeekFrom::Start(OFFSET)).expect("seek");
@@ -56,9 +50,6 @@ pub fn prove(target: &Path, block: bool, seed: &str) {
 }
 
 /// Returns a digest of a whole file or device. Skips the holes of a sparse file.
-///
-/// # Panics
-/// Panics when the file cannot be read.
 pub fn digest(path: &Path) -> String {
     use rustix::fs::{SeekFrom as Where, seek};
     let mut file = File::open(path).expect("the image can be opened");

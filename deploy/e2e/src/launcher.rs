@@ -20,27 +20,20 @@ use crate::Setting;
 pub struct Launcher {
     child: tokio::process::Child,
     socket: PathBuf,
-    log: PathBuf,
+    log_file: PathBuf,
 }
 
 impl Launcher {
     /// Starts the launcher in the mount namespace of node `index`, with further `flags`, and waits
-    /// until its socket answers.
-    ///
-    /// # Panics
-    /// Panics when the launcher is not ready within 20 s.
+    /// at most 20 s until its socket answers.
     pub async fn start(program: &Path, setting: &Setting, index: usize, flags: &[&str]) -> Self {
         let node = &setting.world.nodes[index];
         let directory = setting.world.state_dir().join("all");
         std::fs::create_dir_all(&directory).expect("a directory for the sockets");
-        let (socket, log) = (directory.join("csi.sock"), directory.join("log"));
+        let (socket, log_file) = (directory.join("csi.sock"), directory.join("log"));
         let inside = node.agent.pid().expect("the node-agent runs");
         let ec2 = setting.world.simulator.ec2();
-        let imds = setting
-            .world
-            .simulator
-            .imds(&node.instance)
-            .expect("the instance has a metadata service");
+        let imds = setting.world.simulator.imds(&node.instance).expect("a metadata service");
         let mut command = tokio::process::Command::new("nsenter");
         command
             .arg(format!("--mount=/proc/{inside}/ns/mnt"))
@@ -63,10 +56,10 @@ impl Launcher {
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).expect("a log"))
+            .stderr(std::fs::File::create(&log_file).expect("a log"))
             .kill_on_drop(true);
-        let launcher =
-            Self { child: command.spawn().expect("the launcher can be started"), socket, log };
+        let child = command.spawn().expect("the launcher can be started");
+        let launcher = Self { child, socket, log_file };
         launcher.wait().await;
         launcher
     }
@@ -86,11 +79,11 @@ impl Launcher {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("mode all does not get ready in 20 s\n{}", self.words());
+        panic!("mode all does not get ready in 20 s\n{}", self.log());
     }
 
-    fn words(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log_file).unwrap_or_default()
     }
 
     /// Returns the launcher's socket.
@@ -129,24 +122,13 @@ impl Launcher {
                 continue;
             };
             seen.push(profile.name);
-            found.extend(
-                process
-                    .deviations(profile, SANDBOX)
-                    .iter()
-                    .map(|deviation| format!("{}: {deviation}", profile.name)),
-            );
+            let deviations = process.deviations(profile, SANDBOX);
+            found.extend(deviations.iter().map(|what| format!("{}: {what}", profile.name)));
         }
-        for needed in [
-            "launcher",
-            "router",
-            "controller",
-            "node-agent",
-            "supervisor",
-            "broker",
-            "directories",
-            "opener",
-        ] {
-            if !seen.contains(&needed) {
+        let driver = ["launcher", "router", "controller", "node-agent"];
+        let helper = ["supervisor", "broker", "directories", "opener"];
+        for needed in driver.iter().chain(&helper) {
+            if !seen.contains(needed) {
                 found.push(format!("no {needed} among {seen:?}"));
             }
         }
@@ -154,9 +136,6 @@ impl Launcher {
     }
 
     /// Ends the launcher with SIGTERM.
-    ///
-    /// # Panics
-    /// Panics when the launcher or one of its processes does not end.
     pub async fn stop(mut self) {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
         let members = pid.map(process_tree).unwrap_or_default();
@@ -165,9 +144,9 @@ impl Launcher {
         }
         let status = tokio::time::timeout(Duration::from_secs(40), self.child.wait())
             .await
-            .unwrap_or_else(|_| panic!("mode all does not end\n{}", self.words()))
+            .unwrap_or_else(|_| panic!("mode all does not end\n{}", self.log()))
             .expect("wait");
-        assert!(status.success(), "mode all ended with {status}\n{}", self.words());
+        assert!(status.success(), "mode all ended with {status}\n{}", self.log());
         let left: Vec<i32> =
             members.into_iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
         assert!(left.is_empty(), "mode all left processes {left:?}");
@@ -182,8 +161,8 @@ fn process_tree(root: i32) -> Vec<i32> {
         next += 1;
         let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
         for thread in threads.flatten() {
-            let children =
-                std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = std::fs::read_to_string(thread.path().join("children"));
+            let children = children.unwrap_or_default();
             found.extend(
                 children.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()),
             );

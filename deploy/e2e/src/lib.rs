@@ -1,14 +1,15 @@
 //! Tests of the real processes together, and of the repository's own rules: see `tests/`. This
-//! library holds the code that those tests share.
+//! library holds the code that those tests share. Its functions panic where a test has to fail.
 
 pub mod bytes;
+pub mod history;
 pub mod junit;
 pub mod launcher;
 pub mod leader;
 pub mod program;
+pub mod repository;
 pub mod requests;
 pub mod seeded_random;
-pub mod seeds;
 pub mod setting;
 pub mod tool_at_work;
 pub mod volume_lifecycle;
@@ -16,4 +17,4 @@ pub mod workload;
 
 pub use requests::Requests;
 pub use setting::Setting;
-pub use volume_lifecycle::{Life, LifecycleStep};
+pub use volume_lifecycle::{Lifecycle, LifecycleStep};

@@ -32,9 +32,6 @@ pub fn bare(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) ->
 }
 
 /// Runs the command to its end.
-///
-/// # Panics
-/// Panics when the program cannot be started.
 pub fn run(mut command: Command) -> Ended {
     let mut child = command.spawn().expect("the program can be started");
     let until = Instant::now() + Duration::from_secs(20);

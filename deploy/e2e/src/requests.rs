@@ -65,31 +65,24 @@ impl<'a> Requests<'a> {
         let mut counts = BTreeMap::new();
         for record in self.mutations(mark).await {
             if record["effects"].as_array().is_some_and(|all| !all.is_empty()) {
-                *counts
-                    .entry(record["action"].as_str().unwrap_or_default().to_owned())
-                    .or_default() += 1;
+                let action = record["action"].as_str().unwrap_or_default();
+                *counts.entry(action.to_owned()).or_default() += 1;
             }
         }
         counts
     }
 
-    /// Waits until the driver has sent `action` after `mark`.
-    ///
-    /// # Panics
-    /// Panics when the driver has not done so within 20 s.
+    /// Waits until the driver has sent `action` after `mark`, at most 20 s.
     pub async fn until(&self, mark: u64, action: &str) -> Value {
         for _ in 0..10_000 {
-            if let Some(found) =
-                self.mutations(mark).await.into_iter().find(|record| record["action"] == action)
-            {
+            let mut records = self.mutations(mark).await.into_iter();
+            if let Some(found) = records.find(|record| record["action"] == action) {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        panic!(
-            "the driver did not send {action} in 20 s; it sent {:#?}",
-            self.mutations(mark).await
-        );
+        let sent = self.mutations(mark).await;
+        panic!("the driver did not send {action} in 20 s; it sent {sent:#?}");
     }
 
     /// Returns EC2's view of a volume.
@@ -128,9 +121,7 @@ impl<'a> Requests<'a> {
 
     /// Makes the simulator refuse connections for `ms` milliseconds.
     pub async fn outage(&self, ms: u64) {
-        self.simulator
-            .post("/v1/outage", &json!({ "for_ms": ms }))
-            .await
-            .expect("the simulator answers");
+        let posted = self.simulator.post("/v1/outage", &json!({ "for_ms": ms })).await;
+        posted.expect("the simulator answers");
     }
 }

@@ -9,7 +9,7 @@ pub struct SeededRandom(AtomicU64);
 
 impl SeededRandom {
     /// Returns the sequence of this seed.
-    pub fn of(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         // The factor differs from the sequence's step; otherwise neighbouring seeds would give the
         // same sequence, shifted.
         Self(AtomicU64::new(seed.wrapping_mul(0xd134_2543_de82_ef95)))

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use ebs_csi_sandbox::binaries::Binaries;
-use ebs_csi_sandbox::co::{Attachment, Claim, Patience, Volume};
+use ebs_csi_sandbox::co::{Attachment, Claim, Patience, Published, Volume};
 use ebs_csi_sandbox::{Co, Kubelet, World, WorldOptions};
 use serde_json::{Value, json};
 
-use crate::requests::Requests;
+use crate::{Lifecycle, LifecycleStep, Requests};
 
 /// EC2's latencies: short, but never zero, so that every intermediate state can be observed.
 const SCENARIO: &str = "\
@@ -84,10 +84,8 @@ impl Setting {
         let mut options = WorldOptions::new(binaries(&PROGRAMS)?);
         options.scenario = SCENARIO.to_owned();
         adjust(&mut options);
-        let world = match World::start(options).await {
-            Ok(world) => world,
-            Err(e) => panic!("the world did not start: {e}"),
-        };
+        let world = World::start(options).await;
+        let world = world.unwrap_or_else(|e| panic!("the world did not start: {e}"));
         let mut co = world.co().expect("the controller's socket");
         co.provisioner = without_long_waits(co.provisioner);
         co.attacher = without_long_waits(co.attacher);
@@ -111,13 +109,15 @@ impl Setting {
         self.world.nodes[index].instance.clone()
     }
 
+    /// Returns the instances of all nodes.
+    pub fn instances(&self) -> Vec<String> {
+        self.world.options().nodes.iter().map(|node| node.instance.clone()).collect()
+    }
+
     /// Changes EC2's latencies.
     pub async fn latency(&self, change: Value) {
-        self.world
-            .simulator
-            .put("/v1/latency", &change)
-            .await
-            .expect("the simulator takes other latencies");
+        let changed = self.world.simulator.put("/v1/latency", &change).await;
+        changed.expect("the simulator takes other latencies");
     }
 
     /// Awaits `work`. Panics with `what`, the failure and the end of every log when `work` fails.
@@ -139,20 +139,36 @@ impl Setting {
         (volume, attachment)
     }
 
+    /// Stages a volume on the first node and publishes it to a pod.
+    pub async fn published(&self, volume: &Volume, on: &Attachment, pod: &str) -> Published {
+        let kubelet = &self.kubelets[0];
+        self.must("stage", kubelet.stage(volume, on)).await;
+        self.must("publish", kubelet.publish(volume, on, pod, false)).await
+    }
+
+    /// Takes steps of a life cycle.
+    pub async fn take(&self, volume: &mut Lifecycle, steps: &[LifecycleStep]) {
+        for &step in steps {
+            self.must(&format!("{step:?}"), volume.step(step)).await;
+        }
+    }
+
     /// Unstages a volume that is no longer used from the first node, detaches and deletes it.
     pub async fn discard(&self, volume: &Volume) {
         self.must("unstage", self.kubelets[0].unstage(volume)).await;
+        self.remove(volume).await;
+    }
+
+    /// Detaches an unstaged volume from the first node and deletes it.
+    pub async fn remove(&self, volume: &Volume) {
         self.must("detach", self.co.detach(&volume.id, &self.instance(0))).await;
         self.must("delete", self.co.delete(&volume.id)).await;
     }
 
     /// Returns the end of every log.
     pub fn logs(&self) -> String {
-        self.world
-            .logs(25)
-            .into_iter()
-            .map(|(name, text)| format!("--- {name}\n{text}\n"))
-            .collect()
+        let logs = self.world.logs(25).into_iter();
+        logs.map(|(name, text)| format!("--- {name}\n{text}\n")).collect()
     }
 
     /// Returns the violations that the simulator found, and the objects in EC2 other than root

@@ -12,16 +12,7 @@ pub struct ToolAtWork {
 }
 
 /// The programs that the helper executes.
-const TOOLS: [&str; 8] = [
-    "mke2fs",
-    "mkfs.ext4",
-    "mkfs.ext3",
-    "mkfs.xfs",
-    "e2fsck",
-    "fsck.ext4",
-    "resize2fs",
-    "xfs_repair",
-];
+const TOOLS: &str = "mke2fs mkfs.ext4 mkfs.ext3 mkfs.xfs e2fsck fsck.ext4 resize2fs xfs_repair";
 
 fn name(pid: i32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
@@ -46,21 +37,16 @@ fn tools_of(supervisor: i32) -> Vec<i32> {
     children(supervisor)
         .into_iter()
         .flat_map(children)
-        .filter(|pid| name(*pid).is_some_and(|name| TOOLS.contains(&name.as_str())))
+        .filter(|pid| name(*pid).is_some_and(|name| TOOLS.split(' ').any(|tool| tool == name)))
         .collect()
 }
 
-/// Waits for a tool on `node` and stops it.
-///
-/// # Panics
-/// Panics when no tool appears within 20 s.
+/// Waits at most 20 s for a tool on `node`, and stops it.
 pub async fn catch(node: &Node) -> ToolAtWork {
     let supervisor = node.helper.pid();
     let watched = tokio::task::spawn_blocking(move || supervisor.and_then(watch)).await;
-    watched
-        .ok()
-        .flatten()
-        .unwrap_or_else(|| panic!("no tool was seen at work in 20 s\n{}", node.helper.log_tail(20)))
+    let stopped = watched.ok().flatten();
+    stopped.unwrap_or_else(|| panic!("no tool was seen in 20 s\n{}", node.helper.log_tail(20)))
 }
 
 /// Polls for a tool, with priority over the tool and over other tests.

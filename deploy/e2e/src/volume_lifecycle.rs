@@ -11,9 +11,27 @@ use crate::bytes;
 /// Bytes in a GiB.
 pub const GIB: i64 = 1 << 30;
 
-/// One step of a life cycle. [`LifecycleStep::ALL`] in order is a whole life cycle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LifecycleStep {
+macro_rules! steps {
+    ($($(#[$documentation:meta])* $step:ident,)*) => {
+        /// One step of a life cycle. [`LifecycleStep::ALL`] in order is a whole life cycle.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum LifecycleStep {
+            $($(#[$documentation])* $step,)*
+        }
+
+        impl LifecycleStep {
+            /// All steps in order.
+            pub const ALL: &[Self] = &[$(Self::$step,)*];
+
+            /// Returns the steps from the first to `last`.
+            pub fn up_to(last: Self) -> &'static [Self] {
+                &Self::ALL[..=last as usize]
+            }
+        }
+    };
+}
+
+steps! {
     /// CreateVolume.
     Create,
     /// ControllerPublishVolume to the first node.
@@ -55,40 +73,16 @@ pub enum LifecycleStep {
     Delete,
 }
 
-impl LifecycleStep {
-    /// All steps in order.
-    pub const ALL: [Self; 18] = [
-        Self::Create,
-        Self::Attach,
-        Self::Stage,
-        Self::Publish,
-        Self::Unpublish,
-        Self::Unstage,
-        Self::Detach,
-        Self::AttachElsewhere,
-        Self::StageElsewhere,
-        Self::PublishElsewhere,
-        Self::ExpandAndModify,
-        Self::NodeExpand,
-        Self::Snapshot,
-        Self::Restore,
-        Self::Clone,
-        Self::LeaveElsewhere,
-        Self::DetachElsewhere,
-        Self::Delete,
-    ];
-}
-
 /// The failure of a step.
 #[derive(Debug)]
-pub enum LifeError {
+pub enum StepError {
     /// The driver's last answer was an error.
     Co(CoError),
     /// The driver reported success, but the effect is missing.
     Untrue(String),
 }
 
-impl fmt::Display for LifeError {
+impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Co(e) => e.fmt(f),
@@ -97,7 +91,7 @@ impl fmt::Display for LifeError {
     }
 }
 
-impl From<CoError> for LifeError {
+impl From<CoError> for StepError {
     fn from(error: CoError) -> Self {
         Self::Co(error)
     }
@@ -105,7 +99,7 @@ impl From<CoError> for LifeError {
 
 /// A volume and its state in the life cycle.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct Lifecycle {
     co: Co,
     kubelets: [Kubelet; 2],
     instances: [String; 2],
@@ -117,16 +111,13 @@ pub struct Life {
     copies: Vec<Volume>,
 }
 
-fn require<T>(thing: Option<&T>, what: &str) -> Result<T, LifeError>
-where
-    T: Clone,
-{
-    thing.cloned().ok_or_else(|| LifeError::Untrue(format!("{what} has not happened yet")))
+fn require<T: Clone>(thing: Option<&T>, what: &str) -> Result<T, StepError> {
+    thing.cloned().ok_or_else(|| StepError::Untrue(format!("{what} has not happened yet")))
 }
 
-impl Life {
+impl Lifecycle {
     /// Prepares a life cycle on the first two nodes of a setting.
-    pub fn of(setting: &crate::Setting, claim: Claim) -> Self {
+    pub fn new(setting: &crate::Setting, claim: Claim) -> Self {
         Self {
             co: setting.co.clone(),
             kubelets: [setting.kubelets[0].clone(), setting.kubelets[1].clone()],
@@ -155,109 +146,112 @@ impl Life {
     ///
     /// # Errors
     /// Returns the driver's last answer, or the effect that is missing.
-    pub async fn step(&mut self, step: LifecycleStep) -> Result<(), LifeError> {
+    pub async fn step(&mut self, step: LifecycleStep) -> Result<(), StepError> {
+        use LifecycleStep as Step;
         match step {
-            LifecycleStep::Create => self.create().await,
-            LifecycleStep::Attach => self.attach(0).await,
-            LifecycleStep::Stage => self.stage(0).await,
-            LifecycleStep::Publish => {
+            Step::Create => self.volume = Some(self.co.create(&self.claim).await?),
+            Step::Attach => self.attach(0).await?,
+            Step::Stage => self.stage(0).await?,
+            Step::Publish => {
                 self.publish(0).await?;
-                bytes::write(&self.path()?, self.claim.content == Content::Block, &self.claim.name);
-                Ok(())
+                let is_block = self.claim.content == Content::Block;
+                bytes::write(&self.published_at()?.path, is_block, &self.claim.name);
             }
-            LifecycleStep::Unpublish => self.unpublish(0).await,
-            LifecycleStep::Unstage => self.unstage(0).await,
-            LifecycleStep::Detach => self.detach(0).await,
-            LifecycleStep::AttachElsewhere => self.attach(1).await,
-            LifecycleStep::StageElsewhere => self.stage(1).await,
-            LifecycleStep::PublishElsewhere => {
+            Step::Unpublish => self.unpublish(0).await?,
+            Step::Unstage => self.unstage(0).await?,
+            Step::Detach => self.detach(0).await?,
+            Step::AttachElsewhere => self.attach(1).await?,
+            Step::StageElsewhere => self.stage(1).await?,
+            Step::PublishElsewhere => {
                 self.publish(1).await?;
-                self.prove_bytes()
+                self.verify_bytes()?;
             }
-            LifecycleStep::ExpandAndModify => self.expand_and_modify().await,
-            LifecycleStep::NodeExpand => self.node_expand().await,
-            LifecycleStep::Snapshot => self.take_snapshot().await,
-            LifecycleStep::Restore => {
+            Step::ExpandAndModify => self.expand_and_modify().await?,
+            Step::NodeExpand => self.node_expand().await?,
+            Step::Snapshot => {
+                let name = format!("snapshot-{}", self.claim.name);
+                self.snapshot = Some(self.co.snapshot_ready(&name, &self.created()?.id).await?);
+            }
+            Step::Restore => {
                 let id = require(self.snapshot.as_ref(), "the snapshot")?.id;
-                self.copy(Source::Snapshot(id), "restored").await
+                self.copy(Source::Snapshot(id), "restored").await?;
             }
-            LifecycleStep::Clone => {
-                let id = require(self.volume.as_ref(), "the creation")?.id;
-                self.copy(Source::Volume(id), "cloned").await
-            }
-            LifecycleStep::LeaveElsewhere => {
-                self.prove_bytes()?;
+            Step::Clone => self.copy(Source::Volume(self.created()?.id), "cloned").await?,
+            Step::LeaveElsewhere => {
+                self.verify_bytes()?;
                 self.unpublish(1).await?;
-                self.unstage(1).await
+                self.unstage(1).await?;
             }
-            LifecycleStep::DetachElsewhere => self.detach(1).await,
-            LifecycleStep::Delete => self.delete().await,
+            Step::DetachElsewhere => self.detach(1).await?,
+            Step::Delete => {
+                for volume in self.copies.iter().chain(&self.volume) {
+                    self.co.delete(&volume.id).await?;
+                }
+                if let Some(snapshot) = &self.snapshot {
+                    self.co.delete_snapshot(&snapshot.id).await?;
+                }
+            }
         }
-    }
-
-    fn path(&self) -> Result<std::path::PathBuf, LifeError> {
-        Ok(require(self.published.as_ref(), "the publishing")?.path)
-    }
-
-    fn prove_bytes(&self) -> Result<(), LifeError> {
-        bytes::prove(&self.path()?, self.claim.content == Content::Block, &self.claim.name);
         Ok(())
     }
 
-    async fn create(&mut self) -> Result<(), LifeError> {
-        self.volume = Some(self.co.create(&self.claim).await?);
+    fn created(&self) -> Result<Volume, StepError> {
+        require(self.volume.as_ref(), "the creation")
+    }
+
+    fn attached(&self) -> Result<Attachment, StepError> {
+        require(self.attachment.as_ref(), "the attachment")
+    }
+
+    fn published_at(&self) -> Result<Published, StepError> {
+        require(self.published.as_ref(), "the publishing")
+    }
+
+    fn verify_bytes(&self) -> Result<(), StepError> {
+        let is_block = self.claim.content == Content::Block;
+        bytes::verify(&self.published_at()?.path, is_block, &self.claim.name);
         Ok(())
     }
 
-    async fn attach(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        self.attachment = Some(self.co.attach(&volume, &self.instances[node]).await?);
+    async fn attach(&mut self, node: usize) -> Result<(), StepError> {
+        self.attachment = Some(self.co.attach(&self.created()?, &self.instances[node]).await?);
         Ok(())
     }
 
-    async fn stage(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        let attachment = require(self.attachment.as_ref(), "the attachment")?;
-        self.kubelets[node].stage(&volume, &attachment).await?;
+    async fn stage(&mut self, node: usize) -> Result<(), StepError> {
+        self.kubelets[node].stage(&self.created()?, &self.attached()?).await?;
         Ok(())
     }
 
-    async fn publish(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        let attachment = require(self.attachment.as_ref(), "the attachment")?;
-        self.published =
-            Some(self.kubelets[node].publish(&volume, &attachment, "pod-1", false).await?);
+    async fn publish(&mut self, node: usize) -> Result<(), StepError> {
+        let (volume, attachment) = (self.created()?, self.attached()?);
+        let published = self.kubelets[node].publish(&volume, &attachment, "pod-1", false).await?;
+        self.published = Some(published);
         Ok(())
     }
 
-    async fn unpublish(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        self.kubelets[node].unpublish(&volume, "pod-1").await?;
+    async fn unpublish(&mut self, node: usize) -> Result<(), StepError> {
+        self.kubelets[node].unpublish(&self.created()?, "pod-1").await?;
         self.published = None;
         Ok(())
     }
 
-    async fn unstage(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        self.kubelets[node].unstage(&volume).await?;
+    async fn unstage(&mut self, node: usize) -> Result<(), StepError> {
+        self.kubelets[node].unstage(&self.created()?).await?;
         Ok(())
     }
 
-    async fn detach(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        self.co.detach(&volume.id, &self.instances[node]).await?;
+    async fn detach(&mut self, node: usize) -> Result<(), StepError> {
+        self.co.detach(&self.created()?.id, &self.instances[node]).await?;
         self.attachment = None;
         Ok(())
     }
 
-    async fn expand_and_modify(&mut self) -> Result<(), LifeError> {
-        let mut volume = require(self.volume.as_ref(), "the creation")?;
-        let id = volume.id.clone();
-        let wanted = volume.bytes + GIB;
-        let change = HashMap::from([
-            ("iops".to_owned(), "3014".to_owned()),
-            ("throughput".to_owned(), "153".to_owned()),
-        ]);
+    async fn expand_and_modify(&mut self) -> Result<(), StepError> {
+        let mut volume = self.created()?;
+        let (id, wanted) = (volume.id.clone(), volume.bytes + GIB);
+        let change = [("iops", "3014"), ("throughput", "153")];
+        let change: HashMap<_, _> = change.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let (grown, modified) =
             tokio::join!(self.co.expand(&mut volume, wanted), self.co.modify(&id, &change));
         grown?;
@@ -266,8 +260,8 @@ impl Life {
         Ok(())
     }
 
-    async fn node_expand(&mut self) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
+    async fn node_expand(&mut self) -> Result<(), StepError> {
+        let volume = self.created()?;
         if self.claim.content == ext4() && !may_grow_mounted_ext4() {
             // Staging grows a file system that is smaller than its disk.
             self.unpublish(1).await?;
@@ -275,39 +269,27 @@ impl Life {
             self.stage(1).await?;
             self.publish(1).await?;
         } else {
-            let published = require(self.published.as_ref(), "the publishing")?;
-            self.kubelets[1].expand(&volume, &published).await?;
+            self.kubelets[1].expand(&volume, &self.published_at()?).await?;
         }
-        let published = require(self.published.as_ref(), "the publishing")?;
-        let size = if volume.is_block() {
-            size_of_device(&published.path)
-        } else {
-            size_of_filesystem(&published.path)
-        };
+        let path = self.published_at()?.path;
         // A file system uses some of the space for its metadata.
-        let least = volume.bytes - if volume.is_block() { 0 } else { volume.bytes / 5 };
+        let (size, least) = match volume.is_block() {
+            true => (size_of_device(&path), volume.bytes),
+            false => (size_of_filesystem(&path), volume.bytes - volume.bytes / 5),
+        };
         if size < least {
-            return Err(LifeError::Untrue(format!(
-                "{} has {size} bytes after it was grown to {}",
-                published.path.display(),
-                volume.bytes
-            )));
+            let (shown, wanted) = (path.display(), volume.bytes);
+            let what = format!("{shown} has {size} bytes after it was grown to {wanted}");
+            return Err(StepError::Untrue(what));
         }
-        self.prove_bytes()
-    }
-
-    async fn take_snapshot(&mut self) -> Result<(), LifeError> {
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        let name = format!("snapshot-{}", self.claim.name);
-        self.snapshot = Some(self.co.snapshot_ready(&name, &volume.id).await?);
-        Ok(())
+        self.verify_bytes()
     }
 
     /// Creates a copy and uses it on the second node, beside its source.
-    async fn copy(&mut self, source: Source, what: &str) -> Result<(), LifeError> {
+    async fn copy(&mut self, source: Source, what: &str) -> Result<(), StepError> {
         let mut claim = self.claim.clone().from_source(source);
         claim.name = format!("{}-{what}", self.claim.name);
-        claim.bytes = require(self.volume.as_ref(), "the creation")?.bytes;
+        claim.bytes = self.created()?.bytes;
         let copy = self.co.create(&claim).await?;
         if !self.copies.iter().any(|known| known.id == copy.id) {
             self.copies.push(copy.clone());
@@ -316,22 +298,10 @@ impl Life {
         let attachment = self.co.attach(&copy, &self.instances[1]).await?;
         kubelet.stage(&copy, &attachment).await?;
         let published = kubelet.publish(&copy, &attachment, "pod-2", false).await?;
-        bytes::prove(&published.path, copy.is_block(), &self.claim.name);
+        bytes::verify(&published.path, copy.is_block(), &self.claim.name);
         kubelet.unpublish(&copy, "pod-2").await?;
         kubelet.unstage(&copy).await?;
         self.co.detach(&copy.id, &self.instances[1]).await?;
-        Ok(())
-    }
-
-    async fn delete(&mut self) -> Result<(), LifeError> {
-        for copy in &self.copies {
-            self.co.delete(&copy.id).await?;
-        }
-        let volume = require(self.volume.as_ref(), "the creation")?;
-        self.co.delete(&volume.id).await?;
-        if let Some(snapshot) = &self.snapshot {
-            self.co.delete_snapshot(&snapshot.id).await?;
-        }
         Ok(())
     }
 }

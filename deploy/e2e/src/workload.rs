@@ -23,7 +23,7 @@ pub struct Kept {
 
 impl Kept {
     /// Merges both sets.
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn merge(mut self, other: Self) -> Self {
         self.volumes.extend(other.volumes);
         self.snapshots.extend(other.snapshots);
         self.attachments.extend(other.attachments);
@@ -76,7 +76,7 @@ impl Kept {
 ///
 /// # Errors
 /// Returns the driver's last answer, or an error for an answer that does not match EC2.
-pub async fn live(
+pub async fn run_workload(
     co: Co,
     requests: Requests<'_>,
     nodes: &[String],
@@ -99,10 +99,8 @@ pub async fn live(
                 let bytes = volume.bytes + (1 << 30);
                 co.expand(&mut volume, bytes).await?;
                 let shown = requests.volume(&id).await;
-                check(
-                    "ControllerExpandVolume",
-                    shown.is_some_and(|shown| shown.gib << 30 == bytes),
-                )?;
+                let is_larger = shown.is_some_and(|shown| shown.gib << 30 == bytes);
+                check("ControllerExpandVolume", is_larger)?;
                 let iops = 3_000 + random.below(1_000);
                 let class = HashMap::from([("iops".to_owned(), iops.to_string())]);
                 co.modify(&id, &class).await?;
@@ -119,13 +117,9 @@ pub async fn live(
                 let restored = co.create(&restored).await?;
                 if random.percent(50) {
                     co.delete(&restored.id).await?;
-                    check(
-                        "DeleteVolume",
-                        requests
-                            .volume(&restored.id)
-                            .await
-                            .is_none_or(|shown| shown.status == "deleting"),
-                    )?;
+                    let shown = requests.volume(&restored.id).await;
+                    let is_gone = shown.is_none_or(|shown| shown.status == "deleting");
+                    check("DeleteVolume", is_gone)?;
                 } else {
                     kept.volumes.insert((restored.name, restored.id));
                 }

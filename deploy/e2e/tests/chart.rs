@@ -6,6 +6,8 @@
 
 #[path = "chart/configuration_page.rs"]
 mod configuration_page;
+#[path = "chart/flags.rs"]
+mod flags;
 #[path = "chart/go_driver.rs"]
 mod go_driver;
 #[path = "chart/keys.rs"]
@@ -14,6 +16,8 @@ mod keys;
 mod monitoring;
 #[path = "chart/network.rs"]
 mod network;
+#[path = "chart/onboarding.rs"]
+mod onboarding;
 #[path = "chart/privileges.rs"]
 mod privileges;
 #[path = "chart/rendered_sets.rs"]
@@ -26,29 +30,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use ebs_csi_e2e::{program, setting};
+use ebs_csi_e2e::repository::{self, entries, read, root};
 use serde_json::{Value, json};
 
-fn root() -> PathBuf {
-    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
-        .join("../..")
-}
-
-fn read(name: &str) -> String {
-    std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-/// Returns the path where `deploy/kubernetes/rig/prepare` installs Helm. Without Helm, prints why
-/// the test is skipped.
 fn helm() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let helm = cache.or(home)?.join("ebs-csi/bin/helm");
-    if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/kubernetes/rig/prepare builds it");
-        return None;
-    }
-    Some(helm)
+    repository::prepared("helm")
 }
 
 const SNAPSHOTS: [&str; 2] = ["--api-versions", "snapshot.storage.k8s.io/v1"];
@@ -97,9 +83,7 @@ fn render(helm: &Path, arguments: &[&str]) -> Vec<Value> {
 /// an empty set.
 fn sets() -> Vec<Vec<String>> {
     let mut paths = vec![root().join("deploy/e2e/kubernetes/values.yaml")];
-    for entry in std::fs::read_dir(root().join("deploy/chart/ci")).expect("sets of values") {
-        paths.push(entry.expect("an entry").path());
-    }
+    paths.extend(entries("deploy/chart/ci").into_iter().map(|(_, path)| path));
     assert!(paths.len() >= 12, "{}", paths.len());
     let with = |path: PathBuf| vec!["--values".to_owned(), path.display().to_string()];
     let mut all: Vec<_> = paths.into_iter().map(with).collect();
@@ -199,20 +183,11 @@ fn committed_manifests_match_chart_output() {
 #[test]
 fn chart_copies_of_alerts_are_current() {
     let mut carried = 0;
-    for entry in std::fs::read_dir(root().join("deploy/kubernetes")).expect("manifests") {
-        let name = entry.expect("an entry").file_name();
-        let Some(of) = name.to_string_lossy().strip_suffix("-alerts.yaml").map(str::to_owned)
-        else {
-            continue;
-        };
-        let (source, copy) = (
-            format!("deploy/kubernetes/{of}-alerts.yaml"),
-            format!("deploy/chart/alerts/{of}.yaml"),
-        );
-        assert!(
-            root().join(&copy).exists() && read(&source) == read(&copy),
-            "{copy} is stale: ./deploy/chart/render copies {source}"
-        );
+    for (name, source) in entries("deploy/kubernetes") {
+        let Some(of) = name.strip_suffix("-alerts.yaml") else { continue };
+        let copy = root().join(format!("deploy/chart/alerts/{of}.yaml"));
+        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        assert!(text(source) == text(copy), "alerts of {of} are stale: ./deploy/chart/render");
         carried += 1;
     }
     assert!(carried >= 2, "{carried}");
@@ -309,8 +284,8 @@ fn helm_lint_passes_for_each_set() {
         command.args(["lint", "--strict", "--quiet", "deploy/chart"]);
         let out = command.args(&set).current_dir(root()).output();
         let out = out.expect("Helm can be started");
-        let said = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success(), "{set:?}: {said}");
+        let output = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success(), "{set:?}: {output}");
     }
 }
 
@@ -365,95 +340,6 @@ fn no_object_is_rendered_twice() {
             assert!(seen.insert(key.clone()), "{set}: {key:?}");
         }
     });
-}
-
-/// The right to patch pods exists only together with the policy that limits it.
-#[test]
-fn pod_patches_are_granted_only_under_policy() {
-    let Some(helm) = helm() else { return };
-    let name = "ebs-csi-node-facts";
-    let off = "onboarding.nodeFacts.labels=false,onboarding.drain=false";
-    for (values, version, granted, flags) in [
-        ("", "1.36.0", true, "on on"),
-        ("", "1.30.0", true, "on on"),
-        ("", "1.29.0", false, "off off"),
-        ("admissionPolicies.enabled=false", "1.36.0", false, "off off"),
-        ("onboarding.enabled=false", "1.36.0", false, "off off"),
-        (off, "1.36.0", false, "off off"),
-        ("onboarding.drain=false", "1.36.0", true, "on off"),
-        ("onboarding.nodeFacts.labels=false", "1.36.0", true, "off on"),
-    ] {
-        let objects = render(&helm, &["--set", values, "--kube-version", version]);
-        for kind in ["ValidatingAdmissionPolicy", "Role", "RoleBinding"] {
-            let found = find(&objects, kind, name).is_some();
-            assert_eq!(found, granted, "{values} {version}: {kind}");
-        }
-        let patches = objects.iter().filter(|object| {
-            let mut rules = array(&object["rules"]).iter();
-            rules.any(|rule| {
-                rule["resources"] == json!(["pods"]) && rule.to_string().contains("patch")
-            })
-        });
-        assert_eq!(patches.count(), usize::from(granted), "{values} {version}");
-        let words = arguments(&objects, "ebs-csi-controller", "node-lifecycle");
-        let flag = |flag| words.iter().find_map(|it| it.strip_prefix(flag)).expect("it");
-        let both = format!("{} {}", flag("--node-facts="), flag("--drain-annotation="));
-        assert_eq!(both, flags, "{values} {version}");
-    }
-}
-
-#[test]
-fn each_node_namespace_has_its_pod_role() {
-    let Some(helm) = helm() else { return };
-    let values = "additionalDaemonSets.b.namespaceOverride=other,additionalDaemonSets.c.logLevel=3";
-    let objects = render(&helm, &["--set", values]);
-    let named = |kind: &str| -> BTreeSet<String> {
-        let of = objects.iter().filter(|object| {
-            object["kind"] == kind && object["metadata"]["name"] == "ebs-csi-node-facts"
-        });
-        of.map(|object| object["metadata"]["namespace"].to_string()).collect()
-    };
-    let both = BTreeSet::from(["\"kube-system\"", "\"other\""].map(str::to_owned));
-    assert_eq!(named("Role"), both);
-    assert_eq!(named("RoleBinding"), both);
-    let policy = find(&objects, "ValidatingAdmissionPolicy", "ebs-csi-node-facts");
-    let policy = policy.expect("the policy").to_string();
-    for words in [
-        "request.namespace in ['kube-system','other']",
-        "o.name in ['ebs-csi-node','ebs-csi-node-b','ebs-csi-node-c']",
-    ] {
-        assert!(policy.contains(words), "{words}: {policy}");
-    }
-    assert!(
-        text(&helm, &["--set", values])
-            .expect("it")
-            .contains("--node-namespaces=kube-system,other")
-    );
-    for (name, _) in pods(&objects) {
-        let on_node = name.starts_with("ebs-csi-node");
-        let set = find(&objects, "DaemonSet", name)
-            .map(|it| &it["spec"]["template"]["metadata"]["labels"]);
-        let label = set.map(|labels| labels["ebs.csi.aws.com/component"] == "node-agent");
-        assert_eq!(label.unwrap_or_default(), on_node, "{name}");
-    }
-}
-
-/// Below Kubernetes 1.35, a node waits longer only where node-lifecycle writes facts.
-#[test]
-fn facts_timeout_is_short_where_nobody_tells() {
-    let Some(helm) = helm() else { return };
-    for (values, version, seconds) in [
-        ("", "1.36.0", 10),
-        ("", "1.34.0", 10),
-        ("onboarding.nodeFacts.labels=false", "1.36.0", 10),
-        ("onboarding.nodeFacts.labels=false", "1.34.0", 2),
-        ("admissionPolicies.enabled=false", "1.34.0", 2),
-        ("node.agent.factsTimeout=33", "1.34.0", 33),
-    ] {
-        let rendered = text(&helm, &["--set", values, "--kube-version", version]);
-        let flag = format!("--node-facts-timeout={seconds}\n");
-        assert!(rendered.expect(values).contains(&flag), "{values} {version}");
-    }
 }
 
 /// A second release must not own the cluster-wide objects of the release with the controller.
@@ -511,137 +397,4 @@ fn additional_args_replace_chart_arguments() {
     assert!(words.contains(&"--timeout=9s") && words.contains(&"--kube-api-qps=1"));
     // Setting the rate also removes the burst and the number of workers.
     assert_eq!((flags("--kube-api-burst"), flags("--worker-threads")), (0, 0));
-}
-
-/// Returns the words between two marks of the text.
-fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
-    let rest = text.split_once(from).unwrap_or_else(|| panic!("no {from}")).1;
-    let inside = rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0;
-    inside
-        .split(|c: char| c.is_whitespace() || c == '"' || c == ',' || c == '|')
-        .filter(|word| !word.is_empty())
-        .collect()
-}
-
-/// Compares the kept environment variables, StorageClass parameters and mount-helper flags.
-#[test]
-fn chart_lists_match_those_in_program_sources() {
-    let define = |file: &str, name: &str| {
-        let text = read(&format!("deploy/chart/templates/{file}"));
-        let from = format!("{{{{- define \"{name}\" -}}}}");
-        let found = words(&text, &from, "{{- end");
-        found.into_iter().map(str::to_owned).collect::<BTreeSet<_>>()
-    };
-    let confinement = read("controller/src/process/confinement.rs");
-    let kept = words(&confinement, "KEPT_VARIABLES: [&str; 16] = [", "]");
-    assert_eq!(define("_notes.tpl", "ebs.keptVariables"), owned(&kept));
-
-    let classes = read("controller/src/request/parameters/storage_class.rs");
-    let known = classes.split_once("const KNOWN: &str = \"").expect("KNOWN").1;
-    let known = known.split_once(", and tagSpecification_N").expect("its end").0;
-    let mut known: BTreeSet<String> = known
-        .split([',', '\\', '\n'])
-        .map(|word| word.trim().to_ascii_lowercase())
-        .filter(|word| !word.is_empty())
-        .collect();
-    // Accepted without effect.
-    known.extend(["fstype", "blockexpress"].map(str::to_owned));
-    assert_eq!(define("_refusals.tpl", "ebs.parameters"), known);
-
-    let settings = read("mount-helper/src/settings.rs");
-    let help = settings.split_once("const HELP").expect("HELP").1;
-    let help = help.split_once("\";").expect("its end").0;
-    let mut flags: BTreeSet<String> = help
-        .lines()
-        .filter_map(|line| line.trim_start().strip_prefix("--"))
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_owned)
-        .collect();
-    // The flags that the chart sets itself, and the flags that end the process.
-    for own in ["listen", "help", "version"] {
-        assert!(flags.remove(own), "{own}");
-    }
-    assert_eq!(define("_node.tpl", "ebs.helperFlags"), flags);
-}
-
-fn owned(words: &BTreeSet<&str>) -> BTreeSet<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-#[test]
-fn programs_accept_all_chart_flags() {
-    let Some(helm) = helm() else { return };
-    let programs = ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"];
-    let Some(binaries) = setting::binaries(&programs) else { return };
-    let mut tried = BTreeSet::new();
-    each(&helm, |set, objects| {
-        for (name, pod) in pods(objects) {
-            for (container, it) in containers(pod) {
-                let program = match (container, name) {
-                    ("mount-helper", _) => "ebs-csi-mount-helper",
-                    ("preflight" | "give-directories", _) => "ebs-csi-node-agent",
-                    ("ebs-plugin", "ebs-csi-controller") => "ebs-csi-controller",
-                    ("ebs-plugin", _) => "ebs-csi-node-agent",
-                    _ => continue,
-                };
-                let mut line: Vec<String> = array(&it["args"])
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(|word| {
-                        word.replace("$(SAFE_DETACH_GATE)", "true")
-                            .replace("$(SAFE_DETACH_MODE)", "enforce")
-                            .replace("$(FAILOVER)", "kep")
-                    })
-                    .collect();
-                // A program prints its help only when all arguments before `--help` are valid.
-                line.push("--help".to_owned());
-                let mut lines = vec![line];
-                let hook = array(&it["lifecycle"]["preStop"]["exec"]["command"]);
-                if let Some((path, words)) = hook.split_first() {
-                    assert_eq!(path, &format!("/usr/bin/{program}"));
-                    let mut words: Vec<String> =
-                        words.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
-                    words.push("--help".to_owned());
-                    lines.push(words);
-                }
-                for line in lines {
-                    if !tried.insert((program, line.clone())) {
-                        continue;
-                    }
-                    let words: Vec<&str> = line.iter().map(String::as_str).collect();
-                    let path = binaries.path(program).expect("a program");
-                    let ended = program::run(program::bare(&path, &words, &[]));
-                    assert_eq!(ended.status, Some(0), "{set}: {program} {words:?}: {ended:?}");
-                }
-            }
-        }
-    });
-    assert!(tried.len() >= 12, "{}", tried.len());
-}
-
-#[test]
-fn sidecars_accept_all_chart_flags() {
-    let Some(helm) = helm() else { return };
-    let built = helm.with_file_name("../kubernetes");
-    let mut tried = BTreeSet::new();
-    each(&helm, |set, objects| {
-        for (_, pod) in pods(objects) {
-            for (container, it) in containers(pod) {
-                let program = built.join(container);
-                if !program.exists() {
-                    continue;
-                }
-                let mut line: Vec<&str> =
-                    array(&it["args"]).iter().filter_map(Value::as_str).collect();
-                line.push("--version");
-                if tried.insert((container.to_owned(), line.join(" "))) {
-                    let ended = program::run(program::bare(&program, &line, &[]));
-                    assert_eq!(ended.status, Some(0), "{set}: {container} {line:?}: {ended:?}");
-                }
-            }
-        }
-    });
-    if tried.is_empty() {
-        println!("skipped: no sidecar; ./deploy/kubernetes/rig/prepare builds them");
-    }
 }

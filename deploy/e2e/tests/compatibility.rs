@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
+use ebs_csi_e2e::repository::{assert_generated, read, root};
 use serde::Deserialize;
 
 /// The page's rows.
@@ -62,15 +62,9 @@ impl Against {
     }
 }
 
-fn root() -> PathBuf {
-    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
-        .join("../..")
-}
-
 fn page() -> Page {
-    let text = std::fs::read_to_string(root().join("deploy/docs/compatibility.toml"))
-        .expect("compatibility.toml");
-    toml::from_str(&text).expect("compatibility.toml has the page's shape")
+    toml::from_str(&read("deploy/docs/compatibility.toml"))
+        .expect("compatibility.toml has the page's shape")
 }
 
 /// Returns whether the file has a test function of that name.
@@ -120,16 +114,7 @@ fn every_compatibility_promise_cites_existing_tests() {
 
 #[test]
 fn compatibility_page_matches_its_rows() {
-    let file = root().join("deploy/docs/compatibility.md");
-    let made = render(&page());
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(&file, &made).expect("compatibility.md is written");
-    }
-    let have = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        have == made,
-        "compatibility.md is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility"
-    );
+    assert_generated("deploy/docs/compatibility.md", &render(&page()), "compatibility");
 }
 
 fn render(page: &Page) -> String {

@@ -2,16 +2,14 @@
 //! `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::process::Command;
 
+use ebs_csi_e2e::repository::{read, root};
 use serde_json::Value;
 
-/// Returns this crate's directory as cargo names it when the test runs. `env!` would be wrong: a
-/// target directory kept between checkouts would hold the directory of another checkout.
-fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
-}
+/// What the two controllers depend on.
+const OF_CONTROLLERS: &[&str] =
+    &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine", "ebs-csi-safe-detach"];
 
 /// The crates of this repository, each with those of them that it may depend on (normal and build
 /// dependencies).
@@ -23,33 +21,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-mount-helper", &["ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-node-agent", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-safe-detach", &["ebs-csi-wire"]),
-    (
-        "ebs-csi-node-lifecycle",
-        &[
-            "ebs-csi-proto",
-            "ebs-csi-wire",
-            "ebs-csi-policy",
-            "ebs-csi-confine",
-            "ebs-csi-safe-detach",
-        ],
-    ),
-    (
-        "ebs-csi-controller",
-        &[
-            "ebs-csi-proto",
-            "ebs-csi-wire",
-            "ebs-csi-policy",
-            "ebs-csi-confine",
-            "ebs-csi-safe-detach",
-        ],
-    ),
+    ("ebs-csi-node-lifecycle", OF_CONTROLLERS),
+    ("ebs-csi-controller", OF_CONTROLLERS),
     ("ec2-sim", &[]),
     ("aws-ebs-csi-driver", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-sandbox", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ec2-sim"]),
-    (
-        "ebs-csi-e2e",
-        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-sandbox", "ec2-sim"],
-    ),
+    ("ebs-csi-e2e", &["ebs-csi-proto", "ebs-csi-policy", "ebs-csi-sandbox", "ec2-sim"]),
     ("ebs-csi-bench", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-sandbox"]),
     ("ebs-csi-images", &[]),
 ];
@@ -61,18 +38,12 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("ebs-csi-policy", &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"]),
     ("ebs-csi-confine", &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"]),
     ("ebs-csi-mount-helper", &["tokio", "tonic", "serde", "toml", "tracing", "hyper"]),
-    (
-        "ebs-csi-node-agent",
-        &["aws-config", "aws-sdk-ec2", "aws-sdk-sts", "kube", "reqwest", "rustls"],
-    ),
+    ("ebs-csi-node-agent", &["aws-config", "aws-sdk-ec2", "aws-sdk-sts"]),
+    ("ebs-csi-node-agent", &["kube", "reqwest", "rustls"]),
     ("ebs-csi-controller", &["kube", "k8s-openapi"]),
     ("ebs-csi-node-lifecycle", &["aws-config", "aws-sdk-ec2", "aws-sdk-sts", "ebs-csi-controller"]),
     ("ec2-sim", &["aws-sdk-ec2", "aws-config"]),
 ];
-
-fn root() -> PathBuf {
-    crate_directory().join("../..")
-}
 
 /// The manifests of the workspaces; each workspace has its own Cargo.lock.
 const WORKSPACES: [&str; 2] = ["Cargo.toml", "controller/node-lifecycle/Cargo.toml"];
@@ -102,16 +73,8 @@ fn packages() -> Vec<Value> {
 
 fn metadata(workspace: &str) -> Value {
     let out = cargo()
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--locked",
-            "--offline",
-            "--manifest-path",
-            workspace,
-        ])
+        .args(["metadata", "--format-version=1", "--no-deps", "--locked", "--offline"])
+        .args(["--manifest-path", workspace])
         .output()
         .expect("cargo metadata");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -122,18 +85,9 @@ fn metadata(workspace: &str) -> Value {
 /// macros, which run in the compiler.
 fn linked(package: &str) -> BTreeSet<String> {
     let out = cargo()
-        .args([
-            "tree",
-            "--locked",
-            "--offline",
-            "--manifest-path",
-            workspace_of(package),
-            "-p",
-            package,
-            "-e",
-            "normal,no-proc-macro",
-        ])
-        .args(["--prefix", "none", "--format", "{p}"])
+        .args(["tree", "--locked", "--offline", "--prefix=none", "--format={p}"])
+        .args(["--edges=normal,no-proc-macro", "--manifest-path", workspace_of(package)])
+        .args(["-p", package])
         .output()
         .expect("cargo tree");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -161,13 +115,8 @@ fn crates_import_only_along_the_documented_arrows() {
         for dependency in ours[name]["dependencies"].as_array().expect("dependencies") {
             let target = dependency["name"].as_str().expect("name");
             let is_test = dependency["kind"].as_str() == Some("dev");
-            if !known.contains(target) || is_test {
-                continue;
-            }
-            assert!(
-                allowed.contains(&target),
-                "{name} must not depend on {target}: architecture.md has no such arrow"
-            );
+            let is_allowed = !known.contains(target) || is_test || allowed.contains(&target);
+            assert!(is_allowed, "{name} must not depend on {target}: see architecture.md");
         }
     }
 }
@@ -196,8 +145,8 @@ fn only_the_controller_links_the_aws_sdk() {
 /// Each crate on the list has a justification.
 #[test]
 fn helper_links_exactly_its_listed_crates() {
-    let path = root().join("policy/supply-chain/helper-crates.txt");
-    let text = std::fs::read_to_string(&path).expect("helper-crates.txt");
+    let path = "policy/supply-chain/helper-crates.txt";
+    let text = read(path);
     let mut listed = BTreeSet::new();
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let (name, why) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -207,14 +156,14 @@ fn helper_links_exactly_its_listed_crates() {
     let linked = linked("ebs-csi-mount-helper");
     let unlisted: Vec<_> = linked.difference(&listed).collect();
     let unused: Vec<_> = listed.difference(&linked).collect();
-    assert!(unlisted.is_empty(), "linked without a line in {}: {unlisted:?}", path.display());
+    assert!(unlisted.is_empty(), "linked without a line in {path}: {unlisted:?}");
     assert!(unused.is_empty(), "listed but not linked: {unused:?}");
 }
 
 /// Cargo gives all packages of one build the same features of a dependency.
 #[test]
 fn shipped_programs_have_no_test_features_of_tokio() {
-    let script = std::fs::read_to_string(root().join("deploy/build-release")).expect("the script");
+    let script = read("deploy/build-release");
     let shipped = script.split_once("shipped=(").and_then(|(_, rest)| rest.split_once(')'));
     let (shipped, _) = shipped.expect("the list of packages");
     let mut tree = cargo();
@@ -232,10 +181,8 @@ fn shipped_programs_have_no_test_features_of_tokio() {
         .flat_map(|(_, features)| features.trim_end_matches(" (*)").split(','))
         .collect();
     assert!(features.contains("rt"), "{text}");
-    assert!(
-        !features.contains("test-util") && !features.contains("rt-multi-thread"),
-        "{features:?}"
-    );
+    let of_tests = ["test-util", "rt-multi-thread"];
+    assert!(of_tests.iter().all(|feature| !features.contains(feature)), "{features:?}");
 }
 
 #[test]
@@ -261,11 +208,8 @@ fn nothing_outside_deploy_imports_a_binary_crate() {
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let target = dependency["name"].as_str().unwrap_or_default();
             let is_test = dependency["kind"].as_str() == Some("dev");
-            assert!(
-                !binaries.contains(target) || is_test,
-                "{} imports the binary crate {target}",
-                package["name"]
-            );
+            let is_allowed = !binaries.contains(target) || is_test;
+            assert!(is_allowed, "{} imports the binary crate {target}", package["name"]);
         }
     }
 }

@@ -2,24 +2,15 @@
 //! lists correctly.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-fn root() -> PathBuf {
-    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
-        .join("../..")
-}
+use ebs_csi_e2e::repository::{entries, root};
 
 /// Returns the name and the text of each page.
 fn pages() -> Vec<(String, String)> {
-    let mut pages = Vec::new();
-    for entry in std::fs::read_dir(root().join("deploy/docs/howto")).expect("the folder of pages") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let text = std::fs::read_to_string(&path).expect("a page");
-        pages.push((name.into_owned(), text));
-    }
+    let pages = entries("deploy/docs/howto");
     assert!(pages.len() >= 4, "{} pages", pages.len());
-    pages
+    let text = |path| std::fs::read_to_string(path).expect("a page");
+    pages.into_iter().map(|(name, path)| (name, text(path))).collect()
 }
 
 /// Returns the texts between backticks.

@@ -8,8 +8,9 @@ mod iam_world;
 
 use std::collections::BTreeSet;
 
+use ebs_csi_e2e::repository;
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
-use iam_world::{Feature, IamWorld, fence_of, read_policies, repository};
+use iam_world::{Feature, IamWorld, fence_of, read_policies};
 use serde_json::Value;
 use tonic::Code;
 
@@ -26,119 +27,60 @@ enum Shows {
     Warning,
 }
 
-/// Policy and statement, and for each of its actions the feature that breaks without it and the
-/// symptom.
-type Needed = (&'static str, &'static [Action]);
-type Action = (&'static str, Feature, Shows);
+/// Policy and statement, one of its actions, the feature that breaks without it, and the symptom.
+type Needed = (&'static str, &'static str, Feature, Shows);
 
 /// One row for each action of each statement.
 const NEEDED: &[Needed] = {
     use Feature::*;
     use Shows::{Pending, Refusal, Warning, Words};
     const NO_KEY: Shows = Words("encryption key");
+    const FAST: &str = "fast-restore-and-lock/SpeedUpAndLockOwnSnapshots";
+    const READ_FAST: &str = "fast-restore-and-lock/ReadWhatSnapshotsHave";
     &[
-        (
-            "base/ReadVolumesAndInstances",
-            &[
-                ("ec2:DescribeAvailabilityZones", Create, Refusal),
-                ("ec2:DescribeInstances", Publish, Refusal),
-                ("ec2:DescribeInstanceTypes", PublishToNewType, Warning),
-                ("ec2:DescribeVolumes", Create, Pending),
-            ],
-        ),
-        ("base/CreateVolumes", &[("ec2:CreateVolume", Create, Refusal)]),
-        ("base/TagNewVolumes", &[("ec2:CreateTags", Create, Refusal)]),
-        (
-            "base/UseOwnVolumes",
-            &[
-                ("ec2:AttachVolume", Publish, Refusal),
-                ("ec2:DetachVolume", Unpublish, Refusal),
-                ("ec2:DeleteVolume", Delete, Refusal),
-            ],
-        ),
-        (
-            "base/UseMigratedVolumes",
-            &[
-                ("ec2:AttachVolume", PublishMigrated, Refusal),
-                ("ec2:DetachVolume", UnpublishMigrated, Refusal),
-                ("ec2:DeleteVolume", DeleteMigrated, Refusal),
-            ],
-        ),
-        (
-            "base/UseInstances",
-            &[("ec2:AttachVolume", Publish, Refusal), ("ec2:DetachVolume", Unpublish, Refusal)],
-        ),
-        ("modify/ReadModifications", &[("ec2:DescribeVolumesModifications", Expand, Refusal)]),
-        ("modify/ModifyOwnVolumes", &[("ec2:ModifyVolume", Expand, Refusal)]),
-        ("modify/ModifyMigratedVolumes", &[("ec2:ModifyVolume", ExpandMigrated, Refusal)]),
-        (
-            "modify/ChangeTagsOfOwnVolumes",
-            &[("ec2:CreateTags", SetTag, Refusal), ("ec2:DeleteTags", RemoveTag, Refusal)],
-        ),
-        (
-            "snapshots/ReadSnapshots",
-            &[
-                ("ec2:DescribeSnapshots", Snapshot, Pending),
-                ("ec2:DescribeVolumeStatus", PublishWhenFilled, Refusal),
-            ],
-        ),
-        ("snapshots/SnapshotOwnVolumes", &[("ec2:CreateSnapshot", Snapshot, Refusal)]),
-        ("snapshots/SnapshotMigratedVolumes", &[("ec2:CreateSnapshot", SnapshotMigrated, Refusal)]),
-        ("snapshots/CreateSnapshots", &[("ec2:CreateSnapshot", Snapshot, Refusal)]),
-        ("snapshots/TagNewSnapshots", &[("ec2:CreateTags", Snapshot, Refusal)]),
-        (
-            "snapshots/RestoreAndDeleteOwnSnapshots",
-            &[
-                ("ec2:CreateVolume", Restore, Refusal),
-                ("ec2:DeleteSnapshot", DeleteSnapshot, Refusal),
-            ],
-        ),
-        ("clone/CopyOwnVolumes", &[("ec2:CopyVolumes", Clone, Refusal)]),
-        ("clone/CopyMigratedVolumes", &[("ec2:CopyVolumes", CloneMigrated, Refusal)]),
-        ("clone/CreateCopies", &[("ec2:CopyVolumes", Clone, Refusal)]),
-        ("clone/TagCopies", &[("ec2:CreateTags", Clone, Refusal)]),
-        (
-            "fast-restore-and-lock/ReadWhatSnapshotsHave",
-            &[
-                ("ec2:DescribeFastSnapshotRestores", FastRestoreTakenOver, Warning),
-                ("ec2:DescribeLockedSnapshots", LockTakenOver, Warning),
-            ],
-        ),
-        (
-            "fast-restore-and-lock/SpeedUpAndLockOwnSnapshots",
-            &[
-                ("ec2:EnableFastSnapshotRestores", FastRestore, Refusal),
-                ("ec2:LockSnapshot", Lock, Refusal),
-            ],
-        ),
-        (
-            "fence/FenceTaggedInstances",
-            &[
-                ("ec2:StopInstances", FenceByStop, Refusal),
-                ("ec2:TerminateInstances", FenceByTermination, Refusal),
-            ],
-        ),
-        ("fence/ReadStatusChecks", &[("ec2:DescribeInstanceStatus", FenceOfTheImpaired, Refusal)]),
-        (
-            "kms/EncryptThroughEc2",
-            &[
-                ("kms:Decrypt", RestoreEncrypted, NO_KEY),
-                ("kms:GenerateDataKeyWithoutPlaintext", Encrypt, NO_KEY),
-            ],
-        ),
-        ("kms/LetEc2UseTheKey", &[("kms:CreateGrant", Encrypt, NO_KEY)]),
+        ("base/ReadVolumesAndInstances", "ec2:DescribeAvailabilityZones", Create, Refusal),
+        ("base/ReadVolumesAndInstances", "ec2:DescribeInstances", Publish, Refusal),
+        ("base/ReadVolumesAndInstances", "ec2:DescribeInstanceTypes", PublishToNewType, Warning),
+        ("base/ReadVolumesAndInstances", "ec2:DescribeVolumes", Create, Pending),
+        ("base/CreateVolumes", "ec2:CreateVolume", Create, Refusal),
+        ("base/TagNewVolumes", "ec2:CreateTags", Create, Refusal),
+        ("base/UseOwnVolumes", "ec2:AttachVolume", Publish, Refusal),
+        ("base/UseOwnVolumes", "ec2:DetachVolume", Unpublish, Refusal),
+        ("base/UseOwnVolumes", "ec2:DeleteVolume", Delete, Refusal),
+        ("base/UseMigratedVolumes", "ec2:AttachVolume", PublishMigrated, Refusal),
+        ("base/UseMigratedVolumes", "ec2:DetachVolume", UnpublishMigrated, Refusal),
+        ("base/UseMigratedVolumes", "ec2:DeleteVolume", DeleteMigrated, Refusal),
+        ("base/UseInstances", "ec2:AttachVolume", Publish, Refusal),
+        ("base/UseInstances", "ec2:DetachVolume", Unpublish, Refusal),
+        ("modify/ReadModifications", "ec2:DescribeVolumesModifications", Expand, Refusal),
+        ("modify/ModifyOwnVolumes", "ec2:ModifyVolume", Expand, Refusal),
+        ("modify/ModifyMigratedVolumes", "ec2:ModifyVolume", ExpandMigrated, Refusal),
+        ("modify/ChangeTagsOfOwnVolumes", "ec2:CreateTags", SetTag, Refusal),
+        ("modify/ChangeTagsOfOwnVolumes", "ec2:DeleteTags", RemoveTag, Refusal),
+        ("snapshots/ReadSnapshots", "ec2:DescribeSnapshots", Snapshot, Pending),
+        ("snapshots/ReadSnapshots", "ec2:DescribeVolumeStatus", PublishWhenFilled, Refusal),
+        ("snapshots/SnapshotOwnVolumes", "ec2:CreateSnapshot", Snapshot, Refusal),
+        ("snapshots/SnapshotMigratedVolumes", "ec2:CreateSnapshot", SnapshotMigrated, Refusal),
+        ("snapshots/CreateSnapshots", "ec2:CreateSnapshot", Snapshot, Refusal),
+        ("snapshots/TagNewSnapshots", "ec2:CreateTags", Snapshot, Refusal),
+        ("snapshots/RestoreAndDeleteOwnSnapshots", "ec2:CreateVolume", Restore, Refusal),
+        ("snapshots/RestoreAndDeleteOwnSnapshots", "ec2:DeleteSnapshot", DeleteSnapshot, Refusal),
+        ("clone/CopyOwnVolumes", "ec2:CopyVolumes", Clone, Refusal),
+        ("clone/CopyMigratedVolumes", "ec2:CopyVolumes", CloneMigrated, Refusal),
+        ("clone/CreateCopies", "ec2:CopyVolumes", Clone, Refusal),
+        ("clone/TagCopies", "ec2:CreateTags", Clone, Refusal),
+        (READ_FAST, "ec2:DescribeFastSnapshotRestores", FastRestoreTakenOver, Warning),
+        (READ_FAST, "ec2:DescribeLockedSnapshots", LockTakenOver, Warning),
+        (FAST, "ec2:EnableFastSnapshotRestores", FastRestore, Refusal),
+        (FAST, "ec2:LockSnapshot", Lock, Refusal),
+        ("fence/FenceTaggedInstances", "ec2:StopInstances", FenceByStop, Refusal),
+        ("fence/FenceTaggedInstances", "ec2:TerminateInstances", FenceByTermination, Refusal),
+        ("fence/ReadStatusChecks", "ec2:DescribeInstanceStatus", FenceOfTheImpaired, Refusal),
+        ("kms/EncryptThroughEc2", "kms:Decrypt", RestoreEncrypted, NO_KEY),
+        ("kms/EncryptThroughEc2", "kms:GenerateDataKeyWithoutPlaintext", Encrypt, NO_KEY),
+        ("kms/LetEc2UseTheKey", "kms:CreateGrant", Encrypt, NO_KEY),
     ]
 };
-
-/// Policy, statement, and one of its actions.
-type Row = (&'static str, &'static str, Action);
-
-fn rows_of_needed() -> impl Iterator<Item = Row> {
-    NEEDED.iter().flat_map(|(name, actions)| {
-        let (policy, statement) = name.split_once('/').expect("policy/statement");
-        actions.iter().map(move |it| (policy, statement, *it))
-    })
-}
 
 /// The policies that are split by feature.
 const BY_FEATURE: [&str; 7] =
@@ -154,27 +96,30 @@ fn all_used(report: &Value) {
     }
 }
 
+async fn must_run(world: &IamWorld, feature: Feature) {
+    if let Err(status) = world.run(feature).await {
+        panic!("{feature:?}: {status:?}\n{}", world.log());
+    }
+}
+
 /// The policies also refuse to fence an untagged instance, and controller/README.md lists exactly
 /// the EC2 calls made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_features_work_and_use_every_policy_action() {
     let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else { return };
-    for feature in Feature::ALL {
-        world
-            .run(feature)
-            .await
-            .unwrap_or_else(|status| panic!("{feature:?}: {status:?}\n{}", world.log()));
+    for &feature in Feature::ALL {
+        must_run(&world, feature).await;
     }
     let report = world.report();
-    let asked = rows(&report, "asked");
-    for row in &asked {
+    let calls = rows(&report, "asked");
+    for row in &calls {
         assert_eq!(row["denied"], 0, "a call that no policy lists: {row}");
     }
     all_used(&report);
     let refused = world.fence(fence_of(iam_world::NODE, Fence::Stop)).await;
     let refused = refused.expect_err("an instance without the tag");
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
-    let made: BTreeSet<&str> = asked
+    let made: BTreeSet<&str> = calls
         .iter()
         .filter_map(|row| row["action"].as_str())
         .filter(|action| action.starts_with("ec2:"))
@@ -186,7 +131,7 @@ async fn all_features_work_and_use_every_policy_action() {
 
 /// Returns the EC2 actions in the table of `controller/README.md`.
 fn documented() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(repository().join("controller/README.md")).expect("README");
+    let text = repository::read("controller/README.md");
     let table = text
         .split("## Calls and permissions")
         .nth(1)
@@ -206,8 +151,9 @@ fn documented() -> BTreeSet<String> {
 async fn missing_policy_action_shows_in_error_or_log() {
     let policies = read_policies(&BY_FEATURE);
     let elements: BTreeSet<(String, String, String)> = policies.elements().collect();
-    let listed = rows_of_needed().map(|(policy, statement, (action, ..))| {
-        (policy.to_owned(), statement.to_owned(), action.to_owned())
+    let listed = NEEDED.iter().map(|(name, action, ..)| {
+        let (policy, statement) = name.split_once('/').expect("policy/statement");
+        (policy.to_owned(), statement.to_owned(), (*action).to_owned())
     });
     let listed: BTreeSet<(String, String, String)> = listed.collect();
     assert_eq!(elements, listed, "each action of each statement has a row");
@@ -216,8 +162,8 @@ async fn missing_policy_action_shows_in_error_or_log() {
         let Some(world) = IamWorld::start(policies.clone()).await else { return };
         lanes.push(tokio::spawn(async move {
             let mut wrong = Vec::new();
-            for row in rows_of_needed().skip(lane).step_by(LANES) {
-                wrong.extend(breaks(&world, &row).await);
+            for row in NEEDED.iter().skip(lane).step_by(LANES) {
+                wrong.extend(breaks(&world, row).await);
             }
             wrong
         }));
@@ -234,8 +180,9 @@ async fn missing_policy_action_shows_in_error_or_log() {
 const LANES: usize = 4;
 
 /// Runs a feature without one action. Returns a description when the result differs from the row.
-async fn breaks(world: &IamWorld, row: &Row) -> Option<String> {
-    let (policy, statement, (action, feature, shows)) = row;
+async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
+    let (name, action, feature, shows) = row;
+    let (policy, statement) = name.split_once('/').expect("policy/statement");
     world.plan_without(policy, statement, action);
     let result = world.run(*feature).await;
     world.restore();
@@ -250,7 +197,7 @@ async fn breaks(world: &IamWorld, row: &Row) -> Option<String> {
         (Shows::Warning, Ok(())) => world.log().contains(action),
         _ => false,
     };
-    (!clear).then(|| format!("{feature:?} without {action} of {policy}/{statement}: {result:?}"))
+    (!clear).then(|| format!("{feature:?} without {action} of {name}: {result:?}"))
 }
 
 /// Ending an `iopsPerGB` ratio deletes its tag; without ec2:DeleteTags the change succeeds and the
@@ -266,11 +213,8 @@ async fn modify_without_delete_tags_permission_succeeds_and_warns() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_scoped_policy_serves_only_its_own_cluster() {
     let Some(world) = IamWorld::start(read_policies(&["cluster-scoped"])).await else { return };
-    for feature in Feature::ALL.into_iter().filter(|f| !f.beyond_cluster_scope()) {
-        world
-            .run(feature)
-            .await
-            .unwrap_or_else(|status| panic!("{feature:?}: {status:?}\n{}", world.log()));
+    for feature in Feature::ALL.iter().copied().filter(|f| !f.beyond_cluster_scope()) {
+        must_run(&world, feature).await;
     }
     let name = "ebs.csi.aws.com/cluster-name";
     let own = world.foreign_volume(&[(name, "test")]);
@@ -298,7 +242,7 @@ enum Of {
 
 /// Action, owner of the volume, further parameters, whether the policies by feature allow the call,
 /// and whether the cluster-scoped policy does.
-type Asked = (&'static str, Of, Parameters, bool, bool);
+type Call = (&'static str, Of, Parameters, bool, bool);
 type Parameters = &'static [(&'static str, &'static str)];
 
 const TEAM: Parameters = &[("Tag.1.Key", "team")];
@@ -314,7 +258,7 @@ const TO_FENCEABLE: Parameters = &[("InstanceId", iam_world::FENCEABLE), ("Devic
 
 /// Calls that somebody with a stolen role could make, and calls of the driver itself, so that the
 /// policies do not simply refuse everything.
-const ASKED: &[Asked] = &[
+const CALLS: &[Call] = &[
     ("DeleteTags", Of::Driver, TEAM, true, true),
     ("DeleteTags", Of::Driver, &[], false, false),
     ("DeleteTags", Of::Nobody, TEAM, false, false),
@@ -345,7 +289,7 @@ async fn policies_allow_driver_requests_and_refuse_others() {
         let of_driver = world.foreign_volume(&[own, (name, "test")]);
         let of_another = world.foreign_volume(&[own, (name, "another")]);
         let of_nobody = world.foreign_volume(&[]);
-        for (action, of, more, by_feature, scoped) in ASKED {
+        for (action, of, more, by_feature, scoped) in CALLS {
             let id = match of {
                 Of::Driver => &of_driver,
                 Of::AnotherCluster => &of_another,

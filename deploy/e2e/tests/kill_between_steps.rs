@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use ebs_csi_e2e::{Life, LifecycleStep, Setting, bytes, tool_at_work};
+use ebs_csi_e2e::{Lifecycle, LifecycleStep, Setting, bytes, tool_at_work};
+use ebs_csi_sandbox::CoError;
 use ebs_csi_sandbox::co::Claim;
 use serde_json::json;
 
 /// The process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victim {
+enum Target {
     Controller,
     /// The node-agents of both nodes.
     Agent,
@@ -21,145 +22,129 @@ enum Victim {
     Ec2,
 }
 
-/// Kills the victim and restarts it a moment later, while the orchestrator already makes its call.
-async fn strike(setting: &mut Setting, victim: Victim) {
-    let pause = Duration::from_millis(30);
-    let before = pids(setting, victim);
-    let nodes = setting.world.nodes.len();
-    match victim {
-        Victim::Controller => {
-            setting.world.controller.kill().await.unwrap();
-            tokio::time::sleep(pause).await;
-            setting.world.start_controller().await.unwrap();
-        }
-        Victim::Agent => {
-            for node in &mut setting.world.nodes {
-                node.agent.kill().await.unwrap();
-            }
-            tokio::time::sleep(pause).await;
-            for index in 0..nodes {
-                setting.world.start_agent(index).await.unwrap();
+/// Kills the target and restarts it a moment later, while the orchestrator already makes its call.
+async fn kill(setting: &mut Setting, target: Target) {
+    let before = pids(setting, target);
+    let world = &mut setting.world;
+    match target {
+        Target::Controller => world.controller.kill().await.unwrap(),
+        Target::Ec2 => return setting.requests().outage(150).await,
+        _ => {
+            for node in &mut world.nodes {
+                let killed = match target {
+                    Target::Agent => node.agent.kill().await,
+                    Target::Helper => node.helper.kill_family().await,
+                    _ => node.helper.kill().await,
+                };
+                killed.unwrap();
             }
         }
-        Victim::Helper | Victim::HelperSupervisor => {
-            for node in &mut setting.world.nodes {
-                if victim == Victim::Helper {
-                    node.helper.kill_family().await.unwrap();
-                } else {
-                    node.helper.kill().await.unwrap();
-                }
-            }
-            tokio::time::sleep(pause).await;
-            for index in 0..nodes {
-                setting.world.start_helper(index).await.unwrap();
-            }
-        }
-        Victim::Ec2 => setting.requests().outage(150).await,
     }
-    let after = pids(setting, victim);
-    assert!(
-        before.iter().all(|pid| !after.contains(pid)),
-        "{victim:?} was not killed: {before:?}, then {after:?}"
-    );
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    if target == Target::Controller {
+        world.start_controller().await.unwrap();
+    } else {
+        for index in 0..world.nodes.len() {
+            let started = match target {
+                Target::Agent => world.start_agent(index).await,
+                _ => world.start_helper(index).await,
+            };
+            started.unwrap();
+        }
+    }
+    let after = pids(setting, target);
+    let is_left = before.iter().any(|pid| after.contains(pid));
+    assert!(!is_left, "{target:?} was not killed: {before:?}, then {after:?}");
 }
 
 /// Returns the processes to kill.
-fn pids(setting: &Setting, victim: Victim) -> Vec<i32> {
+fn pids(setting: &Setting, target: Target) -> Vec<i32> {
     let nodes = &setting.world.nodes;
-    match victim {
-        Victim::Controller => setting.world.controller.pid().into_iter().collect(),
-        Victim::Agent => nodes.iter().filter_map(|node| node.agent.pid()).collect(),
-        Victim::Helper => nodes.iter().flat_map(|node| node.helper.process_tree()).collect(),
-        Victim::HelperSupervisor => nodes.iter().filter_map(|node| node.helper.pid()).collect(),
-        Victim::Ec2 => Vec::new(),
+    match target {
+        Target::Controller => setting.world.controller.pid().into_iter().collect(),
+        Target::Agent => nodes.iter().filter_map(|node| node.agent.pid()).collect(),
+        Target::Helper => nodes.iter().flat_map(|node| node.helper.process_tree()).collect(),
+        Target::HelperSupervisor => nodes.iter().filter_map(|node| node.helper.pid()).collect(),
+        Target::Ec2 => Vec::new(),
     }
 }
 
-/// Runs a life cycle with a kill before each of its steps. Returns the steps that failed.
-async fn life_with_kills(setting: &mut Setting, victim: Victim, claim: Claim) -> Vec<String> {
-    let mut life = Life::of(setting, claim.clone());
-    let mut failed = Vec::new();
-    for step in LifecycleStep::ALL {
-        let ((), outcome) = tokio::join!(strike(setting, victim), async {
-            // The process is dead when the first attempt is made.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            life.step(step).await
-        });
-        if let Err(e) = outcome {
-            failed.push(format!("{step:?} after kill -9 of {victim:?}: {e}"));
-            break;
-        }
+/// Checks how often each action had an effect on EC2 after `mark`.
+async fn assert_effective(setting: &Setting, mark: u64, what: &str) {
+    let effective = setting.requests().effective(mark).await;
+    for (action, times) in [
+        ("CreateVolume", 2),
+        ("CopyVolumes", 1),
+        ("CreateSnapshot", 1),
+        ("ModifyVolume", 1),
+        ("DeleteVolume", 3),
+    ] {
+        assert_eq!(effective.get(action), Some(&times), "{what}: {effective:?}");
     }
-    failed
 }
 
-async fn killed_before_every_step(victim: Victim, claims: [Claim; 2]) {
+/// Runs life cycles with a kill before each step.
+async fn killed_before_every_step(target: Target, claims: [Claim; 2]) {
     let Some(mut setting) = Setting::start().await else { return };
     for claim in claims {
         let mark = setting.requests().mark().await;
-        let name = claim.name.clone();
-        let failed = life_with_kills(&mut setting, victim, claim).await;
-        assert!(failed.is_empty(), "{failed:?}\n{}", setting.logs());
-        println!(
-            "{victim:?} killed before each of {} steps of {name}: converged",
-            LifecycleStep::ALL.len()
-        );
-        let effective = setting.requests().effective(mark).await;
-        for (action, times) in [
-            ("CreateVolume", 2),
-            ("CopyVolumes", 1),
-            ("CreateSnapshot", 1),
-            ("ModifyVolume", 1),
-            ("DeleteVolume", 3),
-        ] {
-            assert_eq!(effective.get(action), Some(&times), "{victim:?} {name}: {effective:?}");
+        let what = format!("{target:?} killed before each step of {}", claim.name);
+        let mut volume = Lifecycle::new(&setting, claim);
+        for &step in LifecycleStep::ALL {
+            let ((), outcome) = tokio::join!(kill(&mut setting, target), async {
+                // The process is dead when the first attempt is made.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                volume.step(step).await
+            });
+            setting.must(&format!("{what}, {step:?}"), async { outcome }).await;
         }
+        println!("{what}: converged");
+        assert_effective(&setting, mark, &what).await;
     }
     setting.finish().await;
 }
 
-fn claims(victim: &str) -> [Claim; 2] {
+fn claims(target: &str) -> [Claim; 2] {
     [
-        Claim::filesystem(&format!("pvc-{victim}-ext4"), "ext4", 10),
-        Claim::block(&format!("pvc-{victim}-block"), 10),
+        Claim::filesystem(&format!("pvc-{target}-ext4"), "ext4", 10),
+        Claim::block(&format!("pvc-{target}-block"), 10),
     ]
 }
 
 #[tokio::test]
 async fn the_controller_may_die_before_any_step() {
-    killed_before_every_step(Victim::Controller, claims("controller")).await;
+    killed_before_every_step(Target::Controller, claims("controller")).await;
 }
 
 #[tokio::test]
 async fn the_node_agent_may_die_before_any_step() {
-    killed_before_every_step(Victim::Agent, claims("agent")).await;
+    killed_before_every_step(Target::Agent, claims("agent")).await;
 }
 
 #[tokio::test]
 async fn the_mount_helper_may_die_before_any_step() {
-    killed_before_every_step(Victim::Helper, claims("helper")).await;
+    killed_before_every_step(Target::Helper, claims("helper")).await;
 }
 
 #[tokio::test]
 async fn mount_helper_supervisor_may_die_before_any_step() {
     let [mut first, second] = claims("supervisor");
     first.content = Claim::filesystem("", "xfs", 10).content;
-    killed_before_every_step(Victim::HelperSupervisor, [first, second]).await;
+    killed_before_every_step(Target::HelperSupervisor, [first, second]).await;
 }
 
 #[tokio::test]
 async fn ec2_may_be_unreachable_before_any_step() {
-    killed_before_every_step(Victim::Ec2, claims("ec2")).await;
+    killed_before_every_step(Target::Ec2, claims("ec2")).await;
 }
 
 /// The controller is killed after EC2 has accepted the request and before EC2 replies.
 #[tokio::test]
 async fn controller_killed_during_ec2_call_duplicates_nothing() {
     let Some(mut setting) = Setting::start().await else { return };
-    let claim = Claim::filesystem("pvc-mid", "ext4", 10);
-    let mut life = Life::of(&setting, claim);
+    let mut volume = Lifecycle::new(&setting, Claim::filesystem("pvc-mid", "ext4", 10));
     let mark = setting.requests().mark().await;
-    for step in LifecycleStep::ALL {
+    for &step in LifecycleStep::ALL {
         let action = match step {
             LifecycleStep::Create => Some("CreateVolume"),
             LifecycleStep::Attach | LifecycleStep::AttachElsewhere => Some("AttachVolume"),
@@ -184,59 +169,59 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
                 setting.world.start_controller().await.unwrap();
                 println!("controller killed while EC2 worked on {action} ({step:?})");
             },
-            life.step(step)
+            volume.step(step)
         );
-        if let Err(e) = outcome {
-            panic!("{step:?}: {e}\n{}", setting.logs());
-        }
+        setting.must(&format!("{step:?}"), async { outcome }).await;
     }
-    let effective = setting.requests().effective(mark).await;
-    for (action, times) in
-        [("CreateVolume", 2), ("CopyVolumes", 1), ("CreateSnapshot", 1), ("ModifyVolume", 1)]
-    {
-        assert_eq!(effective.get(action), Some(&times), "{effective:?}");
+    assert_effective(&setting, mark, "controller killed during each call").await;
+    setting.finish().await;
+}
+
+/// The tool is stopped in the middle of a format, then the target is killed.
+#[tokio::test]
+async fn kill_during_format_strands_no_volume() {
+    let Some(mut setting) = Setting::start().await else { return };
+    for target in [Target::Agent, Target::Helper, Target::HelperSupervisor] {
+        for kind in ["ext4", "xfs"] {
+            let name = format!("pvc-format-{kind}-{target:?}").to_lowercase();
+            let claim = Claim::filesystem(&name, kind, 10);
+            let (volume, attachment) = setting.attached(&claim).await;
+            let (kubelet, on) = (setting.kubelets[0].clone(), (volume.clone(), attachment.clone()));
+            let staging = tokio::spawn(async move { kubelet.stage(&on.0, &on.1).await });
+            let tool = tool_at_work::catch(&setting.world.nodes[0]).await;
+            kill(&mut setting, target).await;
+            // The tool outlives the agent and nobody else.
+            assert_eq!(tool.alive(), target == Target::Agent, "{target:?}");
+            drop(tool);
+            let staged = staging.await.unwrap();
+            setting.must(&format!("{target:?} {kind}"), async { staged }).await;
+            let kubelet = &setting.kubelets[0];
+            let published = kubelet.publish(&volume, &attachment, "pod-1", false);
+            let published = setting.must("publish", published).await;
+            bytes::write(&published.path, false, &volume.name);
+            bytes::verify(&published.path, false, &volume.name);
+            setting.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
+            setting.discard(&volume).await;
+            println!("{target:?} killed while {kind} was made: converged");
+        }
     }
     setting.finish().await;
 }
 
-/// The tool is stopped in the middle of a format, then the victim is killed.
-#[tokio::test]
-async fn kill_during_format_strands_no_volume() {
-    let Some(mut setting) = Setting::start().await else { return };
-    for victim in [Victim::Agent, Victim::Helper, Victim::HelperSupervisor] {
-        for kind in ["ext4", "xfs"] {
-            let claim = Claim::filesystem(
-                &format!("pvc-format-{kind}-{victim:?}").to_lowercase(),
-                kind,
-                10,
-            );
-            let (volume, attachment) = setting.attached(&claim).await;
-            let kubelet = setting.kubelets[0].clone();
-            let (volume_asked, attachment_asked) = (volume.clone(), attachment.clone());
-            let staging =
-                tokio::spawn(async move { kubelet.stage(&volume_asked, &attachment_asked).await });
-            let tool = tool_at_work::catch(&setting.world.nodes[0]).await;
-            strike(&mut setting, victim).await;
-            assert_eq!(
-                tool.alive(),
-                victim == Victim::Agent,
-                "{victim:?}: the tool outlives the agent and nobody else"
-            );
-            drop(tool);
-            if let Err(e) = staging.await.unwrap() {
-                panic!("{victim:?} {kind}: {e}\n{}", setting.logs());
-            }
-            let target = setting
-                .must("publish", setting.kubelets[0].publish(&volume, &attachment, "pod-1", false))
-                .await;
-            bytes::write(&target.path, false, &volume.name);
-            bytes::prove(&target.path, false, &volume.name);
-            setting.must("unpublish", setting.kubelets[0].unpublish(&volume, "pod-1")).await;
-            setting.discard(&volume).await;
-            println!("{victim:?} killed while {kind} was made: converged");
-        }
-    }
-    setting.finish().await;
+/// Kills the target some time after the work began, which must succeed nevertheless.
+async fn kill_during(
+    setting: &mut Setting,
+    target: Target,
+    after: Duration,
+    what: &str,
+    work: impl Future<Output = Result<(), CoError>>,
+) {
+    let killing = async {
+        tokio::time::sleep(after).await;
+        kill(setting, target).await;
+    };
+    let ((), outcome) = tokio::join!(killing, work);
+    setting.must(what, async { outcome }).await;
 }
 
 /// Each node process is killed some milliseconds after a call began, on a volume with data.
@@ -247,46 +232,28 @@ async fn node_process_kill_mid_call_loses_no_data() {
         let claim = Claim::filesystem(&format!("pvc-moments-{kind}"), kind, 2);
         let (volume, attachment) = setting.attached(&claim).await;
         let kubelet = setting.kubelets[0].clone();
-        setting.must("stage", kubelet.stage(&volume, &attachment)).await;
-        let target =
-            setting.must("publish", kubelet.publish(&volume, &attachment, "pod-1", false)).await;
-        bytes::write(&target.path, false, &volume.name);
+        let published = setting.published(&volume, &attachment, "pod-1").await;
+        bytes::write(&published.path, false, &volume.name);
         setting.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
         setting.must("unstage", kubelet.unstage(&volume)).await;
-        for victim in [Victim::Agent, Victim::Helper] {
+        for target in [Target::Agent, Target::Helper] {
             for moment in [0, 1, 2, 4, 8, 16, 32] {
                 let moment = Duration::from_millis(moment);
                 let kubelet = kubelet.clone();
                 let work = async {
                     kubelet.stage(&volume, &attachment).await?;
-                    let target = kubelet.publish(&volume, &attachment, "pod-1", false).await?;
-                    bytes::prove(&target.path, false, &volume.name);
-                    Ok::<_, ebs_csi_sandbox::CoError>(())
+                    let published = kubelet.publish(&volume, &attachment, "pod-1", false).await?;
+                    bytes::verify(&published.path, false, &volume.name);
+                    Ok(())
                 };
-                let ((), up) = tokio::join!(
-                    async {
-                        tokio::time::sleep(moment).await;
-                        strike(&mut setting, victim).await;
-                    },
-                    work
-                );
-                if let Err(e) = up {
-                    panic!("{victim:?} {moment:?} into stage: {e}\n{}", setting.logs());
-                }
+                let what = format!("{target:?} {moment:?} into stage");
+                kill_during(&mut setting, target, moment, &what, work).await;
                 let work = async {
                     kubelet.unpublish(&volume, "pod-1").await?;
                     kubelet.unstage(&volume).await
                 };
-                let ((), down) = tokio::join!(
-                    async {
-                        tokio::time::sleep(moment).await;
-                        strike(&mut setting, victim).await;
-                    },
-                    work
-                );
-                if let Err(e) = down {
-                    panic!("{victim:?} {moment:?} into unpublish: {e}\n{}", setting.logs());
-                }
+                let what = format!("{target:?} {moment:?} into unpublish");
+                kill_during(&mut setting, target, moment, &what, work).await;
             }
         }
         setting.discard(&volume).await;

@@ -3,29 +3,25 @@
 use std::collections::BTreeMap;
 
 use ebs_csi_e2e::volume_lifecycle::GIB;
-use ebs_csi_e2e::{Life, LifecycleStep, Setting};
+use ebs_csi_e2e::{Lifecycle, LifecycleStep, Setting, bytes};
 use ebs_csi_sandbox::co::{Claim, Content, Source};
 
-async fn live(claim: Claim) {
+async fn run_lifecycle(claim: Claim) {
     let Some(setting) = Setting::start().await else { return };
     let mark = setting.requests().mark().await;
-    let mut life = Life::of(&setting, claim.clone());
-    for step in LifecycleStep::ALL {
-        setting.must(&format!("{step:?} of {}", claim.name), life.step(step)).await;
+    let mut volume = Lifecycle::new(&setting, claim.clone());
+    for &step in LifecycleStep::ALL {
+        setting.must(&format!("{step:?} of {}", claim.name), volume.step(step)).await;
         match step {
             LifecycleStep::AttachElsewhere => {
-                let id = &life.volume().unwrap().id;
-                let shown = setting.requests().volume(id).await.unwrap();
+                let shown = setting.requests().volume(&volume.volume().unwrap().id).await.unwrap();
                 assert_eq!(shown.instances, [setting.instance(1)], "{shown:?}");
             }
             LifecycleStep::NodeExpand => {
-                let volume = life.volume().unwrap();
+                let volume = volume.volume().unwrap();
                 let shown = setting.requests().volume(&volume.id).await.unwrap();
-                assert_eq!(
-                    (shown.gib * GIB, shown.iops, shown.throughput),
-                    (volume.bytes, Some(3014), Some(153)),
-                    "{shown:?}"
-                );
+                let found = (shown.gib * GIB, shown.iops, shown.throughput);
+                assert_eq!(found, (volume.bytes, Some(3014), Some(153)), "{shown:?}");
             }
             _ => {}
         }
@@ -57,17 +53,17 @@ async fn live(claim: Claim) {
 
 #[tokio::test]
 async fn ext4_volume_lifecycle_leaves_nothing_behind() {
-    live(Claim::filesystem("pvc-life-ext4", "ext4", 10).parameter("type", "gp3")).await;
+    run_lifecycle(Claim::filesystem("pvc-life-ext4", "ext4", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
 async fn xfs_volume_lifecycle_leaves_nothing_behind() {
-    live(Claim::filesystem("pvc-life-xfs", "xfs", 10).parameter("type", "gp3")).await;
+    run_lifecycle(Claim::filesystem("pvc-life-xfs", "xfs", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
 async fn raw_block_volume_lifecycle_leaves_nothing_behind() {
-    live(Claim::block("pvc-life-block", 10).parameter("type", "gp3")).await;
+    run_lifecycle(Claim::block("pvc-life-block", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
@@ -75,41 +71,26 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
     let Some(setting) = Setting::start().await else { return };
     for kind in ["ext4", "xfs"] {
         let name = format!("pvc-small-{kind}");
-        let mut life = Life::of(&setting, Claim::filesystem(&name, kind, 1));
-        for step in [
-            LifecycleStep::Create,
-            LifecycleStep::Attach,
-            LifecycleStep::Stage,
-            LifecycleStep::Publish,
-            LifecycleStep::Unpublish,
-            LifecycleStep::Unstage,
-        ] {
-            setting.must(&format!("{step:?} {kind}"), life.step(step)).await;
-        }
-        let volume = life.volume().unwrap().clone();
-        let snapshot = setting
-            .must("snapshot", setting.co.snapshot_ready(&format!("snap-{kind}"), &volume.id))
-            .await;
+        let mut volume = Lifecycle::new(&setting, Claim::filesystem(&name, kind, 1));
+        setting.take(&mut volume, LifecycleStep::up_to(LifecycleStep::Unstage)).await;
+        let volume = volume.volume().unwrap().clone();
+        let snapshot = format!("snap-{kind}");
+        let snapshot = setting.co.snapshot_ready(&snapshot, &volume.id);
+        let snapshot = setting.must("snapshot", snapshot).await;
         let mut claim = Claim::filesystem(&format!("pvc-large-{kind}"), kind, 3)
             .from_source(Source::Snapshot(snapshot.id.clone()));
         claim.content =
             Content::Filesystem { kind: kind.to_owned(), flags: vec!["noatime".to_owned()] };
-        let restored = setting.must("restore", setting.co.create(&claim)).await;
-        let (kubelet, instance) = (&setting.kubelets[0], setting.instance(0));
-        let attachment = setting.must("attach", setting.co.attach(&restored, &instance)).await;
-        setting.must("stage", kubelet.stage(&restored, &attachment)).await;
-        let target =
-            setting.must("publish", kubelet.publish(&restored, &attachment, "pod-1", false)).await;
-        ebs_csi_e2e::bytes::prove(&target.path, false, &name);
+        let (restored, attachment) = setting.attached(&claim).await;
+        let target = setting.published(&restored, &attachment, "pod-1").await;
+        bytes::verify(&target.path, false, &name);
         let found = rustix::fs::statvfs(&target.path).unwrap();
         let size = i64::try_from(found.f_blocks * found.f_frsize).unwrap();
         assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
-        setting.must("unpublish", kubelet.unpublish(&restored, "pod-1")).await;
-        setting.must("unstage", kubelet.unstage(&restored)).await;
-        for id in [&restored.id, &volume.id] {
-            setting.must("detach", setting.co.detach(id, &instance)).await;
-            setting.must("delete", setting.co.delete(id)).await;
-        }
+        let unpublish = setting.kubelets[0].unpublish(&restored, "pod-1");
+        setting.must("unpublish", unpublish).await;
+        setting.discard(&restored).await;
+        setting.remove(&volume).await;
         setting.must("delete snapshot", setting.co.delete_snapshot(&snapshot.id)).await;
     }
     setting.finish().await;
@@ -119,22 +100,16 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
 #[tokio::test]
 async fn read_only_publish_shares_volume_with_writing_pod() {
     let Some(setting) = Setting::start().await else { return };
-    let mut life = Life::of(&setting, Claim::filesystem("pvc-shared", "ext4", 1));
-    for step in
-        [LifecycleStep::Create, LifecycleStep::Attach, LifecycleStep::Stage, LifecycleStep::Publish]
-    {
-        setting.must(&format!("{step:?}"), life.step(step)).await;
-    }
-    let volume = life.volume().unwrap().clone();
-    let (kubelet, instance) = (&setting.kubelets[0], setting.instance(0));
-    let attachment = setting.must("attach again", setting.co.attach(&volume, &instance)).await;
-    let second = setting
-        .must("publish to a second pod", kubelet.publish(&volume, &attachment, "pod-2", true))
-        .await;
-    ebs_csi_e2e::bytes::prove(&second.path, false, "pvc-shared");
+    let (volume, attachment) = setting.attached(&Claim::filesystem("pvc-shared", "ext4", 1)).await;
+    let first = setting.published(&volume, &attachment, "pod-1").await;
+    bytes::write(&first.path, false, "pvc-shared");
+    let kubelet = &setting.kubelets[0];
+    let second = kubelet.publish(&volume, &attachment, "pod-2", true);
+    let second = setting.must("publish to a second pod", second).await;
+    bytes::verify(&second.path, false, "pvc-shared");
     let refused = std::fs::write(second.path.join("new"), "x").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    std::fs::write(life.published().unwrap().path.join("new"), "x").unwrap();
+    std::fs::write(first.path.join("new"), "x").unwrap();
     let usage = setting.must("stats", kubelet.stats(&volume, &second)).await;
     assert!(usage.iter().any(|entry| entry.total > GIB / 2), "{usage:?}");
     for pod in ["pod-1", "pod-2"] {

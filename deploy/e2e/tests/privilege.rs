@@ -3,9 +3,8 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use ebs_csi_e2e::{Life, LifecycleStep, Setting, setting, tool_at_work};
+use ebs_csi_e2e::{Lifecycle, LifecycleStep as Step, Setting, program, setting, tool_at_work};
 use ebs_csi_sandbox::audit;
 use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::tier::Tier;
@@ -50,74 +49,48 @@ fn environment(pid: i32) -> String {
 #[tokio::test]
 async fn each_process_has_exactly_its_documented_rights() {
     let Some(setting) = Setting::start().await else { return };
-    let mut life = Life::of(&setting, Claim::filesystem("pvc-privilege", "ext4", 10));
-    for step in [LifecycleStep::Create, LifecycleStep::Attach] {
-        setting.must(&format!("{step:?}"), life.step(step)).await;
-    }
+    let mut volume = Lifecycle::new(&setting, Claim::filesystem("pvc-privilege", "ext4", 10));
+    setting.take(&mut volume, Step::up_to(Step::Attach)).await;
     // The runner and the tool are checked while a disk is formatted.
-    let (tool, staged) = tokio::join!(
+    let ((), staged) = tokio::join!(
         async {
             let tool = tool_at_work::catch(&setting.world.nodes[0]).await;
-            look(&setting, true).await;
+            check_rights(&setting, true).await;
             drop(tool);
         },
-        life.step(LifecycleStep::Stage)
+        volume.step(Step::Stage)
     );
-    let () = tool;
     setting.must("stage", async { staged }).await;
-    for step in [
-        LifecycleStep::Publish,
-        LifecycleStep::Unpublish,
-        LifecycleStep::Unstage,
-        LifecycleStep::Detach,
-    ] {
-        setting.must(&format!("{step:?}"), life.step(step)).await;
-    }
-    look(&setting, false).await;
-    setting.must("delete", setting.co.delete(&life.volume().unwrap().id)).await;
+    let rest = [Step::Publish, Step::Unpublish, Step::Unstage, Step::Detach];
+    setting.take(&mut volume, &rest).await;
+    check_rights(&setting, false).await;
+    setting.must("delete", setting.co.delete(&volume.volume().unwrap().id)).await;
     setting.finish().await;
 }
 
-async fn look(setting: &Setting, tool_runs: bool) {
+async fn check_rights(setting: &Setting, tool_runs: bool) {
     let seen = audit::survey(&setting.world).expect("every process runs");
     println!("{}", audit::table(&seen));
-    let deviations: Vec<String> = seen
-        .iter()
-        .filter(|process| !process.deviations.is_empty())
-        .map(|process| {
-            format!(
-                "{} of {}: {}",
-                process.tier.name(),
-                process.place,
-                process.deviations.join(", ")
-            )
-        })
-        .collect();
-    assert!(deviations.is_empty(), "{}", deviations.join("\n"));
-    for tier in [
-        Tier::Controller,
-        Tier::NodeAgent,
-        Tier::Supervisor,
-        Tier::Broker,
-        Tier::Directories,
-        Tier::Opener,
-    ] {
-        assert!(seen.iter().any(|process| process.tier == tier), "no {} was seen", tier.name());
-    }
-    if tool_runs {
-        for tier in [Tier::Runner, Tier::Tool] {
-            assert!(
-                seen.iter().any(|process| process.tier == tier),
-                "no {} was seen while a disk was formatted",
-                tier.name()
-            );
-        }
+    let (always, of_tool) = (
+        [
+            Tier::Controller,
+            Tier::NodeAgent,
+            Tier::Supervisor,
+            Tier::Broker,
+            Tier::Directories,
+            Tier::Opener,
+        ],
+        if tool_runs { &[Tier::Runner, Tier::Tool][..] } else { &[] },
+    );
+    for tier in always.iter().chain(of_tool) {
+        assert!(seen.iter().any(|process| process.tier == *tier), "no {} was seen", tier.name());
     }
     for process in &seen {
+        let what = format!("{} of {}", process.tier.name(), process.place);
+        assert!(process.deviations.is_empty(), "{what}: {}", process.deviations.join(", "));
         if process.tier == Tier::Controller {
             continue;
         }
-        let what = format!("{} of {}", process.tier.name(), process.place);
         let outward = outward_sockets(process.pid);
         assert!(outward.is_empty(), "{what} has {outward:?}");
         let environment = environment(process.pid);
@@ -137,25 +110,14 @@ async fn look(setting: &Setting, tool_runs: bool) {
     }
     // Shows that the check above can find a socket: the controller does connect to EC2.
     let controller = setting.world.controller.pid().unwrap();
-    assert!(
-        !outward_sockets(controller).is_empty() || !tool_runs,
-        "no socket of the controller was found"
-    );
+    let is_found = !outward_sockets(controller).is_empty();
+    assert!(is_found || !tool_runs, "no socket of the controller was found");
 }
 
 /// Runs the auditor. Returns its exit status and its output.
 fn auditor(program: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the auditor runs");
-    let words = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    (output.status.code(), words)
+    let ended = program::run(program::bare(program, arguments, &[]));
+    (ended.status, ended.stdout + &ended.stderr)
 }
 
 #[tokio::test]
@@ -167,19 +129,19 @@ async fn auditor_reports_sandbox_flag_and_wrong_profiles() {
     let agent = setting.world.nodes[0].agent.pid().unwrap().to_string();
     let helper = setting.world.nodes[0].helper.pid().unwrap().to_string();
     for (pid, profile) in [(&controller, "controller"), (&agent, "node-agent")] {
-        let (status, words) = auditor(&program, &["audit", "--pid", pid, "--as", profile]);
-        println!("{words}");
-        assert_eq!(status, Some(0), "{profile}: {words}");
+        let (status, output) = auditor(&program, &["audit", "--pid", pid, "--as", profile]);
+        println!("{output}");
+        assert_eq!(status, Some(0), "{profile}: {output}");
     }
     // The helper was started with --sandbox, which the auditor must report.
-    let (status, words) = auditor(&program, &["audit", "--tree", &helper]);
-    println!("{words}");
-    assert_eq!(status, Some(1), "{words}");
-    assert!(words.contains("sandbox"), "{words}");
+    let (status, output) = auditor(&program, &["audit", "--tree", &helper]);
+    println!("{output}");
+    assert_eq!(status, Some(1), "{output}");
+    assert!(output.contains("sandbox"), "{output}");
     // The auditor also distinguishes the profiles.
-    let (status, words) = auditor(&program, &["audit", "--pid", &helper, "--as", "node-agent"]);
-    assert_eq!(status, Some(1), "{words}");
-    let (status, words) = auditor(&program, &["audit", "--pid", &controller, "--as", "tool"]);
-    assert_eq!(status, Some(1), "{words}");
+    let (status, output) = auditor(&program, &["audit", "--pid", &helper, "--as", "node-agent"]);
+    assert_eq!(status, Some(1), "{output}");
+    let (status, output) = auditor(&program, &["audit", "--pid", &controller, "--as", "tool"]);
+    assert_eq!(status, Some(1), "{output}");
     setting.finish().await;
 }

@@ -2,13 +2,13 @@
 //! answers without AWS.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use csi::identity_client::IdentityClient;
 use ebs_csi_e2e::program::{self, Ended};
 use ebs_csi_e2e::{Setting, setting};
 use ebs_csi_proto::csi;
+use ebs_csi_sandbox::binaries::Binaries;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -22,12 +22,20 @@ const PROGRAMS: [&str; 7] = [
     "ec2-sim",
 ];
 
+/// Runs a program to its end.
+fn run(binaries: &Binaries, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
+    program::run(program::bare(&binaries.path(name).unwrap(), arguments, environment))
+}
+
+/// What a program needs to get as far as its own flags.
+const ENVIRONMENT: [(&str, &str); 2] = [("AWS_REGION", "us-east-1"), ("CSI_NODE_NAME", "n")];
+
 #[test]
 fn every_program_prints_help_and_version() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
     for name in PROGRAMS {
         for flag in ["--help", "--version"] {
-            let ended = program::run(program::bare(&binaries.path(name).unwrap(), &[flag], &[]));
+            let ended = run(&binaries, name, &[flag], &[]);
             assert_eq!(ended.status, Some(0), "{name} {flag}: {ended:?}");
             assert!(!ended.stdout.trim().is_empty(), "{name} {flag}: {ended:?}");
         }
@@ -50,7 +58,7 @@ fn bad_command_line_exits_64_with_one_line() {
         ("ebs-csi-mount-helper", &["--no-such-flag"], "no-such-flag"),
         (
             "ebs-csi-mount-helper",
-            &["--listen", "unix:///x", "--kubelet-root", "/a/../b"],
+            &["--listen=unix:///x", "--kubelet-root=/a/../b"],
             "--kubelet-root",
         ),
         ("aws-ebs-csi-driver", &["conductor"], "conductor"),
@@ -62,11 +70,7 @@ fn bad_command_line_exits_64_with_one_line() {
     ];
     let mut wrong = Vec::new();
     for (name, arguments, word) in rows {
-        let ended = program::run(program::bare(
-            &binaries.path(name).unwrap(),
-            arguments,
-            &[("AWS_REGION", "us-east-1"), ("CSI_NODE_NAME", "n")],
-        ));
+        let ended = run(&binaries, name, arguments, &ENVIRONMENT);
         let lines = ended.stderr.trim_end().lines().count();
         if ended.status != Some(64) || lines != 1 || !ended.stderr.contains(word) {
             wrong.push(format!("{name} {arguments:?}: {ended:?}"));
@@ -83,7 +87,7 @@ fn launcher_knows_every_flag_of_its_processes() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
     let mut unknown = Vec::new();
     for name in ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"] {
-        let help = program::run(program::bare(&binaries.path(name).unwrap(), &["--help"], &[]));
+        let help = run(&binaries, name, &["--help"], &[]);
         let flags: Vec<&str> = help
             .stdout
             .lines()
@@ -97,14 +101,10 @@ fn launcher_knows_every_flag_of_its_processes() {
         assert!(flags.len() > 5, "{name}: {help:?}");
         for flag in flags {
             // The launcher refuses the last argument in any case, so it starts nothing.
-            let ended = program::run(program::bare(
-                &binaries.path("aws-ebs-csi-driver").unwrap(),
-                &["node", &format!("--{flag}=1"), "--no-such-flag"],
-                &[],
-            ));
-            if !OF_THE_LAUNCHER.contains(&flag)
-                && ended.stderr.contains(&format!("unknown flag --{flag};"))
-            {
+            let arguments = ["node", &format!("--{flag}=1"), "--no-such-flag"];
+            let ended = run(&binaries, "aws-ebs-csi-driver", &arguments, &[]);
+            let is_unknown = ended.stderr.contains(&format!("unknown flag --{flag};"));
+            if is_unknown && !OF_THE_LAUNCHER.contains(&flag) {
                 unknown.push(format!("{name} --{flag}"));
             }
         }
@@ -112,24 +112,16 @@ fn launcher_knows_every_flag_of_its_processes() {
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
 }
 
-/// Runs a program through setpriv(1), which removes a privilege that the program's confinement
-/// needs.
-fn deprived(program: &Path, how: &[&str], arguments: &[&str]) -> Ended {
-    let mut command = Command::new("setpriv");
-    command.args(how).arg(program).args(arguments);
-    let mut whole = program::bare(Path::new("/usr/bin/setpriv"), &[], &[]);
-    whole.args(command.get_args()).env("AWS_REGION", "us-east-1").env("CSI_NODE_NAME", "n");
-    program::run(whole)
-}
-
 /// The helper cannot confine itself without CAP_SYS_ADMIN, CAP_SETUID or CAP_SETPCAP.
 #[test]
 fn helper_missing_capability_exits_77_without_serving() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
-    if !Path::new("/usr/bin/setpriv").exists() {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    if !setpriv.exists() {
         println!("skipped: setpriv(1) of util-linux is not there");
         return;
     }
+    let helper = binaries.path("ebs-csi-mount-helper").unwrap();
     let own = tempfile::tempdir_in("/tmp").unwrap();
     let root = own.path().join("kubelet");
     for made in ["plugins", "pods"] {
@@ -137,21 +129,16 @@ fn helper_missing_capability_exits_77_without_serving() {
     }
     let socket = own.path().join("s.sock");
     let listen = format!("unix://{}", socket.display());
-    let root = root.to_str().unwrap();
-    let paths = ["--listen", &listen, "--kubelet-root", root];
-    let helper = [&paths[..], &["--sandbox", "--allow-private-mounts"]].concat();
-    for how in [
-        &["--bounding-set=-sys_admin"][..],
-        &["--bounding-set=-setuid"][..],
-        &["--bounding-set=-setpcap"][..],
-    ] {
-        let ended = deprived(&binaries.path("ebs-csi-mount-helper").unwrap(), how, &helper);
-        assert_eq!(ended.status, Some(77), "{how:?}: {ended:?}");
-        assert!(!ended.stderr.trim().is_empty(), "{how:?}: {ended:?}");
-        assert!(
-            std::os::unix::net::UnixStream::connect(&socket).is_err(),
-            "{how:?}: somebody serves"
-        );
+    let flags = ["--listen", &listen, "--sandbox", "--allow-private-mounts", "--kubelet-root"];
+    for capability in ["sys_admin", "setuid", "setpcap"] {
+        let without = format!("--bounding-set=-{capability}");
+        let mut command = program::bare(setpriv, &[&without], &ENVIRONMENT);
+        command.arg(&helper).args(flags).arg(&root);
+        let ended = program::run(command);
+        assert_eq!(ended.status, Some(77), "{capability}: {ended:?}");
+        assert!(!ended.stderr.trim().is_empty(), "{capability}: {ended:?}");
+        let connected = std::os::unix::net::UnixStream::connect(&socket);
+        assert!(connected.is_err(), "{capability}: somebody serves");
         let _ = std::fs::remove_file(&socket);
     }
 }
@@ -203,18 +190,11 @@ async fn probe_of_controller_without_aws_names_cause() {
         let refused = identity(&socket).await.probe(csi::ProbeRequest {}).await.expect_err(what);
         println!("{what}: {:?}: {}", refused.code(), refused.message());
         assert_eq!(refused.code(), Code::FailedPrecondition, "{what}: {refused}");
-        assert!(
-            refused.message().to_lowercase().contains(word),
-            "{what}: the message does not say {word:?}: {}",
-            refused.message()
-        );
+        assert!(refused.message().to_lowercase().contains(word), "{what}: no {word:?}: {refused}");
     }
     // Without a Region, the controller cannot know which endpoint to call.
-    let ended = program::run(program::bare(
-        &program,
-        &["--endpoint", "unix:///tmp/ebs-csi-e2e-never.sock"],
-        &base[1..],
-    ));
+    let arguments = ["--endpoint", "unix:///tmp/ebs-csi-e2e-never.sock"];
+    let ended = run(&binaries, "ebs-csi-controller", &arguments, &base[1..]);
     assert!(matches!(ended.status, Some(78)) && ended.stderr.contains("AWS_REGION"), "{ended:?}");
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ebs_csi_e2e::repository::read;
 use ebs_csi_e2e::{program, setting};
 use ebs_csi_policy::profile::{
     self, BROKER, CallAnswer, DIRECTORIES, NODE_AGENT, OPENER, RUNNER, SUPERVISOR, TOOL,
@@ -14,15 +15,6 @@ const FOLDER: &str = "deploy/systemd";
 const NAME: &str = "ebs-csi-mount-helper.service";
 const PROGRAM: &str = "/usr/bin/ebs-csi-mount-helper";
 const PROFILES: [&profile::Profile; 6] = [BROKER, DIRECTORIES, OPENER, RUNNER, SUPERVISOR, TOOL];
-
-fn root() -> PathBuf {
-    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
-        .join("../..")
-}
-
-fn read(name: &str) -> String {
-    std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-}
 
 /// Returns the values of each setting of the unit.
 fn settings() -> Vec<(String, String)> {
@@ -69,33 +61,14 @@ fn systemd_accepts_unit_and_its_exposure() {
 /// see. `RestrictSUIDSGID` denies openat2, by which the helper opens everything.
 #[test]
 fn unit_has_no_setting_that_breaks_helper() {
-    let of_mounts = [
-        "ProtectSystem",
-        "ProtectHome",
-        "ProtectKernelTunables",
-        "ProtectKernelModules",
-        "ProtectKernelLogs",
-        "ProtectControlGroups",
-        "ProtectHostname",
-        "ProtectProc",
-        "ProcSubset",
-        "PrivateTmp",
-        "PrivateDevices",
-        "PrivateMounts",
-        "PrivateIPC",
-        "PrivateUsers",
-        "MountFlags",
-        "MountAPIVFS",
-        "TemporaryFileSystem",
-        "DynamicUser",
-        "LogNamespace",
-        "LoadCredential",
-        "RestrictSUIDSGID",
-    ];
+    let of_mounts = "ProtectSystem ProtectHome ProtectKernelTunables ProtectKernelModules ProtectKernelLogs \
+                     ProtectControlGroups ProtectHostname ProtectProc ProcSubset PrivateTmp PrivateDevices \
+                     PrivateMounts PrivateIPC PrivateUsers MountFlags MountAPIVFS TemporaryFileSystem \
+                     DynamicUser LogNamespace LoadCredential RestrictSUIDSGID";
     for (name, _) in settings() {
         let by_kind = ["Paths", "Directory", "Image", "Images"];
         let kind = by_kind.iter().any(|end| name.ends_with(end)) && name != "RuntimeDirectory";
-        assert!(!kind && !of_mounts.contains(&name.as_str()), "{name}");
+        assert!(!kind && !of_mounts.split(' ').any(|it| it == name), "{name}");
     }
 }
 
@@ -188,15 +161,15 @@ fn helper_serves_with_capabilities_of_unit() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("unshare");
-    // Kept open to the end: the helper goes on writing to it.
+    // Kept open to the end: the helper keeps writing to it.
     let journal = BufReader::new(started.stderr.take().expect("its journal"));
     let mut lines = journal.lines().map_while(Result::ok);
     let before: Vec<String> =
         lines.by_ref().take_while(|line| !line.contains(" supervisor ready ")).collect();
     let pid = rustix::process::Pid::from_child(&started);
-    let told = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    let signalled = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     let ended = started.wait().expect("wait");
-    let said = before.into_iter().chain(lines).collect::<Vec<_>>();
-    assert!(said.iter().any(|line| line.contains(" serving ")), "{said:?}");
-    assert_eq!((told, ended.code()), (Ok(()), Some(0)), "{said:?}");
+    let log = before.into_iter().chain(lines).collect::<Vec<_>>();
+    assert!(log.iter().any(|line| line.contains(" serving ")), "{log:?}");
+    assert_eq!((signalled, ended.code()), (Ok(()), Some(0)), "{log:?}");
 }

@@ -13,16 +13,10 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_e2e::leader::Leader;
 use ebs_csi_e2e::seeded_random::SeededRandom;
-use ebs_csi_e2e::workload::{Kept, live};
-use ebs_csi_e2e::{Requests, Setting, seeds};
+use ebs_csi_e2e::{Requests, Setting, history};
 use ebs_csi_sandbox::{Co, Process, Simulator, ZONE};
-use serde_json::{Value, json};
+use serde_json::json;
 
-const SCENARIO: &str = "\
-profile = \"fast\"
-[quotas]
-modifications_per_day = 100
-";
 /// The requests whose replies are withheld before a kill.
 const CHANGES: [&str; 5] =
     ["CreateVolume", "AttachVolume", "DetachVolume", "ModifyVolume", "CreateSnapshot"];
@@ -39,33 +33,6 @@ const MOST: usize = 12;
 /// Counts of each kind of disturbance.
 type Happened = BTreeMap<&'static str, u64>;
 
-/// Lets EC2 withhold the reply to a change, and waits until a controller waits for the reply.
-/// Returns whether one does.
-async fn reply_is_held(
-    simulator: &Simulator,
-    random: &SeededRandom,
-    over: &Cell<bool>,
-    id: &str,
-) -> bool {
-    let requests = Requests::new(simulator);
-    let action = CHANGES[usize::try_from(random.below(5)).expect("small")];
-    let mark = requests.mark().await;
-    let held = json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 20_000 });
-    requests
-        .fault(json!({ "id": id, "match": { "action": action }, "count": 1, "fault": held }))
-        .await;
-    let until = Instant::now() + PATIENCE;
-    let struck =
-        |record: &Value| record["faults"].as_array().is_some_and(|all| all.contains(&json!(id)));
-    let mut held = false;
-    while !held && !over.get() && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        held = requests.mutations(mark).await.iter().any(struck);
-    }
-    let _ = simulator.delete(&format!("/v1/faults/{id}")).await;
-    held
-}
-
 /// Disturbs the controllers, their leaders and EC2 repeatedly until all workloads have ended.
 async fn disturb(
     simulator: &Simulator,
@@ -75,7 +42,7 @@ async fn disturb(
     over: &Cell<bool>,
 ) -> Result<Happened, String> {
     let mut happened = Happened::new();
-    for n in 0..MOST {
+    for _ in 0..MOST {
         tokio::time::sleep(random.millis(20, 400)).await;
         if over.get() {
             break;
@@ -91,7 +58,7 @@ async fn disturb(
                 let ended = replicas[which].stop(GRACE).await;
                 if !ended.map_err(|e| format!("SIGTERM: {e}"))? {
                     return Err(format!(
-                        "{} was told to end and had not {:?} later\n{}",
+                        "{} got SIGTERM and had not ended {:?} later\n{}",
                         replicas[which].name(),
                         begun.elapsed(),
                         replicas[which].log_tail(30)
@@ -101,13 +68,14 @@ async fn disturb(
                 "SIGTERM"
             }
             6 | 7 => {
-                let held = reply_is_held(simulator, random, over, &format!("held-{n}")).await;
+                let held =
+                    history::withhold_reply(simulator, random, over, &CHANGES, PATIENCE).await;
                 // Either this replica waits for the reply, or the other one does while this one is
                 // killed.
                 let killed = replicas[which].kill().await;
                 killed.map_err(|e| format!("kill: {e}"))?;
                 again(replicas[which], random).await?;
-                if held { "kill while EC2 holds a reply" } else { "kill" }
+                if held.is_some() { "kill while EC2 holds a reply" } else { "kill" }
             }
             8 => {
                 let away = random.millis(200, 1_500).as_millis();
@@ -133,11 +101,9 @@ async fn again(replica: &mut Process, random: &SeededRandom) -> Result<(), Strin
 
 /// Runs the history of a seed. Returns the counts of disturbances, or what went wrong; `None` where
 /// the history cannot run.
-async fn history(seed: u64) -> Option<Result<Happened, String>> {
+async fn run(seed: u64) -> Option<Result<Happened, String>> {
     let mut setting = Setting::with(|options| {
-        options.devices = "none".to_owned();
-        options.one_zone = true;
-        options.scenario = SCENARIO.to_owned();
+        history::without_disks(options);
         options.controller_arguments = vec![DRAIN.to_owned()];
     })
     .await?;
@@ -158,55 +124,23 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
         (co.provisioner, co.attacher) = (setting.co.provisioner, setting.co.attacher);
         co
     });
-    let nodes: Vec<String> =
-        setting.world.options().nodes.iter().map(|node| node.instance.clone()).collect();
-    let (random, over) = (SeededRandom::of(seed), Cell::new(false));
+    let nodes = setting.instances();
+    let (random, over) = (SeededRandom::new(seed), Cell::new(false));
     let world = &mut setting.world;
-    let simulator = &world.simulator;
-    let life = |n: usize| {
-        let name = format!("pvc-{n}");
-        let random = SeededRandom::of(seed * 1_000 + n as u64);
-        let (co, nodes) = (callers[n % 2].clone(), &nodes);
-        async move { live(co, Requests::new(simulator), nodes, &name, random).await }
-    };
-    let lives = async {
-        let lives = tokio::join!(life(0), life(1), life(2), life(3));
-        over.set(true);
-        lives
-    };
     let mut replicas = [&mut world.controller, &mut world.replicas[0].process];
-    let (lives, happened) =
-        tokio::join!(lives, disturb(simulator, &mut replicas, &leaders, &random, &over));
-    let mut kept = Kept::default();
-    for life in <[_; 4]>::from(lives) {
-        match life {
-            Ok(left) => kept = kept.and(left),
-            Err(error) => return Some(Err(format!("{error}\n{}", setting.logs()))),
-        }
-    }
-    let happened = match happened {
-        Ok(happened) => happened,
-        Err(wrong) => return Some(Err(wrong)),
-    };
+    let (kept, happened) = tokio::join!(
+        history::run_workloads(&world.simulator, &callers, &nodes, seed, &over),
+        disturb(&world.simulator, &mut replicas, &leaders, &random, &over)
+    );
     // Operations without a caller have noticed that by now, or have finished what EC2 had accepted.
-    let found = Kept::found(&setting.world.simulator).await;
-    if found != kept {
-        return Some(Err(format!(
-            "the callers know {kept:#?}\nEC2 holds {found:#?}\n{}",
-            setting.logs()
-        )));
-    }
-    if let Err(error) = kept.clear(&callers[0]).await {
-        return Some(Err(format!("clearing up: {error}")));
-    }
-    setting.finish().await;
-    Some(Ok(happened))
+    let finished = history::finish(setting, kept, &callers[0]).await;
+    Some(happened.and_then(|happened| finished.map(|()| happened)))
 }
 
 #[test]
 fn two_controllers_leak_and_duplicate_nothing() {
     let mut all = Happened::new();
-    for (what, often) in seeds::each(8, AT_ONCE, history).into_iter().flatten() {
+    for (what, often) in history::run_seeds(8, AT_ONCE, run).into_iter().flatten() {
         *all.entry(what).or_default() += often;
     }
     println!("{all:?}");

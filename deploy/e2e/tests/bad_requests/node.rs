@@ -1,13 +1,16 @@
-//! A volume on a node, and invalid requests for it.
+//! Invalid requests for a volume on a node.
+
+use std::fmt::Debug;
 
 use ebs_csi_e2e::{Setting, bytes, setting};
 use ebs_csi_proto::csi;
 use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
-use tonic::Code;
+use tonic::Code::FailedPrecondition;
+use tonic::{Response, Status};
 
 use crate::publish::publish_rows;
-use crate::refused::{Refused, judge, refused};
-use crate::stage::{stage_rows, wrong_device};
+use crate::refused::{Differences, Row};
+use crate::stage::stage_rows;
 
 /// An unstaged volume attached to node 0.
 pub(crate) struct OnNode<'a> {
@@ -17,65 +20,71 @@ pub(crate) struct OnNode<'a> {
 }
 
 impl OnNode<'_> {
-    pub(crate) fn image(&self) -> std::path::PathBuf {
-        self.setting.world.state_dir().join(format!("ec2/volumes/{}.img", self.volume.id))
+    /// Returns the digest of the disk, and what is mounted.
+    fn state(&self) -> (String, Vec<String>) {
+        let image = format!("ec2/volumes/{}.img", self.volume.id);
+        let image = self.setting.world.state_dir().join(image);
+        (bytes::digest(&image), setting::mounted_beneath(self.setting.kubelets[0].root()))
     }
 
     pub(crate) fn request(&self) -> csi::NodeStageVolumeRequest {
         self.setting.kubelets[0].stage_request(&self.volume, &self.attachment).unwrap()
     }
 
-    /// Sends a request that must be refused, and checks that nothing is mounted and that the disk
-    /// is unchanged.
-    pub(crate) async fn stage(
+    /// Sends requests that must be refused, and checks after each that nothing is mounted and that
+    /// the disk is unchanged.
+    pub(crate) async fn send<'r, R, T: Debug>(
         &self,
-        expected: &Refused<'_>,
-        request: csi::NodeStageVolumeRequest,
-        wrong: &mut Vec<String>,
+        rpc: &str,
+        rows: impl IntoIterator<Item = Row<'r, R>>,
+        send: impl AsyncFn(R) -> Result<Response<T>, Status>,
+        wrong: &mut Differences<'_>,
     ) {
-        let kubelet = &self.setting.kubelets[0];
-        let before = (bytes::digest(&self.image()), setting::mounted_beneath(kubelet.root()));
-        let answer = kubelet.node().node_stage_volume(request).await;
-        wrong.extend(judge(answer, expected));
-        let after = (bytes::digest(&self.image()), setting::mounted_beneath(kubelet.root()));
-        if before != after {
-            wrong.push(format!("{}: {before:?} became {after:?}", expected.what));
+        let before = self.state();
+        for row in rows {
+            let what = row.0;
+            wrong.send(rpc, [row], &send).await;
+            let after = self.state();
+            if before != after {
+                wrong.found.push(format!("{rpc} {what}: {before:?} became {after:?}"));
+            }
         }
+    }
+
+    /// Sends such requests to stage.
+    pub(crate) async fn stage<'r>(
+        &self,
+        rows: impl IntoIterator<Item = Row<'r, csi::NodeStageVolumeRequest>>,
+        wrong: &mut Differences<'_>,
+    ) {
+        let node = || self.setting.kubelets[0].node();
+        self.send("stage", rows, async |it| node().node_stage_volume(it).await, wrong).await;
     }
 }
 
 #[tokio::test]
 async fn bad_node_requests_are_refused_and_change_nothing() {
     let Some(setting) = Setting::start().await else { return };
-    let mut wrong = Vec::new();
-    let volume =
-        setting.must("create", setting.co.create(&Claim::filesystem("pvc-node", "ext4", 10))).await;
-    let instance = setting.instance(0);
-    let attachment = setting.must("attach", setting.co.attach(&volume, &instance)).await;
+    let (volume, attachment) = setting.attached(&Claim::filesystem("pvc-node", "ext4", 10)).await;
+    let unattached = Claim::filesystem("pvc-unattached", "ext4", 10);
+    let unattached = setting.must("create", setting.co.create(&unattached)).await;
+    let mut wrong = Differences::new(&setting).await;
     let kubelet = &setting.kubelets[0];
     setting.must("a staging directory", async { kubelet.prepare_stage(&volume) }).await;
     let on = OnNode { setting: &setting, volume: volume.clone(), attachment: attachment.clone() };
-    stage_rows(&on, &mut wrong).await;
-    wrong_device(&on, &mut wrong).await;
+    stage_rows(&on, &unattached.id, &mut wrong).await;
     setting.must("stage", kubelet.stage(&volume, &attachment)).await;
     let elsewhere =
         kubelet.root().join("plugins/kubernetes.io/csi/ebs.csi.aws.com/elsewhere/globalmount");
     std::fs::create_dir_all(&elsewhere).unwrap();
-    on.stage(
-        &refused(
-            "a second stage elsewhere",
-            Code::FailedPrecondition,
-            &["another path", "unstage", kubelet.staging_path(&volume).to_str().unwrap()],
-        ),
-        csi::NodeStageVolumeRequest {
-            staging_target_path: elsewhere.to_str().unwrap().to_owned(),
-            ..on.request()
-        },
-        &mut wrong,
-    )
-    .await;
+    let mut request = on.request();
+    request.staging_target_path = elsewhere.to_str().unwrap().to_owned();
+    let path = kubelet.staging_path(&volume);
+    let words: &[&str] = &["another path", "unstage", path.to_str().unwrap()];
+    on.stage([("at a second path", FailedPrecondition, words, request)], &mut wrong).await;
     publish_rows(&on, &elsewhere, &mut wrong).await;
-    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), setting.logs());
+    assert!(wrong.found.is_empty(), "{}\n{}", wrong.found.join("\n"), setting.logs());
     setting.discard(&volume).await;
+    setting.must("delete", setting.co.delete(&unattached.id)).await;
     setting.finish().await;
 }

@@ -1,55 +1,66 @@
-//! The expected refusal of a request, and its comparison with the answer.
+//! Sends requests that must be refused, and compares the answers with the expected refusals.
 
 use std::fmt::Debug;
 
 use ebs_csi_e2e::Setting;
 use tonic::{Code, Response, Status};
 
-/// The expected refusal of a request.
-pub(crate) struct Refused<'a> {
-    pub(crate) what: &'a str,
-    pub(crate) code: Code,
-    /// The words that the message must contain, in any case.
-    pub(crate) words: &'a [&'a str],
+/// What is wrong with a request, the expected code, the words that the message must contain in any
+/// case, and the request.
+pub(crate) type Row<'a, R> = (&'a str, Code, &'a [&'a str], R);
+
+/// The differences between the answers and the expected refusals.
+pub(crate) struct Differences<'a> {
+    setting: &'a Setting,
+    mark: u64,
+    pub(crate) found: Vec<String>,
 }
 
-pub(crate) fn refused<'a>(what: &'a str, code: Code, words: &'a [&'a str]) -> Refused<'a> {
-    Refused { what, code, words }
-}
-
-/// Returns how an answer differs from the expected refusal.
-pub(crate) fn judge<T: Debug>(
-    answer: Result<Response<T>, Status>,
-    expected: &Refused<'_>,
-) -> Vec<String> {
-    let what = expected.what;
-    let status = match answer {
-        Ok(reply) => return vec![format!("{what}: was not refused: {:?}", reply.into_inner())],
-        Err(status) => status,
-    };
-    let mut wrong = Vec::new();
-    if status.code() != expected.code {
-        wrong.push(format!(
-            "{what}: {:?}, not {:?}: {}",
-            status.code(),
-            expected.code,
-            status.message()
-        ));
+impl<'a> Differences<'a> {
+    /// Begins to compare: requests to EC2 count from now on.
+    pub(crate) async fn new(setting: &'a Setting) -> Self {
+        Self { setting, mark: setting.requests().mark().await, found: Vec::new() }
     }
-    let text = status.message().to_lowercase();
-    for word in expected.words {
-        if !text.contains(&word.to_lowercase()) {
-            wrong.push(format!("{what}: the message does not say {word:?}: {}", status.message()));
+
+    /// Sends the request of each row. Checks the answers, and that EC2 was not changed.
+    pub(crate) async fn send<'r, R, T: Debug>(
+        &mut self,
+        rpc: &str,
+        rows: impl IntoIterator<Item = Row<'r, R>>,
+        send: impl AsyncFn(R) -> Result<Response<T>, Status>,
+    ) {
+        for (what, code, words, request) in rows {
+            let what = format!("{rpc} {what}");
+            self.judge(send(request).await, &what, code, words);
+            let effective = self.setting.requests().effective(self.mark).await;
+            if !effective.is_empty() {
+                self.found.push(format!("{what}: EC2 was changed: {effective:?}"));
+            }
         }
     }
-    println!("{what}: {:?}: {}", status.code(), status.message());
-    wrong
-}
 
-/// Checks that EC2 was not changed since `mark`.
-pub(crate) async fn unchanged(setting: &Setting, mark: u64, what: &str, wrong: &mut Vec<String>) {
-    let effective = setting.requests().effective(mark).await;
-    if !effective.is_empty() {
-        wrong.push(format!("{what}: EC2 was changed: {effective:?}"));
+    fn judge<T: Debug>(
+        &mut self,
+        answer: Result<Response<T>, Status>,
+        what: &str,
+        code: Code,
+        words: &[&str],
+    ) {
+        let status = match answer {
+            Err(status) => status,
+            Ok(reply) => {
+                return self.found.push(format!("{what}: was not refused: {:?}", reply.get_ref()));
+            }
+        };
+        let (got, message) = (status.code(), status.message());
+        println!("{what}: {got:?}: {message}");
+        if got != code {
+            self.found.push(format!("{what}: {got:?}, not {code:?}: {message}"));
+        }
+        for word in words {
+            if !message.to_lowercase().contains(&word.to_lowercase()) {
+                self.found.push(format!("{what}: the message does not say {word:?}: {message}"));
+            }
+        }
     }
 }

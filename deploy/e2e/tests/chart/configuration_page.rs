@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use ebs_csi_e2e::repository::{assert_generated, read};
 use serde_json::Value;
-
-use crate::{read, root};
 
 /// The keys of the values: each path with its entry in the schema.
 pub(super) type Keys = BTreeMap<String, Value>;
@@ -76,17 +75,8 @@ fn chart_values_have_go_driver_class_and_description() {
 
 #[test]
 fn configuration_page_matches_values_and_schema() {
-    let file = root().join("deploy/docs/configuration.md");
     let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
-    let made = page(&values);
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(&file, &made).expect("configuration.md is written");
-    }
-    let have = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        have == made,
-        "configuration.md is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart"
-    );
+    assert_generated("deploy/docs/configuration.md", &page(&values), "chart");
 }
 
 fn page(values: &Value) -> String {

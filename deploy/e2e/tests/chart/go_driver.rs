@@ -79,17 +79,17 @@ fn go_driver_objects_keep_names_and_immutable_fields() {
 }
 
 /// Also with other values nothing of the Go driver's is changed that must stay, unless the value
-/// asks for it.
+/// requests it.
 #[test]
 fn no_set_changes_immutable_go_driver_fields() {
     let Some(helm) = helm() else { return };
     let objects = go_driver();
-    let asked = ["/spec/nodeAllocatableUpdatePeriodSeconds"];
+    let exempt = ["/spec/nodeAllocatableUpdatePeriodSeconds"];
     let mut seen = 0;
     each(&helm, |set, rendered| {
         for object in &objects {
             for found in rendered.iter().filter(|it| is(object, it)) {
-                assert_fixed(set, object, found, &asked);
+                assert_fixed(set, object, found, &exempt);
                 seen += 1;
             }
         }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use ebs_csi_e2e::repository::{assert_generated, read, root};
 use serde_json::Value;
 
-use crate::{helm, read, root, text};
+use crate::{helm, text};
 
 /// Returns the names of the schema's keys, without anything else.
 fn names(node: &Value) -> Value {
@@ -38,15 +39,7 @@ fn known_keys_match_values_schema() {
     let mut made = String::new();
     written(&names(&schema), 0, &mut made);
     made.push('\n');
-    let file = root().join("deploy/chart/keys.json");
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(&file, &made).expect("keys.json is written");
-    }
-    let have = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        have == made,
-        "keys.json is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart"
-    );
+    assert_generated("deploy/chart/keys.json", &made, "chart");
 }
 
 #[test]
@@ -66,14 +59,14 @@ fn mistyped_value_names_nearest_value() {
         ("additionalDaemonSets.x.volumeAtachLimit", "additionalDaemonSets.x.volumeAttachLimit"),
         ("additionalDaemonSets.x.helper.grce", "additionalDaemonSets.x.helper.grace"),
     ] {
-        let said = text(&helm, &["--set", &format!("{typed}=1")]).expect_err(typed);
+        let error = text(&helm, &["--set", &format!("{typed}=1")]).expect_err(typed);
         let expected = format!("{typed} is not a value of this chart; the nearest is {meant}. ");
-        assert!(said.contains(&expected), "{said}");
+        assert!(error.contains(&expected), "{error}");
     }
     // Nothing is near: no guess.
-    let said = text(&helm, &["--set", "zzz=1"]).expect_err("zzz");
+    let error = text(&helm, &["--set", "zzz=1"]).expect_err("zzz");
     let expected = "zzz is not a value of this chart. deploy/docs/configuration.md";
-    assert!(said.contains(expected), "{said}");
+    assert!(error.contains(expected), "{error}");
 }
 
 /// A parent chart hands its `global` to every subchart, with keys that a subchart cannot know.
@@ -95,14 +88,14 @@ fn parent_chart_may_pass_any_global() {
         let mut command = std::process::Command::new(&helm);
         command.args(["template", "release"]).arg(parent.path());
         let out = command.args(more).output().expect("Helm can be started");
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
         let made = String::from_utf8_lossy(&out.stdout).into_owned();
-        if out.status.success() { Ok(made) } else { Err(said) }
+        if out.status.success() { Ok(made) } else { Err(error) }
     };
     let made = rendered(&[]).expect("a parent's global");
     assert!(made.contains("name: ebs-csi-controller\n"), "{made}");
     let off = rendered(&["--set", "aws-ebs-csi-driver.enabled=false"]).expect("switched off");
     assert!(!off.contains("ebs-csi-controller"), "{off}");
-    let said = rendered(&["--set", "aws-ebs-csi-driver.nod.logLevel=1"]).expect_err("nod");
-    assert!(said.contains("the nearest is node. "), "{said}");
+    let error = rendered(&["--set", "aws-ebs-csi-driver.nod.logLevel=1"]).expect_err("nod");
+    assert!(error.contains("the nearest is node. "), "{error}");
 }

@@ -4,26 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use ebs_csi_e2e::repository::{self, read, root};
 use serde_json::Value;
 
-use crate::{MONITORS, array, each, find, helm, pods, read, render, root};
+use crate::{MONITORS, array, each, find, helm, pods, render};
 
-/// Returns the path where `deploy/kubernetes/rig/prepare` installs promtool. Without promtool,
-/// prints why the test is skipped.
 fn promtool() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let promtool = cache.or(home)?.join("ebs-csi/bin/promtool");
-    if !promtool.exists() {
-        println!("skipped: no promtool; ./deploy/kubernetes/rig/prepare builds it");
-        return None;
-    }
-    Some(promtool)
+    repository::prepared("promtool")
 }
 
 fn assert_succeeds(what: &str, out: &Output) {
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (said(&out.stdout), said(&out.stderr));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
     assert!(out.status.success(), "{what}: {stdout}{stderr}");
 }
 
@@ -50,16 +42,8 @@ fn alerts() -> BTreeMap<String, Value> {
 
 /// Returns the file names beneath a folder that end so, with the texts.
 fn files(folder: &str, ending: &str) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(root().join(folder)).expect("a folder") {
-        let name = entry.expect("an entry").file_name();
-        let name = name.to_string_lossy().into_owned();
-        if name.ends_with(ending) {
-            let text = read(&format!("{folder}/{name}"));
-            all.insert(name, text);
-        }
-    }
-    all
+    let files = repository::entries(folder).into_iter().filter(|(name, _)| name.ends_with(ending));
+    files.map(|(name, _)| (name.clone(), read(&format!("{folder}/{name}")))).collect()
 }
 
 /// The Go driver's chart names the Services after its containers; scrape configurations know them.
@@ -107,66 +91,34 @@ fn each_metrics_service_reaches_a_declared_port() {
     }
 }
 
-fn is_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
-}
-
-/// Returns the words of a text that look like a metric of the driver.
+/// Returns the words of a text that look like metrics of the driver.
 fn metrics(text: &str) -> BTreeSet<String> {
-    text.split(|c| !is_name(c))
-        .filter(|word| word.starts_with("aws_ebs_csi_") || word.starts_with("ebs_csi_node_agent_"))
-        .map(str::to_owned)
-        .collect()
+    let prefixes = ["aws_ebs_csi_", "ebs_csi_node_agent_", "cloudprovider_aws_"];
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let named = words.filter(|word| prefixes.iter().any(|it| word.starts_with(it)));
+    // `aws_ebs_csi_{read,write}_…` and `…_api_*` are abbreviations.
+    named.filter(|word| !word.ends_with('_')).map(str::to_owned).collect()
 }
 
-/// Writes out `a_{b,c}_d` as `a_b_d` and `a_c_d`.
-fn expanded(text: &str) -> Vec<String> {
-    let Some((before, rest)) = text.split_once('{') else { return vec![text.to_owned()] };
-    let (choices, after) = rest.split_once('}').expect("a closing brace");
-    choices.split(',').flat_map(|choice| expanded(&format!("{before}{choice}{after}"))).collect()
+/// Returns the metrics that the processes serve with their kinds, from the page that another test
+/// compares with the processes' source.
+fn served() -> BTreeMap<String, String> {
+    let page = read("deploy/docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let kind = |rest: &str| rest.split(' ').next().unwrap_or_default().to_owned();
+    let served: BTreeMap<_, _> = rows.map(|(name, rest)| (name.to_owned(), kind(rest))).collect();
+    assert!(served.len() >= 40, "{}", served.len());
+    served
 }
 
-/// Returns the samples that the processes serve: those of the pages and tables that other tests
-/// compare with the processes' own pages.
-fn served() -> BTreeSet<String> {
-    let mut all = metrics(&read("deploy/kubernetes/controller-alerts.yaml"));
-    all.extend(metrics(&read("deploy/docs/node-lifecycle.md")));
-    let observed = read("controller/tests/observed.rs");
-    let list = observed.split_once("const METRICS").expect("METRICS").1;
-    all.extend(metrics(list.split_once("];").expect("its end").0));
-    // Names that a page shortens: `…_fences_total{mode,result}`.
-    for word in read("deploy/docs/safe-detach.md").split('`') {
-        if let Some(rest) = word.strip_prefix("…_") {
-            let rest = rest.split(|c| !is_name(c)).next().unwrap_or_default();
-            all.insert(format!("aws_ebs_csi_safe_detach_{rest}"));
-        }
-    }
-    for row in read("deploy/docs/node-agent.md").lines() {
-        let cell = row.strip_prefix("| ").and_then(|rest| rest.split(" |").next());
-        for word in cell.into_iter().flat_map(|cell| cell.split('`')) {
-            for name in expanded(word) {
-                all.extend(metrics(&name));
-            }
-        }
-    }
-    let bases: Vec<String> =
-        all.iter().map(|name| base(name).to_owned()).filter(|name| is_histogram(name)).collect();
-    for base in bases {
-        all.remove(&base);
-        all.extend(["bucket", "sum", "count"].map(|part| format!("{base}_{part}")));
-    }
-    all
-}
-
-fn base(name: &str) -> &str {
-    let parts = ["_bucket", "_sum", "_count"];
-    let stripped = parts.iter().find_map(|part| name.strip_suffix(part));
-    stripped.filter(|base| is_histogram(base)).unwrap_or(name)
-}
-
-fn is_histogram(name: &str) -> bool {
-    let measures = name.ends_with("_seconds") && !name.ends_with("_oldest_seconds");
-    measures || name.ends_with("_batch_size")
+/// Returns the metric of a sample; `None`: no process serves the sample.
+fn metric_of<'a>(served: &BTreeMap<String, String>, sample: &'a str) -> Option<&'a str> {
+    let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
+        let metric = sample.strip_suffix(part)?;
+        (served.get(metric)? == "histogram").then_some(metric)
+    });
+    let is_plain = served.get(sample).is_some_and(|kind| kind != "histogram");
+    of_histogram.or(is_plain.then_some(sample))
 }
 
 /// A dashboard's panels, those of its rows included.
@@ -199,21 +151,35 @@ fn dashboards_query_only_served_metrics() {
             let named = metrics(query);
             assert!(!named.is_empty(), "{file}: {query}");
             for name in named {
-                assert!(served.contains(&name), "{file}: {name} is not served");
-                shown.insert(base(&name).to_owned());
+                let metric = metric_of(&served, &name);
+                shown.insert(metric.unwrap_or_else(|| panic!("{file}: {name}")).to_owned());
             }
         }
-        // Variables ask for metrics, too.
+        // Variables name metrics, too.
         for name in metrics(&board["templating"].to_string()) {
-            assert!(served.contains(&name), "{file}: {name} is not served");
+            assert!(metric_of(&served, &name).is_some(), "{file}: {name} is not served");
         }
     }
-    // Every metric is on a dashboard, but for two that only count scrapes.
-    let counts_scrapes = |name: &str| name.contains("_collector_");
-    let all: BTreeSet<&str> = served.iter().map(|name| base(name)).collect();
+    // Every metric is on a dashboard, but for those that only count scrapes, and the Go driver's
+    // names for the same counts.
+    let is_needed = |name: &str| !name.contains("_collector_") && !name.starts_with("cloud");
     let hidden: Vec<_> =
-        all.into_iter().filter(|name| !shown.contains(*name) && !counts_scrapes(name)).collect();
+        served.keys().filter(|name| !shown.contains(*name) && is_needed(name)).collect();
     assert!(hidden.is_empty(), "on no dashboard: {hidden:?}");
+}
+
+#[test]
+fn alert_rules_name_only_served_metrics() {
+    let served = served();
+    assert_eq!(metric_of(&served, "aws_ebs_csi_operations_total"), None);
+    let mut seen = 0;
+    for (file, text) in files("deploy/chart/alerts", ".yaml") {
+        for name in metrics(&text) {
+            assert!(metric_of(&served, &name).is_some(), "{file}: {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "{seen}");
 }
 
 #[test]

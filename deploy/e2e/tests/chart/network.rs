@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::{array, each, find, helm, read, render, words};
+use crate::flags::words;
+use crate::{array, each, find, helm, read, render};
 
 const ENABLED: &str = "networkPolicy.enabled=true";
 
@@ -42,13 +43,6 @@ const LINK_LOCAL: &str =
 const METADATA: &str = "169.254.169.254/32,fd00:ec2::254/128";
 
 #[test]
-fn network_policies_are_off_by_default() {
-    let Some(helm) = helm() else { return };
-    let objects = render(&helm, &[]);
-    assert!(!objects.iter().any(|it| it["kind"] == "NetworkPolicy"));
-}
-
-#[test]
 fn link_local_addresses_match_those_of_controller() {
     let connector = read("controller/src/ec2/sdk/connector.rs");
     let (_, list) = connector.split_once("LINK_LOCAL: [&str; 5]").expect("the list");
@@ -77,7 +71,7 @@ fn controller_reaches_only_dns_kubernetes_and_aws() {
     ];
     assert_eq!(rules(&controller["egress"]), expected);
 
-    let told = policies(
+    let narrowed = policies(
         &helm,
         &[
             "networkPolicy.dnsPorts={5353}",
@@ -91,7 +85,7 @@ fn controller_reaches_only_dns_kubernetes_and_aws() {
         pair("TCP 443", "10.0.1.0/24"),
         pair("TCP 80", LINK_LOCAL),
     ];
-    assert_eq!(rules(&policy(&told, "ebs-csi-controller")["egress"]), expected);
+    assert_eq!(rules(&policy(&narrowed, "ebs-csi-controller")["egress"]), expected);
 }
 
 /// Proxies, collectors and endpoints that the values name are reached, too.

@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use ebs_csi_e2e::repository::{assert_generated, entries, read};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{KUBERNETES, MONITORS, SNAPSHOTS, helm, objects, read, root, sets, text_of};
+use crate::{KUBERNETES, MONITORS, SNAPSHOTS, helm, objects, sets, text_of};
 
 const FOLDER: &str = "deploy/e2e/tests/chart/rendered";
 
@@ -222,7 +223,6 @@ fn rendered_sets_match_committed_differences() {
     let Some(helm) = helm() else { return };
     let manifests = MANIFESTS.map(|name| read(&format!("deploy/kubernetes/{name}.yaml")));
     let manifests: Vec<Value> = manifests.iter().flat_map(|text| objects(text)).collect();
-    let update = std::env::var_os("UPDATE_GENERATED").is_some();
     let mut defaults = Vec::new();
     let mut files = BTreeSet::new();
     for (name, arguments) in named_sets() {
@@ -236,21 +236,11 @@ fn rendered_sets_match_committed_differences() {
         if name == "defaults" {
             defaults = rendered;
         }
-        let file = root().join(FOLDER).join(format!("{name}.txt"));
-        if update {
-            std::fs::write(&file, &made).expect("a file of differences");
-        }
-        let kept = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(
-            kept == made,
-            "{FOLDER}/{name}.txt is stale: UPDATE_GENERATED=1 cargo test --workspace --test chart \
-             writes it; what is rendered now:\n{made}"
-        );
-        files.insert(file.file_name().expect("a name").to_owned());
+        assert_generated(&format!("{FOLDER}/{name}.txt"), &made, "chart");
+        files.insert(format!("{name}.txt"));
     }
-    for entry in std::fs::read_dir(root().join(FOLDER)).expect("files of differences") {
-        let name = entry.expect("an entry").file_name();
-        assert!(files.contains(&name), "{FOLDER}/{name:?} belongs to no set of values");
+    for (name, _) in entries(FOLDER) {
+        assert!(files.contains(&name), "{FOLDER}/{name} belongs to no set of values");
     }
 }
 

@@ -35,8 +35,8 @@ fn zero_and_false_values_override_defaults() {
         ("onboarding.taint=false", "--onboarding=off"),
         ("node.serviceAccount.disableMutation=true", "--onboarding=off"),
     ] {
-        let said = argument(set, "ebs-csi-controller", "node-lifecycle", word);
-        assert!(said, "{set}");
+        let has_flag = argument(set, "ebs-csi-controller", "node-lifecycle", word);
+        assert!(has_flag, "{set}");
     }
     let none = render(&helm, &["--set", "node.enableLinux=false"]);
     assert!(!none.iter().any(|it| it["kind"] == "DaemonSet"));
@@ -107,9 +107,9 @@ fn each_refusal_names_its_key_and_next_step() {
     let Some(helm) = helm() else { return };
     for line in REFUSED.lines().skip(1) {
         let (values, words) = line.split_once(" | ").expect(line);
-        let said = text(&helm, &["--set", values]).expect_err(values);
+        let error = text(&helm, &["--set", values]).expect_err(values);
         for word in words.split(" | ") {
-            assert!(said.contains(word), "{values}: no {word:?} in: {said}");
+            assert!(error.contains(word), "{values}: no {word:?} in: {error}");
         }
     }
     // The values that the refusals ask for are accepted.

@@ -7,16 +7,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::repository::root;
 
 /// The agent's socket in kubelet's registration directory.
 const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
 
-/// Returns `deploy/e2e/clients` relative to the directory that cargo names when the test runs.
-/// `env!` would be wrong: a target directory kept between checkouts would hold the directory of
-/// another checkout.
 fn sources() -> PathBuf {
-    let crate_directory = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    Path::new(&crate_directory).join("clients")
+    root().join("deploy/e2e/clients")
 }
 
 /// Builds the clients in Go. Prints the reason and returns `None` where that is impossible.
@@ -64,20 +61,20 @@ fn python() -> Option<PathBuf> {
         let output = Command::new(program).args(arguments).output();
         output.is_ok_and(|output| output.status.success())
     };
-    let there = || run(&python, &["-c", "import grpc"]);
+    let imports = || run(&python, &["-c", "import grpc"]);
     let directory = directory.display().to_string();
-    let had = there()
+    let is_usable = imports()
         || (run(Path::new("python3"), &["-m", "venv", "--clear", &directory])
             && run(&python, &["-m", "pip", "install", "--quiet", "grpcio==1.85.1"])
-            && there());
-    if !had {
+            && imports());
+    if !is_usable {
         println!("skipped: no Python with grpcio 1.85.1");
     }
-    had.then_some(python)
+    is_usable.then_some(python)
 }
 
 /// Returns the client's output, or the reason of its failure.
-fn ask(program: &Path, arguments: &[&str]) -> Result<String, String> {
+fn call(program: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output().expect("the client runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
@@ -109,28 +106,28 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
     let node = &setting.world.nodes[0];
     let socket = registry.path().join(SOCKET);
 
-    let told = ask(clients, &["kubelet-registration", text(&socket)]);
+    let answered = call(clients, &["kubelet-registration", text(&socket)]);
     let want =
         "CSIPlugin ebs.csi.aws.com /var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock [1.0.0]";
-    assert_eq!(told.as_deref(), Ok(want), "{}", setting.logs());
-    let told = ask(clients, &["kubelet-registration", text(&socket), "no reason"]);
-    assert_eq!(told.as_deref(), Ok(want));
+    assert_eq!(answered.as_deref(), Ok(want), "{}", setting.logs());
+    let answered = call(clients, &["kubelet-registration", text(&socket), "no reason"]);
+    assert_eq!(answered.as_deref(), Ok(want));
     let log = setting.logs();
     assert!(log.contains("kubelet has registered the driver"), "{log}");
     assert!(log.contains("kubelet refuses the driver"), "{log}");
 
-    let told = ask(clients, &["kubelet-csi", text(&node.csi_socket)]);
-    assert_eq!(told.as_deref(), Ok(node.instance.as_str()));
+    let answered = call(clients, &["kubelet-csi", text(&node.csi_socket)]);
+    assert_eq!(answered.as_deref(), Ok(node.instance.as_str()));
     for socket in [node.csi_socket.as_path(), setting.world.controller_socket()] {
-        let told = ask(clients, &["sidecar", text(socket)]);
-        assert_eq!(told.as_deref(), Ok("ebs.csi.aws.com"), "{}", socket.display());
+        let answered = call(clients, &["sidecar", text(socket)]);
+        assert_eq!(answered.as_deref(), Ok("ebs.csi.aws.com"), "{}", socket.display());
     }
 
     setting.world.nodes[0].agent.kill().await.unwrap();
     let started = setting.world.start_agent(0).await;
     started.unwrap();
-    let told = ask(clients, &["kubelet-registration", text(&socket)]);
-    assert_eq!(told.as_deref(), Ok(want), "{}", setting.logs());
+    let answered = call(clients, &["kubelet-registration", text(&socket)]);
+    assert_eq!(answered.as_deref(), Ok(want), "{}", setting.logs());
     setting.finish().await;
 }
 
@@ -142,7 +139,7 @@ async fn socket_name_without_at_sign_refuses_kubelet() {
     let Some(setting) = registering(registry.path()).await else { return };
     let plain = registry.path().join("plain.sock");
     std::os::unix::fs::symlink(SOCKET, &plain).unwrap();
-    let refused = ask(clients, &["kubelet-registration", text(&plain)]).unwrap_err();
+    let refused = call(clients, &["kubelet-registration", text(&plain)]).unwrap_err();
     assert!(refused.contains("PROTOCOL_ERROR"), "{refused}");
     setting.finish().await;
 }
@@ -157,19 +154,19 @@ async fn python_client_is_answered_with_explicit_authority() {
     let script = sources().join("grpcio.py");
     let sockets = [setting.world.nodes[0].csi_socket.as_path(), setting.world.controller_socket()];
     for socket in sockets {
-        let ask = |path: &Path, more: &[&str]| {
-            ask(&python, &[&["-B", text(&script), text(path)], more].concat())
+        let answer = |path: &Path, more: &[&str]| {
+            call(&python, &[&["-B", text(&script), text(path)], more].concat())
         };
-        let told = ask(socket, &["grpc.default_authority=localhost"]).unwrap();
-        assert!(told.contains("ebs.csi.aws.com"), "{told}");
+        let answered = answer(socket, &["grpc.default_authority=localhost"]).unwrap();
+        assert!(answered.contains("ebs.csi.aws.com"), "{answered}");
         // Without an explicit authority, grpcio sends the percent-encoded path, as kubelet does.
-        let refused = ask(socket, &[]).unwrap_err();
+        let refused = answer(socket, &[]).unwrap_err();
         assert!(refused.contains("RST_STREAM"), "{refused}");
         let named = links.path().join("csi@localhost.sock");
         let _ = std::fs::remove_file(&named);
         std::os::unix::fs::symlink(socket, &named).unwrap();
-        let told = ask(&named, &[]).unwrap();
-        assert!(told.contains("ebs.csi.aws.com"), "{told}");
+        let answered = answer(&named, &[]).unwrap();
+        assert!(answered.contains("ebs.csi.aws.com"), "{answered}");
     }
     setting.finish().await;
 }

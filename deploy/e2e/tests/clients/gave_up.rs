@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ebs_csi_e2e::{Setting, tool_at_work};
+use ebs_csi_sandbox::CoError;
 use ebs_csi_sandbox::co::Claim;
 use serde_json::json;
 use tonic::Code;
@@ -15,12 +16,14 @@ async fn sent(setting: &Setting, mark: u64, action: &str) -> usize {
     records.iter().filter(|record| record["action"] == action).count()
 }
 
-/// Codes that kubelet and the sidecars read as "it may still be in progress".
-fn may_be_in_progress(code: Option<Code>) -> bool {
-    matches!(
-        code,
-        Some(Code::DeadlineExceeded | Code::Aborted | Code::Unavailable | Code::Cancelled)
-    )
+/// Checks that kubelet and the sidecars read a refusal as "it may still be in progress".
+fn assert_in_progress(refused: &CoError) {
+    use Code::{Aborted, Cancelled, DeadlineExceeded, Unavailable};
+    let code = refused.code();
+    assert!(
+        matches!(code, Some(DeadlineExceeded | Aborted | Unavailable | Cancelled)),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -32,14 +35,12 @@ async fn abandoned_create_continues_and_retries_share_volume() {
     let mut hurried = setting.co.clone();
     hurried.provisioner = hurried.provisioner.deadline(SHORT).once();
     let refused = hurried.create(&claim).await.unwrap_err();
-    assert!(may_be_in_progress(refused.code()), "{refused}");
+    assert_in_progress(&refused);
     let mut retries = setting.co.clone();
     retries.provisioner = retries.provisioner.once();
     let (first, second) = tokio::join!(retries.create(&claim), retries.create(&claim));
-    let (first, second) = (
-        setting.must("retry", async { first }).await,
-        setting.must("another retry", async { second }).await,
-    );
+    let first = setting.must("retry", async { first }).await;
+    let second = setting.must("another retry", async { second }).await;
     assert_eq!(first.id, second.id);
     assert_eq!(sent(&setting, mark, "CreateVolume").await, 1);
     setting.must("delete", setting.co.delete(&first.id)).await;
@@ -81,7 +82,7 @@ async fn abandoned_resize_continues_with_1_modify_call() {
     hurried.provisioner = hurried.provisioner.deadline(SHORT).once();
     let wanted = volume.bytes + (1 << 30);
     let refused = hurried.expand(&mut volume, wanted).await.unwrap_err();
-    assert!(may_be_in_progress(refused.code()), "{refused}");
+    assert_in_progress(&refused);
     setting.must("retry", setting.co.expand(&mut volume, wanted)).await;
     assert_eq!(sent(&setting, mark, "ModifyVolume").await, 1);
     setting.must("delete", setting.co.delete(&volume.id)).await;
@@ -93,9 +94,7 @@ async fn abandoned_format_continues_and_retry_joins() {
     let Some(setting) = Setting::start().await else { return };
     for kind in ["ext4", "xfs"] {
         let claim = Claim::filesystem(&format!("pvc-slow-{kind}"), kind, 10);
-        let volume = setting.must("create", setting.co.create(&claim)).await;
-        let instance = setting.instance(0);
-        let attachment = setting.must("attach", setting.co.attach(&volume, &instance)).await;
+        let (volume, attachment) = setting.attached(&claim).await;
         let kubelet = &setting.kubelets[0];
         let mut hurried = kubelet.clone();
         hurried.patience = hurried.patience.deadline(Duration::from_secs(3)).once();
@@ -104,16 +103,13 @@ async fn abandoned_format_continues_and_retry_joins() {
             hurried.stage(&volume, &attachment)
         );
         let refused = refused.unwrap_err();
-        assert!(may_be_in_progress(refused.code()), "{refused}");
+        assert_in_progress(&refused);
         assert!(tool.alive(), "the tool ended with its client");
         // The retry waits for the running tool instead of starting a second one.
         let (joined, ()) = tokio::join!(kubelet.stage(&volume, &attachment), async {
             tokio::time::sleep(SHORT).await;
-            assert_eq!(
-                tool_at_work::running(&setting.world.nodes[0]),
-                [tool.pid()],
-                "the retry started a tool of its own"
-            );
+            let running = tool_at_work::running(&setting.world.nodes[0]);
+            assert_eq!(running, [tool.pid()], "the retry started a tool of its own");
             drop(tool);
         });
         setting.must("retry", async { joined }).await;

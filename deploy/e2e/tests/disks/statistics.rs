@@ -33,7 +33,7 @@ fn written(page: &str, volume: &Volume) -> Option<u64> {
 /// Polls the page until it shows more than `before` bytes.
 async fn written_beyond(before: u64, volume: &Volume) -> u64 {
     let mut last = String::new();
-    let asking = async {
+    let polling = async {
         loop {
             if let Ok(now) = page().await {
                 if let Some(bytes) = written(&now, volume).filter(|bytes| *bytes > before) {
@@ -44,7 +44,7 @@ async fn written_beyond(before: u64, volume: &Volume) -> u64 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let found = tokio::time::timeout(PATIENCE, asking).await;
+    let found = tokio::time::timeout(PATIENCE, polling).await;
     found.unwrap_or_else(|_| panic!("not more than {before} bytes on the page:\n{last}"))
 }
 
@@ -58,9 +58,7 @@ async fn pod_writes_count_on_node_metrics_page() {
     let claim = Claim::filesystem("pvc-counted", "ext4", 1);
     let (volume, attachment) = setting.attached(&claim).await;
     let kubelet = &setting.kubelets[0];
-    setting.must("stage", kubelet.stage(&volume, &attachment)).await;
-    let published =
-        setting.must("publish", kubelet.publish(&volume, &attachment, "pod-1", false)).await;
+    let published = setting.published(&volume, &attachment, "pod-1").await;
     let formatted = written_beyond(0, &volume).await;
     const MEBIBYTE: usize = 1 << 20;
     let file = std::fs::File::create(published.path.join("data")).expect("a file of the pod");

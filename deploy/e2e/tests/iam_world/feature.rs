@@ -26,73 +26,29 @@ fn promising(feature: Feature) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// The driver's features, each as one step after the preparations that it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Feature {
-    Create,
-    Publish,
-    PublishToNewType,
-    Unpublish,
-    Delete,
-    PublishMigrated,
-    UnpublishMigrated,
-    DeleteMigrated,
-    Expand,
-    ExpandMigrated,
-    SetTag,
-    RemoveTag,
-    EndRatio,
-    Snapshot,
-    SnapshotMigrated,
-    DeleteSnapshot,
-    Restore,
-    PublishWhenFilled,
-    Clone,
-    CloneMigrated,
-    FastRestore,
-    FastRestoreTakenOver,
-    Lock,
-    LockTakenOver,
-    FenceByStop,
-    FenceByTermination,
-    FenceOfTheImpaired,
-    Encrypt,
-    RestoreEncrypted,
+macro_rules! features {
+    ($($feature:ident)*) => {
+        /// The driver's features, each as one step after the preparations that it needs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Feature {
+            $($feature,)*
+        }
+
+        impl Feature {
+            pub(crate) const ALL: &[Self] = &[$(Self::$feature,)*];
+        }
+    };
+}
+
+features! {
+    Create Publish PublishToNewType Unpublish Delete PublishMigrated UnpublishMigrated
+    DeleteMigrated Expand ExpandMigrated SetTag RemoveTag EndRatio Snapshot SnapshotMigrated
+    DeleteSnapshot Restore PublishWhenFilled Clone CloneMigrated FastRestore
+    FastRestoreTakenOver Lock LockTakenOver FenceByStop FenceByTermination FenceOfTheImpaired
+    Encrypt RestoreEncrypted
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 29] = [
-        Self::Create,
-        Self::Publish,
-        Self::PublishToNewType,
-        Self::Unpublish,
-        Self::Delete,
-        Self::PublishMigrated,
-        Self::UnpublishMigrated,
-        Self::DeleteMigrated,
-        Self::Expand,
-        Self::ExpandMigrated,
-        Self::SetTag,
-        Self::RemoveTag,
-        Self::EndRatio,
-        Self::Snapshot,
-        Self::SnapshotMigrated,
-        Self::DeleteSnapshot,
-        Self::Restore,
-        Self::PublishWhenFilled,
-        Self::Clone,
-        Self::CloneMigrated,
-        Self::FastRestore,
-        Self::FastRestoreTakenOver,
-        Self::Lock,
-        Self::LockTakenOver,
-        Self::FenceByStop,
-        Self::FenceByTermination,
-        Self::FenceOfTheImpaired,
-        Self::Encrypt,
-        Self::RestoreEncrypted,
-    ];
-
     /// Returns whether the cluster-scoped policy has no statement for the feature.
     pub(crate) fn beyond_cluster_scope(self) -> bool {
         let name = format!("{self:?}");
@@ -100,87 +56,70 @@ impl Feature {
     }
 }
 
-/// Turns a request into one that only checks permissions.
-fn dry(fence: FenceRequest) -> FenceRequest {
-    FenceRequest { dry_run: true, ..fence }
-}
-
 impl IamWorld {
+    /// Creates the volume that a feature uses: by the driver, or as one that was migrated to it.
+    async fn volume_for(&self, feature: Feature) -> Result<String, Status> {
+        match format!("{feature:?}").ends_with("Migrated") {
+            true => Ok(self.migrated()),
+            false => self.create(self.wanted(&[], None)).await,
+        }
+    }
+
     /// Prepares a feature under all policies and runs its last step under the planned policies.
     pub(crate) async fn run(&self, feature: Feature) -> Result<(), Status> {
-        let wanted = |parameters| self.wanted(parameters, None);
         match feature {
             Feature::Create => {
                 self.last_step();
-                self.create(wanted(&[])).await.map(drop)
+                self.create(self.wanted(&[], None)).await.map(drop)
             }
-            Feature::Publish | Feature::PublishToNewType => {
-                let id = self.create(wanted(&[])).await?;
+            Feature::Publish | Feature::PublishToNewType | Feature::PublishMigrated => {
+                let id = self.volume_for(feature).await?;
                 self.last_step();
-                let node = if feature == Feature::Publish { NODE } else { OTHER_TYPE };
+                let node = if feature == Feature::PublishToNewType { OTHER_TYPE } else { NODE };
                 self.publish(&id, node).await
             }
             Feature::Unpublish | Feature::UnpublishMigrated => {
-                let id = match feature {
-                    Feature::Unpublish => self.create(wanted(&[])).await?,
-                    _ => self.migrated(),
-                };
+                let id = self.volume_for(feature).await?;
                 self.publish(&id, NODE).await?;
                 self.last_step();
                 self.unpublish(&id).await
             }
-            Feature::PublishMigrated => {
-                self.last_step();
-                self.publish(&self.migrated(), NODE).await
-            }
-            Feature::Delete => {
-                let id = self.create(wanted(&[])).await?;
+            Feature::Delete | Feature::DeleteMigrated => {
+                let id = self.volume_for(feature).await?;
                 self.last_step();
                 self.delete(&id).await
             }
-            Feature::DeleteMigrated => {
-                self.last_step();
-                self.delete(&self.migrated()).await
-            }
-            Feature::Expand => {
-                let id = self.create(wanted(&[])).await?;
+            Feature::Expand | Feature::ExpandMigrated => {
+                let id = self.volume_for(feature).await?;
                 self.last_step();
                 self.expand(&id).await
             }
-            Feature::ExpandMigrated => {
-                self.last_step();
-                self.expand(&self.migrated()).await
-            }
             Feature::SetTag => {
-                let id = self.create(wanted(&[])).await?;
+                let id = self.volume_for(feature).await?;
                 self.last_step();
                 self.modify(&id, ("tagSpecification_1", "team=red")).await
             }
             Feature::RemoveTag => {
-                let id = self.create(wanted(&[])).await?;
+                let id = self.volume_for(feature).await?;
                 self.modify(&id, ("tagSpecification_1", "team=red")).await?;
                 self.last_step();
                 self.modify(&id, ("tagDeletion_1", "team")).await
             }
             Feature::EndRatio => {
-                let id = self.create(wanted(&[("type", "gp3"), ("iopsPerGB", "3000")])).await?;
+                let ratio = [("type", "gp3"), ("iopsPerGB", "3000")];
+                let id = self.create(self.wanted(&ratio, None)).await?;
                 self.last_step();
                 self.modify(&id, ("iops", "3000")).await
             }
-            Feature::Snapshot => {
-                let id = self.create(wanted(&[])).await?;
+            Feature::Snapshot | Feature::SnapshotMigrated => {
+                let id = self.volume_for(feature).await?;
                 self.last_step();
                 self.snapshot(&id, &[]).await.map(drop)
             }
-            Feature::SnapshotMigrated => {
-                self.last_step();
-                self.snapshot(&self.migrated(), &[]).await.map(drop)
-            }
             Feature::DeleteSnapshot => {
-                let snapshot = self.snapshot_of(&[]).await?;
+                let snapshot_id = self.snapshot_of(&[]).await?;
                 self.last_step();
-                let request =
-                    csi::DeleteSnapshotRequest { snapshot_id: snapshot, ..Default::default() };
+                let request = csi::DeleteSnapshotRequest { snapshot_id, ..Default::default() };
                 self.client.clone().delete_snapshot(within(request)).await.map(drop)
             }
             Feature::Restore => {
@@ -197,26 +136,21 @@ impl IamWorld {
                 self.last_step();
                 self.publish_with(&volume.volume_id, NODE, volume.volume_context).await
             }
-            Feature::Clone => {
-                let id = self.create(wanted(&[])).await?;
+            Feature::Clone | Feature::CloneMigrated => {
+                let volume_id = self.volume_for(feature).await?;
                 self.last_step();
-                let source = Source::Volume(VolumeSource { volume_id: id });
-                self.create(self.wanted(&[], Some(source))).await.map(drop)
-            }
-            Feature::CloneMigrated => {
-                let source = Source::Volume(VolumeSource { volume_id: self.migrated() });
-                self.last_step();
+                let source = Source::Volume(VolumeSource { volume_id });
                 self.create(self.wanted(&[], Some(source))).await.map(drop)
             }
             Feature::FastRestore | Feature::Lock => {
-                let id = self.create(wanted(&[])).await?;
+                let id = self.volume_for(feature).await?;
                 self.last_step();
                 self.snapshot(&id, promising(feature)).await.map(drop)
             }
             // Another process than the one that took the snapshot finds it and checks whether it
             // has what its class asks for.
             Feature::FastRestoreTakenOver | Feature::LockTakenOver => {
-                let id = self.create(wanted(&[])).await?;
+                let id = self.volume_for(feature).await?;
                 let name = self.name("snapshot");
                 let taken = self.snapshot_named(&name, &id, promising(feature)).await?;
                 self.restart().await;
@@ -226,24 +160,22 @@ impl IamWorld {
                 Ok(())
             }
             // Dry runs, so that the instance remains for the next feature.
-            Feature::FenceByStop => {
+            Feature::FenceByStop | Feature::FenceByTermination | Feature::FenceOfTheImpaired => {
+                let mode = match feature {
+                    Feature::FenceByTermination => Fence::Terminate,
+                    _ => Fence::Stop,
+                };
+                let only_impaired = feature == Feature::FenceOfTheImpaired;
+                if only_impaired {
+                    self.impair(FENCEABLE);
+                }
                 self.last_step();
-                self.fence(dry(fence_of(FENCEABLE, Fence::Stop))).await
-            }
-            Feature::FenceByTermination => {
-                self.last_step();
-                self.fence(dry(fence_of(FENCEABLE, Fence::Terminate))).await
-            }
-            Feature::FenceOfTheImpaired => {
-                self.impair(FENCEABLE);
-                self.last_step();
-                let fence =
-                    FenceRequest { only_impaired: true, ..fence_of(FENCEABLE, Fence::Stop) };
-                self.fence(dry(fence)).await
+                let fence = fence_of(FENCEABLE, mode);
+                self.fence(FenceRequest { dry_run: true, only_impaired, ..fence }).await
             }
             Feature::Encrypt => {
                 self.last_step();
-                self.create(wanted(&ENCRYPTED)).await.map(drop)
+                self.create(self.wanted(&ENCRYPTED, None)).await.map(drop)
             }
             Feature::RestoreEncrypted => {
                 let snapshot = self.snapshot_of(&ENCRYPTED).await?;

@@ -4,7 +4,7 @@ mod feature;
 mod policies;
 
 pub(crate) use feature::Feature;
-pub(crate) use policies::{Policies, read_policies, repository};
+pub(crate) use policies::{Policies, read_policies};
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
@@ -48,7 +48,6 @@ pub(crate) struct IamWorld {
     policies: Policies,
     planned: Mutex<Option<Policies>>,
     names: AtomicU32,
-    log: PathBuf,
     dir: tempfile::TempDir,
 }
 
@@ -94,6 +93,11 @@ fn controller(program: &Path, dir: &Path, aws: &str) -> Child {
         .expect("the controller starts")
 }
 
+fn connect(directory: &Path, socket: &str) -> Channel {
+    let socket = format!("unix://{}", directory.join(socket).display());
+    Endpoint::try_from(socket).expect("a socket").connect_lazy()
+}
+
 /// Returns a request to fence an instance.
 pub(crate) fn fence_of(id: &str, how: Fence) -> FenceRequest {
     FenceRequest {
@@ -108,14 +112,9 @@ impl IamWorld {
     /// Starts simulator and controller. Prints the reason and returns `None` where the controller
     /// is not built.
     pub(crate) async fn start(policies: Policies) -> Option<Self> {
-        let program =
-            match Binaries::beside_this_program().expect("a path").path("ebs-csi-controller") {
-                Ok(program) => program,
-                Err(e) => {
-                    println!("skipped: {e}");
-                    return None;
-                }
-            };
+        let binaries = Binaries::beside_this_program().expect("a path");
+        let program = binaries.path("ebs-csi-controller");
+        let program = program.inspect_err(|e| println!("skipped: {e}")).ok()?;
         let dir = tempfile::tempdir().expect("a directory");
         let scenario: Scenario = serde_json::from_value(json!({
             "profile": "instant", "limits": {"enabled": false}, "iam": setting(&policies),
@@ -136,27 +135,18 @@ impl IamWorld {
         })
         .await
         .expect("the simulator starts");
-        let (socket, log) = (dir.path().join("csi.sock"), dir.path().join("log"));
-        let fences = dir.path().join("safe-detach.sock");
         let child = controller(&program, dir.path(), &server.ec2());
-        let channel = Endpoint::try_from(format!("unix://{}", socket.display()))
-            .expect("a socket")
-            .connect_lazy();
+        let channel = connect(dir.path(), "csi.sock");
         let world = Self {
             server,
             program,
             child: Mutex::new(child),
             identity: IdentityClient::new(channel.clone()),
             client: ControllerClient::new(channel),
-            fences: SafeDetachClient::new(
-                Endpoint::try_from(format!("unix://{}", fences.display()))
-                    .expect("a socket")
-                    .connect_lazy(),
-            ),
+            fences: SafeDetachClient::new(connect(dir.path(), "safe-detach.sock")),
             policies,
             planned: Mutex::new(None),
             names: AtomicU32::new(0),
-            log,
             dir,
         };
         world.ready().await;
@@ -186,7 +176,7 @@ impl IamWorld {
     }
 
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
     pub(crate) fn report(&self) -> Value {
@@ -238,11 +228,9 @@ impl IamWorld {
         };
         let reply = self.server.with_sim(|sim, now| sim.handle(now, &request));
         let body = String::from_utf8_lossy(&reply.body);
-        match (body.contains("DryRunOperation"), body.contains("UnauthorizedOperation")) {
-            (true, false) => true,
-            (false, true) => false,
-            _ => panic!("{action}: {body}"),
-        }
+        let is_allowed = body.contains("DryRunOperation");
+        assert_ne!(is_allowed, body.contains("UnauthorizedOperation"), "{action}: {body}");
+        is_allowed
     }
 
     /// Creates a volume outside the driver.

@@ -1,15 +1,9 @@
 //! The files of `policy/iam`, also with single actions removed.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
+use ebs_csi_e2e::repository;
 use ec2_sim::iam::policy::{Document, OneOrMany};
-
-/// Returns the repository's root.
-pub(crate) fn repository() -> PathBuf {
-    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
-    Path::new(&here).join("../..")
-}
 
 /// Policies by name.
 #[derive(Clone, Debug)]
@@ -17,9 +11,8 @@ pub(crate) struct Policies(pub(super) BTreeMap<String, Document>);
 
 /// Reads files of `policy/iam`.
 pub(crate) fn read_policies(names: &[&str]) -> Policies {
-    let folder = repository().join("policy/iam");
     let read = |name: &&str| {
-        let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).expect("a policy");
+        let text = repository::read(&format!("policy/iam/{name}.json"));
         let document: Document = serde_json::from_str(&text).expect("a policy document");
         ((*name).to_owned(), document)
     };

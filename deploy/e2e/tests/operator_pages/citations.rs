@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use ebs_csi_e2e::repository::entries;
+
 use crate::source::collect;
 use crate::{read, root};
 
@@ -100,10 +102,8 @@ fn readme_names_each_folder_of_deploy() {
     let readme = read("README.md");
     let row = readme.lines().find(|line| line.starts_with("| `deploy/` |"));
     let row = row.expect("the row of deploy/");
-    for entry in std::fs::read_dir(root().join("deploy")).expect("the folder") {
-        let entry = entry.expect("an entry");
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().is_dir() {
+    for (name, path) in entries("deploy") {
+        if path.is_dir() {
             assert!(row.contains(&format!("`{name}/`")), "deploy/{name}");
         }
     }
@@ -113,9 +113,7 @@ fn readme_names_each_folder_of_deploy() {
 #[test]
 fn index_links_to_each_page() {
     let index = read("deploy/docs/README.md");
-    for entry in std::fs::read_dir(root().join("deploy/docs")).expect("the folder") {
-        let name = entry.expect("an entry").file_name();
-        let name = name.to_string_lossy();
+    for (name, _) in entries("deploy/docs") {
         if name.ends_with(".md") && name != "README.md" {
             assert!(index.contains(&format!("]({name})")), "no link to {name}");
         }

@@ -4,19 +4,15 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use ebs_csi_e2e::repository::entries;
 use serde_json::Value;
 
-use crate::{read, root};
+use crate::read;
 
 /// Returns the folders of examples.
 fn folders() -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for entry in std::fs::read_dir(root().join("deploy/examples")).expect("the folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            folders.push(path);
-        }
-    }
+    let paths = entries("deploy/examples").into_iter().map(|(_, path)| path);
+    let folders: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
     assert!(folders.len() >= 13, "{}", folders.len());
     folders
 }

@@ -11,28 +11,11 @@ mod metrics;
 mod quotations;
 mod source;
 
-use std::path::PathBuf;
+use ebs_csi_e2e::repository::{read, root};
 
-fn root() -> PathBuf {
-    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
-        .join("../..")
-}
-
-fn read(name: &str) -> String {
-    std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-/// Compares a generated page with the file of that name, which `UPDATE_GENERATED=1` writes.
+/// Compares a generated page with the committed one.
 fn assert_current(name: &str, made: &str) {
-    let file = root().join(name);
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(&file, made).expect("the page is written");
-    }
-    let have = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        have == made,
-        "{name} is stale: UPDATE_GENERATED=1 cargo test --workspace --test operator_pages"
-    );
+    ebs_csi_e2e::repository::assert_generated(name, made, "operator_pages");
 }
 
 /// Escapes text for a cell of a Markdown table.

@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
 
 use syn::visit::{self, Visit};
 use syn::{Expr, GenericArgument, PathArguments, Type};
 
-use crate::source::{collect, last, literal, parse, rust_files};
-use crate::{assert_current, cell, read, root};
+use crate::source::{last, literal, parse, rust_files};
+use crate::{assert_current, cell, root};
 
 /// One metric as it is served in the text format.
 #[derive(Debug)]
@@ -405,42 +404,4 @@ fn render() -> String {
 #[test]
 fn metrics_page_matches_source() {
     assert_current("deploy/docs/metrics.md", &render());
-}
-
-/// Returns the words of a text that look like metrics of the driver.
-fn cited(text: &str) -> BTreeSet<String> {
-    let prefixes = ["aws_ebs_csi_", "ebs_csi_node_agent_", "cloudprovider_aws_"];
-    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    let named = words.filter(|word| prefixes.iter().any(|it| word.starts_with(it)));
-    // `aws_ebs_csi_{read,write}_…` and `…_api_*` are abbreviations.
-    let whole = named.filter(|word| !word.ends_with('_'));
-    whole.map(str::to_owned).collect()
-}
-
-#[test]
-fn alert_rules_name_only_served_metrics() {
-    let served: BTreeMap<String, String> = processes()
-        .into_iter()
-        .flat_map(|(_, _, metrics)| metrics)
-        .map(|(name, metric)| (name, metric.kind))
-        .collect();
-    let is_served = |name: &str| {
-        served.contains_key(name)
-            || ["_bucket", "_sum", "_count"].iter().any(|suffix| {
-                let of = name.strip_suffix(suffix).and_then(|it| served.get(it));
-                of.is_some_and(|kind| kind == "histogram")
-            })
-    };
-    assert!(!is_served("aws_ebs_csi_operations_total"));
-    let mut rules = Vec::new();
-    collect(&root().join("deploy/chart/alerts"), "yaml", &mut rules);
-    let mut seen = 0;
-    for file in rules {
-        let name = Path::new("deploy/chart/alerts").join(file.file_name().unwrap_or_default());
-        for metric in cited(&read(&name.display().to_string())) {
-            assert!(is_served(&metric), "{}: {metric}", name.display());
-            seen += 1;
-        }
-    }
-    assert!(seen >= 10, "{seen}");
 }
