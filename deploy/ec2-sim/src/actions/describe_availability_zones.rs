@@ -1,6 +1,7 @@
 //! DescribeAvailabilityZones.
 
 use super::Call;
+use crate::state::resources::name_of;
 use crate::wire::{ApiResult, Xml};
 
 pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
@@ -11,7 +12,7 @@ pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     x.list("availabilityZoneInfo", &realm.zones, |x, z| {
         x.text("zoneName", &z.name)
             .text("zoneId", &z.id)
-            .text("zoneState", z.state.name())
+            .text("zoneState", &name_of(z.state))
             .text("regionName", &realm.region)
             .text("zoneType", "availability-zone");
     });

@@ -2,7 +2,8 @@
 
 use crate::state::Realm;
 use crate::state::resources::{
-    Attachment, Instance, Lock, Modification, Origin, ROOT_DEVICE, Snapshot, Tags, Volume,
+    Attachment, Instance, Lock, Modification, ModificationState, Origin, ROOT_DEVICE, Snapshot,
+    Tags, Volume, name_of,
 };
 use crate::time::Millis;
 use crate::wire::Xml;
@@ -71,7 +72,7 @@ pub(super) fn tags(x: &mut Xml, tags: &Tags) {
 }
 
 pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
-    x.text("volumeId", volume).text("modificationState", m.status());
+    x.text("volumeId", volume).text("modificationState", &name_of(m.state));
     for (prefix, shape) in [("target", &m.target), ("original", &m.original)] {
         x.value(&format!("{prefix}Size"), shape.size)
             .option(&format!("{prefix}Iops"), shape.iops)
@@ -80,7 +81,7 @@ pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Mil
             .value(&format!("{prefix}MultiAttachEnabled"), shape.multi_attach);
     }
     x.value("progress", m.progress(now)).text("startTime", &m.started.iso());
-    if matches!(m.status(), "completed" | "failed") {
+    if matches!(m.state, ModificationState::Completed | ModificationState::Failed) {
         x.text("endTime", &m.completed_at.iso());
     }
 }

@@ -177,7 +177,7 @@ fn volume_json(v: &Volume) -> Value {
         out["attachments"][i]["status"] = json!(a.status());
     }
     if let Some(m) = &v.modification {
-        out["modification"]["status"] = json!(m.status());
+        out["modification"]["status"] = json!(m.state);
     }
     out
 }

@@ -33,3 +33,9 @@ pub(crate) use volume_checks::{Performance, VolumeChecks};
 pub(crate) use volume_type::{VolumeType, Wanted};
 pub(crate) use zone::Zone;
 pub use zone::ZoneState;
+
+/// Returns EC2's name of a variant without data, which serde writes, too.
+pub(crate) fn name_of(variant: impl serde::Serialize) -> String {
+    let name = serde_json::to_value(variant).unwrap_or_default();
+    name.as_str().unwrap_or_default().to_owned()
+}

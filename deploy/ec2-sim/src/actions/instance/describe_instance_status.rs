@@ -2,7 +2,7 @@
 
 use crate::actions::Call;
 use crate::actions::describe_query::by_ids;
-use crate::state::resources::{CheckResult, Instance, InstanceState};
+use crate::state::resources::{CheckResult, Instance, InstanceState, name_of};
 use crate::wire::{ApiError, ApiResult, Xml};
 
 /// Answers DescribeInstanceStatus with the instances that run.
@@ -29,11 +29,11 @@ fn member(x: &mut Xml, i: &Instance) {
         ("attachedEbsStatus", i.checks.attached_ebs),
     ] {
         x.nest(element, |x| {
-            x.text("status", outcome.status()).list("details", [outcome], detail);
+            x.text("status", &name_of(outcome)).list("details", [outcome], detail);
         });
     }
 }
 
 fn detail(x: &mut Xml, outcome: CheckResult) {
-    x.text("name", "reachability").text("status", outcome.reachability());
+    x.text("name", "reachability").text("status", &outcome.reachability());
 }

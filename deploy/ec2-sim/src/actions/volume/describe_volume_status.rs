@@ -2,7 +2,7 @@
 
 use crate::actions::Call;
 use crate::actions::describe_query::Describe;
-use crate::state::resources::VolumeState;
+use crate::state::resources::{VolumeState, name_of};
 use crate::state::{Realm, Volume, well_formed};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
@@ -37,24 +37,19 @@ fn status(v: &Volume) -> &'static str {
     }
 }
 
-fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
-    let mut out = vec![
-        (
-            "io-enabled",
-            if v.life == VolumeState::Failed || v.checks.io_disabled { "failed" } else { "passed" },
-        ),
-        (
-            "io-performance",
-            if v.attachments.is_empty() || v.shape.iops.is_none() {
-                "not-applicable"
-            } else {
-                v.checks.performance.as_str()
-            },
-        ),
-    ];
+/// Returns the name and the status of each check.
+fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, String)> {
+    let is_failed = v.life == VolumeState::Failed || v.checks.io_disabled;
+    let performance = match v.attachments.is_empty() || v.shape.iops.is_none() {
+        true => "not-applicable".to_owned(),
+        false => name_of(v.checks.performance),
+    };
+    let enabled = if is_failed { "failed" } else { "passed" };
+    let mut out = vec![("io-enabled", enabled.to_owned()), ("io-performance", performance)];
     if v.initialization.is_some() {
         let done = v.initialized_percent(call.now) == 100;
-        out.push(("initialization-state", if done { "completed" } else { "initializing" }));
+        let state = if done { "completed" } else { "initializing" };
+        out.push(("initialization-state", state.to_owned()));
     }
     out
 }
@@ -62,7 +57,7 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
 fn member(call: &Call<'_>, x: &mut Xml, v: &Volume) {
     x.text("volumeId", &v.id).nest("volumeStatus", |x| {
         x.text("status", status(v)).list("details", details(call, v), |x, (name, status)| {
-            x.text("name", name).text("status", status);
+            x.text("name", name).text("status", &status);
         });
     });
     if let Some(i) = &v.initialization {

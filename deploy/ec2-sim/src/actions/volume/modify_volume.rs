@@ -3,7 +3,8 @@
 use crate::actions::{Call, quota_check, render};
 use crate::faults::Fault;
 use crate::state::resources::{
-    Modification, ModificationState, Shape, Volume, VolumeState, VolumeType, Wanted, volume_type,
+    Modification, ModificationState, Shape, Volume, VolumeState, VolumeType, Wanted, name_of,
+    volume_type,
 };
 use crate::state::well_formed;
 use crate::time::DAY_MS;
@@ -69,21 +70,16 @@ fn check_state(v: &Volume) -> ApiResult<()> {
         // unverified wording.
         return Err(v.incorrect_state());
     }
-    match &v.modification {
-        Some(m)
-            if matches!(m.state, ModificationState::Modifying | ModificationState::Optimizing) =>
-        {
-            Err(ApiError::client(
-                "IncorrectModificationState",
-                format!(
-                    "Volume {} cannot be modified in modification state {}",
-                    v.id,
-                    m.status().to_uppercase()
-                ),
-            ))
-        }
-        _ => Ok(()),
+    if let Some(m) = &v.modification
+        && matches!(m.state, ModificationState::Modifying | ModificationState::Optimizing)
+    {
+        let (id, state) = (&v.id, name_of(m.state).to_uppercase());
+        refuse!(
+            "IncorrectModificationState",
+            "Volume {id} cannot be modified in modification state {state}"
+        );
     }
+    Ok(())
 }
 
 /// Limits the modifications within any 24 hours; a call that changes nothing counts too.

@@ -17,22 +17,12 @@ pub enum CheckResult {
 }
 
 impl CheckResult {
-    /// Returns EC2's name of the status.
-    pub fn status(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Impaired => "impaired",
-            Self::Initializing => "initializing",
-            Self::InsufficientData => "insufficient-data",
-        }
-    }
-
     /// Returns EC2's name of the reachability that belongs to the status.
-    pub fn reachability(self) -> &'static str {
+    pub fn reachability(self) -> String {
         match self {
-            Self::Ok => "passed",
-            Self::Impaired => "failed",
-            Self::Initializing | Self::InsufficientData => self.status(),
+            Self::Ok => "passed".to_owned(),
+            Self::Impaired => "failed".to_owned(),
+            Self::Initializing | Self::InsufficientData => super::name_of(self),
         }
     }
 }

@@ -59,16 +59,6 @@ pub struct Modification {
 }
 
 impl Modification {
-    /// Returns `modifying`, `optimizing`, `completed` or `failed`.
-    pub fn status(&self) -> &'static str {
-        match self.state {
-            ModificationState::Modifying => "modifying",
-            ModificationState::Optimizing => "optimizing",
-            ModificationState::Completed => "completed",
-            ModificationState::Failed => "failed",
-        }
-    }
-
     /// Returns the progress, from 0 to 100.
     pub fn progress(&self, now: Millis) -> u64 {
         match self.state {

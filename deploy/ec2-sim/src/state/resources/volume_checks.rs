@@ -25,18 +25,6 @@ pub enum Performance {
     Stalled,
 }
 
-impl Performance {
-    /// Returns EC2's name of the performance status.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Degraded => "degraded",
-            Self::SeverelyDegraded => "severely-degraded",
-            Self::Stalled => "stalled",
-        }
-    }
-}
-
 impl VolumeChecks {
     /// Returns EC2's overall status.
     pub(crate) fn status(self) -> &'static str {

@@ -25,13 +25,3 @@ pub enum ZoneState {
     /// Calls that concern the zone are refused.
     Unavailable,
 }
-
-impl ZoneState {
-    /// Returns EC2's name of the state.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Available => "available",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
