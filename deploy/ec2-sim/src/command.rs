@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::devices;
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::Scenario;
 use crate::server::{ServeError, Server, ServerOptions};
 use crate::sim::SimError;
 use clap::{Args, Parser, Subcommand};
@@ -122,7 +122,6 @@ async fn serve_until_signal(options: ServerOptions) -> Result<(), Failed> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| failed(1, e))?;
     let server = Server::start(options).await.map_err(|e| {
         let code = match &e {
-            ServeError::Sim(SimError::Scenario(ScenarioError::Read(..))) => EX_CONFIG,
             ServeError::Sim(SimError::Scenario(_) | SimError::Latency(_)) => EX_CONFIG,
             ServeError::NotLoopback(_) => EX_USAGE,
             _ => 1,

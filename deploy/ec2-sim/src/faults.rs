@@ -123,12 +123,7 @@ impl Faults {
 
     /// Returns the names and faults of the rules that apply to this request. Each rule decides
     /// independently.
-    pub fn apply_rules(
-        &mut self,
-        action: &str,
-        params: &Params,
-        now: Millis,
-    ) -> Vec<(String, Fault)> {
+    pub fn apply(&mut self, action: &str, params: &Params, now: Millis) -> Vec<(String, Fault)> {
         let mut applied = Vec::new();
         for a in &mut self.active {
             if a.rule.for_ms.is_some_and(|ms| now.since(a.added) >= ms)
@@ -177,9 +172,7 @@ mod tests {
         let mut f = Faults::new(1);
         f.add(rule(json), Millis(0));
         let p = Params::parse(b"VolumeId=vol-1");
-        (1..=n)
-            .filter(|i| !f.apply_rules("AttachVolume", &p, Millis(*i as i64)).is_empty())
-            .collect()
+        (1..=n).filter(|i| !f.apply("AttachVolume", &p, Millis(*i as i64)).is_empty()).collect()
     }
 
     #[test]

@@ -8,11 +8,10 @@ pub(crate) mod context;
 mod pattern;
 pub mod policy;
 mod principal;
-pub(crate) mod refusal;
 mod report;
 pub(crate) mod sts;
 
-use crate::wire::{ApiResult, Credential};
+use crate::wire::{ApiError, ApiResult, Credential};
 use context::Context;
 use principal::Principal;
 use report::{DecidingElement, Report};
@@ -125,7 +124,7 @@ impl Iam {
     ) -> ApiResult<()> {
         match self.allows(caller, action, resource, about) {
             true => Ok(()),
-            false => Err(refusal::unauthorized(&caller.arn, action, resource)),
+            false => Err(ApiError::unauthorized(&caller.arn, action, resource)),
         }
     }
 

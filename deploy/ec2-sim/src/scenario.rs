@@ -38,7 +38,6 @@ pub struct Scenario {
     pub iam: crate::iam::Setting,
 }
 
-/// An initial instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceSeed {
@@ -76,9 +75,6 @@ impl Default for InstanceSeed {
 
 impl InstanceSeed {
     /// Checks that the instance can exist in a Region with these zones.
-    ///
-    /// # Errors
-    /// Returns the first contradiction.
     pub(crate) fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
         let bad = |what: String| Err(ScenarioError::Instance(self.id.clone(), what));
         if !crate::state::well_formed(&self.id, "i") {

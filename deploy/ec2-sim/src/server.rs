@@ -83,6 +83,11 @@ impl Shared {
         self.clock.now()
     }
 
+    /// Starts a task that ends with the server.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        lock(&self.tasks).push(tokio::spawn(task));
+    }
+
     /// Calls `f` with the simulator, and wakes the timer if something is now due earlier than
     /// before.
     fn with_sim<T>(&self, f: impl FnOnce(&mut Sim, Millis) -> T) -> T {
@@ -153,11 +158,9 @@ impl Server {
         }
         let control = state_dir.join("control.sock");
         control_socket::listen(&shared, &control)?;
-        let timer = tokio::spawn(timer(Arc::clone(&shared)));
-        lock(&shared.tasks).push(timer);
+        shared.spawn(timer(Arc::clone(&shared)));
         if options.devices == devices::Mode::Loop {
-            let statistics = tokio::spawn(statistics(Arc::clone(&shared)));
-            lock(&shared.tasks).push(statistics);
+            shared.spawn(statistics(Arc::clone(&shared)));
         }
         *lock(&shared.ready) = json!({
             "ec2": format!("http://{ec2}"),

@@ -157,7 +157,7 @@ impl Sim {
             sim.faults.add(rule.clone(), now);
         }
         for instance in &scenario.instances {
-            sim.launch_instance(instance, now)?;
+            sim.launch(instance, now)?;
         }
         sim.settle(now);
         Ok(sim)

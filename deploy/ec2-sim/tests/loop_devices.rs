@@ -10,21 +10,6 @@ use std::time::{Duration, Instant};
 
 const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&VolumeType=gp3";
 
-/// Returns whether loop devices can be created here.
-fn possible() -> bool {
-    let why = if !rustix::process::geteuid().is_root() {
-        "not root"
-    } else if std::fs::File::open("/dev/loop-control").is_err() {
-        "no /dev/loop-control"
-    } else if Command::new("mkfs.ext4").arg("-V").output().is_err() {
-        "no mkfs.ext4"
-    } else {
-        return true;
-    };
-    println!("skipped: {why}");
-    false
-}
-
 /// A state directory and a mount point that are cleaned up even when the test fails.
 struct World {
     state: PathBuf,
@@ -33,11 +18,22 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// Returns `None` if loop devices cannot be created here.
+    fn new() -> Option<Self> {
+        for (is_there, what) in [
+            (rustix::process::geteuid().is_root(), "root"),
+            (std::fs::File::open("/dev/loop-control").is_ok(), "/dev/loop-control"),
+            (Command::new("mkfs.ext4").arg("-V").output().is_ok(), "mkfs.ext4"),
+        ] {
+            if !is_there {
+                println!("skipped: this test needs {what}");
+                return None;
+            }
+        }
         let dir = tempfile::tempdir().expect("dir");
         let mount = dir.path().join("mount");
         std::fs::create_dir(&mount).expect("mkdir");
-        Self { state: dir.path().join("state"), mount, _dir: dir }
+        Some(Self { state: dir.path().join("state"), mount, _dir: dir })
     }
 
     fn mount(&self, device: &Path) {
@@ -92,10 +88,7 @@ fn bound(state: &Path) -> Vec<String> {
 /// The life covers a busy detach, growth, snapshot and restore.
 #[test]
 fn loop_device_follows_volume_through_its_whole_life() {
-    if !possible() {
-        return;
-    }
-    let w = World::new();
+    let Some(w) = World::new() else { return };
     let p = Process::serve(&w.state, &["--devices", "loop"]);
     let volume = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
     let device = attach(&p, &volume, NODE_A, "xvdba");
@@ -185,10 +178,7 @@ fn loop_device_follows_volume_through_its_whole_life() {
 
 #[test]
 fn clean_removes_only_leftovers_of_killed_simulator() {
-    if !possible() {
-        return;
-    }
-    let (w, neighbour) = (World::new(), World::new());
+    let (Some(w), Some(neighbour)) = (World::new(), World::new()) else { return };
     let other = Process::serve(&neighbour.state, &["--devices", "loop"]);
     let theirs = text(&other.call(&format!("{CREATE}&Size=1")), "volumeId");
     attach(&other, &theirs, NODE_A, "xvdba");
@@ -212,10 +202,7 @@ fn clean_removes_only_leftovers_of_killed_simulator() {
 
 #[test]
 fn multi_attach_instances_share_one_loop_device() {
-    if !possible() {
-        return;
-    }
-    let w = World::new();
+    let Some(w) = World::new() else { return };
     let scenario = w.mount.with_file_name("scenario.toml");
     let instance =
         |n: u32| format!("[[instances]]\nid = \"i-0aaaaaaaaaaaaaaa{n}\"\nzone = \"us-east-1a\"\n");
@@ -246,10 +233,7 @@ fn multi_attach_instances_share_one_loop_device() {
 /// The kernel keeps the loop device until the unmount.
 #[test]
 fn forced_detach_or_stopped_instance_ignores_mounted_device() {
-    if !possible() {
-        return;
-    }
-    let w = World::new();
+    let Some(w) = World::new() else { return };
     let p = Process::serve(&w.state, &["--devices", "loop"]);
     let volume = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
     for force in [true, false] {

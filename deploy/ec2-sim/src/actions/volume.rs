@@ -4,8 +4,6 @@ pub(super) mod attach_volume;
 pub(super) mod copy_volumes;
 pub(super) mod create_volume;
 pub(super) mod delete_volume;
-pub(super) mod describe_volume_status;
 pub(super) mod describe_volumes;
-pub(super) mod describe_volumes_modifications;
 pub(super) mod detach_volume;
 pub(super) mod modify_volume;

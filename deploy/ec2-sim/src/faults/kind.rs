@@ -53,11 +53,8 @@ pub enum Fault {
         #[serde(default)]
         effect: bool,
     },
-    /// Replies with `RequestLimitExceeded`.
-    Throttle {
-        /// The header `x-amz-retry-after`, in milliseconds.
-        retry_after_ms: Option<u64>,
-    },
+    /// Replies with `RequestLimitExceeded`, and with the header `x-amz-retry-after` if given.
+    Throttle { retry_after_ms: Option<u64> },
     LoseReply {
         how: Loss,
         #[serde(default)]
@@ -81,30 +78,20 @@ pub enum Fault {
     },
     /// The request takes effect a second time.
     Duplicate { after_ms: u64 },
-    /// AttachVolume: the attachment stays `attaching` for long.
-    StuckAttach {
-        /// How long, in milliseconds; absent: forever.
-        for_ms: Option<u64>,
-    },
-    /// DescribeInstances shows `attached` before DescribeVolumes does.
-    SkewAttach {
-        /// How much earlier, in milliseconds.
-        ms: u64,
-    },
-    /// DetachVolume: the attachment stays `detaching` or `busy` for long.
+    /// AttachVolume: the attachment stays `attaching` for long; without a time, forever.
+    StuckAttach { for_ms: Option<u64> },
+    /// DescribeInstances shows `attached` this much earlier than DescribeVolumes does.
+    SkewAttach { ms: u64 },
+    /// DetachVolume: the attachment stays `detaching` or `busy` for long; without a time, forever.
     StuckDetach {
-        /// How long, in milliseconds; absent: forever.
         for_ms: Option<u64>,
         #[serde(default)]
         busy: bool,
     },
-    /// A Describe call shows an earlier state. Without `consistency`, the state from before the
-    /// rule was added is not kept: an older read shows the state at the time when the rule was
-    /// added.
-    Stale {
-        /// How much earlier, in milliseconds.
-        ms: u64,
-    },
+    /// A Describe call shows the state of this much earlier. Without `consistency`, the state from
+    /// before the rule was added is not kept: an older read shows the state at the time when the
+    /// rule was added.
+    Stale { ms: u64 },
     /// Describe calls do not show an existing resource.
     Unseen { id: String },
     /// AttachVolume: the device name is in use, though no Describe call lists it.

@@ -5,7 +5,6 @@ use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A bucket's capacity and refill.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -38,7 +37,6 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
     }
 }
 
-/// The settings of all buckets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {

@@ -33,6 +33,11 @@ fn refuse(status: u16, why: impl std::fmt::Display) -> ControlError {
     ControlError { status, why: why.to_string() }
 }
 
+/// Refuses the request if what it names is absent.
+fn found<T>(value: Option<T>, what: impl std::fmt::Display) -> Result<T, ControlError> {
+    value.ok_or_else(|| refuse(404, format!("there is no {what}")))
+}
+
 impl ControlRequest {
     fn json<T: DeserializeOwned>(&self) -> Result<T, ControlError> {
         let body: &[u8] =
@@ -150,10 +155,8 @@ fn with_sim(
         }
         ("PUT", ["zones", name]) => {
             let change: ZoneChange = request.json()?;
-            match sim.set_zone_state(name, change.state) {
-                true => Ok(json!({})),
-                false => Err(refuse(404, format!("there is no zone {name}"))),
-            }
+            let is_known = sim.set_zone_state(name, change.state);
+            found(is_known.then(|| json!({})), format!("zone {name}"))
         }
         ("GET", ["faults"]) => Ok(json!(sim.faults.list())),
         ("POST", ["faults"]) => {
@@ -164,10 +167,9 @@ fn with_sim(
             sim.faults.clear();
             Ok(json!({}))
         }
-        ("DELETE", ["faults", id]) => match sim.faults.remove(id) {
-            true => Ok(json!({})),
-            false => Err(refuse(404, format!("there is no fault rule {id}"))),
-        },
+        ("DELETE", ["faults", id]) => {
+            found(sim.faults.remove(id).then(|| json!({})), format!("fault rule {id}"))
+        }
         ("POST", ["instances", id, power @ ("stop" | "hibernate" | "start" | "terminate")]) => {
             let change: PowerChange = request.json()?;
             let wanted = match *power {
@@ -184,14 +186,11 @@ fn with_sim(
         }
         ("PUT", ["instances", id, "checks"]) => {
             let checks = sim.set_checks(now, id, request.json()?);
-            checks
-                .map(|checks| json!(checks))
-                .ok_or_else(|| refuse(404, format!("there is no instance {id}")))
+            Ok(json!(found(checks, format!("instance {id}"))?))
         }
         ("POST", ["volumes", id, "force"]) => {
             let forced: Forced = request.json()?;
-            let volume = sim.force_volume(now, id, &forced);
-            volume.ok_or_else(|| refuse(404, format!("there is no {id}")))
+            found(sim.force_volume(now, id, &forced), id)
         }
         ("POST", ["as-foreign"]) => {
             let f: Foreign = request.json()?;

@@ -2,7 +2,7 @@
 
 use super::control_routes::ControlRequest;
 use super::reply_body::ReplyBody;
-use super::{ServeError, Shared, control_routes, lock, read, serve};
+use super::{ServeError, Shared, control_routes, read, serve};
 use bytes::Bytes;
 use http::{Response, header};
 use hyper::body::Incoming;
@@ -24,7 +24,7 @@ pub(super) fn listen(shared: &Arc<Shared>, path: &Path) -> Result<(), ServeError
     let listener = UnixListener::bind(path).map_err(socket)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(socket)?;
     let accepting = Arc::clone(shared);
-    let task = tokio::spawn(async move {
+    shared.spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -34,7 +34,6 @@ pub(super) fn listen(shared: &Arc<Shared>, path: &Path) -> Result<(), ServeError
             tokio::spawn(async move { serve(stream, |r| respond(&shared, r)).await });
         }
     });
-    lock(&shared.tasks).push(task);
     Ok(())
 }
 

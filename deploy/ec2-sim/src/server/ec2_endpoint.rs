@@ -1,7 +1,7 @@
 //! The EC2 and STS endpoint.
 
 use super::reply_body::ReplyBody;
-use super::{ServeError, Shared, lock, read, serve};
+use super::{ServeError, Shared, read, serve};
 use crate::sim::{Delivery, Reply, Request};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
@@ -24,8 +24,7 @@ pub(super) async fn listen(
     let bound = listener.local_addr().map_err(socket)?;
     // Subscribe here, because an outage may begin before the task first runs.
     let outage = shared.outage.subscribe();
-    let task = tokio::spawn(accept(Arc::clone(shared), listener, bound, outage));
-    lock(&shared.tasks).push(task);
+    shared.spawn(accept(Arc::clone(shared), listener, bound, outage));
     Ok(bound)
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn listen(shared: &Arc<Shared>, instance: &str) -> Result<(), S
         )),
     });
     let accepting = Arc::clone(shared);
-    let task = tokio::spawn(async move {
+    shared.spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -41,7 +41,6 @@ pub(super) async fn listen(shared: &Arc<Shared>, instance: &str) -> Result<(), S
             tokio::spawn(async move { serve(stream, |r| respond(&shared, &endpoint, r)).await });
         }
     });
-    lock(&shared.tasks).push(task);
     Ok(())
 }
 

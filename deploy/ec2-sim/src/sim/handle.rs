@@ -138,7 +138,7 @@ impl Sim {
         // Rules apply to the client's requests and to their duplicates, not to the calls of other
         // users.
         if u.origin != "foreign" {
-            notes.applied = self.faults.apply_rules(u.action, u.params, u.now);
+            notes.applied = self.faults.apply(u.action, u.params, u.now);
         }
         let faults: Vec<Fault> = notes.applied.iter().map(|(_, f)| f.clone()).collect();
         notes.fault_effects = FaultEffects::of(&faults);

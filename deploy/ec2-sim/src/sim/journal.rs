@@ -3,7 +3,6 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// One request and its result.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Entry {
     /// The number of the entry, from 1.
@@ -47,7 +46,6 @@ pub struct Journal {
     seq: u64,
 }
 
-/// How many entries are kept.
 const KEPT: usize = 50_000;
 
 /// The maximum length of a recorded parameter value, in characters.

@@ -12,11 +12,7 @@ const ROOT_GIB: u32 = 8;
 
 impl Sim {
     /// Creates an instance with its root volume.
-    pub(super) fn launch_instance(
-        &mut self,
-        seed: &InstanceSeed,
-        now: Millis,
-    ) -> Result<(), SimError> {
+    pub(super) fn launch(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
         self.used_instance_ids.insert(seed.id.clone());
         self.devices.add_instance(&seed.id)?;
         let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
@@ -53,7 +49,7 @@ impl Sim {
             return Err(ScenarioError::Instance(seed.id.clone(), what).into());
         }
         seed.check(&self.realm.zones)?;
-        self.launch_instance(seed, now)?;
+        self.launch(seed, now)?;
         self.commit(now);
         Ok(())
     }

@@ -32,13 +32,8 @@ const CLUSTER: &str = "ebs.csi.aws.com/cluster";
 
 impl Invariants {
     /// Checks the resources that a step changed.
-    pub fn check<'a>(
-        &mut self,
-        realm: &Realm,
-        changed: impl Iterator<Item = &'a Key>,
-        now: Millis,
-    ) {
-        for key in changed {
+    pub fn check<'a>(&mut self, realm: &Realm, keys: impl Iterator<Item = &'a Key>, now: Millis) {
+        for key in keys {
             match key {
                 Key::Volume(id) => {
                     if let Some(v) = realm.volumes().get(id) {

@@ -3,24 +3,22 @@
 //! returns when the next transition is due, and `advance` performs it.
 
 mod attachment;
+mod checks;
 pub(crate) mod client_token;
 pub(crate) mod device_name;
 mod instance;
-mod instance_checks;
 pub(crate) mod instance_type;
 mod modification;
 mod snapshot;
 pub(crate) mod tags;
 mod volume;
-mod volume_checks;
 pub(crate) mod volume_type;
 mod zone;
 
 pub(crate) use attachment::{Attachment, AttachmentEvent, Phase};
+pub(crate) use checks::{CheckResult, ChecksChange, InstanceChecks, Performance, VolumeChecks};
 pub(crate) use client_token::TokenUse;
 pub(crate) use instance::{Instance, InstanceEvent, InstanceState, ROOT_DEVICE, mac};
-pub(crate) use instance_checks::{CheckResult, ChecksChange, InstanceChecks};
-pub(crate) use instance_type::InstanceType;
 pub(crate) use modification::{Modification, ModificationState, Shape};
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::{Lock, SnapshotState};
@@ -29,7 +27,6 @@ pub(crate) use volume::{
     CreateOutcome, Initialization, MAX_MULTI_ATTACH, VolumeEvent, VolumeState,
 };
 pub use volume::{Origin, Volume};
-pub(crate) use volume_checks::{Performance, VolumeChecks};
 pub(crate) use volume_type::{VolumeType, Wanted};
 pub(crate) use zone::Zone;
 pub use zone::ZoneState;

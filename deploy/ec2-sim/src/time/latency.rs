@@ -13,14 +13,11 @@ pub enum Distribution {
     },
     /// A uniform distribution between two values.
     Uniform {
-        /// The minimum and the maximum, in milliseconds.
         uniform_ms: [u64; 2],
     },
-    /// A log-normal distribution.
+    /// A log-normal distribution, given by its median and its 99th percentile.
     LogNormal {
-        /// The median, in milliseconds.
         p50_ms: u64,
-        /// The 99th percentile, in milliseconds.
         p99_ms: u64,
     },
 }

@@ -60,10 +60,8 @@ impl ApiError {
 
     /// Creates a `MissingParameter` with EC2's usual sentence.
     pub fn missing(parameter: &str) -> Self {
-        Self::client(
-            "MissingParameter",
-            format!("The request must contain the parameter {parameter}"),
-        )
+        let message = format!("The request must contain the parameter {parameter}");
+        Self::client("MissingParameter", message)
     }
 
     /// Returns the error of a dry run that would have succeeded.
@@ -78,11 +76,26 @@ impl ApiError {
 
     /// Returns the error for unknown credentials. Status unverified.
     pub fn bad_credentials() -> Self {
-        Self::new(
-            401,
-            "AuthFailure",
-            "AWS was not able to validate the provided access credentials",
-        )
+        let message = "AWS was not able to validate the provided access credentials";
+        Self::new(401, "AuthFailure", message)
+    }
+
+    /// Returns EC2's error for a caller without permission: the caller, the action, the resource, the
+    /// reason, and a message for `sts:DecodeAuthorizationMessage`, which nobody can decode here.
+    pub(crate) fn unauthorized(who: &str, action: &str, resource: &str) -> Self {
+        // A refusal of a call that concerns no particular resource names no resource and has no
+        // encoded message.
+        let (on, end) = match resource {
+            "*" => (String::new(), ""),
+            _ => {
+                let end = ". Encoded authorization failure message: 00";
+                (format!(" on resource: {resource}"), end)
+            }
+        };
+        let message = format!(
+            "You are not authorized to perform this operation. User: {who} is not authorized to perform: {action}{on} because no identity-based policy allows the {action} action{end}"
+        );
+        Self::new(403, "UnauthorizedOperation", message)
     }
 
     /// Returns EC2's error for an expired session and for a request that is too old.
@@ -123,5 +136,30 @@ impl ApiError {
             ids => format!("The instance IDs '{}' do not exist", ids.join(", ")),
         };
         Self::client("InvalidInstanceID.NotFound", message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_names_principal_action_and_particular_resource() {
+        for (action, resource, message) in [
+            (
+                "ec2:CreateVolume",
+                "arn:aws:ec2:r:1:volume/*",
+                "You are not authorized to perform this operation. User: u is not authorized to perform: ec2:CreateVolume on resource: arn:aws:ec2:r:1:volume/* because no identity-based policy allows the ec2:CreateVolume action. Encoded authorization failure message: 00",
+            ),
+            (
+                "ec2:DescribeVolumes",
+                "*",
+                "You are not authorized to perform this operation. User: u is not authorized to perform: ec2:DescribeVolumes because no identity-based policy allows the ec2:DescribeVolumes action",
+            ),
+        ] {
+            let e = ApiError::unauthorized("u", action, resource);
+            assert_eq!((e.status, e.code.as_str()), (403, "UnauthorizedOperation"));
+            assert_eq!(e.message, message);
+        }
     }
 }

@@ -7,7 +7,6 @@ pub(crate) enum Piece {
     Run,
     /// Matches any one character.
     One,
-    /// Matches this character.
     Char(char),
 }
 

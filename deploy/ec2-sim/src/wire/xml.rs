@@ -1,6 +1,7 @@
 //! Writes XML.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// The element tree of a reply, written front to back. [`Xml::nest`] writes both tags of an
 /// element.
@@ -24,16 +25,12 @@ impl Xml {
     }
 
     /// Writes `<name>value</name>`, for numbers and booleans.
-    pub(crate) fn value(&mut self, name: &str, value: impl std::fmt::Display) -> &mut Self {
+    pub(crate) fn value(&mut self, name: &str, value: impl Display) -> &mut Self {
         self.text(name, &value.to_string())
     }
 
     /// Writes the element if there is a value.
-    pub(crate) fn option(
-        &mut self,
-        name: &str,
-        value: Option<impl std::fmt::Display>,
-    ) -> &mut Self {
+    pub(crate) fn option(&mut self, name: &str, value: Option<impl Display>) -> &mut Self {
         if let Some(v) = value {
             self.value(name, v);
         }

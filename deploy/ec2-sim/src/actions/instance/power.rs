@@ -2,7 +2,7 @@
 
 use crate::actions::Call;
 use crate::state::Realm;
-use crate::state::resources::{InstanceChecks, InstanceState};
+use crate::state::resources::{InstanceChecks, InstanceState as State};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
@@ -82,14 +82,11 @@ pub(crate) fn power(
     realm.instances().get(instance).map(|i| i.state().1)
 }
 
-fn possible(life: InstanceState, power: Power) -> bool {
+fn possible(life: State, power: Power) -> bool {
     match power {
-        Power::Start => matches!(
-            life,
-            InstanceState::Stopped | InstanceState::Running | InstanceState::Pending { .. }
-        ),
+        Power::Start => matches!(life, State::Stopped | State::Running | State::Pending { .. }),
         Power::Stop | Power::Hibernate => {
-            !matches!(life, InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. })
+            !matches!(life, State::ShuttingDown { .. } | State::Terminated { .. })
         }
         Power::Terminate => true,
     }
@@ -105,21 +102,15 @@ fn power_of(
 ) {
     let mut until = |item| from.plus(if at_once { 0 } else { latency.sample(item) });
     let next = match power {
-        Power::Start => InstanceState::Pending { until: until("instance_start") },
-        Power::Stop | Power::Hibernate => InstanceState::Stopping { until: until("instance_stop") },
-        Power::Terminate => InstanceState::ShuttingDown { until: until("instance_terminate") },
+        Power::Start => State::Pending { until: until("instance_start") },
+        Power::Stop | Power::Hibernate => State::Stopping { until: until("instance_stop") },
+        Power::Terminate => State::ShuttingDown { until: until("instance_terminate") },
     };
     realm.update_instance(id, |i| match (power, i.life) {
         // The instance is already in the requested state or on the way to that state.
-        (Power::Start, InstanceState::Running | InstanceState::Pending { .. })
-        | (
-            Power::Stop | Power::Hibernate,
-            InstanceState::Stopping { .. } | InstanceState::Stopped,
-        )
-        | (
-            Power::Terminate,
-            InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. },
-        ) => {}
+        (Power::Start, State::Running | State::Pending { .. })
+        | (Power::Stop | Power::Hibernate, State::Stopping { .. } | State::Stopped)
+        | (Power::Terminate, State::ShuttingDown { .. } | State::Terminated { .. }) => {}
         _ => {
             i.life = next;
             if power == Power::Start {

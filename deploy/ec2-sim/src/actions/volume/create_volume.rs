@@ -4,24 +4,21 @@ use crate::actions::{Call, quota_check, render};
 use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
-    CreateOutcome, Initialization, Origin, Shape, SnapshotState, Tags, TokenUse, Volume,
-    VolumeState, VolumeType, Wanted, client_token, tags, volume_type,
+    CreateOutcome, Initialization, Origin, SnapshotState, TokenUse, Volume, VolumeState,
+    VolumeType, Wanted, client_token, tags, volume_type,
 };
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 
 /// The request, checked as far as possible without looking at the state.
-struct CreateVolumeRequest {
-    zone: String,
+struct Request {
+    /// The volume without its id, its state and what it gets from its snapshot.
+    volume: Volume,
     kind: &'static VolumeType,
-    shape: Shape,
     snapshot: Option<String>,
     /// As sent in the request.
     encrypted: Option<bool>,
-    kms_key: Option<String>,
-    outpost: Option<String>,
     rate: Option<u32>,
-    tags: Tags,
     token: Option<String>,
     /// The parameters that have a default, as sent in the request.
     sent: Vec<Option<String>>,
@@ -33,17 +30,18 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let request = parse(call)?;
     permit(call, &request)?;
     call.dry_run()?;
-    request.kind.check_multi_attach(request.shape.multi_attach)?;
+    let (shape, zone) = (&request.volume.shape, &request.volume.zone);
+    request.kind.check_multi_attach(shape.multi_attach)?;
     let fingerprint = fingerprint(&request);
     if call.quotas.before_token {
-        quota_check::volume(call, &request.shape, &request.zone)?;
+        quota_check::volume(call, shape, zone)?;
     }
     let token = request.token.as_deref();
     if let Some(v) = replayed(call, token, &fingerprint)? {
         return Ok(members(call, v));
     }
     if !call.quotas.before_token {
-        quota_check::volume(call, &request.shape, &request.zone)?;
+        quota_check::volume(call, shape, zone)?;
     }
     let mut source_encryption = (false, None);
     if let Some(id) = &request.snapshot {
@@ -103,12 +101,12 @@ pub(super) fn add_volume(
     Ok(())
 }
 
-fn permit(call: &Call<'_>, request: &CreateVolumeRequest) -> ApiResult<()> {
+fn permit(call: &Call<'_>, request: &Request) -> ApiResult<()> {
     call.permit(|c| {
         let source = request.snapshot.as_ref().map(|id| c.existing(id));
-        source.into_iter().chain([c.new_resource("volume", &request.tags)]).collect()
+        source.into_iter().chain([c.new_resource("volume", &request.volume.tags)]).collect()
     })?;
-    call.permit_tagging("volume", &request.tags)
+    call.permit_tagging("volume", &request.volume.tags)
 }
 
 fn members(call: &Call<'_>, v: &Volume) -> String {
@@ -117,7 +115,7 @@ fn members(call: &Call<'_>, v: &Volume) -> String {
     x.finish()
 }
 
-fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
+fn parse(call: &Call<'_>) -> ApiResult<Request> {
     let p = call.params;
     let (zone_name, zone_id) = (p.text("AvailabilityZone"), p.text("AvailabilityZoneId"));
     let size = p.positive("Size")?;
@@ -150,7 +148,15 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
         (Some(size), _, None) => size,
         (None, Some(id), None) => return Err(ApiError::no_snapshot(id)),
     };
-    let shape = kind.shape(size, wanted, multi_attach)?;
+    let volume = Volume {
+        shape: kind.shape(size, wanted, multi_attach)?,
+        origin: snapshot.clone().map_or(Origin::Blank, Origin::Snapshot),
+        kms_key,
+        outpost,
+        tags,
+        root: false,
+        ..Volume::plain(String::new(), size, &zone, call.now)
+    };
     if rate.is_some() && snapshot.is_none() {
         refuse_combination!(
             "You can't specify VolumeInitializationRate for volumes that are not created from a snapshot."
@@ -161,47 +167,35 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
             "The value specified for VolumeInitializationRate is not in the allowed range."
         );
     }
-    Ok(CreateVolumeRequest {
-        zone,
-        kind,
-        shape,
-        snapshot,
-        encrypted,
-        kms_key,
-        outpost,
-        rate,
-        tags,
-        token,
-        sent,
-    })
+    Ok(Request { volume, kind, snapshot, encrypted, rate, token, sent })
 }
 
 /// Returns what two requests with the same token must agree on. Parameters count as sent: an
 /// explicit default differs from an omitted parameter. Tags are sorted and zones are named, so
 /// neither order nor form matters.
-fn fingerprint(a: &CreateVolumeRequest) -> String {
+fn fingerprint(a: &Request) -> String {
+    let v = &a.volume;
     format!(
         "create|{}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}",
-        a.zone, a.sent, a.snapshot, a.encrypted, a.kms_key, a.outpost, a.rate, a.tags
+        v.zone, a.sent, a.snapshot, a.encrypted, v.kms_key, v.outpost, a.rate, v.tags
     )
 }
 
-fn build(
-    call: &mut Call<'_>,
-    request: &CreateVolumeRequest,
-    source: (bool, Option<String>),
-) -> Volume {
+fn build(call: &mut Call<'_>, request: &Request, source: (bool, Option<String>)) -> Volume {
     let item =
         if request.snapshot.is_some() { "volume_create_from_snapshot" } else { "volume_create" };
     let until = call.begin.plus(call.latency.sample(item));
-    let kms_key = request.kms_key.clone().or(source.1);
-    let key_refused = !call.may_use_key(kms_key.as_deref(), source.0);
-    let life = creating_state(call.faults, key_refused, call.begin, until);
+    let mut volume = request.volume.clone();
+    // A volume from an encrypted snapshot is encrypted, whatever the request has.
+    volume.encrypted = request.encrypted == Some(true) || source.0;
+    volume.kms_key = volume.kms_key.or(source.1);
+    let key_refused = !call.may_use_key(volume.kms_key.as_deref(), source.0);
+    volume.life = creating_state(call.faults, key_refused, call.begin, until);
     let is_fast = request
         .snapshot
         .as_ref()
-        .is_some_and(|s| call.realm.fast_restores.contains(&(s.clone(), request.zone.clone())));
-    let initialization = request.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
+        .is_some_and(|s| call.realm.fast_restores.contains(&(s.clone(), volume.zone.clone())));
+    volume.initialization = request.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
         let per_gib = match request.rate {
             Some(rate) => u64::from(1024 * 1000 / rate),
             None => call.latency.sample("initialize_per_gib"),
@@ -209,26 +203,11 @@ fn build(
         Initialization {
             kind: if request.rate.is_some() { "provisioned-rate" } else { "default" }.to_owned(),
             from: until,
-            until: until.plus(per_gib.saturating_mul(u64::from(request.shape.size))),
+            until: until.plus(per_gib.saturating_mul(u64::from(volume.shape.size))),
         }
     });
-    let id = call.ids.issue("vol");
-    Volume {
-        shape: request.shape.clone(),
-        origin: match &request.snapshot {
-            Some(id) => Origin::Snapshot(id.clone()),
-            None => Origin::Blank,
-        },
-        // A volume from an encrypted snapshot is encrypted, whatever the request has.
-        encrypted: request.encrypted == Some(true) || source.0,
-        kms_key,
-        outpost: request.outpost.clone(),
-        life,
-        initialization,
-        tags: request.tags.clone(),
-        root: false,
-        ..Volume::plain(id, request.shape.size, &request.zone, call.now)
-    }
+    volume.id = call.ids.issue("vol");
+    volume
 }
 
 /// Returns the volume's state while EC2 creates it, given the faults. If the caller may not use the

@@ -25,7 +25,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     })?;
     call.dry_run()?;
     let v = call.realm.volumes().get(volume).ok_or_else(|| ApiError::no_volume(volume))?;
-    let from = find_attached_instance(call, v, instance)?;
+    let from = attached_instance(call, v, instance)?;
     let (until, busy) = plan_detach(call);
     let mut x = Xml::default();
     call.realm.update_volume(volume, |v| {
@@ -56,11 +56,7 @@ fn plan_detach(call: &mut Call<'_>) -> (Option<Millis>, bool) {
 }
 
 /// Returns the instance from which to detach the volume.
-fn find_attached_instance(
-    call: &Call<'_>,
-    v: &Volume,
-    instance: Option<&str>,
-) -> ApiResult<String> {
+fn attached_instance(call: &Call<'_>, v: &Volume, instance: Option<&str>) -> ApiResult<String> {
     if let Some(i) = instance
         && !call.realm.instances().contains_key(i)
     {

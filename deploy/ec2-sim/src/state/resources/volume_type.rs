@@ -6,11 +6,9 @@ use crate::wire::{ApiError, ApiResult, refuse_combination, refuse_value};
 /// The limits of a volume type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VolumeType {
-    /// The name.
     pub name: &'static str,
-    /// The minimum size, in GiB.
+    /// The sizes, in GiB.
     pub min_size: u32,
-    /// The maximum size, in GiB.
     pub max_size: u32,
     /// If `Iops` may be given: the maximum, and the maximum per GiB.
     pub iops: Option<(u32, u32)>,
@@ -18,7 +16,6 @@ pub(crate) struct VolumeType {
     pub iops_required: bool,
     /// If `Throughput` may be given: the maximum, in MiB per second.
     pub throughput: Option<u32>,
-    /// Whether the type supports Multi-Attach.
     pub multi_attach: bool,
 }
 
