@@ -8,7 +8,7 @@ use ebs_csi_sandbox::co::{Attachment, Claim, Patience, Published, Volume};
 use ebs_csi_sandbox::{Co, Kubelet, World, WorldOptions};
 use serde_json::{Value, json};
 
-use crate::{Lifecycle, LifecycleStep, Requests};
+use crate::Requests;
 
 /// EC2's latencies: short, but never zero, so that every intermediate state can be observed.
 const SCENARIO: &str = "\
@@ -144,13 +144,6 @@ impl Setting {
         let kubelet = &self.kubelets[0];
         self.must("stage", kubelet.stage(volume, on)).await;
         self.must("publish", kubelet.publish(volume, on, pod, false)).await
-    }
-
-    /// Takes steps of a life cycle.
-    pub async fn take(&self, volume: &mut Lifecycle, steps: &[LifecycleStep]) {
-        for &step in steps {
-            self.must(&format!("{step:?}"), volume.step(step)).await;
-        }
     }
 
     /// Unstages a volume that is no longer used from the first node, detaches and deletes it.

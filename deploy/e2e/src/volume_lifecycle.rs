@@ -115,6 +115,15 @@ fn require<T: Clone>(thing: Option<&T>, what: &str) -> Result<T, StepError> {
     thing.cloned().ok_or_else(|| StepError::Untrue(format!("{what} has not happened yet")))
 }
 
+impl crate::Setting {
+    /// Takes steps of a life cycle.
+    pub async fn take(&self, volume: &mut Lifecycle, steps: &[LifecycleStep]) {
+        for &step in steps {
+            self.must(&format!("{step:?}"), volume.step(step)).await;
+        }
+    }
+}
+
 impl Lifecycle {
     /// Prepares a life cycle on the first two nodes of a setting.
     pub fn new(setting: &crate::Setting, claim: Claim) -> Self {

@@ -1,4 +1,5 @@
-//! Adverse conditions for a client: stale reads, account limits, outages, other users, expired credentials.
+//! Adverse conditions for a client: stale reads, account limits, outages, other users, expired
+//! credentials.
 
 mod world;
 

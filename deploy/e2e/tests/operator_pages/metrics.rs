@@ -67,12 +67,6 @@ fn subject(expression: &Expr) -> String {
 }
 
 impl<'ast> Visit<'ast> for Registrations {
-    fn visit_item_mod(&mut self, it: &'ast syn::ItemMod) {
-        if it.ident != "tests" {
-            visit::visit_item_mod(self, it);
-        }
-    }
-
     fn visit_item_impl(&mut self, it: &'ast syn::ItemImpl) {
         self.own = parts(&it.self_ty).0;
         visit::visit_item_impl(self, it);
@@ -237,12 +231,6 @@ impl Written {
 }
 
 impl<'ast> Visit<'ast> for Written {
-    fn visit_item_mod(&mut self, it: &'ast syn::ItemMod) {
-        if it.ident != "tests" {
-            visit::visit_item_mod(self, it);
-        }
-    }
-
     fn visit_item_const(&mut self, it: &'ast syn::ItemConst) {
         if let Some(rows) = tuples(&it.expr) {
             self.tuples.insert(it.ident.to_string(), rows);

@@ -36,19 +36,19 @@ pub(crate) fn collect(directory: &Path, ending: &str, found: &mut Vec<PathBuf>) 
     }
 }
 
-/// Returns the parsed file.
+/// Returns the parsed file, without its module `tests`.
 pub(crate) fn parse(path: &Path) -> syn::File {
     let text = std::fs::read_to_string(path).expect("a source file");
-    syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    let parsed = syn::parse_file(&text);
+    let mut file = parsed.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    file.items.retain(|item| !matches!(item, syn::Item::Mod(it) if it.ident == "tests"));
+    file
 }
 
 /// Returns the value of a string literal.
 pub(crate) fn literal(expression: &Expr) -> Option<String> {
     match expression {
-        Expr::Lit(it) => match &it.lit {
-            Lit::Str(text) => Some(text.value()),
-            _ => None,
-        },
+        Expr::Lit(syn::ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
         _ => None,
     }
 }

@@ -9,8 +9,8 @@ use crate::state::resources::{
 };
 use crate::time::Millis;
 
-/// How long until the simulator tries again to remove a held device, and until it retries a device that it
-/// could not create, in milliseconds.
+/// How long until the simulator tries again to remove a held device, and until it retries a device
+/// that it could not create, in milliseconds.
 const RETRY_MS: u64 = 100;
 
 impl Sim {

@@ -15,7 +15,8 @@ pub struct ApiError {
 /// The result of an action: the members of the XML body, or an error.
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// Returns from the function with an error of status 400: its code, then its message as in `format!`.
+/// Returns from the function with an error of status 400: its code, then its message as in
+/// `format!`.
 macro_rules! refuse {
     ($code:expr, $($message:tt)+) => {
         return Err($crate::wire::ApiError::client($code, format!($($message)+)))
@@ -80,8 +81,8 @@ impl ApiError {
         Self::new(401, "AuthFailure", message)
     }
 
-    /// Returns EC2's error for a caller without permission: the caller, the action, the resource, the
-    /// reason, and a message for `sts:DecodeAuthorizationMessage`, which nobody can decode here.
+    /// Returns EC2's error for a caller without permission: the caller, the action, the resource,
+    /// the reason, and a message for `sts:DecodeAuthorizationMessage`, which nobody can decode here.
     pub(crate) fn unauthorized(who: &str, action: &str, resource: &str) -> Self {
         // A refusal of a call that concerns no particular resource names no resource and has no
         // encoded message.
