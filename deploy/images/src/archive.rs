@@ -8,6 +8,7 @@ use std::path::Path;
 use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType as Kind};
 
 use crate::{Contents, Entry, Platform};
 
@@ -35,10 +36,6 @@ pub struct Image {
     /// gzip level of the layer, 0 to 9.
     pub compression: u32,
 }
-
-/// The creation time when none is given, so that an image tells nothing about the machine that
-/// built it.
-const EPOCH: &str = "1970-01-01T00:00:00Z";
 
 /// An image, or the images of one name for several platforms, as the blobs of an OCI layout.
 #[derive(Debug)]
@@ -68,11 +65,7 @@ impl Blob {
     }
 
     fn descriptor(&self, media_type: &str) -> Value {
-        json!({
-            "mediaType": media_type,
-            "digest": self.digest,
-            "size": self.content.len(),
-        })
+        json!({ "mediaType": media_type, "digest": self.digest, "size": self.content.len() })
     }
 }
 
@@ -88,7 +81,8 @@ impl Packed {
         layer.write_all(&plain)?;
         let layer = Blob::new(layer.finish()?);
 
-        let created = image.created.as_deref().unwrap_or(EPOCH);
+        // The epoch says nothing about the machine that built the image.
+        let created = image.created.as_deref().unwrap_or("1970-01-01T00:00:00Z");
         let mut config = json!({
             "architecture": image.platform.architecture(),
             "os": "linux",
@@ -157,15 +151,13 @@ impl Packed {
     }
 
     /// Writes the image as an OCI archive.
-    ///
-    /// # Errors
-    /// Returns the errors of the writer.
     fn write_archive(&self, to: impl Write) -> io::Result<()> {
-        let mut archive = tar::Builder::new(to);
-        append(&mut archive, "oci-layout", &layout())?;
-        append(&mut archive, "index.json", &index(std::slice::from_ref(&self.descriptor)))?;
+        let mut archive = Builder::new(to);
+        let mut add = |name: &str, it: &[u8]| append(&mut archive, Path::new(name), 0o644, it);
+        add("oci-layout", &layout())?;
+        add("index.json", &index(std::slice::from_ref(&self.descriptor)))?;
         for blob in &self.blobs {
-            append(&mut archive, &blob.path(), &blob.content)?;
+            add(&blob.path(), &blob.content)?;
         }
         archive.into_inner()?.flush()
     }
@@ -203,11 +195,7 @@ fn layout() -> Vec<u8> {
 }
 
 fn index(manifests: &[Value]) -> Vec<u8> {
-    bytes(&json!({
-        "schemaVersion": 2,
-        "mediaType": INDEX,
-        "manifests": manifests,
-    }))
+    bytes(&json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests }))
 }
 
 /// Returns the annotations of a name. containerd reads an annotation of its own, other tools that
@@ -237,32 +225,28 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 }
 
 fn layer(contents: &Contents) -> io::Result<Vec<u8>> {
-    let mut layer = tar::Builder::new(Vec::new());
+    let mut layer = Builder::new(Vec::new());
     for (path, entry) in contents.iter() {
         match entry {
             Entry::Directory(mode) => {
-                let mut header = header(tar::EntryType::Directory, *mode, 0);
-                layer.append_data(&mut header, path, io::empty())?;
+                layer.append_data(&mut header(Kind::Directory, *mode, 0), path, io::empty())?;
             }
             Entry::File(mode, content) => {
-                let mut header = header(tar::EntryType::Regular, *mode, content.len() as u64);
-                layer.append_data(&mut header, path, content.as_slice())?;
+                append(&mut layer, path, *mode, content)?;
             }
             Entry::Link(target) => {
-                let mut header = header(tar::EntryType::Symlink, 0o777, 0);
-                layer.append_link(&mut header, path, target)?;
+                layer.append_link(&mut header(Kind::Symlink, 0o777, 0), path, target)?;
             }
         }
     }
     layer.into_inner()
 }
 
-fn append(archive: &mut tar::Builder<impl Write>, name: &str, blob: &[u8]) -> io::Result<()> {
-    let mut header = header(tar::EntryType::Regular, 0o644, blob.len() as u64);
-    archive.append_data(&mut header, name, blob)
+fn append(to: &mut Builder<impl Write>, path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+    to.append_data(&mut header(Kind::Regular, mode, bytes.len() as u64), path, bytes)
 }
 
-fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
+fn header(kind: Kind, mode: u32, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
@@ -341,8 +325,7 @@ mod tests {
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
         assert_eq!(config["rootfs"]["diff_ids"][0], digest(&plain));
-        let unpacked = files(&plain);
-        assert_eq!(unpacked["a"], b"program");
+        assert_eq!(files(&plain)["a"], b"program");
     }
 
     #[test]
@@ -408,9 +391,9 @@ mod tests {
             seen.push((name, header.entry_type(), header.mode().unwrap()));
         }
         let expected = [
-            ("a", tar::EntryType::Regular, 0o755),
-            ("b", tar::EntryType::Symlink, 0o777),
-            ("tmp", tar::EntryType::Directory, 0o1777),
+            ("a", Kind::Regular, 0o755),
+            ("b", Kind::Symlink, 0o777),
+            ("tmp", Kind::Directory, 0o1777),
         ];
         assert_eq!(seen, expected.map(|(name, kind, mode)| (name.to_owned(), kind, mode)));
     }

@@ -9,7 +9,7 @@ use crate::archive::sha256;
 use crate::licence::Licence;
 
 /// A part of an image.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) version: String,

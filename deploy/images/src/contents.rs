@@ -26,13 +26,8 @@ pub enum ContentsError {
     #[error("{0} is given twice, with different contents")]
     Twice(PathBuf),
     /// The file that becomes an entry cannot be read.
-    #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the read.
-        source: io::Error,
-    },
+    #[error("{0}: {1}")]
+    Read(PathBuf, #[source] io::Error),
 }
 
 /// The entries of an image by their path, which is relative to the image's root.
@@ -64,19 +59,15 @@ impl Contents {
                 return Err(ContentsError::Twice(path.to_owned()));
             }
         }
-        match self.0.get(&inside) {
-            Some(known) if *known == entry => Ok(()),
-            // A parent that was added implicitly takes the mode of a later, explicit entry.
-            Some(Entry::Directory(0o755)) if matches!(entry, Entry::Directory(_)) => {
-                self.0.insert(inside, entry);
-                Ok(())
-            }
-            Some(_) => Err(ContentsError::Twice(path.to_owned())),
-            None => {
-                self.0.insert(inside, entry);
-                Ok(())
-            }
+        // A parent that was added implicitly takes the mode of a later, explicit entry.
+        let is_directory = matches!(entry, Entry::Directory(_));
+        let may_replace =
+            |known: &Entry| *known == entry || (is_directory && *known == Entry::Directory(0o755));
+        if !self.0.get(&inside).is_none_or(may_replace) {
+            return Err(ContentsError::Twice(path.to_owned()));
         }
+        self.0.insert(inside, entry);
+        Ok(())
     }
 
     /// Adds a copy of a regular file. Follows links; the mode is 0755 if the file is executable,
@@ -85,7 +76,7 @@ impl Contents {
     /// # Errors
     /// Returns the errors of [`Contents::add`], and [`ContentsError::Read`].
     pub fn add_file(&mut self, source: &Path, path: &Path) -> Result<(), ContentsError> {
-        let failed = |error| ContentsError::Read { path: source.to_owned(), source: error };
+        let failed = |error| ContentsError::Read(source.to_owned(), error);
         let mode = std::fs::metadata(source).map_err(failed)?.permissions().mode();
         let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
         let content = std::fs::read(source).map_err(failed)?;

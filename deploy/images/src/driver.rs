@@ -7,12 +7,13 @@ use std::process::Command;
 use serde::Deserialize;
 
 use crate::archive::{Image, Packed, sha256};
-use crate::bom::{self, Part};
+use crate::bom;
 use crate::contents::{Contents, Entry};
-use crate::crates::{Linked, Workspace, add_texts};
+use crate::crates::Workspace;
 use crate::debian::{self, Package};
-use crate::licence::{Licence, Texts, all_of};
+use crate::licence::all_of;
 use crate::linked;
+use crate::parts::Parts;
 use crate::platform::{Platform, System};
 use crate::text_input::{output, read};
 
@@ -312,107 +313,6 @@ fn linked_c_libraries(platform: Platform, program: &Path) -> Result<BTreeSet<Pat
         path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))
     };
     ["libc.a", "libgcc_eh.a"].iter().map(library).collect()
-}
-
-/// The parts of an image and the texts of their licences.
-#[derive(Debug, Default)]
-struct Parts {
-    parts: BTreeMap<String, Part>,
-    edges: BTreeMap<String, BTreeSet<String>>,
-    texts: Texts,
-}
-
-impl Parts {
-    fn all(&self) -> BTreeSet<Part> {
-        self.parts.values().cloned().collect()
-    }
-
-    fn add(&mut self, part: Part) {
-        self.parts.insert(part.reference(), part);
-    }
-
-    fn add_crates(&mut self, linked: &Linked, program: &str) -> Result<(), String> {
-        let mut references = BTreeMap::new();
-        for (id, found) in &linked.crates {
-            let is_program = *id == linked.root;
-            let part = Part {
-                name: id.name.clone(),
-                version: id.version.clone(),
-                is_program,
-                // Only what a registry has is found by its package URL.
-                purl: found.checksum.as_ref().map(|_| bom::purl("cargo", &id.name, &id.version)),
-                licences: found.licence.iter().cloned().collect(),
-                sha256: found.checksum.clone(),
-                files: is_program.then(|| program.to_owned()).into_iter().collect(),
-            };
-            references.insert(id, part.reference());
-            self.add(part);
-            add_texts(id, found, &mut self.texts)?;
-        }
-        for (id, on) in &linked.edges {
-            let on = on.iter().map(|id| references[id].clone());
-            self.edges.insert(references[id].clone(), on.collect());
-        }
-        Ok(())
-    }
-
-    /// Rust's standard library is no crate to cargo.
-    fn add_standard_library(&mut self, linked: &Linked) -> Result<(), String> {
-        let version = output(Command::new("rustc").arg("-V"))?;
-        let version = version.split(' ').nth(1).ok_or("rustc -V: no version")?;
-        let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
-        let documents = Path::new(sysroot.trim_end()).join("share/doc/rust");
-        let part = Part {
-            name: "rust-std".to_owned(),
-            version: version.to_owned(),
-            is_program: false,
-            purl: None,
-            licences: BTreeSet::from([Licence::of_crate("MIT OR Apache-2.0")]),
-            sha256: None,
-            files: BTreeSet::new(),
-        };
-        for file in ["COPYRIGHT-library.html", "licenses/MIT.txt", "licenses/Apache-2.0.txt"] {
-            let text = read(&documents.join(file))?;
-            self.texts.add(&format!("rust-std {version}"), &text);
-        }
-        let root = format!("{}@{}", linked.root.name, linked.root.version);
-        self.edges.entry(root).or_default().insert(part.reference());
-        self.add(part);
-        Ok(())
-    }
-
-    fn add_package(
-        &mut self,
-        system: &System,
-        package: &Package,
-        path: String,
-    ) -> Result<(), String> {
-        let copyright = read(&package.copyright_file(system))?;
-        let mut part = Part {
-            name: package.name.clone(),
-            version: package.version.clone(),
-            is_program: false,
-            purl: Some(format!(
-                "{}?arch={}",
-                bom::purl("deb/debian", &package.name, &package.version),
-                package.architecture
-            )),
-            licences: debian::licences(package, &copyright),
-            sha256: None,
-            files: BTreeSet::from([path]),
-        };
-        if let Some(known) = self.parts.get_mut(&part.reference()) {
-            known.files.append(&mut part.files);
-            return Ok(());
-        }
-        let name = format!("{} {} (Debian source {})", part.name, part.version, package.source);
-        self.texts.add(&name, &copyright);
-        for common in debian::common_licences(&copyright) {
-            self.texts.add(&name, &debian::common_licence(&common)?);
-        }
-        self.add(part);
-        Ok(())
-    }
 }
 
 /// Returns the table of the files: mode, owner, bytes, package, version, digest, path.

@@ -13,6 +13,7 @@ mod debian;
 mod driver;
 mod licence;
 mod linked;
+mod parts;
 mod platform;
 mod references;
 mod text_input;

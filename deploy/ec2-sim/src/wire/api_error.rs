@@ -15,8 +15,7 @@ pub struct ApiError {
 /// The result of an action: the members of the XML body, or an error.
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// Returns from the function with an error of status 400: its code, then its message as in
-/// `format!`.
+/// Returns from the function with an error of status 400: its code, its message as in `format!`.
 macro_rules! refuse {
     ($code:expr, $($message:tt)+) => {
         return Err($crate::wire::ApiError::client($code, format!($($message)+)))

@@ -21,8 +21,7 @@ pub(crate) const MAX_LENGTH: usize = 64;
 const RETENTION_MS: u64 = 12 * 3600 * 1000;
 
 /// Checks a request's token. Returns the volume of the earlier request that this one repeats;
-/// `None`: the token is new or forgotten. `is_deleted` returns whether a volume was deleted or has
-/// failed.
+/// `None`: the token is new or forgotten. `is_deleted`: whether a volume was deleted or has failed.
 pub(crate) fn find_replayed<'a>(
     token: &str,
     used: Option<&'a TokenUse>,
