@@ -81,7 +81,7 @@ impl ApiError {
     }
 
     /// Returns EC2's error for a caller without permission: the caller, the action, the resource,
-    /// the reason, and a message for `sts:DecodeAuthorizationMessage`, which nobody can decode here.
+    /// the reason, and a message for `sts:DecodeAuthorizationMessage`, which nobody can decode.
     pub(crate) fn unauthorized(who: &str, action: &str, resource: &str) -> Self {
         // A refusal of a call that concerns no particular resource names no resource and has no
         // encoded message.
