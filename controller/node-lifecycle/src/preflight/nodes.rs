@@ -22,6 +22,7 @@ enum Why {
     Windows { serves: bool },
     Fargate,
     HyperPod,
+    Arm64,
     Architecture(String),
     Kernel(String),
     Unidentified,
@@ -60,8 +61,10 @@ fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
             return vec![Why::Windows { serves }];
         }
         // An empty field has not been written by kubelet yet.
-        if !matches!(info.architecture.as_str(), "" | "amd64") {
-            all.push(Why::Architecture(info.architecture.clone()));
+        match info.architecture.as_str() {
+            "" | "amd64" => {}
+            "arm64" => all.push(Why::Arm64),
+            other => all.push(Why::Architecture(other.to_owned())),
         }
         let version = &info.kernel_version;
         let is_new = parse_kernel(version).is_some_and(|kernel| kernel >= OLDEST_KERNEL);
@@ -101,6 +104,10 @@ impl Why {
                 "this driver does not run on Windows: move these volumes' pods first",
             ),
             Self::Windows { serves: false } | Self::Fargate => (Verdict::Ignored, ""),
+            Self::Arm64 => (
+                Verdict::Noted,
+                "build with --platform linux/amd64,linux/arm64, and give helm its digests.yaml",
+            ),
             Self::HyperPod | Self::Architecture(_) => (Verdict::Refused, elsewhere),
             Self::Kernel(_) => (Verdict::Refused, "choose a newer machine image"),
             Self::Unidentified => (
@@ -119,8 +126,11 @@ impl Why {
             Self::Windows { serves: false } => "Windows: this driver does not run there".to_owned(),
             Self::Fargate => "Fargate: no EBS volume can be attached there".to_owned(),
             Self::HyperPod => "HyperPod: the controller refuses to attach there".to_owned(),
+            Self::Arm64 => {
+                "arm64: the driver runs there if its images were built for arm64, too".to_owned()
+            }
             Self::Architecture(found) => {
-                format!("architecture {found:?}: the driver is tried on amd64 alone")
+                format!("architecture {found:?}: the driver runs on amd64 and arm64 alone")
             }
             Self::Kernel(found) => format!("kernel {found:?}: {major}.{minor} or later is needed"),
             Self::Unidentified => {
@@ -164,8 +174,9 @@ mod tests {
             ("n", "linux", "amd64", "5.10.220-209.869.amzn2.x86_64", aws(), vec![Refused]),
             ("n", "linux", "amd64", "unknown", aws(), vec![Refused]),
             ("n", "", "", "", aws(), vec![Fine]),
-            ("n", "linux", "arm64", new, aws(), vec![Refused]),
-            ("n", "linux", "arm64", "4.14.1", aws(), vec![Refused, Refused]),
+            ("n", "linux", "arm64", new, aws(), vec![Noted]),
+            ("n", "linux", "riscv64", new, aws(), vec![Refused]),
+            ("n", "linux", "arm64", "4.14.1", aws(), vec![Noted, Refused]),
             ("n", "windows", "amd64", "10.0.20348", aws(), vec![Ignored]),
             ("served", "windows", "amd64", "10.0.20348", aws(), vec![Refused]),
             ("hyperpod-i-1", "linux", "amd64", new, aws(), vec![Refused]),
