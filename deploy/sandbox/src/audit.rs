@@ -48,12 +48,8 @@ pub fn read(tier: Tier, place: &str, pid: i32) -> io::Result<ObservedProcess> {
     let number = u32::try_from(pid).map_err(io::Error::other)?;
     let process = Process::read(number)?;
     let profile = tier.profile();
-    // A runner has the descriptor limit of its supervisor, from which it inherits its confinement.
-    let deviations = process.deviations(profile, SANDBOX).into_iter();
-    let mut deviations: Vec<String> = deviations
-        .filter(|one| tier != Tier::Runner || one.what != "descriptor limit")
-        .map(|one| one.to_string())
-        .collect();
+    let deviations = process.deviations(profile, SANDBOX);
+    let mut deviations: Vec<String> = deviations.iter().map(ToString::to_string).collect();
     // The policy accepts any bounding set of a process without capabilities, and a container
     // runtime grants only what the process needs.
     let allowed: u64 = profile.capabilities.iter().map(|held| held.capability.bit()).sum();

@@ -60,13 +60,19 @@ pub(crate) fn directories(
         .calls()
 }
 
-/// Confines the supervisor, from the first step to the last; every runner inherits the result.
+/// Confines the supervisor, from the first step to the last; every runner inherits the result, but
+/// for its limits.
 pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
     Entering::begin(profile::SUPERVISOR)?
         .allow_missing_landlock(allow_missing_landlock)
         .identity()?
         .files(&tool::programs(Places::new())?)?
         .calls()
+}
+
+/// Sets a new runner's limits.
+pub(crate) fn runner_limits() -> io::Result<()> {
+    tool::limit_runner().map_err(io::Error::other)
 }
 
 /// Applies limits and Landlock in the child that becomes a tool.

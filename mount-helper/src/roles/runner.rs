@@ -31,12 +31,14 @@ const TIME_OF_CHECK: &str = "E2FSCK_TIME";
 /// Serves one job on `socket`, on which the disk follows the job; returns the exit status of this
 /// process.
 pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) -> u8 {
+    let limited = confinement::runner_limits();
     let Ok((request, descriptors)) = channel::receive_within(socket, JOB_WAIT) else {
         return 1;
     };
     fault_point::reached("runner-started");
     let report = match Job::decode(&request) {
-        Ok(job) if descriptors.is_empty() => run(&job, socket, filters, allow_missing_landlock)
+        Ok(job) if descriptors.is_empty() => limited
+            .and_then(|()| run(&job, socket, filters, allow_missing_landlock))
             .unwrap_or_else(|e| Report::not_run(&e)),
         _ => Report::not_run(&io::ErrorKind::InvalidInput.into()),
     };

@@ -12,6 +12,14 @@ use seccompiler::BpfProgram;
 use crate::files::open_path;
 use crate::{Fault, LandlockState, Places, files, limits, syscall_filter};
 
+/// Sets the resource limits of the runner, which inherits everything else from the supervisor.
+///
+/// # Errors
+/// [`Fault`]: the runner must end.
+pub fn limit_runner() -> Result<(), Fault> {
+    limits::apply(profile::RUNNER.limits)
+}
+
 /// Sets the resource limits and Landlock rules of a tool. Adds the rule for the tool's program
 /// itself; adds a rule for the device only when `places` has one named `device`.
 ///
