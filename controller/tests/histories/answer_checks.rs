@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_content_source::Type as SourceType;
-use ec2_sim::state::{Origin, Realm, Volume};
+use ec2_sim::state::{ModificationState, Origin, Realm, Volume};
 use tonic::Status;
 
 use super::history::World;
@@ -145,7 +145,8 @@ impl World {
     pub(crate) fn check_iops(&self, id: &str, requested: u32) {
         self.check_volume(&format!("{id} is said to get {requested} IOPS"), id, |volume| {
             let volume = volume?;
-            let pending = volume.modification.as_ref().filter(|m| m.status() != "failed");
+            let pending =
+                volume.modification.as_ref().filter(|m| m.state != ModificationState::Failed);
             let gets = pending.map_or(volume.shape.iops, |m| m.target.iops);
             (gets != Some(requested) && volume.shape.iops != Some(requested))
                 .then(|| format!("it gets {gets:?}"))

@@ -39,6 +39,7 @@ pub enum ModificationState {
     Modifying,
     /// Size and settings are in force; EC2 still moves the data.
     Optimizing,
+    /// All of the data is where the change wants it.
     Completed,
     /// The modification failed; the volume is unchanged.
     Failed,
