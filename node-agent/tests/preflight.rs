@@ -130,7 +130,10 @@ fn preflight_as_unprivileged_user_reports_denied_access() {
     let kubelet = node.path().join("var/lib/kubelet");
     std::fs::set_permissions(&kubelet, std::fs::Permissions::from_mode(0o750)).unwrap();
     let reachable = node.path().join("ebs-csi-node-agent");
-    std::fs::copy(env!("CARGO_BIN_EXE_ebs-csi-node-agent"), &reachable).unwrap();
+    // Another process copies: a child that another test starts here would inherit the descriptor
+    // that writes, and no program starts while it is open (ETXTBSY).
+    let built = env!("CARGO_BIN_EXE_ebs-csi-node-agent");
+    assert!(Command::new("cp").arg(built).arg(&reachable).status().unwrap().success());
     let mut command = Command::new(reachable);
     command.env_clear().arg("preflight").uid(1000).gid(1000);
     let (status, report) = look(command, node.path());
