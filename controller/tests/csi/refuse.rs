@@ -22,7 +22,11 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
         (with(&[("type", "io2")]), Code::InvalidArgument, "iops"),
         (with(&[("throughput", "5000")]), Code::InvalidArgument, "hroughput"),
         (with(&[("bytesPerInode", "many!")]), Code::InvalidArgument, "bytesperinode"),
-        (with(&[("tagSpecification_1", "kubernetes.io/x=1")]), Code::InvalidArgument, ".io/x"),
+        (
+            with(&[("tagSpecification_1", "kubernetes.io/x=1")]),
+            Code::InvalidArgument,
+            "kubernetes.io/x",
+        ),
         (with(&[("tagSpecification_1", "a={{ .Nope }}")]), Code::InvalidArgument, "Nope"),
         (
             volume("pvc-1", 1).with_capability(block(Mode::MultiNodeMultiWriter)),

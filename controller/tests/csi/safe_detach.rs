@@ -46,6 +46,7 @@ pub(crate) fn refused(answer: Result<(), Status>, token: &str) -> String {
 /// Checks that the volume is still attached and that no DetachVolume was sent.
 async fn assert_still_attached(driver: &Driver, id: &str) {
     assert_eq!(driver.world.calls("DetachVolume"), 0);
+    assert!(driver.world.get("/v1/state").to_string().contains(id));
     let elsewhere = driver.publish(id, NODE_2).await.unwrap_err();
     assert_eq!(elsewhere.code(), Code::FailedPrecondition, "{elsewhere}");
 }
