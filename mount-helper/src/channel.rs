@@ -68,23 +68,23 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((data, descriptors))
 }
 
-/// Does the same as [`receive`]; fails when nothing arrives within `patience`.
+/// Does the same as [`receive`]; fails when nothing arrives within `timeout`.
 pub(crate) fn receive_within(
     socket: impl AsFd,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    if is_readable(&socket, patience)? {
+    if is_readable(&socket, timeout)? {
         receive(socket)
     } else {
         Err(io::ErrorKind::TimedOut.into())
     }
 }
 
-/// Waits, at most `patience`, until something has arrived; returns whether it has.
-pub(crate) fn is_readable(socket: impl AsFd, patience: Duration) -> io::Result<bool> {
-    let timeout = sys::timespec(patience);
+/// Waits, at most `timeout`, until something has arrived; returns whether it has.
+pub(crate) fn is_readable(socket: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let limit = sys::timespec(timeout);
     loop {
-        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&limit)) {
             Ok(ready) => return Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),

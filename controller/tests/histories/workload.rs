@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::csi::service::Controller;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
@@ -14,7 +13,6 @@ use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume}
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
 use ec2_sim::actions::Power;
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
 
 use super::history::{NODES, World};
 use super::orchestrator::{self, Sidecar};
@@ -113,9 +111,13 @@ impl Workload {
         // A repeated request returns the same volume.
         if self.random.chance(0.2) {
             let (name, first) = (request.name.clone(), &volume.volume_id);
-            let again = self.repeat(Sidecar::Provisioner, &name, request, |c, r| async move {
-                c.create_volume(r).await
-            });
+            let again = orchestrator::repeat_until_success(
+                &self.world,
+                Sidecar::Provisioner,
+                &name,
+                request,
+                |c, r| async move { c.create_volume(r).await },
+            );
             let again = again.await?.volume?.volume_id;
             if again != *first {
                 self.world.record_violation(format!("{name} is {first}, and then {again}"));
@@ -204,9 +206,13 @@ impl Workload {
             ..Default::default()
         };
         let what = format!("grow {}", owned.id);
-        let answer = self.repeat(Sidecar::Resizer, &what, request, |c, r| async move {
-            c.controller_expand_volume(r).await
-        });
+        let answer = orchestrator::repeat_until_success(
+            &self.world,
+            Sidecar::Resizer,
+            &what,
+            request,
+            |c, r| async move { c.controller_expand_volume(r).await },
+        );
         let answered = answer.await?.capacity_bytes;
         self.world.check_size(&owned.id, owned.gib << 30, answered);
         Some(())
@@ -221,26 +227,16 @@ impl Workload {
             ..Default::default()
         };
         let what = format!("modify {}", owned.id);
-        let answer = self.repeat(Sidecar::Resizer, &what, request, |c, r| async move {
-            c.controller_modify_volume(r).await
-        });
+        let answer = orchestrator::repeat_until_success(
+            &self.world,
+            Sidecar::Resizer,
+            &what,
+            request,
+            |c, r| async move { c.controller_modify_volume(r).await },
+        );
         answer.await?;
         self.world.check_iops(&owned.id, iops);
         Some(())
-    }
-
-    /// Repeats the call until it succeeds.
-    async fn repeat<M: Clone, T, F>(
-        &self,
-        sidecar: Sidecar,
-        what: &str,
-        message: M,
-        rpc: impl Fn(Controller, Request<M>) -> F,
-    ) -> Option<T>
-    where
-        F: Future<Output = Result<Response<T>, Status>>,
-    {
-        orchestrator::repeat_until_success(&self.world, sidecar, what, message, rpc).await
     }
 
     async fn grow_and_modify(&self, owned: &mut WorkloadVolume) -> Option<()> {

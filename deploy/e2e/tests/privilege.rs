@@ -71,18 +71,8 @@ async fn each_process_has_exactly_its_documented_rights() {
 async fn check_rights(setting: &Setting, tool_runs: bool) {
     let seen = audit::survey(&setting.world).expect("every process runs");
     println!("{}", audit::table(&seen));
-    let (always, of_tool) = (
-        [
-            Tier::Controller,
-            Tier::NodeAgent,
-            Tier::Supervisor,
-            Tier::Broker,
-            Tier::Directories,
-            Tier::Opener,
-        ],
-        if tool_runs { &[Tier::Runner, Tier::Tool][..] } else { &[] },
-    );
-    for tier in always.iter().chain(of_tool) {
+    let of_tool = if tool_runs { &[Tier::Runner, Tier::Tool][..] } else { &[] };
+    for tier in Tier::ALWAYS_RUNNING.iter().chain(of_tool) {
         assert!(seen.iter().any(|process| process.tier == *tier), "no {} was seen", tier.name());
     }
     for process in &seen {

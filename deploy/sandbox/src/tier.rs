@@ -31,6 +31,16 @@ pub(crate) const PARTS: [Tier; 4] =
     [Tier::Supervisor, Tier::Broker, Tier::Directories, Tier::Opener];
 
 impl Tier {
+    /// The tiers whose processes run all the time.
+    pub const ALWAYS_RUNNING: [Self; 6] = [
+        Self::Controller,
+        Self::NodeAgent,
+        Self::Supervisor,
+        Self::Broker,
+        Self::Directories,
+        Self::Opener,
+    ];
+
     /// Returns the profile of the tier's processes.
     pub(crate) fn profile(self) -> &'static Profile {
         match self {

@@ -77,14 +77,7 @@ async fn volume_lifecycle_survives_sigkill_between_any_two_steps() {
         Claim::filesystem("pvc-xfs", "xfs", 1),
         Claim::block("pvc-raw", 1),
     ];
-    for tier in [
-        Tier::Controller,
-        Tier::NodeAgent,
-        Tier::Supervisor,
-        Tier::Broker,
-        Tier::Directories,
-        Tier::Opener,
-    ] {
+    for tier in Tier::ALWAYS_RUNNING {
         for claim in &claims {
             let volume = run_life_cycle(&mut world, claim, tier).await;
             let ec2 = Ec2::new(&world.simulator);
