@@ -21,7 +21,7 @@ pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
     let image = rig.image(volume);
     parted_image(&image);
     let attached = rig.attach_image(image);
-    shell("partx", &["--add", &attached.path()]);
+    attached.add_partitions();
     for part in [1, 2] {
         rig.node_of_part(&attached, part);
     }

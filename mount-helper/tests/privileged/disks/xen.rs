@@ -4,7 +4,7 @@
 use crate::disks::partitions::parted_image;
 use crate::rig::{
     Elsewhere, MIB, Rig, Xen, assert_refused, block_target, claim, disk, done, make_filesystem,
-    retry_refused, send_signal, shell, staged, staging, target, unstaged, usage, volume,
+    retry_refused, send_signal, staged, staging, target, unstaged, usage, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, Expanded, FsType, NvmeStatistics, Operation, Origin, Outcome, Refusal,
@@ -52,7 +52,7 @@ fn formatted(rig: &Rig, fs_type: FsType) -> (VolumeId, String) {
 fn attach_parted(rig: &Rig, name: &str) -> Xen {
     parted_image(&rig.path("volumes/parted.img"));
     let mut xen = rig.attach_xen(name, "parted.img", 0);
-    shell("partx", &["--add", &xen.attached.path()]);
+    xen.attached.add_partitions();
     for part in [1, 2] {
         rig.xen_part(&mut xen, part);
     }

@@ -1,10 +1,11 @@
 //! A disk of the rig.
-use super::{Rig, copy_sparse, shell, text, volume, wait_until};
+use super::{LONG, Rig, copy_sparse, shell, text, volume, wait_until};
 use ebs_csi_wire::VolumeId;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// A loop device over `<volume>.img`, with its node in the rig's device directory.
 pub(crate) struct Attached {
@@ -30,6 +31,25 @@ impl Attached {
         let image = fs::File::options().write(true).open(&self.image).expect("image");
         image.set_len(bytes).expect("set_len");
         shell("losetup", &["-c", &self.path()]);
+    }
+
+    /// Makes the kernel find the disk's partitions.
+    ///
+    /// A loop device keeps the partitions of its last user that were open when `partx` was to
+    /// delete them, so they are deleted first.
+    pub(crate) fn add_partitions(&self) {
+        self.delete_partitions();
+        shell("partx", &["--add", &self.path()]);
+    }
+
+    /// Deletes the partitions. Waits for a partition that a process still has open.
+    fn delete_partitions(&self) {
+        let directory = PathBuf::from(format!("/sys/block/{}", self.name));
+        let partitions = [1, 2].map(|part| directory.join(format!("{}p{part}", self.name)));
+        let end = Instant::now() + LONG;
+        while partitions.iter().any(|partition| partition.exists()) && Instant::now() < end {
+            let _ = Command::new("partx").args(["-d", &self.path()]).output();
+        }
     }
 
     /// Makes the kernel find an error in the mounted ext file system.
@@ -58,7 +78,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.node);
         // The kernel does not release a loop device completely while it has partitions.
-        let _ = Command::new("partx").args(["-d", &self.path()]).output();
+        self.delete_partitions();
         for part in 1..=2 {
             let _ = fs::remove_file(format!("{}p{part}", self.node.display()));
         }

@@ -54,12 +54,13 @@ fn key(byte: u8) -> Key {
     Key::new(&[byte; 32]).unwrap()
 }
 
-async fn line(stream: &mut UnixStream) -> String {
+/// Returns `None` when the agent closes the connection, as it does at its deadline.
+async fn line(stream: &mut UnixStream) -> Option<String> {
     let mut line = String::new();
     while !line.ends_with('\n') {
-        line.push(char::from(stream.read_u8().await.unwrap()));
+        line.push(char::from(stream.read_u8().await.ok()?));
     }
-    line
+    Some(line)
 }
 
 async fn receive_hello(stream: &mut UnixStream) -> Option<Hello> {
@@ -88,7 +89,7 @@ fn welcome() -> Outcome {
 }
 
 async fn serve_connection(mut stream: UnixStream, row: PeerBehaviour) {
-    let connect_line = line(&mut stream).await;
+    let Some(connect_line) = line(&mut stream).await else { return };
     assert_eq!(connect_line, "CONNECT 5000\n");
     match row {
         PeerBehaviour::NobodyListens => return,
