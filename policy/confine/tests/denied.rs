@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
 use ebs_csi_confine::{Entering, Fault, Places, raise};
-use ebs_csi_policy::profile::{self, Profile};
+use ebs_csi_policy::profile::{self, Profile, Resource};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
 use rustix::thread::{Uid, set_thread_res_uid};
 
@@ -101,6 +101,15 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     ("change-mode", |scratch| {
         fs::set_permissions(scratch, std::os::unix::fs::PermissionsExt::from_mode(0o777))
     }),
+    ("lower-limits-to-runners", |_| {
+        ebs_csi_confine::tool::limit_runner().map_err(io::Error::other)?;
+        let found = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limits = profile::RUNNER.limits;
+        match limits.iter().find(|limit| limit.resource == Resource::Descriptors) {
+            Some(limit) if found == Some(limit.value) => Ok(()),
+            limit => Err(io::Error::other(format!("{found:?} descriptors, {limit:?}"))),
+        }
+    }),
     ("raise-sys-admin", |_| {
         let capability = profile::BROKER.capabilities[0].capability;
         raise(capability).map(drop).map_err(|fault| match fault {
@@ -178,7 +187,7 @@ const CASES: &[(&str, Outcome, &str)] = &[
     ),
     ("node-agent+vsock", Works, "vsock unix-connect"),
     ("node-agent+vsock", Killed, "tcp-connect udp start-program"),
-    ("supervisor", Works, "become-tool read-own-status"),
+    ("supervisor", Works, "become-tool read-own-status lower-limits-to-runners"),
     ("supervisor", Refused(EACCES), "become-program read-hosts write-core-pattern create-file"),
     ("supervisor", Killed, "start-tool tcp-connect unix-connect become-root open-file-system"),
     ("broker", Works, "open-file-system raise-dac-read-search block-device-read-only-switch"),
