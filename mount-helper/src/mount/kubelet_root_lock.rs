@@ -51,19 +51,19 @@ pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<KubeletRootLoc
     }
     // Process 1 of a container gets only the signals that it handles itself.
     let signals = sys::signal_descriptor()?;
-    let patience = grace * 3 + EXTRA_WAIT;
+    let timeout = grace * 3 + EXTRA_WAIT;
     journal::warn(
         "waiting",
         &[
             ("kubelet-root", root.path().as_str()),
-            ("seconds", &patience.as_secs().to_string()),
+            ("seconds", &timeout.as_secs().to_string()),
             (
                 "meaning",
                 "another mount-helper serves this kubelet root; this one serves when that has ended",
             ),
         ],
     );
-    let end = Instant::now() + patience;
+    let end = Instant::now() + timeout;
     while Instant::now() < end {
         match poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&PAUSE)) {
             Ok(_) | Err(Errno::INTR) => {}

@@ -191,8 +191,8 @@ impl OperationTable {
     }
 
     /// Starts no more operations that may take long, and serves other requests until no caller is
-    /// connected, no caller has sent a request for `quiet`, or `patience` is over.
-    pub(crate) fn serve_until_quiet(&self, quiet: Duration, patience: Duration) {
+    /// connected, no caller has sent a request for `quiet`, or `timeout` is over.
+    pub(crate) fn serve_until_quiet(&self, quiet: Duration, timeout: Duration) {
         let begun = Instant::now();
         let mut state = self.lock();
         state.ending = true;
@@ -204,7 +204,7 @@ impl OperationTable {
         let mut state = self.lock();
         while state.callers > 0 {
             let last = state.last_request.map_or(begun, |last| last.max(begun));
-            let end = (begun + patience).min(last + quiet);
+            let end = (begun + timeout).min(last + quiet);
             if end <= Instant::now() {
                 return;
             }
@@ -215,10 +215,10 @@ impl OperationTable {
         }
     }
 
-    /// Accepts no more work and waits, at most `patience`, until the running changes have ended.
+    /// Accepts no more work and waits, at most `timeout`, until the running changes have ended.
     /// Returns whether all of them have.
-    pub(crate) fn drain(&self, patience: Duration) -> bool {
-        let end = Instant::now() + patience;
+    pub(crate) fn drain(&self, timeout: Duration) -> bool {
+        let end = Instant::now() + timeout;
         let mut state = self.lock();
         state.closed = true;
         for idle in std::mem::take(&mut state.idle) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Longest wait for the supervisor, and for a runner beyond its tool's own deadline. Afterwards the
 /// broker regards them as lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Number of runners that may wait for a disk whose content is still being recognised.
 const WAITING: usize = 4;
@@ -91,7 +91,7 @@ impl WaitingRunner<'_> {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        let (answer, _) = channel::receive_within(socket, deadline + PATIENCE)?;
+        let (answer, _) = channel::receive_within(socket, deadline + ANSWER_TIMEOUT)?;
         Report::decode(&answer).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
@@ -174,7 +174,7 @@ impl Runners {
     /// request is answered.
     fn receive(&self) -> io::Result<OwnedFd> {
         let _one_at_a_time = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, mut descriptors) = channel::receive_within(&self.supervisor, PATIENCE)?;
+        let (_, mut descriptors) = channel::receive_within(&self.supervisor, ANSWER_TIMEOUT)?;
         descriptors.pop().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 }
@@ -226,7 +226,7 @@ mod tests {
         let done = Report { end: End::Exited(0), tail: String::new() };
         channel::send(&runner, &done.encode(), &[]).expect("report");
         let disk = std::fs::File::open("/dev/null").expect("open");
-        assert_eq!(waiting.run(&disk, PATIENCE).expect("report"), done);
+        assert_eq!(waiting.run(&disk, ANSWER_TIMEOUT).expect("report"), done);
         let (word, descriptors) = channel::receive(&runner).expect("disk");
         assert_eq!((word.as_slice(), descriptors.len()), (DISK_MESSAGE, 1));
     }

@@ -37,17 +37,17 @@ impl Arrivals {
         while rustix::io::read(watch, &mut buffer).is_ok_and(|length| length > 0) {}
     }
 
-    /// Waits for a notification, for [`RETRY_INTERVAL`] or for `patience`, whichever ends first.
-    pub(super) fn wait(&self, patience: Duration) {
-        let patience = patience.min(RETRY_INTERVAL);
+    /// Waits for a notification, for [`RETRY_INTERVAL`] or for `timeout`, whichever ends first.
+    pub(super) fn wait(&self, timeout: Duration) {
+        let timeout = timeout.min(RETRY_INTERVAL);
         let Some(watch) = &self.watch else {
-            return std::thread::sleep(patience);
+            return std::thread::sleep(timeout);
         };
-        let timeout = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timeout)) {
+        let timespec = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timespec)) {
             Ok(0) => {}
             Ok(_) => self.discard(),
-            Err(_) => std::thread::sleep(patience),
+            Err(_) => std::thread::sleep(timeout),
         }
     }
 }

@@ -151,35 +151,35 @@ impl DiskRoots {
         &self,
         requested: &Disk,
         access: Access,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Device, DeviceError> {
         let serial = requested.volume.serial();
-        self.wait_for(patience, || match self.find_now(&serial, requested.partition, access) {
+        self.wait_for(timeout, || match self.find_now(&serial, requested.partition, access) {
             Err(DeviceError::Absent) => self.find_named(requested, access),
             other => other,
         })
     }
 
-    /// Waits until the disk with this serial is there, at most `patience`, and holds the disk or a
+    /// Waits until the disk with this serial is there, at most `timeout`, and holds the disk or a
     /// partition of it.
     pub fn find_part(
         &self,
         serial: &str,
         partition: Option<NonZeroU32>,
         access: Access,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Device, DeviceError> {
-        self.wait_for(patience, || self.find_now(serial, partition, access))
+        self.wait_for(timeout, || self.find_now(serial, partition, access))
     }
 
     fn wait_for(
         &self,
-        patience: Duration,
+        timeout: Duration,
         look: impl Fn() -> Result<Device, DeviceError>,
     ) -> Result<Device, DeviceError> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         // The first look sees every disk that has arrived until now.
-        if !patience.is_zero() {
+        if !timeout.is_zero() {
             self.arrivals.discard();
         }
         loop {

@@ -64,9 +64,9 @@ fn disk_look_up_waits_for_device_node_permissions() {
     let disks = disks(&rig);
     // The mode that the kernel sets, before udev opens the node to its group.
     set_mode(&node, 0o600);
-    let look = &|patience: Duration| {
+    let look = &|timeout: Duration| {
         become_user(OPENER, &[DISK]);
-        let found = disks.find_part(&volume.serial(), None, Access::ReadWrite, patience);
+        let found = disks.find_part(&volume.serial(), None, Access::ReadWrite, timeout);
         found.map(|device| device.path())
     };
     std::thread::scope(|scope| {

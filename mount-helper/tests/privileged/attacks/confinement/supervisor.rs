@@ -122,8 +122,8 @@ pub(super) fn serve_greedy_broker() {
 /// Asks for runners, keeps each answer, and prints how many processes exist.
 fn request_runners(asking: &OwnedFd, supervisor: u32) {
     let ready = |flags, milliseconds: i64| {
-        let patience = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
-        poll(&mut [PollFd::new(asking, flags)], Some(&patience)).is_ok_and(|ready| ready > 0)
+        let timeout = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
+        poll(&mut [PollFd::new(asking, flags)], Some(&timeout)).is_ok_and(|ready| ready > 0)
     };
     let answer = |milliseconds| -> Option<OwnedFd> {
         let (_, mut descriptors) =

@@ -17,7 +17,7 @@ const HELD_FOR: Duration = Duration::from_millis(500);
 /// Number of connections over which healthy volumes are used, as an agent uses several.
 const USERS: usize = 8;
 /// How long the test waits for one check among many, where kubelet would repeat its request.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long each call took.
 struct Times(Vec<(&'static str, Duration)>);
@@ -73,7 +73,7 @@ fn healthy_volumes_stay_usable_during_many_restores() {
     rig.restart(&["--fault-point", "tool-started", "--grace", "0"]);
     let releaser = Releaser::start(&rig, HELD_FOR);
     let begun = Instant::now();
-    let mut clients = send_for_each(&rig, &restored, PATIENCE, |volume| {
+    let mut clients = send_for_each(&rig, &restored, CALL_TIMEOUT, |volume| {
         rig.stage_operation(volume, FsType::Ext4)
     });
     rig.wait_for_point("tool-started");
