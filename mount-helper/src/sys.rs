@@ -7,6 +7,7 @@
 use rustix::event::Timespec;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::time::Duration;
@@ -62,7 +63,8 @@ pub fn unshare_namespaces() -> io::Result<()> {
 }
 
 /// Returns the user id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A
-/// peer in another pid namespace has pid 0 there, so only the ids are an identity.
+/// peer in another pid namespace has pid 0 there, so only the ids are an identity; rustix's
+/// `socket_peercred` has no value for that pid.
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -328,9 +330,18 @@ pub fn limit_allocator() {
 
 /// Ignores SIGINT, SIGTERM, SIGHUP and SIGPIPE: the supervisor alone decides when the tree ends.
 pub fn ignore_stop_signals() {
+    set_action_of_stop_signals(libc::SIG_IGN);
+}
+
+/// Restores the default action of the signals that must be able to end a tool.
+pub fn default_signals() {
+    set_action_of_stop_signals(libc::SIG_DFL);
+}
+
+fn set_action_of_stop_signals(action: libc::sighandler_t) {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
-        // SAFETY: SIG_IGN installs no handler of ours.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
+        // SAFETY: the callers pass SIG_IGN or SIG_DFL, which install no handler of ours.
+        unsafe { libc::signal(signal, action) };
     }
 }
 
@@ -378,14 +389,6 @@ pub fn unblock_signals() {
     }
 }
 
-/// Restores the default action of the signals that must be able to end a tool.
-pub fn default_signals() {
-    for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: SIG_DFL installs no handler of ours.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-}
-
 /// Reads the number of the next signal from a [`signal_descriptor`]; returns None when there is
 /// none.
 pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
@@ -399,31 +402,6 @@ pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
         Ok(_) => Ok(None),
         Err(Errno::AGAIN) => Ok(None),
         Err(e) => Err(e.into()),
-    }
-}
-
-/// Makes `from` available at descriptor number `to`, inherited by exec, and closes what had that
-/// number.
-pub fn place_descriptor(from: impl AsFd, to: RawFd) -> io::Result<()> {
-    let from = from.as_fd().as_raw_fd();
-    // SAFETY: the callers are freshly forked children that own the descriptor numbers they place (0
-    // to 3); an OwnedFd that had such a number is not used again before exec.
-    unsafe {
-        if from == to {
-            checked(libc::fcntl(to, libc::F_SETFD, 0))?;
-        } else {
-            checked(libc::dup3(from, to, 0))?;
-        }
-    }
-    Ok(())
-}
-
-/// Returns a copy of `fd` with a number of at least `floor`, closed on exec.
-pub fn copy_above(fd: impl AsFd, floor: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: fcntl returns a new descriptor that nobody else has.
-    unsafe {
-        let copy = checked(libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, floor))?;
-        Ok(OwnedFd::from_raw_fd(copy))
     }
 }
 
@@ -450,13 +428,10 @@ pub fn exec(program: &CString, arguments: &[CString], environment: &[CString]) -
 
 /// Makes the kernel kill this process when its parent dies. A change of uid resets this, so it is
 /// called last.
-pub fn die_with_parent(parent: i32) -> io::Result<()> {
-    // SAFETY: prctl with these arguments and getppid touch no memory of ours.
-    unsafe {
-        checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
-        if libc::getppid() != parent {
-            return Err(io::Error::other("the parent is gone"));
-        }
+pub fn die_with_parent(parent: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() != Some(parent) {
+        return Err(io::Error::other("the parent is gone"));
     }
     Ok(())
 }

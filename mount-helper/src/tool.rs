@@ -1,6 +1,5 @@
 //! Running the programs that work on a disk: what the broker, the supervisor and a runner say to
-//! each other, and the control of the program itself.
-pub(crate) mod process_control;
+//! each other.
 pub(crate) mod report;
 pub(crate) mod runner_requests;
 pub(crate) mod tool_places;

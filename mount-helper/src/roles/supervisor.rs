@@ -2,8 +2,8 @@
 //! starts a runner for each job that the broker asks for, receives the signals, reaps children, and
 //! ends when any part of the tree has ended.
 use crate::channel;
+use crate::roles::runner::kill;
 use crate::sys::{self, Fork};
-use crate::tool::process_control::kill;
 use crate::tool::{RUNNER_WANTED, RUNNERS};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
