@@ -2,11 +2,10 @@
 //! that somebody else switched (`blockdev --setro`) stays read-only.
 //!
 //! A disk is identified by the sequence number of its attachment (`diskseq`) and its device number.
-//! The record is a file beside the socket, as that of [`crate::disk::xen_disk_record`] is, with a
-//! line for each switch in either direction. A line is written before a disk becomes read-only and
-//! after it is writable again.
+//! The record is a file ([`crate::disk::record_file`]) with an entry for each switch in either
+//! direction. An entry is written before a disk becomes read-only and after it is writable again.
 use crate::disk::device::{Attachment, Device};
-use crate::disk::xen_disk_record::{append, beside, read, replace};
+use crate::disk::record_file::{self, append, beside, read, replace};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use rustix::fd::OwnedFd;
@@ -18,8 +17,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Size in bytes beyond which the file is started anew with the entries that still count.
 const LONG: usize = 1 << 20;
-/// Ends a line that was written completely.
-const END: &str = ".";
 
 /// The record of switched disks.
 #[derive(Debug, Default)]
@@ -131,26 +128,21 @@ impl ReadOnlyRecord {
     }
 }
 
-/// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
-/// it.
+/// Formats an entry.
 fn line(boot: &str, direction: char, (sequence, number): Attachment) -> String {
-    format!("\n{boot} {direction} {sequence} {} {END}\n", number.0)
+    record_file::line(boot, &format!("{direction} {sequence} {}", number.0))
 }
 
 fn parse(text: &str, boot: &str) -> BTreeSet<Attachment> {
     let mut disks = BTreeSet::new();
-    for line in text.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let &[of, direction, sequence, number, END] = words.as_slice() else {
-            continue;
-        };
+    for [direction, sequence, number] in record_file::entries(text, boot) {
         let (Ok(sequence), Ok(number)) = (sequence.parse(), number.parse()) else {
             continue;
         };
         let disk = (sequence, DeviceNumber(number));
         match direction {
-            "+" if of == boot => disks.insert(disk),
-            "-" if of == boot => disks.remove(&disk),
+            "+" => disks.insert(disk),
+            "-" => disks.remove(&disk),
             _ => continue,
         };
     }

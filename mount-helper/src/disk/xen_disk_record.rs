@@ -4,27 +4,19 @@
 //! with a device name has established is remembered by the sequence number of the disk (`diskseq`),
 //! which the kernel gives to each attachment once: an entry can become useless but never wrong.
 //!
-//! The record is a file beside the socket, so that it outlives this process; entries of another
-//! boot do not count. The file is opened before the process confines itself, and afterwards only
-//! appended to. When the file is lost, nothing counts as proved.
+//! The record is a file ([`crate::disk::record_file`]), which is opened before the process confines
+//! itself, and afterwards only appended to. When the file is lost, nothing counts as proved.
 use crate::disk::device::{DiskRoots, XenDisk};
+use crate::disk::record_file::{self, append, beside, read, replace};
 use crate::journal;
-use crate::sys;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
 use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Largest number of bytes that are read from the file. They hold more attachments than a boot has.
-const LONGEST: u64 = 4 << 20;
-/// Ends a line that was written completely.
-const END: &str = ".";
 
 /// The record of disks without a serial.
 #[derive(Debug, Default)]
@@ -146,76 +138,18 @@ pub(crate) fn open_accepting_names(
     Ok((disks, taken))
 }
 
-/// Returns the path of a file that stands beside another one, with this at the end of its name.
-pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(end);
-    path.into()
-}
-
-/// Replaces the file at `path` by one with this text, and returns it opened for appending.
-pub(crate) fn replace(path: &Path, text: &str) -> Result<OwnedFd, Errno> {
-    let new = beside(path, ".new");
-    match unlinkat(CWD, &new, rustix::fs::AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(errno),
-    }
-    let file = openat(
-        CWD,
-        &new,
-        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
-        Mode::RUSR | Mode::WUSR,
-    )?;
-    if !text.is_empty() {
-        append(&file, text)?;
-    }
-    renameat(CWD, &new, CWD, path)?;
-    Ok(file)
-}
-
-/// Reads a file that only this program can have written.
-pub(crate) fn read(path: &Path) -> Result<String, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(CWD, path, flags, Mode::empty())?;
-    let facts = fstat(&file)?;
-    let ours = FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile
-        && facts.st_uid == rustix::process::geteuid().as_raw()
-        && facts.st_mode & 0o077 == 0
-        && facts.st_nlink == 1;
-    if !ours {
-        return Err(Errno::PERM);
-    }
-    let mut text = String::new();
-    File::from(file).take(LONGEST).read_to_string(&mut text).map_err(|e| sys::errno_of(&e))?;
-    Ok(text)
-}
-
-/// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
-/// it.
+/// Formats an entry.
 fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
-    format!("\n{boot} {} {} {volume} {END}\n", disk.sequence, disk.number.0)
+    record_file::line(boot, &format!("{} {} {volume}", disk.sequence, disk.number.0))
 }
 
 fn parse(text: &str, boot: &str) -> BTreeMap<XenDisk, VolumeId> {
-    let entry = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let &[of, sequence, number, volume, END] = words.as_slice() else {
-            return None;
-        };
-        let disk = XenDisk {
-            sequence: sequence.parse().ok()?,
-            number: DeviceNumber(number.parse().ok()?),
-        };
-        (of == boot).then_some((disk, VolumeId::parse(volume).ok()?))
+    let entry = |[sequence, number, volume]: [&str; 3]| {
+        let number = DeviceNumber(number.parse().ok()?);
+        let disk = XenDisk { sequence: sequence.parse().ok()?, number };
+        Some((disk, VolumeId::parse(volume).ok()?))
     };
-    text.lines().filter_map(entry).collect()
-}
-
-pub(crate) fn append(file: &OwnedFd, line: &str) -> Result<(), Errno> {
-    match rustix::io::write(file, line.as_bytes())? {
-        written if written == line.len() => Ok(()),
-        _ => Err(Errno::NOSPC),
-    }
+    record_file::entries(text, boot).filter_map(entry).collect()
 }
 
 #[cfg(test)]
