@@ -269,19 +269,7 @@ fn run_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: O
     journal::set_role("directories");
     sys::unblock_signals();
     sys::ignore_stop_signals();
-    let Opened {
-        root,
-        lock,
-        disks,
-        xen_disk_record,
-        read_only_record,
-        listeners,
-        rules: _,
-        nodes: _,
-    } = opened;
-    // The broker uses the lock, the listeners, the device directories and the stored facts about
-    // disks.
-    drop((lock, disks, xen_disk_record, read_only_record, listeners));
+    let root = opened.into_root();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
         Ok(enforced) => confinement::log(&enforced),

@@ -55,8 +55,8 @@ struct PausableListener<'b> {
     paused_until: Instant,
 }
 
-/// The events that the kernel reports for the connections, by number, and the doors at which a new
-/// connection waits, by index.
+/// The events that the kernel reports for the connections, by number, and the listeners at which a
+/// new connection waits, by index.
 type Reported = (Vec<(u64, PollFlags)>, Vec<usize>);
 
 struct EventLoop<'b> {

@@ -2,12 +2,16 @@
 use crate::journal;
 use crate::settings::listen::Listen;
 use crate::sys;
+use ebs_csi_policy::profile;
 use ebs_csi_wire::Key;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A bound socket.
@@ -24,39 +28,12 @@ pub(crate) struct Vsock {
     /// The port.
     pub(crate) port: u32,
     /// The machines that may connect.
-    peers: Vec<u32>,
+    pub(super) peers: Vec<u32>,
     /// The key that a peer proves, and to which this side proves itself.
     pub(crate) key: Arc<Key>,
 }
 
 impl Listener {
-    /// Takes a bound unix socket.
-    pub(crate) fn unix(socket: OwnedFd) -> Self {
-        let vsock = None;
-        Self { socket, vsock }
-    }
-
-    /// Binds a vsock port.
-    pub(crate) fn vsock(
-        cid: Option<u32>,
-        port: u32,
-        peers: &[u32],
-        key: Arc<Key>,
-    ) -> io::Result<Self> {
-        let peers = peers.to_vec();
-        Ok(Self {
-            socket: sys::listen_on_vsock(cid, port)?,
-            vsock: Some(Vsock { port, peers, key }),
-        })
-    }
-
-    /// Returns a port as [`Self::vsock`] does, without a socket.
-    #[cfg(test)]
-    pub(crate) fn for_test(port: u32, key: Arc<Key>) -> Vsock {
-        let peers = Vec::new();
-        Vsock { port, peers, key }
-    }
-
     /// Makes accept(2) return when no connection waits.
     pub(super) fn set_nonblocking(&self) -> Result<(), Errno> {
         let flags = fcntl_getfl(&self.socket)?;
@@ -95,7 +72,7 @@ fn is_agent(socket: &OwnedFd, peer_uid: u32) -> bool {
 }
 
 /// Reads the key file, when there is one.
-pub(crate) fn key(path: Option<&std::path::Path>) -> Result<Option<Arc<Key>>, (String, io::Error)> {
+pub(crate) fn key(path: Option<&Path>) -> Result<Option<Arc<Key>>, (String, io::Error)> {
     path.map(|path| {
         Key::read(path)
             .map(Arc::new)
@@ -104,20 +81,41 @@ pub(crate) fn key(path: Option<&std::path::Path>) -> Result<Option<Arc<Key>>, (S
     .transpose()
 }
 
-/// Binds a vsock address; a unix address is bound by `unix`.
+/// Binds an address.
 pub(crate) fn bind(
     listen: &Listen,
     peers: &[u32],
     key: Option<&Arc<Key>>,
-    unix: impl Fn(&std::path::Path) -> io::Result<OwnedFd>,
 ) -> Result<Listener, (String, io::Error)> {
     let bound = match (listen, key) {
-        (Listen::Unix(path), _) => unix(path).map(Listener::unix),
+        (Listen::Unix(path), _) => bind_unix(path).map(|socket| Listener { socket, vsock: None }),
         (Listen::Vsock { cid, port }, Some(key)) => {
-            Listener::vsock(*cid, *port, peers, Arc::clone(key))
+            let vsock = Vsock { port: *port, peers: peers.to_vec(), key: Arc::clone(key) };
+            sys::listen_on_vsock(*cid, *port).map(|socket| Listener { socket, vsock: Some(vsock) })
         }
         // The command line was refused.
         (Listen::Vsock { .. }, None) => Err(io::ErrorKind::InvalidInput.into()),
     };
     bound.map_err(|e| (listen.to_string(), e))
+}
+
+/// Binds the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
+fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
+    match std::fs::symlink_metadata(path) {
+        // Left by a helper that was killed.
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    let listener: OwnedFd = bound?.into();
+    let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
+    // An owner may change a file's group to one that it is a member of, so no CAP_CHOWN is needed.
+    rustix::thread::set_thread_groups(&[group])?;
+    rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+    rustix::fs::chmodat(rustix::fs::CWD, path, Mode::from_raw_mode(0o660), AtFlags::empty())?;
+    Ok(listener)
 }

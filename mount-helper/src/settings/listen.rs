@@ -108,20 +108,15 @@ pub(crate) fn check(listen: &[Listen], key_file: bool, peers: bool) -> Result<()
     if listen.is_empty() {
         return Err("--listen unix:///PATH is needed; see --help".to_owned());
     }
-    let ports = listen.iter().filter_map(|one| match one {
-        Listen::Vsock { port, .. } => Some(*port),
-        Listen::Unix(_) => None,
-    });
-    let (vsock, different) = ports.fold((0, BTreeSet::new()), |(count, mut seen), port| {
-        seen.insert(port);
-        (count + 1, seen)
-    });
-    let paths = listen.iter().filter_map(Listen::path);
-    let (unix, other) = (paths.clone().count(), paths.collect::<BTreeSet<_>>().len());
-    if vsock != different.len() || unix != other {
+    let mut seen = BTreeSet::new();
+    let is_new = |one: &Listen| match one {
+        Listen::Unix(path) => seen.insert((Some(path.clone()), None)),
+        Listen::Vsock { port, .. } => seen.insert((None, Some(*port))),
+    };
+    if !listen.iter().all(is_new) {
         return Err("--listen is given twice with the same path or vsock port".to_owned());
     }
-    match (vsock > 0, key_file, peers) {
+    match (listen.iter().any(|one| one.path().is_none()), key_file, peers) {
         (true, false, _) => {
             Err("--listen vsock:// needs --vsock-key-file: a CID names a machine and no program"
                 .to_owned())

@@ -10,12 +10,8 @@ use crate::settings::{Settings, listen};
 use ebs_csi_policy::ceiling::{self, Ceiling};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
-use ebs_csi_policy::profile::{self, BlockNodes};
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Gid, Mode};
+use ebs_csi_policy::profile::BlockNodes;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 /// What is opened while the process can still open files by name.
@@ -28,6 +24,19 @@ pub(super) struct Opened {
     pub(super) listeners: Vec<Listener>,
     pub(super) rules: Ceiling,
     pub(super) nodes: BlockNodes,
+}
+
+impl Opened {
+    /// Closes everything but the kubelet root, which the directories process uses.
+    pub(super) fn into_root(self) -> KubeletRoot {
+        self.root
+    }
+
+    /// Closes everything but the device directories, which the opener uses; returns the owners of
+    /// the device nodes, too.
+    pub(super) fn into_disks(self) -> (DiskRoots, BlockNodes) {
+        (self.disks, self.nodes)
+    }
 }
 
 /// Opens everything; `None` when the process was told to end meanwhile.
@@ -82,7 +91,7 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
     let listeners = settings
         .listen
         .iter()
-        .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref(), bind))
+        .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref()))
         .collect::<Result<_, _>>()?;
     log_closed_disks(&nodes);
     Ok(Some(Opened {
@@ -116,25 +125,4 @@ fn log_closed_disks(nodes: &BlockNodes) {
             ],
         );
     }
-}
-
-/// Binds the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
-fn bind(path: &Path) -> io::Result<OwnedFd> {
-    match std::fs::symlink_metadata(path) {
-        // Left by a helper that was killed.
-        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
-    }
-    let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(mask);
-    let listener: OwnedFd = bound?.into();
-    let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
-    // An owner may change a file's group to one that it is a member of, so no CAP_CHOWN is needed.
-    rustix::thread::set_thread_groups(&[group])?;
-    rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
-    rustix::fs::chmodat(rustix::fs::CWD, path, Mode::from_raw_mode(0o660), AtFlags::empty())?;
-    Ok(listener)
 }

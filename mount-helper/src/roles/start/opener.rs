@@ -15,10 +15,7 @@ pub(super) fn run(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life
     sys::limit_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
-    let Opened { root, lock, disks, xen_disk_record, read_only_record, listeners, rules: _, nodes } =
-        opened;
-    // The broker uses the lock, the listeners, the kubelet root and the stored facts about disks.
-    drop((root, lock, xen_disk_record, read_only_record, listeners));
+    let (disks, nodes) = opened.into_disks();
     let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
