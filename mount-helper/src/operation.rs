@@ -29,7 +29,7 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
     if let Err(reason) = place::check(operation, context.root.path(), context.rules.places()) {
         return Some(reason.into());
     }
-    let Ok(_reservation) = context.path_reservations.enter(properties(operation).changes) else {
+    let Some(_reservation) = context.path_reservations.enter(properties(operation).changes) else {
         return Some(Refusal::Busy.into());
     };
     let outcome: Done<Outcome> = match operation {

@@ -39,9 +39,9 @@ impl Parameter {
     }
 }
 
-/// Returns the parameters that follow from a plan and the driver's own rules. `continues` says that
-/// the superblock of an ext file system asks to go on after an error; it counts unless the plan has
-/// an `errors` option.
+/// Returns the parameters that follow from a plan and the driver's own rules. `continues`: the
+/// superblock of an ext file system says to continue after an error, which counts unless the plan
+/// has an `errors` option.
 pub(crate) fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<Parameter> {
     let mut parameters: Vec<Parameter> = plan
         .context

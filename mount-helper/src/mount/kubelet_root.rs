@@ -219,17 +219,8 @@ impl KubeletRoot {
         mount.path.strip_prefix(self.in_table.as_str())?.strip_prefix('/').map(str::to_owned)
     }
 
-    /// Makes a directory, with its missing parents.
-    pub(crate) fn make_directories(&self, relative: &str, directories: &Directories) -> Done<()> {
-        self.make(Act::MakeDirectory, relative, directories)
-    }
-
-    /// Makes an empty file, with its missing parents.
-    pub(crate) fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
-        self.make(Act::MakeFile, relative, directories)
-    }
-
-    fn make(&self, act: Act, relative: &str, directories: &Directories) -> Done<()> {
+    /// Makes a directory or an empty file, with its missing parents.
+    pub(crate) fn make(&self, act: Act, relative: &str, directories: &Directories) -> Done<()> {
         let _parents_lock = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         let (parents, name) = path_resolution::split(relative);
         let mut parent = at_path(path_resolution::hold_directory(&self.held, "."))?;

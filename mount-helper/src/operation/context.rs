@@ -76,7 +76,7 @@ impl OperationContext {
         if device_number::is_anonymous(*device) {
             return Ok(Owner::Another);
         }
-        Ok(match self.disks.serial_of(*device).at(Step::FindDevice)? {
+        Ok(match self.disks.serial_of(*device) {
             Some(serial) if serial == volume.serial() => Owner::ThisVolume,
             Some(_) => Owner::Another,
             None => match self.disks.xen_disk(*device) {
@@ -185,10 +185,5 @@ impl OperationContext {
     /// Checks that the disk is still the one that was found.
     pub(crate) fn verify(&self, device: &Device) -> Done<()> {
         device.verify(&self.disks).at(Step::FindDevice)
-    }
-
-    /// Returns whether the place is one for staging, not for a pod's use.
-    pub(crate) fn is_staging_path(&self, relative: &str) -> bool {
-        !relative.starts_with("pods/")
     }
 }

@@ -42,7 +42,8 @@ pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
             volume,
             path,
             read_only: mount.read_only || (device == mount.device && mount.superblock_read_only),
-            staged: device == mount.device && context.is_staging_path(&relative),
+            // Beneath `pods/` are the places for a pod's use.
+            staged: device == mount.device && !relative.starts_with("pods/"),
             by_name,
         });
     }
@@ -55,7 +56,7 @@ type Known = (VolumeId, bool);
 /// Returns the volume whose disk has a partition with this device number.
 fn part(context: &OperationContext, device: DeviceNumber) -> Option<Known> {
     context.disks.partition_of(device)?;
-    match context.disks.serial_of(device).ok()? {
+    match context.disks.serial_of(device) {
         Some(serial) => by_serial(&serial),
         None => {
             let disk = context.disks.xen_disk(device)?;

@@ -3,6 +3,7 @@ use super::{holders, raw_disk, xen_disk};
 use crate::disk::device_number::of_filesystem;
 use crate::fault_point;
 use crate::mount::detached_mount;
+use crate::mount::directory_requests::Act;
 use crate::mount::mount_table::Mount;
 use crate::operation::context::OperationContext;
 use crate::operation::stage::{DISK_WAIT, find_disk};
@@ -40,7 +41,7 @@ pub(super) fn filesystem(
     let shown = of_volume.iter().filter_map(|mount| mount.path.as_deref());
     judge::one_more(shown.filter(|path| *path != staging_path).count())?;
     if make {
-        context.root.make_directories(target_path, &context.directories)?;
+        context.root.make(Act::MakeDirectory, target_path, &context.directories)?;
     }
     fault_point::reached("publish-made");
     let source = context.root.hold(staging_path)?;
@@ -92,7 +93,7 @@ pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<
     };
     judge::one_more(others.len())?;
     if make {
-        context.root.make_file(target_path, &context.directories)?;
+        context.root.make(Act::MakeFile, target_path, &context.directories)?;
     }
     fault_point::reached("publish-block-made");
     let node = device.hold_node(&context.disks).at(Step::FindDevice)?;
@@ -116,12 +117,6 @@ pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<
 /// only attributes have an effect here, which are the same for all file systems, so a flag that any
 /// of them has is accepted.
 fn plan(request: &PublishFilesystem) -> Result<MountPlan, Refusal> {
-    let mut result = Err(Refusal::MountFlag);
-    for fs in FsType::ALL {
-        result = flag::plan(&request.flags, *fs, request.read_only);
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
+    let plans = FsType::ALL.iter().map(|fs| flag::plan(&request.flags, *fs, request.read_only));
+    plans.reduce(Result::or).unwrap_or(Err(Refusal::MountFlag))
 }

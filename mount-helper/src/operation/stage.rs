@@ -11,6 +11,7 @@ use crate::disk::device::{Access, Device};
 use crate::fault_point;
 use crate::journal;
 use crate::mount::detached_mount::{self, Parameter};
+use crate::mount::directory_requests::Act;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::DiskFacts;
@@ -100,7 +101,7 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
     fault_point::reached("stage-prepared");
 
     if make {
-        context.root.make_directories(relative, &context.directories)?;
+        context.root.make(Act::MakeDirectory, relative, &context.directories)?;
     }
     let mut parameters = detached_mount::parameters(&plan, request.fs, permit.act().continues);
     if permit.act().no_replay {

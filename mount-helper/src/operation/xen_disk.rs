@@ -105,14 +105,14 @@ fn read_mark(requested: &Disk, device: &Device) -> Done<Mark> {
 }
 
 fn find_use(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use> {
-    let numbers = context.disks.numbers_of(disk).at(Step::FindDevice)?;
-    if context.is_mounted_elsewhere(disk)?
-        || context.disks.has_holder(&numbers).at(Step::FindDevice)?
-    {
+    if context.is_mounted_elsewhere(disk)? {
         return Ok(Use::Elsewhere);
     }
     let mut mounted = false;
-    for number in &numbers {
+    for number in &context.disks.numbers_of(disk).at(Step::FindDevice)? {
+        if context.disks.holder_of(*number).at(Step::FindDevice)?.is_some() {
+            return Ok(Use::Elsewhere);
+        }
         mounted |= !context.root.mounts_of(*number, &context.mount_table)?.is_empty();
     }
     let mut free = device.is_free(&context.disks).at(Step::FindDevice)?;

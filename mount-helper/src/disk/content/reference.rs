@@ -24,7 +24,7 @@ const TIMES: usize = 3;
 
 /// Least number of bytes that must agree. Fewer could come from anybody, and no write of a format
 /// has so few.
-const LEAST: usize = 16;
+pub(super) const LEAST: usize = 16;
 
 /// Bytes compared at a time.
 const PIECE: usize = 64 << 10;

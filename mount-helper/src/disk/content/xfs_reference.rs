@@ -9,7 +9,7 @@
 //! not reach the disk, only times may differ.
 use super::field::{be16, be32, be64, id};
 use super::read_exact_at;
-use super::reference::{Verdict, Witness, areas, compare_pieces};
+use super::reference::{LEAST, Verdict, Witness, areas, compare_pieces};
 use super::xfs::{self, has_valid_checksum};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -18,8 +18,6 @@ use rustix::io::Errno;
 /// log, which is filled with zeros, takes 128 MiB.
 pub(crate) const LARGEST: u64 = 256 << 30;
 
-/// Least number of bytes that must agree. Fewer could come from anybody.
-const LEAST: usize = 16;
 const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 

@@ -107,12 +107,8 @@ impl DiskRoots {
 
     /// Returns the serial of the disk behind a device number, which may be that of a partition;
     /// None when the disk is gone or not of the recognised kind.
-    pub fn serial_of(&self, device: DeviceNumber) -> Result<Option<String>, Errno> {
-        let directory = Self::directory_of_number(device);
-        Ok(match self.partition_of(device) {
-            Some(_) => self.serial_beneath(&format!("{directory}/..")),
-            None => self.serial_beneath(&directory),
-        })
+    pub fn serial_of(&self, device: DeviceNumber) -> Option<String> {
+        self.serial_beneath(&self.directory_of_whole(device))
     }
 
     /// Returns the partition number of the device with this number; None for a whole disk, and for
@@ -131,6 +127,12 @@ impl DiskRoots {
         format!("dev/block/{}", device_number::text(device))
     }
 
+    /// Returns the directory of the disk behind a device number, which may be that of a partition.
+    pub(super) fn directory_of_whole(&self, device: DeviceNumber) -> String {
+        let up = if self.partition_of(device).is_some() { "/.." } else { "" };
+        format!("{}{up}", Self::directory_of_number(device))
+    }
+
     /// Returns the number of errors that the kernel has found in the ext file system on the disk of
     /// this kernel name since the last check; 0 where nothing counts them.
     pub fn ext_errors(&self, name: &str) -> u64 {
@@ -146,7 +148,7 @@ impl DiskRoots {
 
     /// Waits for the disk that a request names: by its serial, or, where it has none, by the name
     /// that EC2 was told. A disk that is refused because it has no serial is distinguished from an
-    /// absent one, because waiting for it is in vain.
+    /// absent one, because waiting does not help.
     pub fn find_requested(
         &self,
         requested: &Disk,

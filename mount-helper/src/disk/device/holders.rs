@@ -89,9 +89,7 @@ impl DiskRoots {
     /// Returns the sequence number (`diskseq`) of the disk behind a device number, which may be
     /// that of a partition.
     pub fn sequence_of(&self, device: DeviceNumber) -> Option<u64> {
-        let directory = Self::directory_of_number(device);
-        let up = if self.partition_of(device).is_some() { "/.." } else { "" };
-        let text = self.read_sysfs(&format!("{directory}{up}/diskseq")).ok()?;
+        let text = self.read_sysfs(&format!("{}/diskseq", self.directory_of_whole(device))).ok()?;
         text.parse().ok()
     }
 }

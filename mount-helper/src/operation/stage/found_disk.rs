@@ -1,4 +1,4 @@
-//! The disk of a stage request: as it was found, and claimed and examined. Looks at the content go
+//! The disk of a stage request: as it was found, and claimed and examined. The content is read
 //! through the claim.
 use crate::disk::content;
 use crate::disk::device::{Access, Claim, Device};

@@ -13,8 +13,8 @@ pub(super) const MOST: usize = 512;
 /// room.
 pub(super) const MOST_OF_ONE: usize = 128;
 
-/// Operations with the same lane run one after the other: changes of one volume do, while looks do
-/// not wait for changes.
+/// Operations with the same lane run one after the other: changes of one volume do, while reads of
+/// statistics do not wait for changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
     Change(VolumeId),

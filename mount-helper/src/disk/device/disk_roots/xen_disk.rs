@@ -56,10 +56,7 @@ impl DiskRoots {
         if !self.accepts_names {
             return None;
         }
-        let directory = match self.partition_of(device) {
-            Some(_) => format!("{}/..", Self::directory_of_number(device)),
-            None => Self::directory_of_number(device),
-        };
+        let directory = self.directory_of_whole(device);
         if !self.is_xen_without_serial(&directory) {
             return None;
         }
@@ -98,17 +95,6 @@ impl DiskRoots {
             }
         }
         Ok(numbers)
-    }
-
-    /// Returns whether another block device (a logical volume of LVM, an array) is built on one of
-    /// these devices.
-    pub fn has_holder(&self, numbers: &[DeviceNumber]) -> Result<bool, Errno> {
-        for number in numbers {
-            if self.holder_of(*number)?.is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Finds the disk at the name that EC2 was told, where that disk has no serial.
