@@ -10,7 +10,7 @@ mod mutation;
 use crate::rig::{Random, Rig, done, staged, volume};
 use ebs_csi_wire::{FsType, Outcome, Refusal};
 use image::{Base, Image};
-use mutation::Mutation;
+use mutation::Mutate;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,44 +28,36 @@ const BY_CONTENT: [Refusal; 5] = [
     Refusal::DeviceTooSmall,
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq)]
 struct Recipe {
     base: Base,
-    mutation: Mutation,
-    seed: u64,
+    name: String,
+    mutate: Mutate,
 }
 
 impl Recipe {
+    /// Parses the names of the base and of the mutation, and the seed.
     fn parse(line: &str) -> Self {
-        let mut words = line.split_whitespace();
-        let mut word = || words.next().unwrap_or_else(|| panic!("{line}: three words"));
-        let (base, mutation, seed) = (word(), word(), word());
-        Self {
-            base: Base::ALL.into_iter().find(|one| one.name() == base).expect(line),
-            mutation: Mutation::ALL.into_iter().find(|one| one.name() == mutation).expect(line),
-            seed: seed.parse().expect(line),
-        }
-    }
-
-    fn name(self) -> String {
-        format!("{} {} {}", self.base.name(), self.mutation.name(), self.seed)
+        let words: Vec<_> = line.split_whitespace().collect();
+        let &[base, mutation, seed] = words.as_slice() else { panic!("{line}: three words") };
+        let (_, mutate) =
+            mutation::ALL.into_iter().find(|(name, _)| *name == mutation).expect(line);
+        let base = Base::ALL.into_iter().find(|one| one.name == base).expect(line);
+        let seed: u64 = seed.parse().expect(line);
+        Self { name: format!("{} {mutation} {seed}", base.name), base, mutate }
     }
 }
 
 fn recipes() -> Vec<Recipe> {
-    let mut recipes: Vec<_> = CORPUS
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(Recipe::parse)
-        .collect();
+    let kept = CORPUS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut recipes: Vec<_> = kept.map(Recipe::parse).collect();
     let request = std::env::var("HOSTILE_SEEDS").ok();
-    let seeds = request.map_or(0, |n| n.parse().expect("HOSTILE_SEEDS is a number"));
+    let seeds: u64 = request.map_or(0, |n| n.parse().expect("HOSTILE_SEEDS is a number"));
     for base in Base::ALL {
-        for mutation in Mutation::ALL {
+        for (mutation, _) in mutation::ALL {
             for seed in 1..=seeds {
-                let recipe = Recipe { base, mutation, seed };
-                if !recipes.contains(&recipe) {
-                    recipes.push(recipe);
+                let name = format!("{} {mutation} {seed}", base.name);
+                if recipes.iter().all(|recipe| recipe.name != name) {
+                    recipes.push(Recipe::parse(&name));
                 }
             }
         }
@@ -83,17 +75,17 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
     let mut images: BTreeMap<&str, Option<Image>> = BTreeMap::new();
     let mut tally: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for recipe in recipes() {
-        let made =
-            images.entry(recipe.base.name()).or_insert_with(|| recipe.base.make(tools.path()));
+        let made = images.entry(recipe.base.name).or_insert_with(|| recipe.base.make(tools.path()));
         // Not every machine has the tool that makes this base; `make` has reported that once.
         let Some(image) = made else { continue };
         let mut image = image.clone();
-        recipe.mutation.apply(&mut image, Random::of(&recipe.name()));
-        let how = run(&rig, recipe, &image);
-        println!("{}: {how}", recipe.name());
-        *tally.entry((recipe.base.name(), how)).or_default() += 1;
+        let name = &recipe.name;
+        (recipe.mutate)(&mut image, &mut Random::of(name));
+        let how = run(&rig, &recipe, &image);
+        println!("{name}: {how}");
+        *tally.entry((recipe.base.name, how)).or_default() += 1;
         let now = [rig.pid(), rig.part("broker"), rig.part("directories")];
-        assert_eq!(now, parts, "{}: a part of the helper ended", recipe.name());
+        assert_eq!(now, parts, "{name}: a part of the helper ended");
     }
     for ((base, how), count) in &tally {
         println!("{base:<14} {how:<28} {count}");
@@ -106,8 +98,8 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
 
 /// Stages the disk as ext4 or as XFS, whichever it resembles, and compares the outcome with the
 /// rules.
-fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
-    let name = recipe.name();
+fn run(rig: &Rig, recipe: &Recipe, image: &Image) -> &'static str {
+    let name = &recipe.name;
     let volume = volume();
     image.write(&rig.image(&volume));
     let attached = rig.attach_image(rig.image(&volume));
@@ -159,11 +151,11 @@ fn sound(image: &Path, fs: FsType) -> bool {
 fn same_seed_mutates_disk_image_identically() {
     let mut image = Image::blank(4 << 20);
     image.put(0, &[7; 70_000]);
-    for mutation in Mutation::ALL {
+    for (name, mutate) in mutation::ALL {
         let (mut first, mut second) = (image.clone(), image.clone());
-        mutation.apply(&mut first, Random::of("a"));
-        mutation.apply(&mut second, Random::of("a"));
-        assert_eq!(first, second, "{}", mutation.name());
-        assert_ne!(first, image, "{}: changed nothing", mutation.name());
+        mutate(&mut first, &mut Random::of("a"));
+        mutate(&mut second, &mut Random::of("a"));
+        assert_eq!(first, second, "{name}");
+        assert_ne!(first, image, "{name}: changed nothing");
     }
 }

@@ -86,111 +86,85 @@ impl Image {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Base {
-    Ext4,
-    Ext4SmallBlocks,
-    Ext4NoChecksums,
-    Ext4Unreplayed,
-    Ext3,
-    Ext2,
-    Xfs,
-    Gpt,
-    Mbr,
-    Swap,
-    Btrfs,
-    Vfat,
-    Luks,
-    Lvm,
+/// What an image is made from.
+enum Content {
+    /// A file system by mke2fs, with these arguments.
+    Ext(&'static [&'static str]),
+    /// An ext4 whose journal was not replayed.
+    Unreplayed,
+    /// What another tool makes on a disk of so many MiB, with these arguments and this input.
+    Tool(u64, &'static str, &'static [&'static str], &'static [u8]),
+    /// Zeros but for these bytes at these offsets.
+    Pieces(&'static [(u64, &'static [u8])]),
     Noise,
 }
 
-impl Base {
-    pub(super) const ALL: [Self; 15] = [
-        Self::Ext4,
-        Self::Ext4SmallBlocks,
-        Self::Ext4NoChecksums,
-        Self::Ext4Unreplayed,
-        Self::Ext3,
-        Self::Ext2,
-        Self::Xfs,
-        Self::Gpt,
-        Self::Mbr,
-        Self::Swap,
-        Self::Btrfs,
-        Self::Vfat,
-        Self::Luks,
-        Self::Lvm,
-        Self::Noise,
-    ];
+/// What a recipe begins with.
+pub(super) struct Base {
+    pub(super) name: &'static str,
+    content: Content,
+}
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Ext4SmallBlocks => "ext4-1k",
-            Self::Ext4NoChecksums => "ext4-nocsum",
-            Self::Ext4Unreplayed => "ext4-journal",
-            Self::Ext3 => "ext3",
-            Self::Ext2 => "ext2",
-            Self::Xfs => "xfs",
-            Self::Gpt => "gpt",
-            Self::Mbr => "mbr",
-            Self::Swap => "swap",
-            Self::Btrfs => "btrfs",
-            Self::Vfat => "vfat",
-            Self::Luks => "luks",
-            Self::Lvm => "lvm",
-            Self::Noise => "noise",
-        }
+impl Base {
+    const fn new(name: &'static str, content: Content) -> Self {
+        Self { name, content }
     }
 
+    pub(super) const ALL: [Self; 15] = [
+        Self::new("ext4", Content::Ext(&["-t", "ext4"])),
+        Self::new("ext4-1k", Content::Ext(&["-t", "ext4", "-b", "1024"])),
+        Self::new("ext4-nocsum", Content::Ext(&["-t", "ext4", "-O", "^metadata_csum"])),
+        Self::new("ext4-journal", Content::Unreplayed),
+        Self::new("ext3", Content::Ext(&["-t", "ext3"])),
+        Self::new("ext2", Content::Ext(&["-t", "ext2"])),
+        Self::new("xfs", Content::Tool(320, "mkfs.xfs", &["-q"], &[])),
+        Self::new("gpt", Content::Tool(16, "sfdisk", &["-q"], b"label: gpt\n,8M\n,\n")),
+        Self::new("mbr", Content::Tool(16, "sfdisk", &["-q"], b"label: dos\n,8M\n,\n")),
+        Self::new("swap", Content::Tool(16, "mkswap", &["-q"], &[])),
+        Self::new("btrfs", Content::Tool(128, "mkfs.btrfs", &["-q"], &[])),
+        Self::new("vfat", Content::Tool(16, "mkfs.vfat", &[], &[])),
+        Self::new(
+            "luks",
+            Content::Pieces(&[(0, b"LUKS\xba\xbe\0\x02"), (0x4000, b"SKUL\xba\xbe\0\x02")]),
+        ),
+        Self::new(
+            "lvm",
+            Content::Pieces(&[(512, b"LABELONE\x01\0\0\0\0\0\0\0"), (536, b"LVM2 001")]),
+        ),
+        Self::new("noise", Content::Noise),
+    ];
+
     /// Returns the file system type that a request for this base names.
-    pub(super) fn fs(self) -> FsType {
-        match self {
-            Self::Xfs => FsType::Xfs,
-            _ => FsType::Ext4,
-        }
+    pub(super) fn fs(&self) -> FsType {
+        if self.name == "xfs" { FsType::Xfs } else { FsType::Ext4 }
     }
 
     /// Makes the image, or returns `None` when its tool is not installed. Only a tool's image is
     /// written to a file; `directory` holds the content of its files.
-    pub(super) fn make(self, directory: &Path) -> Option<Image> {
+    pub(super) fn make(&self, directory: &Path) -> Option<Image> {
         let tree = directory.join("tree");
         if !tree.exists() {
             fs::create_dir_all(tree.join("a/b")).expect("mkdir");
             fs::write(tree.join("a/large"), vec![0x61; 300_000]).expect("write");
             fs::write(tree.join("a/b/small"), "small").expect("write");
         }
-        let tree = text(&tree);
         let ext = |arguments: &[&str]| {
-            let all = [&["-q", "-F", "-d", tree], arguments].concat();
+            let all = [&["-q", "-F", "-d", text(&tree)], arguments].concat();
             tool(directory, 64 * MIB, "mke2fs", &all, &[])
         };
-        match self {
-            Self::Ext4 => ext(&["-t", "ext4"]),
-            Self::Ext4SmallBlocks => ext(&["-t", "ext4", "-b", "1024"]),
-            Self::Ext4NoChecksums => ext(&["-t", "ext4", "-O", "^metadata_csum"]),
-            Self::Ext4Unreplayed => {
+        match self.content {
+            Content::Ext(arguments) => ext(arguments),
+            Content::Unreplayed => {
                 ext(&["-t", "ext4"])?;
                 let path = directory.join("image");
                 shell("debugfs", &["-w", "-R", "feature needs_recovery", text(&path)]);
                 Some(Image::read(&path))
             }
-            Self::Ext3 => ext(&["-t", "ext3"]),
-            Self::Ext2 => ext(&["-t", "ext2"]),
-            Self::Xfs => tool(directory, 320 * MIB, "mkfs.xfs", &["-q"], &[]),
-            Self::Gpt => tool(directory, 16 * MIB, "sfdisk", &["-q"], b"label: gpt\n,8M\n,\n"),
-            Self::Mbr => tool(directory, 16 * MIB, "sfdisk", &["-q"], b"label: dos\n,8M\n,\n"),
-            Self::Swap => tool(directory, 16 * MIB, "mkswap", &["-q"], &[]),
-            Self::Btrfs => tool(directory, 128 * MIB, "mkfs.btrfs", &["-q"], &[]),
-            Self::Vfat => tool(directory, 16 * MIB, "mkfs.vfat", &[], &[]),
-            Self::Luks => {
-                Some(Image::with(&[(0, b"LUKS\xba\xbe\0\x02"), (0x4000, b"SKUL\xba\xbe\0\x02")]))
+            Content::Tool(size, name, arguments, input) => {
+                tool(directory, size * MIB, name, arguments, input)
             }
-            Self::Lvm => {
-                Some(Image::with(&[(512, b"LABELONE\x01\0\0\0\0\0\0\0"), (536, b"LVM2 001")]))
-            }
-            Self::Noise => {
+            Content::Pieces(pieces) => Some(Image::with(pieces)),
+            Content::Noise => {
                 let mut random = Random::of("noise");
                 let bytes: Vec<u8> = (0..64 << 10).map(|_| random.below(256) as u8).collect();
                 Some(Image::with(&[(0, &bytes)]))

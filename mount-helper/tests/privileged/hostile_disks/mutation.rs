@@ -6,158 +6,134 @@ use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 /// Offset of the ext superblock, in bytes.
 const EXT: u64 = 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Mutation {
-    /// Leaves the tool's image unchanged, on a disk that is a little larger.
-    Plain,
-    /// Ends the disk early.
-    Truncate,
-    /// Flips some bits of the first MiB.
-    FlipHead,
-    /// Flips some bits of the blocks that are not zero: superblocks and their backups, groups,
-    /// tables.
-    FlipDeep,
-    /// Changes one number of the superblock, and corrects the superblock's checksum.
-    SuperblockField,
-    /// Makes the number of blocks wrong, and corrects the checksum.
-    LyingSize,
-    /// Makes an inode's extents lead to the blocks of inodes themselves.
-    Loop,
-    /// Sets the beginning to zero.
-    WipeHead,
-    /// Sets everything but some blocks to zero.
-    Remains,
-    /// Adds another signature beside the first.
-    SecondSignature,
-    /// Writes one block to the place of another.
-    Shuffle,
+/// Changes an image in one way.
+pub(super) type Mutate = fn(&mut Image, &mut Random);
+
+/// Each mutation with its name in a recipe.
+pub(super) const ALL: [(&str, Mutate); 11] = [
+    ("plain", enlarge),
+    ("truncate", truncate),
+    ("flip-head", flip_head),
+    ("flip-deep", flip_deep),
+    ("superblock-field", change_superblock_field),
+    ("lying-size", change_block_count),
+    ("loop", add_extent_loop),
+    ("wipe-head", wipe_head),
+    ("remains", wipe_most),
+    ("second-signature", add_signature),
+    ("shuffle", copy_block),
+];
+
+/// Leaves the tool's image unchanged, on a disk that is a little larger.
+fn enlarge(image: &mut Image, _: &mut Random) {
+    image.resize(image.size + BLOCK);
 }
 
-impl Mutation {
-    pub(super) const ALL: [Self; 11] = [
-        Self::Plain,
-        Self::Truncate,
-        Self::FlipHead,
-        Self::FlipDeep,
-        Self::SuperblockField,
-        Self::LyingSize,
-        Self::Loop,
-        Self::WipeHead,
-        Self::Remains,
-        Self::SecondSignature,
-        Self::Shuffle,
+/// Ends the disk early.
+fn truncate(image: &mut Image, random: &mut Random) {
+    let sectors = image.size / 512;
+    // Short disks are as likely as long ones.
+    let bits = random.below(u64::from(sectors.ilog2())) + 1;
+    let kept = random.below(1 << bits).max(1);
+    image.resize(kept.min(sectors - 1) * 512);
+}
+
+/// Flips some bits of the first MiB.
+fn flip_head(image: &mut Image, random: &mut Random) {
+    for _ in 0..=random.below(64) {
+        let at = random.below(MIB.min(image.size));
+        flip(image, at, random);
+    }
+}
+
+/// Flips some bits of the blocks that are not zero: superblocks and their backups, groups,
+/// tables.
+fn flip_deep(image: &mut Image, random: &mut Random) {
+    let set = image.set();
+    for _ in 0..=random.below(32) {
+        let block = set[random.below(set.len() as u64) as usize];
+        let at = (block + random.below(BLOCK)).min(image.size - 1);
+        flip(image, at, random);
+    }
+}
+
+/// Changes one number of the superblock, and corrects the superblock's checksum.
+fn change_superblock_field(image: &mut Image, random: &mut Random) {
+    let (start, length) = if is_xfs(image) { (0, 264) } else { (EXT, 0x280) };
+    let at = start + random.below(length / 4) * 4;
+    let value = match random.below(4) {
+        0 => 0,
+        1 => u32::MAX,
+        2 => 1 << random.below(32),
+        _ => random.next() as u32,
+    };
+    let value = value ^ u32::from(image.get(at, 4) == value.to_le_bytes());
+    image.put(at, &value.to_le_bytes());
+    correct_checksum(image);
+}
+
+/// Makes the number of blocks wrong, and corrects the checksum.
+fn change_block_count(image: &mut Image, random: &mut Random) {
+    let blocks = match random.below(4) {
+        0 => 0,
+        1 => u64::from(u32::MAX),
+        2 => 1 + random.below(64),
+        _ => image.size / 1024 * (1 + random.below(64)),
+    };
+    if is_xfs(image) {
+        image.put(8, &blocks.to_be_bytes());
+    } else {
+        let low = u32::try_from(blocks & 0xffff_ffff).unwrap_or(u32::MAX);
+        image.put(EXT + 4, &low.to_le_bytes());
+    }
+    image.resize(image.size + BLOCK);
+    correct_checksum(image);
+}
+
+/// Sets the beginning to zero.
+fn wipe_head(image: &mut Image, random: &mut Random) {
+    let length = BLOCK << random.below(11);
+    let length = length.min(image.size);
+    image.put(0, &vec![0; usize::try_from(length).unwrap_or(0)]);
+}
+
+/// Sets everything but some blocks to zero.
+fn wipe_most(image: &mut Image, random: &mut Random) {
+    let set = image.set();
+    let kept = random.below(set.len() as u64) as usize;
+    for (index, block) in set.into_iter().enumerate() {
+        if index != kept && !(index + kept).is_multiple_of(7) {
+            image.put(block, &[0; BLOCK as usize]);
+        }
+    }
+    image.resize(image.size + BLOCK);
+}
+
+/// Adds another signature beside the first.
+fn add_signature(image: &mut Image, random: &mut Random) {
+    let strangers: [(u64, &[u8]); 8] = [
+        (0, b"LUKS\xba\xbe"),
+        (0, b"XFSB"),
+        (512, b"EFI PART"),
+        (1024 + 56, b"\x53\xef"),
+        (0x1_0040, b"_BHRfS_M"),
+        (4086, b"SWAPSPACE2"),
+        (32769, b"CD001"),
+        (536, b"LVM2 001"),
     ];
+    let (at, bytes) = strangers[random.below(8) as usize];
+    image.put(at, bytes);
+    image.resize(image.size + BLOCK);
+}
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Truncate => "truncate",
-            Self::FlipHead => "flip-head",
-            Self::FlipDeep => "flip-deep",
-            Self::SuperblockField => "superblock-field",
-            Self::LyingSize => "lying-size",
-            Self::Loop => "loop",
-            Self::WipeHead => "wipe-head",
-            Self::Remains => "remains",
-            Self::SecondSignature => "second-signature",
-            Self::Shuffle => "shuffle",
-        }
-    }
-
-    pub(super) fn apply(self, image: &mut Image, mut random: Random) {
-        match self {
-            Self::Plain => image.resize(image.size + BLOCK),
-            Self::Truncate => {
-                let sectors = image.size / 512;
-                // Short disks are as likely as long ones.
-                let bits = random.below(u64::from(sectors.ilog2())) + 1;
-                let kept = random.below(1 << bits).max(1);
-                image.resize(kept.min(sectors - 1) * 512);
-            }
-            Self::FlipHead => {
-                for _ in 0..=random.below(64) {
-                    let at = random.below(MIB.min(image.size));
-                    flip(image, at, &mut random);
-                }
-            }
-            Self::FlipDeep => {
-                let set = image.set();
-                for _ in 0..=random.below(32) {
-                    let block = set[random.below(set.len() as u64) as usize];
-                    let at = (block + random.below(BLOCK)).min(image.size - 1);
-                    flip(image, at, &mut random);
-                }
-            }
-            Self::SuperblockField => {
-                let (start, length) = if is_xfs(image) { (0, 264) } else { (EXT, 0x280) };
-                let at = start + random.below(length / 4) * 4;
-                let value = match random.below(4) {
-                    0 => 0,
-                    1 => u32::MAX,
-                    2 => 1 << random.below(32),
-                    _ => random.next() as u32,
-                };
-                let value = value ^ u32::from(image.get(at, 4) == value.to_le_bytes());
-                image.put(at, &value.to_le_bytes());
-                correct_checksum(image);
-            }
-            Self::LyingSize => {
-                let blocks = match random.below(4) {
-                    0 => 0,
-                    1 => u64::from(u32::MAX),
-                    2 => 1 + random.below(64),
-                    _ => image.size / 1024 * (1 + random.below(64)),
-                };
-                if is_xfs(image) {
-                    image.put(8, &blocks.to_be_bytes());
-                } else {
-                    let low = u32::try_from(blocks & 0xffff_ffff).unwrap_or(u32::MAX);
-                    image.put(EXT + 4, &low.to_le_bytes());
-                }
-                image.resize(image.size + BLOCK);
-                correct_checksum(image);
-            }
-            Self::Loop => add_extent_loop(image, &mut random),
-            Self::WipeHead => {
-                let length = BLOCK << random.below(11);
-                let length = length.min(image.size);
-                image.put(0, &vec![0; usize::try_from(length).unwrap_or(0)]);
-            }
-            Self::Remains => {
-                let set = image.set();
-                let kept = random.below(set.len() as u64) as usize;
-                for (index, block) in set.into_iter().enumerate() {
-                    if index != kept && !(index + kept).is_multiple_of(7) {
-                        image.put(block, &[0; BLOCK as usize]);
-                    }
-                }
-                image.resize(image.size + BLOCK);
-            }
-            Self::SecondSignature => {
-                let strangers: [(u64, &[u8]); 8] = [
-                    (0, b"LUKS\xba\xbe"),
-                    (0, b"XFSB"),
-                    (512, b"EFI PART"),
-                    (1024 + 56, b"\x53\xef"),
-                    (0x1_0040, b"_BHRfS_M"),
-                    (4086, b"SWAPSPACE2"),
-                    (32769, b"CD001"),
-                    (536, b"LVM2 001"),
-                ];
-                let (at, bytes) = strangers[random.below(8) as usize];
-                image.put(at, bytes);
-                image.resize(image.size + BLOCK);
-            }
-            Self::Shuffle => {
-                let set = image.set();
-                let pick = |random: &mut Random| set[random.below(set.len() as u64) as usize];
-                let (from, to) = (pick(&mut random), pick(&mut random));
-                let bytes = image.get(from, BLOCK as usize);
-                image.put(to, &bytes);
-                image.resize(image.size + BLOCK);
-            }
-        }
-    }
+/// Writes one block to the place of another.
+fn copy_block(image: &mut Image, random: &mut Random) {
+    let set = image.set();
+    let pick = |random: &mut Random| set[random.below(set.len() as u64) as usize];
+    let (from, to) = (pick(random), pick(random));
+    let bytes = image.get(from, BLOCK as usize);
+    image.put(to, &bytes);
+    image.resize(image.size + BLOCK);
 }
 
 fn flip(image: &mut Image, at: u64, random: &mut Random) {
