@@ -3,34 +3,12 @@ use crate::rig::{
     AGENT, Client, LONG, MIB, Rig, assert_refused, block_target, connect, done, inventory, staged,
     staging, target, volume,
 };
-use ebs_csi_policy::profile::{BROKER, TOOL};
-use ebs_csi_wire::{FsType, Hello, Inspect, KeyStep, Operation, Outcome, Refusal, frame};
+use ebs_csi_wire::{FsType, Hello, Inspect, KeyStep, Operation, Outcome, Refusal};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-fn check_cut_off(client: &mut Client) {
-    let mut byte = [0];
-    let read = client.stream.read(&mut byte);
-    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
-}
-
-#[test]
-fn only_the_agents_uid_is_answered() {
-    let Some(rig) = Rig::start() else { return };
-    let (broker, tool) = (BROKER.identity.uid, TOOL.identity.uid);
-    for uid in [0, broker, tool, 65532] {
-        let mut client = Client::new(connect(&rig.socket(), uid));
-        // The helper may close the connection before this side has written.
-        let _ = client.stream.write_all(&frame::framed(&[8, 1]).expect("frame"));
-        check_cut_off(&mut client);
-        rig.wait_for(&format!("peer-refused uid={uid}"));
-    }
-    let mut client = rig.client();
-    inventory(&mut client);
-}
 
 #[test]
 fn invalid_frame_closes_only_its_own_connection() {
@@ -48,7 +26,7 @@ fn invalid_frame_closes_only_its_own_connection() {
     for bytes in frames {
         let mut client = Client::greeted(connect(&rig.socket(), AGENT));
         client.stream.write_all(bytes).expect("write");
-        check_cut_off(&mut client);
+        client.check_cut_off();
     }
     rig.wait_for_more("peer-cut-off", frames.len() - 1);
     inventory(&mut steady);
@@ -59,16 +37,16 @@ fn hello_comes_first_and_once() {
     let Some(rig) = Rig::start() else { return };
     let mut early = Client::new(connect(&rig.socket(), AGENT));
     early.send(Operation::Inspect(Inspect::default()), LONG);
-    check_cut_off(&mut early);
+    early.check_cut_off();
 
     let mut twice = rig.client();
     twice.send(Operation::Hello(Hello::OURS), LONG);
-    check_cut_off(&mut twice);
+    twice.check_cut_off();
 
     let mut future = Client::new(connect(&rig.socket(), AGENT));
     let hello = Hello { oldest: 1000, newest: 1001, key: KeyStep::None };
     assert_refused(future.call(Operation::Hello(hello), LONG), Refusal::Version);
-    check_cut_off(&mut future);
+    future.check_cut_off();
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn host_restricted_tests_pass_in_virtual_machine() {
         "killed once it grew, mounted: true",
         "grown while it is mounted",
         "pulled at 25 steps",
-        "Reflected: cut off",
+        "helper's own proof: cut off",
     ] {
         assert!(output.contains(line), "no {line:?} in {output}");
     }

@@ -6,7 +6,7 @@ use ebs_csi_wire::{
     Side, Transcript, frame,
 };
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -62,8 +62,7 @@ fn connect() -> Client {
 
 /// Sends the nonce of an agent, and returns what both sides have said then.
 fn challenged(client: &mut Client) -> (Transcript, Proof) {
-    let hello = Hello::with_key(KeyStep::Nonce(AGENT));
-    match client.call(Operation::Hello(hello), Duration::ZERO) {
+    match client.call(nonce(), Duration::ZERO) {
         Outcome::Challenge(Challenge { nonce, proof }) => {
             let said = Transcript { port: PORT, agent: AGENT, helper: nonce };
             (said, proof)
@@ -89,11 +88,6 @@ fn greeted() -> (Client, Proof) {
         other => panic!("{other:?}"),
     }
     (client, own)
-}
-
-fn check_cut_off(client: &mut Client) {
-    let read = client.stream.read(&mut [0]);
-    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -125,130 +119,115 @@ fn proved_peer_stages_as_unix_peer_does() {
     println!("a stage took {vsock:?} over vsock and {unix:?} over unix (medians of 11)");
 }
 
-/// What a peer without the key does.
-#[derive(Clone, Copy, Debug)]
-enum KeylessPeer {
-    RequestFirst,
-    HelloWithoutKey,
-    ProofFirst,
-    WrongProof,
-    OtherKey,
-    Replayed,
-    Reflected,
-    SecondNonce,
-    RequestAfterNonce,
-    Silent,
-    HalfFrame,
-    NoFrame,
-    Leaves,
+/// Sends something without knowledge of the key; gets the proof of an earlier connection, too.
+type Attack = fn(&mut Client, Proof);
+
+/// What a peer without the key does, and the helper's reason to cut it off.
+const ATTACKS: [(&str, Attack, &str); 12] = [
+    ("request first", |peer, _| peer.send(inspect(), LONG), "a request before hello"),
+    (
+        "hello without key",
+        |peer, _| peer.send(Operation::Hello(Hello::OURS), LONG),
+        "a hello of a version without a key",
+    ),
+    ("proof first", prove, "a proof of the key before a nonce"),
+    (
+        "wrong proof",
+        |peer, _| {
+            challenged(peer);
+            prove(peer, Proof([0; 32]));
+        },
+        "a wrong proof of the key",
+    ),
+    (
+        "other key",
+        |peer, _| {
+            let (said, _) = challenged(peer);
+            let other = Key::new(&[8; 32]).expect("a key");
+            prove(peer, other.prove(Side::Agent, &said));
+        },
+        "a wrong proof of the key",
+    ),
+    (
+        "replayed proof",
+        |peer, earlier| {
+            challenged(peer);
+            prove(peer, earlier);
+        },
+        "a wrong proof of the key",
+    ),
+    (
+        "helper's own proof",
+        |peer, _| {
+            let (_, helpers) = challenged(peer);
+            prove(peer, helpers);
+        },
+        "a wrong proof of the key",
+    ),
+    (
+        "second nonce",
+        |peer, _| {
+            challenged(peer);
+            peer.send(nonce(), LONG);
+        },
+        "a second nonce",
+    ),
+    (
+        "request after nonce",
+        |peer, _| {
+            challenged(peer);
+            peer.send(inspect(), LONG);
+        },
+        "a request before hello",
+    ),
+    ("silent", |_, _| (), "no proof of the key in time"),
+    (
+        "half a frame",
+        |peer, _| {
+            let request = Request { id: 1, wait: LONG, operation: nonce() };
+            let whole = frame::framed(&request.encode()).expect("frame");
+            peer.stream.write_all(&whole[..9]).expect("write");
+        },
+        "no proof of the key in time",
+    ),
+    (
+        "no frame",
+        |peer, _| {
+            let _ = peer.stream.write_all(&[0xff; 65536]);
+        },
+        "a frame of",
+    ),
+];
+
+fn inspect() -> Operation {
+    Operation::Inspect(Inspect::default())
 }
 
-/// Does what the row says, and returns the helper's reason to cut the peer off.
-fn attack(row: KeylessPeer, earlier: Proof) -> Option<&'static str> {
-    let mut client = connect();
-    let inspect = || Operation::Inspect(Inspect::default());
-    let why = match row {
-        KeylessPeer::RequestFirst => {
-            client.send(inspect(), LONG);
-            "a request before hello"
-        }
-        KeylessPeer::HelloWithoutKey => {
-            client.send(Operation::Hello(Hello::OURS), LONG);
-            "a hello of a version without a key"
-        }
-        KeylessPeer::ProofFirst => {
-            prove(&mut client, earlier);
-            "a proof of the key before a nonce"
-        }
-        KeylessPeer::WrongProof => {
-            challenged(&mut client);
-            prove(&mut client, Proof([0; 32]));
-            "a wrong proof of the key"
-        }
-        KeylessPeer::OtherKey => {
-            let (said, _) = challenged(&mut client);
-            let other = Key::new(&[8; 32]).expect("a key");
-            prove(&mut client, other.prove(Side::Agent, &said));
-            "a wrong proof of the key"
-        }
-        KeylessPeer::Replayed => {
-            challenged(&mut client);
-            prove(&mut client, earlier);
-            "a wrong proof of the key"
-        }
-        KeylessPeer::Reflected => {
-            let (_, helpers) = challenged(&mut client);
-            prove(&mut client, helpers);
-            "a wrong proof of the key"
-        }
-        KeylessPeer::SecondNonce => {
-            challenged(&mut client);
-            let hello = Hello::with_key(KeyStep::Nonce(AGENT));
-            client.send(Operation::Hello(hello), LONG);
-            "a second nonce"
-        }
-        KeylessPeer::RequestAfterNonce => {
-            challenged(&mut client);
-            client.send(inspect(), LONG);
-            "a request before hello"
-        }
-        KeylessPeer::Silent => "no proof of the key in time",
-        KeylessPeer::HalfFrame => {
-            let hello = Operation::Hello(Hello::with_key(KeyStep::Nonce(AGENT)));
-            let request = Request { id: 1, wait: LONG, operation: hello };
-            let whole = frame::framed(&request.encode()).expect("frame");
-            client.stream.write_all(&whole[..9]).expect("write");
-            "no proof of the key in time"
-        }
-        KeylessPeer::NoFrame => {
-            let _ = client.stream.write_all(&[0xff; 65536]);
-            "a frame of"
-        }
-        KeylessPeer::Leaves => return None,
-    };
-    check_cut_off(&mut client);
-    Some(why)
+fn nonce() -> Operation {
+    Operation::Hello(Hello::with_key(KeyStep::Nonce(AGENT)))
 }
 
 #[test]
 fn unproved_peer_is_cut_off_and_journalled() {
     let Some((rig, _directory)) = rig("1,2") else { return };
     let (mut steady, earlier) = greeted();
-    for row in [
-        KeylessPeer::RequestFirst,
-        KeylessPeer::HelloWithoutKey,
-        KeylessPeer::ProofFirst,
-        KeylessPeer::WrongProof,
-        KeylessPeer::OtherKey,
-        KeylessPeer::Replayed,
-        KeylessPeer::Reflected,
-        KeylessPeer::SecondNonce,
-        KeylessPeer::RequestAfterNonce,
-        KeylessPeer::Silent,
-        KeylessPeer::HalfFrame,
-        KeylessPeer::NoFrame,
-        KeylessPeer::Leaves,
-    ] {
-        let before = |why: &str| rig.journal().matches(why).count();
-        let all = [
-            "a request before hello",
-            "a hello of a version without a key",
-            "a proof of the key before a nonce",
-            "a wrong proof of the key",
-            "a second nonce",
-            "no proof of the key in time",
-            "a frame of",
-        ];
-        let counted = all.map(|why| (why, before(why)));
-        if let Some(why) = attack(row, earlier) {
-            let (_, times) = counted.iter().find(|(known, _)| *known == why).expect(why);
-            rig.wait_for_more(why, *times);
-        }
-        // The next agent is served, and the one before still is.
+    // The next agent is served, and the one before still is.
+    let mut check_agents = || {
         inventory(&mut greeted().0);
         inventory(&mut steady);
-        println!("{row:?}: cut off");
+    };
+    for (what, attack, why) in ATTACKS {
+        let times = rig.journal().matches(why).count();
+        let mut peer = connect();
+        attack(&mut peer, earlier);
+        peer.check_cut_off();
+        rig.wait_for_more(why, times);
+        check_agents();
+        println!("{what}: cut off");
     }
+    // A peer may also leave by itself.
+    drop(connect());
+    check_agents();
 }
 
 /// More connections than may be unproved, and each stays until it is cut off.
@@ -265,7 +244,7 @@ fn silent_peers_do_not_displace_agents() {
 #[test]
 fn peer_of_other_machine_is_refused() {
     let Some((rig, _directory)) = rig("2") else { return };
-    check_cut_off(&mut connect());
+    connect().check_cut_off();
     rig.wait_for("peer-refused cid=1");
 }
 

@@ -1,6 +1,7 @@
 //! The node-agent's end of the socket.
 use super::{AGENT, LONG, become_user};
 use ebs_csi_wire::{Hello, Operation, Outcome, Reply, Request, frame};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -58,6 +59,13 @@ impl Client {
         assert_eq!(reply.id, self.next);
         self.next += 1;
         Some(reply.outcome)
+    }
+
+    /// Checks that the helper closes the connection.
+    #[track_caller]
+    pub(crate) fn check_cut_off(&mut self) {
+        let read = self.stream.read(&mut [0]);
+        assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     }
 
     /// Sends a request, and returns the answer.
