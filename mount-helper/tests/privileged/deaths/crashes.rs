@@ -2,6 +2,7 @@
 //! XFS. Some kills come a moment after the step, and some processes are killed a second time during
 //! the retry. Consecutive seeds go through all cells: `CRASH_SEEDS=10000` tries so many seeds,
 //! `CRASH_FIRST=N` begins with seed N.
+use super::on_three_threads;
 use crate::rig::{
     Attached, LONG, MIB, Random, Rig, able, check_filesystem, children, copy_sparse, done,
     grows_mounted, shell, staged, staging, target, try_signal, volume, write_synced,
@@ -10,7 +11,6 @@ use ebs_csi_wire::{FsType, Operation, Origin, Outcome, VolumeId};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -276,26 +276,15 @@ fn random_crashes_leave_volume_stageable_and_intact() {
     }
     let (first, seeds) = (number("CRASH_FIRST", 0), number("CRASH_SEEDS", SEEDS));
     let cells = cells();
-    let (next, began) = (AtomicU64::new(first), Instant::now());
+    let began = Instant::now();
     let table = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds {
-                        return;
-                    }
-                    let crash = crash(seed, &cells);
-                    let killed = survives(crash);
-                    let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-                    let row: &mut (u64, u64) =
-                        table.entry((crash.act, crash.fs.as_str())).or_default();
-                    row.0 += 1;
-                    row.1 += u64::from(killed);
-                }
-            });
-        }
+    on_three_threads(first..first + seeds, |seed| {
+        let crash = crash(seed, &cells);
+        let killed = survives(crash);
+        let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+        let row: &mut (u64, u64) = table.entry((crash.act, crash.fs.as_str())).or_default();
+        row.0 += 1;
+        row.1 += u64::from(killed);
     });
     let table = table.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{:<12}{:<6}{:>8}{:>8}", "act", "fs", "seeds", "killed");

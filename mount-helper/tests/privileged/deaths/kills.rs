@@ -1,13 +1,14 @@
 //! A table of each named step of each operation and of each process that is killed at the step: a
 //! repeated request succeeds. The test prints the table.
 use super::crashes::in_a_runner;
+use super::on_three_threads;
 use crate::rig::{
     Attached, MIB, Rig, able, children, disk, done, grows_mounted, send_signal, shell, sources,
     staged, staging, target, volume, wait_until,
 };
 use ebs_csi_wire::{FsType, Operation, Outcome, VolumeId};
 use rustix::process::Signal;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -203,43 +204,27 @@ fn retried_request_converges_after_kill_at_any_step() {
     if !able() {
         return;
     }
-    let todo: Vec<_> = STEPS
-        .iter()
-        .flat_map(|(act, point)| VICTIMS.map(|victim| (*act, *point, victim)))
-        .filter(|(act, point, victim)| there((*act, point), victim))
-        .collect();
-    let todo = Mutex::new(todo);
-    let converged = Mutex::new(BTreeMap::new());
-    // Each of these threads waits for processes most of the time.
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                loop {
-                    let next = todo.lock().unwrap_or_else(PoisonError::into_inner).pop();
-                    let Some((act, point, victim)) = next else {
-                        return;
-                    };
-                    survives(act, point, victim);
-                    let mut converged = converged.lock().unwrap_or_else(PoisonError::into_inner);
-                    converged.insert((format!("{act:?} {point}"), victim), "converged");
-                }
-            });
-        }
+    let cells = || {
+        let all = STEPS.iter().flat_map(|step| VICTIMS.map(|victim| (*step, victim)));
+        all.filter(|(step, victim)| there(*step, victim))
+    };
+    let converged = Mutex::new(BTreeSet::new());
+    on_three_threads(cells(), |((act, point), victim)| {
+        survives(act, point, victim);
+        let mut converged = converged.lock().unwrap_or_else(PoisonError::into_inner);
+        converged.insert((format!("{act:?} {point}"), victim));
     });
     let converged = converged.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{:<40}{}", "killed at", VICTIMS.map(|v| format!("{v:<12}")).concat());
     for (act, point) in &STEPS {
         let name = format!("{act:?} {point}");
         let cells = VICTIMS.map(|victim| {
-            let cell = converged.get(&(name.clone(), victim)).unwrap_or(&"-");
+            let cell = if converged.contains(&(name.clone(), victim)) { "converged" } else { "-" };
             format!("{cell:<12}")
         });
         println!("{name:<40}{}", cells.concat());
     }
-    let cells = STEPS
-        .iter()
-        .flat_map(|step| VICTIMS.into_iter().filter(move |victim| there(*step, victim)));
-    assert_eq!(converged.len(), cells.count());
+    assert_eq!(converged.len(), cells().count());
 }
 
 /// The table leaves out no step: its names are those in the program's source.
