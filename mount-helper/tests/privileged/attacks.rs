@@ -15,6 +15,12 @@ pub(crate) fn row(id: &str, tried: &str, happened: &str) {
     println!("attack | {id} | {tried} | {happened}");
 }
 
+/// Returns whether the kernel refuses writes to the disk of this name.
+fn is_read_only(name: &str) -> bool {
+    let file = format!("/sys/class/block/{name}/ro");
+    std::fs::read_to_string(file).expect("ro").trim() == "1"
+}
+
 /// Compares the table in `deploy/docs/testing.md` with the rows that these tests print.
 #[test]
 fn documented_attack_table_matches_printed_rows() {

@@ -108,17 +108,23 @@ fn raw_block_volume_is_published_expanded_and_unpublished() {
     assert!(!rig.inside(&target).exists());
 }
 
+/// The application owns the root directory of the volume and gives it mode 0700.
 #[test]
-fn xfs_grows_while_it_is_used() {
+fn used_xfs_with_private_root_grows() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Xfs));
     done(rig.publish(&volume, "one"));
-    attached.resize(1024 * MIB);
-    assert_eq!(
-        rig.expand(&volume, &target(&volume, "one")),
-        Outcome::Expanded(Expanded { device_bytes: 1024 * MIB, filesystem_bytes: 1024 * MIB })
-    );
+    let root = rig.staged_root(&volume);
+    std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
+    set_mode(&root, 0o700);
+    for (path, bytes) in [(target(&volume, "one"), 1024 * MIB), (staging(&volume), 1536 * MIB)] {
+        attached.resize(bytes);
+        assert_eq!(
+            rig.expand(&volume, &path),
+            Outcome::Expanded(Expanded { device_bytes: bytes, filesystem_bytes: bytes })
+        );
+    }
     done(rig.unpublish(&volume, &target(&volume, "one")));
     done(rig.unstage(&volume));
 }
@@ -167,23 +173,6 @@ fn mounted_ext4_grows_only_with_cap_sys_resource() {
         }
         other => panic!("{other:?}, granted: {granted}"),
     }
-    done(rig.unstage(&volume));
-}
-
-/// The application owns the root directory of the volume and gives it mode 0700.
-#[test]
-fn xfs_with_private_root_directory_grows() {
-    let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, FsType::Xfs));
-    let root = rig.staged_root(&volume);
-    std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
-    set_mode(&root, 0o700);
-    attached.resize(1024 * MIB);
-    assert_eq!(
-        rig.expand(&volume, &staging(&volume)),
-        Outcome::Expanded(Expanded { device_bytes: 1024 * MIB, filesystem_bytes: 1024 * MIB })
-    );
     done(rig.unstage(&volume));
 }
 

@@ -199,14 +199,3 @@ fn nodev_nosuid_switch_sets_mount_options_by_origin() {
         }
     }
 }
-
-#[test]
-fn errors_panic_in_superblock_mounts_with_remount_ro() {
-    let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = made_by_hand(&rig, FsType::Ext4);
-    shell("tune2fs", &["-e", "panic", &attached.path()]);
-    staged(rig.stage(&volume, FsType::Ext4));
-    let line = rig.mount_at(&staging(&volume));
-    assert!(line.contains("errors=remount-ro") && !line.contains("errors=panic"), "{line}");
-    done(rig.unstage(&volume));
-}

@@ -37,6 +37,13 @@ fn publish_raw(rig: &Rig, volume: &VolumeId, name: &str, pod: &str) -> Outcome {
     rig.publish_disk(&named_disk(volume, name), pod, false)
 }
 
+/// Checks that a stage and a raw publish are refused for this reason.
+#[track_caller]
+fn refuses_both(rig: &Rig, volume: &VolumeId, name: &str, fs_type: FsType, reason: Refusal) {
+    assert_refused(stage(rig, volume, name, fs_type), reason);
+    assert_refused(publish_raw(rig, volume, name, "p"), reason);
+}
+
 /// Formats a new volume here and unstages it. Returns the volume and the name of its image.
 fn formatted(rig: &Rig, fs_type: FsType) -> (VolumeId, String) {
     let volume = volume();
@@ -140,12 +147,7 @@ fn raw_disk_lifecycle_works_by_device_name() {
     assert!(rig.inventory().volumes.iter().all(|one| one.volume == volume && one.by_name));
     // Another volume can neither publish nor stage the same disk.
     let other = self::volume();
-    for outcome in [
-        publish_raw(&rig, &other, "/dev/xvdba", "r"),
-        stage(&rig, &other, "/dev/xvdba", FsType::Ext4),
-    ] {
-        assert_refused(outcome, Refusal::DeviceMismatch);
-    }
+    refuses_both(&rig, &other, "/dev/xvdba", FsType::Ext4, Refusal::DeviceMismatch);
     for pod in ["p", "q"] {
         done(rig.unpublish_block(&volume, pod));
     }
@@ -182,12 +184,7 @@ fn disk_formatted_for_another_volume_is_refused() {
         // The name is the same, and the kernel shows another disk.
         let xen = rig.attach_xen("xvdba", &image, SIZE);
         let second = volume();
-        for outcome in [
-            stage(&rig, &second, "/dev/xvdba", fs_type),
-            publish_raw(&rig, &second, "/dev/xvdba", "p"),
-        ] {
-            assert_refused(outcome, Refusal::DeviceMismatch);
-        }
+        refuses_both(&rig, &second, "/dev/xvdba", fs_type, Refusal::DeviceMismatch);
         rig.wait_for(&format!("identifier-of={first}"));
         // A snapshot keeps the identifier of its volume.
         let copy = Disk { origin: Origin::Copy, ..named_disk(&second, "/dev/xvdba") };
@@ -210,12 +207,7 @@ fn disk_and_volume_bind_exclusively() {
     let _one = rig.attach_xen("xvdba", "one.img", SIZE);
     let _two = rig.attach_xen("xvdbb", "two.img", SIZE);
     staged(stage(&rig, &first, "/dev/xvdba", FsType::Ext4));
-    for outcome in [
-        stage(&rig, &second, "/dev/xvdba", FsType::Ext4),
-        publish_raw(&rig, &second, "/dev/xvdba", "p"),
-    ] {
-        assert_refused(outcome, Refusal::DeviceMismatch);
-    }
+    refuses_both(&rig, &second, "/dev/xvdba", FsType::Ext4, Refusal::DeviceMismatch);
     rig.wait_for(&format!("taken-for={first}"));
     assert_refused(stage(&rig, &first, "/dev/xvdbb", FsType::Ext4), Refusal::DeviceAmbiguous);
     // Another volume cannot use the first volume's paths either.
@@ -245,13 +237,8 @@ fn swapped_disk_can_only_be_unstaged() {
         {
             assert_refused(outcome, Refusal::DeviceWithoutSerial);
         }
-        for outcome in [
-            publish(&rig, &volume, "/dev/xvdba"),
-            stage(&rig, &volume, "/dev/xvdba", FsType::Ext4),
-            publish_raw(&rig, &volume, "/dev/xvdba", "p"),
-        ] {
-            assert_refused(outcome, Refusal::DeviceMismatch);
-        }
+        assert_refused(publish(&rig, &volume, "/dev/xvdba"), Refusal::DeviceMismatch);
+        refuses_both(&rig, &volume, "/dev/xvdba", FsType::Ext4, Refusal::DeviceMismatch);
     }
     // Here `/sys` and the disk itself show two attachments, as at the moment of a swap. The first
     // unstage removes the mount. Only the next one, after this moment, reports that nobody holds
@@ -305,20 +292,13 @@ fn lost_disk_record_is_rebuilt_by_named_requests() {
 fn disk_in_use_elsewhere_is_refused() {
     let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
-    let refuses_both = || {
-        for outcome in [
-            stage(&rig, &volume, "/dev/xvdb", FsType::Ext4),
-            publish_raw(&rig, &volume, "/dev/xvdb", "p"),
-        ] {
-            assert_refused(outcome, Refusal::StillHeld);
-        }
-    };
+    let is_held = || refuses_both(&rig, &volume, "/dev/xvdb", FsType::Ext4, Refusal::StillHeld);
     // The machine's own disk is mounted outside the places of volumes.
     let own = rig.attach_xen("xvdb", "own.img", SIZE);
     make_filesystem(FsType::Ext4, &own.attached.path());
     let outside = rig.path("outside").display().to_string();
     rig.within(&["mount", &own.attached.path().replace(&own.attached.name, "xvdb"), &outside]);
-    refuses_both();
+    is_held();
     // A mount of this disk beneath the kubelet root is not removed either.
     let place = target(&volume, "p");
     let bound = rig.make_target(&place);
@@ -328,12 +308,12 @@ fn disk_in_use_elsewhere_is_refused() {
     rig.within(&["umount", &outside]);
     // A mount that is not visible here, or a program, holds the disk's exclusive claim.
     let claimed = claim(own.attached.path());
-    refuses_both();
+    is_held();
     drop(claimed);
     // The disk is a member of an array.
     let holder = own.directory().join("holders/md0");
     fs::write(&holder, "").expect("write");
-    refuses_both();
+    is_held();
     fs::remove_file(holder).expect("remove");
     assert!(!staged(stage(&rig, &volume, "/dev/xvdb", FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
@@ -426,13 +406,8 @@ fn refuse_option_rejects_disks_without_serial() {
     let Some(rig) = Rig::start_xen_with(&["--disks-without-serial", "refuse"]) else { return };
     let volume = volume();
     let _xen = rig.attach_xen("xvdba", "one.img", SIZE);
-    for outcome in [
-        stage(&rig, &volume, "/dev/xvdba", FsType::Ext4),
-        publish(&rig, &volume, "/dev/xvdba"),
-        publish_raw(&rig, &volume, "/dev/xvdba", "p"),
-    ] {
-        assert_refused(outcome, Refusal::DeviceWithoutSerial);
-    }
+    assert_refused(publish(&rig, &volume, "/dev/xvdba"), Refusal::DeviceWithoutSerial);
+    refuses_both(&rig, &volume, "/dev/xvdba", FsType::Ext4, Refusal::DeviceWithoutSerial);
     assert!(!rig.path("run/helper.sock.disks").exists());
 }
 

@@ -1,7 +1,6 @@
 //! A disk that the helper does not use alone: mounted in another namespace, used as swap, beneath
 //! another block device, or the node's own.
-use super::is_read_only;
-use crate::attacks::row;
+use crate::attacks::{is_read_only, row};
 use crate::disks::partitions::parted;
 use crate::rig::{
     Attached, Elsewhere, MIB, Rig, assert_refused, block_target, claim, disk, done,

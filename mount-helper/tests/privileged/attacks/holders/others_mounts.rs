@@ -1,8 +1,8 @@
 //! Mounts of other drivers beneath kubelet's directory.
 use crate::attacks::row;
 use crate::rig::{
-    MIB, Rig, assert_refused, done, make_filesystem, reason, shell, sparse_file, staged, staging,
-    target, volume,
+    MIB, Rig, assert_refused, done, make_filesystem, reason, shell, sparse_file, staging, target,
+    volume,
 };
 use ebs_csi_wire::{FsType, Refusal};
 
@@ -84,14 +84,4 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
         "unpublish of a mount and of a bound node whose disk left, of a kind that no volume is on",
         "refused: they belong to somebody else",
     );
-}
-
-#[test]
-fn own_mounts_are_unpublished_and_unstaged() {
-    let Some(rig) = Rig::start() else { return };
-    let (volume, _attached) = rig.new_disk(64 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
-    done(rig.publish(&volume, "p"));
-    assert!(!done(rig.unpublish(&volume, &target(&volume, "p"))));
-    assert!(!done(rig.unstage(&volume)));
 }

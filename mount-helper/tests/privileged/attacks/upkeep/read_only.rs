@@ -1,15 +1,9 @@
 //! Disks that an operator or this driver made read-only.
-use super::row;
-use crate::rig::{
-    Attached, MIB, Rig, assert_refused, block_target, disk, done, send_signal, shell, staged,
-};
+use crate::attacks::{is_read_only, row};
+use crate::rig::{MIB, Rig, assert_refused, block_target, disk, done, send_signal, shell, staged};
 use ebs_csi_wire::{FsType, Operation, Refusal};
 use rustix::process::Signal;
 use std::fs;
-
-fn is_read_only(attached: &Attached) -> bool {
-    shell("blockdev", &["--getro", &attached.path()]) == "1"
-}
 
 /// Kills the broker at a step of an operation, and starts the next helper.
 fn killed_at(rig: &mut Rig, point: &str, operation: Operation) {
@@ -37,13 +31,13 @@ fn operator_set_read_only_device_stays_read_only() {
         // A read-only publish is still allowed.
         done(rig.publish_disk(&disk(&volume), "p", true));
         done(rig.unpublish_block(&volume, "p"));
-        assert!(is_read_only(&attached));
+        assert!(is_read_only(&attached.name));
         assert!(fs::read(attached.path()).expect("read").iter().all(|byte| *byte == 0));
         shell("blockdev", &["--setrw", &attached.path()]);
         done(rig.publish_disk(&disk(&volume), "p", true));
-        assert!(is_read_only(&attached));
+        assert!(is_read_only(&attached.name));
         done(rig.unpublish_block(&volume, "p"));
-        assert!(!is_read_only(&attached));
+        assert!(!is_read_only(&attached.name));
     }
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
@@ -70,7 +64,7 @@ fn next_helper_makes_leftover_read_only_disk_writable() {
                 let unpublish = rig.unpublish_operation(&volume, &block_target(&volume, "p"));
                 killed_at(&mut rig, point, unpublish);
             }
-            assert!(is_read_only(&attached), "{point}");
+            assert!(is_read_only(&attached.name), "{point}");
             match next {
                 "stage" => {
                     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
@@ -80,7 +74,7 @@ fn next_helper_makes_leftover_read_only_disk_writable() {
                 _ => {}
             }
             done(rig.unpublish_block(&volume, "p"));
-            assert!(!is_read_only(&attached), "{point} {next}");
+            assert!(!is_read_only(&attached.name), "{point} {next}");
         }
     }
     row(
@@ -100,5 +94,5 @@ fn unpublish_after_upgrade_makes_unrecorded_device_writable() {
     fs::remove_file(rig.path("run/helper.sock.read-only")).expect("the record");
     rig.run(&[]);
     done(rig.unpublish_block(&volume, "p"));
-    assert!(!is_read_only(&attached));
+    assert!(!is_read_only(&attached.name));
 }
