@@ -85,15 +85,6 @@ pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     Ok(credentials.uid)
 }
 
-/// Fills a buffer with random bytes that nobody can predict (getrandom(2)).
-pub fn fill_with_random_bytes(buffer: &mut [u8]) -> io::Result<()> {
-    // The kernel fills a buffer of up to 256 bytes at once.
-    match rustix::rand::getrandom(&mut *buffer, rustix::rand::GetRandomFlags::empty())? {
-        filled if filled == buffer.len() => Ok(()),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
 /// Largest number of vsock connections that wait to be accepted.
 const VSOCK_BACKLOG: i32 = 64;
 

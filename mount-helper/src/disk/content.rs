@@ -48,7 +48,7 @@ pub fn read_content_and(
     now: u64,
     meanwhile: impl FnMut(),
 ) -> Result<Content, Errno> {
-    let size = bytes_of(&disk)?;
+    let size = sys::block_bytes(&disk).map_err(|e| sys::errno_of(&e))?;
     read_content_within(disk, size, now, meanwhile)
 }
 
@@ -134,10 +134,6 @@ fn first_set(
         }
     }
     Ok(tail.set)
-}
-
-fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {
-    sys::block_bytes(disk).map_err(|e| sys::errno_of(&e))
 }
 
 /// Returns the identifier of the file system whose superblock stands among the first bytes of a

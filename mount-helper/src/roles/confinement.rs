@@ -2,11 +2,10 @@
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::sys;
-use ebs_csi_confine::tool::{self, Filters};
+use ebs_csi_confine::tool;
 use ebs_csi_confine::{Enforced, Entering, Fault, Places, start};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::profile::BlockNodes;
-use ebs_csi_policy::tool::ToolId;
 use rustix::fd::AsFd;
 use std::io;
 
@@ -68,21 +67,6 @@ pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
         .identity()?
         .files(&tool::programs(Places::new())?)?
         .calls()
-}
-
-/// Sets a new runner's limits.
-pub(crate) fn runner_limits() -> io::Result<()> {
-    tool::limit_runner().map_err(io::Error::other)
-}
-
-/// Applies limits and Landlock in the child that becomes a tool.
-pub(crate) fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
-    tool::restrict(id, Places::new(), allow_missing_landlock).map(drop).map_err(io::Error::other)
-}
-
-/// Installs the filters in the child that becomes a tool.
-pub(crate) fn tool_calls(filters: &Filters, id: ToolId) -> io::Result<()> {
-    filters.install(id).map_err(io::Error::other)
 }
 
 /// Logs the confinement that the kernel confirmed.

@@ -10,11 +10,11 @@
 //! program.
 use crate::channel;
 use crate::fault_point;
-use crate::roles::confinement;
 use crate::sys::{self, Fork, OpenNotification};
 use crate::tool::report::{End, Report, TAIL};
 use crate::tool::{self, DISK_MESSAGE};
-use ebs_csi_confine::tool::Filters;
+use ebs_csi_confine::Places;
+use ebs_csi_confine::tool::{self as confine, Filters};
 use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
 use ebs_csi_wire::Job;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -51,7 +51,7 @@ const EXEC_FAILED: i32 = 126;
 /// Serves one job on `socket`, on which the disk follows the job; returns the exit status of this
 /// process.
 pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) -> u8 {
-    let limited = confinement::runner_limits();
+    let limited = confine::limit_runner().map_err(io::Error::other);
     let Ok((request, descriptors)) = channel::receive_within(socket, JOB_WAIT) else {
         return 1;
     };
@@ -182,12 +182,13 @@ fn become_tool(
         dup2_stderr(&output)?;
         sys::close_on_exec_from(3)?;
         rustix::process::chdir("/")?;
-        confinement::tool_files(program.tool, allow_missing_landlock)?;
+        confine::restrict(program.tool, Places::new(), allow_missing_landlock)
+            .map_err(io::Error::other)?;
         sys::die_with_parent(parent)?;
         let listener = sys::listen_for_opens()?;
         channel::send(&socket, b"l", &[listener.as_fd()])?;
         drop(listener);
-        confinement::tool_calls(filters, program.tool)?;
+        filters.install(program.tool).map_err(io::Error::other)?;
         // The open is answered when the broker has sent the disk.
         let disk = rustix::fs::open(DISK, OFlags::RDWR, Mode::empty())?.into_raw_fd();
         if disk != DISK_NUMBER {

@@ -1,8 +1,8 @@
 //! The proof of the key over vsock: the peer's nonce, this side's nonce and proof, the peer's
 //! proof. Nothing else is read from a peer before that.
 use crate::session::listener::Vsock;
-use crate::sys;
 use ebs_csi_wire::{Challenge, Hello, KeyStep, Nonce, Side, Transcript};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::time::{Duration, Instant};
 
 /// Longest time for a peer to prove the key after it has connected.
@@ -39,7 +39,10 @@ impl<'b> KeyProof<'b> {
     /// Takes the peer's next Hello. The error says why the connection ends.
     pub(super) fn receive_hello(&mut self, hello: Hello) -> Result<HelloOutcome, &'static str> {
         let mut nonce = [0; 32];
-        sys::fill_with_random_bytes(&mut nonce).map_err(|_| "no random bytes")?;
+        // The kernel fills a buffer of up to 256 bytes at once.
+        if getrandom(&mut nonce, GetRandomFlags::empty()) != Ok(nonce.len()) {
+            return Err("no random bytes");
+        }
         self.receive_hello_with(hello, Nonce(nonce))
     }
 
