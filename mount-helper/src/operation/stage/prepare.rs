@@ -119,7 +119,8 @@ impl<'s> Examined<'s> {
     /// Makes the file system, by the runner that waits for it.
     fn format(&self, waiting: Option<WaitingRunner<'_>>) -> Done<()> {
         self.found.verify()?;
-        // The tool flushes its writes before it reports success, and the content is read from the disk.
+        // The tool flushes its writes before it reports success, and the content is read from the
+        // disk.
         filesystem_tools::format(self, waiting, now())?;
         check_format(self.found.request, &read_content(&self.claim)?)?;
         fault_point::reached("stage-made");
