@@ -4,16 +4,10 @@
 //! with, and the reason where its code differs or the call is not offered.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use ebs_csi_proto::Condition;
-
-/// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
-/// target directory that several checkouts share, it may name another checkout's directory.
-fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
-}
 
 const SPEC_MODULE: &str = "github.com/container-storage-interface/spec@v1.13.0";
 
@@ -39,8 +33,7 @@ fn fields(line: &str) -> Vec<String> {
 }
 
 fn rows() -> Vec<ExpectedStatus> {
-    let path = crate_directory().join("csi/error-tables.csv");
-    let text = std::fs::read_to_string(path).expect("error-tables.csv");
+    let text = std::fs::read_to_string("csi/error-tables.csv").expect("error-tables.csv");
     text.lines()
         .skip(1)
         .map(|line| {

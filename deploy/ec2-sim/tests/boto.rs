@@ -6,12 +6,6 @@ use process::Process;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns this crate's directory, as cargo names it when the test runs. `env!` is unsuitable: a
-/// target directory kept between checkouts would contain another checkout's directory.
-fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
-}
-
 /// Returns a Python with boto3, which is installed once and kept in the target directory.
 fn python() -> Result<PathBuf, String> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boto");
@@ -55,10 +49,9 @@ fn boto3_calls_every_action_and_knows_every_element() {
     };
     let dir = tempfile::tempdir().expect("dir");
     let p = Process::serve(&dir.path().join("state"), &[]);
-    let script = crate_directory().join("tests/boto/every_action.py");
     let output = Command::new(python)
         .arg("-B")
-        .arg(script)
+        .arg("tests/boto/every_action.py")
         .arg(p.url())
         .arg(p.ready["control"].as_str().expect("control"))
         .args(ec2_sim::actions::names())

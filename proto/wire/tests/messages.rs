@@ -156,6 +156,7 @@ fn seen() -> impl Strategy<Value = Observation> {
         any::<u64>().prop_map(|at| Observation::UnknownBytes { at }),
         path().prop_map(Observation::MountedAt),
         any::<u64>().prop_map(Observation::DiskBytes),
+        Just(Observation::Copied),
     ]
 }
 
