@@ -1,7 +1,7 @@
 //! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, with one request per connection.
 //!
-//! The node-agent and node-lifecycle serve few small pages and want no HTTP library's memory for
-//! them. The controller, which offers TLS, has an endpoint of its own.
+//! The node-agent and node-lifecycle serve few small pages, for which an HTTP library would need
+//! too much memory. The controller, which offers TLS, has an endpoint of its own.
 
 use std::future::Future;
 use std::io;

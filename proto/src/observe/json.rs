@@ -142,39 +142,23 @@ fn caller(metadata: &Metadata<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::io::{Read, Seek};
 
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Written {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            written.extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     fn line(write: impl FnOnce()) -> (String, Value) {
-        let written = Written::default();
-        let target = written.clone();
+        let mut written = tempfile::tempfile().unwrap();
         let layer = tracing_subscriber::fmt::layer()
             .json()
             .event_format(KubernetesJson)
-            .with_writer(move || target.clone());
+            .with_writer(written.try_clone().unwrap());
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, write);
-        let bytes = written.0.lock().unwrap().clone();
-        let text = String::from_utf8(bytes).unwrap();
+        let mut text = String::new();
+        written.rewind().unwrap();
+        written.read_to_string(&mut text).unwrap();
         let value = serde_json::from_str(&text).unwrap();
         (text, value)
     }

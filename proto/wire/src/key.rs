@@ -59,9 +59,9 @@ pub enum KeyFileError {
     /// The path is a link, a directory or anything else but a file.
     NotAFile,
     /// The file belongs to a user that is neither root nor this process's user.
-    OfAnother(u32),
+    WrongOwner(u32),
     /// The group or others may use the file.
-    Open(u32),
+    TooOpen(u32),
     /// Another file took the path while it was opened.
     Replaced,
     /// The number of bytes is out of bounds.
@@ -73,10 +73,10 @@ impl fmt::Display for KeyFileError {
         match self {
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Self::NotAFile => f.write_str("is a link or no file; give the file itself"),
-            Self::OfAnother(uid) => {
+            Self::WrongOwner(uid) => {
                 write!(f, "belongs to user {uid}; give it to the user who reads it")
             }
-            Self::Open(mode) => write!(
+            Self::TooOpen(mode) => write!(
                 f,
                 "has mode {mode:04o}: others may use it; set the mode to 0400 and make a new key"
             ),
@@ -126,10 +126,10 @@ impl Key {
         }
         let own = std::fs::metadata("/proc/self").map_err(KeyFileError::Unreadable)?;
         if file_metadata.uid() != 0 && file_metadata.uid() != own.uid() {
-            return Err(KeyFileError::OfAnother(file_metadata.uid()));
+            return Err(KeyFileError::WrongOwner(file_metadata.uid()));
         }
         if file_metadata.mode() & GROUP_AND_OTHERS != 0 {
-            return Err(KeyFileError::Open(file_metadata.mode() & 0o7777));
+            return Err(KeyFileError::TooOpen(file_metadata.mode() & 0o7777));
         }
         // Reserved at once: a vector that grows leaves copies of the key behind.
         let mut bytes = Vec::with_capacity(MAX_KEY_BYTES + 1);
@@ -176,7 +176,7 @@ impl Key {
     fn mac(&self, side: Side, transcript: &Transcript) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new(&self.0.into());
         mac.update(PURPOSE);
-        // Both words have one length, as each part has: no two transcripts are the same bytes.
+        // Each part has a fixed length, so two transcripts never give the same bytes.
         mac.update(match side {
             Side::Agent => b"agent \n",
             Side::Helper => b"helper\n",

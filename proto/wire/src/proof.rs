@@ -36,8 +36,7 @@ pub struct Challenge {
     pub proof: Proof,
 }
 
-// A log that shows a proof would show nothing that helps, and invites a comparison that is not
-// constant in time.
+// A proof in a log helps nobody, and could be compared in a time that depends on its bytes.
 impl fmt::Debug for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Proof(..)")
