@@ -34,7 +34,6 @@ const VALUES: &[(&str, u64)] = &[
     ("FIOCLEX", 0x5451),
     // fs/xfs/libxfs/xfs_fs.h
     ("XFS_IOC_FSGEOMETRY_V1", 0x8070_5864),
-    ("XFS_IOC_FSGEOMETRY_V4", 0x8070_587c),
     ("XFS_IOC_FSGEOMETRY", 0x8100_587e),
     ("XFS_IOC_FSGROWFSDATA", 0x4010_586e),
     // fs/ext4/ext4.h

@@ -34,7 +34,7 @@ struct Rule {
     // The error for every value that `one_of` does not name; without it, such a call ends the
     // process.
     otherwise: Option<String>,
-    // The rule belongs to the process only when its command line asks for this.
+    // The rule belongs to the process only when its command line makes this choice.
     when: Option<String>,
     why: String,
 }

@@ -393,6 +393,7 @@ Max open files            1024                 4096                 files
     fn own_process_is_read_and_shows_deviations() {
         let process = Process::read(std::process::id()).unwrap();
         assert!(!process.program.is_empty() && !process.limits.is_empty());
+        assert!(process.status.threads >= 1);
         assert!(!process.deviations(profile::NODE_AGENT, PRODUCTION).is_empty());
     }
 }

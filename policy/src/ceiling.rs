@@ -11,7 +11,7 @@ use crate::place::PlaceClass;
 use crate::tool::Tool;
 use crate::variant::Policy;
 
-/// What a settings file or a flag asks for. `None` keeps the compiled rule.
+/// The values of a settings file or of flags. `None` keeps the compiled rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The file systems that are offered.
@@ -19,10 +19,10 @@ pub struct Settings {
     /// The limit for the run time of a tool.
     pub tool_deadline: Option<Duration>,
     /// Where volumes may be mounted. The wider class is part of the compiled rules, but applies
-    /// only when a setting asks for it.
+    /// only when a setting chooses it.
     pub places: Option<PlaceClass>,
     /// How file systems that this driver did not make are treated. The wider choice is part of the
-    /// compiled rules, but applies only when a setting asks for it.
+    /// compiled rules, but applies only when a setting chooses it.
     pub untrusted_images: Option<UntrustedImages>,
     /// Which mounts ignore set-user-id bits and device nodes.
     pub nodev_nosuid: Option<NodevNosuid>,

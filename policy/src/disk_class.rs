@@ -47,7 +47,7 @@ impl DiskClass {
 
     /// Returns whether the serial of an NVMe disk of this model is a volume's id.
     #[must_use]
-    pub fn takes_nvme_model(self, model: &str) -> bool {
+    pub fn accepts_nvme_model(self, model: &str) -> bool {
         match self {
             Self::Ebs => model == EBS_MODEL,
             Self::Guest => model == EBS_MODEL || model == QEMU_MODEL,
@@ -57,7 +57,7 @@ impl DiskClass {
 
     /// Returns whether the serial of the disk with this `modalias` in sysfs is a volume's id.
     #[must_use]
-    pub fn takes_virtio(self, modalias: &str) -> bool {
+    pub fn accepts_virtio(self, modalias: &str) -> bool {
         self == Self::Guest && modalias.starts_with(VIRTIO_BLOCK)
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_guest_class_takes_emulated_disks() {
+    fn only_guest_class_accepts_emulated_disks() {
         let block = "virtio:d00000002v00001AF4";
         let network = "virtio:d00000001v00001AF4";
         for (class, ebs, emulated) in [
@@ -99,12 +99,12 @@ mod tests {
             (DiskClass::Guest, true, true),
             (DiskClass::LoopFile, false, false),
         ] {
-            assert_eq!(class.takes_nvme_model(EBS_MODEL), ebs, "{class:?}");
-            assert_eq!(class.takes_nvme_model(QEMU_MODEL), emulated, "{class:?}");
-            assert_eq!(class.takes_virtio(block), emulated, "{class:?}");
-            assert!(!class.takes_virtio(network), "{class:?}");
+            assert_eq!(class.accepts_nvme_model(EBS_MODEL), ebs, "{class:?}");
+            assert_eq!(class.accepts_nvme_model(QEMU_MODEL), emulated, "{class:?}");
+            assert_eq!(class.accepts_virtio(block), emulated, "{class:?}");
+            assert!(!class.accepts_virtio(network), "{class:?}");
             let instance_store = "Amazon EC2 NVMe Instance Storage";
-            assert!(!class.takes_nvme_model(instance_store), "{class:?}");
+            assert!(!class.accepts_nvme_model(instance_store), "{class:?}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum PlaceFor {
     PublishFilesystem,
     /// A target path that shows a disk.
     PublishBlock,
-    /// A path whose statistics may be asked for, and nothing else.
+    /// A path for statistics alone.
     Stats,
 }
 
@@ -115,7 +115,7 @@ pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Re
         Operation::Unpublish(request) => {
             check_path(&[PublishFilesystem, PublishBlock], &request.target)
         }
-        // Every use but the last: nothing is grown where only statistics may be asked for.
+        // Without `Stats`: no file system is grown at a path for statistics alone.
         Operation::Expand(request) => check_path(&READABLE[..4], &request.path),
         Operation::Stats(request) => check_path(READABLE, &request.path),
     }

@@ -27,14 +27,14 @@ pub struct Profile {
     pub landlock: Landlock,
     /// The system calls with an answer; any other call ends the process.
     pub calls: &'static [CallRule],
-    /// Further calls, each set of which the process has only when its command line asks for it.
+    /// Sets of further calls, each of which the process has only when its command line chooses it.
     pub choices: &'static [Choice],
 }
 
 /// System calls that a process may choose.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// What the process asks for.
+    /// The name by which the process chooses the calls.
     pub name: &'static str,
     /// The calls that this adds.
     pub calls: &'static [CallRule],
@@ -114,7 +114,7 @@ pub enum Resource {
 pub struct Landlock {
     /// The lowest Landlock ABI of the kernel that suffices.
     pub floor: u8,
-    /// Below the floor the process does not start, unless it was told to run without Landlock.
+    /// Below the floor the process does not start, unless a flag permits a start without Landlock.
     pub floor_is_hard: bool,
     /// Rights on files.
     pub files: Files,

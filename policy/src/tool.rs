@@ -109,11 +109,11 @@ pub enum FormatOption {
     BytesPerInode,
     /// A number of inodes is given.
     NumberOfInodes,
-    /// Cluster allocation is asked for.
+    /// Cluster allocation is requested.
     Ext4Bigalloc,
     /// A cluster size is given.
     Ext4ClusterSize,
-    /// Encryption is asked for.
+    /// Encryption is requested.
     Ext4Encryption,
     /// Old kernels must be able to mount the file system.
     LegacyXfs,
@@ -132,7 +132,7 @@ pub struct Exit {
 /// known about the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The tool did what it was asked.
+    /// The tool did its work.
     Done,
     /// The file system is clean.
     Clean,
@@ -214,7 +214,7 @@ impl ToolId {
 
     /// Returns the program that checks an XFS with this number of allocation groups.
     #[must_use]
-    pub const fn looks_at_xfs(groups: u32) -> Self {
+    pub const fn checks_xfs(groups: u32) -> Self {
         if groups <= 64 { Self::XfsRepair } else { Self::XfsRepairMany }
     }
 
@@ -286,14 +286,6 @@ fn fill_placeholder(argument: &str, given: &Arguments<'_>) -> String {
 
 /// Returns the usual form with four hyphens.
 fn uuid_text(bytes: [u8; 16]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(36);
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

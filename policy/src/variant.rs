@@ -21,7 +21,7 @@ pub struct Policy {
     pub flag: Option<&'static str>,
     /// The disks that can be volumes.
     pub disks: DiskClass,
-    /// Where volumes may be mounted unless the process is told otherwise.
+    /// Where volumes may be mounted unless a setting says otherwise.
     pub places: PlaceClass,
 }
 
@@ -36,7 +36,7 @@ pub const PRODUCTION: Policy = Policy {
 
 /// The policy for a virtual machine, which also recognises disks that its hypervisor made. A
 /// process that enforces this policy logs that, and the auditor reports it as a deviation unless
-/// the auditor is told to expect it.
+/// `--policy` names it.
 pub const GUEST: Policy = Policy {
     name: "guest",
     digest: digests::GUEST,

@@ -34,6 +34,8 @@ fn settings_narrow_file_systems_deadlines_and_places() {
     assert!(ceiling.offers(FsType::Xfs) && !ceiling.offers(FsType::Ext4));
     assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == Duration::from_secs(60)));
     assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
+    assert_eq!(ceiling.untrusted_images(), UntrustedImages::Deny);
+    assert_eq!(ceiling.nodev_nosuid(), NodevNosuid::On);
     assert_eq!(ceiling.disks_without_serial(), DisksWithoutSerial::Refuse);
 }
 

@@ -1,4 +1,4 @@
-//! A disk that anybody but the helper uses is refused.
+//! A disk that something other than the helper uses is refused.
 
 use ebs_csi_policy::judge::disk_holders::{Held, PartFacts, judge};
 use proptest::prelude::*;

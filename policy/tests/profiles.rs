@@ -292,15 +292,6 @@ fn every_profile_is_found_by_its_name() {
     assert!(profile::named("root").is_none());
 }
 
-#[test]
-fn every_system_call_rule_has_reason() {
-    for profile in ALL {
-        for rule in profile.calls {
-            assert!(rule.why.len() >= 4, "{} of {}", rule.call, profile.name);
-        }
-    }
-}
-
 /// A container runtime may repeat the primary group among the supplementary groups.
 #[test]
 fn process_matching_its_profile_has_no_deviation() {

@@ -141,7 +141,7 @@ fn every_tool_has_deadline_and_memory_limits() {
 
 #[test]
 fn xfs_above_64_groups_is_checked_without_prefetch() {
-    let arguments = |groups| plain(ToolId::looks_at_xfs(groups), FsType::Xfs).join(" ");
+    let arguments = |groups| plain(ToolId::checks_xfs(groups), FsType::Xfs).join(" ");
     let ahead = format!("/usr/sbin/xfs_repair -n {DISK}");
     let alone = format!("/usr/sbin/xfs_repair -n -P {DISK}");
     for (groups, expected) in [(1, &ahead), (64, &ahead), (65, &alone), (u32::MAX, &alone)] {

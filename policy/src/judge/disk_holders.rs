@@ -1,5 +1,5 @@
-//! Whether anybody but the helper uses a disk. The disk is judged as a whole: a user of one part
-//! blocks the use of every other part.
+//! Whether something other than the helper uses a disk. The disk is judged as a whole: a user of
+//! one part blocks the use of every other part.
 
 /// What is known about a disk, or about a partition of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Held {
     Claimed(usize),
 }
 
-/// Checks that nobody uses the disk but the helper and the pods that the helper shows the disk to.
+/// Checks that only the helper, and pods to which the helper shows the disk, use the disk.
 /// `parts` are the whole disk and then its partitions.
 ///
 /// # Errors

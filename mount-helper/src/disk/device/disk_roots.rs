@@ -255,9 +255,9 @@ impl DiskRoots {
         let serial = if self.class == DiskClass::LoopFile {
             let file = read("loop/backing_file")?;
             file.rsplit('/').next()?.split('.').next()?.to_owned()
-        } else if is("device/model", &|model| self.class.takes_nvme_model(model)) {
+        } else if is("device/model", &|model| self.class.accepts_nvme_model(model)) {
             read("device/serial")?
-        } else if is("device/modalias", &|alias| self.class.takes_virtio(alias)) {
+        } else if is("device/modalias", &|alias| self.class.accepts_virtio(alias)) {
             // The kernel asks the disk itself at each read.
             read("serial")?
         } else {

@@ -50,7 +50,7 @@ pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined
 fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     let (found, fs) = (disk.found, disk.found.request.fs);
     let tool = match &disk.content {
-        Content::Xfs(facts) => ToolId::looks_at_xfs(facts.groups),
+        Content::Xfs(facts) => ToolId::checks_xfs(facts.groups),
         _ => ToolId::XfsRepairMany,
     };
     if is_sound_xfs(found, &disk.permit, tool)? {
