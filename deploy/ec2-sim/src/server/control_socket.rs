@@ -1,9 +1,8 @@
 //! The control socket: HTTP with JSON on a unix socket that only the owner may use.
 
 use super::control_routes::ControlRequest;
-use super::reply_body::ReplyBody;
+use super::reply_body::{ReplyBody, whole};
 use super::{ServeError, Shared, control_routes, read, serve};
-use bytes::Bytes;
 use http::{Response, header};
 use hyper::body::Incoming;
 use std::io;
@@ -60,6 +59,6 @@ async fn respond(
     Response::builder()
         .status(status)
         .header(header::CONTENT_TYPE, "application/json")
-        .body(ReplyBody::Whole(Some(Bytes::from(text))))
+        .body(whole(text))
         .map_err(io::Error::other)
 }

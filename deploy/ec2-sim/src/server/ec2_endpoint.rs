@@ -1,6 +1,6 @@
 //! The EC2 and STS endpoint.
 
-use super::reply_body::ReplyBody;
+use super::reply_body::{ReplyBody, short, slow, whole};
 use super::{ServeError, Shared, read, serve};
 use crate::sim::{Delivery, Reply, Request};
 use bytes::Bytes;
@@ -111,7 +111,7 @@ async fn deliver(socket: &OwnedFd, reply: Reply) -> io::Result<Response<ReplyBod
     let lost = || io::Error::other("the reply is lost on purpose");
     let bytes = Bytes::from(reply.body.clone());
     let (length, body) = match reply.delivery {
-        Delivery::Normal => (bytes.len(), ReplyBody::Whole(Some(bytes))),
+        Delivery::Normal => (bytes.len(), whole(bytes)),
         Delivery::Hang(hold) => {
             tokio::time::sleep(hold).await;
             return Err(lost());
@@ -122,10 +122,10 @@ async fn deliver(socket: &OwnedFd, reply: Reply) -> io::Result<Response<ReplyBod
             rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
             return Err(lost());
         }
-        Delivery::Short => (bytes.len() + 64, ReplyBody::short(bytes)),
+        Delivery::Short => (bytes.len() + 64, short(bytes)),
         Delivery::Slow { first, between } => {
             tokio::time::sleep(first).await;
-            (bytes.len(), ReplyBody::slow(bytes, between))
+            (bytes.len(), slow(bytes, between))
         }
     };
     let mut response = Response::builder()
@@ -142,7 +142,7 @@ async fn deliver(socket: &OwnedFd, reply: Reply) -> io::Result<Response<ReplyBod
 }
 
 fn plain(status: StatusCode) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::Whole(None));
+    let mut response = Response::new(whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }

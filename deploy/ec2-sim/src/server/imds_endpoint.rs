@@ -1,10 +1,9 @@
 //! One metadata endpoint for each instance.
 
 use super::imds::{MetadataReply, Sessions};
-use super::reply_body::ReplyBody;
+use super::reply_body::{ReplyBody, whole};
 use super::{ServeError, Shared, imds, lock, serve};
 use crate::random::Random;
-use bytes::Bytes;
 use http::{Method, Response, header};
 use hyper::body::Incoming;
 use std::io;
@@ -85,7 +84,7 @@ async fn respond(
     Response::builder()
         .status(answer.status)
         .header(header::CONTENT_TYPE, if answer.status == 404 { "text/html" } else { "text/plain" })
-        .body(ReplyBody::Whole(Some(Bytes::from(answer.body))))
+        .body(whole(answer.body))
         .map_err(io::Error::other)
 }
 

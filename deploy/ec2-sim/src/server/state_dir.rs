@@ -1,6 +1,5 @@
 //! The state directory, which belongs to one run of the simulator.
 
-use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::path::Path;
 
@@ -11,8 +10,7 @@ const OWN: [&str; 5] = ["loops.json", "volumes", "snapshots", "dev", "nodes"];
 pub(super) fn claim(dir: &Path) -> Result<File, String> {
     std::fs::create_dir_all(dir).map_err(|e| e.to_string())?;
     let lock = File::create(dir.join("lock")).map_err(|e| e.to_string())?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| "is in use by another ec2-sim: stop that one first".to_owned())?;
+    lock.try_lock().map_err(|_| "is in use by another ec2-sim: stop that one first".to_owned())?;
     match OWN.iter().find(|name| dir.join(name).exists()) {
         Some(name) => Err(format!(
             "has a {name}: remove what an earlier run left with `ec2-sim clean`, or choose an empty directory"
