@@ -112,11 +112,6 @@ impl Call<'_> {
         self.faults.iter().rev().find_map(pick)
     }
 
-    /// Checks the ids of a list of instances or snapshots.
-    fn check_ids(ids: &[&str], check: fn(&str) -> ApiResult<()>) -> ApiResult<()> {
-        ids.iter().try_for_each(|id| check(id))
-    }
-
     /// Ends a dry run. Each action calls this function at the point where EC2 itself checks
     /// `DryRun`.
     fn dry_run(&self) -> ApiResult<()> {

@@ -33,7 +33,7 @@ pub(crate) enum Release {
 }
 
 /// The simulated devices. Every method can be repeated: after an error the simulator calls the
-/// method again. The methods given here are those of volumes without data.
+/// method again. The default methods are those of volumes without data.
 pub(crate) trait Devices: Send {
     fn images(&self) -> Option<&Images> {
         None

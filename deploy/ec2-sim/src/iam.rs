@@ -97,11 +97,11 @@ impl Iam {
     }
 
     /// Returns whether a caller may perform an action on a resource.
-    pub fn allows(&self, caller: &Caller, action: &str, resource: &str, about: &Context) -> bool {
+    pub fn allows(&self, caller: &Caller, action: &str, resource: &str, keys: &Context) -> bool {
         let Some(principal) = caller.principal else { return true };
         let p = &self.setting.principals[principal];
         let mut context = caller.context.clone();
-        context.extend(about);
+        context.extend(keys);
         // The first statement that allows the action decides.
         let decided = p.policies.iter().find_map(|(policy, document)| {
             document.statement.all().iter().enumerate().find_map(|(i, s)| {
@@ -120,9 +120,9 @@ impl Iam {
         caller: &Caller,
         action: &str,
         resource: &str,
-        about: &Context,
+        keys: &Context,
     ) -> ApiResult<()> {
-        match self.allows(caller, action, resource, about) {
+        match self.allows(caller, action, resource, keys) {
             true => Ok(()),
             false => Err(ApiError::unauthorized(&caller.arn, action, resource)),
         }

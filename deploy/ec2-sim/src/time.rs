@@ -5,7 +5,7 @@ mod latency;
 pub(crate) use latency::{Distribution, Latency, LatencyChange, LatencyError};
 
 use serde::{Deserialize, Serialize};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// Milliseconds since the Unix epoch, in simulated time.
 #[derive(
@@ -62,11 +62,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self {
-            base: Millis(0).plus(u64::try_from(machine.as_millis()).unwrap_or(0)),
-            since: Instant::now(),
-        }
+        Self { base: Millis(jiff::Timestamp::now().as_millisecond()), since: Instant::now() }
     }
 
     pub(crate) fn now(&self) -> Millis {

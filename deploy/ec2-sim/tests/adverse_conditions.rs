@@ -51,7 +51,7 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
     assert_eq!(w.of_volume(&id, "status"), "in-use", "an old attachment after the detach");
     w.ok("DeleteVolume", &format!("VolumeId={id}"));
     w.step(999);
-    assert_eq!(w.of_volume(&id, "status"), "in-use", "deleted, and still shown");
+    assert_eq!(w.of_volume(&id, "status"), "in-use", "a deleted volume is still shown");
     w.step(10_000);
     w.refused("DescribeVolumes", &by_id, "InvalidVolume.NotFound");
     w.check_invariants();

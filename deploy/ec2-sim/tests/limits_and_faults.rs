@@ -69,7 +69,7 @@ fn duplicated_request_takes_effect_twice_unless_token_given() {
         w.step(1);
         assert_eq!(w.volumes(), made);
         w.step(60_000);
-        assert_eq!(w.volumes(), made, "twice, not for ever");
+        assert_eq!(w.volumes(), made, "the duplicate has no duplicate");
     }
 }
 
@@ -95,7 +95,11 @@ fn journal_records_faults_and_effects_without_credentials() {
     assert_eq!(w.sim.handle(w.now, &request).status, 401);
     let all = w.sim.journal.after(0, 10, None);
     assert_eq!(all[0].faults, ["lost"]);
-    assert_eq!(all[0].effects.len(), 1, "what was made is known though nobody was told");
+    assert_eq!(
+        all[0].effects.len(),
+        1,
+        "the created volume is recorded although the reply was lost"
+    );
     let text = serde_json::to_string(&all).expect("json");
     assert!(!text.contains("secret-token") && !text.contains("Signature"), "{text}");
 }

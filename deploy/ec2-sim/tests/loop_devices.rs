@@ -135,7 +135,7 @@ fn loop_device_follows_volume_through_its_whole_life() {
     // A detach of a mounted volume is busy, and completes after the unmount.
     p.call(&format!("Action=DetachVolume&VolumeId={volume}"));
     p.wait_for(&volume, "<status>busy</status>");
-    assert!(node.exists(), "what is held stays");
+    assert!(node.exists(), "the node of a mounted device stays");
     w.unmount();
     p.wait_for(&volume, "<status>available</status>");
     assert!(!node.exists() && !device.exists() && bound(&w.state).is_empty());
@@ -164,9 +164,9 @@ fn loop_device_follows_volume_through_its_whole_life() {
     w.mount(&other);
     assert_eq!(std::fs::read_to_string(w.mount.join("file")).expect("read"), "kept");
     w.unmount();
-    // The end of the instance takes the devices away.
-    let end = format!("/v1/instances/{NODE_A}/terminate");
-    p.control.post(&end, &serde_json::json!({"at_once": true})).expect("terminate");
+    // The termination of the instance removes the devices.
+    let terminate = format!("/v1/instances/{NODE_A}/terminate");
+    p.control.post(&terminate, &serde_json::json!({"at_once": true})).expect("terminate");
     for v in [&volume, &restored] {
         p.wait_for(v, "<status>available</status>");
     }
@@ -178,8 +178,8 @@ fn loop_device_follows_volume_through_its_whole_life() {
 
 #[test]
 fn clean_removes_only_leftovers_of_killed_simulator() {
-    let (Some(w), Some(neighbour)) = (World::new(), World::new()) else { return };
-    let other = Process::serve(&neighbour.state, &["--devices", "loop"]);
+    let (Some(w), Some(other_world)) = (World::new(), World::new()) else { return };
+    let other = Process::serve(&other_world.state, &["--devices", "loop"]);
     let theirs = text(&other.call(&format!("{CREATE}&Size=1")), "volumeId");
     attach(&other, &theirs, NODE_A, "xvdba");
     let p = Process::serve(&w.state, &["--devices", "loop"]);
@@ -195,7 +195,7 @@ fn clean_removes_only_leftovers_of_killed_simulator() {
     // Another test's simulator, which names its volumes alike, may have the number now.
     let state = w.state.to_str().expect("utf-8");
     assert!(!still.starts_with(state), "{still}");
-    assert_eq!(bound(&neighbour.state).len(), 1, "the neighbour's device is left alone");
+    assert_eq!(bound(&other_world.state).len(), 1, "the other simulator's device stays");
     other.call(&format!("Action=DetachVolume&VolumeId={theirs}"));
     other.wait_for(&theirs, "<status>available</status>");
 }
@@ -249,10 +249,10 @@ fn forced_detach_or_stopped_instance_ignores_mounted_device() {
         }
         p.wait_for(&volume, "<status>available</status>");
         assert!(!device.exists());
-        assert_eq!(bound(&w.state).len(), 1, "the kernel keeps it for who has it mounted");
+        assert_eq!(bound(&w.state).len(), 1, "the kernel keeps a mounted device");
         w.unmount();
         // The last close of an unmounted device may come a moment after the unmount.
         until(|| bound(&w.state).is_empty());
-        assert!(bound(&w.state).is_empty(), "and releases it then");
+        assert!(bound(&w.state).is_empty(), "the kernel releases the device after the unmount");
     }
 }

@@ -89,7 +89,7 @@ fn wire_replies_are_lost_cut_or_slowed() {
     fault(json!({"kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 50}));
     assert_eq!(raw(&url, CREATE), (String::new(), None));
     let live = &r.control.get("/v1/invariants").expect("invariants")["live"];
-    assert_eq!(live["volumes"], 3, "each took effect");
+    assert_eq!(live["volumes"], 3, "each call took effect");
 
     fault(json!({"kind": "garble", "how": "short"}));
     let (announced, sent) = lengths(&raw(&url, ZONES).0);
@@ -126,7 +126,7 @@ fn an_outage_refuses_connections_and_ends() {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("refused: {refused}; it never came back");
+    panic!("refused: {refused}; the endpoint did not open again");
 }
 
 /// Sends one request to a metadata endpoint. Returns status and body.

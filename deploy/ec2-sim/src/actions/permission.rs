@@ -8,16 +8,16 @@ use crate::state::resources::{NO_TAGS, Tags};
 use crate::wire::ApiResult;
 
 /// One resource of a call, with the resource's condition keys.
-pub(super) struct Subject {
+pub(super) struct Resource {
     arn: String,
-    about: Context,
+    keys: Context,
 }
 
 impl Call<'_> {
-    /// Checks that the caller may perform this action on all subjects. Each action calls this
+    /// Checks that the caller may perform this action on all resources. Each action calls this
     /// function at the point where EC2 itself checks permissions.
-    pub(super) fn permit(&self, subjects: impl FnOnce(&Self) -> Vec<Subject>) -> ApiResult<()> {
-        self.check_permissions(self.action, subjects)
+    pub(super) fn permit(&self, resources: impl FnOnce(&Self) -> Vec<Resource>) -> ApiResult<()> {
+        self.check_permissions(self.action, resources)
     }
 
     /// Checks that the caller may perform this action on a resource that exists, or whose id the
@@ -29,7 +29,7 @@ impl Call<'_> {
     /// Checks permission for no particular resource, then answers a dry run. Every Describe call
     /// begins with these two checks.
     pub(super) fn begin_read(&self) -> ApiResult<()> {
-        self.permit(|_| vec![Subject { arn: "*".to_owned(), about: Context::default() }])?;
+        self.permit(|_| vec![Resource { arn: "*".to_owned(), keys: Context::default() }])?;
         self.dry_run()
     }
 
@@ -40,23 +40,23 @@ impl Call<'_> {
             return Ok(());
         }
         self.check_permissions("CreateTags", |c| {
-            let mut s = c.new_resource(kind, tags);
-            s.about.set("ec2:CreateAction", c.action);
-            vec![s]
+            let mut resource = c.new_resource(kind, tags);
+            resource.keys.set("ec2:CreateAction", c.action);
+            vec![resource]
         })
     }
 
     fn check_permissions(
         &self,
         action: &str,
-        subjects: impl FnOnce(&Self) -> Vec<Subject>,
+        resources: impl FnOnce(&Self) -> Vec<Resource>,
     ) -> ApiResult<()> {
         if Iam::unrestricted(self.caller) {
             return Ok(());
         }
         let action = format!("ec2:{action}");
-        for s in subjects(self) {
-            self.iam.permit(self.caller, &action, &s.arn, &s.about)?;
+        for Resource { arn, keys } in resources(self) {
+            self.iam.permit(self.caller, &action, &arn, &keys)?;
         }
         Ok(())
     }
@@ -76,18 +76,18 @@ impl Call<'_> {
             let kind = if key.starts_with("alias/") { "" } else { "key/" };
             format!("arn:aws:kms:{region}:{account}:{kind}{key}")
         };
-        let mut about = Context::default();
-        about.set("kms:ViaService", format!("ec2.{}.amazonaws.com", self.realm.region));
-        let may = |action: &str, about: &Context| self.iam.allows(self.caller, action, &arn, about);
-        let data_key = may("kms:GenerateDataKeyWithoutPlaintext", &about);
-        let decrypt = !from_encrypted || may("kms:Decrypt", &about);
-        about.set("kms:GrantIsForAWSResource", "true");
-        let grant = may("kms:CreateGrant", &about);
+        let mut keys = Context::default();
+        keys.set("kms:ViaService", format!("ec2.{}.amazonaws.com", self.realm.region));
+        let may = |action: &str, keys: &Context| self.iam.allows(self.caller, action, &arn, keys);
+        let data_key = may("kms:GenerateDataKeyWithoutPlaintext", &keys);
+        let decrypt = !from_encrypted || may("kms:Decrypt", &keys);
+        keys.set("kms:GrantIsForAWSResource", "true");
+        let grant = may("kms:CreateGrant", &keys);
         data_key && decrypt && grant
     }
 
-    /// Returns the subject for a volume, snapshot or instance, given its id.
-    pub(super) fn existing(&self, id: &str) -> Subject {
+    /// Returns the resource for a volume, snapshot or instance, given its id.
+    pub(super) fn existing(&self, id: &str) -> Resource {
         let realm = &*self.realm;
         let (kind, tags) = if id.starts_with("snap-") {
             ("snapshot", realm.snapshots().get(id).map(|s| &s.tags))
@@ -96,17 +96,17 @@ impl Call<'_> {
         } else {
             ("volume", realm.volumes().get(id).map(|v| &v.tags))
         };
-        let mut about = Context::default();
-        about.tags("aws:ResourceTag", tags.unwrap_or(&NO_TAGS));
-        Subject { arn: self.arn(kind, id), about }
+        let mut keys = Context::default();
+        keys.tags("aws:ResourceTag", tags.unwrap_or(&NO_TAGS));
+        Resource { arn: self.arn(kind, id), keys }
     }
 
-    /// Returns the subject for a volume or snapshot that the call is about to create with the
+    /// Returns the resource for a volume or snapshot that the call will create with the
     /// requested tags.
-    pub(super) fn new_resource(&self, kind: &str, tags: &Tags) -> Subject {
-        let mut about = Context::default();
-        requested(&mut about, tags);
-        Subject { arn: self.arn(kind, "*"), about }
+    pub(super) fn new_resource(&self, kind: &str, tags: &Tags) -> Resource {
+        let mut keys = Context::default();
+        requested(&mut keys, tags);
+        Resource { arn: self.arn(kind, "*"), keys }
     }
 
     fn arn(&self, kind: &str, id: &str) -> String {
@@ -116,9 +116,9 @@ impl Call<'_> {
     }
 }
 
-impl Subject {
+impl Resource {
     pub(super) fn with(mut self, more: impl FnOnce(&mut Context)) -> Self {
-        more(&mut self.about);
+        more(&mut self.keys);
         self
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     if wanted.is_empty() {
         return Err(ApiError::missing("Tag"));
     }
-    permit(call, &ids, |about| requested(about, &wanted))?;
+    permit(call, &ids, |context| requested(context, &wanted))?;
     call.dry_run()?;
     let merged = |tags: &Tags| {
         let mut tags = tags.clone();
@@ -38,8 +38,8 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let keys = tags::parse_keys(p, "Tag")?;
     p.finish()?;
     check(&ids)?;
-    permit(call, &ids, |about| {
-        about.set_all("aws:TagKeys", keys.clone());
+    permit(call, &ids, |context| {
+        context.set_all("aws:TagKeys", keys.clone());
     })?;
     call.dry_run()?;
     for id in &ids {

@@ -122,13 +122,13 @@ impl Statement {
         let mut actions = self.action.all().iter();
         let element = actions.find(|p| matches_action(p, action))?;
         let mut resources = self.resource.all().iter();
-        let about = resources.any(|p| matches_with_variables(p, resource, context));
+        let is_listed = resources.any(|p| matches_with_variables(p, resource, context));
         let holds = |operator: &String, keys: &BTreeMap<String, OneOrMany<String>>| {
             Operator::parse(operator).is_some_and(|o| {
                 keys.iter().all(|(key, wanted)| o.holds(key, wanted.all(), context))
             })
         };
-        (about && self.condition.iter().all(|(o, k)| holds(o, k))).then_some(element)
+        (is_listed && self.condition.iter().all(|(o, k)| holds(o, k))).then_some(element)
     }
 }
 

@@ -4,7 +4,7 @@ use super::authentication::{Service, service};
 use super::fault_effects::FaultEffects;
 use super::journal::{Entry, printable};
 use super::reply::{garble, render};
-use super::statistics::Ended;
+use super::statistics::EndedCall;
 use super::{PlannedRequest, Reply, Request, Sim};
 use crate::actions;
 use crate::actions::Call;
@@ -27,8 +27,8 @@ struct Notes {
     fault_effects: FaultEffects,
 }
 
-/// A parsed and authenticated request.
-struct Understood<'a> {
+/// A request whose caller is known.
+struct AuthenticatedRequest<'a> {
     now: Millis,
     action: &'a str,
     params: &'a Params,
@@ -59,7 +59,7 @@ impl Sim {
         let caller =
             self.authenticate(now, request, &params, credential.as_ref(), &action, service);
         let result = caller.and_then(|caller| {
-            let understood = Understood {
+            let authenticated = AuthenticatedRequest {
                 now,
                 action: &action,
                 params: &params,
@@ -68,7 +68,7 @@ impl Sim {
                 delay_ms,
                 origin,
             };
-            self.perform(&understood, &mut notes)
+            self.perform(&authenticated, &mut notes)
         });
         self.commit(now);
         self.schedule_consequences(now, request, origin, &params, &notes);
@@ -89,7 +89,7 @@ impl Sim {
         let code = result.as_ref().err().map(|e| e.code.clone());
         self.statistics.add(
             if action.is_empty() { "(none)" } else { &action },
-            &Ended {
+            &EndedCall {
                 code: code.as_deref(),
                 throttled: notes.fault_effects.throttled,
                 faulted: !notes.applied.is_empty(),
@@ -124,7 +124,7 @@ impl Sim {
     }
 
     /// Performs a request, from taking a token to the action's result.
-    fn perform(&mut self, u: &Understood<'_>, notes: &mut Notes) -> ApiResult<String> {
+    fn perform(&mut self, u: &AuthenticatedRequest<'_>, notes: &mut Notes) -> ApiResult<String> {
         if u.service == Service::Ec2 {
             let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);
             let buckets = &mut self.realm.buckets;

@@ -46,16 +46,16 @@ pub struct Journal {
     seq: u64,
 }
 
-const KEPT: usize = 50_000;
+const MAX_ENTRIES: usize = 50_000;
 
 /// The maximum length of a recorded parameter value, in characters.
-const VALUE: usize = 300;
+const MAX_VALUE_LENGTH: usize = 300;
 
 impl Journal {
     pub fn add(&mut self, mut entry: Entry) {
         self.seq += 1;
         entry.seq = self.seq;
-        if self.last.len() == KEPT {
+        if self.last.len() == MAX_ENTRIES {
             self.last.pop_front();
         }
         self.last.push_back(entry);
@@ -81,7 +81,7 @@ pub(crate) fn printable(name: &str, value: &str) -> String {
     if name == "WebIdentityToken" {
         return "(hidden)".to_owned();
     }
-    match value.char_indices().nth(VALUE) {
+    match value.char_indices().nth(MAX_VALUE_LENGTH) {
         Some((cut, _)) => format!("{}…", &value[..cut]),
         None => value.to_owned(),
     }

@@ -1,6 +1,5 @@
 //! Counts and durations per action.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,8 +17,9 @@ struct Action {
     server_ms: VecDeque<f64>,
 }
 
-#[derive(Debug, Clone, Serialize)]
-pub struct Ended<'a> {
+/// What is counted of an answered call.
+#[derive(Debug)]
+pub struct EndedCall<'a> {
     /// The error code; `None`: success.
     pub code: Option<&'a str>,
     pub throttled: bool,
@@ -35,7 +35,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub fn add(&mut self, action: &str, ended: &Ended<'_>) {
+    pub fn add(&mut self, action: &str, ended: &EndedCall<'_>) {
         let a = self.actions.entry(action.to_owned()).or_default();
         a.calls += 1;
         a.throttled += u64::from(ended.throttled);
@@ -95,7 +95,7 @@ mod tests {
     fn median_is_of_the_last_10000() {
         let mut s = Statistics::default();
         for server_ms in [5.0, 1.0, 3.0].repeat(KEPT).into_iter().chain([7.126; KEPT / 2 + 1]) {
-            let ended = Ended { code: None, throttled: false, faulted: false, server_ms };
+            let ended = EndedCall { code: None, throttled: false, faulted: false, server_ms };
             s.add("CreateVolume", &ended);
         }
         let shown = s.json()["actions"]["CreateVolume"]["server_ms"]["p50"].clone();
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn calls_are_counted_by_action_and_error_code() {
         let mut s = Statistics::default();
-        let end = |code, throttled| Ended { code, throttled, faulted: false, server_ms: 2.0 };
+        let end = |code, throttled| EndedCall { code, throttled, faulted: false, server_ms: 2.0 };
         s.add("CreateVolume", &end(None, false));
         s.add("CreateVolume", &end(Some("RequestLimitExceeded"), true));
         s.add("DescribeVolumes", &end(Some("InvalidVolume.NotFound"), false));

@@ -46,16 +46,9 @@ pub(crate) fn check_time(date: &str, now: Millis) -> ApiResult<()> {
 }
 
 fn time_of(date: &str) -> Option<Millis> {
-    let cut = |from: usize, to: usize| date.get(from..to);
-    Millis::parse(&format!(
-        "{}-{}-{}T{}:{}:{}",
-        cut(0, 4)?,
-        cut(4, 6)?,
-        cut(6, 8)?,
-        cut(9, 11)?,
-        cut(11, 13)?,
-        date.get(13..)?
-    ))
+    let time = jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", date).ok()?;
+    let time = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(Millis(time.timestamp().as_millisecond()))
 }
 
 #[cfg(test)]

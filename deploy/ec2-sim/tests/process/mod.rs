@@ -72,7 +72,7 @@ impl Process {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("{volume} never came to {wanted}: {last}");
+        panic!("{volume} never showed {wanted}: {last}");
     }
 }
 
@@ -121,11 +121,7 @@ pub fn run(command: &mut Command) -> Output {
 
 /// Returns the headers of a well-formed signature of this age.
 pub fn signature(age: Duration) -> String {
-    let since = (std::time::SystemTime::now() - age)
-        .duration_since(std::time::UNIX_EPOCH)
-        .expect("a time after 1970");
-    let now = ec2_sim::time::Millis(i64::try_from(since.as_millis()).expect("in range")).iso();
-    let date = format!("{}Z", now[..19].replace(['-', ':'], ""));
+    let date = (jiff::Timestamp::now() - age).strftime("%Y%m%dT%H%M%SZ").to_string();
     format!(
         "authorization: AWS4-HMAC-SHA256 Credential=AKID/{}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date, Signature={}\r\nx-amz-date: {date}\r\n",
         &date[..8],

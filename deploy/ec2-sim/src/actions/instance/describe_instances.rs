@@ -37,7 +37,7 @@ pub(crate) fn status(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("InstanceId");
     call.params.finish()?;
-    Call::check_ids(&ids, Call::check_instance_id)?;
+    ids.iter().try_for_each(|id| Call::check_instance_id(id))?;
     let mut shown = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
     shown.retain(|i| matches!(i.life, InstanceState::Running));
     let mut x = Xml::default();

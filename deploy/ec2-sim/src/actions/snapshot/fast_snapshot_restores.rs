@@ -49,7 +49,7 @@ fn parse<'a>(call: &Call<'a>) -> ApiResult<(Vec<&'a str>, Vec<&'a str>)> {
     let p = call.params;
     let (zones, snapshots) = (p.list("AvailabilityZone"), p.list("SourceSnapshotId"));
     p.finish()?;
-    Call::check_ids(&snapshots, Call::check_snapshot_id)?;
+    snapshots.iter().try_for_each(|id| Call::check_snapshot_id(id))?;
     for (name, values) in [("SourceSnapshotId", &snapshots), ("AvailabilityZone", &zones)] {
         if values.is_empty() {
             return Err(ApiError::missing(name));

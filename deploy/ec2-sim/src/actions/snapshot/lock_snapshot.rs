@@ -80,7 +80,7 @@ pub(crate) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("SnapshotId");
     call.params.finish()?;
-    Call::check_ids(&ids, Call::check_snapshot_id)?;
+    ids.iter().try_for_each(|id| Call::check_snapshot_id(id))?;
     let named = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
     let locked = named.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
     let mut x = Xml::default();

@@ -77,7 +77,7 @@ impl<T: Clone> Versions<T> {
 
 /// The current versions that a view has replaced.
 #[derive(Debug)]
-#[must_use = "the current must be put back"]
+#[must_use = "the current versions must be restored"]
 pub(crate) struct Displaced {
     volumes: Vec<(String, Option<Volume>)>,
     snapshots: Vec<(String, Option<Snapshot>)>,
