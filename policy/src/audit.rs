@@ -51,11 +51,7 @@ impl Process {
     /// An I/O error when the process has ended, or belongs to somebody else and the caller is not
     /// root.
     pub fn read(pid: u32) -> io::Result<Self> {
-        Self::read_beneath(Path::new("/proc"), pid)
-    }
-
-    fn read_beneath(proc: &Path, pid: u32) -> io::Result<Self> {
-        let directory = proc.join(pid.to_string());
+        let directory = Path::new("/proc").join(pid.to_string());
         let text = |name: &str| fs::read_to_string(directory.join(name));
         let words = |name: &str| -> io::Result<Vec<String>> {
             Ok(fs::read(directory.join(name))?
