@@ -88,12 +88,9 @@ impl Sim {
         at_once: bool,
     ) -> Option<&'static str> {
         self.settle(now);
-        let state = power(&mut self.realm, &mut self.latency, instance, wanted, now, at_once);
+        let begins = power(&mut self.realm, &mut self.latency, instance, wanted, now, at_once);
         self.settle(now);
-        match self.realm.instances().get(instance) {
-            Some(i) if state.is_some() => Some(i.state().1),
-            _ => state,
-        }
+        self.realm.instances().get(instance).filter(|_| begins).map(|i| i.state().1)
     }
 
     /// Sets the results of EC2's status checks of an instance from now on. Returns the checks, or

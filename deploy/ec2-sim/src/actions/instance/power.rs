@@ -64,8 +64,8 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// Begins a change of an instance's power state and returns the resulting state. Returns `None` if
-/// the instance does not exist or its state does not permit the change.
+/// Begins a change of an instance's power state. Returns false if the instance does not exist or
+/// its state does not permit the change.
 pub(crate) fn power(
     realm: &mut Realm,
     latency: &mut Latency,
@@ -73,13 +73,12 @@ pub(crate) fn power(
     power: Power,
     now: Millis,
     at_once: bool,
-) -> Option<&'static str> {
-    let life = realm.instances().get(instance)?.life;
-    if !possible(life, power) {
-        return None;
+) -> bool {
+    let is_possible = realm.instances().get(instance).is_some_and(|i| possible(i.life, power));
+    if is_possible {
+        power_of(realm, latency, instance, power, now, at_once);
     }
-    power_of(realm, latency, instance, power, now, at_once);
-    realm.instances().get(instance).map(|i| i.state().1)
+    is_possible
 }
 
 fn possible(life: State, power: Power) -> bool {

@@ -113,16 +113,11 @@ impl Lock {
             "expired"
         } else if !self.compliance {
             "governance"
-        } else if self.cool_off_until() > now {
+        } else if self.created.plus(u64::from(self.cool_off_hours) * 3_600_000) > now {
             "compliance-cooloff"
         } else {
             "compliance"
         }
-    }
-
-    /// Returns when the cooling-off period of a compliance lock ends.
-    pub(crate) fn cool_off_until(&self) -> Millis {
-        self.created.plus(u64::from(self.cool_off_hours) * 3_600_000)
     }
 }
 
