@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -143,7 +143,7 @@ impl Drop for ScriptedHelper {
 }
 
 fn converse(mut stream: UnixStream, greeting: Greeting, script: &Mutex<Script>) {
-    while let Ok(Some(payload)) = frame::read_frame(&mut stream) {
+    while let Ok(payload) = read_message(&mut stream) {
         let request = Request::decode(&payload).expect("the agent speaks the protocol");
         let act = match &request.operation {
             Operation::Hello(theirs) => greet(greeting, *theirs),
@@ -161,10 +161,19 @@ fn converse(mut stream: UnixStream, greeting: Greeting, script: &Mutex<Script>) 
     }
 }
 
+fn read_message(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut prefix = [0; frame::PREFIX];
+    stream.read_exact(&mut prefix)?;
+    let mut message = vec![0; u32::from_le_bytes(prefix) as usize];
+    stream.read_exact(&mut message)?;
+    Ok(message)
+}
+
 /// Performs an act. Returns whether the connection stays open.
 fn perform(stream: &mut UnixStream, id: u64, act: Act) -> bool {
     let send = |stream: &mut UnixStream, id, outcome| {
-        frame::write_frame(stream, &Reply { id, outcome }.encode()).is_ok()
+        let frame = frame::framed(&Reply { id, outcome }.encode());
+        frame.is_ok_and(|frame| stream.write_all(&frame).is_ok())
     };
     match act {
         Act::Answer(outcome) => send(stream, id, outcome),

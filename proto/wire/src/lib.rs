@@ -18,8 +18,7 @@
 //!         )?,
 //!     }),
 //! };
-//! let mut stream = Vec::new();
-//! ebs_csi_wire::frame::write_frame(&mut stream, &request.encode())?;
+//! let mut stream = ebs_csi_wire::frame::framed(&request.encode())?;
 //! let payload = ebs_csi_wire::frame::split(&mut stream)?.ok_or("a whole frame")?;
 //! assert_eq!(Request::decode(&payload)?, request);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

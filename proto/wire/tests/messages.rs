@@ -292,7 +292,7 @@ proptest! {
     ) {
         let mut stream = Vec::new();
         for payload in &payloads {
-            frame::write_frame(&mut stream, payload).expect("short enough");
+            stream.extend(frame::framed(payload).expect("short enough"));
         }
         let mut buffer = Vec::new();
         let mut found = Vec::new();

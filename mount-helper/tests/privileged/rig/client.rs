@@ -1,7 +1,7 @@
 //! The node-agent's end of the socket.
 use super::{AGENT, LONG, become_user};
 use ebs_csi_wire::{Hello, Operation, Outcome, Reply, Request, frame};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -50,11 +50,15 @@ impl Client {
     /// answers.
     pub(crate) fn send_as(&mut self, id: u64, operation: Operation, wait: Duration) {
         let request = Request { id, wait, operation };
-        frame::write_frame(&mut self.stream, &request.encode()).expect("write");
+        let frame = frame::framed(&request.encode()).expect("frame");
+        self.stream.write_all(&frame).expect("write");
     }
 
     pub(crate) fn receive(&mut self) -> Option<Outcome> {
-        let payload = frame::read_frame(&mut self.stream).ok()??;
+        let mut prefix = [0; frame::PREFIX];
+        self.stream.read_exact(&mut prefix).ok()?;
+        let mut payload = vec![0; u32::from_le_bytes(prefix) as usize];
+        self.stream.read_exact(&mut payload).ok()?;
         let reply = Reply::decode(&payload).expect("a reply");
         assert_eq!(reply.id, self.next);
         self.next += 1;
