@@ -8,8 +8,6 @@ mod lifecycle;
 use ebs_csi_safe_detach::Power;
 use ebs_csi_safe_detach::lifecycle::OutOfService;
 
-const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
-const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
 const NODES: usize = 6;
 /// The seconds without a heartbeat after which kube-controller-manager marks a node not Ready.
 const GRACE: u64 = 50;

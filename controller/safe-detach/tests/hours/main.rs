@@ -3,6 +3,8 @@
 //! is not determined. The name of each test begins with the number of its scenario.
 
 mod cluster;
+#[path = "../model/kubernetes_objects.rs"]
+mod kubernetes_objects;
 
 use cluster::{Cluster, Ec2Answers};
 use ebs_csi_safe_detach::Power;

@@ -50,7 +50,7 @@ struct Replica {
     leads: bool,
     /// Whether the Lease is as this replica last saw or wrote it.
     has_current_lease: bool,
-    /// Whether no other replica has taken the Lease since this replica asked the brake.
+    /// Whether no other replica has taken the Lease since this replica queried the brake.
     same_term: bool,
     /// The journal on the Lease as the replica last saw it.
     journal: Set,
@@ -94,7 +94,7 @@ impl Brake {
         for node in 0..MAY_DIE {
             steps.add_fault_if(!has(self.dead, node), "a node dies", |w| w.dead |= 1 << node);
         }
-        steps.add_fault_if(self.dead != 0, "the dead nodes are well again", |w| w.dead = 0);
+        steps.add_fault_if(self.dead != 0, "the dead nodes recover", |w| w.dead = 0);
         steps.add_fault_if(true, "an outage begins or ends", |w| w.outage = !w.outage);
         let idle = self.replicas.iter().all(|r| r.stage == Stage::Idle);
         steps.add_if(idle && self.journal != 0, "ten minutes pass", |w| {
@@ -126,7 +126,9 @@ impl Brake {
 
     fn add_replica_steps(&self, slot: usize, fault: Fault, steps: &mut Steps<Self>) {
         let replica = self.replicas[slot];
-        steps.add_if(replica.leads, "a holder's time ends", |w| w.replicas[slot].leads = false);
+        steps.add_if(replica.leads, "the leadership of a holder expires", |w| {
+            w.replicas[slot].leads = false
+        });
         // The Lease of a silent holder is taken only after the holder's time has ended by the
         // holder's own clock, whose duration is shorter.
         let silent =
@@ -142,7 +144,7 @@ impl Brake {
         match replica.stage {
             Stage::Idle => {
                 let is_wanted = replica.leads && self.dead != 0;
-                steps.add_if(is_wanted, "the brake is asked", |w| {
+                steps.add_if(is_wanted, "the brake is queried", |w| {
                     let stage = stage_for(self.admitted(replica.journal));
                     w.replicas[slot] = Replica { same_term: true, stage, ..replica };
                 });
@@ -155,10 +157,10 @@ impl Brake {
                 let version = replica.has_current_lease || fault == Fault::LeaseWithoutVersion;
                 let term = replica.same_term || fault != Fault::None;
                 let may_write = replica.leads && version && term;
-                steps.add_if(!may_write, "it is not written down", |w| {
+                steps.add_if(!may_write, "the journal is not written", |w| {
                     w.replicas[slot] = Replica { leads: false, stage: stage_for(left), ..replica };
                 });
-                steps.add_if(may_write, "it is written down", |w| {
+                steps.add_if(may_write, "the journal is written", |w| {
                     let journal = match fault {
                         Fault::NoJournal => replica.journal,
                         _ => replica.journal | 1 << node,
@@ -171,7 +173,7 @@ impl Brake {
                 steps.add_if(replica.leads, "the call is sent", |w| {
                     w.replicas[slot].stage = Stage::InFlight(node, left);
                 });
-                steps.add_if(!replica.leads, "nothing is sent any more", |w| {
+                steps.add_if(!replica.leads, "the call is not sent", |w| {
                     w.replicas[slot].stage = stage_for(left);
                 });
             }

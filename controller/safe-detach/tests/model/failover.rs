@@ -37,8 +37,8 @@ pub(crate) enum Fault {
     None,
     /// The replica sets the taint because the node has not been Ready for long.
     TaintByTimeout,
-    /// The replica lifts the taint because the taint has been there for long.
-    TaintLiftedByTime,
+    /// The replica removes the taint because the taint has been there for long.
+    TaintRemovedByTimeout,
     /// The replica sets the taint without a check of the Node's resourceVersion.
     TaintWithoutVersion,
     /// The replica deletes a VolumeAttachment without a check of its resourceVersion.
@@ -238,12 +238,12 @@ pub(crate) const GOALS: [Goal<World>; 4] = [
         },
     },
     Goal {
-        name: "L4: what is under way ends",
+        name: "L4: every call and every DetachVolume ends",
         from: |w| w.detach_in_flight || w.calls != [None; 2],
         reached: |w| !w.detach_in_flight && w.calls == [None; 2],
     },
     Goal {
-        name: "L5: our taint is lifted when the node is back",
+        name: "L5: our taint is removed when the node is back",
         from: |w| w.has_own_taint() && w.ec2.power == Power::Running,
         reached: |w| !w.has_own_taint(),
     },

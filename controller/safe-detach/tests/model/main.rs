@@ -10,7 +10,7 @@ mod brake;
 mod detach;
 mod explore;
 mod failover;
-mod kubelet_report;
+mod kubernetes_objects;
 
 use ebs_csi_safe_detach::Mode;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
@@ -135,33 +135,35 @@ fn explore_failover(rules: Rules) -> Found {
 #[test]
 fn failover_interleavings_keep_properties_and_goals_reachable() {
     let (stopped, trusted) = ("DetachVolume is sent: stopped", "DetachVolume is sent: trusted");
-    let (fenced, refused) = ("the instance is fenced", "the fence is refused: its checks pass");
-    let (taint, lifted) = ("our taint is set", "our taint is lifted");
-    let (late_taint, late_lift) = ("our taint is set: overtaken", "our taint is lifted: overtaken");
+    let (fenced, refused) =
+        ("the instance is fenced", "the fence is refused: the status checks pass");
+    let (taint, removed) = ("our taint is set", "our taint is removed");
+    let (late_taint, late_removal) =
+        ("our taint is set: conflict", "our taint is removed: conflict");
     let pod_deleted = "the pod is deleted by force";
     let with_persons = [
         stopped,
         taint,
-        lifted,
+        removed,
         late_taint,
         pod_deleted,
         "the VolumeAttachment is deleted",
-        "the detach is asked for again",
+        "a retry of the detach is requested",
     ];
     let (lost, impaired) = (Some(FenceWhen::Lost), Some(FenceWhen::Impaired));
     let kep = FailoverMode::Kep;
     let rows: [(_, _, &[&str]); 7] = [
-        ("ec2-only", Rules { mode: Mode::Ec2Only, ..FAILOVER }, &[trusted, taint, lifted]),
+        ("ec2-only", Rules { mode: Mode::Ec2Only, ..FAILOVER }, &[trusted, taint, removed]),
         (
             "enforce, two controllers",
             Rules { controllers: 2, ..FAILOVER },
-            &[stopped, taint, lifted],
+            &[stopped, taint, removed],
         ),
         ("enforce, persons", Rules { persons: true, ..FAILOVER }, &with_persons),
         (
             "enforce, two replicas",
             Rules { replicas: 2, ..FAILOVER },
-            &[stopped, taint, lifted, late_lift],
+            &[stopped, taint, removed, late_removal],
         ),
         (
             "enforce, fencing what is lost",
@@ -226,7 +228,7 @@ fn planted_failover_faults_are_found_with_trace() {
     use failover::Fault;
     let rows = [
         (Fault::TaintByTimeout, "S9"),
-        (Fault::TaintLiftedByTime, "L5"),
+        (Fault::TaintRemovedByTimeout, "L5"),
         (Fault::TaintWithoutVersion, "S9"),
         (Fault::PodsWithoutProof, "S8"),
         (Fault::AttachmentWithoutVersion, "S1"),
@@ -254,7 +256,7 @@ fn no_interleaving_of_2_replicas_exceeds_brake() {
     use brake::Fault::{AcrossTerms, LeaseWithoutVersion, NoJournal};
     let explored = |fault| explore(brake::Brake::start(), &[], |world| world.next(fault));
     let found = print_counts("two replicas and the brake", explored(brake::Fault::None));
-    let taken = ["the call arrives", "it is not written down", "ten minutes pass"];
+    let taken = ["the call arrives", "the journal is not written", "ten minutes pass"];
     assert_nothing_broken("two replicas and the brake", &found, &taken);
     for fault in [NoJournal, LeaseWithoutVersion, AcrossTerms] {
         assert_fault_found(&format!("{fault:?}"), explored(fault), "S15");

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ebs_csi_safe_detach::{
-    AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, NodeReport, Phase, Refusal,
-    Verdict, Waiting, decide, kubelet_report,
+    AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, Phase, Refusal, Verdict,
+    Waiting, decide,
 };
 
-use super::{CALL_TIMEOUT, Cluster, Ec2Answers, INSTANCE, LONGEST_PAUSE, VOLUME};
+use super::{CALL_TIMEOUT, Cluster, Ec2Answers, LONGEST_PAUSE};
+use crate::kubernetes_objects::Listed;
 
 impl Cluster {
     /// Reads EC2 once.
@@ -27,18 +28,12 @@ impl Cluster {
     }
 
     pub(super) fn kubelet_report(&self) -> Fact<KubeletReport> {
-        let name = || format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}");
-        let names = |listed: bool| listed.then(name).into_iter().collect();
-        let report = NodeReport {
-            provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
+        Listed::report(Some(Listed {
             ready: self.not_ready_since[0].is_none(),
-            lease_age: Some(Duration::from_secs(self.now - self.last_heartbeat[0])),
-            in_use: names(self.in_use),
-            attached: names(self.attached),
-            ..NodeReport::default()
-        };
-        let (instance, volume) = (INSTANCE.parse().expect("an id"), VOLUME.parse().expect("an id"));
-        kubelet_report(&[report], &instance, &volume, Duration::ZERO)
+            lease_age: Duration::from_secs(self.now - self.last_heartbeat[0]),
+            in_use: self.in_use,
+            attached: self.attached,
+        }))
     }
 
     pub(super) fn facts(&mut self) -> Facts {

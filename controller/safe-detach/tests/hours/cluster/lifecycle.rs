@@ -2,12 +2,13 @@
 
 use ebs_csi_safe_detach::lifecycle::brake::{NodeState, admit};
 use ebs_csi_safe_detach::lifecycle::{
-    Attachment, Claim, FailoverMode, InstanceEvidence, Intent, Node, NodeFacts, OutOfService, Pod,
-    Readiness, step,
+    Claim, FailoverMode, InstanceEvidence, Intent, Node, NodeFacts, OutOfService, Pod, Readiness,
+    step,
 };
 use ebs_csi_safe_detach::{Fact, Power, decide, decide_instance};
 
-use super::{Cluster, INSTANCE, NODES, VOLUME};
+use super::{Cluster, NODES};
+use crate::kubernetes_objects::{INSTANCE, VOLUME, attachment};
 
 impl Cluster {
     pub(super) fn run_node_lifecycle(&mut self) {
@@ -30,7 +31,11 @@ impl Cluster {
                 out_of_service: self.taint.clone(),
                 ..Node::default()
             }),
-            attachments: self.attachment.map(seen_attachment).into_iter().collect(),
+            attachments: self
+                .attachment
+                .map(|(deleting, retry)| attachment(deleting, retry))
+                .into_iter()
+                .collect(),
             pods: self.pod.map(seen_pod).into_iter().collect(),
             volumes: [(key, decide(&facts).into())].into(),
             instances: [(INSTANCE.to_owned(), instance)].into(),
@@ -71,16 +76,6 @@ impl Cluster {
                 self.next_call = self.now;
             }
         }
-    }
-}
-
-fn seen_attachment((deleting, retry_requested): (bool, bool)) -> Attachment {
-    Attachment {
-        volume: VOLUME.to_owned(),
-        instance: Some(INSTANCE.to_owned()),
-        deleting,
-        retry_requested,
-        ..Attachment::default()
     }
 }
 

@@ -2,15 +2,17 @@
 //! `controller/src/attach/detach_decision.rs`; the properties are checked where the call decides
 //! and where it sends.
 
+use std::time::Duration;
+
 use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, OverrideOrder, Phase,
-    Power, Refusal, Rung, Verdict, Waiting, decide,
+    AttachTime, AttachmentFact, FRESH_LEASE, Fact, Facts, InstanceFact, KubeletReport,
+    OverrideOrder, Phase, Power, Refusal, Rung, Verdict, Waiting, decide,
 };
 use ebs_csi_wire::InstanceId;
 
 use super::{Call, Fault, Node, Rules, Stage, World};
 use crate::explore::{Name, Steps, changed};
-use crate::kubelet_report::{INSTANCE, Listed};
+use crate::kubernetes_objects::{INSTANCE, Listed};
 
 fn id(node: Node) -> InstanceId {
     let text = match node {
@@ -34,7 +36,7 @@ impl World {
             if let Some((node, true)) = self.attachment_for {
                 steps.add_if(true, "a call begins", |w| w.calls[slot] = Some(w.new_call(node)));
             }
-            // S16: without a VolumeAttachment that is being deleted, no controller is asked.
+            // S16: without a VolumeAttachment that is being deleted, no controller is called.
             return;
         };
         steps.add_fault_if(true, "a controller dies", |w| {
@@ -78,7 +80,7 @@ impl World {
             Stage::Sent => {
                 let is_gone = self.shown.held.map(|held| held.0) != Some(node);
                 steps.add_if(is_gone, "a call ends: OK", |w| w.end_call(slot, node));
-                steps.add_if(true, "a call's time ends", |w| w.calls[slot] = None);
+                steps.add_if(true, "a call times out", |w| w.calls[slot] = None);
             }
         }
     }
@@ -125,7 +127,7 @@ impl World {
         [
             (shown, seen),
             ("EC2 does not know the instance", Fact::Absent),
-            ("EC2 says nothing of the instance", Fact::Unknown),
+            ("EC2 does not show the instance", Fact::Unknown),
         ]
     }
 
@@ -139,7 +141,7 @@ impl World {
             }
             None => ("the volume free", Fact::Absent),
         };
-        [shown, ("nothing of the volume", Fact::Unknown)]
+        [shown, ("the volume unknown", Fact::Unknown)]
     }
 
     /// Returns kubelet's report according to the current Node object.
@@ -150,8 +152,8 @@ impl World {
         }
         let k = self.kubelet;
         let attached = k.attached && fault != Fault::ReportWithoutVolumesAttached;
-        let (ready, fresh, in_use) = (k.ready, k.fresh, k.in_use);
-        Listed::report(Some(Listed { ready, fresh, in_use, attached }))
+        let lease_age = if k.fresh { Duration::ZERO } else { FRESH_LEASE + Duration::from_secs(1) };
+        Listed::report(Some(Listed { ready: k.ready, lease_age, in_use: k.in_use, attached }))
     }
 
     fn decide_call(
@@ -219,7 +221,7 @@ impl World {
             return Err("S1: DetachVolume for a volume that the node uses");
         }
         if self.attachment_for == Some((node, false)) {
-            return Err("S16: DetachVolume behind the back of a VolumeAttachment that is to stay");
+            return Err("S16: DetachVolume though the VolumeAttachment is not being deleted");
         }
         let since = match call.attachment {
             Fact::Present(attachment) => attachment.since,

@@ -18,23 +18,28 @@ impl World {
             w.shown.power = w.ec2.power;
             w.shown.hibernated = w.ec2.hibernated;
         });
-        steps.add_if(runs, "the instance is told to stop", |w| w.ec2.power = Power::Stopping);
-        steps.add_if(runs && rules.scope.hibernates, "the instance is told to hibernate", |w| {
-            w.ec2.power = Power::Stopping;
-            w.ec2.hibernated = true;
-        });
+        steps
+            .add_if(runs, "a stop of the instance is requested", |w| w.ec2.power = Power::Stopping);
+        steps.add_if(
+            runs && rules.scope.hibernates,
+            "a hibernation of the instance is requested",
+            |w| {
+                w.ec2.power = Power::Stopping;
+                w.ec2.hibernated = true;
+            },
+        );
         let remains = power != Power::Terminated;
-        steps.add_if(remains, "the instance is told to terminate", |w| {
+        steps.add_if(remains, "a termination of the instance is requested", |w| {
             w.ec2.power = Power::ShuttingDown;
         });
-        steps.add_if(power == Power::Stopping, "the instance is off", |w| {
+        steps.add_if(power == Power::Stopping, "the instance is stopped", |w| {
             w.ec2.power = Power::Stopped;
             w.kubelet.up = false;
             w.kubelet.verified = false;
             // Mounts are part of the memory that a hibernation saves.
             w.kubelet.mounted &= w.ec2.hibernated;
         });
-        steps.add_if(power == Power::ShuttingDown, "the instance is gone", |w| {
+        steps.add_if(power == Power::ShuttingDown, "the instance is terminated", |w| {
             w.ec2.power = Power::Terminated;
             w.kubelet.up = false;
             w.kubelet.verified = false;

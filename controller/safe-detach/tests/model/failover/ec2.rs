@@ -10,16 +10,18 @@ impl World {
     pub(super) fn add_ec2_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
         let power = self.ec2.power;
         let runs = power == Power::Running;
-        steps.add_fault_if(runs, "the instance is told to stop", |w| w.ec2.power = Power::Stopping);
+        steps.add_fault_if(runs, "a stop of the instance is requested", |w| {
+            w.ec2.power = Power::Stopping
+        });
         let remains = !matches!(power, Power::ShuttingDown | Power::Terminated);
-        steps.add_fault_if(remains, "the instance is told to terminate", |w| {
+        steps.add_fault_if(remains, "a termination of the instance is requested", |w| {
             w.ec2.power = Power::ShuttingDown;
         });
-        steps.add_if(power == Power::Stopping, "the instance is off", |w| {
+        steps.add_if(power == Power::Stopping, "the instance is stopped", |w| {
             w.ec2.power = Power::Stopped;
             w.end_boot();
         });
-        steps.add_if(power == Power::ShuttingDown, "the instance is gone", |w| {
+        steps.add_if(power == Power::ShuttingDown, "the instance is terminated", |w| {
             w.ec2.power = Power::Terminated;
             w.end_boot();
             w.ec2.held = w.ec2.held.filter(|on| *on == On::B);
@@ -46,8 +48,8 @@ impl World {
         steps.add_if(boots, "the guest has booted", |w| w.guest.up = true);
         let is_checked = runs && rules.fences == Some(FenceWhen::Impaired);
         let (may_fail, may_pass) = (is_checked && !self.impaired, is_checked && self.impaired);
-        steps.add_fault_if(may_fail, "its checks fail", |w| w.impaired = true);
-        steps.add_fault_if(may_pass, "its checks pass again", |w| w.impaired = false);
+        steps.add_fault_if(may_fail, "the status checks fail", |w| w.impaired = true);
+        steps.add_fault_if(may_pass, "the status checks pass again", |w| w.impaired = false);
         let late = self.shown.power != power;
         steps.add_if(late, "EC2's view of instances catches up", |w| w.shown.power = power);
         let late = self.shown.held != self.ec2.held;

@@ -13,11 +13,11 @@ impl World {
         let is_tainted = node.is_some_and(|node| node.taint != Taint::None);
         if let Some(node) = node {
             let silent = !guest.up || guest.is_cut_off || !guest.registered;
-            steps.add_if(node.ready && silent, "the node is called not ready", |w| {
+            steps.add_if(node.ready && silent, "the node is marked not Ready", |w| {
                 w.set_node(Some(NodeObject { ready: false, ..node }));
             });
             let is_terminated = self.shown.power == Power::Terminated;
-            steps.add_if(is_terminated, "the Node of a terminated instance goes", |w| {
+            steps.add_if(is_terminated, "the Node of a terminated instance is deleted", |w| {
                 w.set_node(None);
             });
         }
@@ -28,7 +28,7 @@ impl World {
                 let on = wanted.map(|pod| pod.on).filter(|on| *on == On::B || node.is_some());
                 if let Some(on) = on {
                     let (deleting, retry_requested) = (false, false);
-                    steps.add_if(true, "an attachment is asked for", |w| {
+                    steps.add_if(true, "a VolumeAttachment is created", |w| {
                         w.attachment = Some(Attachment { on, deleting, retry_requested });
                     });
                 }
@@ -42,7 +42,7 @@ impl World {
         let listed =
             node.filter(|node| node.attached && (!node.in_use || node.taint != Taint::None));
         if let Some(node) = listed.filter(|_| !is_kept && !self.is_pod_on_a()) {
-            steps.add_if(true, "the volume is taken off volumesAttached", |w| {
+            steps.add_if(true, "volumesAttached no longer lists the volume", |w| {
                 w.set_node(Some(NodeObject { attached: false, ..node }));
             });
         }
@@ -50,7 +50,7 @@ impl World {
 
     fn add_pod_steps(&self, steps: &mut Steps<Self>, is_ready: bool, is_tainted: bool) {
         let Some(pod) = self.pod else {
-            for (on, name) in [(On::A, "a pod is made on A"), (On::B, "a pod is made on B")] {
+            for (on, name) in [(On::A, "a pod is created on A"), (On::B, "a pod is created on B")] {
                 let may = on == On::B || is_ready && !is_tainted;
                 steps.add_if(may, name, |w| w.set_pod(Some(Pod { on, deleting: false })));
             }
@@ -83,7 +83,7 @@ impl World {
         let is_held = self.ec2.held == Some(On::A) && self.shown.held == Some(On::A);
         let is_unlisted = self.node.is_some_and(|node| !node.attached);
         let is_listed = is_held && is_unlisted && self.is_pod_on_a();
-        steps.add_if(is_listed, "the volume is put on volumesAttached", |w| w.list_attached(true));
+        steps.add_if(is_listed, "volumesAttached lists the volume", |w| w.list_attached(true));
         let is_orderly = rules.mode != Mode::Enforce;
         let forced = match self.node {
             None => !is_orderly || self.shown.power == Power::Terminated,
@@ -91,7 +91,7 @@ impl World {
         };
         let is_unused = self.node.is_some_and(|node| !node.in_use);
         let may_detach = !self.is_pod_on_a() && (is_unused || forced);
-        steps.add_if(may_detach, "a detach is asked for", |w| {
+        steps.add_if(may_detach, "a detach is requested", |w| {
             w.list_attached(false);
             w.write_attachment(|va| va.deleting = true);
         });

@@ -13,7 +13,9 @@ impl World {
         let may_lose = is_running && !guest.is_cut_off && !trusts_order;
         steps.add_fault_if(may_lose, "the node is cut off", |w| w.guest.is_cut_off = true);
         let is_cut_off = guest.is_cut_off;
-        steps.add_if(is_cut_off, "the node is reached again", |w| w.guest.is_cut_off = false);
+        steps.add_if(is_cut_off, "the node reaches the API server again", |w| {
+            w.guest.is_cut_off = false
+        });
         if !is_running || is_cut_off {
             // Nothing that the guest does becomes known, and its mount stays.
             return;
@@ -24,7 +26,7 @@ impl World {
             None => NodeObject { ready, boot, taint: Taint::None, in_use, attached: false },
         };
         let differs = !guest.registered || self.node != Some(written_object);
-        steps.add_if(differs, "kubelet says that its node is ready", |w| {
+        steps.add_if(differs, "kubelet reports its node Ready", |w| {
             w.set_node(Some(written_object));
             w.guest.registered = true;
         });
@@ -43,6 +45,6 @@ impl World {
             w.set_node(Some(NodeObject { in_use: false, ..node }));
         });
         let has_pod_ended = is_unused && self.is_pod_on_a();
-        steps.add_if(has_pod_ended, "kubelet says that the pod has ended", |w| w.set_pod(None));
+        steps.add_if(has_pod_ended, "kubelet reports that the pod has ended", |w| w.set_pod(None));
     }
 }

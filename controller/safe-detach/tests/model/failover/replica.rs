@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
-    Attachment as SeenAttachment, Claim, Evidence, FailoverMode, FenceWhen, InstanceEvidence,
-    Intent, Node, NodeFacts, OutOfService, Pod as SeenPod, Readiness, TaintedBoot, Toleration,
-    instance_to_fence, step,
+    Claim, Evidence, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts,
+    OutOfService, Pod as SeenPod, Readiness, TaintedBoot, Toleration, instance_to_fence, step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
@@ -18,7 +17,7 @@ use super::{
     World,
 };
 use crate::explore::{Mix, Steps, changed};
-use crate::kubelet_report::{INSTANCE, VOLUME};
+use crate::kubernetes_objects::{INSTANCE, VOLUME, attachment};
 
 impl World {
     pub(super) fn add_replica_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
@@ -47,13 +46,13 @@ impl World {
                     self.add_answer_steps(slot, look, rules, steps);
                     return;
                 }
-                steps.add_if(true, "a replica looks", |w| {
+                steps.add_if(true, "a replica reads the node", |w| {
                     w.replicas[slot] = Replica::Looked(look);
                 });
                 let before =
                     Some(Attachment { on: On::A, deleting: false, retry_requested: false });
                 let late = look.attachment != before;
-                steps.add_fault_if(late, "a replica looks, with a watch that is late", |w| {
+                steps.add_fault_if(late, "a replica reads a stale VolumeAttachment", |w| {
                     let gone = look.attachment.is_none();
                     let changed = Changed { attachment: true, gone, ..Changed::default() };
                     w.replicas[slot] =
@@ -134,7 +133,7 @@ impl World {
                 plan.taint = Some(node.boot);
             }
             plan.remove_taint |=
-                rules.fault == Fault::TaintLiftedByTime && matches!(node.taint, Taint::Ours(_));
+                rules.fault == Fault::TaintRemovedByTimeout && matches!(node.taint, Taint::Ours(_));
         }
         plan.drop_irrelevant_changes();
         plan
@@ -160,7 +159,7 @@ impl World {
             let after =
                 node.map_or(Ok(*self), |node| self.without_own_taint(node, plan.had_no_users));
             let rest = Plan { remove_taint: false, ..plan };
-            (("our taint is lifted", conflict_name(late)), after, rest)
+            (("our taint is removed", conflict_name(late)), after, rest)
         } else if plan.pod {
             let late = was_changed.pod;
             let after = match late {
@@ -178,7 +177,7 @@ impl World {
         } else if plan.attachment || plan.retry {
             let (name, late) = match plan.attachment {
                 true => ("the VolumeAttachment is deleted", was_changed.attachment),
-                false => ("the detach is asked for again", was_changed.gone),
+                false => ("a retry of the detach is requested", was_changed.gone),
             };
             let late = late && rules.fault != Fault::AttachmentWithoutVersion;
             let mut after = *self;
@@ -213,7 +212,7 @@ impl World {
         let needs_impaired = rules.fences == Some(FenceWhen::Impaired);
         let asks = needs_impaired && rules.fault != Fault::FenceOnFormerChecks;
         if runs && asks && !self.impaired {
-            return ("the fence is refused: its checks pass", Ok(*self));
+            return ("the fence is refused: the status checks pass", Ok(*self));
         }
         let after = match runs {
             true if needs_impaired && !self.impaired => {
@@ -239,10 +238,10 @@ impl World {
         had_no_users: bool,
     ) -> Result<Self, &'static str> {
         let Taint::Ours(about) = node.taint else {
-            return Err("a taint that is not ours is lifted");
+            return Err("a taint that is not ours is removed");
         };
         if node.boot == about || !had_no_users {
-            return Err("L5: our taint is lifted without proof of return");
+            return Err("L5: our taint is removed without proof of return");
         }
         let taint = Taint::None;
         Ok(changed(self, |w| w.set_node(Some(NodeObject { taint, ..node }))))
@@ -269,7 +268,7 @@ impl From<Plan> for Replica {
 }
 
 fn conflict_name(late: bool) -> &'static str {
-    if late { "overtaken" } else { "" }
+    if late { "conflict" } else { "" }
 }
 
 fn boot(number: u8) -> String {
@@ -298,20 +297,14 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
     };
     NodeFacts {
         object: look.node.map_or(Fact::Absent, |node| Fact::Present(seen_node(node))),
-        attachments: look.attachment.map(seen_attachment).into_iter().collect(),
+        attachments: look
+            .attachment
+            .map(|va| attachment(va.deleting, va.retry_requested))
+            .into_iter()
+            .collect(),
         pods: look.pod.map(|pod| seen_pod(pod, rules.kind)).into_iter().collect(),
         volumes: [((INSTANCE.to_owned(), VOLUME.to_owned()), evidence)].into(),
         instances: [(INSTANCE.to_owned(), instance)].into(),
-    }
-}
-
-fn seen_attachment(va: Attachment) -> SeenAttachment {
-    SeenAttachment {
-        volume: VOLUME.to_owned(),
-        instance: Some(INSTANCE.to_owned()),
-        deleting: va.deleting,
-        retry_requested: va.retry_requested,
-        ..SeenAttachment::default()
     }
 }
 

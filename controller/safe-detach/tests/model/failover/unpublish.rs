@@ -1,5 +1,7 @@
 //! The controllers: ControllerUnpublishVolume from node A, and what they answer node-lifecycle.
 
+use std::time::Duration;
+
 use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
 use ebs_csi_safe_detach::{
     AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Phase, Power, Refusal,
@@ -8,7 +10,7 @@ use ebs_csi_safe_detach::{
 
 use super::{Call, On, Rules, Stage, World};
 use crate::explore::{Name, Steps, changed};
-use crate::kubelet_report::Listed;
+use crate::kubernetes_objects::Listed;
 
 /// How EC2 answers about the instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,7 +24,7 @@ impl Ec2Answer {
     pub(super) const ALL: [(Self, &'static str); 3] = [
         (Self::Shown, ""),
         (Self::NotFound, "EC2 does not know the instance"),
-        (Self::Silent, "EC2 says nothing"),
+        (Self::Silent, "EC2 does not answer"),
     ];
 }
 
@@ -85,7 +87,7 @@ impl World {
         steps.add_fault_if(true, "a controller dies", |w| w.calls[slot] = None);
         match call.stage {
             Stage::Began => {
-                steps.add_if(true, "a call's time ends", |w| w.calls[slot] = None);
+                steps.add_if(true, "a call times out", |w| w.calls[slot] = None);
                 for (ec2_answer, name) in Ec2Answer::ALL {
                     let facts = self.facts(rules, ec2_answer, Fact::Unknown);
                     let (name, after) = self.decide_call(slot, call, decide(&facts), name);
@@ -93,7 +95,7 @@ impl World {
                 }
             }
             Stage::Asking => {
-                // EC2's state when the controller asked for the report: the volume attached, the
+                // EC2's state when the controller requested the report: the volume attached, the
                 // instance running.
                 let then = changed(self, |w| {
                     w.shown = super::Ec2 { held: Some(On::A), power: Power::Running };
@@ -112,7 +114,7 @@ impl World {
             Stage::Sent => {
                 let is_gone = self.shown.held != Some(On::A);
                 steps.add_if(is_gone, "a call ends: OK", |w| w.end_call(slot, call));
-                steps.add_if(true, "a call's time ends", |w| w.calls[slot] = None);
+                steps.add_if(true, "a call times out", |w| w.calls[slot] = None);
             }
         }
     }
@@ -145,7 +147,7 @@ impl World {
             }
             Verdict::Refuse(Refusal::NoReport) if call.stage != Stage::Asking => {
                 go_on(Stage::Asking);
-                ("the node is asked", "")
+                ("kubelet's report is requested", "")
             }
             Verdict::Refuse(why) => {
                 after.calls[slot] = None;
@@ -159,7 +161,7 @@ impl World {
     fn kubelet_report(&self) -> Fact<KubeletReport> {
         let listed = self.node.map(|node| Listed {
             ready: node.ready,
-            fresh: true,
+            lease_age: Duration::ZERO,
             in_use: node.in_use,
             attached: node.attached,
         });
@@ -172,7 +174,7 @@ impl World {
         }
         let is_held = self.ec2.held == Some(On::A);
         if is_held && self.attachment.is_some_and(|va| !va.deleting) {
-            return Err("S16: DetachVolume behind the back of a VolumeAttachment that is to stay");
+            return Err("S16: DetachVolume though the VolumeAttachment is not being deleted");
         }
         Ok(changed(self, |w| {
             w.detach_in_flight = is_held;

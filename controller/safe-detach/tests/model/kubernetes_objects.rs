@@ -1,19 +1,20 @@
-//! Kubelet's report, derived with the shipped function.
+//! Kubernetes objects in the form that the shipped functions take. Both simulations use them.
 
 use std::time::Duration;
 
-use ebs_csi_safe_detach::{FRESH_LEASE, Fact, KubeletReport, NodeReport, kubelet_report};
+use ebs_csi_safe_detach::lifecycle::Attachment;
+use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 
-/// Node A's instance.
+/// The instance of the node that fails.
 pub(crate) const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
 /// The volume.
 pub(crate) const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
 
-/// What the API server has of node A: the Ready condition, whether the lease is fresh, and whether
+/// What the API server has of that node: the Ready condition, the age of the lease, and whether
 /// `volumesInUse` and `volumesAttached` list the volume.
 pub(crate) struct Listed {
     pub(crate) ready: bool,
-    pub(crate) fresh: bool,
+    pub(crate) lease_age: Duration,
     pub(crate) in_use: bool,
     pub(crate) attached: bool,
 }
@@ -28,16 +29,23 @@ impl Listed {
         let node = node.map(|node| NodeReport {
             provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
             ready: node.ready,
-            lease_age: Some(if node.fresh {
-                Duration::ZERO
-            } else {
-                FRESH_LEASE + Duration::from_secs(1)
-            }),
+            lease_age: Some(node.lease_age),
             in_use: names(node.in_use),
             attached: names(node.attached),
             ..NodeReport::default()
         });
         let (instance, volume) = (INSTANCE.parse().expect("an id"), VOLUME.parse().expect("an id"));
         kubelet_report(node.as_slice(), &instance, &volume, Duration::ZERO)
+    }
+}
+
+/// Returns the VolumeAttachment of the volume at that node.
+pub(crate) fn attachment(deleting: bool, retry_requested: bool) -> Attachment {
+    Attachment {
+        volume: VOLUME.to_owned(),
+        instance: Some(INSTANCE.to_owned()),
+        deleting,
+        retry_requested,
+        ..Attachment::default()
     }
 }
