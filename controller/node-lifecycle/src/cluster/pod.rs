@@ -20,7 +20,7 @@ const CLAIMS: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPod {
     texts: Texts<5>,
-    /// Tolerations without a time limit: one with a limit does not keep a pod.
+    /// Tolerations without a time limit.
     tolerations: Box<[Toleration]>,
     deleting: bool,
     ended: bool,
@@ -98,7 +98,7 @@ impl Retained for SeenPod {
         }
         let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
         let endless = spec.tolerations.into_iter().filter(|t| t.toleration_seconds.is_none());
-        let endless = endless.map(|t| Toleration { key: t.key, effect: t.effect, bounded: false });
+        let endless = endless.map(|t| Toleration { key: t.key, effect: t.effect });
         let mut managers = meta.owner_references.iter().filter(|o| o.controller);
         Some(Self {
             tolerations: endless.collect(),

@@ -11,20 +11,19 @@ pub struct Pod {
     pub uid: String,
     /// The version that was read: an act on a newer one fails.
     pub version: String,
-    /// Whether Kubernetes has asked the pod to end (its tolerations have run out, or somebody
-    /// deleted it).
+    /// Whether the pod's deletion is requested (Kubernetes has evicted it, or somebody deleted it).
     pub deleting: bool,
     /// Whether the pod has ended by itself: Succeeded or Failed.
     pub ended: bool,
     /// What the pod's claims are bound to.
     pub claims: Vec<Claim>,
-    /// The pod's tolerations.
+    /// The pod's tolerations without a time limit: one with a limit does not keep a pod.
     pub tolerations: Vec<Toleration>,
     /// Whether a DaemonSet owns the pod.
     pub of_daemon_set: bool,
     /// Whether the pod is a static pod's mirror.
     pub mirror: bool,
-    /// Whether a person has asked that this driver leaves the pod alone.
+    /// Whether a person has opted the pod out of failover.
     pub opted_out: bool,
 }
 
@@ -52,8 +51,6 @@ pub struct Toleration {
     pub key: String,
     /// The taint's effect.
     pub effect: String,
-    /// Whether the toleration ends after a time.
-    pub bounded: bool,
 }
 
 /// The reason why a pod is left to Kubernetes and its owner.
@@ -73,7 +70,7 @@ pub enum Ineligible {
     Mirror,
     /// The pod tolerates that its node is gone.
     Tolerates,
-    /// A person has asked that this driver leaves the pod alone.
+    /// A person has opted the pod out of failover.
     OptedOut,
 }
 
@@ -93,7 +90,7 @@ impl Toleration {
             self.key.as_str(),
             "" | "node.kubernetes.io/out-of-service" | "node.kubernetes.io/unreachable"
         );
-        key && matches!(self.effect.as_str(), "" | "NoExecute") && !self.bounded
+        key && matches!(self.effect.as_str(), "" | "NoExecute")
     }
 }
 
@@ -127,9 +124,9 @@ mod tests {
         Claim::Ours { volume, shared }
     }
 
-    fn tolerate(pod: &mut Pod, key: &str, effect: &str, bounded: bool) {
+    fn tolerate(pod: &mut Pod, key: &str, effect: &str) {
         let (key, effect) = (key.to_owned(), effect.to_owned());
-        pod.tolerations.push(Toleration { key, effect, bounded });
+        pod.tolerations.push(Toleration { key, effect });
     }
 
     #[test]
@@ -137,7 +134,7 @@ mod tests {
         const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
         const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
         type Change = fn(&mut Pod);
-        let rows: [(Change, Result<(), Ineligible>); 17] = [
+        let rows: [(Change, Result<(), Ineligible>); 16] = [
             (|_| (), Ok(())),
             (|p| p.deleting = true, Ok(())),
             (|p| p.claims.push(ours(false)), Ok(())),
@@ -149,12 +146,11 @@ mod tests {
             (|p| p.of_daemon_set = true, Err(Ineligible::DaemonSet)),
             (|p| p.mirror = true, Err(Ineligible::Mirror)),
             (|p| p.opted_out = true, Err(Ineligible::OptedOut)),
-            (|p| tolerate(p, UNREACHABLE, "NoExecute", true), Ok(())),
-            (|p| tolerate(p, UNREACHABLE, "NoExecute", false), Err(Ineligible::Tolerates)),
-            (|p| tolerate(p, "", "", false), Err(Ineligible::Tolerates)),
-            (|p| tolerate(p, OUT_OF_SERVICE, "", false), Err(Ineligible::Tolerates)),
-            (|p| tolerate(p, "", "NoSchedule", false), Ok(())),
-            (|p| tolerate(p, "dedicated", "", false), Ok(())),
+            (|p| tolerate(p, UNREACHABLE, "NoExecute"), Err(Ineligible::Tolerates)),
+            (|p| tolerate(p, "", ""), Err(Ineligible::Tolerates)),
+            (|p| tolerate(p, OUT_OF_SERVICE, ""), Err(Ineligible::Tolerates)),
+            (|p| tolerate(p, "", "NoSchedule"), Ok(())),
+            (|p| tolerate(p, "dedicated", ""), Ok(())),
         ];
         for (number, (change, want)) in rows.into_iter().enumerate() {
             let mut pod = Pod { claims: vec![ours(false)], ..Pod::default() };
