@@ -3,17 +3,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use ebs_csi_wire::{VSOCK_PORTS, parse_vsock_number};
+
 /// Every machine (VMADDR_CID_ANY in linux/vm_sockets.h).
 pub(crate) const CID_ANY: u32 = u32::MAX;
 /// The host's hypervisor (VMADDR_CID_HYPERVISOR), which serves no program.
 const CID_HYPERVISOR: u32 = 0;
 /// The host (VMADDR_CID_HOST).
 pub(crate) const CID_HOST: u32 = 2;
-/// Any port (VMADDR_PORT_ANY).
-const PORT_ANY: u32 = u32::MAX;
-/// Below this port, the kernel lets only a privileged process listen: LAST_RESERVED_PORT of
-/// net/vmw_vsock/af_vsock.c and one more.
-const FIRST_FREE_PORT: u32 = 1024;
 /// Where the helper's socket is in a pod. A helper without a unix socket keeps its records there.
 const DEFAULT_SOCKET: &str = "/run/ebs-csi/helper.sock";
 
@@ -39,15 +36,15 @@ impl Listen {
         let Some((cid, port)) = rest.split_once(':') else {
             return Err(wrong("must be unix:///PATH or vsock://[CID]:PORT"));
         };
-        let Some(port) = number(port) else {
+        let Some(port) = parse_vsock_number(port) else {
             return Err(wrong("has a port that is no decimal number"));
         };
-        if !(FIRST_FREE_PORT..PORT_ANY).contains(&port) {
+        if !VSOCK_PORTS.contains(&port) {
             return Err(wrong("must have a port of 1024 to 4294967294"));
         }
         let cid = match cid {
             "" => None,
-            cid => match number(cid) {
+            cid => match parse_vsock_number(cid) {
                 Some(CID_HYPERVISOR | CID_HOST | CID_ANY) => {
                     return Err(wrong(
                         "must have this machine's CID, 1 for its own programs, or none",
@@ -92,7 +89,7 @@ pub(crate) fn records_path(listen: &[Listen]) -> &Path {
 
 /// Parses the CIDs that may connect over vsock.
 pub(crate) fn peers(text: &str) -> Result<Vec<u32>, String> {
-    let peers: Option<BTreeSet<u32>> = text.split(',').map(number).collect();
+    let peers: Option<BTreeSet<u32>> = text.split(',').map(parse_vsock_number).collect();
     match peers {
         Some(peers) if !peers.contains(&CID_HYPERVISOR) && !peers.contains(&CID_ANY) => {
             Ok(peers.into_iter().collect())
@@ -125,12 +122,6 @@ pub(crate) fn check(listen: &[Listen], key_file: bool, peers: bool) -> Result<()
         (false, _, true) => Err("--vsock-peers needs --listen vsock://".to_owned()),
         _ => Ok(()),
     }
-}
-
-/// Parses decimal digits alone: no sign, no space, no second way to write a number.
-fn number(text: &str) -> Option<u32> {
-    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| plain)
 }
 
 #[cfg(test)]

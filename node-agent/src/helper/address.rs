@@ -4,13 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use ebs_csi_wire::{VSOCK_PORTS, parse_vsock_number};
+
 /// The longest path of a unix socket: `sun_path` in unix(7) without its final zero byte.
 const LONGEST_PATH: usize = 107;
-/// Below this port, the kernel lets only a privileged process listen: LAST_RESERVED_PORT of
-/// net/vmw_vsock/af_vsock.c and one more.
-const FIRST_FREE_PORT: u32 = 1024;
-/// VMADDR_PORT_ANY in linux/vm_sockets.h.
-const PORT_ANY: u32 = u32::MAX;
 const FORMS: &str = "give unix:///PATH, vsock://CID:PORT or hvsock:///SOCKET:PORT";
 
 /// The helper's address.
@@ -63,8 +60,8 @@ impl FromStr for Address {
                 _ => return Err(wrong("")),
             };
         let (place, port) = rest.rsplit_once(':').ok_or_else(|| wrong(": it has no port"))?;
-        let port = number(port)
-            .filter(|port| (FIRST_FREE_PORT..PORT_ANY).contains(port))
+        let port = parse_vsock_number(port)
+            .filter(|port| VSOCK_PORTS.contains(port))
             .ok_or_else(|| wrong(": the port must be a number from 1024 to 4294967294"))?;
         if hypervisor {
             return match socket(place) {
@@ -72,7 +69,7 @@ impl FromStr for Address {
                 None => Err(wrong(": the socket's path must be absolute and of at most 107 bytes")),
             };
         }
-        match number(place) {
+        match parse_vsock_number(place) {
             Some(tokio_vsock::VMADDR_CID_HYPERVISOR | tokio_vsock::VMADDR_CID_ANY) => {
                 Err(wrong(": no program listens at this CID"))
             }
@@ -87,12 +84,6 @@ impl FromStr for Address {
 
 fn socket(path: &str) -> Option<PathBuf> {
     (path.starts_with('/') && path.len() <= LONGEST_PATH).then(|| path.into())
-}
-
-/// Parses decimal digits alone: no sign, no space, no second way to write a number.
-fn number(text: &str) -> Option<u32> {
-    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| plain)
 }
 
 impl fmt::Display for Address {

@@ -71,6 +71,18 @@ pub const PROTOCOL_NEWEST: u32 = 1;
 /// name.
 pub const PROTOCOL_WITH_KEY: u32 = 2;
 
+/// The ports of AF_VSOCK at which an unprivileged program can listen: above LAST_RESERVED_PORT of
+/// net/vmw_vsock/af_vsock.c and below VMADDR_PORT_ANY of linux/vm_sockets.h.
+pub const VSOCK_PORTS: std::ops::Range<u32> = 1024..u32::MAX;
+
+/// Parses a CID or a port of AF_VSOCK, in decimal digits alone: no sign, no space, no second way to
+/// write a number.
+#[must_use]
+pub fn parse_vsock_number(text: &str) -> Option<u32> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| plain)
+}
+
 /// The wire messages, generated from `helper.proto`. Nothing in them has been checked.
 pub mod pb {
     #![allow(missing_docs, unused_qualifications, unreachable_pub, clippy::all)]
