@@ -109,8 +109,6 @@ impl Source {
 pub struct Sources {
     /// The sources in their order; the first that has all facts wins.
     pub order: Vec<Source>,
-    /// `CSI_NODE_NAME`.
-    pub node_name: Option<String>,
     /// The metadata service; `Err` says why it must not be used.
     pub imds: Result<imds::Address, String>,
     /// The kernel's DMI strings.
@@ -118,7 +116,7 @@ pub struct Sources {
     /// Node facts files, written by kubelet from the pod's labels and annotations.
     pub files: Vec<PathBuf>,
     /// How long to wait for sufficient files.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// No source has the facts about the instance.
@@ -146,7 +144,7 @@ pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
                 Err(why) => Err(why.clone()),
             },
             Source::Kubernetes => {
-                let read = node_facts_file::read(&sources.dmi, &sources.files, sources.patience);
+                let read = node_facts_file::read(&sources.dmi, &sources.files, sources.timeout);
                 read.map_err(|lack| {
                     let missing = matches!(lack, Lack::Fact { .. });
                     unknown.may_appear = missing && !sources.files.is_empty();
@@ -215,11 +213,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = read(&Sources {
             order: vec![Source::Imds, Source::Kubernetes],
-            node_name: None,
             imds: Err("AWS_EC2_METADATA_DISABLED is true".to_owned()),
             dmi: dir.path().to_owned(),
             files: Vec::new(),
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
         })
         .unwrap_err()
         .to_string();

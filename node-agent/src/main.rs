@@ -114,7 +114,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
 }
 
 /// Removes the registration socket before the agent ends. While a node is drained the socket stays,
-/// so that kubelet goes on asking this driver to unmount.
+/// so that kubelet continues to call this driver for unmounts.
 fn remove_registration_socket(directory: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let removed = runtime.and_then(|runtime| {

@@ -27,7 +27,7 @@ struct Counted {
     damaged: BTreeSet<String>,
     by_name: BTreeSet<String>,
     unanswered: u64,
-    untold: u64,
+    origin_unknown: u64,
     beside_copy: u64,
     landlock: Option<u32>,
 }
@@ -91,9 +91,10 @@ impl Metrics {
         self.counted().by_name = by_name.map(|entry| entry.volume.to_string()).collect();
     }
 
-    /// Counts a file system that was mounted unchecked because its origin is untold.
-    pub fn staged_untold(&self) {
-        self.counted().untold += 1;
+    /// Counts a file system that was mounted unchecked because the controller did not send its
+    /// origin.
+    pub fn staged_with_unknown_origin(&self) {
+        self.counted().origin_unknown += 1;
     }
 
     /// Counts a volume that was released while another mount namespace keeps its file system in
@@ -195,7 +196,7 @@ impl Counted {
             (
                 "ebs_csi_node_agent_staged_origin_untold_total",
                 "File systems mounted without a full check because the controller did not say where they were made.",
-                self.untold,
+                self.origin_unknown,
             ),
             (
                 "ebs_csi_node_agent_released_beside_copy_total",
@@ -242,7 +243,7 @@ mod tests {
         metrics.helper_answered("stage", "ok");
         assert!(!metrics.page().contains("kubelet_registered"));
         metrics.kubelet_registered(true);
-        metrics.staged_untold();
+        metrics.staged_with_unknown_origin();
         metrics.released_beside_copy();
         assert!(!metrics.page().contains("landlock"));
         metrics.helper_landlock(Some(0));

@@ -84,7 +84,7 @@ pub enum SettingsError {
         /// The problem, and the next step.
         why: String,
     },
-    /// A flag asks for something that this driver does not offer: status 78.
+    /// A flag requests something that this driver does not offer: status 78.
     #[error("{flag} is not offered: {why}")]
     NotOffered {
         /// The flag.
@@ -109,6 +109,10 @@ impl SettingsError {
     }
 }
 
+fn wrong(flag: &'static str, why: String) -> SettingsError {
+    SettingsError::Flag { flag, why }
+}
+
 /// Looks up an environment variable by name.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -118,7 +122,6 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`] for the first setting that cannot be used.
     pub fn check(flags: Serve, environment: Environment<'_>) -> Result<Self, SettingsError> {
-        let wrong = |flag, why: String| SettingsError::Flag { flag, why };
         let not_offered = |flag, why| SettingsError::NotOffered { flag, why };
         if flags.ignored.windows() {
             return Err(not_offered(
@@ -134,8 +137,7 @@ impl Settings {
         }
         let slot_settings =
             slot_settings(flags.volume_attach_limit, flags.reserved_volume_attachments)?;
-        let node_name = environment("CSI_NODE_NAME").filter(|name| !name.is_empty());
-        if node_name.as_deref().is_some_and(|name| name.starts_with(HYPERPOD)) {
+        if environment("CSI_NODE_NAME").is_some_and(|name| name.starts_with(HYPERPOD)) {
             return Err(not_offered(
                 "CSI_NODE_NAME",
                 "SageMaker HyperPod nodes are not supported: their volumes are attached by another service; keep their present driver",
@@ -153,10 +155,9 @@ impl Settings {
             sources: Sources {
                 order: order(&flags.metadata_sources)?,
                 imds: imds_address(environment),
-                node_name,
                 dmi: PathBuf::from(dmi::DIRECTORY),
                 files: flags.node_facts_file,
-                patience: Duration::from_secs(flags.node_facts_timeout),
+                timeout: Duration::from_secs(flags.node_facts_timeout),
             },
             options: Options {
                 slot_settings,
@@ -184,10 +185,7 @@ fn registration(
         [("--kubelet-registration-path", &endpoint), ("--plugin-registration-path", &directory)]
     {
         if !path.is_absolute() {
-            return Err(SettingsError::Flag {
-                flag,
-                why: format!("{path:?} is not an absolute path"),
-            });
+            return Err(wrong(flag, format!("{path:?} is not an absolute path")));
         }
     }
     Ok(Some(registration::RegistrationTarget { directory, endpoint }))
@@ -201,12 +199,8 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
             // The node facts file has the counts that the labeler's labels had.
             "kubernetes" | "metadata-labeler" => Source::Kubernetes,
             _ => {
-                return Err(SettingsError::Flag {
-                    flag: "--metadata-sources",
-                    why: format!(
-                        "{word:?} is not a source; give imds, kubernetes, or both with a comma"
-                    ),
-                });
+                let why = "is not a source; give imds, kubernetes, or both with a comma";
+                return Err(wrong("--metadata-sources", format!("{word:?} {why}")));
             }
         };
         // A second read of the same source gives no further facts.
@@ -222,10 +216,7 @@ fn slot_settings(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsErro
         -1 => Ok(None),
         value => {
             u32::try_from(value).ok().filter(|number| *number <= 1000).map(Some).ok_or_else(|| {
-                SettingsError::Flag {
-                    flag,
-                    why: format!("{value} is not a number from 0 to 1000, nor -1"),
-                }
+                wrong(flag, format!("{value} is not a number from 0 to 1000, nor -1"))
             })
         }
     };
@@ -234,11 +225,8 @@ fn slot_settings(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsErro
         reserved: read("--reserved-volume-attachments", reserved)?,
     };
     if slot_settings.limit.is_some() && slot_settings.reserved.is_some() {
-        return Err(SettingsError::Flag {
-            flag: "--volume-attach-limit",
-            why: "cannot be given together with --reserved-volume-attachments; give one of them"
-                .to_owned(),
-        });
+        let why = "cannot be given together with --reserved-volume-attachments; give one of them";
+        return Err(wrong("--volume-attach-limit", why.to_owned()));
     }
     Ok(slot_settings)
 }
@@ -265,20 +253,15 @@ fn http(text: &str) -> Result<Option<SocketAddr>, SettingsError> {
     } else {
         text.replacen("localhost:", "127.0.0.1:", 1)
     };
-    whole.parse().map(Some).map_err(|_| SettingsError::Flag {
-        flag: "--http-endpoint",
-        why: format!("{text:?} is not ADDRESS:PORT or :PORT"),
-    })
+    let why = || format!("{text:?} is not ADDRESS:PORT or :PORT");
+    whole.parse().map(Some).map_err(|_| wrong("--http-endpoint", why()))
 }
 
 fn log_format(word: &str) -> Result<LogFormat, SettingsError> {
     match word {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        _ => Err(SettingsError::Flag {
-            flag: "--logging-format",
-            why: format!("{word:?} is neither text nor json"),
-        }),
+        _ => Err(wrong("--logging-format", format!("{word:?} is neither text nor json"))),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ebs_csi_node_agent::facts::imds::{self, ImdsError};
 use ebs_csi_node_agent::facts::{self, Source, Sources};
-use metadata_service::{Behaviour, DOCUMENT, MetadataService, pages};
+use metadata_service::{Behaviour, MetadataService, pages};
 
 fn read(service: &MetadataService) -> Result<facts::NodeFacts, ImdsError> {
     imds::read(&imds::address(Some(&service.url()), None).unwrap())
@@ -77,21 +77,6 @@ fn hanging_imds_page_error_names_page() {
 }
 
 #[test]
-fn foreign_or_incomplete_identity_document_is_refused() {
-    for (from, to, says) in [
-        ("i-0123456789abcdef0", "vm-1", "vm-1"),
-        ("m5.large", "Standard_D2s", "instance type"),
-        ("us-west-2c", "", "availabilityZone"),
-    ] {
-        let document = DOCUMENT.replace(from, to);
-        let mut pages = pages();
-        pages[0].1 = &document;
-        let error = read(&MetadataService::start(Behaviour::Usual, &pages)).unwrap_err();
-        assert!(error.to_string().contains(says), "{error}");
-    }
-}
-
-#[test]
 fn next_source_is_used_when_imds_fails() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("labels");
@@ -104,11 +89,10 @@ fn next_source_is_used_when_imds_fails() {
     let service = MetadataService::start(Behaviour::NoToken, &pages());
     let facts = facts::read(&Sources {
         order: vec![Source::Imds, Source::Kubernetes],
-        node_name: None,
         imds: imds::address(Some(&service.url()), None),
         dmi: dir.path().to_owned(),
         files: vec![file],
-        patience: Duration::ZERO,
+        timeout: Duration::ZERO,
     })
     .unwrap();
     assert_eq!(facts.source, Source::Kubernetes);

@@ -91,36 +91,6 @@ async fn a_raw_block_volume_is_published_without_staging() {
     assert!(matches!(world.helper.requests()[..], [Operation::PublishBlock(_)]));
 }
 
-#[tokio::test]
-async fn stage_refusal_status_explains_reason_and_names_volume() {
-    let world = World::start().await;
-    let mut node = world.node();
-    for refusal in Refusal::ALL.iter().filter(|r| **r != Refusal::Busy) {
-        world.helper.then([Act::Answer(Outcome::from(*refusal))]);
-        let status = node.node_stage_volume(stage()).await.unwrap_err();
-        assert!(status.message().contains(refusal.explain()), "{refusal:?}: {status}");
-        assert!(status.message().contains(VOLUME), "{refusal:?}: {status}");
-        assert_ne!(status.code(), Code::Internal, "{refusal:?}");
-    }
-}
-
-/// A failed grow or sync returns Aborted.
-#[tokio::test]
-async fn failed_step_returns_internal_except_grow_and_sync() {
-    let world = World::start().await;
-    let mut node = world.node();
-    for step in Step::ALL {
-        let failed = Outcome::Failed(Failed::call(*step, 5));
-        world.helper.then([Act::Answer(failed)]);
-        let status = node.node_stage_volume(stage()).await.unwrap_err();
-        let want = match step {
-            Step::Grow | Step::Sync => Code::Aborted,
-            _ => Code::Internal,
-        };
-        assert_eq!(status.code(), want, "{step:?}: {status}");
-    }
-}
-
 /// The status is DeadlineExceeded and says that a retry joins the operation, which continues in the
 /// helper.
 #[tokio::test]
@@ -166,14 +136,16 @@ async fn busy_volume_is_retried_until_deadline_then_aborted() {
     );
 }
 
-/// The outcomes are a stage of untold origin and an unstage while another mount namespace keeps
+/// The outcomes are a stage of unknown origin and an unstage while another mount namespace keeps
 /// files open.
 #[tokio::test]
 async fn unusual_helper_outcomes_are_counted_in_metrics() {
     let world = World::start().await;
-    let untold = Staged { untold: true, ..Staged::default() };
+    let unknown_origin = Staged { untold: true, ..Staged::default() };
     let copied = Done { copied: true, ..Done::default() };
-    world.helper.then([Act::Answer(Outcome::Staged(untold)), Act::Answer(Outcome::Done(copied))]);
+    world
+        .helper
+        .then([Act::Answer(Outcome::Staged(unknown_origin)), Act::Answer(Outcome::Done(copied))]);
     let mut node = world.node();
     // Each call once with the unusual outcome and once with the usual one.
     for _ in 0..2 {
@@ -340,14 +312,14 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     let waits = world.helper.waits();
     assert!(
         waits.iter().all(|wait| *wait <= Duration::from_secs(5)),
-        "a hung file system keeps nobody longer: {waits:?}"
+        "a hung file system delays no call longer: {waits:?}"
     );
 
     world.helper.then([pending()]);
-    let sick = health(&mut node).await;
-    assert_eq!(sick.len(), 1);
-    assert_eq!(sick[0].status(), csi::VolumeHealthErrorType::Inaccessible);
-    assert_eq!(sick[0].reason, "FilesystemHangs");
+    let entries = health(&mut node).await;
+    assert_eq!(entries.len(), 1);
+    assert_eq!(entries[0].status(), csi::VolumeHealthErrorType::Inaccessible);
+    assert_eq!(entries[0].reason, "FilesystemHangs");
     let request = csi::NodeGetStorageHealthRequest::default();
     let node_wide = node.node_get_storage_health(request.clone()).await.unwrap();
     let node_wide = node_wide.into_inner().backend_health;

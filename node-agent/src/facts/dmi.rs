@@ -23,22 +23,16 @@ pub(crate) struct Machine {
 impl Machine {
     /// Reads what the kernel shows in this directory.
     pub(crate) fn read(directory: &Path) -> Self {
-        Self { instance: instance(directory), instance_type: instance_type(directory) }
+        let read = |name: &str| line(&directory.join(name));
+        Self {
+            instance: read("board_asset_tag").and_then(|id| InstanceId::parse(&id).ok()),
+            instance_type: read("product_name").filter(|name| is_instance_type(name)),
+        }
     }
 }
 
-/// Returns the instance id, where the firmware reports one.
-pub(crate) fn instance(directory: &Path) -> Option<InstanceId> {
-    InstanceId::parse(&line(&directory.join("board_asset_tag"))?).ok()
-}
-
-/// Returns the instance type, where the firmware reports one: letters, digits and hyphens around
-/// one dot.
-pub(crate) fn instance_type(directory: &Path) -> Option<String> {
-    line(&directory.join("product_name")).filter(|name| is_instance_type(name))
-}
-
-/// Returns whether a text has the form of an instance type.
+/// Returns whether a text has the form of an instance type: letters, digits and hyphens around one
+/// dot.
 pub(crate) fn is_instance_type(name: &str) -> bool {
     let plain = |part: &str| {
         !part.is_empty()

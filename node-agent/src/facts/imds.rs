@@ -71,7 +71,7 @@ pub enum ImdsError {
 /// and `AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE` (`IPv4` or `IPv6`).
 ///
 /// # Errors
-/// A text for the reader that says what is wrong with the setting.
+/// What is wrong with the setting.
 pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, String> {
     let url = match (endpoint, mode) {
         (Some(given), _) if !given.is_empty() => given,
@@ -267,13 +267,20 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_document_names_the_field() {
+    fn unusable_document_error_names_field_or_value() {
         let whole = r#"{"instanceId":"i-1a2b3c4d","instanceType":"m5.large","region":"r","availabilityZone":"z"}"#;
         assert!(Document::parse(whole).is_ok());
-        for field in ["instanceId", "instanceType", "region", "availabilityZone"] {
-            let text = whole.replace(field, "other");
-            let error = Document::parse(&text).err().unwrap().to_string();
-            assert!(error.contains(field), "{error}");
+        for (from, to, says) in [
+            ("instanceId", "other", "instanceId"),
+            ("instanceType", "other", "instanceType"),
+            ("region", "other", "region"),
+            ("availabilityZone", "other", "availabilityZone"),
+            ("i-1a2b3c4d", "vm-1", "vm-1"),
+            ("m5.large", "Standard_D2s", "instance type"),
+            (":\"z\"", ":\"\"", "availabilityZone"),
+        ] {
+            let error = Document::parse(&whole.replace(from, to)).err().unwrap().to_string();
+            assert!(error.contains(says), "{error}");
         }
         for text in ["", "[]", r#"{"instanceId":7}"#] {
             assert!(Document::parse(text).is_err(), "{text}");

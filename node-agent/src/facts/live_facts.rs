@@ -101,11 +101,10 @@ mod tests {
     fn sources(directory: &Path, files: Vec<PathBuf>) -> Sources {
         Sources {
             order: vec![Source::Kubernetes, Source::Imds],
-            node_name: None,
             imds: Err("not here".to_owned()),
             dmi: directory.to_owned(),
             files,
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Each line is one `key="value"`, with the value quoted as kubelet's downward API quotes it.
 //! Kubernetes copies the node's topology labels onto its pods where the cluster is configured so;
-//! elsewhere annotations of the pod tell the facts. The file may therefore appear, or become
+//! elsewhere annotations of the pod have the facts. The file may therefore appear, or become
 //! complete, after the process has started.
 
 use std::collections::HashMap;
@@ -74,16 +74,16 @@ pub(crate) enum Lack {
     },
 }
 
-/// Reads DMI and the files, repeatedly until they are sufficient or `patience` has passed.
+/// Reads DMI and the files, repeatedly until they are sufficient or `timeout` has passed.
 ///
 /// # Errors
 /// [`Lack`] with the fact that was still missing.
-pub(crate) fn read(dmi: &Path, files: &[PathBuf], patience: Duration) -> Result<NodeFacts, Lack> {
+pub(crate) fn read(dmi: &Path, files: &[PathBuf], timeout: Duration) -> Result<NodeFacts, Lack> {
     let (started, machine) = (Instant::now(), Machine::read(dmi));
     loop {
         match facts(&machine, &entries(files)) {
             Err(lack @ Lack::Fact { .. }) => {
-                let left = patience.saturating_sub(started.elapsed());
+                let left = timeout.saturating_sub(started.elapsed());
                 if files.is_empty() || left.is_zero() {
                     return Err(lack);
                 }

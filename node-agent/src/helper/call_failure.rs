@@ -82,7 +82,7 @@ pub(crate) fn failure(
         HelperError::Refused(refused) => (refusal_condition(call, refused.reason), refusal_text(refused)),
         HelperError::Failed(failed) => (step_condition(call, failed.step), step_text(failed)),
         HelperError::Pending => (
-            // A caller without its own deadline still waits: it is told to retry.
+            // A caller without its own deadline still waits, and has to retry.
             if caller_chose_deadline {
                 Condition::DeadlinePassed
             } else {

@@ -64,7 +64,7 @@ impl Calls {
             tracing::warn!(volume.id = %volume, "the file system had errors, which were repaired");
         }
         if staged.untold {
-            self.metrics.staged_untold();
+            self.metrics.staged_with_unknown_origin();
             tracing::warn!(
                 volume.id = %volume,
                 "the controller did not say where the file system was made (another driver attached the volume, or its snapshot is gone): \

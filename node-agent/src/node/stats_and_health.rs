@@ -20,7 +20,7 @@ use crate::helper::call_failure::NodeCall;
 use crate::request;
 
 /// A file system whose usage is not known within this time counts as hung.
-const PATIENCE: Duration = Duration::from_secs(5);
+const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// NodeGetInfo waits at most this long for the list of held volumes.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -163,7 +163,7 @@ impl Calls {
         deadline: Deadline,
     ) -> Result<UsageResult, HelperError> {
         let request = wire::Stats { volume: volume.clone(), path: path.clone() };
-        match self.helper.stats(request, deadline.at_most(PATIENCE)).await {
+        match self.helper.stats(request, deadline.at_most(USAGE_TIMEOUT)).await {
             Ok(usage) => {
                 if self.known.record_answer(volume, path, usage) {
                     tracing::info!(volume.id = %volume, %path, "the file system answers again");

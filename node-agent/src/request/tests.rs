@@ -294,8 +294,8 @@ fn raw_block_volume_skips_stage_and_publishes_device() {
     let mut request = good_publish();
     request.volume_capability = Some(block());
     request.readonly = true;
-    let asked = publish(&request).unwrap();
-    match asked.operation {
+    let publishing = publish(&request).unwrap();
+    match publishing.operation {
         Operation::PublishBlock(request) => assert!(request.read_only),
         other => panic!("{other:?}"),
     }
@@ -313,9 +313,9 @@ fn access_mode_sets_read_only_and_single_writer() {
         let mut request = good_publish();
         request.volume_capability = Some(with_mode(mount("xfs", &[]), mode));
         request.readonly = readonly;
-        let asked = publish(&request).unwrap();
-        assert_eq!(asked.single, single, "{mode:?}");
-        match asked.operation {
+        let publishing = publish(&request).unwrap();
+        assert_eq!(publishing.single, single, "{mode:?}");
+        match publishing.operation {
             Operation::PublishFilesystem(request) => {
                 assert_eq!(request.read_only, read_only, "{mode:?}")
             }

@@ -22,7 +22,7 @@ pub(crate) enum Behaviour {
     HangingPage,
 }
 
-pub(crate) const DOCUMENT: &str = r#"{"accountId":"123456789012","architecture":"x86_64","availabilityZone":"us-west-2c",
+const DOCUMENT: &str = r#"{"accountId":"123456789012","architecture":"x86_64","availabilityZone":"us-west-2c",
  "instanceId":"i-0123456789abcdef0","instanceType":"m5.large","region":"us-west-2","version":"2017-09-30"}"#;
 
 /// The service; its threads end with the process.

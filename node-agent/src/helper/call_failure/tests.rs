@@ -2,6 +2,7 @@
 
 use super::*;
 use ebs_csi_wire::{ContentState, KubeletPath, Observation, Signature};
+use tonic::Code;
 
 fn failure_of(call: NodeCall, error: &HelperError) -> Failure {
     failure(call, "vol-0123456789abcdef0", "/k/p", error, true)
@@ -49,7 +50,7 @@ fn denied_device_node_reports_owner_mode_and_remedy() {
     }
 }
 
-/// No refusal is reported as a bug of the driver.
+/// No refusal is an internal error.
 #[test]
 fn every_refusal_names_volume_path_and_next_step() {
     for call in NodeCall::ALL {
@@ -58,7 +59,7 @@ fn every_refusal_names_volume_path_and_next_step() {
             for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
                 assert!(failure.text().contains(words), "{failure}");
             }
-            assert_ne!(failure.condition(), Condition::Bug, "{refusal:?}");
+            assert_ne!(failure.condition().code(), Code::Internal, "{refusal:?}");
         }
     }
 }
@@ -141,6 +142,8 @@ fn failed_step_after_mount_may_be_in_progress() {
             let failure = failure_of(call, &failed);
             let behind = matches!(call, NodeCall::Stage | NodeCall::Publish)
                 && matches!(step, Step::Grow | Step::Sync);
+            let code = if behind { Code::Aborted } else { Code::Internal };
+            assert_eq!(failure.condition().code(), code, "{call:?} {step:?}");
             assert_eq!(failure.condition().may_be_in_progress(), behind, "{call:?} {step:?}");
             assert!(failure.text().contains("os error 5"), "{failure}");
         }
