@@ -19,7 +19,7 @@ pub(crate) enum ActResult {
     /// It was done.
     Done,
     /// The object was replaced, has changed, or is gone: the next round decides again.
-    Overtaken,
+    Conflict,
 }
 
 impl ActResult {
@@ -30,9 +30,7 @@ impl ActResult {
     pub(crate) fn of<T>(answer: Result<T, kube::Error>) -> Result<Self, kube::Error> {
         match answer {
             Ok(_) => Ok(Self::Done),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                Ok(Self::Overtaken)
-            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Self::Conflict),
             Err(error) => Err(error),
         }
     }
@@ -41,7 +39,7 @@ impl ActResult {
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
-            Self::Overtaken => "overtaken",
+            Self::Conflict => "overtaken",
         }
     }
 }
@@ -74,7 +72,7 @@ pub(crate) async fn perform(
         }
         (Intent::RemoveTaint, Some(node)) => patch_taint(client, node, None, Value::Null).await,
         // A step never has these intents for a node that is gone.
-        (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(ActResult::Overtaken),
+        (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(ActResult::Conflict),
         (Intent::DeletePod { namespace, name, uid, version }, _) => {
             delete_pod(client, namespace, name, uid, version).await
         }

@@ -1,6 +1,6 @@
 //! Which replica acts: the holder of one Lease.
 //!
-//! How long another holder has been silent is measured by this process's own clock since the last
+//! How long another holder has not renewed the Lease is measured by this process's own clock since the last
 //! change that it saw, never by comparing the clocks of two machines. The holder stops acting well
 //! before another replica may take over.
 

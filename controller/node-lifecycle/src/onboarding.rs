@@ -65,7 +65,7 @@ impl Onboarding {
                     );
                     "done"
                 }
-                Ok(Ok(ActResult::Overtaken)) => "overtaken",
+                Ok(Ok(ActResult::Conflict)) => "overtaken",
                 Err(_) => {
                     tracing::warn!(
                         node = name,
@@ -103,7 +103,7 @@ async fn remove_startup_taint(client: &Client, name: &str) -> Result<ActResult, 
         Ok(node) => node,
     };
     let Some(patch) = patch(&node) else {
-        return Ok(ActResult::Overtaken);
+        return Ok(ActResult::Conflict);
     };
     let request = Request::patch(&path)
         .header("content-type", "application/json-patch+json")
@@ -111,7 +111,7 @@ async fn remove_startup_taint(client: &Client, name: &str) -> Result<ActResult, 
     let patched: Result<Value, _> = client.request(request.map_err(kube::Error::HttpError)?).await;
     match patched {
         // A test of the patch failed.
-        Err(kube::Error::Api(status)) if status.code == 422 => Ok(ActResult::Overtaken),
+        Err(kube::Error::Api(status)) if status.code == 422 => Ok(ActResult::Conflict),
         patched => ActResult::of(patched),
     }
 }

@@ -60,7 +60,7 @@ fn certificate(name: &str) -> PathBuf {
 
 /// Runs the program until its log has such a line, and then ends it. `Err`: the program ended
 /// without the line.
-fn until_line(arguments: &[String], mut is_it: impl FnMut(&str) -> bool) -> Result<(), String> {
+fn until_line(arguments: &[String], mut is_wanted: impl FnMut(&str) -> bool) -> Result<(), String> {
     let mut child = Command::new(program())
         .args(arguments)
         .env_clear()
@@ -74,7 +74,7 @@ fn until_line(arguments: &[String], mut is_it: impl FnMut(&str) -> bool) -> Resu
     let found = lines.any(|line| {
         said.push_str(&line);
         said.push('\n');
-        is_it(&line)
+        is_wanted(&line)
     });
     // The process may have ended by itself.
     let _ = child.kill();
@@ -127,12 +127,12 @@ fn unreachable_controller_logs_info_once_then_debug() {
         "--failover=off".to_owned(),
         "--v=5".to_owned(),
     ];
-    let mut loud = 0;
-    let quiet = until_line(&arguments, |line| {
+    let mut infos = 0;
+    let ended = until_line(&arguments, |line| {
         let about = line.contains("does not ask for kubelet's reports");
-        loud += usize::from(about && line.contains("INFO"));
-        about && (line.contains("DEBUG") || loud > 1)
+        infos += usize::from(about && line.contains("INFO"));
+        about && (line.contains("DEBUG") || infos > 1)
     });
-    quiet.unwrap_or_else(|said| panic!("{said}"));
-    assert_eq!(loud, 1);
+    ended.unwrap_or_else(|said| panic!("{said}"));
+    assert_eq!(infos, 1);
 }

@@ -151,7 +151,7 @@ impl Refusal {
 
     /// Returns whether the reason is missing data from EC2, which the next call may have, and not a
     /// fact that somebody must change.
-    pub const fn is_silence(self) -> bool {
+    pub const fn is_missing_data(self) -> bool {
         matches!(self, Self::AttachmentUnknown | Self::InstanceUnknown)
     }
 

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use ebs_csi_wire::InstanceId;
 
-/// What is known about one thing. A look that failed, or that is too old, tells nothing: it is
-/// [`Fact::Unknown`].
+/// What is known about one thing. A read that failed, or that is too old, gives [`Fact::Unknown`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fact<T> {
     /// The thing exists.

@@ -91,7 +91,7 @@ impl Attachments {
                 }
                 Verdict::Refuse(why) => {
                     tracing::info!(reason = why.token(), facts = ?gathered.facts, "the detach is refused");
-                    return Err(match gathered.unknown_because.filter(|_| why.is_silence()) {
+                    return Err(match gathered.unknown_because.filter(|_| why.is_missing_data()) {
                         Some(error) => failure(&error).context(refusal_text(
                             why,
                             pair,

@@ -123,9 +123,10 @@ impl KubeletReports {
         if !self.tables.nodes.is_complete() {
             return Err(kube::Error::Service("the nodes have not been listed yet".into()));
         }
-        let is_it = |seen: &SeenNode| self.tables.instance_of(seen).as_deref() == Some(instance);
+        let is_of_instance =
+            |seen: &SeenNode| self.tables.instance_of(seen).as_deref() == Some(instance);
         let mut nodes = Vec::new();
-        for seen in self.tables.nodes.filter(is_it) {
+        for seen in self.tables.nodes.filter(is_of_instance) {
             let Some(object) = self.api.get_opt(&seen.name).await? else {
                 continue;
             };

@@ -46,22 +46,22 @@ impl Failover {
                 acted.held.extend(names.iter().map(|_| "lost-place"));
                 continue;
             }
-            acted.postponed += self.act_after_second_look(chunk, &names).await;
+            acted.postponed += self.act_after_second_read(chunk, &names).await;
         }
         acted
     }
 
-    /// Looks at these nodes again, at the API server and, with one query for all of them, at EC2;
+    /// Reads these nodes again, from the API server and, with one query for all of them, from EC2;
     /// then does what still follows. Braked acts and fences happen only for the nodes that are
     /// recorded in the Lease: for another node, the second read may be the first to permit such an
     /// act. Returns how many nodes were left.
-    async fn act_after_second_look(&self, suspects: &[&Suspect], recorded: &[&str]) -> usize {
-        let looks: Vec<_> = suspects.iter().map(|s| self.read_again(s)).collect();
-        let looks = stream::iter(looks).buffer_unordered(CONCURRENT_NODES);
-        let mut looked: Vec<(Option<Node>, Suspect)> =
-            looks.filter_map(std::future::ready).collect().await;
-        let questions = questions(looked.iter().map(|(_, second)| second));
-        let second = looked.iter().map(|(_, second)| second);
+    async fn act_after_second_read(&self, suspects: &[&Suspect], recorded: &[&str]) -> usize {
+        let reads: Vec<_> = suspects.iter().map(|s| self.read_again(s)).collect();
+        let reads = stream::iter(reads).buffer_unordered(CONCURRENT_NODES);
+        let mut read: Vec<(Option<Node>, Suspect)> =
+            reads.filter_map(std::future::ready).collect().await;
+        let questions = questions(read.iter().map(|(_, second)| second));
+        let second = read.iter().map(|(_, second)| second);
         let checks =
             self.instances_to_check(second.filter(|s| recorded.contains(&s.name.as_str())));
         let answers = match questions.is_empty() {
@@ -69,10 +69,10 @@ impl Failover {
             false => self.query_controller(&questions, &checks).await.unwrap_or_default(),
         };
         let answered = Instant::now();
-        for (_, second) in &mut looked {
+        for (_, second) in &mut read {
             fill_answers(&answers, &mut second.facts);
         }
-        let acts: Vec<_> = looked
+        let acts: Vec<_> = read
             .iter()
             .map(|(object, second)| {
                 let may_do_braked = recorded.contains(&second.name.as_str());

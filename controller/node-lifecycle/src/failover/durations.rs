@@ -57,7 +57,7 @@ impl Episodes {
         episode.fence_requested.get_or_insert(now);
     }
 
-    /// Records all unhealthy nodes of a round; `is_attached` tells whether another node still has
+    /// Records all unhealthy nodes of a round; `is_attached` returns whether another node still has
     /// attachments.
     pub(super) fn observe(
         &mut self,

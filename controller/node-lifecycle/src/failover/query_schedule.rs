@@ -180,9 +180,9 @@ mod tests {
     }
 
     /// An instance that is no longer in question or is missing from an answer loses its text;
-    /// silence clears every text.
+    /// a missing answer clears every text.
     #[test]
-    fn dropped_or_missing_instance_or_silence_clears_answers() {
+    fn dropped_instance_or_missing_answer_clears_answers() {
         let mut query_schedule = QuerySchedule::default();
         let none = BTreeSet::new();
         let chosen = query_schedule.choose(&questions(0..3));
@@ -220,8 +220,8 @@ mod tests {
         // question is not.
         let chosen = query_schedule.choose(&questions(0..151));
         let more = ["i-0150", "i-0999"].map(str::to_owned);
-        let asked = query_schedule.choose_checks(&chosen, more.into());
-        assert_eq!(asked, ["i-0150".to_owned()].into());
+        let checked = query_schedule.choose_checks(&chosen, more.into());
+        assert_eq!(checked, ["i-0150".to_owned()].into());
     }
 
     /// A query without an answer makes the checks unknown, and an instance that stops running loses
@@ -230,7 +230,7 @@ mod tests {
     fn check_result_persists_between_queries_while_instance_runs() {
         let mut query_schedule = QuerySchedule::default();
         let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
-        let asked: BTreeSet<String> = ["i-0001".to_owned()].into();
+        let queried: BTreeSet<String> = ["i-0001".to_owned()].into();
         let says = |evidence: InstanceEvidence, text: &str| {
             let mut answers = Answers::default();
             answers.instances.insert("i-0001".to_owned(), evidence);
@@ -243,12 +243,12 @@ mod tests {
         let (failing, none) = (Fact::Present(()), BTreeSet::new());
         let rows = [
             (&none, running(Fact::Unknown), "", running(Fact::Unknown), ""),
-            (&asked, running(failing), "fails", running(failing), "fails"),
+            (&queried, running(failing), "fails", running(failing), "fails"),
             (&none, running(Fact::Unknown), "", running(failing), "fails"),
             (&none, running(Fact::Unknown), "", running(failing), "fails"),
             // Queried, and not answered: unknown.
-            (&asked, running(Fact::Unknown), "throttled", running(Fact::Unknown), "throttled"),
-            (&asked, running(failing), "fails", running(failing), "fails"),
+            (&queried, running(Fact::Unknown), "throttled", running(Fact::Unknown), "throttled"),
+            (&queried, running(failing), "fails", running(failing), "fails"),
             // The instance stops running and then runs again: the former checks no longer apply.
             (&none, InstanceEvidence::NotOff, "", InstanceEvidence::NotOff, ""),
             (&none, running(Fact::Unknown), "", running(Fact::Unknown), ""),

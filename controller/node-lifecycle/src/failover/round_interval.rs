@@ -47,17 +47,17 @@ mod tests {
         let questions: Vec<_> =
             (0..suspects).map(|number| (format!("i-{number:04}"), "vol-1".to_owned())).collect();
         let mut query_schedule = QuerySchedule::default();
-        let mut asked: BTreeMap<String, Duration> = BTreeMap::new();
+        let mut queried: BTreeMap<String, Duration> = BTreeMap::new();
         let (mut now, mut longest) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..100 {
             for (instance, _) in query_schedule.choose(&questions) {
-                if let Some(last) = asked.insert(instance, now) {
+                if let Some(last) = queried.insert(instance, now) {
                     longest = longest.max(now - last);
                 }
             }
             now += interval_of_rounds(Duration::from_secs(3), query_schedule.rounds_per_cycle);
         }
-        assert_eq!(asked.len(), suspects, "each comes up");
+        assert_eq!(queried.len(), suspects, "each comes up");
         longest
     }
 

@@ -159,7 +159,7 @@ impl AgentAnnotations {
                 );
                 return "done";
             }
-            Ok(Ok(ActResult::Overtaken)) => return "overtaken",
+            Ok(Ok(ActResult::Conflict)) => return "overtaken",
             Ok(Err(error)) => tracing::warn!(
                 pod = pod.key(),
                 node = pod.node(),

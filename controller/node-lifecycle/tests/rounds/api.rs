@@ -98,8 +98,7 @@ impl Api {
         );
     }
 
-    /// Gives that node the driver's taint, and a pod with the node's volume that Kubernetes has
-    /// asked to end.
+    /// Gives that node the driver's taint, and an evicted pod with the node's volume.
     pub(crate) fn evict(&mut self, number: usize) {
         let (node, volume) = (format!("node-{number:04}"), format!("pv-{number:04}"));
         let about = json!({"instance": instance(number), "launched": "t", "boot": "boot-1"});

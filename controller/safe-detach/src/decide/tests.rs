@@ -94,8 +94,8 @@ fn verdicts_have_the_labels_of_metrics() {
 }
 
 #[test]
-fn only_missing_data_of_ec2_is_silence() {
-    let silent = Refusal::ALL.into_iter().filter(|why| why.is_silence());
-    let names: Vec<_> = silent.map(|why| why.to_string()).collect();
+fn only_unknown_state_in_ec2_is_missing_data() {
+    let missing = Refusal::ALL.into_iter().filter(|why| why.is_missing_data());
+    let names: Vec<_> = missing.map(|why| why.to_string()).collect();
     assert_eq!(names, ["attachment-unknown", "instance-unknown"]);
 }

@@ -98,7 +98,7 @@ pub fn admit(all: &[NodeState]) -> Admitted {
 }
 
 fn is_outage(zones: &BTreeMap<&str, Zone>) -> bool {
-    // A node without a zone tells nothing about any zone.
+    // A node without a zone shows nothing about any zone.
     let mut known = zones.iter().filter(|(name, _)| !name.is_empty() || zones.len() == 1);
     let has_several_zones = known.clone().count() > 1;
     known.all(|(_, zone)| zone.suspects * 2 > zone.nodes && (has_several_zones || zone.nodes > 2))

@@ -17,8 +17,8 @@ pub enum FenceWhen {
 /// Returns the instance that may be fenced if EC2 confirms the rest, so that its status checks are
 /// worth a call.
 ///
-/// All of the following must hold: a person permits the fence for this node and has not asked to
-/// leave the node alone; the node has been not Ready for long enough, and does not carry this
+/// All of the following must hold: a person permits the fence for this node and has not opted
+/// the node out; the node has been not Ready for long enough, and does not carry this
 /// driver's out-of-service taint; and there is a pod that would move. The caller decides whether
 /// fencing is on at all.
 pub fn fence_candidate(facts: &NodeFacts) -> Option<&str> {

@@ -32,7 +32,7 @@ pub struct Node {
     pub boot: String,
     /// The out-of-service taint, if there is one.
     pub out_of_service: OutOfService,
-    /// Whether a person has asked that this driver leaves the node alone.
+    /// Whether a person has opted the node out of failover.
     pub opted_out: bool,
     /// Whether a person permits that the node's instance is stopped to prove the node dead.
     pub may_fence: bool,
@@ -124,7 +124,7 @@ impl From<Verdict> for Evidence {
 pub enum InstanceEvidence {
     /// The instance is off, and its memory was not saved.
     Off {
-        /// When EC2 last launched the instance (RFC 3339); empty when EC2 does not tell.
+        /// When EC2 last launched the instance (RFC 3339); empty when EC2 does not report it.
         launched: String,
     },
     /// EC2 reports that the instance runs.
@@ -146,7 +146,7 @@ impl InstanceEvidence {
                 Self::Off { launched }
             }
             Verdict::Refuse(Refusal::Running) => Self::Running { impaired },
-            // The other verdicts tell nothing about the whole instance.
+            // The other verdicts prove nothing about the whole instance.
             Verdict::Safe(Rung::KubeletReport | Rung::Trusted | Rung::OverrideOrder)
             | Verdict::Done
             | Verdict::Wait(_)

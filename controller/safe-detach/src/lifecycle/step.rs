@@ -12,7 +12,7 @@ pub enum FailoverMode {
     /// All volumes of the pod are proved free.
     #[default]
     ProveFirst,
-    /// Kubernetes has asked the pod to end, or all its volumes are proved free; the controller
+    /// The pod's deletion is requested, or all its volumes are proved free; the controller
     /// refuses the detach when it is not safe.
     Kep,
 }
@@ -145,8 +145,8 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             let has_leftovers =
                 !facts.attachments.is_empty() || facts.pods.iter().any(|pod| pod.deleting);
             let mut intents = match ready {
-                // Kubernetes, which has asked these pods to end because of the taint, deletes them
-                // as well, but its pod garbage collector looks every 20 s (`gcCheckPeriod` in
+                // Kubernetes, which has evicted these pods because of the taint, deletes them as
+                // well, but its pod garbage collector runs every 20 s (`gcCheckPeriod` in
                 // `pkg/controller/podgc/gc_controller.go`).
                 Readiness::NotReady => {
                     pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))

@@ -184,9 +184,9 @@ impl Attached<'_> {
         self.world.wait_until_pod_gone(&self.pod).await
     }
 
-    /// Waits until Kubernetes has asked the pod to end.
+    /// Waits until the pod's deletion is requested.
     pub(crate) async fn wait_until_pod_deleting(&self) -> Outcome {
-        wait_until(&format!("pod {} is asked to end", self.pod), || async {
+        wait_until(&format!("the deletion of pod {} is requested", self.pod), || async {
             let pod = self.world.pods().get(&self.pod).await?;
             Ok(pod.metadata.deletion_timestamp.is_some())
         })
@@ -278,7 +278,7 @@ impl Attached<'_> {
     }
 
     /// Checks a node that is not Ready and about which nothing is proved: waits until an event says
-    /// so and the pod is asked to end, and checks that nothing else is done.
+    /// so and the pod's deletion is requested, and checks that nothing else is done.
     pub(crate) async fn check_left_alone(&self) -> Outcome {
         self.wait_until_not_ready().await?;
         self.wait_for_event("SafeDetachUnproven").await?;

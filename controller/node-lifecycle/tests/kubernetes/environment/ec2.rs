@@ -112,7 +112,7 @@ impl Driver {
         Ok(ours.map(|record| record["parameters"].clone()).collect())
     }
 
-    /// Returns how often the driver has asked EC2 to stop an instance, dry runs included.
+    /// Returns the number of the driver's requests to stop an instance, dry runs included.
     pub(crate) fn stop_requests(&self, instance: &str) -> Outcome<usize> {
         let all = self.requests("StopInstances")?;
         Ok(all.iter().filter(|request| request["InstanceId.1"] == instance).count())

@@ -43,11 +43,11 @@ where
     F: FnMut() -> A,
     A: Future<Output = Outcome<bool>>,
 {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match look().await {
             Ok(true) => return Ok(()),
-            _ if begun.elapsed() < WAIT_LIMIT => {}
+            _ if started.elapsed() < WAIT_LIMIT => {}
             Ok(false) => return Err(format!("{what}: not within {WAIT_LIMIT:?}").into()),
             Err(why) => return Err(format!("{what}: {why}").into()),
         }

@@ -16,7 +16,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// Without proof, the pod of a silent node is deleted once Kubernetes asks it to end; its volume
+/// Without proof, the pod of a silent node is deleted once Kubernetes evicts it; its volume
 /// stays attached until EC2 shows the instance off.
 async fn as_proposed(world: &World<'_>) -> Outcome {
     let from = world.attached("kep", "kep-a").await?;

@@ -37,8 +37,8 @@ async fn hibernated(world: &World<'_>) -> Outcome {
     at.move_to_new("f5-b").await
 }
 
-/// EC2 does not show a reboot. The new boot terminates the pods that Kubernetes has meanwhile asked
-/// to end, and releases the volume.
+/// EC2 does not show a reboot. The new boot terminates the pods that Kubernetes has evicted
+/// meanwhile, and releases the volume.
 async fn rebooted(world: &World<'_>) -> Outcome {
     let at = world.attached("f6", "f6").await?;
     at.stop_heartbeats();

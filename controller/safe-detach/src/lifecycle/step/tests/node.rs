@@ -103,7 +103,7 @@ fn foreign_taint_is_neither_duplicated_nor_removed() {
     );
 }
 
-/// Kubernetes evicts because of the taint; what it has not asked to end stays.
+/// Kubernetes evicts because of the taint; a pod that it has not evicted stays.
 #[test]
 fn evicted_pod_is_deleted_while_instance_is_off() {
     let opted_out = |f: &mut NodeFacts| f.pods[0].opted_out = true;
@@ -116,8 +116,8 @@ fn evicted_pod_is_deleted_while_instance_is_off() {
             &start,
             mode,
             &[
-                ("the pod was asked to end", &[pod_deleting], Phase::Acting, &["pod db-0"]),
-                ("the pod was not asked to end", &[], Phase::Acting, &[]),
+                ("the pod was evicted", &[pod_deleting], Phase::Acting, &["pod db-0"]),
+                ("the pod was not evicted", &[], Phase::Acting, &[]),
                 ("the pod is opted out", &[pod_deleting, opted_out], Phase::Acting, &[]),
                 ("a volume is unproven", &[pod_deleting, other_unproven], Phase::Acting, &[]),
                 ("the node is Ready", &[pod_deleting, ready], Phase::Acting, &[]),

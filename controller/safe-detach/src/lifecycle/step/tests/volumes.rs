@@ -89,8 +89,8 @@ fn kep_mode_deletes_terminating_pods_then_attachments() {
     check(
         FailoverMode::Kep,
         &[
-            ("the pod is not to end yet", &[], Phase::Suspect, &[]),
-            ("the pod is to end", &[pod_deleting], Phase::Suspect, &["pod db-0"]),
+            ("the pod is not evicted yet", &[], Phase::Suspect, &[]),
+            ("the pod is evicted", &[pod_deleting], Phase::Suspect, &["pod db-0"]),
             (
                 "its attachments follow",
                 &[no_pods],
