@@ -126,9 +126,7 @@ impl Brake {
 
     fn add_replica_steps(&self, slot: usize, fault: Fault, steps: &mut Steps<Self>) {
         let replica = self.replicas[slot];
-        steps.add_if(replica.leads, "the leadership of a holder expires", |w| {
-            w.replicas[slot].leads = false
-        });
+        steps.add_if(replica.leads, "a leadership ends", |w| w.replicas[slot].leads = false);
         // The Lease of a silent holder is taken only after the holder's time has ended by the
         // holder's own clock, whose duration is shorter.
         let silent =

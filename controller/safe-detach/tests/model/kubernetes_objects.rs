@@ -39,8 +39,9 @@ impl Listed {
     }
 }
 
-/// Returns the VolumeAttachment of the volume at that node.
-pub(crate) fn attachment(deleting: bool, retry_requested: bool) -> Attachment {
+/// Returns the VolumeAttachment of the volume at that node: whether it is being deleted, and whether
+/// it has the annotation for a retry.
+pub(crate) fn attachment((deleting, retry_requested): (bool, bool)) -> Attachment {
     Attachment {
         volume: VOLUME.to_owned(),
         instance: Some(INSTANCE.to_owned()),

@@ -135,17 +135,14 @@ fn explore_failover(rules: Rules) -> Found {
 #[test]
 fn failover_interleavings_keep_properties_and_goals_reachable() {
     let (stopped, trusted) = ("DetachVolume is sent: stopped", "DetachVolume is sent: trusted");
-    let (fenced, refused) =
-        ("the instance is fenced", "the fence is refused: the status checks pass");
+    let (fenced, refused) = ("the instance is fenced", "the fence is refused: checks pass");
     let (taint, removed) = ("our taint is set", "our taint is removed");
-    let (late_taint, late_removal) =
-        ("our taint is set: conflict", "our taint is removed: conflict");
     let pod_deleted = "the pod is deleted by force";
     let with_persons = [
         stopped,
         taint,
         removed,
-        late_taint,
+        "our taint is set: conflict",
         pod_deleted,
         "the VolumeAttachment is deleted",
         "a retry of the detach is requested",
@@ -163,7 +160,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
         (
             "enforce, two replicas",
             Rules { replicas: 2, ..FAILOVER },
-            &[stopped, taint, removed, late_removal],
+            &[stopped, taint, removed, "our taint is removed: conflict"],
         ),
         (
             "enforce, fencing what is lost",

@@ -31,11 +31,7 @@ impl Cluster {
                 out_of_service: self.taint.clone(),
                 ..Node::default()
             }),
-            attachments: self
-                .attachment
-                .map(|(deleting, retry)| attachment(deleting, retry))
-                .into_iter()
-                .collect(),
+            attachments: self.attachment.map(attachment).into_iter().collect(),
             pods: self.pod.map(seen_pod).into_iter().collect(),
             volumes: [(key, decide(&facts).into())].into(),
             instances: [(INSTANCE.to_owned(), instance)].into(),

@@ -18,18 +18,13 @@ impl World {
             w.shown.power = w.ec2.power;
             w.shown.hibernated = w.ec2.hibernated;
         });
-        steps
-            .add_if(runs, "a stop of the instance is requested", |w| w.ec2.power = Power::Stopping);
-        steps.add_if(
-            runs && rules.scope.hibernates,
-            "a hibernation of the instance is requested",
-            |w| {
-                w.ec2.power = Power::Stopping;
-                w.ec2.hibernated = true;
-            },
-        );
+        steps.add_if(runs, "StopInstances is called", |w| w.ec2.power = Power::Stopping);
+        steps.add_if(runs && rules.scope.hibernates, "StopInstances hibernates", |w| {
+            w.ec2.power = Power::Stopping;
+            w.ec2.hibernated = true;
+        });
         let remains = power != Power::Terminated;
-        steps.add_if(remains, "a termination of the instance is requested", |w| {
+        steps.add_if(remains, "TerminateInstances is called", |w| {
             w.ec2.power = Power::ShuttingDown;
         });
         steps.add_if(power == Power::Stopping, "the instance is stopped", |w| {

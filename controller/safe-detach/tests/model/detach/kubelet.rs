@@ -13,9 +13,7 @@ impl World {
         let may_list = can_write && !k.in_use;
         steps.add_if(may_list, "kubelet lists the volume", |w| w.kubelet.in_use = true);
         let may_verify = can_write && k.in_use && k.attached && !k.verified;
-        steps.add_if(may_verify, "kubelet finds the volume in volumesAttached", |w| {
-            w.kubelet.verified = true
-        });
+        steps.add_if(may_verify, "kubelet may mount the volume", |w| w.kubelet.verified = true);
         let may_mount = is_alive && k.verified && !k.mounted && self.holder() == Some(Node::A);
         steps.add_if(may_mount, "kubelet mounts", |w| w.kubelet.mounted = true);
         steps.add_if(is_alive && (k.mounted || k.verified), "kubelet unmounts", |w| {
@@ -32,9 +30,7 @@ impl World {
         let is_reached = k.up && k.reaches_api;
         steps.add_if(is_reached, "the node is cut off", |w| w.kubelet.reaches_api = false);
         let is_cut_off = !k.reaches_api;
-        steps.add_if(is_cut_off, "the node reaches the API server again", |w| {
-            w.kubelet.reaches_api = true
-        });
+        steps.add_if(is_cut_off, "the node is reconnected", |w| w.kubelet.reaches_api = true);
         steps.add_if(!can_write && k.fresh, "the lease runs out", |w| w.kubelet.fresh = false);
         let is_lost = !k.fresh && k.ready;
         steps.add_if(is_lost, "the node is marked not Ready", |w| w.kubelet.ready = false);

@@ -29,24 +29,16 @@ impl World {
             None => (false, false),
         };
         let is_unused = !self.kubelet.in_use;
-        steps.add_if(
-            is_kept && (is_unused || !on_a),
-            "a detach is requested: the pod is gone",
-            |w| {
-                w.kubelet.attached &= !on_a;
-                w.attachment_for = w.attachment_for.map(|(node, _)| (node, true));
-            },
-        );
+        steps.add_if(is_kept && (is_unused || !on_a), "detach: the pod is gone", |w| {
+            w.kubelet.attached &= !on_a;
+            w.attachment_for = w.attachment_for.map(|(node, _)| (node, true));
+        });
         // The mode `ec2-only` trusts the order of CSI calls.
         let forced = is_kept && on_a && rules.mode == Mode::Enforce;
-        steps.add_if(
-            forced,
-            "a detach is requested: by force, after six minutes or by a taint",
-            |w| {
-                w.kubelet.attached = false;
-                w.attachment_for = Some((Node::A, true));
-            },
-        );
+        steps.add_if(forced, "detach: by force, after six minutes or by a taint", |w| {
+            w.kubelet.attached = false;
+            w.attachment_for = Some((Node::A, true));
+        });
         steps.add_if(forced, "a person deletes the VolumeAttachment", |w| {
             w.attachment_for = Some((Node::A, true));
         });

@@ -10,11 +10,9 @@ impl World {
     pub(super) fn add_ec2_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
         let power = self.ec2.power;
         let runs = power == Power::Running;
-        steps.add_fault_if(runs, "a stop of the instance is requested", |w| {
-            w.ec2.power = Power::Stopping
-        });
+        steps.add_fault_if(runs, "StopInstances is called", |w| w.ec2.power = Power::Stopping);
         let remains = !matches!(power, Power::ShuttingDown | Power::Terminated);
-        steps.add_fault_if(remains, "a termination of the instance is requested", |w| {
+        steps.add_fault_if(remains, "TerminateInstances is called", |w| {
             w.ec2.power = Power::ShuttingDown;
         });
         steps.add_if(power == Power::Stopping, "the instance is stopped", |w| {

@@ -13,9 +13,7 @@ impl World {
         let may_lose = is_running && !guest.is_cut_off && !trusts_order;
         steps.add_fault_if(may_lose, "the node is cut off", |w| w.guest.is_cut_off = true);
         let is_cut_off = guest.is_cut_off;
-        steps.add_if(is_cut_off, "the node reaches the API server again", |w| {
-            w.guest.is_cut_off = false
-        });
+        steps.add_if(is_cut_off, "the node is reconnected", |w| w.guest.is_cut_off = false);
         if !is_running || is_cut_off {
             // Nothing that the guest does becomes known, and its mount stays.
             return;

@@ -212,7 +212,7 @@ impl World {
         let needs_impaired = rules.fences == Some(FenceWhen::Impaired);
         let asks = needs_impaired && rules.fault != Fault::FenceOnFormerChecks;
         if runs && asks && !self.impaired {
-            return ("the fence is refused: the status checks pass", Ok(*self));
+            return ("the fence is refused: checks pass", Ok(*self));
         }
         let after = match runs {
             true if needs_impaired && !self.impaired => {
@@ -295,13 +295,10 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
         // Time is not modelled, so the node may have been lost for long.
         lost_for_long: true,
     };
+    let attachments = look.attachment.map(|va| attachment((va.deleting, va.retry_requested)));
     NodeFacts {
         object: look.node.map_or(Fact::Absent, |node| Fact::Present(seen_node(node))),
-        attachments: look
-            .attachment
-            .map(|va| attachment(va.deleting, va.retry_requested))
-            .into_iter()
-            .collect(),
+        attachments: attachments.into_iter().collect(),
         pods: look.pod.map(|pod| seen_pod(pod, rules.kind)).into_iter().collect(),
         volumes: [((INSTANCE.to_owned(), VOLUME.to_owned()), evidence)].into(),
         instances: [(INSTANCE.to_owned(), instance)].into(),
