@@ -298,17 +298,14 @@ fn mount_flags(
 }
 
 fn not_allowed(refused: &wire::MountFlag, file_systems: &[FsType]) -> String {
-    let why = flag::REFUSED
-        .iter()
-        .find(|row| row.name == refused.name())
-        .map_or("policy/mounts.toml lists what is allowed", |row| row.why);
     let place = match file_systems {
         [one] => format!("on {}", one.as_str()),
         _ => "on any file system".to_owned(),
     };
     format!(
-        "the mount flag {:?} is not allowed {place}: {why}; remove it from the StorageClass or PersistentVolume",
-        shortened(&refused.to_string())
+        "the mount flag {:?} is not allowed {place}: {}; remove it from the StorageClass or PersistentVolume",
+        shortened(&refused.to_string()),
+        flag::why_refused(refused)
     )
 }
 

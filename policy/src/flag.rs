@@ -123,6 +123,13 @@ pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, Refusal> 
     FLAGS.iter().find(|rule| rule.admits(flag, fs)).ok_or(Refusal::MountFlag)
 }
 
+/// Returns why a flag is refused that no rule allows.
+#[must_use]
+pub fn why_refused(flag: &MountFlag) -> &'static str {
+    let row = REFUSED.iter().find(|row| row.name == flag.name());
+    row.map_or("policy/mounts.toml lists what is allowed", |row| row.why)
+}
+
 /// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8).
 ///
 /// # Errors

@@ -140,14 +140,11 @@ fn refusal(fs: FsType, option: &str) -> Option<String> {
         Err(error) => return Some(format!("mount option {option:?}: {error}")),
     };
     let refused = flags.iter().find(|flag| flag::rule(flag, fs).is_err())?;
-    let why = flag::REFUSED
-        .iter()
-        .find(|row| row.name == refused.name())
-        .map_or("policy/mounts.toml lists what is allowed", |row| row.why);
     Some(format!(
-        "the mount option {:?} is not allowed on {}: {why}",
+        "the mount option {:?} is not allowed on {}: {}",
         refused.to_string(),
-        fs.as_str()
+        fs.as_str(),
+        flag::why_refused(refused)
     ))
 }
 
