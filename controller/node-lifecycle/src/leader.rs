@@ -1,8 +1,8 @@
 //! Which replica acts: the holder of one Lease.
 //!
-//! How long another holder has not renewed the Lease is measured by this process's own clock since the last
-//! change that it saw, never by comparing the clocks of two machines. The holder stops acting well
-//! before another replica may take over.
+//! How long another holder has not renewed the Lease is measured by this process's own clock since
+//! the last change that it saw, never by comparing the clocks of two machines. The holder stops
+//! acting well before another replica may take over.
 
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};

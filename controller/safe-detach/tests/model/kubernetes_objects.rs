@@ -39,8 +39,8 @@ impl Listed {
     }
 }
 
-/// Returns the VolumeAttachment of the volume at that node: whether it is being deleted, and whether
-/// it has the annotation for a retry.
+/// Returns the VolumeAttachment of the volume at that node; the values are whether it is being
+/// deleted, and whether it has the annotation for a retry.
 pub(crate) fn attachment((deleting, retry_requested): (bool, bool)) -> Attachment {
     Attachment {
         volume: VOLUME.to_owned(),
