@@ -112,7 +112,7 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
         (_, true) => Extent::Full,
         _ => Extent::Usual,
     };
-    let binaries = Binaries::beside_this_program()?;
+    let binaries = Binaries::of_this_build()?;
     let wanted = Wanted { only: run.only, peer: run.peer_bin, extent };
     for part in parts {
         let mut command = format!("./deploy/bench/run {part}{}", extent.option());

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use ebs_csi_sandbox::binaries::Binaries;
-use ebs_csi_sandbox::co::{Attachment, Claim, Patience, Published, Volume};
+use ebs_csi_sandbox::co::{Attachment, Claim, Published, RetryPolicy, Volume};
 use ebs_csi_sandbox::{Co, Kubelet, World, WorldOptions};
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub fn binaries(needed: &[&str]) -> Option<Binaries> {
         println!("skipped: block devices, mounts and confinement need root");
         return None;
     }
-    let binaries = Binaries::beside_this_program().expect("the path of this program");
+    let binaries = Binaries::of_this_build().expect("the path of this program");
     for program in needed {
         if let Err(e) = binaries.path(program) {
             println!("skipped: {e}");
@@ -64,12 +64,12 @@ pub fn binaries(needed: &[&str]) -> Option<Binaries> {
 }
 
 /// Returns a sidecar's retry policy without its long waits.
-fn without_long_waits(patience: Patience) -> Patience {
-    Patience {
-        first_wait: Duration::from_millis(50),
-        longest_wait: Duration::from_millis(500),
-        give_up: Duration::from_secs(60),
-        ..patience
+fn without_long_waits(policy: RetryPolicy) -> RetryPolicy {
+    RetryPolicy {
+        initial_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_millis(500),
+        max_elapsed: Duration::from_secs(60),
+        ..policy
     }
 }
 
@@ -92,7 +92,7 @@ impl Setting {
         let kubelets = (0..world.nodes.len())
             .map(|node| {
                 let mut kubelet = world.kubelet(node).expect("a node's socket");
-                kubelet.patience = without_long_waits(kubelet.patience);
+                kubelet.retry_policy = without_long_waits(kubelet.retry_policy);
                 kubelet
             })
             .collect();
@@ -191,7 +191,7 @@ impl Setting {
     pub async fn end(self) {
         let ended = self.world.shutdown().await.expect("the world ends");
         assert!(ended.leftovers.is_empty(), "left behind: {:?}", ended.leftovers);
-        assert!(ended.unwilling.is_empty(), "did not end by SIGTERM: {:?}", ended.unwilling);
+        assert!(ended.killed.is_empty(), "did not end by SIGTERM: {:?}", ended.killed);
     }
 }
 

@@ -33,7 +33,7 @@ async fn kill(setting: &mut Setting, target: Target) {
             for node in &mut world.nodes {
                 let killed = match target {
                     Target::Agent => node.agent.kill().await,
-                    Target::Helper => node.helper.kill_family().await,
+                    Target::Helper => node.helper.kill_tree().await,
                     _ => node.helper.kill().await,
                 };
                 killed.unwrap();

@@ -190,7 +190,7 @@ async fn csi_sanity_passes_on_single_mode_all_socket() {
     let Some(mut setting) = Setting::with(|options| options.one_zone = true).await else { return };
     // A kubelet root can have only one helper, which is the launcher's here.
     let helper = &mut setting.world.nodes[1].helper;
-    helper.kill_family().await.expect("the helper ends");
+    helper.kill_tree().await.expect("the helper ends");
     let launcher = Launcher::start(
         &binaries.path("aws-ebs-csi-driver").unwrap(),
         &setting,

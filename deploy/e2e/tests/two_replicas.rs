@@ -109,8 +109,10 @@ async fn run(seed: u64) -> Option<Result<Happened, String>> {
     .await?;
     let second = setting.world.add_replica().await;
     setting.must("a second replica", async { second }).await;
-    let sockets =
-        [setting.world.controller_socket().to_owned(), setting.world.replicas[0].socket.clone()];
+    let sockets = [
+        setting.world.controller_socket().to_owned(),
+        setting.world.replicas[0].socket().to_owned(),
+    ];
     // Two sets of sidecars: at the same time, one may call this replica and the other set the other
     // replica.
     let leaders = [0, 1].map(|n: usize| {
@@ -127,7 +129,7 @@ async fn run(seed: u64) -> Option<Result<Happened, String>> {
     let nodes = setting.instances();
     let (random, over) = (SeededRandom::new(seed), Cell::new(false));
     let world = &mut setting.world;
-    let mut replicas = [&mut world.controller, &mut world.replicas[0].process];
+    let mut replicas = [&mut world.controller, &mut world.replicas[0]];
     let (kept, happened) = tokio::join!(
         history::run_workloads(&world.simulator, &callers, &nodes, seed, &over),
         disturb(&world.simulator, &mut replicas, &leaders, &random, &over)

@@ -105,10 +105,10 @@ pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     for node in &world.nodes {
         let agent = node.agent.pid().ok_or_else(|| gone(node.agent.name()))?;
         seen.push(read(Tier::NodeAgent, &node.name, agent)?);
-        let family = node.helper.process_tree();
-        let supervisor = *family.first().ok_or_else(|| gone(node.helper.name()))?;
+        let tree = node.helper.process_tree();
+        let supervisor = *tree.first().ok_or_else(|| gone(node.helper.name()))?;
         let mut tiers = BTreeSet::new();
-        for pid in family {
+        for pid in tree {
             let Some(tier) = tier_of(pid, supervisor) else {
                 continue;
             };

@@ -97,13 +97,13 @@ impl LoopDevice {
         });
         let mut command = Command::new(program);
         command.args(arguments);
-        let patience = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(5);
         loop {
             let began = Instant::now();
             match run(&mut command) {
                 // A process that lost the race for a free loop device claims it for a moment:
                 // drivers/block/loop.c, loop_configure.
-                Err(e) if e.to_string().contains(BUSY) && Instant::now() < patience => {}
+                Err(e) if e.to_string().contains(BUSY) && Instant::now() < deadline => {}
                 result => return result.map(|_| began.elapsed()),
             }
         }

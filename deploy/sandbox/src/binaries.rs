@@ -15,12 +15,12 @@ impl Binaries {
         Self { directory: directory.into() }
     }
 
-    /// Uses the programs that cargo built beside this one: a binary's own directory, a test's
-    /// parent directory.
+    /// Uses the programs that cargo built with this one: those in a binary's own directory, or in a
+    /// test's parent directory.
     ///
     /// # Errors
     /// Returns an error when the running program has no path.
-    pub fn beside_this_program() -> io::Result<Self> {
+    pub fn of_this_build() -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let directory = program.parent().unwrap_or(Path::new("/"));
         // Tests and examples lie one level below the binaries.

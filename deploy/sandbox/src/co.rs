@@ -8,7 +8,7 @@ mod observer;
 mod sidecars;
 mod volume;
 
-pub use attempt::{Attempts, CoError, Patience};
+pub use attempt::{Attempts, CoError, RetryPolicy};
 pub use kubelet::{Kubelet, Published, Staged};
 pub use observer::Observer;
 pub use sidecars::{Attachment, Co, Snapshot};
@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Returns a channel to a CSI socket. The channel connects on first use, and again after the
 /// process behind the socket was restarted.
-fn channel(socket: &Path) -> Result<Channel, CoError> {
+pub(crate) fn channel(socket: &Path) -> Result<Channel, CoError> {
     let fail = |why: String| CoError::Socket { socket: socket.to_owned(), why };
     let text = socket.to_str().ok_or_else(|| fail("its path is not UTF-8".to_owned()))?;
     let endpoint =

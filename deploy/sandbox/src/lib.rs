@@ -22,4 +22,4 @@ pub use world::node::Node;
 pub use world::options::{NodeOptions, WorldOptions, ZONE};
 pub use world::process::Process;
 pub use world::simulator::Simulator;
-pub use world::{Ended, Replica, World, WorldError};
+pub use world::{Ended, World, WorldError};

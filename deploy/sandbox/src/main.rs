@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(status) => return status,
     };
-    let binaries = match Binaries::beside_this_program() {
+    let binaries = match Binaries::of_this_build() {
         Ok(binaries) => binaries,
         Err(e) => return fail(&e.to_string()),
     };
@@ -144,7 +144,7 @@ async fn demo(mut options: WorldOptions) -> Result<(), String> {
     let mut left = ended.leftovers;
     left.extend(ended.cleaned.problems);
     if shown.is_ok() {
-        left.extend(ended.unwilling.iter().map(|name| format!("{name} did not end by SIGTERM")));
+        left.extend(ended.killed.iter().map(|name| format!("{name} did not end by SIGTERM")));
     }
     if !left.is_empty() {
         return Err(format!("not ended clean: {}", left.join("; ")));
@@ -161,7 +161,7 @@ async fn up(mut options: WorldOptions) -> Result<(), String> {
     let mut stop = Box::pin(interrupted());
     let mut world = start(options, &mut stop).await?;
     println!("simulator   {}", world.simulator.ec2());
-    println!("control     {}", world.simulator.control_socket().display());
+    println!("control     {}", world.simulator.process().socket().display());
     println!("controller  unix://{}", world.controller_socket().display());
     for node in &world.nodes {
         println!("{:<11} unix://{}", node.name, node.csi_socket.display());
@@ -177,7 +177,7 @@ async fn up(mut options: WorldOptions) -> Result<(), String> {
                 break world.shutdown().await.map_err(|e| e.to_string())?;
             }
             () = tokio::time::sleep(std::time::Duration::from_millis(500)) => {
-                for name in world.revive().await.map_err(|e| e.to_string())? {
+                for name in world.restart_ended().await.map_err(|e| e.to_string())? {
                     println!("{name} had ended and was started again");
                 }
             }

@@ -61,14 +61,14 @@ impl Tier {
     }
 }
 
-/// Returns whether the helper whose processes are `family` has all of [`PARTS`], each with a
+/// Returns whether the helper whose processes are `tree` has all of [`PARTS`], each with a
 /// seccomp filter.
-pub(crate) fn helper_is_confined(family: &[i32]) -> bool {
-    let Some(supervisor) = family.first() else {
+pub(crate) fn helper_is_confined(tree: &[i32]) -> bool {
+    let Some(supervisor) = tree.first() else {
         return false;
     };
     let confined = |tier: Tier| {
-        family.iter().any(|pid| {
+        tree.iter().any(|pid| {
             tier_of(*pid, *supervisor) == Some(tier)
                 && std::fs::read_to_string(format!("/proc/{pid}/status"))
                     .is_ok_and(|status| numbers(&status, "Seccomp").first() == Some(&2))

@@ -18,11 +18,8 @@ use std::time::{Duration, Instant};
 
 use csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi;
-use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
 
-use crate::co::{Co, CoError, Kubelet};
-use crate::procfs::mount_table;
+use crate::co::{Co, CoError, Kubelet, channel};
 use crate::tier::helper_is_confined;
 use clean::Cleaned;
 use keeper::Keeper;
@@ -69,9 +66,8 @@ pub struct World {
     pub simulator: Simulator,
     /// The controller.
     pub controller: Process,
-    controller_socket: PathBuf,
     /// Further controllers of the same cluster.
-    pub replicas: Vec<Replica>,
+    pub replicas: Vec<Process>,
     /// The nodes, in the order of the options.
     pub nodes: Vec<Node>,
     /// The launcher, if it runs in place of the other processes.
@@ -83,6 +79,8 @@ pub struct World {
 
 /// The time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
+/// The time that a process has to become ready.
+const READY: Duration = Duration::from_secs(30);
 
 fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
     result.map_err(|source| WorldError::Step { what: what.to_owned(), source })
@@ -113,21 +111,13 @@ impl World {
             Simulator::start(&options.binaries, &state_dir, &options.scenario(), &options.devices)
                 .await,
         )?;
-        let controller_socket = state_dir.join("controller/csi.sock");
-        let prepared = container::controller(
-            "controller",
-            &options,
-            &state_dir,
-            &simulator,
-            &controller_socket,
-        );
-        let controller = step("preparing the controller", prepared)?;
+        let controller = container::controller("controller", &options, &state_dir, &simulator);
+        let controller = step("preparing the controller", controller)?;
         let mut world = Self {
             options,
             state_dir,
             simulator,
             controller,
-            controller_socket,
             replicas: Vec::new(),
             nodes: Vec::new(),
             launcher: None,
@@ -152,27 +142,22 @@ impl World {
     }
 
     /// Ends the controller and the processes of node `index`, and runs the launcher in mode `all`
-    /// in their place.
+    /// in their place, with further `flags`.
     ///
     /// # Errors
     /// Returns an error when a process does not end, or when the launcher's socket does not answer
     /// within 30 s.
-    pub async fn start_all(&mut self, index: usize) -> Result<Duration, WorldError> {
+    pub async fn start_all(&mut self, index: usize, flags: &[&str]) -> Result<(), WorldError> {
         let node = &mut self.nodes[index];
         for process in [&mut node.agent, &mut node.helper, &mut self.controller] {
             step("stopping a process", process.stop(GRACE).await)?;
         }
-        let socket = self.state_dir.join("all.sock");
-        let mut launcher = step(
-            "preparing the launcher",
-            launcher::all(&self.options, &self.state_dir, &self.simulator, node, &socket),
-        )?;
+        let launcher = launcher::all(&self.options, &self.state_dir, &self.simulator, node, flags);
+        let launcher = self.launcher.insert(step("preparing the launcher", launcher)?);
         step("starting the launcher", launcher.start())?;
-        let took = ready(&mut launcher, &socket).await?;
-        node.csi_socket.clone_from(&socket);
-        self.controller_socket = socket;
-        self.launcher = Some(launcher);
-        Ok(took)
+        ready(launcher).await?;
+        launcher.socket().clone_into(&mut node.csi_socket);
+        Ok(())
     }
 
     /// Returns the directory that holds everything that the world makes.
@@ -185,9 +170,9 @@ impl World {
         &self.options
     }
 
-    /// Returns the socket of the controller.
+    /// Returns the socket of the controller, or of the launcher if that runs.
     pub fn controller_socket(&self) -> &Path {
-        &self.controller_socket
+        self.launcher.as_ref().unwrap_or(&self.controller).socket()
     }
 
     /// Returns sidecars for the controller.
@@ -195,18 +180,15 @@ impl World {
     /// # Errors
     /// Returns the errors of [`Co::new`].
     pub fn co(&self) -> Result<Co, CoError> {
-        Co::new(&self.controller_socket, ZONE)
+        Co::new(self.controller_socket(), ZONE)
     }
 
     /// Returns the kubelet of node `index`.
     ///
     /// # Errors
-    /// Returns the errors of [`Kubelet::new`], and an error when there is no such node.
+    /// Returns the errors of [`Kubelet::new`].
     pub fn kubelet(&self, index: usize) -> Result<Kubelet, CoError> {
-        let node = self.nodes.get(index).ok_or_else(|| CoError::Own {
-            what: format!("finding node {index}"),
-            why: "there is none".to_owned(),
-        })?;
+        let node = &self.nodes[index];
         Kubelet::new(&node.csi_socket, &node.kubelet_root)
     }
 
@@ -216,13 +198,11 @@ impl World {
     /// Returns an error when the controller ends or is not ready within 30 s.
     pub async fn add_replica(&mut self) -> Result<(), WorldError> {
         let name = format!("controller-{}", self.replicas.len() + 2);
-        let socket = self.state_dir.join(&name).join("csi.sock");
-        let made =
-            container::controller(&name, &self.options, &self.state_dir, &self.simulator, &socket);
-        let mut process = step("preparing a replica", made)?;
-        step("starting a replica", process.start())?;
-        ready(&mut process, &socket).await?;
-        self.replicas.push(Replica { process, socket });
+        let made = container::controller(&name, &self.options, &self.state_dir, &self.simulator);
+        let mut replica = step("preparing a replica", made)?;
+        step("starting a replica", replica.start())?;
+        ready(&mut replica).await?;
+        self.replicas.push(replica);
         Ok(())
     }
 
@@ -232,7 +212,7 @@ impl World {
     /// Returns an error when the controller ends or is not ready within 30 s.
     pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
         step("starting the controller", self.controller.start())?;
-        ready(&mut self.controller, &self.controller_socket).await
+        ready(&mut self.controller).await
     }
 
     /// Ends the controller and starts it with the further arguments `more`.
@@ -244,10 +224,8 @@ impl World {
         step("stopping the controller", self.controller.stop(GRACE).await)?;
         let mut options = self.options.clone();
         options.controller_arguments.extend_from_slice(more);
-        let (directory, socket) = (&self.state_dir, &self.controller_socket);
-        let prepared =
-            container::controller("controller", &options, directory, &self.simulator, socket);
-        self.controller = step("preparing the controller", prepared)?;
+        let made = container::controller("controller", &options, &self.state_dir, &self.simulator);
+        self.controller = step("preparing the controller", made)?;
         self.start_controller().await
     }
 
@@ -256,21 +234,7 @@ impl World {
     /// # Errors
     /// Returns an error when a process cannot be ended, and the errors of umount2(2).
     pub async fn cut_power(&mut self, index: usize) -> Result<(), WorldError> {
-        let node = &mut self.nodes[index];
-        for process in [&mut node.agent, &mut node.helper] {
-            step("ending a process", process.kill_family().await)?;
-        }
-        let root = &node.kubelet_root;
-        let mounts = step("reading the mount table", mount_table::beneath(root))?;
-        for mount in mounts.iter().filter(|mount| mount.point != *root) {
-            let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-            match unmount(&mount.point, flags) {
-                // The mount disappeared with another one.
-                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-                Err(error) => step("removing a mount", Err(error.into()))?,
-            }
-        }
-        Ok(())
+        step("cutting the power of a node", self.nodes[index].cut_power().await)
     }
 
     /// Starts the node-agent of node `index` and waits until its Probe succeeds. Returns the time
@@ -279,50 +243,49 @@ impl World {
     /// # Errors
     /// Returns an error when the node-agent ends or is not ready within 30 s.
     pub async fn start_agent(&mut self, index: usize) -> Result<Duration, WorldError> {
-        let node = &mut self.nodes[index];
-        step("starting the node-agent", node.agent.start())?;
-        ready(&mut node.agent, &node.csi_socket).await
+        let agent = &mut self.nodes[index].agent;
+        step("starting the node-agent", agent.start())?;
+        ready(agent).await
     }
 
     /// Starts the mount-helper of node `index` and waits until its socket exists and its processes
-    /// are confined.
+    /// are confined. Returns the time since exec.
     ///
     /// # Errors
     /// Returns an error when the mount-helper ends or is not ready within 30 s.
     pub async fn start_helper(&mut self, index: usize) -> Result<Duration, WorldError> {
-        let node = &mut self.nodes[index];
-        step("starting the mount-helper", node.helper.start())?;
-        let began = Instant::now();
-        loop {
-            if node.helper_socket.exists() && helper_is_confined(&node.helper.process_tree()) {
-                return Ok(began.elapsed());
-            }
-            still_running(&mut node.helper, began)?;
-            tokio::time::sleep(Duration::from_micros(500)).await;
-        }
+        let helper = &mut self.nodes[index].helper;
+        step("starting the mount-helper", helper.start())?;
+        let is_ready = async |helper: &Process| {
+            helper.socket().exists() && helper_is_confined(&helper.process_tree())
+        };
+        wait_until(helper, is_ready).await
     }
 
     /// Returns all processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
-        all.extend(self.replicas.iter().map(|replica| &replica.process));
-        all.extend(&self.launcher);
+        all.extend(self.replicas.iter().chain(&self.launcher));
         for node in &self.nodes {
             all.extend([&node.agent, &node.helper]);
         }
         all
     }
 
-    /// Returns the names of the processes, the simulator included, that have ended without a
-    /// request.
+    /// Returns all processes in the order in which they are stopped.
+    fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
+        let last = [&mut self.controller, &mut self.simulator.process];
+        self.replicas.iter_mut().chain(&mut self.launcher).chain(nodes).chain(last)
+    }
+
+    /// Returns the names of the processes that have ended without a request.
     ///
     /// # Errors
     /// Returns the errors of wait(2).
     pub fn ended_processes(&mut self) -> Result<Vec<String>, WorldError> {
         let mut ended = Vec::new();
-        let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
-        for process in [&mut self.simulator.process, &mut self.controller].into_iter().chain(nodes)
-        {
+        for process in self.processes_mut() {
             if step("waiting for a process", process.ended())?.is_some() {
                 ended.push(process.name().to_owned());
             }
@@ -330,11 +293,12 @@ impl World {
         Ok(ended)
     }
 
-    /// Restarts the processes that have ended, as a container runtime does. Returns their names.
+    /// Restarts the controller and the nodes' processes that have ended, as a container runtime
+    /// does. Returns their names.
     ///
     /// # Errors
-    /// Returns an error when the simulator has ended, or when a process does not become ready.
-    pub async fn revive(&mut self) -> Result<Vec<String>, WorldError> {
+    /// Returns an error when another process has ended, or when a process does not become ready.
+    pub async fn restart_ended(&mut self) -> Result<Vec<String>, WorldError> {
         let ended = self.ended_processes()?;
         for name in &ended {
             let helper = self.nodes.iter().position(|node| node.helper.name() == name);
@@ -345,10 +309,8 @@ impl World {
                 self.start_helper(index).await?;
             } else if let Some(index) = agent {
                 self.start_agent(index).await?;
-            } else {
-                let log = self.simulator.process.log_tail(20);
-                let (process, what) = (name.clone(), "has ended".to_owned());
-                return Err(WorldError::Process { process, what, log });
+            } else if let Some(other) = self.processes_mut().find(|other| other.name() == name) {
+                return Err(process_error(other, "has ended".to_owned()));
             }
         }
         Ok(ended)
@@ -368,40 +330,25 @@ impl World {
     /// # Errors
     /// Returns an error when waiting for a process fails; the keeper cleans up then.
     pub async fn shutdown(mut self) -> Result<Ended, WorldError> {
-        let mut unwilling = Vec::new();
-        let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
-        let replicas = self.replicas.iter_mut();
-        let processes = replicas
-            .map(|replica| &mut replica.process)
-            .chain(self.launcher.iter_mut())
-            .chain(nodes);
-        for process in processes.chain([&mut self.controller, &mut self.simulator.process]) {
+        let mut killed = Vec::new();
+        for process in self.processes_mut() {
             if !step("stopping a process", process.stop(GRACE).await)? {
-                unwilling.push(process.name().to_owned());
+                killed.push(process.name().to_owned());
             }
         }
         let cleaned = clean::clean(&self.state_dir, &self.options.binaries);
         let leftovers = clean::leftovers(&self.state_dir);
         self.keeper.take();
-        Ok(Ended { unwilling, cleaned, leftovers })
+        Ok(Ended { killed, cleaned, leftovers })
     }
-}
-
-/// A further controller of the same cluster.
-#[derive(Debug)]
-pub struct Replica {
-    /// The controller's process.
-    pub process: Process,
-    /// The controller's CSI socket.
-    pub socket: PathBuf,
 }
 
 /// The result of a world's end.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Processes that did not end within the grace period after SIGTERM, with all their
-    /// descendants.
-    pub unwilling: Vec<String>,
+    /// The processes that did not end, with all their descendants, within the grace period after
+    /// SIGTERM.
+    pub killed: Vec<String>,
     /// The removed remains; these always include the nodes' shared kubelet directories, which are
     /// mounts.
     pub cleaned: Cleaned,
@@ -409,35 +356,36 @@ pub struct Ended {
     pub leftovers: Vec<String>,
 }
 
-fn still_running(process: &mut Process, began: Instant) -> Result<(), WorldError> {
-    let ended = step("waiting for a process", process.ended())?;
-    let what = match ended {
-        Some(status) => format!("ended with {status} before it was ready"),
-        None if began.elapsed() > Duration::from_secs(30) => "did not get ready in 30 s".to_owned(),
-        None => return Ok(()),
-    };
-    Err(WorldError::Process { process: process.name().to_owned(), what, log: process.log_tail(20) })
+/// Waits until `is_ready` holds. Returns the time since the process was started.
+async fn wait_until(
+    process: &mut Process,
+    is_ready: impl AsyncFn(&Process) -> bool,
+) -> Result<Duration, WorldError> {
+    let began = process.started().unwrap_or_else(Instant::now);
+    while !is_ready(process).await {
+        let what = match step("waiting for a process", process.ended())? {
+            Some(status) => format!("ended with {status} before it was ready"),
+            None if began.elapsed() > READY => "did not get ready in 30 s".to_owned(),
+            None => {
+                tokio::time::sleep(Duration::from_micros(500)).await;
+                continue;
+            }
+        };
+        return Err(process_error(process, what));
+    }
+    Ok(began.elapsed())
 }
 
 /// Calls Probe until it succeeds. Returns the time since the process was started.
-async fn ready(process: &mut Process, socket: &Path) -> Result<Duration, WorldError> {
-    let began = process.started().unwrap_or_else(Instant::now);
-    loop {
-        if socket.exists()
-            && let Ok(endpoint) =
-                tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()))
-            && let Ok(channel) = endpoint.connect().await
-        {
-            let mut client = IdentityClient::new(channel);
-            while let Ok(answer) = client.probe(csi::ProbeRequest {}).await {
-                if answer.into_inner().ready != Some(false) {
-                    return Ok(began.elapsed());
-                }
-                still_running(process, began)?;
-                tokio::time::sleep(Duration::from_micros(500)).await;
-            }
-        }
-        still_running(process, began)?;
-        tokio::time::sleep(Duration::from_micros(500)).await;
-    }
+async fn ready(process: &mut Process) -> Result<Duration, WorldError> {
+    let identity = IdentityClient::new(channel(process.socket())?);
+    let is_ready = async |_: &Process| {
+        let answer = identity.clone().probe(csi::ProbeRequest {}).await;
+        answer.is_ok_and(|answer| answer.into_inner().ready != Some(false))
+    };
+    wait_until(process, is_ready).await
+}
+
+fn process_error(process: &Process, what: String) -> WorldError {
+    WorldError::Process { process: process.name().to_owned(), what, log: process.log_tail(20) }
 }

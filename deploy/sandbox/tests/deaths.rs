@@ -30,8 +30,8 @@ async fn kill(world: &mut World, tier: Tier) {
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let revived = world.revive().await.unwrap();
-    assert_eq!(revived.len(), 1, "{tier:?}: {revived:?}");
+    let restarted = world.restart_ended().await.unwrap();
+    assert_eq!(restarted.len(), 1, "{tier:?}: {restarted:?}");
 }
 
 async fn run_life_cycle(world: &mut World, claim: &Claim, tier: Tier) -> Volume {

@@ -19,7 +19,7 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     let programs = [&runnable::ALL[..], &["aws-ebs-csi-driver"]].concat();
     let Some(options) = runnable::options(&programs) else { return };
     let mut world = World::start(options).await.unwrap();
-    if let Err(e) = world.start_all(0).await {
+    if let Err(e) = world.start_all(0, &[]).await {
         panic!("{e}");
     }
     let (co, kubelet) = (world.co().unwrap(), world.kubelet(0).unwrap());
@@ -31,11 +31,11 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     let published = kubelet.publish(&volume, &attachment, "pod", false).await.unwrap();
     std::fs::write(published.path.join("file"), "bytes").unwrap();
 
-    let family = world.launcher.as_ref().unwrap().process_tree();
+    let tree = world.launcher.as_ref().unwrap().process_tree();
     // Launcher, router, controller, node-agent, and the helper's four processes.
-    assert!(family.len() >= 8, "{family:?}");
+    assert!(tree.len() >= 8, "{tree:?}");
     let (mut users, mut with_mount) = (Vec::new(), Vec::new());
-    for pid in &family {
+    for pid in &tree {
         let uid = field(*pid, "Uid").split('\t').next().unwrap_or_default().to_owned();
         assert_eq!(field(*pid, "NoNewPrivs"), "1", "{pid} of user {uid}");
         let bounding = u64::from_str_radix(&field(*pid, "CapBnd"), 16).unwrap();
@@ -57,6 +57,6 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     co.detach(&volume.id, &instance).await.unwrap();
     co.delete(&volume.id).await.unwrap();
     let ended = world.shutdown().await.unwrap();
-    assert_eq!(ended.unwilling, Vec::<String>::new());
+    assert_eq!(ended.killed, Vec::<String>::new());
     assert_eq!(ended.leftovers, Vec::<String>::new());
 }

@@ -61,7 +61,7 @@ async fn world_without_devices_serves_controller_and_cleans_up() {
     let directory = world.state_dir().to_owned();
     let ended = world.shutdown().await.unwrap();
     assert_eq!(ended.leftovers, Vec::<String>::new());
-    assert_eq!(ended.unwilling, Vec::<String>::new());
+    assert_eq!(ended.killed, Vec::<String>::new());
     assert_eq!(traces(&directory), Vec::<String>::new());
 }
 
@@ -153,7 +153,7 @@ async fn clean_removes_world_of_killed_maker_and_keeper() {
     send(maker, Signal::KILL);
     child.wait().await.unwrap();
     assert!(!traces(&directory).is_empty(), "processes and mounts outlive both");
-    let program = Binaries::beside_this_program().unwrap().path("ebs-csi-sandbox").unwrap();
+    let program = Binaries::of_this_build().unwrap().path("ebs-csi-sandbox").unwrap();
     let output =
         tokio::process::Command::new(program).arg("clean").arg(&directory).output().await.unwrap();
     assert!(output.status.success(), "{output:?}");

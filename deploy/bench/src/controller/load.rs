@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebs_csi_sandbox::co::{Claim, Patience};
+use ebs_csi_sandbox::co::{Claim, RetryPolicy};
 use ebs_csi_sandbox::{Co, CoError, World};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -100,8 +100,8 @@ impl Sidecars {
         let channels = (0..workers.div_ceil(PER_CHANNEL).max(1))
             .map(|_| {
                 let mut co = world.co()?;
-                co.provisioner = Patience::PROVISIONER.once();
-                co.attacher = Patience::ATTACHER.once();
+                co.provisioner = RetryPolicy::PROVISIONER.once();
+                co.attacher = RetryPolicy::ATTACHER.once();
                 Ok(co)
             })
             .collect::<Result<_, CoError>>()?;

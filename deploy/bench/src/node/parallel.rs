@@ -77,7 +77,7 @@ async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, Bench
     // A cgroup is charged only for pages that a process touches as a member, so the processes start
     // in it.
     testbed.world.nodes[0].agent.kill().await?;
-    testbed.world.nodes[0].helper.kill_family().await?;
+    testbed.world.nodes[0].helper.kill_tree().await?;
     let limit = MemoryLimit::make(LIMIT);
     let limited = limit.is_ok();
     let inside = match &limit {

@@ -97,7 +97,7 @@ async fn abandoned_format_continues_and_retry_joins() {
         let (volume, attachment) = setting.attached(&claim).await;
         let kubelet = &setting.kubelets[0];
         let mut hurried = kubelet.clone();
-        hurried.patience = hurried.patience.deadline(Duration::from_secs(3)).once();
+        hurried.retry_policy = hurried.retry_policy.deadline(Duration::from_secs(3)).once();
         let (tool, refused) = tokio::join!(
             tool_at_work::catch(&setting.world.nodes[0]),
             hurried.stage(&volume, &attachment)

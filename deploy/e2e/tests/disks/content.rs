@@ -98,7 +98,7 @@ fn device(setting: &Setting, attachment: &Attachment) -> PathBuf {
 /// Returns the first node's kubelet without retries.
 fn once(setting: &Setting) -> Kubelet {
     let mut kubelet = setting.kubelets[0].clone();
-    kubelet.patience = kubelet.patience.once();
+    kubelet.retry_policy = kubelet.retry_policy.once();
     kubelet
 }
 

@@ -112,7 +112,7 @@ impl IamWorld {
     /// Starts simulator and controller. Prints the reason and returns `None` where the controller
     /// is not built.
     pub(crate) async fn start(policies: Policies) -> Option<Self> {
-        let binaries = Binaries::beside_this_program().expect("a path");
+        let binaries = Binaries::of_this_build().expect("a path");
         let program = binaries.path("ebs-csi-controller");
         let program = program.inspect_err(|e| println!("skipped: {e}")).ok()?;
         let dir = tempfile::tempdir().expect("a directory");

@@ -8,20 +8,20 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// The deadline of a call and the policy of its retries.
+/// The deadline of a call, and when it is repeated.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Deadline of one RPC, also sent to the server (`grpc-timeout`).
     pub deadline: Duration,
     /// Wait before the second attempt; doubles with each further attempt.
-    pub first_wait: Duration,
+    pub initial_backoff: Duration,
     /// Longest wait between two attempts.
-    pub longest_wait: Duration,
+    pub max_backoff: Duration,
     /// The time after which no further attempt is made.
-    pub give_up: Duration,
+    pub max_elapsed: Duration,
 }
 
-impl Patience {
+impl RetryPolicy {
     /// external-provisioner and external-resizer in the driver's chart: 60 s, retries from 1 s.
     pub const PROVISIONER: Self = Self::of(60, 1_000, 300);
     /// external-attacher in the driver's chart: 6 min, retries from 1 s.
@@ -29,19 +29,19 @@ impl Patience {
     /// kubelet: 2 min, retries from 500 ms, at most 2 min 2 s apart.
     pub const KUBELET: Self = Self::of(120, 500, 122);
 
-    const fn of(deadline_s: u64, first_wait_ms: u64, longest_wait_s: u64) -> Self {
+    const fn of(deadline_s: u64, initial_backoff_ms: u64, max_backoff_s: u64) -> Self {
         Self {
             deadline: Duration::from_secs(deadline_s),
-            first_wait: Duration::from_millis(first_wait_ms),
-            longest_wait: Duration::from_secs(longest_wait_s),
-            give_up: Duration::from_secs(180),
+            initial_backoff: Duration::from_millis(initial_backoff_ms),
+            max_backoff: Duration::from_secs(max_backoff_s),
+            max_elapsed: Duration::from_secs(180),
         }
     }
 
     /// Limits the calls to a single attempt, with the same deadline.
     #[must_use]
     pub const fn once(mut self) -> Self {
-        self.give_up = Duration::ZERO;
+        self.max_elapsed = Duration::ZERO;
         self
     }
 
@@ -151,11 +151,11 @@ impl Attempts {
         self.last(rpc).map_or(0, |call| call.attempts)
     }
 
-    /// Makes the call until it succeeds, the answer is final, or `patience` ends.
+    /// Makes the call until it succeeds, the answer is final, or `policy` allows no further attempt.
     pub(crate) async fn run<T, F>(
         &self,
         rpc: &'static str,
-        patience: Patience,
+        policy: RetryPolicy,
         mut call: impl FnMut() -> F,
     ) -> Result<T, CoError>
     where
@@ -163,12 +163,12 @@ impl Attempts {
     {
         let began = SystemTime::now();
         let clock = Instant::now();
-        let mut wait = patience.first_wait;
+        let mut wait = policy.initial_backoff;
         let mut retried = Vec::new();
         loop {
             let last_began = SystemTime::now();
             // The margin gives the server's own answer at the deadline time to arrive.
-            let limit = patience.deadline + Duration::from_millis(500);
+            let limit = policy.deadline + Duration::from_millis(500);
             let answer = match tokio::time::timeout(limit, call()).await {
                 Ok(answer) => answer.map_err(|status| (status.code(), status.message().to_owned())),
                 Err(_) => Err((Code::DeadlineExceeded, "no answer within the deadline".to_owned())),
@@ -192,11 +192,11 @@ impl Attempts {
                     return Ok(reply.into_inner());
                 }
                 Err((code, _))
-                    if is_retryable(code) && clock.elapsed() + wait < patience.give_up =>
+                    if is_retryable(code) && clock.elapsed() + wait < policy.max_elapsed =>
                 {
                     retried.push(code);
                     tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(patience.longest_wait);
+                    wait = (wait * 2).min(policy.max_backoff);
                 }
                 Err((code, message)) => {
                     record(false, retried);
@@ -221,13 +221,13 @@ fn is_retryable(code: Code) -> bool {
     )
 }
 
-/// Makes a call of a generated client until it succeeds, its answer is final, or the patience ends.
+/// Makes a call of a generated client through [`Attempts::run`].
 macro_rules! call {
-    ($own:ident.$client:ident, $patience:ident, $rpc:literal, $method:ident, $message:expr) => {{
+    ($own:ident.$client:ident, $policy:ident, $rpc:literal, $method:ident, $message:expr) => {{
         let message = $message;
-        let answer = $own.attempts.run($rpc, $own.$patience, || {
+        let answer = $own.attempts.run($rpc, $own.$policy, || {
             let mut client = $own.$client.clone();
-            let request = $crate::co::attempt::request(message.clone(), $own.$patience);
+            let request = $crate::co::attempt::request(message.clone(), $own.$policy);
             async move { client.$method(request).await }
         });
         answer.await
@@ -237,9 +237,9 @@ macro_rules! call {
 pub(super) use call;
 
 /// Returns a request with its deadline.
-pub(crate) fn request<T>(message: T, patience: Patience) -> tonic::Request<T> {
+pub(crate) fn request<T>(message: T, policy: RetryPolicy) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.set_timeout(patience.deadline);
+    request.set_timeout(policy.deadline);
     request
 }
 
@@ -247,19 +247,22 @@ pub(crate) fn request<T>(message: T, patience: Patience) -> tonic::Request<T> {
 mod tests {
     use super::*;
 
-    const QUICK: Patience = Patience {
+    const QUICK: RetryPolicy = RetryPolicy {
         deadline: Duration::from_secs(1),
-        first_wait: Duration::from_secs(1),
-        longest_wait: Duration::from_secs(4),
-        give_up: Duration::from_secs(100),
+        initial_backoff: Duration::from_secs(1),
+        max_backoff: Duration::from_secs(4),
+        max_elapsed: Duration::from_secs(100),
     };
 
     #[expect(clippy::disallowed_methods, reason = "a server's answers are played")]
-    async fn codes(patience: Patience, answers: &[Code]) -> (Result<(), CoError>, Vec<CallRecord>) {
+    async fn codes(
+        policy: RetryPolicy,
+        answers: &[Code],
+    ) -> (Result<(), CoError>, Vec<CallRecord>) {
         let attempts = Attempts::default();
         let mut answers = answers.iter();
         let result = attempts
-            .run("Probe", patience, || {
+            .run("Probe", policy, || {
                 let answer = match answers.next() {
                     None => Ok(tonic::Response::new(())),
                     Some(code) => Err(Status::new(*code, "said")),
@@ -292,8 +295,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn once_patience_makes_single_attempt() {
-        let (result, records) = codes(Patience::KUBELET.once(), &[Code::Unavailable]).await;
+    async fn once_policy_makes_single_attempt() {
+        let (result, records) = codes(RetryPolicy::KUBELET.once(), &[Code::Unavailable]).await;
         assert_eq!(result.unwrap_err().code(), Some(Code::Unavailable));
         assert_eq!(records[0].attempts, 1);
     }

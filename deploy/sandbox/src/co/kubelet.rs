@@ -11,7 +11,7 @@ use csi::node_client::NodeClient;
 use ebs_csi_proto::{DRIVER_NAME, csi};
 use tonic::transport::Channel;
 
-use super::attempt::{Attempts, CoError, Patience, call};
+use super::attempt::{Attempts, CoError, RetryPolicy, call};
 use super::sidecars::Attachment;
 use super::volume::Volume;
 use super::{channel, kubelet_paths};
@@ -23,7 +23,7 @@ pub struct Kubelet {
     identity: IdentityClient<Channel>,
     root: PathBuf,
     /// The retry policy of each call.
-    pub patience: Patience,
+    pub retry_policy: RetryPolicy,
     /// The record of all calls.
     pub attempts: Attempts,
 }
@@ -54,7 +54,7 @@ impl Kubelet {
             node: NodeClient::new(channel.clone()),
             identity: IdentityClient::new(channel),
             root: root.to_owned(),
-            patience: Patience::KUBELET,
+            retry_policy: RetryPolicy::KUBELET,
             attempts: Attempts::default(),
         })
     }
@@ -79,7 +79,7 @@ impl Kubelet {
     /// # Errors
     /// Returns the driver's last answer.
     pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
-        call!(self.node, patience, "NodeGetInfo", node_get_info, csi::NodeGetInfoRequest {})
+        call!(self.node, retry_policy, "NodeGetInfo", node_get_info, csi::NodeGetInfoRequest {})
     }
 
     /// Returns the staging path of `volume` on this node.
@@ -141,7 +141,7 @@ impl Kubelet {
     pub async fn stage(&self, volume: &Volume, attachment: &Attachment) -> Result<Staged, CoError> {
         let path = self.prepare_stage(volume)?;
         let message = self.stage_request(volume, attachment)?;
-        call!(self.node, patience, "NodeStageVolume", node_stage_volume, message)?;
+        call!(self.node, retry_policy, "NodeStageVolume", node_stage_volume, message)?;
         Ok(Staged { path })
     }
 
@@ -172,7 +172,7 @@ impl Kubelet {
             volume_context: volume.context.clone(),
             ..Default::default()
         };
-        call!(self.node, patience, "NodePublishVolume", node_publish_volume, message)?;
+        call!(self.node, retry_policy, "NodePublishVolume", node_publish_volume, message)?;
         Ok(Published { path })
     }
 
@@ -186,7 +186,7 @@ impl Kubelet {
             volume_id: volume.id.clone(),
             target_path: text(&path)?,
         };
-        call!(self.node, patience, "NodeUnpublishVolume", node_unpublish_volume, message)?;
+        call!(self.node, retry_policy, "NodeUnpublishVolume", node_unpublish_volume, message)?;
         if fs::symlink_metadata(&path).is_ok() {
             return Err(CoError::Untrue {
                 rpc: "NodeUnpublishVolume",
@@ -207,7 +207,7 @@ impl Kubelet {
             volume_id: volume.id.clone(),
             staging_target_path: text(&path)?,
         };
-        call!(self.node, patience, "NodeUnstageVolume", node_unstage_volume, message)?;
+        call!(self.node, retry_policy, "NodeUnstageVolume", node_unstage_volume, message)?;
         remove_directory(&path)?;
         if volume.is_block() {
             return Ok(());
@@ -240,7 +240,8 @@ impl Kubelet {
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
-        let reply = call!(self.node, patience, "NodeExpandVolume", node_expand_volume, message)?;
+        let reply =
+            call!(self.node, retry_policy, "NodeExpandVolume", node_expand_volume, message)?;
         Ok(reply.capacity_bytes)
     }
 
@@ -259,7 +260,7 @@ impl Kubelet {
             staging_target_path: text(&self.staging_path(volume))?,
         };
         let reply =
-            call!(self.node, patience, "NodeGetVolumeStats", node_get_volume_stats, message)?;
+            call!(self.node, retry_policy, "NodeGetVolumeStats", node_get_volume_stats, message)?;
         Ok(reply.usage)
     }
 }

@@ -10,7 +10,7 @@ use csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi;
 use tonic::transport::Channel;
 
-use super::attempt::{Attempts, CoError, Patience, call};
+use super::attempt::{Attempts, CoError, RetryPolicy, call};
 use super::channel;
 use super::volume::{Claim, Volume};
 
@@ -24,9 +24,9 @@ pub struct Co {
     identity: IdentityClient<Channel>,
     zone: String,
     /// The retry policy for creating, deleting, resizing and snapshots.
-    pub provisioner: Patience,
+    pub provisioner: RetryPolicy,
     /// The retry policy for attaching and detaching.
-    pub attacher: Patience,
+    pub attacher: RetryPolicy,
     /// The record of all calls.
     pub attempts: Attempts,
 }
@@ -63,8 +63,8 @@ impl Co {
             controller: ControllerClient::new(channel.clone()),
             identity: IdentityClient::new(channel),
             zone: zone.to_owned(),
-            provisioner: Patience::PROVISIONER,
-            attacher: Patience::ATTACHER,
+            provisioner: RetryPolicy::PROVISIONER,
+            attacher: RetryPolicy::ATTACHER,
             attempts: Attempts::default(),
         })
     }

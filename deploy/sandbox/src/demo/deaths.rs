@@ -115,22 +115,22 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
     let (kubelet, asked, with) = (scene.kubelets[0].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
     wait_for_tool(scene, 0, &staging).await?;
-    let family = scene.world.nodes[0].helper.identities();
+    let tree = scene.world.nodes[0].helper.identities();
     scene.world.nodes[0].helper.kill().await?;
     for _ in 0..1_000 {
-        if !family.iter().any(|member| member.alive()) {
+        if !tree.iter().any(|member| member.alive()) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let alive: Vec<i32> =
-        family.iter().filter(|member| member.alive()).map(|member| member.pid).collect();
+        tree.iter().filter(|member| member.alive()).map(|member| member.pid).collect();
     prove(alive.is_empty(), || {
         format!("processes {alive:?} outlived the helper's first process by 5 s")
     })?;
     scene.narrator.done(
         "helper dies while mke2fs runs",
-        &format!("all {} processes of it are gone", family.len()),
+        &format!("all {} processes of it are gone", tree.len()),
     );
     scene.world.start_helper(0).await?;
     staging.await.map_err(std::io::Error::other)??;

@@ -1,8 +1,6 @@
 //! Measures the figures with their bounds during this run.
 
-use std::cell::Cell;
 use std::io;
-use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use ebs_csi_wire::FsType;
@@ -91,12 +89,9 @@ pub(super) async fn create(
     scene: &Scene<'_>,
     claim: &Claim,
 ) -> Result<(Volume, Option<Duration>), DemoError> {
-    let before = scene.ec2().last().await?;
-    let (volume, own) = beside(scene.co.create(claim), |done| {
-        own_time(scene, before, "CreateVolume", &claim.name, done)
-    })
-    .await;
-    Ok((volume?, added(&scene.co.attempts, "CreateVolume", own?)))
+    let (volume, own) =
+        with_own_time(scene, "CreateVolume", &claim.name, scene.co.create(claim)).await?;
+    Ok((volume?, added(&scene.co.attempts, "CreateVolume", own)))
 }
 
 /// Attaches a volume. Returns also the latency beyond EC2's own, where that is known.
@@ -105,13 +100,9 @@ pub(super) async fn attach(
     volume: &Volume,
     instance: &str,
 ) -> Result<(Attachment, Option<Duration>), DemoError> {
-    let before = scene.ec2().last().await?;
-    let (attachment, own) = beside(scene.co.attach(volume, instance), |done| {
-        own_time(scene, before, "AttachVolume", &volume.id, done)
-    })
-    .await;
-    let added = added(&scene.co.attempts, "ControllerPublishVolume", own?);
-    Ok((attachment?, added))
+    let work = scene.co.attach(volume, instance);
+    let (attachment, own) = with_own_time(scene, "AttachVolume", &volume.id, work).await?;
+    Ok((attachment?, added(&scene.co.attempts, "ControllerPublishVolume", own)))
 }
 
 async fn run_one_volume(
@@ -153,56 +144,66 @@ async fn run_one_volume(
     Ok(())
 }
 
-/// Runs `work` and, at the same time, a watcher that learns when the work is done.
-async fn beside<T, W, F>(
+/// Runs `work`. Returns also EC2's own time: from the arrival of the request that mentions `what`
+/// to the end of the transition that the request began, or `None` when the transition ended before
+/// it could be seen.
+async fn with_own_time<T>(
+    scene: &Scene<'_>,
+    action: &str,
+    what: &str,
     work: impl Future<Output = T>,
-    watch: impl FnOnce(Rc<Cell<bool>>) -> F,
-) -> (T, W)
-where
-    F: Future<Output = W>,
-{
-    let done = Rc::new(Cell::new(false));
-    let watching = watch(Rc::clone(&done));
-    let working = async {
-        let result = work.await;
-        done.set(true);
-        result
+) -> Result<(T, Option<Duration>), DemoError> {
+    let before = scene.ec2().last().await?;
+    let mut own = None;
+    let result = tokio::select! {
+        result = work => result,
+        failed = watch(scene, before, action, what, &mut own) => return Err(failed),
     };
-    tokio::join!(working, watching)
+    Ok((result, own))
 }
 
-/// Returns EC2's own time: from the arrival of the request that mentions `what` to the end of the
-/// transition that the request began. Returns `None` when the transition ended before it could be
-/// seen.
+/// Stores EC2's own time in `own` once it is known, then waits forever.
+async fn watch(
+    scene: &Scene<'_>,
+    before: u64,
+    action: &str,
+    what: &str,
+    own: &mut Option<Duration>,
+) -> DemoError {
+    loop {
+        match own_time(scene, before, action, what).await {
+            Err(failed) => return failed,
+            Ok(None) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Ok(found) => {
+                *own = found;
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
 async fn own_time(
     scene: &Scene<'_>,
     before: u64,
     action: &str,
     what: &str,
-    done: Rc<Cell<bool>>,
 ) -> Result<Option<Duration>, DemoError> {
     let ec2 = scene.ec2();
-    while !done.get() {
-        let request = ec2.journal(before).await?.into_iter().find(|record| {
-            record["action"] == action && record["parameters"].to_string().contains(what)
-        });
-        if let Some(request) = request {
-            let arrived: jiff::Timestamp = request["at"]
-                .as_str()
-                .unwrap_or_default()
-                .parse()
-                .map_err(|e| io::Error::other(format!("time of a journal entry: {e}")))?;
-            let id = match action {
-                "AttachVolume" => what,
-                _ => request["effects"][0].as_str().unwrap_or_default(),
-            };
-            if let Some(end) = ec2.transition_end(id).await? {
-                return Ok(end.duration_since(SystemTime::from(arrived)).ok());
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Ok(None)
+    let request = ec2.journal(before).await?.into_iter().find(|record| {
+        record["action"] == action && record["parameters"].to_string().contains(what)
+    });
+    let Some(request) = request else { return Ok(None) };
+    let arrived: jiff::Timestamp = request["at"]
+        .as_str()
+        .unwrap_or_default()
+        .parse()
+        .map_err(|e| io::Error::other(format!("time of a journal entry: {e}")))?;
+    let id = match action {
+        "AttachVolume" => what,
+        _ => request["effects"][0].as_str().unwrap_or_default(),
+    };
+    let end = ec2.transition_end(id).await?;
+    Ok(end.and_then(|end| end.duration_since(SystemTime::from(arrived)).ok()))
 }
 
 /// Returns the time of the last call of `rpc` beyond EC2's own, where both are known.

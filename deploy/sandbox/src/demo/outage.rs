@@ -18,7 +18,7 @@ const INSTANCE: &str = "i-0bbbbbbbbbbbbbbb1";
 /// The number of volumes before the outage, and again during it.
 const VOLUMES: usize = 5;
 /// The time for which a detach in the failed zone is attempted.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Times {
@@ -76,7 +76,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     };
     let mut controller = there.controller();
     let asked = controller.controller_unpublish_volume(request);
-    let answer = timeout(PATIENCE, asked).await;
+    let answer = timeout(DETACH_TIMEOUT, asked).await;
     prove(!matches!(answer, Ok(Ok(_))), || format!("the detach in {ZONE} ended with {answer:?}"))?;
     scene.narrator.done(&format!("detach in {ZONE}"), "is not said to be done");
     scene.zone_fails(false).await?;

@@ -90,8 +90,8 @@ pub(crate) fn process_tree(roots: &[Identity]) -> Vec<Identity> {
 }
 
 /// Returns `root` and all its descendants, parents first, from the kernel's lists of children
-/// (proc_tid_children(5)). This is faster than [`family`], but incomplete while processes start and
-/// end. Uses [`family`] where the kernel has no such lists.
+/// (proc_tid_children(5)). This is faster than [`process_tree`], but incomplete while processes
+/// start and end. Uses [`process_tree`] where the kernel has no such lists.
 pub(crate) fn current_process_tree(root: Identity) -> Vec<Identity> {
     if !Path::new("/proc/thread-self/children").exists() {
         return process_tree(&[root]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn family_contains_child_and_killed_child_is_dead() {
+    fn process_tree_contains_child_and_killed_child_is_dead() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let found = process_tree(&[own]);

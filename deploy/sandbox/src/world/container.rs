@@ -44,19 +44,18 @@ pub(super) const HELPER_BOUNDING: u64 = capability::SYS_ADMIN
 /// The capabilities that the node-agent needs to give up root.
 const AGENT_BOUNDING: u64 = capability::SETUID | capability::SETGID | capability::SETPCAP;
 
-/// Prepares the controller `name` at `socket`, without starting it.
+/// Prepares the controller `name`, with a socket in its own directory, without starting it.
 pub(crate) fn controller(
     name: &str,
     options: &WorldOptions,
     state_dir: &Path,
     simulator: &Simulator,
-    socket: &Path,
 ) -> io::Result<Process> {
-    if let Some(parent) = socket.parent() {
-        std::fs::create_dir_all(parent)?;
-        chown(parent, Some(CONTROLLER_ID), Some(CONTROLLER_ID))?;
-        std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755))?;
-    }
+    let own = state_dir.join(name);
+    std::fs::create_dir_all(&own)?;
+    chown(&own, Some(CONTROLLER_ID), Some(CONTROLLER_ID))?;
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755))?;
+    let socket = own.join("csi.sock");
     // The controller's user may be unable to reach the directory where the program was built.
     let (built, leading) = match &options.controller_program {
         Some(given) => given.clone(),
@@ -80,7 +79,7 @@ pub(crate) fn controller(
         no_new_privs: true,
         ..ChildSettings::default()
     };
-    Ok(contained(name, state_dir, socket, program, settings, move |command| {
+    Ok(contained(name, state_dir, &socket, program, settings, move |command| {
         command.args(&leading).arg("--endpoint").arg(&endpoint).args(&arguments);
         credentials(command, &ec2);
         command
@@ -99,7 +98,7 @@ pub(super) fn contained(
     settings: ChildSettings,
     configure: impl Fn(&mut Command) + Send + Sync + 'static,
 ) -> Process {
-    Process::new(name, state_dir, Some(socket.to_owned()), move || {
+    Process::new(name, state_dir, socket.to_owned(), move || {
         let mut command = bare_command(&program);
         configure(&mut command);
         sys::apply_child_settings(&mut command, settings.clone());

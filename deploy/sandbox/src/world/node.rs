@@ -6,11 +6,15 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
 use super::container::{self, NODE_AGENT_ID};
 use super::node_namespace;
 use super::options::{NodeOptions, WorldOptions};
 use super::process::Process;
 use super::simulator::Simulator;
+use crate::procfs::mount_table;
 
 /// A node of the world.
 #[derive(Debug)]
@@ -25,19 +29,17 @@ pub struct Node {
     pub dev_dir: PathBuf,
     /// Socket of the node-agent.
     pub csi_socket: PathBuf,
-    /// Socket of the mount-helper.
-    pub helper_socket: PathBuf,
     /// The node-agent, or another driver's program in place of both processes.
     pub agent: Process,
-    /// The mount-helper's first process; never started beside another driver's program.
+    /// The mount-helper's first process; never started together with another driver's program.
     pub helper: Process,
     pub(crate) namespace: Arc<OwnedFd>,
     pub(crate) imds: String,
 }
 
 impl Node {
-    /// Makes the directories and the namespace of the node `options`, beside the nodes `others`.
-    /// Does not start the node's processes.
+    /// Makes the directories and the namespace of the node `options`, in which the mounts of the
+    /// nodes `others` are hidden. Does not start the node's processes.
     pub(crate) fn make(
         world: &WorldOptions,
         state_dir: &Path,
@@ -100,8 +102,25 @@ impl Node {
             kubelet_root,
             dev_dir,
             csi_socket,
-            helper_socket,
         })
+    }
+
+    /// Kills the node's processes and removes its mounts.
+    pub(crate) async fn cut_power(&mut self) -> io::Result<()> {
+        for process in [&mut self.agent, &mut self.helper] {
+            process.kill_tree().await?;
+        }
+        for mount in mount_table::beneath(&self.kubelet_root)? {
+            if mount.point == self.kubelet_root {
+                continue;
+            }
+            match unmount(&mount.point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH) {
+                // The mount disappeared with another one.
+                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Process {
     name: String,
     state_dir: PathBuf,
     log: PathBuf,
-    socket: Option<PathBuf>,
+    socket: PathBuf,
     make: Make,
     child: Option<Child>,
     identity: Option<Identity>,
@@ -36,12 +36,11 @@ impl std::fmt::Debug for Process {
 }
 
 impl Process {
-    /// Prepares a process without starting it. `socket` is the file that the process makes when it
-    /// serves; a start removes what an earlier run left of that file.
+    /// Prepares a process without starting it. A start removes the `socket` of an earlier run.
     pub(crate) fn new(
         name: &str,
         state_dir: &Path,
-        socket: Option<PathBuf>,
+        socket: PathBuf,
         make: impl Fn() -> io::Result<Command> + Send + Sync + 'static,
     ) -> Self {
         Self {
@@ -59,6 +58,11 @@ impl Process {
     /// Returns the process's name in the world, for example `node-a/mount-helper`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the socket that the process serves.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Returns the file that receives the process's standard output and standard error.
@@ -102,11 +106,9 @@ impl Process {
         if let Some(directory) = self.log.parent() {
             std::fs::create_dir_all(directory)?;
         }
-        if let Some(socket) = &self.socket {
-            match std::fs::remove_file(socket) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+        match std::fs::remove_file(&self.socket) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut tries = 0;
@@ -166,7 +168,7 @@ impl Process {
     ///
     /// # Errors
     /// Returns the errors of kill(2) and wait(2).
-    pub async fn kill_family(&mut self) -> io::Result<()> {
+    pub async fn kill_tree(&mut self) -> io::Result<()> {
         for identity in self.identities() {
             identity.signal(Signal::KILL)?;
         }
@@ -184,11 +186,11 @@ impl Process {
         let Some(identity) = self.identity else {
             return Ok(true);
         };
-        let family = self.identities();
+        let tree = self.identities();
         identity.signal(Signal::TERM)?;
         let in_time = tokio::time::timeout(grace, self.reap()).await.is_ok();
         let mut clean = in_time;
-        for member in family {
+        for member in tree {
             if member.alive() {
                 clean = false;
                 member.signal(Signal::KILL)?;

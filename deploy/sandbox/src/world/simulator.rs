@@ -25,7 +25,6 @@ use crate::sys::{self, ChildSettings};
 #[derive(Clone, Debug, Deserialize)]
 struct Ready {
     ec2: String,
-    control: PathBuf,
     #[serde(default)]
     imds: BTreeMap<String, String>,
     #[serde(default)]
@@ -56,7 +55,8 @@ impl Simulator {
         std::fs::write(&scenario_file, scenario)?;
         let program = binaries.path("ec2-sim")?;
         let devices = devices.to_owned();
-        let mut process = Process::new("ec2-sim", state_dir, None, move || {
+        let control = directory.join("control.sock");
+        let mut process = Process::new("ec2-sim", state_dir, control, move || {
             let mut command = Command::new(&program);
             command.arg("serve").arg("--state-dir").arg(&directory);
             command.arg("--scenario").arg(&scenario_file).arg("--devices").arg(&devices);
@@ -78,11 +78,6 @@ impl Simulator {
     /// Returns the URL of the EC2 and STS endpoint.
     pub fn ec2(&self) -> &str {
         &self.ready.ec2
-    }
-
-    /// Returns the path of the control socket.
-    pub fn control_socket(&self) -> &Path {
-        &self.ready.control
     }
 
     /// Returns the URL of an instance's metadata service.
@@ -145,7 +140,7 @@ impl Simulator {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        let stream = UnixStream::connect(&self.ready.control).await?;
+        let stream = UnixStream::connect(self.process.socket()).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driving = tokio::spawn(connection);

@@ -19,7 +19,7 @@ pub(crate) fn options(needed: &[&str]) -> Option<WorldOptions> {
         println!("skipped: a world needs root");
         return None;
     }
-    let binaries = Binaries::beside_this_program().unwrap();
+    let binaries = Binaries::of_this_build().unwrap();
     if let Some(error) = needed.iter().find_map(|program| binaries.path(program).err()) {
         println!("skipped: {error}");
         return None;
