@@ -1,4 +1,4 @@
-//! The driver's four images: what each holds, and what is written beside it.
+//! The driver's four images: the files in each, and the documents about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ pub struct Settings {
     pub packages: Option<PathBuf>,
 }
 
-/// An image with what stands beside it.
+/// An image and the documents about it.
 #[derive(Debug)]
 pub struct Built {
     /// The name without the repository's prefix, such as `mount-helper`.

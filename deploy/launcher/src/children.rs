@@ -12,7 +12,7 @@ use crate::supervise::Running;
 ///
 /// # Errors
 /// Returns an error when this program's own path cannot be read.
-pub fn path_beside_launcher(name: &str) -> io::Result<PathBuf> {
+pub fn program_path(name: &str) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
@@ -58,7 +58,7 @@ impl Environment {
 pub struct Started(Vec<Running>);
 
 impl Started {
-    /// Starts `program`, which lies beside this program, and logs it as `name`.
+    /// Starts `program` from the directory of this program, and logs it as `name`.
     ///
     /// # Errors
     /// Returns an error that names the program when it cannot be run.
@@ -69,7 +69,7 @@ impl Started {
         arguments: &[String],
         environment: Environment,
     ) -> io::Result<()> {
-        let path = path_beside_launcher(program)?;
+        let path = program_path(program)?;
         let mut command = Command::new(&path);
         command.args(arguments);
         environment.apply(&mut command);

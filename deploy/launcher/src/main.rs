@@ -59,7 +59,7 @@ fn main() -> ExitCode {
             println!("{{\"driverVersion\":\"v{}\"}}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        Invocation::Become { program, arguments } => exec_beside(program, &arguments),
+        Invocation::Become { program, arguments } => exec_program(program, &arguments),
         Invocation::Run(run) => run_all(&run),
         Invocation::Route { endpoint, runtime_directory } => route(&endpoint, &runtime_directory),
         Invocation::Supervise(running) => supervise(running),
@@ -97,8 +97,8 @@ fn fail(code: u8, text: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn exec_beside(program: &str, arguments: &[String]) -> Result<u8, RunError> {
-    let path = children::path_beside_launcher(program)?;
+fn exec_program(program: &str, arguments: &[String]) -> Result<u8, RunError> {
+    let path = children::program_path(program)?;
     Err(RunError::Failed(exec(&path, Command::new(&path).args(arguments))))
 }
 

@@ -1,4 +1,5 @@
-//! Runs the launcher as a process, beside scripts that record how they were run.
+//! Runs the launcher as a process. Scripts in place of the driver's programs record how they were
+//! run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,7 @@ use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile::{self, Profile};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-/// Writes its arguments to `NAME.args` beside itself and waits; records SIGTERM in `NAME.term`.
+/// Writes its arguments to `NAME.args` in its directory and waits; records SIGTERM in `NAME.term`.
 const PROGRAM: &str = r#"#!/bin/sh
 here=$(dirname "$0"); name=$(basename "$0")
 trap 'echo > "$here/$name.term"; exit 0' TERM

@@ -66,14 +66,14 @@ fn pack(line: CommandLine) -> Result<(), Box<dyn std::error::Error>> {
             programs,
             packages: packages.get(&platform).cloned(),
         })?;
-        let mut beside = line.output.clone();
+        let mut directory = line.output.clone();
         if is_index {
-            beside.push(platform.architecture());
-            std::fs::create_dir_all(&beside)?;
+            directory.push(platform.architecture());
+            std::fs::create_dir_all(&directory)?;
         }
         print(platform, &built)?;
         for image in built {
-            write_beside(&beside, &image)?;
+            write_documents(&directory, &image)?;
             let of_name = images.entry(image.name).or_default();
             of_name.0 = image.reference;
             of_name.1.push(image.packed);
@@ -106,8 +106,8 @@ fn pack(line: CommandLine) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Writes what belongs beside the image of one platform.
-fn write_beside(directory: &Path, image: &Built) -> std::io::Result<()> {
+/// Writes the documents of an image of one platform.
+fn write_documents(directory: &Path, image: &Built) -> std::io::Result<()> {
     let write = |suffix, content| {
         std::fs::write(directory.join(format!("{}.{suffix}", image.name)), content)
     };
