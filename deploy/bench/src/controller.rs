@@ -15,13 +15,13 @@ mod start;
 
 use ebs_csi_sandbox::binaries::Binaries;
 
+use crate::contestant::contestants;
 use crate::error::BenchError;
-use crate::extent::{Take, Wanted, chosen};
+use crate::extent::Wanted;
 use crate::report::figure::Figure;
-use contestant::Contestant;
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: [&str; 10] = [
+pub const MEASUREMENTS: &[&str] = &[
     "start",
     "memory",
     "ceiling",
@@ -34,41 +34,29 @@ pub const MEASUREMENTS: [&str; 10] = [
     "growth",
 ];
 
-/// Makes the wanted measurements and passes each figure to `take` as soon as it is known.
+/// Makes the measurement `name`, one of [`MEASUREMENTS`].
 ///
 /// # Errors
-/// Returns an error for the first measurement that fails or an unknown name, and the errors of
-/// `take`.
+/// Returns an error when the measurement fails.
 pub async fn measure(
     binaries: &Binaries,
     wanted: &Wanted,
-    take: &mut Take<'_>,
-) -> Result<(), BenchError> {
-    let mut contestants = vec![Contestant::ours(binaries)];
-    contestants.extend(wanted.peer.clone().map(|path| Contestant::peer(binaries, path)));
+    name: &str,
+) -> Result<Vec<Figure>, BenchError> {
+    let contestants = contestants(binaries, wanted, "controller");
     let extent = wanted.extent;
-    for name in chosen(&wanted.only, &MEASUREMENTS)? {
-        println!("controller: {name}");
-        let figures = match name {
-            "start" => start::measure(&contestants, binaries, extent).await?,
-            "memory" => memory::measure(&contestants, extent).await?,
-            "ceiling" => ceiling::measure(&contestants, binaries, extent).await?,
-            "added" => added::measure(&contestants, extent).await?,
-            "detaches" => detaches::measure(&contestants, extent).await?,
-            "safe-detach" => safe_detach::measure(&contestants[0], extent).await?,
-            "rates" => rates::measure(&contestants, extent).await?,
-            "burst" => burst::measure(&contestants, extent).await?,
-            "simulator" => simulator::measure(&contestants[0], extent).await?,
-            // Only this driver: another driver may take a second for each call, so a million calls
-            // take days.
-            _ => memory::growth(&contestants[..1], extent).await?,
-        };
-        let command = format!(
-            "./deploy/bench/run controller --only {name}{}{}",
-            extent.option(),
-            wanted.peer_option()
-        );
-        take(Figure::made_by(&command, figures))?;
+    match name {
+        "start" => start::measure(&contestants, extent).await,
+        "memory" => memory::measure(&contestants, extent).await,
+        "ceiling" => ceiling::measure(&contestants, extent).await,
+        "added" => added::measure(&contestants, extent).await,
+        "detaches" => detaches::measure(&contestants, extent).await,
+        "safe-detach" => safe_detach::measure(&contestants[0], extent).await,
+        "rates" => rates::measure(&contestants, extent).await,
+        "burst" => burst::measure(&contestants, extent).await,
+        "simulator" => simulator::measure(&contestants[0], extent).await,
+        // Only this driver: another driver may take a second for each call, so a million calls take
+        // days.
+        _ => memory::growth(&contestants[0], extent).await,
     }
-    Ok(())
 }

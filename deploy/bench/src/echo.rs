@@ -100,11 +100,10 @@ pub fn serve(endpoint: &str) -> Result<(), BenchError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::bind(socket)?;
-        tonic::transport::Server::builder()
+        Ok(tonic::transport::Server::builder()
             .add_service(Echo::<true>)
             .add_service(Echo::<false>)
             .serve_with_incoming(UnixListenerStream::new(listener))
-            .await
-            .map_err(|e| BenchError::Other(e.to_string()))
+            .await?)
     })
 }

@@ -4,10 +4,6 @@
 use std::path::PathBuf;
 
 use crate::error::BenchError;
-use crate::report::figure::Figure;
-
-/// Receives figures as soon as they are known.
-pub type Take<'a> = dyn FnMut(Vec<Figure>) -> Result<(), BenchError> + 'a;
 
 /// The amount of work in each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,34 +14,26 @@ mod testbed;
 use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::error::BenchError;
-use crate::extent::{Extent, Take, Wanted, chosen};
+use crate::extent::Extent;
 use crate::report::figure::Figure;
 use testbed::{Size, Testbed};
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: [&str; 2] = ["steady", "churn"];
+pub const MEASUREMENTS: &[&str] = &["steady", "churn"];
 
-/// Makes the wanted measurements and passes each figure to `take` as soon as it is known.
+/// Makes the measurement `name`, one of [`MEASUREMENTS`].
 ///
 /// # Errors
-/// Returns an error for the first measurement that fails or an unknown name, and the errors of
-/// `take`.
+/// Returns an error when the measurement fails.
 pub async fn measure(
     binaries: &Binaries,
-    wanted: &Wanted,
-    take: &mut Take<'_>,
-) -> Result<(), BenchError> {
-    let extent = wanted.extent;
-    for name in chosen(&wanted.only, &MEASUREMENTS)? {
-        println!("failover: {name}");
-        let figures = match name {
-            "steady" => steady(binaries, extent).await?,
-            _ => churn::measure(binaries, extent).await?,
-        };
-        let command = format!("./deploy/bench/run failover --only {name}{}", extent.option());
-        take(Figure::made_by(&command, figures))?;
+    extent: Extent,
+    name: &str,
+) -> Result<Vec<Figure>, BenchError> {
+    match name {
+        "steady" => steady(binaries, extent).await,
+        _ => churn::measure(binaries, extent).await,
     }
-    Ok(())
 }
 
 /// Measures one cluster while all nodes are healthy, while nodes join, while many nodes are

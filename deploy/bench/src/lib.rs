@@ -2,6 +2,7 @@
 //! they are given. The bench is the driver's CSI caller, and the EC2 simulator stands in for EC2.
 
 mod api_server;
+mod contestant;
 pub mod controller;
 pub mod echo;
 pub mod error;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use ebs_csi_bench::error::BenchError;
-use ebs_csi_bench::extent::{Extent, Wanted};
+use ebs_csi_bench::extent::{Extent, Wanted, chosen};
 use ebs_csi_bench::report::figure::{Figure, Role, with_unit};
 use ebs_csi_bench::report::page;
 use ebs_csi_bench::report::results::Results;
@@ -115,32 +115,39 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
     let binaries = Binaries::of_this_build()?;
     let wanted = Wanted { only: run.only, peer: run.peer_bin, extent };
     for part in parts {
-        let mut command = format!("./deploy/bench/run {part}{}", extent.option());
+        let mut options = extent.option().to_owned();
         if *part == "controller" {
-            command.push_str(&wanted.peer_option());
+            options.push_str(&wanted.peer_option());
         }
-        let mut results = Results::begin(part, command);
+        let mut results = Results::begin(part, format!("./deploy/bench/run {part}{options}"));
         let file = format!("{part}.json");
-        let keep = run.keep.as_ref().map(|keep| keep.join(&file));
-        let mut take = |figures: Vec<Figure>| {
-            for figure in &figures {
+        let out = run.out.join(&file);
+        let measurements = match *part {
+            "node" => node::MEASUREMENTS,
+            "failover" => failover::MEASUREMENTS,
+            _ => controller::MEASUREMENTS,
+        };
+        for name in chosen(&wanted.only, measurements)? {
+            println!("{part}: {name}");
+            let mut figures = match *part {
+                "node" => node::measure(&binaries, &wanted, name).await?,
+                "failover" => failover::measure(&binaries, extent, name).await?,
+                _ => controller::measure(&binaries, &wanted, name).await?,
+            };
+            for figure in &mut figures {
+                figure.command = format!("./deploy/bench/run {part} --only {name}{options}");
                 println!("{}", table(figure));
             }
             results.figures.extend(figures);
-            results.write(&run.out.join(&file))?;
-            let Some(keep) = &keep else { return Ok(()) };
+            results.write(&out)?;
+            let Some(keep) = run.keep.as_ref().map(|keep| keep.join(&file)) else { continue };
             let mut kept = results.clone();
             if keep.exists() {
-                kept.keep_from(Results::read(keep)?);
+                kept.keep_from(Results::read(&keep)?);
             }
-            Ok(kept.for_keeping().write(keep)?)
-        };
-        match *part {
-            "node" => node::measure(&binaries, &wanted, &mut take).await?,
-            "failover" => failover::measure(&binaries, &wanted, &mut take).await?,
-            _ => controller::measure(&binaries, &wanted, &mut take).await?,
+            kept.for_keeping().write(&keep)?;
         }
-        println!("all samples: {}", run.out.join(&file).display());
+        println!("all samples: {}", out.display());
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! The node's figures: stage, publish and their reverse against bare system calls, memory, many
 //! volumes at once, memory growth.
 
-mod contestant;
 mod cycles;
 mod growth;
 mod idle;
@@ -11,38 +10,33 @@ mod testbed;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_wire::FsType;
 
+use crate::contestant::contestants;
 use crate::error::BenchError;
-use crate::extent::{Take, Wanted, chosen};
+use crate::extent::Wanted;
 use crate::report::figure::Figure;
-use contestant::Contestant;
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: [&str; 5] = ["memory", "ext4", "xfs", "parallel", "growth"];
+pub const MEASUREMENTS: &[&str] = &["memory", "ext4", "xfs", "parallel", "growth"];
 
-/// Makes the wanted measurements and passes each figure to `take` as soon as it is known.
+/// Makes the measurement `name`, one of [`MEASUREMENTS`].
 ///
 /// # Errors
-/// Returns an error for the first measurement that fails or an unknown name, and the errors of
-/// `take`.
+/// Returns an error when the measurement fails.
 pub async fn measure(
     binaries: &Binaries,
     wanted: &Wanted,
-    take: &mut Take<'_>,
-) -> Result<(), BenchError> {
+    name: &str,
+) -> Result<Vec<Figure>, BenchError> {
     let extent = wanted.extent;
-    let mut contestants = vec![Contestant::ours(binaries)];
-    contestants.extend(wanted.peer.clone().map(|path| Contestant::peer(binaries, path)));
-    for name in chosen(&wanted.only, &MEASUREMENTS)? {
-        println!("node: {name}");
-        let figures = match name {
-            "memory" => vec![idle::measure(&contestants, extent).await?],
-            "ext4" => cycles::measure(&contestants, extent, FsType::Ext4).await?,
-            "xfs" => cycles::measure(&contestants, extent, FsType::Xfs).await?,
-            "parallel" => parallel::measure(&contestants[0], extent).await?,
-            _ => vec![growth::measure(&contestants[0], extent).await?],
-        };
-        let command = format!("./deploy/bench/run node --only {name}{}", extent.option());
-        take(Figure::made_by(&command, figures))?;
+    let mut contestants = contestants(binaries, wanted, "node");
+    for other in &mut contestants[1..] {
+        "other driver".clone_into(&mut other.name);
     }
-    Ok(())
+    match name {
+        "memory" => Ok(vec![idle::measure(&contestants, extent).await?]),
+        "ext4" => cycles::measure(&contestants, extent, FsType::Ext4).await,
+        "xfs" => cycles::measure(&contestants, extent, FsType::Xfs).await,
+        "parallel" => parallel::measure(&contestants[0], extent).await,
+        _ => Ok(vec![growth::measure(&contestants[0], extent).await?]),
+    }
 }

@@ -10,6 +10,10 @@ use crate::error::BenchError;
 /// An EC2 that has no delays and no quota.
 pub(crate) const UNLIMITED: &str = "profile = \"instant\"\n[limits]\nenabled = false\n";
 
+/// The controller's flag for such an EC2. Without it, the driver would limit itself to EC2's
+/// documented rates and wait needlessly.
+pub(crate) const WITHOUT_QUOTA: &str = "--ec2-request-rates=all=1000000/1000000";
+
 /// Returns the id of instance number `index`.
 pub(crate) fn instance(index: usize) -> String {
     format!("i-0a{index:015x}")
@@ -61,7 +65,7 @@ pub(crate) async fn join_all<T>(
 ) -> Result<Vec<T>, BenchError> {
     let mut results = Vec::with_capacity(tasks.len());
     for task in tasks {
-        results.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
+        results.push(task.await??);
     }
     Ok(results)
 }

@@ -7,8 +7,9 @@ use std::process::Command;
 use ebs_csi_bench::report::figure::Role;
 use ebs_csi_bench::report::results::Results;
 use ebs_csi_bench::report::summary::Summary;
+use ebs_csi_sandbox::binaries::for_test;
 
-/// Returns a command that runs the bench; the other programs lie beside it.
+/// Returns a command that runs the bench. The other programs are in the same directory.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-bench"));
     command.args(arguments);
@@ -16,10 +17,7 @@ fn bench(arguments: &[&str]) -> Command {
 }
 
 fn run(part: &str, directory: &Path) -> Option<Results> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: block devices and processes with users of their own need root");
-        return None;
-    }
+    for_test(&[])?;
     let (out, keep) = (directory.join("out"), directory.join("keep"));
     let path = |path: &PathBuf| path.to_string_lossy().into_owned();
     let done = bench(&[part, "--quick", "--out", &path(&out), "--keep", &path(&keep)])
@@ -106,7 +104,8 @@ fn F48_failover_is_measured_in_a_small_cluster() {
     assert!(ours(&results, "failover-churn-decision").count >= 1);
 }
 
-/// Measures the driver `other` beside this one. The results are written beside `other`.
+/// Measures the driver `other` together with this one. The results are written to the directory of
+/// `other`.
 fn each_figure_has_a_row_of(part: &str, only: &str, figures: usize, other: &Path) {
     let out = other.with_file_name("out");
     let done = bench(&[part, "--quick", "--only", only])
@@ -127,8 +126,7 @@ fn each_figure_has_a_row_of(part: &str, only: &str, figures: usize, other: &Path
 
 #[test]
 fn other_drivers_controller_is_measured_alongside() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: processes with users of their own need root");
+    if for_test(&[]).is_none() {
         return;
     }
     use std::os::unix::fs::PermissionsExt;
@@ -153,8 +151,7 @@ fn other_drivers_controller_is_measured_alongside() {
 
 #[test]
 fn other_drivers_node_service_is_measured_alongside() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: block devices and processes with users of their own need root");
+    if for_test(&[]).is_none() {
         return;
     }
     use std::os::unix::fs::PermissionsExt;

@@ -60,14 +60,14 @@ pub async fn finish(setting: Setting, kept: Result<Kept, CoError>, co: &Co) -> R
     Ok(())
 }
 
-/// Lets EC2 withhold the reply to one of these actions, and waits at most `patience` until a
+/// Lets EC2 withhold the reply to one of these actions, and waits at most `timeout` until a
 /// controller waits for the reply. Returns the action, if one does.
 pub async fn withhold_reply(
     simulator: &Simulator,
     random: &SeededRandom,
     over: &Cell<bool>,
     actions: &[&'static str],
-    patience: Duration,
+    timeout: Duration,
 ) -> Option<&'static str> {
     let requests = Requests::new(simulator);
     let id = format!("held-{}", random.below(u64::MAX));
@@ -76,7 +76,7 @@ pub async fn withhold_reply(
     let fault = json!({"kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 120_000});
     let rule = json!({"id": id, "match": {"action": action}, "count": 1, "fault": fault});
     requests.fault(rule).await;
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let mut is_held = false;
     while !is_held && !over.get() && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -4,7 +4,6 @@
 pub mod bytes;
 pub mod history;
 pub mod junit;
-pub mod launcher;
 pub mod leader;
 pub mod program;
 pub mod repository;

@@ -4,25 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebs_csi_sandbox::Simulator;
-use ebs_csi_sandbox::demo::Ec2;
+use ebs_csi_sandbox::demo::{DescribedVolume, Ec2};
 use serde_json::{Value, json};
-
-/// A volume as in the reply of DescribeVolumes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// `available`, `in-use`, …
-    pub status: String,
-    /// Size in GiB.
-    pub gib: i64,
-    /// `gp3`, …
-    pub kind: String,
-    /// Operations per second.
-    pub iops: Option<i64>,
-    /// MiB per second.
-    pub throughput: Option<i64>,
-    /// Instances to which the volume is attached.
-    pub instances: Vec<String>,
-}
 
 /// The journal of a simulator.
 #[derive(Clone, Copy, Debug)]
@@ -86,16 +69,8 @@ impl<'a> Requests<'a> {
     }
 
     /// Returns EC2's view of a volume.
-    pub async fn volume(&self, id: &str) -> Option<Shown> {
-        let shown = self.ec2.volume(id).await.expect("the simulator answers")?;
-        Some(Shown {
-            status: shown.status,
-            gib: shown.size,
-            kind: shown.kind,
-            iops: shown.iops,
-            throughput: shown.throughput,
-            instances: shown.instances,
-        })
+    pub async fn volume(&self, id: &str) -> Option<DescribedVolume> {
+        self.ec2.volume(id).await.expect("the simulator answers")
     }
 
     /// Returns whether EC2 shows the volume attached to an instance.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::binaries::{OF_WORLD, for_test};
 use ebs_csi_sandbox::co::{Attachment, Claim, Published, RetryPolicy, Volume};
 use ebs_csi_sandbox::{Co, Kubelet, World, WorldOptions};
 use serde_json::{Value, json};
@@ -26,15 +26,6 @@ modify_complete = { fixed_ms = 60 }
 snapshot = { fixed_ms = 100 }
 ";
 
-/// The programs of a world.
-const PROGRAMS: [&str; 5] = [
-    "ebs-csi-sandbox",
-    "ec2-sim",
-    "ebs-csi-controller",
-    "ebs-csi-node-agent",
-    "ebs-csi-mount-helper",
-];
-
 /// A running world with its sidecars and kubelets.
 #[derive(Debug)]
 pub struct Setting {
@@ -44,23 +35,6 @@ pub struct Setting {
     pub co: Co,
     /// One kubelet for each node.
     pub kubelets: Vec<Kubelet>,
-}
-
-/// Returns the built programs. Prints the reason and returns `None` when one of `needed` is missing
-/// or this is not root.
-pub fn binaries(needed: &[&str]) -> Option<Binaries> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: block devices, mounts and confinement need root");
-        return None;
-    }
-    let binaries = Binaries::of_this_build().expect("the path of this program");
-    for program in needed {
-        if let Err(e) = binaries.path(program) {
-            println!("skipped: {e}");
-            return None;
-        }
-    }
-    Some(binaries)
 }
 
 /// Returns a sidecar's retry policy without its long waits.
@@ -81,7 +55,7 @@ impl Setting {
 
     /// Starts a world with the options that `adjust` has changed.
     pub async fn with(adjust: impl FnOnce(&mut WorldOptions)) -> Option<Self> {
-        let mut options = WorldOptions::new(binaries(&PROGRAMS)?);
+        let mut options = WorldOptions::new(for_test(&OF_WORLD)?);
         options.scenario = SCENARIO.to_owned();
         adjust(&mut options);
         let world = World::start(options).await;

@@ -3,13 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use ebs_csi_sandbox::co::{Attachment, Claim, Content, Published, Snapshot, Source, Volume};
+use ebs_csi_sandbox::co::{Attachment, Claim, Content, GIB, Published, Snapshot, Source, Volume};
 use ebs_csi_sandbox::{Co, CoError, Kubelet};
 
 use crate::bytes;
-
-/// Bytes in a GiB.
-pub const GIB: i64 = 1 << 30;
 
 macro_rules! steps {
     ($($(#[$documentation:meta])* $step:ident,)*) => {
@@ -294,7 +291,7 @@ impl Lifecycle {
         self.verify_bytes()
     }
 
-    /// Creates a copy and uses it on the second node, beside its source.
+    /// Creates a copy and uses it on the second node, where its source is mounted.
     async fn copy(&mut self, source: Source, what: &str) -> Result<(), StepError> {
         let mut claim = self.claim.clone().from_source(source);
         claim.name = format!("{}-{what}", self.claim.name);

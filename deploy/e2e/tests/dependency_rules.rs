@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ec2-sim", &[]),
     ("aws-ebs-csi-driver", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-sandbox", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ec2-sim"]),
-    ("ebs-csi-e2e", &["ebs-csi-proto", "ebs-csi-policy", "ebs-csi-sandbox", "ec2-sim"]),
+    ("ebs-csi-e2e", &["ebs-csi-sandbox"]),
     ("ebs-csi-bench", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-sandbox"]),
     ("ebs-csi-images", &[]),
 ];

@@ -23,7 +23,7 @@ const CHANGES: [&str; 7] = [
     "DeleteVolume",
 ];
 /// The longest wait for such a request.
-const PATIENCE: Duration = Duration::from_millis(1_500);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Number of concurrent histories, which mostly wait.
 const AT_ONCE: usize = 4;
 /// The most kills in one history.
@@ -39,7 +39,8 @@ async fn kill_repeatedly(
 ) -> Vec<&'static str> {
     let mut killed = Vec::new();
     while !over.get() && killed.len() < MOST_KILLS {
-        let action = history::withhold_reply(simulator, random, over, &CHANGES, PATIENCE).await;
+        let action =
+            history::withhold_reply(simulator, random, over, &CHANGES, REQUEST_TIMEOUT).await;
         if let Some(action) = action {
             controller.kill().await.expect("kill");
             killed.push(action);

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ebs_csi_e2e::volume_lifecycle::GIB;
 use ebs_csi_e2e::{Lifecycle, LifecycleStep, Setting, bytes};
-use ebs_csi_sandbox::co::{Claim, Content, Source};
+use ebs_csi_sandbox::co::{Claim, Content, GIB, Source};
 
 async fn run_lifecycle(claim: Claim) {
     let Some(setting) = Setting::start().await else { return };

@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use ebs_csi_e2e::{Lifecycle, LifecycleStep as Step, Setting, program, setting, tool_at_work};
+use ebs_csi_e2e::{Lifecycle, LifecycleStep as Step, Setting, program, tool_at_work};
 use ebs_csi_sandbox::audit;
+use ebs_csi_sandbox::binaries::for_test;
 use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::tier::Tier;
 
@@ -112,7 +113,7 @@ fn auditor(program: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn auditor_reports_sandbox_flag_and_wrong_profiles() {
-    let Some(binaries) = setting::binaries(&["ebs-csi-policy"]) else { return };
+    let Some(binaries) = for_test(&["ebs-csi-policy"]) else { return };
     let program = binaries.path("ebs-csi-policy").unwrap();
     let Some(setting) = Setting::start().await else { return };
     let controller = setting.world.controller.pid().unwrap().to_string();

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use csi::identity_client::IdentityClient;
+use ebs_csi_e2e::Setting;
 use ebs_csi_e2e::program::{self, Ended};
-use ebs_csi_e2e::{Setting, setting};
 use ebs_csi_proto::csi;
-use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::binaries::{Binaries, for_test};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -32,7 +32,7 @@ const ENVIRONMENT: [(&str, &str); 2] = [("AWS_REGION", "us-east-1"), ("CSI_NODE_
 
 #[test]
 fn every_program_prints_help_and_version() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
+    let Some(binaries) = for_test(&PROGRAMS) else { return };
     for name in PROGRAMS {
         for flag in ["--help", "--version"] {
             let ended = run(&binaries, name, &[flag], &[]);
@@ -44,7 +44,7 @@ fn every_program_prints_help_and_version() {
 
 #[test]
 fn bad_command_line_exits_64_with_one_line() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
+    let Some(binaries) = for_test(&PROGRAMS) else { return };
     let rows: &[(&str, &[&str], &str)] = &[
         ("ebs-csi-controller", &["--no-such-flag"], "no-such-flag"),
         ("ebs-csi-controller", &["--endpoint", "ftp://x"], "endpoint"),
@@ -84,7 +84,7 @@ const OF_THE_LAUNCHER: [&str; 2] = ["helper", "listen"];
 
 #[test]
 fn launcher_knows_every_flag_of_its_processes() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
+    let Some(binaries) = for_test(&PROGRAMS) else { return };
     let mut unknown = Vec::new();
     for name in ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         let help = run(&binaries, name, &["--help"], &[]);
@@ -115,7 +115,7 @@ fn launcher_knows_every_flag_of_its_processes() {
 /// The helper cannot confine itself without CAP_SYS_ADMIN, CAP_SETUID or CAP_SETPCAP.
 #[test]
 fn helper_missing_capability_exits_77_without_serving() {
-    let Some(binaries) = setting::binaries(&PROGRAMS) else { return };
+    let Some(binaries) = for_test(&PROGRAMS) else { return };
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {
         println!("skipped: setpriv(1) of util-linux is not there");
@@ -167,7 +167,7 @@ impl Drop for Running {
 /// The process serves without credentials or EC2; without a Region it exits with 78.
 #[tokio::test]
 async fn probe_of_controller_without_aws_names_cause() {
-    let Some(binaries) = setting::binaries(&["ebs-csi-controller"]) else { return };
+    let Some(binaries) = for_test(&["ebs-csi-controller"]) else { return };
     let program = binaries.path("ebs-csi-controller").unwrap();
     let keys = [("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "example")];
     let base = [

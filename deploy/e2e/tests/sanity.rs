@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ebs_csi_e2e::Setting;
 use ebs_csi_e2e::junit::{self, Verdict};
-use ebs_csi_e2e::launcher::Launcher;
-use ebs_csi_e2e::{Setting, setting};
+use ebs_csi_policy::SANDBOX;
+use ebs_csi_policy::audit::Process;
+use ebs_csi_sandbox::binaries::for_test;
 
 /// The cases that csi-sanity may skip: a part of its message, and the reason.
 const SKIPS: &[(&str, &str)] = &[
@@ -183,34 +185,65 @@ async fn csi_sanity_passes_with_raw_block_volumes() {
     against_both_sockets("block", false).await;
 }
 
+/// Returns the deviations of the launcher's processes from their profiles in the policy.
+fn deviations(launcher: &ebs_csi_sandbox::Process) -> Vec<String> {
+    let root = launcher.pid().and_then(|pid| u32::try_from(pid).ok()).expect("the launcher runs");
+    let tree = match Process::tree(root) {
+        Ok(tree) => tree,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut found = Vec::new();
+    let mut seen = Vec::new();
+    for process in &tree {
+        let Some(profile) = process.expected(&tree) else {
+            found.push(format!("{} has no profile", process.program));
+            continue;
+        };
+        seen.push(profile.name);
+        // The helper was started with `--sandbox`.
+        let deviations = process.deviations(profile, SANDBOX);
+        found.extend(deviations.iter().map(|what| format!("{}: {what}", profile.name)));
+    }
+    let driver = ["launcher", "router", "controller", "node-agent"];
+    let helper = ["supervisor", "broker", "directories", "opener"];
+    let missing = driver.iter().chain(&helper).filter(|needed| !seen.contains(needed));
+    found.extend(missing.map(|needed| format!("no {needed} among {seen:?}")));
+    found
+}
+
 #[tokio::test]
 async fn csi_sanity_passes_on_single_mode_all_socket() {
     let Some(program) = program() else { return };
-    let Some(binaries) = setting::binaries(&["aws-ebs-csi-driver"]) else { return };
+    if for_test(&["aws-ebs-csi-driver"]).is_none() {
+        return;
+    }
     let Some(mut setting) = Setting::with(|options| options.one_zone = true).await else { return };
-    // A kubelet root can have only one helper, which is the launcher's here.
-    let helper = &mut setting.world.nodes[1].helper;
-    helper.kill_tree().await.expect("the helper ends");
-    let launcher = Launcher::start(
-        &binaries.path("aws-ebs-csi-driver").unwrap(),
-        &setting,
-        1,
-        &["--paths=any", "--enable-volume-health", "--snapshot-takeover-wait=1s"],
-    )
-    .await;
-    let deviations = launcher.deviations().await;
-    assert!(deviations.is_empty(), "{}", deviations.join("\n"));
+    let flags = ["--paths=any", "--enable-volume-health", "--snapshot-takeover-wait=1s"];
+    let started = setting.world.start_all(0, &flags).await;
+    setting.must("mode all", async { started }).await;
+    // The node-agent and the helper may become ready later than the controller.
+    let kubelet = setting.world.kubelet(0).expect("the launcher's socket");
+    setting.must("NodeGetInfo", kubelet.info()).await;
+    let launcher = setting.world.launcher.as_ref().expect("the launcher");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !deviations(launcher).is_empty() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(deviations(launcher), Vec::<String>::new());
     let passed = Run {
         program: &program,
         access: "mount",
         controller: launcher.socket(),
         node: launcher.socket(),
-        kubelet_root: &setting.world.nodes[1].kubelet_root,
+        kubelet_root: &setting.world.nodes[0].kubelet_root,
         attach_limit: false,
     }
     .passes(&setting)
     .await;
     assert!(passed > 60, "only {passed} cases ran");
-    launcher.stop().await;
+    let launcher = setting.world.launcher.as_mut().expect("the launcher");
+    assert!(launcher.stop(Duration::from_secs(40)).await.unwrap(), "a process had to be killed");
+    let status = launcher.ended().unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", setting.logs());
     setting.finish().await;
 }

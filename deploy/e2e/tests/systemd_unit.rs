@@ -5,11 +5,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ebs_csi_e2e::program;
 use ebs_csi_e2e::repository::read;
-use ebs_csi_e2e::{program, setting};
 use ebs_csi_policy::profile::{
     self, BROKER, CallAnswer, DIRECTORIES, NODE_AGENT, OPENER, RUNNER, SUPERVISOR, TOOL,
 };
+use ebs_csi_sandbox::binaries::for_test;
 
 const FOLDER: &str = "deploy/systemd";
 const NAME: &str = "ebs-csi-mount-helper.service";
@@ -135,7 +136,7 @@ fn unit_and_directories_match_chart_defaults() {
 /// Starts the helper with the unit's flags and capabilities, on a shared mount as a node's root is.
 #[test]
 fn helper_serves_with_capabilities_of_unit() {
-    let Some(binaries) = setting::binaries(&["ebs-csi-mount-helper"]) else { return };
+    let Some(binaries) = for_test(&["ebs-csi-mount-helper"]) else { return };
     let helper = binaries.path("ebs-csi-mount-helper").expect("the helper");
     let directory = tempfile::tempdir().expect("a directory");
     let kubelet = directory.path().join("kubelet");

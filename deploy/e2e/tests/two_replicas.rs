@@ -21,7 +21,7 @@ use serde_json::json;
 const CHANGES: [&str; 5] =
     ["CreateVolume", "AttachVolume", "DetachVolume", "ModifyVolume", "CreateSnapshot"];
 /// The longest wait for such a request.
-const PATIENCE: Duration = Duration::from_millis(1_000);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(1_000);
 /// The controllers' `--drain-timeout`, and the time within which they must end.
 const DRAIN: &str = "--drain-timeout=5s";
 const GRACE: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ const AT_ONCE: usize = 3;
 const MOST: usize = 12;
 
 /// Counts of each kind of disturbance.
-type Happened = BTreeMap<&'static str, u64>;
+type Disturbances = BTreeMap<&'static str, u64>;
 
 /// Disturbs the controllers, their leaders and EC2 repeatedly until all workloads have ended.
 async fn disturb(
@@ -40,8 +40,8 @@ async fn disturb(
     leaders: &[Leader; 2],
     random: &SeededRandom,
     over: &Cell<bool>,
-) -> Result<Happened, String> {
-    let mut happened = Happened::new();
+) -> Result<Disturbances, String> {
+    let mut disturbances = Disturbances::new();
     for _ in 0..MOST {
         tokio::time::sleep(random.millis(20, 400)).await;
         if over.get() {
@@ -64,17 +64,18 @@ async fn disturb(
                         replicas[which].log_tail(30)
                     ));
                 }
-                again(replicas[which], random).await?;
+                restart(replicas[which], random).await?;
                 "SIGTERM"
             }
             6 | 7 => {
                 let held =
-                    history::withhold_reply(simulator, random, over, &CHANGES, PATIENCE).await;
+                    history::withhold_reply(simulator, random, over, &CHANGES, REQUEST_TIMEOUT)
+                        .await;
                 // Either this replica waits for the reply, or the other one does while this one is
                 // killed.
                 let killed = replicas[which].kill().await;
                 killed.map_err(|e| format!("kill: {e}"))?;
-                again(replicas[which], random).await?;
+                restart(replicas[which], random).await?;
                 if held.is_some() { "kill while EC2 holds a reply" } else { "kill" }
             }
             8 => {
@@ -89,19 +90,19 @@ async fn disturb(
                 "lost replies"
             }
         };
-        *happened.entry(what).or_default() += 1;
+        *disturbances.entry(what).or_default() += 1;
     }
-    Ok(happened)
+    Ok(disturbances)
 }
 
-async fn again(replica: &mut Process, random: &SeededRandom) -> Result<(), String> {
+async fn restart(replica: &mut Process, random: &SeededRandom) -> Result<(), String> {
     tokio::time::sleep(random.millis(10, 400)).await;
     replica.start().map_err(|e| format!("starting: {e}"))
 }
 
 /// Runs the history of a seed. Returns the counts of disturbances, or what went wrong; `None` where
 /// the history cannot run.
-async fn run(seed: u64) -> Option<Result<Happened, String>> {
+async fn run(seed: u64) -> Option<Result<Disturbances, String>> {
     let mut setting = Setting::with(|options| {
         history::without_disks(options);
         options.controller_arguments = vec![DRAIN.to_owned()];
@@ -130,18 +131,18 @@ async fn run(seed: u64) -> Option<Result<Happened, String>> {
     let (random, over) = (SeededRandom::new(seed), Cell::new(false));
     let world = &mut setting.world;
     let mut replicas = [&mut world.controller, &mut world.replicas[0]];
-    let (kept, happened) = tokio::join!(
+    let (kept, disturbances) = tokio::join!(
         history::run_workloads(&world.simulator, &callers, &nodes, seed, &over),
         disturb(&world.simulator, &mut replicas, &leaders, &random, &over)
     );
     // Operations without a caller have noticed that by now, or have finished what EC2 had accepted.
     let finished = history::finish(setting, kept, &callers[0]).await;
-    Some(happened.and_then(|happened| finished.map(|()| happened)))
+    Some(disturbances.and_then(|disturbances| finished.map(|()| disturbances)))
 }
 
 #[test]
 fn two_controllers_leak_and_duplicate_nothing() {
-    let mut all = Happened::new();
+    let mut all = Disturbances::new();
     for (what, often) in history::run_seeds(8, AT_ONCE, run).into_iter().flatten() {
         *all.entry(what).or_default() += often;
     }

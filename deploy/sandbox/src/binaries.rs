@@ -3,6 +3,29 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The programs of a world with nodes.
+pub const OF_WORLD: [&str; 5] = [
+    "ebs-csi-sandbox",
+    "ec2-sim",
+    "ebs-csi-controller",
+    "ebs-csi-node-agent",
+    "ebs-csi-mount-helper",
+];
+
+/// Returns the programs of this build for a test. Prints the reason and returns `None` when one of
+/// `needed` is missing or this is not root.
+pub fn for_test(needed: &[&str]) -> Option<Binaries> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: block devices, mounts and confinement need root");
+        return None;
+    }
+    let found = Binaries::of_this_build().and_then(|binaries| {
+        needed.iter().try_for_each(|program| binaries.path(program).map(drop))?;
+        Ok(binaries)
+    });
+    found.inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
 /// A directory of built programs.
 #[derive(Clone, Debug)]
 pub struct Binaries {

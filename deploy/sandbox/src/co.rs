@@ -9,10 +9,10 @@ mod sidecars;
 mod volume;
 
 pub use attempt::{Attempts, CoError, RetryPolicy};
-pub use kubelet::{Kubelet, Published, Staged};
-pub use observer::Observer;
+pub use kubelet::{Kubelet, Published};
+pub use observer::{Observer, safe_detach};
 pub use sidecars::{Attachment, Co, Snapshot};
-pub use volume::{Claim, Content, Source, Volume};
+pub use volume::{Claim, Content, GIB, Source, Volume};
 
 use std::path::Path;
 
@@ -21,9 +21,7 @@ use tonic::transport::{Channel, Endpoint};
 /// Returns a channel to a CSI socket. The channel connects on first use, and again after the
 /// process behind the socket was restarted.
 pub(crate) fn channel(socket: &Path) -> Result<Channel, CoError> {
-    let fail = |why: String| CoError::Socket { socket: socket.to_owned(), why };
-    let text = socket.to_str().ok_or_else(|| fail("its path is not UTF-8".to_owned()))?;
-    let endpoint =
-        Endpoint::from_shared(format!("unix://{text}")).map_err(|e| fail(e.to_string()))?;
-    Ok(endpoint.connect_lazy())
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
+    let fail = |e| CoError::own(format!("CSI socket {}", socket.display()), e);
+    Ok(endpoint.map_err(fail)?.connect_lazy())
 }

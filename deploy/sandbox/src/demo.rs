@@ -22,7 +22,7 @@ use crate::world::{World, WorldError};
 use figures::Figures;
 use narrator::Narrator;
 
-pub use ec2::Ec2;
+pub use ec2::{DescribedVolume, Ec2};
 
 /// The reason why the demonstration failed.
 #[derive(Debug, thiserror::Error)]

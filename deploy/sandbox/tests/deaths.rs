@@ -1,13 +1,12 @@
 //! Kills each process of the driver with SIGKILL between any two steps of a volume's life cycle;
 //! the next step converges.
 
-mod runnable;
-
-use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::audit::survey;
+use ebs_csi_sandbox::binaries::{OF_WORLD, for_test};
 use ebs_csi_sandbox::co::{Claim, Volume};
 use ebs_csi_sandbox::demo::Ec2;
 use ebs_csi_sandbox::tier::Tier;
+use ebs_csi_sandbox::{World, WorldOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Short transitions: the test is about order, not time.
@@ -69,7 +68,8 @@ async fn run_life_cycle(world: &mut World, claim: &Claim, tier: Tier) -> Volume 
 
 #[tokio::test]
 async fn volume_lifecycle_survives_sigkill_between_any_two_steps() {
-    let Some(mut options) = runnable::options(&runnable::ALL) else { return };
+    let Some(binaries) = for_test(&OF_WORLD) else { return };
+    let mut options = WorldOptions::new(binaries);
     options.scenario = SCENARIO.to_owned();
     let mut world = World::start(options).await.unwrap();
     let claims = [

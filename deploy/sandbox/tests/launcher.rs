@@ -1,11 +1,10 @@
 //! The launcher's mode `all` with the driver's real processes: one socket, the life cycle of a
 //! volume.
 
-mod runnable;
-
-use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::audit::pss_kib;
+use ebs_csi_sandbox::binaries::{OF_WORLD, for_test};
 use ebs_csi_sandbox::co::Claim;
+use ebs_csi_sandbox::{World, WorldOptions};
 
 /// Returns a field of a process's status, such as users, capabilities or filters.
 fn field(pid: i32, name: &str) -> String {
@@ -16,9 +15,9 @@ fn field(pid: i32, name: &str) -> String {
 
 #[tokio::test]
 async fn single_socket_serves_all_services_without_privilege_gain() {
-    let programs = [&runnable::ALL[..], &["aws-ebs-csi-driver"]].concat();
-    let Some(options) = runnable::options(&programs) else { return };
-    let mut world = World::start(options).await.unwrap();
+    let programs = [&OF_WORLD[..], &["aws-ebs-csi-driver"]].concat();
+    let Some(binaries) = for_test(&programs) else { return };
+    let mut world = World::start(WorldOptions::new(binaries)).await.unwrap();
     if let Err(e) = world.start_all(0, &[]).await {
         panic!("{e}");
     }

@@ -1,15 +1,12 @@
 //! Worlds start and end without a trace, however they end.
 
-mod runnable;
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ebs_csi_sandbox::World;
-use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::binaries::{Binaries, OF_WORLD, for_test};
 use ebs_csi_sandbox::co::Claim;
-use runnable::{ALL, options};
+use ebs_csi_sandbox::{World, WorldOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
@@ -45,9 +42,10 @@ fn traces(directory: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn world_without_devices_serves_controller_and_cleans_up() {
-    let Some(mut options) = options(&["ebs-csi-sandbox", "ec2-sim", "ebs-csi-controller"]) else {
+    let Some(binaries) = for_test(&["ebs-csi-sandbox", "ec2-sim", "ebs-csi-controller"]) else {
         return;
     };
+    let mut options = WorldOptions::new(binaries);
     options.devices = "none".to_owned();
     let world = World::start(options).await.unwrap();
     let co = world.co().unwrap();
@@ -67,8 +65,8 @@ async fn world_without_devices_serves_controller_and_cleans_up() {
 
 #[tokio::test]
 async fn dropped_world_is_cleaned_by_keeper() {
-    let Some(options) = options(&ALL) else { return };
-    let world = World::start(options).await.unwrap();
+    let Some(binaries) = for_test(&OF_WORLD) else { return };
+    let world = World::start(WorldOptions::new(binaries)).await.unwrap();
     let directory = world.state_dir().to_owned();
     assert!(!traces(&directory).is_empty());
     drop(world);
@@ -78,8 +76,7 @@ async fn dropped_world_is_cleaned_by_keeper() {
 /// Starts `ebs-csi-sandbox up` and waits until it is up. Returns the process and its state
 /// directory.
 async fn up() -> Option<(Child, PathBuf)> {
-    let options = options(&ALL)?;
-    let program = options.binaries.path("ebs-csi-sandbox").unwrap();
+    let program = for_test(&OF_WORLD)?.path("ebs-csi-sandbox").unwrap();
     let mut child = tokio::process::Command::new(program)
         .arg("up")
         .stdin(Stdio::null())

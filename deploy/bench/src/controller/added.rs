@@ -7,8 +7,9 @@ use ebs_csi_sandbox::demo::Ec2;
 use ebs_csi_sandbox::{Co, World};
 use serde_json::Value;
 
-use super::contestant::{Contestant, end};
+use super::contestant::end;
 use super::load::claim;
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};

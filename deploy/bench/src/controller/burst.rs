@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
+use super::contestant::{PER_INSTANCE, cpu, end};
 use super::load::{
     EndedCall, Pair, Sidecars, Workers, delays_behind_place, pairs, throttled_share,
 };
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};

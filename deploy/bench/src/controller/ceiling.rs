@@ -3,10 +3,9 @@
 
 use std::time::Instant;
 
-use ebs_csi_sandbox::binaries::Binaries;
-
-use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
+use super::contestant::{PER_INSTANCE, cpu, end, with_echo};
 use super::load::{Sidecars, Workers, pairs};
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target, number};
@@ -28,11 +27,9 @@ struct Samples {
 
 pub(super) async fn measure(
     contestants: &[Contestant],
-    binaries: &Binaries,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
-    let mut all = contestants.to_vec();
-    all.push(Contestant::echo(binaries)?);
+    let all = with_echo(contestants)?;
     let mut figures = Vec::new();
     for (workers, volumes) in
         [(100, extent.of(10, 2_000, 2_000)), (1_000, extent.of(10, 4_000, 4_000))]

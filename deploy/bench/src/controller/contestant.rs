@@ -1,74 +1,29 @@
-//! A controller to measure, and the world around it.
-
-use std::path::PathBuf;
+//! A contestant's controller, and the world around it.
 
 use ebs_csi_sandbox::World;
-use ebs_csi_sandbox::binaries::Binaries;
 
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::process_usage::cpu_seconds;
 use crate::report::figure::Role;
-use crate::world::{UNLIMITED, without_nodes};
-
-/// A driver's controller.
-#[derive(Clone, Debug)]
-pub(super) struct Contestant {
-    /// The name in the tables.
-    pub(super) name: String,
-    /// The role of its rows.
-    pub(super) role: Role,
-    binaries: Binaries,
-    program: Option<(PathBuf, Vec<String>)>,
-    arguments: Vec<String>,
-    /// The arguments that tell the controller that EC2 has no quota: without them, a driver that
-    /// limits itself to EC2's documented rates would wait needlessly.
-    without_quota: Vec<String>,
-}
+use crate::world::{UNLIMITED, WITHOUT_QUOTA, without_nodes};
 
 impl Contestant {
-    /// Returns this driver's controller.
-    pub(super) fn ours(binaries: &Binaries) -> Self {
-        Self {
-            name: "driver".to_owned(),
-            role: Role::Ours,
-            binaries: binaries.clone(),
-            program: None,
-            arguments: Vec::new(),
-            without_quota: vec!["--ec2-request-rates=all=1000000/1000000".to_owned()],
-        }
-    }
-
-    /// Returns another driver's controller, with batching as in its chart.
-    pub(super) fn peer(binaries: &Binaries, path: PathBuf) -> Self {
-        let name = path.file_name().unwrap_or(path.as_os_str());
-        Self {
-            name: name.to_string_lossy().into_owned(),
-            role: Role::Peer,
-            binaries: binaries.clone(),
-            program: Some((path, vec!["controller".to_owned()])),
-            arguments: vec!["--batching=true".to_owned()],
-            without_quota: Vec::new(),
-        }
-    }
-
     /// Returns a server that does no work.
-    pub(super) fn echo(binaries: &Binaries) -> Result<Self, BenchError> {
+    fn echo(&self) -> Result<Self, BenchError> {
         Ok(Self {
             name: "tonic echo".to_owned(),
             role: Role::Bound,
-            binaries: binaries.clone(),
-            program: Some((binaries.path("ebs-csi-bench")?, vec!["echo".to_owned()])),
-            arguments: Vec::new(),
-            without_quota: Vec::new(),
+            binaries: self.binaries.clone(),
+            program: Some((self.binaries.path("ebs-csi-bench")?, vec!["echo".to_owned()])),
         })
     }
 
     /// Starts simulator and controller with an EC2 that has no delays and no quota, and tells the
     /// controller so.
     pub(super) async fn unlimited_world(&self, instances: usize) -> Result<World, BenchError> {
-        let mut told = self.clone();
-        told.arguments.extend(self.without_quota.clone());
-        told.world(instances, UNLIMITED).await
+        let told = if self.role == Role::Ours { &[WITHOUT_QUOTA][..] } else { &[] };
+        self.start(instances, UNLIMITED, told).await
     }
 
     /// Starts simulator and controller with `scenario` and with `instances` instances of 27
@@ -78,11 +33,30 @@ impl Contestant {
         instances: usize,
         scenario: &str,
     ) -> Result<World, BenchError> {
+        self.start(instances, scenario, &[]).await
+    }
+
+    async fn start(
+        &self,
+        instances: usize,
+        scenario: &str,
+        arguments: &[&str],
+    ) -> Result<World, BenchError> {
         let mut options = without_nodes(&self.binaries, instances, scenario);
         options.controller_program.clone_from(&self.program);
-        options.controller_arguments.clone_from(&self.arguments);
+        // As in the other driver's chart.
+        let batching = (self.role == Role::Peer).then_some("--batching=true");
+        let arguments = batching.iter().chain(arguments);
+        options.controller_arguments = arguments.map(|&argument| argument.to_owned()).collect();
         Ok(World::start(options).await?)
     }
+}
+
+/// Returns `contestants` and, as their bound, a server that does no work.
+pub(super) fn with_echo(contestants: &[Contestant]) -> Result<Vec<Contestant>, BenchError> {
+    let mut all = contestants.to_vec();
+    all.push(contestants[0].echo()?);
+    Ok(all)
 }
 
 /// A number of attachments that fits on each instance of these worlds.

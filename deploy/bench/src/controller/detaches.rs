@@ -7,8 +7,9 @@ use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::co::Volume;
 use serde_json::json;
 
-use super::contestant::{Contestant, PER_INSTANCE, end};
+use super::contestant::{PER_INSTANCE, end};
 use super::load::{EndedCall, Sidecars, Workers, claim};
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -52,9 +53,9 @@ pub(super) async fn measure(
         .note("external-attacher has one pool. A detach holds a worker until EC2 has it done, so the queue moves with EC2's detach rate: with n detaches before it and 100 workers, an attach waits about (n - 100 - 50) / 5 s for a worker, whatever the driver does, unless the driver gives workers back by failing detaches early.");
     for contestant in contestants {
         let unloaded = run(contestant, Size { detaches: 0, ..size }, false).await?;
-        let beside = run(contestant, size, false).await?;
+        let loaded = run(contestant, size, false).await?;
         let sharing = run(contestant, size, true).await?;
-        own = own.row(contestant.role, &contestant.name, beside).row(
+        own = own.row(contestant.role, &contestant.name, loaded).row(
             if contestant.role == Role::Ours { Role::Bound } else { Role::Part },
             &format!("{}: no detaches", contestant.name),
             unloaded,

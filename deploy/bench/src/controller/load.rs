@@ -67,7 +67,7 @@ impl Workers {
         let mut began = None;
         let mut wait = Duration::from_secs(1);
         for attempts in 1.. {
-            let worker = self.free.acquire().await.map_err(|e| BenchError::Other(e.to_string()))?;
+            let worker = self.free.acquire().await?;
             let began = *began.get_or_insert_with(Instant::now);
             let answer = call().await;
             drop(worker);
@@ -84,7 +84,7 @@ impl Workers {
                 }
             }
         }
-        Err(BenchError::Other("attempts are endless".to_owned()))
+        Err("attempts are endless".into())
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use csi::DeleteVolumeRequest;
 use ebs_csi_proto::csi;
 
-use super::contestant::{Contestant, end, pid};
+use super::contestant::{end, pid};
 use super::load::{Sidecars, Workers, claim};
-use crate::error::BenchError;
+use crate::contestant::Contestant;
+use crate::error::{BenchError, failed_call};
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -69,30 +70,27 @@ async fn create(sidecars: &Sidecars, number: usize) -> Result<(), BenchError> {
 const PARTS: usize = 20;
 
 pub(super) async fn growth(
-    contestants: &[Contestant],
+    contestant: &Contestant,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
     let calls = extent.of(80, 100_000, 1_000_000);
-    let mut figure = Figure::new("memory-growth", "memory gained over many calls", "MiB")
-        .target(Target::at_most(Statistic::Median, 0.5))
-        .note("Create and delete of volumes, half and half, by 50 workers, no quota, EC2 at 0 ms. The growth counts from the end of the first fifth of the run, because the first calls touch memory that every run needs. Half a MiB counts as no growth. `--full` makes a million calls.");
-    for contestant in contestants {
-        let world = contestant.unlimited_world(1).await?;
-        let mut memory = vec![memory_mib(&[pid(&world)?])];
-        for part in 0..PARTS {
-            create_and_delete(&world, part, calls / PARTS / 2).await?;
-            memory.push(memory_mib(&[pid(&world)?]));
-        }
-        end(world).await?;
-        let base = memory.get(PARTS / 5).copied().unwrap_or_default();
-        let last = memory.last().copied().unwrap_or_default();
-        let label = format!("{}: from call {} to call {calls}", contestant.name, calls / 5);
-        figure = figure.row(contestant.role, &label, vec![last - base]).row(
-            Role::Part,
-            &format!("{}: memory after each twentieth part", contestant.name),
-            memory,
-        );
+    let world = contestant.unlimited_world(1).await?;
+    let mut memory = vec![memory_mib(&[pid(&world)?])];
+    for part in 0..PARTS {
+        create_and_delete(&world, part, calls / PARTS / 2).await?;
+        memory.push(memory_mib(&[pid(&world)?]));
     }
+    end(world).await?;
+    let base = memory.get(PARTS / 5).copied().unwrap_or_default();
+    let last = memory.last().copied().unwrap_or_default();
+    let name = &contestant.name;
+    let label = format!("{name}: from call {} to call {calls}", calls / 5);
+    let parts = format!("{name}: memory after each twentieth part");
+    let figure = Figure::new("memory-growth", "memory gained over many calls", "MiB")
+        .target(Target::at_most(Statistic::Median, 0.5))
+        .note("Create and delete of volumes, half and half, by 50 workers, no quota, EC2 at 0 ms. The growth counts from the end of the first fifth of the run, because the first calls touch memory that every run needs. Half a MiB counts as no growth. `--full` makes a million calls.")
+        .row(contestant.role, &label, vec![last - base])
+        .row(Role::Part, &parts, memory);
     Ok(vec![figure])
 }
 
@@ -112,13 +110,13 @@ async fn create_and_delete(
                     let made = client
                         .create_volume(request)
                         .await
-                        .map_err(|status| BenchError::call("CreateVolume", &status))?;
+                        .map_err(|status| failed_call("CreateVolume", &status))?;
                     let volume_id = made.into_inner().volume.unwrap_or_default().volume_id;
                     let request = DeleteVolumeRequest { volume_id, ..Default::default() };
                     client
                         .delete_volume(request)
                         .await
-                        .map_err(|status| BenchError::call("DeleteVolume", &status))?;
+                        .map_err(|status| failed_call("DeleteVolume", &status))?;
                 }
                 Ok::<_, BenchError>(())
             })

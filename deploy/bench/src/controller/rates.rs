@@ -8,8 +8,9 @@ use ebs_csi_sandbox::World;
 use serde_json::{Value, json};
 
 use super::burst::{SCENARIO, least};
-use super::contestant::{Contestant, PER_INSTANCE, end};
+use super::contestant::{PER_INSTANCE, end};
 use super::load::{Sidecars, Workers, claim, pairs, throttled_share};
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};

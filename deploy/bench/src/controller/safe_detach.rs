@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{Node, QueryInstancesRequest};
-use ebs_csi_sandbox::co::{Claim, Observer};
+use ebs_csi_sandbox::co::{Claim, Observer, safe_detach};
 use ebs_csi_sandbox::{World, ZONE};
 use tonic::transport::Endpoint;
 
-use super::contestant::{Contestant, end};
-use crate::error::BenchError;
+use super::contestant::end;
+use crate::contestant::Contestant;
+use crate::error::{BenchError, failed_call};
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::{float, instance};
@@ -37,24 +38,18 @@ pub(super) async fn measure(
     Ok(vec![unpublish(driver, extent.of(1, 5, 5)).await?, suspects(driver, extent).await?])
 }
 
-/// Starts the controller in this mode, with its SafeDetach socket served to this process.
-async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<World, BenchError> {
+/// Starts the controller in this mode. Returns also its SafeDetach socket, which it serves to this
+/// process.
+async fn world(
+    driver: &Contestant,
+    instances: usize,
+    mode: &str,
+) -> Result<(World, PathBuf), BenchError> {
     let mut world = driver.unlimited_world(instances).await?;
-    let socket = safe_detach_socket(&world);
     let uid = rustix::process::geteuid().as_raw();
-    let arguments = [
-        "--feature-gates=NonGracefulFailover=true".to_owned(),
-        format!("--safe-detach={mode}"),
-        format!("--safe-detach-endpoint=unix://{}", socket.display()),
-        format!("--safe-detach-peers={uid}"),
-        "--ec2-request-rates=all=1000000/1000000".to_owned(),
-    ];
-    world.restart_controller(&arguments).await?;
-    Ok(world)
-}
-
-fn safe_detach_socket(world: &World) -> PathBuf {
-    world.controller_socket().with_file_name("safe-detach.sock")
+    let (socket, flags) = safe_detach(world.controller_socket(), mode, uid);
+    world.restart_controller(&flags).await?;
+    Ok((world, socket))
 }
 
 /// Returns how many requests of these actions reached EC2.
@@ -73,11 +68,11 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
     .target(Target::at_most(Statistic::Median, 1.0).times_the_bound())
     .note("The bound is mode off, which asks for no evidence. In enforce the driver also asks for kubelet's report, and for EC2's view of the volume. The volume was attached three seconds before, so no read can be older than the attach.");
     for (mode, role) in MODES {
-        let world = world(driver, 1, mode).await?;
+        let (world, socket) = world(driver, 1, mode).await?;
         let (co, node) = (world.co()?, instance(0));
         let observer = match mode {
             "off" => None,
-            _ => Some(Observer::start(&safe_detach_socket(&world)).await?),
+            _ => Some(Observer::start(&socket).await?),
         };
         if let Some(observer) = &observer {
             let released = Node {
@@ -107,8 +102,8 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
 
 async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
     let most = extent.of(400, 5_000, 5_000);
-    let world = world(driver, most, "enforce").await?;
-    let address = format!("unix://{}", safe_detach_socket(&world).display());
+    let (world, socket) = world(driver, most, "enforce").await?;
+    let address = format!("unix://{}", socket.display());
     let endpoint = Endpoint::from_shared(address).map_err(std::io::Error::other)?;
     let mut client = SafeDetachClient::new(endpoint.connect_lazy());
     let mut figure = Figure::new(
@@ -129,7 +124,7 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchEr
             };
             let (before, asked) = (calls(&world, &["DescribeInstances"]).await?, Instant::now());
             let answer = client.query_instances(request).await;
-            let answer = answer.map_err(|status| BenchError::call("QueryInstances", &status))?;
+            let answer = answer.map_err(|status| failed_call("QueryInstances", &status))?;
             slowest = slowest.max(asked.elapsed().as_secs_f64());
             samples.push(calls(&world, &["DescribeInstances"]).await? - before);
             let verdicts = answer.into_inner().answers.into_iter().filter_map(|one| one.verdict);

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use ebs_csi_sandbox::World;
 
-use super::contestant::{Contestant, end};
+use super::contestant::end;
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::process_usage::cpu_seconds;
@@ -152,7 +153,7 @@ fn run_in_parallel<T: Send>(
             .into_iter()
             .map(|thread| {
                 let ended = thread.join();
-                ended.map_err(|_| BenchError::Other("a client panicked".to_owned()))?
+                ended.map_err(|_| "a client panicked")?
             })
             .collect()
     })

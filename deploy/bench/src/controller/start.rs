@@ -1,8 +1,7 @@
 //! The time from exec to the first successful Probe.
 
-use ebs_csi_sandbox::binaries::Binaries;
-
-use super::contestant::{Contestant, end};
+use super::contestant::{end, with_echo};
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -10,11 +9,9 @@ use crate::world::order;
 
 pub(super) async fn measure(
     contestants: &[Contestant],
-    binaries: &Binaries,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
-    let mut all = contestants.to_vec();
-    all.push(Contestant::echo(binaries)?);
+    let all = with_echo(contestants)?;
     let mut worlds = Vec::new();
     for contestant in &all {
         worlds.push(contestant.world(1, "profile = \"instant\"\n").await?);

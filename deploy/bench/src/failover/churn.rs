@@ -20,7 +20,7 @@ const TICKS_PER_SECOND: usize = 10;
 const LEASE: usize = 10;
 const STATUS: usize = 300;
 /// The longest wait at the end of the run.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The rate of each event.
 struct Rates {
@@ -149,10 +149,10 @@ impl<'a> Churn<'a> {
         let calls = (self.testbed.describes().await? - calls) / seconds;
         let ending = Instant::now();
         while !self.dead.is_empty() {
-            if ending.elapsed() > PATIENCE {
+            if ending.elapsed() > TIMEOUT {
                 let left: Vec<_> = self.dead.keys().collect();
                 let what = "were not tainted, or kept the taint";
-                return Err(format!("nodes {left:?} {what} for {PATIENCE:?}").into());
+                return Err(format!("nodes {left:?} {what} for {TIMEOUT:?}").into());
             }
             tokio::time::sleep(TICK).await;
             self.check_dead_nodes().await?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::co::safe_detach;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,15 +18,15 @@ use tokio::task::JoinHandle;
 use crate::api_server::{self, Changed, Kind, Requests, Store};
 use crate::error::BenchError;
 use crate::world::{
-    UNLIMITED, call_as_other_client, create_as_other_client, instance, without_nodes,
+    UNLIMITED, WITHOUT_QUOTA, call_as_other_client, create_as_other_client, instance, without_nodes,
 };
 
 /// The user id of node-lifecycle.
 const LIFECYCLE: u32 = 65527;
 /// The longest wait for any condition.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest wait for a change of a node.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(120);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The namespace of all pods and claims.
 pub(super) const NAMESPACE: &str = "default";
 
@@ -97,16 +98,11 @@ impl Testbed {
         let port = listener.local_addr()?.port();
         let server =
             tokio::spawn(api_server::serve(listener, Arc::clone(&store), Arc::clone(&requests)));
-        let mut world = World::start(without_nodes(binaries, size.nodes, UNLIMITED)).await?;
-        let socket = world.controller_socket().with_file_name("safe-detach.sock");
-        let arguments = [
-            "--feature-gates=NonGracefulFailover=true".to_owned(),
-            "--safe-detach=enforce".to_owned(),
-            format!("--safe-detach-endpoint=unix://{}", socket.display()),
-            format!("--safe-detach-peers={LIFECYCLE}"),
-            "--ec2-request-rates=all=1000000/1000000".to_owned(),
-        ];
-        world.restart_controller(&arguments).await?;
+        let mut options = without_nodes(binaries, size.nodes, UNLIMITED);
+        options.controller_arguments = vec![WITHOUT_QUOTA.to_owned()];
+        let mut world = World::start(options).await?;
+        let (socket, flags) = safe_detach(world.controller_socket(), "enforce", LIFECYCLE);
+        world.restart_controller(&flags).await?;
         // In a pod, both containers belong to the group that owns the socket.
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777))?;
 
@@ -165,9 +161,9 @@ impl Testbed {
             if all && self.metric("aws_ebs_csi_safe_detach_failover_leader ").await? > 0.0 {
                 return Ok(());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(format!(
-                    "node-lifecycle had not listed everything and taken the lead within {PATIENCE:?}: {counts:?}"
+                    "node-lifecycle had not listed everything and taken the lead within {TIMEOUT:?}: {counts:?}"
                 ).into());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -198,7 +194,7 @@ impl Testbed {
         let sample = "aws_ebs_csi_safe_detach_failover_questions_total{result=\"answered\"}";
         let (before, begun) = (self.metric(sample).await?, Instant::now());
         while self.metric(sample).await? < before + more {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err("the controller did not answer node-lifecycle".to_owned().into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -292,9 +288,9 @@ impl Testbed {
                 samples.extend(done.then(|| now.duration_since(*since).as_secs_f64()));
                 !done
             });
-            if begun.elapsed() > CHANGE_PATIENCE {
+            if begun.elapsed() > CHANGE_TIMEOUT {
                 let left = waiting.len();
-                return Err(format!("{left} nodes did not change in {CHANGE_PATIENCE:?}").into());
+                return Err(format!("{left} nodes did not change in {CHANGE_TIMEOUT:?}").into());
             }
             tokio::time::sleep(pause).await;
         }

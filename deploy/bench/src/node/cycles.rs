@@ -6,8 +6,8 @@ use std::time::Duration;
 use ebs_csi_sandbox::baseline::{LoopDevice, blank};
 use ebs_csi_wire::FsType;
 
-use super::contestant::Contestant;
 use super::testbed::{Attached, Testbed};
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -78,7 +78,7 @@ pub(super) async fn measure(
 /// The samples of one contestant.
 struct Measured {
     role: Role,
-    name: &'static str,
+    name: String,
     samples: Samples,
 }
 
@@ -93,38 +93,40 @@ async fn interleaved(
         return Ok(Vec::new());
     };
     let device = LoopDevice::make(&first.world.state_dir().join("bare"), &name, 1 << 30)?;
-    let measured = |role, name| Measured { role, name, samples: Samples::default() };
-    let mut turns = vec![(Who::ByHand(&device), measured(Role::Bound, "bare"))];
+    let measured =
+        |role, name: &str| Measured { role, name: name.to_owned(), samples: Samples::default() };
+    let mut turns = vec![(Subject::Bare(&device), measured(Role::Bound, "bare"))];
     for (contestant, testbed) in testbeds {
         let attached = testbed.attach(&name, kind.as_str()).await?;
-        let who = Who::Driver(testbed, attached.into());
-        turns.push((who, measured(contestant.role, contestant.name)));
+        let subject = Subject::Driver(testbed, attached.into());
+        turns.push((subject, measured(contestant.role, &contestant.name)));
     }
     // This driver's turn and the bare turn are neighbours.
     turns.swap(0, 1);
     // The first cycle of each contestant warms up and is not counted.
-    for (who, _) in &turns {
-        who.run_cycle(kind, &mut Samples::default()).await?;
+    for (subject, _) in &turns {
+        subject.run_cycle(kind, &mut Samples::default()).await?;
     }
     for round in 0..extent.of(2, 120, 400) {
         for index in order(round, turns.len()) {
-            let (who, measured) = &mut turns[index];
-            who.run_cycle(kind, &mut measured.samples).await?;
+            let (subject, measured) = &mut turns[index];
+            subject.run_cycle(kind, &mut measured.samples).await?;
         }
     }
     Ok(turns.into_iter().map(|(_, measured)| measured).collect())
 }
 
-enum Who<'p> {
+/// What a cycle runs on.
+enum Subject<'p> {
     Driver(&'p Testbed, Box<Attached>),
-    ByHand(&'p LoopDevice),
+    Bare(&'p LoopDevice),
 }
 
-impl Who<'_> {
+impl Subject<'_> {
     async fn run_cycle(&self, kind: FsType, samples: &mut Samples) -> Result<(), BenchError> {
         match self {
             Self::Driver(testbed, attached) => through_driver(testbed, attached, samples).await,
-            Self::ByHand(device) => without_driver(device, kind, samples),
+            Self::Bare(device) => without_driver(device, kind, samples),
         }
     }
 }
@@ -190,13 +192,13 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
         .into_iter()
         .enumerate()
         .map(|(at, step)| {
-            let (key, title, by_hand) = words(step);
+            let (key, title, bare) = words(step);
             let mut figure = Figure::new(&format!("node-{key}-{fs}"), &format!("{title}, {fs}"), "ms");
             for one in &mut measured {
                 let samples = std::mem::take(&mut one.samples.steps[at]);
                 figure = match one.role {
-                    Role::Bound => figure.row(one.role, &format!("bare: {by_hand}"), samples),
-                    _ => figure.row(one.role, one.name, samples),
+                    Role::Bound => figure.row(one.role, &format!("bare: {bare}"), samples),
+                    _ => figure.row(one.role, &one.name, samples),
                 };
             }
             if step == CycleStep::Fresh {

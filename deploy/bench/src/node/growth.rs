@@ -3,9 +3,9 @@
 use csi::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 use ebs_csi_proto::csi;
 
-use super::contestant::Contestant;
 use super::testbed::{Attached, Testbed};
-use crate::error::BenchError;
+use crate::contestant::Contestant;
+use crate::error::{BenchError, failed_call};
 use crate::extent::Extent;
 use crate::process_usage::memory_mib;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -45,11 +45,11 @@ async fn run(testbed: &Testbed, cycles: usize) -> Result<Vec<f64>, BenchError> {
             client
                 .node_stage_volume(stage.clone())
                 .await
-                .map_err(|status| BenchError::call("NodeStageVolume", &status))?;
+                .map_err(|status| failed_call("NodeStageVolume", &status))?;
             client
                 .node_unstage_volume(unstage.clone())
                 .await
-                .map_err(|status| BenchError::call("NodeUnstageVolume", &status))?;
+                .map_err(|status| failed_call("NodeUnstageVolume", &status))?;
         }
         memory.push(memory_mib(&testbed.processes()));
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::contestant::Contestant;
 use super::testbed::Testbed;
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
@@ -28,7 +28,7 @@ pub(super) async fn measure(
             testbed.end().await?;
         }
         let after = format!("{}, after the life of one volume", other.name);
-        figure = figure.row(other.role, other.name, idle).row(Role::Part, &after, used);
+        figure = figure.row(other.role, &other.name, idle).row(Role::Part, &after, used);
     }
     Ok(figure)
 }

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use ebs_csi_sandbox::Kubelet;
 
-use super::contestant::Contestant;
 use super::testbed::{Attached, Testbed};
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::memory_limit::MemoryLimit;

@@ -7,7 +7,7 @@ use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
 use ebs_csi_sandbox::world::clean;
 use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE};
 
-use super::contestant::Contestant;
+use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::world::UNLIMITED;
 
@@ -53,7 +53,7 @@ impl Testbed {
         let path = attached.attachment.context.get("devicePath");
         let name = path
             .and_then(|path| path.strip_prefix("/dev/"))
-            .ok_or_else(|| BenchError::Other(format!("devicePath is {path:?}")))?;
+            .ok_or_else(|| format!("devicePath is {path:?}"))?;
         Ok(std::fs::canonicalize(self.world.nodes[0].dev_dir.join(name))?)
     }
 

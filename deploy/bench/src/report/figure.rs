@@ -177,15 +177,6 @@ impl Figure {
         self
     }
 
-    /// Returns the figures of one measurement, each with the `command` that measures it.
-    #[must_use]
-    pub fn made_by(command: &str, mut figures: Vec<Self>) -> Vec<Self> {
-        for figure in &mut figures {
-            command.clone_into(&mut figure.command);
-        }
-        figures
-    }
-
     /// Returns the first row of this role.
     pub fn first(&self, role: Role) -> Option<&FigureRow> {
         self.rows.iter().find(|row| row.role == role)

@@ -8,7 +8,7 @@ use super::bar_chart;
 use super::figure::{Figure, FigureRow, Role, Statistic, number, with_unit};
 use super::results::Results;
 
-/// The file with the reasons for missed targets, by figure; it lies beside the results.
+/// The file with the reasons for missed targets, by figure, in the directory of the results.
 const REASONS: &str = "reasons.md";
 
 /// The figures that are drawn as well: those whose parts a reader compares.
@@ -21,8 +21,8 @@ const DRAWN: [&str; 6] = [
     "cpu-100",
 ];
 
-/// Writes `page` from the results in `directory` and, in a directory of its name beside it, the
-/// charts.
+/// Writes `page` from the results in `directory`, and the charts in the directory whose path is
+/// that of the page without `.md`.
 ///
 /// # Errors
 /// Returns an error when a results file cannot be read or the page cannot be written.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use ebs_csi_e2e::Setting;
 use ebs_csi_proto::csi;
-use ebs_csi_sandbox::co::Volume;
+use ebs_csi_sandbox::co::{GIB, Volume};
 use tonic::Code::{Aborted, FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
 
+use crate::UNKNOWN_VOLUME;
 use crate::refused::{Differences, Row};
-use crate::{GIB, UNKNOWN_VOLUME};
 
 const UNKNOWN_INSTANCE: &str = "i-0123456789abcdef0";
 

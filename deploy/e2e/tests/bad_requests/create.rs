@@ -3,11 +3,11 @@
 use csi::volume_capability::access_mode::Mode;
 use ebs_csi_e2e::Setting;
 use ebs_csi_proto::csi;
-use ebs_csi_sandbox::co::{Claim, Source, Volume};
+use ebs_csi_sandbox::co::{Claim, GIB, Source, Volume};
 use tonic::Code::{Aborted, AlreadyExists, InvalidArgument, NotFound, OutOfRange};
 
+use crate::UNKNOWN_VOLUME;
 use crate::refused::{Differences, Row};
-use crate::{GIB, UNKNOWN_VOLUME};
 
 const UNKNOWN_SNAPSHOT: &str = "snap-0123456789abcdef0";
 

@@ -13,7 +13,6 @@ use ebs_csi_sandbox::co::Claim;
 use refused::Differences;
 
 const UNKNOWN_VOLUME: &str = "vol-0123456789abcdef0";
-const GIB: i64 = 1 << 30;
 
 #[tokio::test]
 async fn bad_controller_requests_are_refused_and_change_nothing() {

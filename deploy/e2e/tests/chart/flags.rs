@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ebs_csi_e2e::{program, setting};
+use ebs_csi_e2e::program;
+use ebs_csi_sandbox::binaries::for_test;
 use serde_json::Value;
 
 use crate::{array, containers, each, helm, pods, read};
@@ -66,7 +67,7 @@ fn owned(words: &BTreeSet<&str>) -> BTreeSet<String> {
 fn programs_accept_all_chart_flags() {
     let Some(helm) = helm() else { return };
     let programs = ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"];
-    let Some(binaries) = setting::binaries(&programs) else { return };
+    let Some(binaries) = for_test(&programs) else { return };
     let mut tried = BTreeSet::new();
     each(&helm, |set, objects| {
         for (name, pod) in pods(objects) {

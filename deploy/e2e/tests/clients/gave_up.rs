@@ -32,9 +32,9 @@ async fn abandoned_create_continues_and_retries_share_volume() {
     setting.latency(json!({ "volume_create": { "fixed_ms": 1500 } })).await;
     let mark = setting.requests().mark().await;
     let claim = Claim::filesystem("pvc-slow", "ext4", 10);
-    let mut hurried = setting.co.clone();
-    hurried.provisioner = hurried.provisioner.deadline(SHORT).once();
-    let refused = hurried.create(&claim).await.unwrap_err();
+    let mut with_deadline = setting.co.clone();
+    with_deadline.provisioner = with_deadline.provisioner.deadline(SHORT).once();
+    let refused = with_deadline.create(&claim).await.unwrap_err();
     assert_in_progress(&refused);
     let mut retries = setting.co.clone();
     retries.provisioner = retries.provisioner.once();
@@ -56,15 +56,15 @@ async fn abandoned_attach_and_detach_are_carried_out_once() {
     let mark = setting.requests().mark().await;
     let instance = setting.instance(0);
     // Dropping the call closes its stream: the server sees a cancelled RPC.
-    let hung_up = tokio::time::timeout(SHORT, setting.co.attach(&volume, &instance)).await;
-    assert!(hung_up.is_err(), "the attach was not slow: {hung_up:?}");
+    let abandoned = tokio::time::timeout(SHORT, setting.co.attach(&volume, &instance)).await;
+    assert!(abandoned.is_err(), "the attach was not slow: {abandoned:?}");
     let attachment = setting.must("retry", setting.co.attach(&volume, &instance)).await;
     assert!(attachment.context.contains_key("devicePath"));
     assert_eq!(sent(&setting, mark, "AttachVolume").await, 1);
     // An abandoned unpublish is completed as well.
     setting.latency(json!({ "detach": { "fixed_ms": 1000 } })).await;
-    let hung_up = tokio::time::timeout(SHORT, setting.co.detach(&volume.id, &instance)).await;
-    assert!(hung_up.is_err(), "the detach was not slow: {hung_up:?}");
+    let abandoned = tokio::time::timeout(SHORT, setting.co.detach(&volume.id, &instance)).await;
+    assert!(abandoned.is_err(), "the detach was not slow: {abandoned:?}");
     setting.must("retry", setting.co.detach(&volume.id, &instance)).await;
     assert_eq!(sent(&setting, mark, "DetachVolume").await, 1);
     setting.must("delete", setting.co.delete(&volume.id)).await;
@@ -78,10 +78,10 @@ async fn abandoned_resize_continues_with_1_modify_call() {
     let mut volume = setting.must("create", setting.co.create(&claim)).await;
     setting.latency(json!({ "modify": { "fixed_ms": 3000 } })).await;
     let mark = setting.requests().mark().await;
-    let mut hurried = setting.co.clone();
-    hurried.provisioner = hurried.provisioner.deadline(SHORT).once();
+    let mut with_deadline = setting.co.clone();
+    with_deadline.provisioner = with_deadline.provisioner.deadline(SHORT).once();
     let wanted = volume.bytes + (1 << 30);
-    let refused = hurried.expand(&mut volume, wanted).await.unwrap_err();
+    let refused = with_deadline.expand(&mut volume, wanted).await.unwrap_err();
     assert_in_progress(&refused);
     setting.must("retry", setting.co.expand(&mut volume, wanted)).await;
     assert_eq!(sent(&setting, mark, "ModifyVolume").await, 1);
@@ -96,11 +96,12 @@ async fn abandoned_format_continues_and_retry_joins() {
         let claim = Claim::filesystem(&format!("pvc-slow-{kind}"), kind, 10);
         let (volume, attachment) = setting.attached(&claim).await;
         let kubelet = &setting.kubelets[0];
-        let mut hurried = kubelet.clone();
-        hurried.retry_policy = hurried.retry_policy.deadline(Duration::from_secs(3)).once();
+        let mut with_deadline = kubelet.clone();
+        with_deadline.retry_policy =
+            with_deadline.retry_policy.deadline(Duration::from_secs(3)).once();
         let (tool, refused) = tokio::join!(
             tool_at_work::catch(&setting.world.nodes[0]),
-            hurried.stage(&volume, &attachment)
+            with_deadline.stage(&volume, &attachment)
         );
         let refused = refused.unwrap_err();
         assert_in_progress(&refused);

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 /// ephemeral ports, and no other test uses this loopback address.
 const METRICS: &str = "127.0.77.1:3302";
 /// The longest wait for a change; the simulator updates the counters once a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn page() -> std::io::Result<String> {
     let mut stream = TcpStream::connect(METRICS).await?;
@@ -44,7 +44,7 @@ async fn written_beyond(before: u64, volume: &Volume) -> u64 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let found = tokio::time::timeout(PATIENCE, polling).await;
+    let found = tokio::time::timeout(CHANGE_TIMEOUT, polling).await;
     found.unwrap_or_else(|_| panic!("not more than {before} bytes on the page:\n{last}"))
 }
 

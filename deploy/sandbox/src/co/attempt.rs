@@ -1,9 +1,8 @@
 //! Deadlines, retries and their record: how a sidecar or kubelet repeats a call until it succeeds.
 
 use std::future::Future;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -86,14 +85,6 @@ pub enum CoError {
         /// The system's error message.
         why: String,
     },
-    /// The socket's path cannot be used.
-    #[error("CSI socket {}: {why}", socket.display())]
-    Socket {
-        /// The path.
-        socket: PathBuf,
-        /// The reason.
-        why: String,
-    },
 }
 
 impl CoError {
@@ -115,18 +106,10 @@ impl CoError {
 pub struct CallRecord {
     /// Name of the RPC.
     pub rpc: &'static str,
-    /// Wall clock at the first attempt.
-    pub began: SystemTime,
-    /// Wall clock when the last attempt began.
-    pub last_began: SystemTime,
     /// Time from the first attempt to the last answer.
     pub elapsed: Duration,
     /// Number of attempts.
     pub attempts: u32,
-    /// Codes of the answers before the last answer, in order.
-    pub retried: Vec<Code>,
-    /// Whether the call succeeded.
-    pub ok: bool,
 }
 
 /// The record of all calls made through one orchestrator, shared by its clones.
@@ -138,7 +121,7 @@ pub struct Attempts {
 impl Attempts {
     /// Returns the records so far.
     pub fn all(&self) -> Vec<CallRecord> {
-        self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the latest call of `rpc`.
@@ -161,49 +144,34 @@ impl Attempts {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let began = SystemTime::now();
         let clock = Instant::now();
         let mut wait = policy.initial_backoff;
-        let mut retried = Vec::new();
+        let mut attempts = 0;
         loop {
-            let last_began = SystemTime::now();
+            attempts += 1;
             // The margin gives the server's own answer at the deadline time to arrive.
             let limit = policy.deadline + Duration::from_millis(500);
             let answer = match tokio::time::timeout(limit, call()).await {
                 Ok(answer) => answer.map_err(|status| (status.code(), status.message().to_owned())),
                 Err(_) => Err((Code::DeadlineExceeded, "no answer within the deadline".to_owned())),
             };
-            let attempts = u32::try_from(retried.len()).unwrap_or(u32::MAX).saturating_add(1);
-            let record = |ok: bool, retried: Vec<Code>| {
-                let record = CallRecord {
-                    rpc,
-                    began,
-                    last_began,
-                    elapsed: clock.elapsed(),
-                    attempts,
-                    retried,
-                    ok,
-                };
-                self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(record);
-            };
-            match answer {
-                Ok(reply) => {
-                    record(true, retried);
-                    return Ok(reply.into_inner());
-                }
-                Err((code, _))
-                    if is_retryable(code) && clock.elapsed() + wait < policy.max_elapsed =>
-                {
-                    retried.push(code);
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(policy.max_backoff);
-                }
-                Err((code, message)) => {
-                    record(false, retried);
-                    let elapsed = clock.elapsed();
-                    return Err(CoError::Refused { rpc, code, message, attempts, elapsed });
-                }
+            let elapsed = clock.elapsed();
+            if let Err((code, _)) = &answer
+                && is_retryable(*code)
+                && elapsed + wait < policy.max_elapsed
+            {
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(policy.max_backoff);
+                continue;
             }
+            let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+            records.push(CallRecord { rpc, elapsed, attempts });
+            return match answer {
+                Ok(reply) => Ok(reply.into_inner()),
+                Err((code, message)) => {
+                    Err(CoError::Refused { rpc, code, message, attempts, elapsed })
+                }
+            };
         }
     }
 }
@@ -280,17 +248,15 @@ mod tests {
         result.unwrap();
         assert_eq!(records.len(), 1);
         assert_eq!(records[0].attempts, 4);
-        assert_eq!(records[0].retried, [Code::Aborted, Code::Unavailable, Code::Internal]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn final_grpc_codes_stop_retries() {
         for code in [Code::InvalidArgument, Code::OutOfRange, Code::AlreadyExists] {
-            let (result, records) = codes(QUICK, &[Code::Aborted, code, Code::Aborted]).await;
+            let (result, _) = codes(QUICK, &[Code::Aborted, code, Code::Aborted]).await;
             let error = result.unwrap_err();
             assert_eq!(error.code(), Some(code));
             assert!(error.to_string().contains("after 2 attempts"), "{error}");
-            assert!(!records[0].ok);
         }
     }
 

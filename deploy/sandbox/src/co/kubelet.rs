@@ -28,13 +28,6 @@ pub struct Kubelet {
     pub attempts: Attempts,
 }
 
-/// A staged volume.
-#[derive(Clone, Debug)]
-pub struct Staged {
-    /// The staging path.
-    pub path: PathBuf,
-}
-
 /// A volume published to a pod.
 #[derive(Clone, Debug)]
 pub struct Published {
@@ -134,15 +127,19 @@ impl Kubelet {
         Ok(path)
     }
 
-    /// Calls NodeStageVolume.
+    /// Calls NodeStageVolume. Returns the staging path.
     ///
     /// # Errors
     /// Returns the driver's last answer.
-    pub async fn stage(&self, volume: &Volume, attachment: &Attachment) -> Result<Staged, CoError> {
+    pub async fn stage(
+        &self,
+        volume: &Volume,
+        attachment: &Attachment,
+    ) -> Result<PathBuf, CoError> {
         let path = self.prepare_stage(volume)?;
         let message = self.stage_request(volume, attachment)?;
         call!(self.node, retry_policy, "NodeStageVolume", node_stage_volume, message)?;
-        Ok(Staged { path })
+        Ok(path)
     }
 
     /// Calls NodePublishVolume for `pod`.

@@ -1,8 +1,8 @@
-//! Stands in for node-lifecycle: answers the controller's questions about Node objects on the
-//! SafeDetach socket.
+//! Plays node-lifecycle: answers the controller's questions about Node objects on the SafeDetach
+//! socket.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
@@ -15,6 +15,19 @@ use super::{CoError, channel};
 
 /// Capacity of the queue of answers.
 const MOST: usize = 16;
+
+/// Returns the SafeDetach socket that lies next to a controller's CSI socket, and the controller's
+/// flags that serve it to the user `peer` in this mode.
+pub fn safe_detach(controller_socket: &Path, mode: &str, peer: u32) -> (PathBuf, [String; 4]) {
+    let socket = controller_socket.with_file_name("safe-detach.sock");
+    let flags = [
+        "--feature-gates=NonGracefulFailover=true".to_owned(),
+        format!("--safe-detach={mode}"),
+        format!("--safe-detach-endpoint=unix://{}", socket.display()),
+        format!("--safe-detach-peers={peer}"),
+    ];
+    (socket, flags)
+}
 
 /// Answers the controller's questions until dropped.
 #[derive(Debug)]

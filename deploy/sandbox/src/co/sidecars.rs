@@ -45,8 +45,6 @@ pub struct Attachment {
 pub struct Snapshot {
     /// Snapshot handle (`snap-…`).
     pub id: String,
-    /// Size in bytes.
-    pub bytes: i64,
     /// Whether a volume can be created from the snapshot.
     pub ready: bool,
 }
@@ -257,11 +255,7 @@ impl Co {
             rpc: "CreateSnapshot",
             what: "the reply has no snapshot".to_owned(),
         })?;
-        Ok(Snapshot {
-            id: snapshot.snapshot_id,
-            bytes: snapshot.size_bytes,
-            ready: snapshot.ready_to_use,
-        })
+        Ok(Snapshot { id: snapshot.snapshot_id, ready: snapshot.ready_to_use })
     }
 
     /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready.

@@ -52,7 +52,7 @@ pub struct Claim {
 }
 
 /// Bytes in a GiB.
-pub(crate) const GIB: i64 = 1 << 30;
+pub const GIB: i64 = 1 << 30;
 
 impl Claim {
     /// Returns a claim for a file system volume of `gib` GiB.

@@ -26,7 +26,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let claim =
         Claim::filesystem("pvc-clone", "xfs", 4).from_source(Source::Volume(xfs.id.clone()));
     let clone = scene.create(&claim).await?;
-    // On the original's node, beside a file system with the same identifier.
+    // On the original's node, where a file system with the same UUID is mounted.
     let node = original.map_or(1, |original| original.node);
     let in_use = scene.use_on(&clone, node, "pod-4").await?;
     let digest = data::find_file(&in_use.published.path, "pvc-xfs")?;

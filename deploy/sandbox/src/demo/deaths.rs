@@ -1,5 +1,6 @@
 //! Processes that die during a call, and the result of the orchestrator's retries.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::data;
 use super::{DemoError, InUse, Scene, prove};
 use crate::audit;
-use crate::co::{Claim, CoError, Staged, Volume};
+use crate::co::{Claim, CoError, Volume};
 use crate::procfs::process_table::{self, Identity};
 use crate::tier::{Tier, tier_of};
 
@@ -79,7 +80,7 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
 async fn wait_for_tool(
     scene: &mut Scene<'_>,
     node: usize,
-    staging: &JoinHandle<Result<Staged, CoError>>,
+    staging: &JoinHandle<Result<PathBuf, CoError>>,
 ) -> Result<Identity, DemoError> {
     let supervisor = scene.world.nodes[node].helper.identities().first().copied();
     let supervisor =

@@ -17,13 +17,13 @@ pub struct Ec2<'a> {
 
 /// A volume as in the reply of DescribeVolumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct DescribedVolume {
     /// `vol-…`.
     pub id: String,
     /// `available`, `in-use`, …
     pub status: String,
     /// Size in GiB.
-    pub size: i64,
+    pub gib: i64,
     /// `gp3`, …
     pub kind: String,
     /// Operations per second.
@@ -44,12 +44,12 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     /// Returns an error when the simulator does not answer.
-    pub async fn volumes(&self, filter: &str, value: &str) -> io::Result<Vec<Shown>> {
+    pub async fn volumes(&self, filter: &str, value: &str) -> io::Result<Vec<DescribedVolume>> {
         let by_filter = json!({ "Filter.1.Name": filter, "Filter.1.Value.1": value });
         self.describe(by_filter).await
     }
 
-    async fn describe(&self, parameters: Value) -> io::Result<Vec<Shown>> {
+    async fn describe(&self, parameters: Value) -> io::Result<Vec<DescribedVolume>> {
         let call = json!({ "action": "DescribeVolumes", "parameters": parameters });
         let answer = self.simulator.post("/v1/as-foreign", &call).await?;
         let body = answer["body"].as_str().unwrap_or_default();
@@ -65,13 +65,13 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     /// Returns an error when the simulator does not answer.
-    pub async fn volume(&self, id: &str) -> io::Result<Option<Shown>> {
+    pub async fn volume(&self, id: &str) -> io::Result<Option<DescribedVolume>> {
         let by_id = json!({ "VolumeId.1": id });
         Ok(self.describe(by_id).await?.into_iter().next())
     }
 
     /// Returns a volume that must exist.
-    pub(super) async fn needed(&self, id: &str) -> Result<Shown, DemoError> {
+    pub(super) async fn needed(&self, id: &str) -> Result<DescribedVolume, DemoError> {
         self.volume(id).await?.ok_or_else(|| DemoError::Unproved(format!("EC2 does not know {id}")))
     }
 
@@ -210,7 +210,7 @@ fn text<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
     rest.get(..rest.find(&close)?)
 }
 
-fn shown(item: &str) -> Shown {
+fn shown(item: &str) -> DescribedVolume {
     // The attachments have fields with the same names as the volume's own.
     let attachments = items(item, "attachmentSet");
     let outside = match (item.find("<attachmentSet>"), item.find("</attachmentSet>")) {
@@ -219,10 +219,10 @@ fn shown(item: &str) -> Shown {
     };
     let number = |name| text(&outside, name).and_then(|number| number.parse().ok());
     let word = |name| text(&outside, name).unwrap_or_default().to_owned();
-    Shown {
+    DescribedVolume {
         id: word("volumeId"),
         status: word("status"),
-        size: number("size").unwrap_or(0),
+        gib: number("size").unwrap_or(0),
         kind: word("volumeType"),
         iops: number("iops"),
         throughput: number("throughput"),
@@ -248,14 +248,15 @@ mod tests {
 
     #[test]
     fn nested_attachments_are_not_parsed_as_volumes() {
-        let volumes: Vec<Shown> = items(ANSWER, "volumeSet").into_iter().map(shown).collect();
+        let volumes: Vec<DescribedVolume> =
+            items(ANSWER, "volumeSet").into_iter().map(shown).collect();
         assert_eq!(volumes.len(), 2);
         assert_eq!(
             volumes[0],
-            Shown {
+            DescribedVolume {
                 id: "vol-1".into(),
                 status: "in-use".into(),
-                size: 4,
+                gib: 4,
                 kind: "gp3".into(),
                 iops: Some(3000),
                 throughput: Some(125),

@@ -15,7 +15,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::{DemoError, Scene, prove};
-use crate::co::{Claim, CoError, Observer, Volume};
+use crate::co::{Claim, CoError, Observer, Volume, safe_detach};
 
 const FILE: &str = "sequence";
 
@@ -124,15 +124,9 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene
         .narrator
         .chapter("a node falls silent while another zone fails; its volume moves when EC2 shows it off (enforce)");
-    let socket = scene.world.controller_socket().with_file_name("safe-detach.sock");
     let uid = rustix::process::getuid().as_raw();
-    let enforce = [
-        "--feature-gates=NonGracefulFailover=true".to_owned(),
-        "--safe-detach=enforce".to_owned(),
-        format!("--safe-detach-endpoint=unix://{}", socket.display()),
-        format!("--safe-detach-peers={uid}"),
-    ];
-    scene.world.restart_controller(&enforce).await?;
+    let (socket, flags) = safe_detach(scene.world.controller_socket(), "enforce", uid);
+    scene.world.restart_controller(&flags).await?;
     let observer = Observer::start(&socket).await?;
     let volume = scene
         .create(&Claim::filesystem("pvc-failover", "ext4", 4).parameter("type", "gp3"))

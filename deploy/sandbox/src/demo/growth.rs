@@ -4,9 +4,7 @@ use std::collections::HashMap;
 
 use super::data;
 use super::{DemoError, InUse, Scene, prove};
-use crate::co::Claim;
-
-const GIB: i64 = 1 << 30;
+use crate::co::{Claim, GIB};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     online(scene).await?;
@@ -24,7 +22,7 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         "the controller says that the node need not grow the file system".to_owned()
     })?;
     let shown = scene.ec2().needed(&volume.id).await?;
-    prove(shown.size == 6, || format!("EC2 shows {} GiB", shown.size))?;
+    prove(shown.gib == 6, || format!("EC2 shows {} GiB", shown.gib))?;
     scene.narrator.done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
     let kubelet = scene.kubelets[in_use.node].clone();
     kubelet.expand(&volume, &in_use.published).await?;
@@ -73,7 +71,7 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     prove(all == ["12", "gp3", "4000", "250"], || format!("it asked for {all:?}"))?;
     let shown = scene.ec2().needed(&id).await?;
     prove(
-        (shown.size, shown.kind.as_str(), shown.iops, shown.throughput)
+        (shown.gib, shown.kind.as_str(), shown.iops, shown.throughput)
             == (12, "gp3", Some(4000), Some(250)),
         || format!("EC2 shows {shown:?}"),
     )?;

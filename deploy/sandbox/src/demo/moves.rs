@@ -12,13 +12,13 @@ impl Scene<'_> {
         prove(named.len() == 1 && named[0].id == volume.id, || {
             format!("{} volumes are named {}: {named:?}", named.len(), claim.name)
         })?;
-        prove(named[0].size << 30 == volume.bytes, || format!("EC2 shows {} GiB", named[0].size))?;
+        prove(named[0].gib << 30 == volume.bytes, || format!("EC2 shows {} GiB", named[0].gib))?;
         let zone = volume.topology.get("topology.kubernetes.io/zone").cloned().unwrap_or_default();
         prove(zone == crate::ZONE, || format!("the zone is {zone:?}"))?;
         self.volumes.push((volume.clone(), None));
         self.narrator.done(
             &format!("create {}", claim.name),
-            &format!("{}, {} GiB {}", volume.id, named[0].size, named[0].kind),
+            &format!("{}, {} GiB {}", volume.id, named[0].gib, named[0].kind),
         );
         Ok(volume)
     }
@@ -53,7 +53,7 @@ impl Scene<'_> {
         let staged = kubelet.stage(volume, &attachment).await?;
         let proof = match &volume.content {
             Content::Filesystem { kind, .. } => {
-                format!("{kind} of {}", data::is_mounted(&staged.path, kind)?)
+                format!("{kind} of {}", data::is_mounted(&staged, kind)?)
             }
             Content::Block => "nothing to do".to_owned(),
         };
