@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 
 use crate::seeded_random::SeededRandom;
 use crate::workload::{Kept, run_workload};
-use crate::{Requests, Setting};
+use crate::{Fixture, Requests};
 
 /// Changes the options of a world to those of histories: no disks, one zone, and volumes that can
 /// be modified often.
@@ -48,15 +48,15 @@ pub async fn run_workloads(
 ///
 /// # Errors
 /// Returns the error of a workload, or the difference.
-pub async fn finish(setting: Setting, kept: Result<Kept, CoError>, co: &Co) -> Result<(), String> {
-    let kept = kept.map_err(|error| format!("{error}\n{}", setting.logs()))?;
-    let found = Kept::found(&setting.world.simulator).await;
+pub async fn finish(fixture: Fixture, kept: Result<Kept, CoError>, co: &Co) -> Result<(), String> {
+    let kept = kept.map_err(|error| format!("{error}\n{}", fixture.logs()))?;
+    let found = Kept::found(&fixture.world.simulator).await;
     if found != kept {
-        let logs = setting.logs();
+        let logs = fixture.logs();
         return Err(format!("the callers know {kept:#?}\nEC2 holds {found:#?}\n{logs}"));
     }
     kept.clear(co).await.map_err(|error| format!("clearing up: {error}"))?;
-    setting.finish().await;
+    fixture.finish().await;
     Ok(())
 }
 

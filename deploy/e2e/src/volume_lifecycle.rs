@@ -76,14 +76,14 @@ pub enum StepError {
     /// The driver's last answer was an error.
     Co(CoError),
     /// The driver reported success, but the effect is missing.
-    Untrue(String),
+    NoEffect(String),
 }
 
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Co(e) => e.fmt(f),
-            Self::Untrue(what) => f.write_str(what),
+            Self::NoEffect(what) => f.write_str(what),
         }
     }
 }
@@ -109,10 +109,10 @@ pub struct Lifecycle {
 }
 
 fn require<T: Clone>(thing: Option<&T>, what: &str) -> Result<T, StepError> {
-    thing.cloned().ok_or_else(|| StepError::Untrue(format!("{what} has not happened yet")))
+    thing.cloned().ok_or_else(|| StepError::NoEffect(format!("{what} has not happened yet")))
 }
 
-impl crate::Setting {
+impl crate::Fixture {
     /// Takes steps of a life cycle.
     pub async fn take(&self, volume: &mut Lifecycle, steps: &[LifecycleStep]) {
         for &step in steps {
@@ -122,12 +122,12 @@ impl crate::Setting {
 }
 
 impl Lifecycle {
-    /// Prepares a life cycle on the first two nodes of a setting.
-    pub fn new(setting: &crate::Setting, claim: Claim) -> Self {
+    /// Prepares a life cycle on the first two nodes of a fixture.
+    pub fn new(fixture: &crate::Fixture, claim: Claim) -> Self {
         Self {
-            co: setting.co.clone(),
-            kubelets: [setting.kubelets[0].clone(), setting.kubelets[1].clone()],
-            instances: [setting.instance(0), setting.instance(1)],
+            co: fixture.co.clone(),
+            kubelets: [fixture.kubelets[0].clone(), fixture.kubelets[1].clone()],
+            instances: [fixture.instance(0), fixture.instance(1)],
             claim,
             volume: None,
             attachment: None,
@@ -286,7 +286,7 @@ impl Lifecycle {
         if size < least {
             let (shown, wanted) = (path.display(), volume.bytes);
             let what = format!("{shown} has {size} bytes after it was grown to {wanted}");
-            return Err(StepError::Untrue(what));
+            return Err(StepError::NoEffect(what));
         }
         self.verify_bytes()
     }

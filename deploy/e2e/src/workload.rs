@@ -147,5 +147,5 @@ fn check(rpc: &'static str, holds: bool) -> Result<(), CoError> {
     if holds {
         return Ok(());
     }
-    Err(CoError::Untrue { rpc, what: "EC2 shows something else".to_owned() })
+    Err(CoError::Violation { rpc, what: "EC2 shows something else".to_owned() })
 }

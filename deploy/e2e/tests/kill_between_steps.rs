@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_e2e::{Lifecycle, LifecycleStep, Setting, bytes, tool_at_work};
+use ebs_csi_e2e::{Fixture, Lifecycle, LifecycleStep, bytes, tool_at_work};
 use ebs_csi_sandbox::CoError;
 use ebs_csi_sandbox::co::Claim;
 use serde_json::json;
@@ -23,12 +23,12 @@ enum Target {
 }
 
 /// Kills the target and restarts it a moment later, while the orchestrator already makes its call.
-async fn kill(setting: &mut Setting, target: Target) {
-    let before = pids(setting, target);
-    let world = &mut setting.world;
+async fn kill(fixture: &mut Fixture, target: Target) {
+    let before = pids(fixture, target);
+    let world = &mut fixture.world;
     match target {
         Target::Controller => world.controller.kill().await.unwrap(),
-        Target::Ec2 => return setting.requests().outage(150).await,
+        Target::Ec2 => return fixture.requests().outage(150).await,
         _ => {
             for node in &mut world.nodes {
                 let killed = match target {
@@ -52,16 +52,16 @@ async fn kill(setting: &mut Setting, target: Target) {
             started.unwrap();
         }
     }
-    let after = pids(setting, target);
+    let after = pids(fixture, target);
     let is_left = before.iter().any(|pid| after.contains(pid));
     assert!(!is_left, "{target:?} was not killed: {before:?}, then {after:?}");
 }
 
 /// Returns the processes to kill.
-fn pids(setting: &Setting, target: Target) -> Vec<i32> {
-    let nodes = &setting.world.nodes;
+fn pids(fixture: &Fixture, target: Target) -> Vec<i32> {
+    let nodes = &fixture.world.nodes;
     match target {
-        Target::Controller => setting.world.controller.pid().into_iter().collect(),
+        Target::Controller => fixture.world.controller.pid().into_iter().collect(),
         Target::Agent => nodes.iter().filter_map(|node| node.agent.pid()).collect(),
         Target::Helper => nodes.iter().flat_map(|node| node.helper.process_tree()).collect(),
         Target::HelperSupervisor => nodes.iter().filter_map(|node| node.helper.pid()).collect(),
@@ -70,8 +70,8 @@ fn pids(setting: &Setting, target: Target) -> Vec<i32> {
 }
 
 /// Checks how often each action had an effect on EC2 after `mark`.
-async fn assert_effective(setting: &Setting, mark: u64, what: &str) {
-    let effective = setting.requests().effective(mark).await;
+async fn assert_effective(fixture: &Fixture, mark: u64, what: &str) {
+    let effective = fixture.requests().effective(mark).await;
     for (action, times) in [
         ("CreateVolume", 2),
         ("CopyVolumes", 1),
@@ -85,23 +85,23 @@ async fn assert_effective(setting: &Setting, mark: u64, what: &str) {
 
 /// Runs life cycles with a kill before each step.
 async fn killed_before_every_step(target: Target, claims: [Claim; 2]) {
-    let Some(mut setting) = Setting::start().await else { return };
+    let Some(mut fixture) = Fixture::start().await else { return };
     for claim in claims {
-        let mark = setting.requests().mark().await;
+        let mark = fixture.requests().mark().await;
         let what = format!("{target:?} killed before each step of {}", claim.name);
-        let mut volume = Lifecycle::new(&setting, claim);
+        let mut volume = Lifecycle::new(&fixture, claim);
         for &step in LifecycleStep::ALL {
-            let ((), outcome) = tokio::join!(kill(&mut setting, target), async {
+            let ((), outcome) = tokio::join!(kill(&mut fixture, target), async {
                 // The process is dead when the first attempt is made.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 volume.step(step).await
             });
-            setting.must(&format!("{what}, {step:?}"), async { outcome }).await;
+            fixture.must(&format!("{what}, {step:?}"), async { outcome }).await;
         }
         println!("{what}: converged");
-        assert_effective(&setting, mark, &what).await;
+        assert_effective(&fixture, mark, &what).await;
     }
-    setting.finish().await;
+    fixture.finish().await;
 }
 
 fn claims(target: &str) -> [Claim; 2] {
@@ -141,9 +141,9 @@ async fn ec2_may_be_unreachable_before_any_step() {
 /// The controller is killed after EC2 has accepted the request and before EC2 replies.
 #[tokio::test]
 async fn controller_killed_during_ec2_call_duplicates_nothing() {
-    let Some(mut setting) = Setting::start().await else { return };
-    let mut volume = Lifecycle::new(&setting, Claim::filesystem("pvc-mid", "ext4", 10));
-    let mark = setting.requests().mark().await;
+    let Some(mut fixture) = Fixture::start().await else { return };
+    let mut volume = Lifecycle::new(&fixture, Claim::filesystem("pvc-mid", "ext4", 10));
+    let mark = fixture.requests().mark().await;
     for &step in LifecycleStep::ALL {
         let action = match step {
             LifecycleStep::Create => Some("CreateVolume"),
@@ -156,61 +156,61 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
             LifecycleStep::Delete => Some("DeleteVolume"),
             _ => None,
         };
-        let before = setting.requests().mark().await;
+        let before = fixture.requests().mark().await;
         if action.is_some() {
-            setting.latency(json!({ "api_write": { "fixed_ms": 400 } })).await;
+            fixture.latency(json!({ "api_write": { "fixed_ms": 400 } })).await;
         }
         let ((), outcome) = tokio::join!(
             async {
                 let Some(action) = action else { return };
-                setting.requests().until(before, action).await;
-                setting.world.controller.kill().await.unwrap();
-                setting.latency(json!({ "api_write": { "fixed_ms": 2 } })).await;
-                setting.world.start_controller().await.unwrap();
+                fixture.requests().until(before, action).await;
+                fixture.world.controller.kill().await.unwrap();
+                fixture.latency(json!({ "api_write": { "fixed_ms": 2 } })).await;
+                fixture.world.start_controller().await.unwrap();
                 println!("controller killed while EC2 worked on {action} ({step:?})");
             },
             volume.step(step)
         );
-        setting.must(&format!("{step:?}"), async { outcome }).await;
+        fixture.must(&format!("{step:?}"), async { outcome }).await;
     }
-    assert_effective(&setting, mark, "controller killed during each call").await;
-    setting.finish().await;
+    assert_effective(&fixture, mark, "controller killed during each call").await;
+    fixture.finish().await;
 }
 
 /// The tool is stopped in the middle of a format, then the target is killed.
 #[tokio::test]
 async fn kill_during_format_strands_no_volume() {
-    let Some(mut setting) = Setting::start().await else { return };
+    let Some(mut fixture) = Fixture::start().await else { return };
     for target in [Target::Agent, Target::Helper, Target::HelperSupervisor] {
         for kind in ["ext4", "xfs"] {
             let name = format!("pvc-format-{kind}-{target:?}").to_lowercase();
             let claim = Claim::filesystem(&name, kind, 10);
-            let (volume, attachment) = setting.attached(&claim).await;
-            let (kubelet, on) = (setting.kubelets[0].clone(), (volume.clone(), attachment.clone()));
+            let (volume, attachment) = fixture.attached(&claim).await;
+            let (kubelet, on) = (fixture.kubelets[0].clone(), (volume.clone(), attachment.clone()));
             let staging = tokio::spawn(async move { kubelet.stage(&on.0, &on.1).await });
-            let tool = tool_at_work::catch(&setting.world.nodes[0]).await;
-            kill(&mut setting, target).await;
+            let tool = tool_at_work::catch(&fixture.world.nodes[0]).await;
+            kill(&mut fixture, target).await;
             // The tool outlives the agent and nobody else.
             assert_eq!(tool.alive(), target == Target::Agent, "{target:?}");
             drop(tool);
             let staged = staging.await.unwrap();
-            setting.must(&format!("{target:?} {kind}"), async { staged }).await;
-            let kubelet = &setting.kubelets[0];
+            fixture.must(&format!("{target:?} {kind}"), async { staged }).await;
+            let kubelet = &fixture.kubelets[0];
             let published = kubelet.publish(&volume, &attachment, "pod-1", false);
-            let published = setting.must("publish", published).await;
+            let published = fixture.must("publish", published).await;
             bytes::write(&published.path, false, &volume.name);
             bytes::verify(&published.path, false, &volume.name);
-            setting.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
-            setting.discard(&volume).await;
+            fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
+            fixture.discard(&volume).await;
             println!("{target:?} killed while {kind} was made: converged");
         }
     }
-    setting.finish().await;
+    fixture.finish().await;
 }
 
 /// Kills the target some time after the work began, which must succeed nevertheless.
 async fn kill_during(
-    setting: &mut Setting,
+    fixture: &mut Fixture,
     target: Target,
     after: Duration,
     what: &str,
@@ -218,24 +218,24 @@ async fn kill_during(
 ) {
     let killing = async {
         tokio::time::sleep(after).await;
-        kill(setting, target).await;
+        kill(fixture, target).await;
     };
     let ((), outcome) = tokio::join!(killing, work);
-    setting.must(what, async { outcome }).await;
+    fixture.must(what, async { outcome }).await;
 }
 
 /// Each node process is killed some milliseconds after a call began, on a volume with data.
 #[tokio::test]
 async fn node_process_kill_mid_call_loses_no_data() {
-    let Some(mut setting) = Setting::start().await else { return };
+    let Some(mut fixture) = Fixture::start().await else { return };
     for kind in ["ext4", "xfs"] {
         let claim = Claim::filesystem(&format!("pvc-moments-{kind}"), kind, 2);
-        let (volume, attachment) = setting.attached(&claim).await;
-        let kubelet = setting.kubelets[0].clone();
-        let published = setting.published(&volume, &attachment, "pod-1").await;
+        let (volume, attachment) = fixture.attached(&claim).await;
+        let kubelet = fixture.kubelets[0].clone();
+        let published = fixture.published(&volume, &attachment, "pod-1").await;
         bytes::write(&published.path, false, &volume.name);
-        setting.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
-        setting.must("unstage", kubelet.unstage(&volume)).await;
+        fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
+        fixture.must("unstage", kubelet.unstage(&volume)).await;
         for target in [Target::Agent, Target::Helper] {
             for moment in [0, 1, 2, 4, 8, 16, 32] {
                 let moment = Duration::from_millis(moment);
@@ -247,16 +247,16 @@ async fn node_process_kill_mid_call_loses_no_data() {
                     Ok(())
                 };
                 let what = format!("{target:?} {moment:?} into stage");
-                kill_during(&mut setting, target, moment, &what, work).await;
+                kill_during(&mut fixture, target, moment, &what, work).await;
                 let work = async {
                     kubelet.unpublish(&volume, "pod-1").await?;
                     kubelet.unstage(&volume).await
                 };
                 let what = format!("{target:?} {moment:?} into unpublish");
-                kill_during(&mut setting, target, moment, &what, work).await;
+                kill_during(&mut fixture, target, moment, &what, work).await;
             }
         }
-        setting.discard(&volume).await;
+        fixture.discard(&volume).await;
     }
-    setting.finish().await;
+    fixture.finish().await;
 }

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use ebs_csi_e2e::seeded_random::SeededRandom;
-use ebs_csi_e2e::{Setting, history};
+use ebs_csi_e2e::{Fixture, history};
 use ebs_csi_sandbox::{Process, Simulator};
 
 /// The requests after which the controller is killed.
@@ -54,15 +54,15 @@ async fn kill_repeatedly(
 /// Runs the history of a seed. Returns the requests after which the controller was killed, or what
 /// went wrong; `None` where the history cannot run.
 async fn run(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
-    let mut setting = Setting::with(history::without_disks).await?;
-    let (nodes, callers) = (setting.instances(), [setting.co.clone()]);
+    let mut fixture = Fixture::with(history::without_disks).await?;
+    let (nodes, callers) = (fixture.instances(), [fixture.co.clone()]);
     let (random, over) = (SeededRandom::new(seed), Cell::new(false));
-    let world = &mut setting.world;
+    let world = &mut fixture.world;
     let (kept, killed) = tokio::join!(
         history::run_workloads(&world.simulator, &callers, &nodes, seed, &over),
         kill_repeatedly(&world.simulator, &mut world.controller, &random, &over)
     );
-    Some(history::finish(setting, kept, &callers[0]).await.map(|()| killed))
+    Some(history::finish(fixture, kept, &callers[0]).await.map(|()| killed))
 }
 
 #[test]

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use ebs_csi_e2e::{Lifecycle, LifecycleStep, Setting, bytes};
+use ebs_csi_e2e::{Fixture, Lifecycle, LifecycleStep, bytes};
 use ebs_csi_sandbox::co::{Claim, Content, GIB, Source};
 
 async fn run_lifecycle(claim: Claim) {
-    let Some(setting) = Setting::start().await else { return };
-    let mark = setting.requests().mark().await;
-    let mut volume = Lifecycle::new(&setting, claim.clone());
+    let Some(fixture) = Fixture::start().await else { return };
+    let mark = fixture.requests().mark().await;
+    let mut volume = Lifecycle::new(&fixture, claim.clone());
     for &step in LifecycleStep::ALL {
-        setting.must(&format!("{step:?} of {}", claim.name), volume.step(step)).await;
+        fixture.must(&format!("{step:?} of {}", claim.name), volume.step(step)).await;
         match step {
             LifecycleStep::AttachElsewhere => {
-                let shown = setting.requests().volume(&volume.volume().unwrap().id).await.unwrap();
-                assert_eq!(shown.instances, [setting.instance(1)], "{shown:?}");
+                let shown = fixture.requests().volume(&volume.volume().unwrap().id).await.unwrap();
+                assert_eq!(shown.instances, [fixture.instance(1)], "{shown:?}");
             }
             LifecycleStep::NodeExpand => {
                 let volume = volume.volume().unwrap();
-                let shown = setting.requests().volume(&volume.id).await.unwrap();
+                let shown = fixture.requests().volume(&volume.id).await.unwrap();
                 let found = (shown.gib * GIB, shown.iops, shown.throughput);
                 assert_eq!(found, (volume.bytes, Some(3014), Some(153)), "{shown:?}");
             }
@@ -38,7 +38,7 @@ async fn run_lifecycle(claim: Claim) {
         ("ModifyVolume", 1),
     ]);
     let mut sent: BTreeMap<&str, usize> = BTreeMap::new();
-    let records = setting.requests().mutations(mark).await;
+    let records = fixture.requests().mutations(mark).await;
     for record in &records {
         *sent.entry(record["action"].as_str().unwrap()).or_default() += 1;
     }
@@ -47,7 +47,7 @@ async fn run_lifecycle(claim: Claim) {
     for (key, value) in [("Size", "11"), ("Iops", "3014"), ("Throughput", "153")] {
         assert_eq!(modify["parameters"][key], value, "{modify:#}");
     }
-    setting.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test]
@@ -67,53 +67,53 @@ async fn raw_block_volume_lifecycle_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn larger_restore_grows_file_system_and_keeps_data() {
-    let Some(setting) = Setting::start().await else { return };
+    let Some(fixture) = Fixture::start().await else { return };
     for kind in ["ext4", "xfs"] {
         let name = format!("pvc-small-{kind}");
-        let mut volume = Lifecycle::new(&setting, Claim::filesystem(&name, kind, 1));
-        setting.take(&mut volume, LifecycleStep::up_to(LifecycleStep::Unstage)).await;
+        let mut volume = Lifecycle::new(&fixture, Claim::filesystem(&name, kind, 1));
+        fixture.take(&mut volume, LifecycleStep::up_to(LifecycleStep::Unstage)).await;
         let volume = volume.volume().unwrap().clone();
         let snapshot = format!("snap-{kind}");
-        let snapshot = setting.co.snapshot_ready(&snapshot, &volume.id);
-        let snapshot = setting.must("snapshot", snapshot).await;
+        let snapshot = fixture.co.snapshot_ready(&snapshot, &volume.id);
+        let snapshot = fixture.must("snapshot", snapshot).await;
         let mut claim = Claim::filesystem(&format!("pvc-large-{kind}"), kind, 3)
             .from_source(Source::Snapshot(snapshot.id.clone()));
         claim.content =
             Content::Filesystem { kind: kind.to_owned(), flags: vec!["noatime".to_owned()] };
-        let (restored, attachment) = setting.attached(&claim).await;
-        let target = setting.published(&restored, &attachment, "pod-1").await;
+        let (restored, attachment) = fixture.attached(&claim).await;
+        let target = fixture.published(&restored, &attachment, "pod-1").await;
         bytes::verify(&target.path, false, &name);
         let found = rustix::fs::statvfs(&target.path).unwrap();
         let size = i64::try_from(found.f_blocks * found.f_frsize).unwrap();
         assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
-        let unpublish = setting.kubelets[0].unpublish(&restored, "pod-1");
-        setting.must("unpublish", unpublish).await;
-        setting.discard(&restored).await;
-        setting.remove(&volume).await;
-        setting.must("delete snapshot", setting.co.delete_snapshot(&snapshot.id)).await;
+        let unpublish = fixture.kubelets[0].unpublish(&restored, "pod-1");
+        fixture.must("unpublish", unpublish).await;
+        fixture.discard(&restored).await;
+        fixture.remove(&volume).await;
+        fixture.must("delete snapshot", fixture.co.delete_snapshot(&snapshot.id)).await;
     }
-    setting.finish().await;
+    fixture.finish().await;
 }
 
 /// Writes of the second pod fail with EROFS while the first pod still writes.
 #[tokio::test]
 async fn read_only_publish_shares_volume_with_writing_pod() {
-    let Some(setting) = Setting::start().await else { return };
-    let (volume, attachment) = setting.attached(&Claim::filesystem("pvc-shared", "ext4", 1)).await;
-    let first = setting.published(&volume, &attachment, "pod-1").await;
+    let Some(fixture) = Fixture::start().await else { return };
+    let (volume, attachment) = fixture.attached(&Claim::filesystem("pvc-shared", "ext4", 1)).await;
+    let first = fixture.published(&volume, &attachment, "pod-1").await;
     bytes::write(&first.path, false, "pvc-shared");
-    let kubelet = &setting.kubelets[0];
+    let kubelet = &fixture.kubelets[0];
     let second = kubelet.publish(&volume, &attachment, "pod-2", true);
-    let second = setting.must("publish to a second pod", second).await;
+    let second = fixture.must("publish to a second pod", second).await;
     bytes::verify(&second.path, false, "pvc-shared");
     let refused = std::fs::write(second.path.join("new"), "x").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     std::fs::write(first.path.join("new"), "x").unwrap();
-    let usage = setting.must("stats", kubelet.stats(&volume, &second)).await;
+    let usage = fixture.must("stats", kubelet.stats(&volume, &second)).await;
     assert!(usage.iter().any(|entry| entry.total > GIB / 2), "{usage:?}");
     for pod in ["pod-1", "pod-2"] {
-        setting.must("unpublish", kubelet.unpublish(&volume, pod)).await;
+        fixture.must("unpublish", kubelet.unpublish(&volume, pod)).await;
     }
-    setting.discard(&volume).await;
-    setting.finish().await;
+    fixture.discard(&volume).await;
+    fixture.finish().await;
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use ebs_csi_e2e::{Lifecycle, LifecycleStep as Step, Setting, program, tool_at_work};
+use ebs_csi_e2e::{Fixture, Lifecycle, LifecycleStep as Step, program, tool_at_work};
 use ebs_csi_sandbox::audit;
 use ebs_csi_sandbox::binaries::for_test;
 use ebs_csi_sandbox::co::Claim;
@@ -49,28 +49,28 @@ fn environment(pid: i32) -> String {
 
 #[tokio::test]
 async fn each_process_has_exactly_its_documented_rights() {
-    let Some(setting) = Setting::start().await else { return };
-    let mut volume = Lifecycle::new(&setting, Claim::filesystem("pvc-privilege", "ext4", 10));
-    setting.take(&mut volume, Step::up_to(Step::Attach)).await;
+    let Some(fixture) = Fixture::start().await else { return };
+    let mut volume = Lifecycle::new(&fixture, Claim::filesystem("pvc-privilege", "ext4", 10));
+    fixture.take(&mut volume, Step::up_to(Step::Attach)).await;
     // The runner and the tool are checked while a disk is formatted.
     let ((), staged) = tokio::join!(
         async {
-            let tool = tool_at_work::catch(&setting.world.nodes[0]).await;
-            check_rights(&setting, true).await;
+            let tool = tool_at_work::catch(&fixture.world.nodes[0]).await;
+            check_rights(&fixture, true).await;
             drop(tool);
         },
         volume.step(Step::Stage)
     );
-    setting.must("stage", async { staged }).await;
+    fixture.must("stage", async { staged }).await;
     let rest = [Step::Publish, Step::Unpublish, Step::Unstage, Step::Detach];
-    setting.take(&mut volume, &rest).await;
-    check_rights(&setting, false).await;
-    setting.must("delete", setting.co.delete(&volume.volume().unwrap().id)).await;
-    setting.finish().await;
+    fixture.take(&mut volume, &rest).await;
+    check_rights(&fixture, false).await;
+    fixture.must("delete", fixture.co.delete(&volume.volume().unwrap().id)).await;
+    fixture.finish().await;
 }
 
-async fn check_rights(setting: &Setting, tool_runs: bool) {
-    let seen = audit::survey(&setting.world).expect("every process runs");
+async fn check_rights(fixture: &Fixture, tool_runs: bool) {
+    let seen = audit::survey(&fixture.world).expect("every process runs");
     println!("{}", audit::table(&seen));
     let of_tool = if tool_runs { &[Tier::Runner, Tier::Tool][..] } else { &[] };
     for tier in Tier::ALWAYS_RUNNING.iter().chain(of_tool) {
@@ -100,7 +100,7 @@ async fn check_rights(setting: &Setting, tool_runs: bool) {
         }
     }
     // Shows that the check above can find a socket: the controller does connect to EC2.
-    let controller = setting.world.controller.pid().unwrap();
+    let controller = fixture.world.controller.pid().unwrap();
     let is_found = !outward_sockets(controller).is_empty();
     assert!(is_found || !tool_runs, "no socket of the controller was found");
 }
@@ -115,10 +115,10 @@ fn auditor(program: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 async fn auditor_reports_sandbox_flag_and_wrong_profiles() {
     let Some(binaries) = for_test(&["ebs-csi-policy"]) else { return };
     let program = binaries.path("ebs-csi-policy").unwrap();
-    let Some(setting) = Setting::start().await else { return };
-    let controller = setting.world.controller.pid().unwrap().to_string();
-    let agent = setting.world.nodes[0].agent.pid().unwrap().to_string();
-    let helper = setting.world.nodes[0].helper.pid().unwrap().to_string();
+    let Some(fixture) = Fixture::start().await else { return };
+    let controller = fixture.world.controller.pid().unwrap().to_string();
+    let agent = fixture.world.nodes[0].agent.pid().unwrap().to_string();
+    let helper = fixture.world.nodes[0].helper.pid().unwrap().to_string();
     for (pid, profile) in [(&controller, "controller"), (&agent, "node-agent")] {
         let (status, output) = auditor(&program, &["audit", "--pid", pid, "--as", profile]);
         println!("{output}");
@@ -134,5 +134,5 @@ async fn auditor_reports_sandbox_flag_and_wrong_profiles() {
     assert_eq!(status, Some(1), "{output}");
     let (status, output) = auditor(&program, &["audit", "--pid", &controller, "--as", "tool"]);
     assert_eq!(status, Some(1), "{output}");
-    setting.finish().await;
+    fixture.finish().await;
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use csi::identity_client::IdentityClient;
-use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::Fixture;
 use ebs_csi_e2e::program::{self, Ended};
 use ebs_csi_proto::csi;
 use ebs_csi_sandbox::binaries::{Binaries, for_test};
@@ -200,22 +200,22 @@ async fn probe_of_controller_without_aws_names_cause() {
 
 #[tokio::test]
 async fn controller_started_during_ec2_outage_becomes_ready() {
-    let Some(mut setting) = Setting::with(|options| options.devices = "none".to_owned()).await
+    let Some(mut fixture) = Fixture::with(|options| options.devices = "none".to_owned()).await
     else {
         return;
     };
-    setting.world.controller.kill().await.unwrap();
-    setting.requests().outage(2_000).await;
-    setting.world.controller.start().unwrap();
-    let mut client = identity(setting.world.controller_socket()).await;
+    fixture.world.controller.kill().await.unwrap();
+    fixture.requests().outage(2_000).await;
+    fixture.world.controller.start().unwrap();
+    let mut client = identity(fixture.world.controller_socket()).await;
     let refused = client.probe(csi::ProbeRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     for _ in 0..1_000 {
         if client.probe(csi::ProbeRequest {}).await.is_ok() {
-            setting.finish().await;
+            fixture.finish().await;
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("the controller is not ready\n{}", setting.logs());
+    panic!("the controller is not ready\n{}", fixture.logs());
 }

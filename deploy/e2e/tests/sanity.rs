@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::Fixture;
 use ebs_csi_e2e::junit::{self, Verdict};
 use ebs_csi_policy::SANDBOX;
 use ebs_csi_policy::audit::Process;
@@ -64,7 +64,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs csi-sanity. Returns how many cases passed.
-    async fn passes(&self, setting: &Setting) -> usize {
+    async fn passes(&self, fixture: &Fixture) -> usize {
         let own = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = own.path().join(name);
@@ -128,7 +128,7 @@ impl Run<'_> {
             "csi-sanity ({}):\n{}\n{}",
             self.access,
             wrong.join("\n"),
-            setting.logs()
+            fixture.logs()
         );
         assert!(output.status.success(), "csi-sanity failed:\n{words}");
         println!("csi-sanity ({}): {passed} passed", self.access);
@@ -149,7 +149,7 @@ impl Run<'_> {
 
 async fn against_both_sockets(access: &str, attach_limit: bool) {
     let Some(program) = program() else { return };
-    let Some(setting) = Setting::with(|options| {
+    let Some(fixture) = Fixture::with(|options| {
         // csi-sanity requests most volumes without a topology, and they must still be accessible
         // from the node.
         options.one_zone = true;
@@ -160,19 +160,19 @@ async fn against_both_sockets(access: &str, attach_limit: bool) {
     else {
         return;
     };
-    let node = &setting.world.nodes[0];
+    let node = &fixture.world.nodes[0];
     let passed = Run {
         program: &program,
         access,
-        controller: setting.world.controller_socket(),
+        controller: fixture.world.controller_socket(),
         node: &node.csi_socket,
         kubelet_root: &node.kubelet_root,
         attach_limit,
     }
-    .passes(&setting)
+    .passes(&fixture)
     .await;
     assert!(passed > 60, "only {passed} cases ran");
-    setting.finish().await;
+    fixture.finish().await;
 }
 
 #[tokio::test]
@@ -217,14 +217,14 @@ async fn csi_sanity_passes_on_single_mode_all_socket() {
     if for_test(&["aws-ebs-csi-driver"]).is_none() {
         return;
     }
-    let Some(mut setting) = Setting::with(|options| options.one_zone = true).await else { return };
+    let Some(mut fixture) = Fixture::with(|options| options.one_zone = true).await else { return };
     let flags = ["--paths=any", "--enable-volume-health", "--snapshot-takeover-wait=1s"];
-    let started = setting.world.start_all(0, &flags).await;
-    setting.must("mode all", async { started }).await;
+    let started = fixture.world.start_all(0, &flags).await;
+    fixture.must("mode all", async { started }).await;
     // The node-agent and the helper may become ready later than the controller.
-    let kubelet = setting.world.kubelet(0).expect("the launcher's socket");
-    setting.must("NodeGetInfo", kubelet.info()).await;
-    let launcher = setting.world.launcher.as_ref().expect("the launcher");
+    let kubelet = fixture.world.kubelet(0).expect("the launcher's socket");
+    fixture.must("NodeGetInfo", kubelet.info()).await;
+    let launcher = fixture.world.launcher.as_ref().expect("the launcher");
     let deadline = Instant::now() + Duration::from_secs(20);
     while !deviations(launcher).is_empty() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -235,15 +235,15 @@ async fn csi_sanity_passes_on_single_mode_all_socket() {
         access: "mount",
         controller: launcher.socket(),
         node: launcher.socket(),
-        kubelet_root: &setting.world.nodes[0].kubelet_root,
+        kubelet_root: &fixture.world.nodes[0].kubelet_root,
         attach_limit: false,
     }
-    .passes(&setting)
+    .passes(&fixture)
     .await;
     assert!(passed > 60, "only {passed} cases ran");
-    let launcher = setting.world.launcher.as_mut().expect("the launcher");
+    let launcher = fixture.world.launcher.as_mut().expect("the launcher");
     assert!(launcher.stop(Duration::from_secs(40)).await.unwrap(), "a process had to be killed");
     let status = launcher.ended().unwrap();
-    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", setting.logs());
-    setting.finish().await;
+    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", fixture.logs());
+    fixture.finish().await;
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_e2e::leader::Leader;
 use ebs_csi_e2e::seeded_random::SeededRandom;
-use ebs_csi_e2e::{Requests, Setting, history};
+use ebs_csi_e2e::{Fixture, Requests, history};
 use ebs_csi_sandbox::{Co, Process, Simulator, ZONE};
 use serde_json::json;
 
@@ -103,40 +103,40 @@ async fn restart(replica: &mut Process, random: &SeededRandom) -> Result<(), Str
 /// Runs the history of a seed. Returns the counts of disturbances, or what went wrong; `None` where
 /// the history cannot run.
 async fn run(seed: u64) -> Option<Result<Disturbances, String>> {
-    let mut setting = Setting::with(|options| {
+    let mut fixture = Fixture::with(|options| {
         history::without_disks(options);
         options.controller_arguments = vec![DRAIN.to_owned()];
     })
     .await?;
-    let second = setting.world.add_replica().await;
-    setting.must("a second replica", async { second }).await;
+    let second = fixture.world.add_replica().await;
+    fixture.must("a second replica", async { second }).await;
     let sockets = [
-        setting.world.controller_socket().to_owned(),
-        setting.world.replicas[0].socket().to_owned(),
+        fixture.world.controller_socket().to_owned(),
+        fixture.world.replicas[0].socket().to_owned(),
     ];
     // Two sets of sidecars: at the same time, one may call this replica and the other set the other
     // replica.
     let leaders = [0, 1].map(|n: usize| {
-        let socket = setting.world.state_dir().join(format!("leader-{n}.sock"));
+        let socket = fixture.world.state_dir().join(format!("leader-{n}.sock"));
         let mut sockets = sockets.to_vec();
         sockets.rotate_left(n);
         Leader::new(socket, sockets).expect("a socket to listen at")
     });
     let callers = leaders.each_ref().map(|leader| {
         let mut co = Co::new(leader.socket(), ZONE).expect("a socket");
-        (co.provisioner, co.attacher) = (setting.co.provisioner, setting.co.attacher);
+        (co.provisioner, co.attacher) = (fixture.co.provisioner, fixture.co.attacher);
         co
     });
-    let nodes = setting.instances();
+    let nodes = fixture.instances();
     let (random, over) = (SeededRandom::new(seed), Cell::new(false));
-    let world = &mut setting.world;
+    let world = &mut fixture.world;
     let mut replicas = [&mut world.controller, &mut world.replicas[0]];
     let (kept, disturbances) = tokio::join!(
         history::run_workloads(&world.simulator, &callers, &nodes, seed, &over),
         disturb(&world.simulator, &mut replicas, &leaders, &random, &over)
     );
     // Operations without a caller have noticed that by now, or have finished what EC2 had accepted.
-    let finished = history::finish(setting, kept, &callers[0]).await;
+    let finished = history::finish(fixture, kept, &callers[0]).await;
     Some(disturbances.and_then(|disturbances| finished.map(|()| disturbances)))
 }
 

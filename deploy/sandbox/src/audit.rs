@@ -6,18 +6,14 @@ use std::io;
 
 use ebs_csi_policy::SANDBOX;
 use ebs_csi_policy::audit::{Process, Status};
+use ebs_csi_policy::profile;
 
 use crate::procfs::process_status::differently_confined_threads;
 use crate::procfs::process_table;
 use crate::tier::{PARTS, Tier, tier_of};
 use crate::world::World;
-use crate::world::container::capability;
 
 pub use crate::procfs::process_status::pss_kib;
-
-/// The capabilities that `deploy/docs/architecture.md` gives the broker.
-pub const BROKER: u64 =
-    capability::SYS_ADMIN | capability::SYS_RESOURCE | capability::DAC_READ_SEARCH;
 
 /// One live process.
 #[derive(Clone, Debug)]
@@ -79,15 +75,11 @@ pub fn bounding_of_this_process() -> io::Result<u64> {
     Ok(status.map_err(io::Error::other)?.bounding)
 }
 
-/// Returns the names of the broker's capabilities that are in `set`.
-pub fn names(set: u64) -> String {
-    let known = [
-        (capability::SYS_ADMIN, "CAP_SYS_ADMIN"),
-        (capability::SYS_RESOURCE, "CAP_SYS_RESOURCE"),
-        (capability::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
-    ];
-    let held = known.iter().filter(|(bit, _)| set & bit != 0).map(|(_, name)| *name);
-    held.collect::<Vec<_>>().join(", ")
+/// Returns the names of the broker's capabilities that are not in `set`.
+pub fn missing_for_broker(set: u64) -> String {
+    let held = profile::BROKER.capabilities.iter().map(|held| held.capability);
+    let missing = held.filter(|capability| set & capability.bit() == 0);
+    missing.map(|capability| capability.name).collect::<Vec<_>>().join(", ")
 }
 
 /// Reads the state of every process of the driver in `world`.

@@ -35,15 +35,15 @@ pub enum DemoError {
     World(#[from] WorldError),
     /// Reading the state of the machine or of the simulator failed.
     #[error("{0}")]
-    Look(#[from] std::io::Error),
+    Io(#[from] std::io::Error),
     /// The driver reported success, but the effect is missing.
     #[error("not as it must be: {0}")]
-    Unproved(String),
+    Unverified(String),
 }
 
 /// Returns an error with `what` unless `condition` holds.
-fn prove(condition: bool, what: impl FnOnce() -> String) -> Result<(), DemoError> {
-    if condition { Ok(()) } else { Err(DemoError::Unproved(what())) }
+fn ensure(condition: bool, what: impl FnOnce() -> String) -> Result<(), DemoError> {
+    if condition { Ok(()) } else { Err(DemoError::Unverified(what())) }
 }
 
 /// EC2's latencies in the demonstration: short and random. Replies take 5 ms, as over a network.
@@ -127,7 +127,7 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     for node in 0..scene.kubelets.len() {
         let info = scene.kubelets[node].info().await?;
         let instance = scene.instance(node);
-        prove(info.node_id == instance, || {
+        ensure(info.node_id == instance, || {
             format!("{instance} says that it is {:?}", info.node_id)
         })?;
         let name = scene.node_name(node);

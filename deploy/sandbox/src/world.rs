@@ -1,7 +1,7 @@
 //! The whole world: simulator, controller and nodes, started in order and ended without a trace.
 
 pub mod clean;
-pub(crate) mod container;
+mod container;
 pub mod keeper;
 mod launcher;
 pub(crate) mod node;

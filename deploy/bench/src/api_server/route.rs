@@ -32,22 +32,8 @@ pub(super) fn target(path: &str) -> Option<Target> {
 
 /// Returns a parameter of a query, decoded.
 pub(super) fn parameter(query: &str, name: &str) -> Option<String> {
-    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let (_, value) = pairs.find(|(key, _)| *key == name)?;
-    let mut text = Vec::new();
-    let mut bytes = value.bytes();
-    while let Some(byte) = bytes.next() {
-        let decoded = match byte {
-            b'%' => {
-                let two = [bytes.next()?, bytes.next()?];
-                u8::from_str_radix(std::str::from_utf8(&two).ok()?, 16).ok()?
-            }
-            b'+' => b' ',
-            other => other,
-        };
-        text.push(decoded);
-    }
-    String::from_utf8(text).ok()
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
 #[cfg(test)]

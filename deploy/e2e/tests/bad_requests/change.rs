@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::Fixture;
 use ebs_csi_proto::csi;
 use ebs_csi_sandbox::co::{GIB, Volume};
 use tonic::Code::{Aborted, FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
@@ -12,15 +12,15 @@ use crate::refused::{Differences, Row};
 
 const UNKNOWN_INSTANCE: &str = "i-0123456789abcdef0";
 
-pub(crate) async fn send_rows(setting: &Setting, volume: &Volume, wrong: &mut Differences<'_>) {
-    let (id, client) = (volume.id.as_str(), || setting.co.controller());
+pub(crate) async fn send_rows(fixture: &Fixture, volume: &Volume, wrong: &mut Differences<'_>) {
+    let (id, client) = (volume.id.as_str(), || fixture.co.controller());
     let publish = |volume_id: &str, node_id: &str| csi::ControllerPublishVolumeRequest {
         volume_id: volume_id.to_owned(),
         node_id: node_id.to_owned(),
         volume_capability: Some(volume.capability()),
         ..Default::default()
     };
-    let (here, there) = (&*setting.instance(0), &*setting.instance(1));
+    let (here, there) = (&*fixture.instance(0), &*fixture.instance(1));
     let mut no_capability = publish(id, here);
     no_capability.volume_capability = None;
     let both_instances: &[&str] = &[UNKNOWN_INSTANCE, here];
@@ -44,9 +44,9 @@ pub(crate) async fn send_rows(setting: &Setting, volume: &Volume, wrong: &mut Di
         ("of what is attached", FailedPrecondition, &[id], delete(id)),
     ];
     wrong.send("delete", rows, async |request| client().delete_volume(request).await).await;
-    let before = setting.requests().mark().await;
+    let before = fixture.requests().mark().await;
     client().delete_volume(delete("my-disk")).await.expect("what EC2 cannot have made is gone");
-    let since = setting.requests().since(before).await;
+    let since = fixture.requests().since(before).await;
     if !since.is_empty() {
         wrong.found.push(format!("delete of an invalid volume id: EC2 got {since:?}"));
     }

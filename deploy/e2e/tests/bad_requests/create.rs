@@ -1,7 +1,7 @@
 //! Invalid creations.
 
 use csi::volume_capability::access_mode::Mode;
-use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::Fixture;
 use ebs_csi_proto::csi;
 use ebs_csi_sandbox::co::{Claim, GIB, Source, Volume};
 use tonic::Code::{Aborted, AlreadyExists, InvalidArgument, NotFound, OutOfRange};
@@ -88,10 +88,10 @@ fn rows() -> Vec<Row<'static, Change>> {
     ]
 }
 
-pub(crate) async fn send_rows(setting: &Setting, volume: &Volume, wrong: &mut Differences<'_>) {
-    let send = async |request| setting.co.controller().create_volume(request).await;
+pub(crate) async fn send_rows(fixture: &Fixture, volume: &Volume, wrong: &mut Differences<'_>) {
+    let send = async |request| fixture.co.controller().create_volume(request).await;
     let request =
-        |name: &str, gib| setting.co.create_request(&Claim::filesystem(name, "ext4", gib));
+        |name: &str, gib| fixture.co.create_request(&Claim::filesystem(name, "ext4", gib));
     let rows = rows().into_iter().map(|(what, code, words, change)| {
         let mut request = request("pvc-bad", 10);
         change(&mut request);

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use ebs_csi_e2e::{Setting, bytes, setting};
+use ebs_csi_e2e::{Fixture, bytes, fixture};
 use ebs_csi_proto::csi;
 use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
 use tonic::Code::FailedPrecondition;
@@ -14,7 +14,7 @@ use crate::stage::stage_rows;
 
 /// An unstaged volume attached to node 0.
 pub(crate) struct OnNode<'a> {
-    pub(crate) setting: &'a Setting,
+    pub(crate) fixture: &'a Fixture,
     pub(crate) volume: Volume,
     pub(crate) attachment: Attachment,
 }
@@ -23,12 +23,12 @@ impl OnNode<'_> {
     /// Returns the digest of the disk, and what is mounted.
     fn state(&self) -> (String, Vec<String>) {
         let image = format!("ec2/volumes/{}.img", self.volume.id);
-        let image = self.setting.world.state_dir().join(image);
-        (bytes::digest(&image), setting::mounted_beneath(self.setting.kubelets[0].root()))
+        let image = self.fixture.world.state_dir().join(image);
+        (bytes::digest(&image), fixture::mounted_beneath(self.fixture.kubelets[0].root()))
     }
 
     pub(crate) fn request(&self) -> csi::NodeStageVolumeRequest {
-        self.setting.kubelets[0].stage_request(&self.volume, &self.attachment).unwrap()
+        self.fixture.kubelets[0].stage_request(&self.volume, &self.attachment).unwrap()
     }
 
     /// Sends requests that must be refused, and checks after each that nothing is mounted and that
@@ -57,23 +57,23 @@ impl OnNode<'_> {
         rows: impl IntoIterator<Item = Row<'r, csi::NodeStageVolumeRequest>>,
         wrong: &mut Differences<'_>,
     ) {
-        let node = || self.setting.kubelets[0].node();
+        let node = || self.fixture.kubelets[0].node();
         self.send("stage", rows, async |it| node().node_stage_volume(it).await, wrong).await;
     }
 }
 
 #[tokio::test]
 async fn bad_node_requests_are_refused_and_change_nothing() {
-    let Some(setting) = Setting::start().await else { return };
-    let (volume, attachment) = setting.attached(&Claim::filesystem("pvc-node", "ext4", 10)).await;
+    let Some(fixture) = Fixture::start().await else { return };
+    let (volume, attachment) = fixture.attached(&Claim::filesystem("pvc-node", "ext4", 10)).await;
     let unattached = Claim::filesystem("pvc-unattached", "ext4", 10);
-    let unattached = setting.must("create", setting.co.create(&unattached)).await;
-    let mut wrong = Differences::new(&setting).await;
-    let kubelet = &setting.kubelets[0];
-    setting.must("a staging directory", async { kubelet.prepare_stage(&volume) }).await;
-    let on = OnNode { setting: &setting, volume: volume.clone(), attachment: attachment.clone() };
+    let unattached = fixture.must("create", fixture.co.create(&unattached)).await;
+    let mut wrong = Differences::new(&fixture).await;
+    let kubelet = &fixture.kubelets[0];
+    fixture.must("a staging directory", async { kubelet.prepare_stage(&volume) }).await;
+    let on = OnNode { fixture: &fixture, volume: volume.clone(), attachment: attachment.clone() };
     stage_rows(&on, &unattached.id, &mut wrong).await;
-    setting.must("stage", kubelet.stage(&volume, &attachment)).await;
+    fixture.must("stage", kubelet.stage(&volume, &attachment)).await;
     let elsewhere =
         kubelet.root().join("plugins/kubernetes.io/csi/ebs.csi.aws.com/elsewhere/globalmount");
     std::fs::create_dir_all(&elsewhere).unwrap();
@@ -83,8 +83,8 @@ async fn bad_node_requests_are_refused_and_change_nothing() {
     let words: &[&str] = &["another path", "unstage", path.to_str().unwrap()];
     on.stage([("at a second path", FailedPrecondition, words, request)], &mut wrong).await;
     publish_rows(&on, &elsewhere, &mut wrong).await;
-    assert!(wrong.found.is_empty(), "{}\n{}", wrong.found.join("\n"), setting.logs());
-    setting.discard(&volume).await;
-    setting.must("delete", setting.co.delete(&unattached.id)).await;
-    setting.finish().await;
+    assert!(wrong.found.is_empty(), "{}\n{}", wrong.found.join("\n"), fixture.logs());
+    fixture.discard(&volume).await;
+    fixture.must("delete", fixture.co.delete(&unattached.id)).await;
+    fixture.finish().await;
 }

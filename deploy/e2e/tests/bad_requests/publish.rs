@@ -12,11 +12,11 @@ pub(crate) async fn publish_rows(
     unstaged: &std::path::Path,
     wrong: &mut Differences<'_>,
 ) {
-    let kubelet = &on.setting.kubelets[0];
+    let kubelet = &on.fixture.kubelets[0];
     let root = kubelet.root().display();
     let target = kubelet.target_path(&on.volume, "pod-1");
     std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-    let outside = on.setting.world.state_dir().join("outside");
+    let outside = on.fixture.world.state_dir().join("outside");
     std::os::unix::fs::symlink(&outside, kubelet.root().join("pods/linked")).unwrap();
     let good = csi::NodePublishVolumeRequest {
         volume_id: on.volume.id.clone(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::Fixture;
 use tonic::{Code, Response, Status};
 
 /// What is wrong with a request, the expected code, the words that the message must contain in any
@@ -11,15 +11,15 @@ pub(crate) type Row<'a, R> = (&'a str, Code, &'a [&'a str], R);
 
 /// The differences between the answers and the expected refusals.
 pub(crate) struct Differences<'a> {
-    setting: &'a Setting,
+    fixture: &'a Fixture,
     mark: u64,
     pub(crate) found: Vec<String>,
 }
 
 impl<'a> Differences<'a> {
     /// Begins to compare: requests to EC2 count from now on.
-    pub(crate) async fn new(setting: &'a Setting) -> Self {
-        Self { setting, mark: setting.requests().mark().await, found: Vec::new() }
+    pub(crate) async fn new(fixture: &'a Fixture) -> Self {
+        Self { fixture, mark: fixture.requests().mark().await, found: Vec::new() }
     }
 
     /// Sends the request of each row. Checks the answers, and that EC2 was not changed.
@@ -32,7 +32,7 @@ impl<'a> Differences<'a> {
         for (what, code, words, request) in rows {
             let what = format!("{rpc} {what}");
             self.judge(send(request).await, &what, code, words);
-            let effective = self.setting.requests().effective(self.mark).await;
+            let effective = self.fixture.requests().effective(self.mark).await;
             if !effective.is_empty() {
                 self.found.push(format!("{what}: EC2 was changed: {effective:?}"));
             }

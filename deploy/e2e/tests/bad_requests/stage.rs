@@ -10,10 +10,10 @@ use crate::refused::{Differences, Row};
 
 /// Sends invalid requests; `unattached` is the id of a volume that is on no node.
 pub(crate) async fn stage_rows(on: &OnNode<'_>, unattached: &str, wrong: &mut Differences<'_>) {
-    let root = on.setting.kubelets[0].root().to_owned();
+    let root = on.fixture.kubelets[0].root().to_owned();
     let csi_directory = root.join("plugins/kubernetes.io/csi/ebs.csi.aws.com");
     std::fs::create_dir_all(&csi_directory).unwrap();
-    let outside = on.setting.world.state_dir().join("outside");
+    let outside = on.fixture.world.state_dir().join("outside");
     let mount_outside = outside.join("globalmount");
     std::fs::create_dir_all(&mount_outside).unwrap();
     std::os::unix::fs::symlink(&outside, csi_directory.join("link")).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::Fixture;
 use ebs_csi_e2e::repository::root;
 
 /// The agent's socket in kubelet's registration directory.
@@ -81,8 +81,8 @@ fn call(program: &Path, arguments: &[&str]) -> Result<String, String> {
 }
 
 /// Starts a world with one node that registers itself in the directory `registry`.
-async fn registering(registry: &Path) -> Option<Setting> {
-    Setting::with(|options| {
+async fn registering(registry: &Path) -> Option<Fixture> {
+    Fixture::with(|options| {
         options.nodes.truncate(1);
         options.agent_arguments = vec![
             "--kubelet-registration-path=/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock"
@@ -102,33 +102,33 @@ fn text(path: &Path) -> &str {
 async fn kubelet_and_the_sidecars_reach_every_socket() {
     let Some(clients) = go_clients() else { return };
     let registry = tempfile::tempdir().unwrap();
-    let Some(mut setting) = registering(registry.path()).await else { return };
-    let node = &setting.world.nodes[0];
+    let Some(mut fixture) = registering(registry.path()).await else { return };
+    let node = &fixture.world.nodes[0];
     let socket = registry.path().join(SOCKET);
 
     let answered = call(clients, &["kubelet-registration", text(&socket)]);
     let want =
         "CSIPlugin ebs.csi.aws.com /var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock [1.0.0]";
-    assert_eq!(answered.as_deref(), Ok(want), "{}", setting.logs());
+    assert_eq!(answered.as_deref(), Ok(want), "{}", fixture.logs());
     let answered = call(clients, &["kubelet-registration", text(&socket), "no reason"]);
     assert_eq!(answered.as_deref(), Ok(want));
-    let log = setting.logs();
+    let log = fixture.logs();
     assert!(log.contains("kubelet has registered the driver"), "{log}");
     assert!(log.contains("kubelet refuses the driver"), "{log}");
 
     let answered = call(clients, &["kubelet-csi", text(&node.csi_socket)]);
     assert_eq!(answered.as_deref(), Ok(node.instance.as_str()));
-    for socket in [node.csi_socket.as_path(), setting.world.controller_socket()] {
+    for socket in [node.csi_socket.as_path(), fixture.world.controller_socket()] {
         let answered = call(clients, &["sidecar", text(socket)]);
         assert_eq!(answered.as_deref(), Ok("ebs.csi.aws.com"), "{}", socket.display());
     }
 
-    setting.world.nodes[0].agent.kill().await.unwrap();
-    let started = setting.world.start_agent(0).await;
+    fixture.world.nodes[0].agent.kill().await.unwrap();
+    let started = fixture.world.start_agent(0).await;
     started.unwrap();
     let answered = call(clients, &["kubelet-registration", text(&socket)]);
-    assert_eq!(answered.as_deref(), Ok(want), "{}", setting.logs());
-    setting.finish().await;
+    assert_eq!(answered.as_deref(), Ok(want), "{}", fixture.logs());
+    fixture.finish().await;
 }
 
 /// If this test fails because the socket answers, the socket's name no longer needs the `@`.
@@ -136,12 +136,12 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
 async fn socket_name_without_at_sign_refuses_kubelet() {
     let Some(clients) = go_clients() else { return };
     let registry = tempfile::tempdir().unwrap();
-    let Some(setting) = registering(registry.path()).await else { return };
+    let Some(fixture) = registering(registry.path()).await else { return };
     let plain = registry.path().join("plain.sock");
     std::os::unix::fs::symlink(SOCKET, &plain).unwrap();
     let refused = call(clients, &["kubelet-registration", text(&plain)]).unwrap_err();
     assert!(refused.contains("PROTOCOL_ERROR"), "{refused}");
-    setting.finish().await;
+    fixture.finish().await;
 }
 
 /// Without an explicit authority, grpcio sends the percent-encoded path and is refused. A socket
@@ -150,9 +150,9 @@ async fn socket_name_without_at_sign_refuses_kubelet() {
 async fn python_client_is_answered_with_explicit_authority() {
     let Some(python) = python() else { return };
     let links = tempfile::tempdir().unwrap();
-    let Some(setting) = registering(links.path()).await else { return };
+    let Some(fixture) = registering(links.path()).await else { return };
     let script = sources().join("grpcio.py");
-    let sockets = [setting.world.nodes[0].csi_socket.as_path(), setting.world.controller_socket()];
+    let sockets = [fixture.world.nodes[0].csi_socket.as_path(), fixture.world.controller_socket()];
     for socket in sockets {
         let answer = |path: &Path, more: &[&str]| {
             call(&python, &[&["-B", text(&script), text(path)], more].concat())
@@ -168,5 +168,5 @@ async fn python_client_is_answered_with_explicit_authority() {
         let answered = answer(&named, &[]).unwrap();
         assert!(answered.contains("ebs.csi.aws.com"), "{answered}");
     }
-    setting.finish().await;
+    fixture.finish().await;
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_e2e::Setting;
+use ebs_csi_e2e::Fixture;
 use ebs_csi_sandbox::co::{Claim, Volume};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -50,15 +50,15 @@ async fn written_beyond(before: u64, volume: &Volume) -> u64 {
 
 #[tokio::test]
 async fn pod_writes_count_on_node_metrics_page() {
-    let one_node = Setting::with(|options| {
+    let one_node = Fixture::with(|options| {
         options.nodes.truncate(1);
         options.agent_arguments.push(format!("--http-endpoint={METRICS}"));
     });
-    let Some(setting) = one_node.await else { return };
+    let Some(fixture) = one_node.await else { return };
     let claim = Claim::filesystem("pvc-counted", "ext4", 1);
-    let (volume, attachment) = setting.attached(&claim).await;
-    let kubelet = &setting.kubelets[0];
-    let published = setting.published(&volume, &attachment, "pod-1").await;
+    let (volume, attachment) = fixture.attached(&claim).await;
+    let kubelet = &fixture.kubelets[0];
+    let published = fixture.published(&volume, &attachment, "pod-1").await;
     let formatted = written_beyond(0, &volume).await;
     const MEBIBYTE: usize = 1 << 20;
     let file = std::fs::File::create(published.path.join("data")).expect("a file of the pod");
@@ -67,7 +67,7 @@ async fn pod_writes_count_on_node_metrics_page() {
     drop(file);
     let more = written_beyond(formatted + MEBIBYTE as u64 - 1, &volume).await;
     assert!(more >= formatted + MEBIBYTE as u64);
-    setting.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
-    setting.discard(&volume).await;
-    setting.finish().await;
+    fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
+    fixture.discard(&volume).await;
+    fixture.finish().await;
 }

@@ -71,7 +71,7 @@ pub enum CoError {
     },
     /// The answer or the resulting state violates the specification.
     #[error("{rpc} answered OK, but {what}")]
-    Untrue {
+    Violation {
         /// Name of the RPC.
         rpc: &'static str,
         /// The violation.
@@ -134,7 +134,8 @@ impl Attempts {
         self.last(rpc).map_or(0, |call| call.attempts)
     }
 
-    /// Makes the call until it succeeds, the answer is final, or `policy` allows no further attempt.
+    /// Makes the call until it succeeds, the answer is final, or `policy` allows no further
+    /// attempt.
     pub(crate) async fn run<T, F>(
         &self,
         rpc: &'static str,

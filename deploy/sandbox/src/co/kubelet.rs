@@ -176,7 +176,7 @@ impl Kubelet {
     /// Calls NodeUnpublishVolume for `pod`, then removes the pod's directory of the volume.
     ///
     /// # Errors
-    /// Returns the driver's last answer, or `Untrue` when the target still exists.
+    /// Returns the driver's last answer, or `Violation` when the target still exists.
     pub async fn unpublish(&self, volume: &Volume, pod: &str) -> Result<(), CoError> {
         let path = self.target_path(volume, pod);
         let message = csi::NodeUnpublishVolumeRequest {
@@ -185,7 +185,7 @@ impl Kubelet {
         };
         call!(self.node, retry_policy, "NodeUnpublishVolume", node_unpublish_volume, message)?;
         if fs::symlink_metadata(&path).is_ok() {
-            return Err(CoError::Untrue {
+            return Err(CoError::Violation {
                 rpc: "NodeUnpublishVolume",
                 what: format!("{} still exists", path.display()),
             });

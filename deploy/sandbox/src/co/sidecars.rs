@@ -106,13 +106,13 @@ impl Co {
     pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
         let message = self.create_request(claim);
         let reply = call!(self.controller, provisioner, "CreateVolume", create_volume, message)?;
-        let untrue = |what: String| CoError::Untrue { rpc: "CreateVolume", what };
-        let volume = reply.volume.ok_or_else(|| untrue("the reply has no volume".to_owned()))?;
+        let violation = |what: String| CoError::Violation { rpc: "CreateVolume", what };
+        let volume = reply.volume.ok_or_else(|| violation("the reply has no volume".to_owned()))?;
         if volume.volume_id.is_empty() {
-            return Err(untrue("the volume id is empty".to_owned()));
+            return Err(violation("the volume id is empty".to_owned()));
         }
         if volume.capacity_bytes < claim.bytes {
-            return Err(untrue(format!(
+            return Err(violation(format!(
                 "{} bytes were asked for and {} made",
                 claim.bytes, volume.capacity_bytes
             )));
@@ -158,7 +158,7 @@ impl Co {
             message
         )?;
         if !reply.publish_context.contains_key("devicePath") {
-            return Err(CoError::Untrue {
+            return Err(CoError::Violation {
                 rpc: "ControllerPublishVolume",
                 what: "publish_context lacks devicePath".to_owned(),
             });
@@ -206,7 +206,7 @@ impl Co {
             message
         )?;
         if reply.capacity_bytes < bytes {
-            return Err(CoError::Untrue {
+            return Err(CoError::Violation {
                 rpc: "ControllerExpandVolume",
                 what: format!("{bytes} bytes were asked for and {} reported", reply.capacity_bytes),
             });
@@ -251,7 +251,7 @@ impl Co {
         };
         let reply =
             call!(self.controller, provisioner, "CreateSnapshot", create_snapshot, message)?;
-        let snapshot = reply.snapshot.ok_or_else(|| CoError::Untrue {
+        let snapshot = reply.snapshot.ok_or_else(|| CoError::Violation {
             rpc: "CreateSnapshot",
             what: "the reply has no snapshot".to_owned(),
         })?;
@@ -261,15 +261,15 @@ impl Co {
     /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready.
     ///
     /// # Errors
-    /// Returns the errors of [`snapshot`](Self::snapshot), or `Untrue` when the id changes between
+    /// Returns the errors of [`snapshot`](Self::snapshot), or `Violation` when the id changes between
     /// answers or the snapshot is not ready within two minutes.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
-        let untrue = |what: String| CoError::Untrue { rpc: "CreateSnapshot", what };
+        let violation = |what: String| CoError::Violation { rpc: "CreateSnapshot", what };
         let first = self.snapshot(name, volume_id).await?;
         let mut found = first.clone();
         for _ in 0..240 {
             if found.id != first.id {
-                return Err(untrue(format!(
+                return Err(violation(format!(
                     "the same name gave {} and then {}",
                     first.id, found.id
                 )));
@@ -280,7 +280,7 @@ impl Co {
             tokio::time::sleep(Duration::from_millis(500)).await;
             found = self.snapshot(name, volume_id).await?;
         }
-        Err(untrue(format!("{} is not ready after two minutes", first.id)))
+        Err(violation(format!("{} is not ready after two minutes", first.id)))
     }
 
     /// Calls DeleteSnapshot.

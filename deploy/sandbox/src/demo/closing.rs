@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::data;
-use super::{DemoError, Scene, prove};
+use super::{DemoError, Scene, ensure};
 use crate::audit;
 use crate::world::clean;
 
@@ -42,13 +42,12 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let mut seen = audit::survey(scene.world)?;
     seen.extend(std::mem::take(&mut scene.tools));
     println!("{}", audit::table(&seen));
-    let host = audit::bounding_of_this_process()?;
-    let lacking = audit::names(audit::BROKER & !host);
+    let lacking = audit::missing_for_broker(audit::bounding_of_this_process()?);
     if !lacking.is_empty() {
         println!("This machine itself lacks {lacking}.");
     }
     let odd = seen.iter().filter(|process| !process.deviations.is_empty()).count();
-    prove(odd == 0, || format!("{odd} processes have other rights than are documented"))?;
+    ensure(odd == 0, || format!("{odd} processes have other rights than are documented"))?;
     scene.narrator.done(
         "each process has the rights that are documented",
         &format!("{} looked at", seen.len()),
@@ -70,7 +69,7 @@ async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("the driver's calls to EC2 and STS");
     let mut actions: BTreeMap<String, Count> = BTreeMap::new();
     let records = scene.ec2().journal(0).await?;
-    prove(!records.is_empty(), || "the simulator saw no call".to_owned())?;
+    ensure(!records.is_empty(), || "the simulator saw no call".to_owned())?;
     for record in &records {
         let count =
             actions.entry(record["action"].as_str().unwrap_or("(none)").to_owned()).or_default();
@@ -100,7 +99,7 @@ async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         );
     }
     let statistics = scene.world.simulator.get("/v1/statistics").await?;
-    prove(statistics["imds"]["credential_reads"] == 0, || {
+    ensure(statistics["imds"]["credential_reads"] == 0, || {
         "a node asked the metadata service for credentials".to_owned()
     })?;
     scene.narrator.done(&format!("{} calls", records.len()), "no node asked for a credential");
@@ -121,12 +120,12 @@ async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for name in ["volumes", "snapshots", "attachments"] {
-        prove(empty(&found["live"][name]), || {
+        ensure(empty(&found["live"][name]), || {
             format!("EC2 still has {name}: {}", found["live"][name])
         })?;
     }
-    prove(found["ok"] == true, || format!("violations: {}", found["violations"]))?;
-    prove(empty(&found["duplicates"]), || format!("duplicates: {}", found["duplicates"]))?;
+    ensure(found["ok"] == true, || format!("violations: {}", found["violations"]))?;
+    ensure(empty(&found["duplicates"]), || format!("duplicates: {}", found["duplicates"]))?;
     scene
         .narrator
         .done("EC2: no volume, snapshot, attachment left", "no rule broken, no name twice");
@@ -134,7 +133,7 @@ async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         data::nothing_mounted(kubelet.root())?;
     }
     let loops = clean::loops_of(scene.world.state_dir());
-    prove(loops.is_empty(), || format!("loop devices left: {loops:?}"))?;
+    ensure(loops.is_empty(), || format!("loop devices left: {loops:?}"))?;
     scene.narrator.done("nodes: no mount, no loop device left", "");
     let (steps, time) = scene.narrator.summary();
     println!("\n{steps} steps verified in {:.0} s", time.as_secs_f64());

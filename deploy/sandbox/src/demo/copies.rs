@@ -1,7 +1,7 @@
 //! Snapshot, restore, clone.
 
 use super::data;
-use super::{DemoError, Scene, prove};
+use super::{DemoError, Scene, ensure};
 use crate::co::{Claim, Source};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
@@ -10,7 +10,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let snapshot = scene.co.snapshot_ready("snapshot-1", &ext4.id).await?;
     scene.snapshots.push(snapshot.id.clone());
     let again = scene.co.snapshot("snapshot-1", &ext4.id).await?;
-    prove(again.id == snapshot.id, || {
+    ensure(again.id == snapshot.id, || {
         format!("the same name gave {} and {}", snapshot.id, again.id)
     })?;
     scene.narrator.done("snapshot pvc-ext4, in use on node-b", &format!("{}, ready", snapshot.id));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{DemoError, prove};
+use super::{DemoError, ensure};
 use crate::procfs::mount_table;
 
 /// Name of the file that is written into each file system.
@@ -48,7 +48,7 @@ pub(super) fn write_file(directory: &Path, seed: &str) -> Result<String, DemoErr
 /// Verifies that the data of `seed` is there. Returns the digest.
 pub(super) fn find_file(directory: &Path, seed: &str) -> Result<String, DemoError> {
     let found = fs::read(directory.join(FILE))?;
-    prove(found == bytes(seed), || {
+    ensure(found == bytes(seed), || {
         format!("{} does not hold what was written", directory.join(FILE).display())
     })?;
     Ok(digest(&found))
@@ -70,26 +70,28 @@ pub(super) fn write_device(device: &Path, seed: &str) -> Result<String, DemoErro
 pub(super) fn find_device(device: &Path, seed: &str) -> Result<String, DemoError> {
     let mut found = vec![0; 1 << 20];
     File::open(device)?.read_exact_at(&mut found, OFFSET)?;
-    prove(found == bytes(seed), || format!("{} does not hold what was written", device.display()))?;
+    ensure(found == bytes(seed), || {
+        format!("{} does not hold what was written", device.display())
+    })?;
     Ok(digest(&found))
 }
 
 /// Verifies that `path` is a block device of `size` bytes.
 pub(super) fn is_device(path: &Path, size: i64) -> Result<(), DemoError> {
     let kind = fs::metadata(path)?.file_type();
-    prove(kind.is_block_device(), || format!("{} is not a block device", path.display()))?;
+    ensure(kind.is_block_device(), || format!("{} is not a block device", path.display()))?;
     let end = File::open(path)?.seek(SeekFrom::End(0))?;
-    prove(i64::try_from(end) == Ok(size), || {
+    ensure(i64::try_from(end) == Ok(size), || {
         format!("{} has {end} bytes, not {size}", path.display())
     })
 }
 
 /// Verifies that a file system of `kind` is mounted at `path`. Returns the source of the mount.
 pub(super) fn is_mounted(path: &Path, kind: &str) -> Result<String, DemoError> {
-    let nothing = || DemoError::Unproved(format!("nothing is mounted at {}", path.display()));
+    let nothing = || DemoError::Unverified(format!("nothing is mounted at {}", path.display()));
     let mounts = mount_table::of("self")?;
     let mount = mounts.iter().rev().find(|mount| mount.point == path).ok_or_else(nothing)?;
-    prove(mount.kind == kind, || format!("{} is {}, not {kind}", path.display(), mount.kind))?;
+    ensure(mount.kind == kind, || format!("{} is {}, not {kind}", path.display(), mount.kind))?;
     Ok(mount.source.to_string_lossy().into_owned())
 }
 
@@ -100,7 +102,7 @@ pub(super) fn nothing_mounted(directory: &Path) -> Result<(), DemoError> {
         .filter(|mount| mount.point != directory)
         .map(|mount| mount.point.display().to_string())
         .collect();
-    prove(left.is_empty(), || format!("still mounted: {}", left.join(", ")))
+    ensure(left.is_empty(), || format!("still mounted: {}", left.join(", ")))
 }
 
 /// Returns the size of the mounted file system in bytes.

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::data;
-use super::{DemoError, InUse, Scene, prove};
+use super::{DemoError, InUse, Scene, ensure};
 use crate::audit;
 use crate::co::{Claim, CoError, Volume};
 use crate::procfs::process_table::{self, Identity};
@@ -39,7 +39,7 @@ async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError
     scene.world.start_controller().await?;
     let volume = creating.await.map_err(std::io::Error::other)??;
     let named = scene.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
-    prove(named.len() == 1 && named[0].id == volume.id, || format!("EC2 has {named:?}"))?;
+    ensure(named.len() == 1 && named[0].id == volume.id, || format!("EC2 has {named:?}"))?;
     let attempts = scene.co.attempts.attempts_of("CreateVolume");
     scene.volumes.push((volume.clone(), None));
     scene.narrator.done(
@@ -84,7 +84,7 @@ async fn wait_for_tool(
 ) -> Result<Identity, DemoError> {
     let supervisor = scene.world.nodes[node].helper.identities().first().copied();
     let supervisor =
-        supervisor.ok_or_else(|| DemoError::Unproved("the helper does not run".to_owned()))?;
+        supervisor.ok_or_else(|| DemoError::Unverified("the helper does not run".to_owned()))?;
     while !staging.is_finished() {
         let tool = process_table::current_process_tree(supervisor)
             .into_iter()
@@ -93,7 +93,7 @@ async fn wait_for_tool(
             tool.signal(Signal::STOP)?;
             let name = scene.node_name(node);
             let seen = audit::read(Tier::Tool, &name, tool.pid)?;
-            prove(seen.deviations.is_empty(), || {
+            ensure(seen.deviations.is_empty(), || {
                 format!("{}: {}", seen.program, seen.deviations.join(", "))
             })?;
             scene.tools.push(seen);
@@ -101,7 +101,7 @@ async fn wait_for_tool(
         }
         tokio::time::sleep(Duration::from_micros(100)).await;
     }
-    Err(DemoError::Unproved(
+    Err(DemoError::Unverified(
         "staging ended before a tool was seen at work; the machine is too busy to show this"
             .to_owned(),
     ))
@@ -112,7 +112,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
     let attachment = scene
         .attached
         .take()
-        .ok_or_else(|| DemoError::Unproved(format!("{} is not attached", volume.name)))?;
+        .ok_or_else(|| DemoError::Unverified(format!("{} is not attached", volume.name)))?;
     let (kubelet, asked, with) = (scene.kubelets[0].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
     wait_for_tool(scene, 0, &staging).await?;
@@ -126,7 +126,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
     }
     let alive: Vec<i32> =
         tree.iter().filter(|member| member.alive()).map(|member| member.pid).collect();
-    prove(alive.is_empty(), || {
+    ensure(alive.is_empty(), || {
         format!("processes {alive:?} outlived the helper's first process by 5 s")
     })?;
     scene.narrator.done(
@@ -160,7 +160,7 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let tool = wait_for_tool(scene, 1, &staging).await?;
     scene.world.nodes[1].agent.kill().await?;
     scene.world.start_agent(1).await?;
-    prove(tool.alive(), || "mke2fs did not outlive the agent".to_owned())?;
+    ensure(tool.alive(), || "mke2fs did not outlive the agent".to_owned())?;
     tool.signal(Signal::CONT)?;
     staging.await.map_err(std::io::Error::other)??;
     let attempts = scene.kubelets[1].attempts.attempts_of("NodeStageVolume");

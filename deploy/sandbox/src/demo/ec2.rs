@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::{DemoError, prove};
+use super::{DemoError, ensure};
 use crate::world::simulator::Simulator;
 
 /// Read access to the simulator.
@@ -72,13 +72,15 @@ impl<'a> Ec2<'a> {
 
     /// Returns a volume that must exist.
     pub(super) async fn needed(&self, id: &str) -> Result<DescribedVolume, DemoError> {
-        self.volume(id).await?.ok_or_else(|| DemoError::Unproved(format!("EC2 does not know {id}")))
+        self.volume(id)
+            .await?
+            .ok_or_else(|| DemoError::Unverified(format!("EC2 does not know {id}")))
     }
 
     /// Verifies that `id` is attached to `instances` and to no other instance.
     pub(super) async fn attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
         let shown = self.needed(id).await?;
-        prove(shown.instances == instances, || {
+        ensure(shown.instances == instances, || {
             format!("EC2 shows {id} attached to {:?}, not {instances:?}", shown.instances)
         })
     }
@@ -116,7 +118,7 @@ impl<'a> Ec2<'a> {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Err(DemoError::Unproved(format!("the driver did not send {action} in 10 s")))
+        Err(DemoError::Unverified(format!("the driver did not send {action} in 10 s")))
     }
 
     /// Adds a fault rule and returns its id.

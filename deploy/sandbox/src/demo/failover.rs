@@ -14,7 +14,7 @@ use ebs_csi_proto::safe_detach::Node;
 use serde_json::json;
 use tonic::Code;
 
-use super::{DemoError, Scene, prove};
+use super::{DemoError, Scene, ensure};
 use crate::co::{Claim, CoError, Observer, Volume, safe_detach};
 
 const FILE: &str = "sequence";
@@ -56,7 +56,7 @@ impl Writer {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        prove(false, || format!("the writer stands still at {before}")).map(|()| before)
+        ensure(false, || format!("the writer stands still at {before}")).map(|()| before)
     }
 
     /// Stops the writer and returns the last number that reached the disk.
@@ -82,7 +82,7 @@ fn find_all(directory: &Path, last: u64) -> Result<(), DemoError> {
     let mut numbers = text.lines();
     for number in 1..=last {
         let found = numbers.next().and_then(|line| line.parse::<u64>().ok());
-        prove(found == Some(number), || {
+        ensure(found == Some(number), || {
             format!("{found:?} stands where {number} of {last} was written")
         })?;
     }
@@ -106,9 +106,9 @@ impl Scene<'_> {
             Err(CoError::Refused { code, message, .. }) => {
                 let as_meant = code == Code::FailedPrecondition
                     && message.starts_with(&format!("SafeDetachRefused/{token}:"));
-                prove(as_meant, || format!("{code:?}: {message}"))?;
+                ensure(as_meant, || format!("{code:?}: {message}"))?;
             }
-            other => prove(false, || format!("the detach ended with {other:?}"))?,
+            other => ensure(false, || format!("the detach ended with {other:?}"))?,
         }
         self.ec2().attached(&volume.id, &[&instance]).await?;
         let written = writer.wait_until_writing().await?;

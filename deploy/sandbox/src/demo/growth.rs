@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::data;
-use super::{DemoError, InUse, Scene, prove};
+use super::{DemoError, InUse, Scene, ensure};
 use crate::co::{Claim, GIB};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
@@ -15,14 +15,14 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("growing");
     let (mut volume, in_use) = scene.named("pvc-xfs")?;
-    let in_use = in_use.ok_or_else(|| DemoError::Unproved("pvc-xfs is not in use".to_owned()))?;
+    let in_use = in_use.ok_or_else(|| DemoError::Unverified("pvc-xfs is not in use".to_owned()))?;
     let before = data::capacity(&in_use.published.path)?;
     let node_too = scene.co.expand(&mut volume, 6 * GIB).await?;
-    prove(node_too, || {
+    ensure(node_too, || {
         "the controller says that the node need not grow the file system".to_owned()
     })?;
     let shown = scene.ec2().needed(&volume.id).await?;
-    prove(shown.gib == 6, || format!("EC2 shows {} GiB", shown.gib))?;
+    ensure(shown.gib == 6, || format!("EC2 shows {} GiB", shown.gib))?;
     scene.narrator.done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
     let kubelet = scene.kubelets[in_use.node].clone();
     kubelet.expand(&volume, &in_use.published).await?;
@@ -33,7 +33,8 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 
 async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let (mut volume, in_use) = scene.named("pvc-ext4")?;
-    let in_use = in_use.ok_or_else(|| DemoError::Unproved("pvc-ext4 is not in use".to_owned()))?;
+    let in_use =
+        in_use.ok_or_else(|| DemoError::Unverified("pvc-ext4 is not in use".to_owned()))?;
     let before = data::capacity(&in_use.published.path)?;
     scene.take_from(&volume, &in_use).await?;
     scene.co.expand(&mut volume, 6 * GIB).await?;
@@ -65,12 +66,12 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         .into_iter()
         .filter(|record| record["action"] == "ModifyVolume")
         .collect();
-    prove(calls.len() == 1, || format!("{} calls of ModifyVolume", calls.len()))?;
+    ensure(calls.len() == 1, || format!("{} calls of ModifyVolume", calls.len()))?;
     let sent = |name: &str| calls[0]["parameters"][name].as_str().unwrap_or_default().to_owned();
     let all = [sent("Size"), sent("VolumeType"), sent("Iops"), sent("Throughput")];
-    prove(all == ["12", "gp3", "4000", "250"], || format!("it asked for {all:?}"))?;
+    ensure(all == ["12", "gp3", "4000", "250"], || format!("it asked for {all:?}"))?;
     let shown = scene.ec2().needed(&id).await?;
-    prove(
+    ensure(
         (shown.gib, shown.kind.as_str(), shown.iops, shown.throughput)
             == (12, "gp3", Some(4000), Some(250)),
         || format!("EC2 shows {shown:?}"),
@@ -94,7 +95,7 @@ impl Scene<'_> {
         let path = &in_use.published.path;
         let after = data::capacity(path)?;
         let text = || format!("the file system had {before} bytes and has {after}");
-        prove(after > before + GIB, text)?;
+        ensure(after > before + GIB, text)?;
         data::find_file(path, volume)?;
         let proof = format!("{} to {} MiB, bytes as before", before >> 20, after >> 20);
         self.narrator.done(step, &proof);

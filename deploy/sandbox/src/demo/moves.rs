@@ -1,7 +1,7 @@
 //! Creates a volume, uses it on one node, removes it from there, and uses it on another node.
 
 use super::data;
-use super::{DemoError, InUse, Scene, prove};
+use super::{DemoError, InUse, Scene, ensure};
 use crate::co::{Claim, Content, Volume};
 
 impl Scene<'_> {
@@ -9,12 +9,12 @@ impl Scene<'_> {
     pub(super) async fn create(&mut self, claim: &Claim) -> Result<Volume, DemoError> {
         let volume = self.co.create(claim).await?;
         let named = self.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
-        prove(named.len() == 1 && named[0].id == volume.id, || {
+        ensure(named.len() == 1 && named[0].id == volume.id, || {
             format!("{} volumes are named {}: {named:?}", named.len(), claim.name)
         })?;
-        prove(named[0].gib << 30 == volume.bytes, || format!("EC2 shows {} GiB", named[0].gib))?;
+        ensure(named[0].gib << 30 == volume.bytes, || format!("EC2 shows {} GiB", named[0].gib))?;
         let zone = volume.topology.get("topology.kubernetes.io/zone").cloned().unwrap_or_default();
-        prove(zone == crate::ZONE, || format!("the zone is {zone:?}"))?;
+        ensure(zone == crate::ZONE, || format!("the zone is {zone:?}"))?;
         self.volumes.push((volume.clone(), None));
         self.narrator.done(
             &format!("create {}", claim.name),
@@ -63,7 +63,7 @@ impl Scene<'_> {
             Content::Filesystem { kind, .. } => {
                 data::is_mounted(&published.path, kind)?;
                 let usage = kubelet.stats(volume, &published).await?;
-                prove(usage.iter().any(|entry| entry.total > 0), || {
+                ensure(usage.iter().any(|entry| entry.total > 0), || {
                     format!("NodeGetVolumeStats says {usage:?}")
                 })?;
                 format!("{} MiB", data::capacity(&published.path)? >> 20)
@@ -87,7 +87,7 @@ impl Scene<'_> {
         kubelet.unpublish(volume, &in_use.pod).await?;
         kubelet.unstage(volume).await?;
         let left = kubelet.staging_path(volume);
-        prove(!left.exists(), || format!("{} still exists", left.display()))?;
+        ensure(!left.exists(), || format!("{} still exists", left.display()))?;
         self.narrator
             .done(&format!("unpublish, unstage {}", volume.name), "no mount, no directory left");
         let instance = self.instance(in_use.node);
@@ -113,7 +113,7 @@ impl Scene<'_> {
             .iter()
             .find(|(volume, _)| volume.name == name)
             .cloned()
-            .ok_or_else(|| DemoError::Unproved(format!("{name} was not made")))
+            .ok_or_else(|| DemoError::Unverified(format!("{name} was not made")))
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::figures::{median, milliseconds};
 use super::measure::{attach, create, single};
-use super::{DemoError, Scene, prove};
+use super::{DemoError, Scene, ensure};
 use crate::co::{Claim, Co};
 
 /// The zone that fails.
@@ -77,7 +77,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let mut controller = there.controller();
     let asked = controller.controller_unpublish_volume(request);
     let answer = timeout(DETACH_TIMEOUT, asked).await;
-    prove(!matches!(answer, Ok(Ok(_))), || format!("the detach in {ZONE} ended with {answer:?}"))?;
+    ensure(!matches!(answer, Ok(Ok(_))), || format!("the detach in {ZONE} ended with {answer:?}"))?;
     scene.narrator.done(&format!("detach in {ZONE}"), "is not said to be done");
     scene.zone_fails(false).await?;
     there.detach(&cut_off.id, INSTANCE).await?;
@@ -116,7 +116,7 @@ async fn run_life_cycles(scene: &mut Scene<'_>, when: &str) -> Result<Times, Dem
         co.delete(&volume.id).await?;
         for rpc in ["CreateVolume", "ControllerPublishVolume", unpublish, "DeleteVolume"] {
             let attempts = co.attempts.attempts_of(rpc);
-            prove(attempts == 1, || format!("{rpc} took {attempts} attempts"))?;
+            ensure(attempts == 1, || format!("{rpc} took {attempts} attempts"))?;
         }
     }
     Ok(times)

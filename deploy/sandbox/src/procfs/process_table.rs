@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn process_tree_contains_child_and_killed_child_is_dead() {
+    fn tree_contains_child_and_killed_child_is_dead() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let found = process_tree(&[own]);

@@ -28,7 +28,7 @@ snapshot = { fixed_ms = 100 }
 
 /// A running world with its sidecars and kubelets.
 #[derive(Debug)]
-pub struct Setting {
+pub struct Fixture {
     /// Simulator, controller and nodes.
     pub world: World,
     /// The sidecars.
@@ -47,7 +47,7 @@ fn without_long_waits(policy: RetryPolicy) -> RetryPolicy {
     }
 }
 
-impl Setting {
+impl Fixture {
     /// Starts a world. Prints the reason and returns `None` where no world can run.
     pub async fn start() -> Option<Self> {
         Self::with(|_| {}).await
