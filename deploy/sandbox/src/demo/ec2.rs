@@ -4,6 +4,7 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{DemoError, ensure};
@@ -16,22 +17,54 @@ pub struct Ec2<'a> {
 }
 
 /// A volume as in the reply of DescribeVolumes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DescribedVolume {
     /// `vol-…`.
+    #[serde(rename = "volumeId")]
     pub id: String,
     /// `available`, `in-use`, …
     pub status: String,
     /// Size in GiB.
+    #[serde(rename = "size")]
     pub gib: i64,
     /// `gp3`, …
+    #[serde(rename = "volumeType")]
     pub kind: String,
     /// Operations per second.
     pub iops: Option<i64>,
     /// MiB per second.
     pub throughput: Option<i64>,
     /// Instances to which the volume is attached.
+    #[serde(rename = "attachmentSet", deserialize_with = "instances", default)]
     pub instances: Vec<String>,
+}
+
+/// The elements `item` of a list in a reply.
+#[derive(Deserialize)]
+struct Items<T> {
+    #[serde(rename = "item", default = "Vec::new")]
+    all: Vec<T>,
+}
+
+fn instances<'de, D: Deserializer<'de>>(set: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct Attached {
+        #[serde(rename = "instanceId")]
+        instance: String,
+    }
+    let set = Items::<Attached>::deserialize(set)?;
+    Ok(set.all.into_iter().map(|attached| attached.instance).collect())
+}
+
+/// Parses the reply of DescribeVolumes.
+fn volumes(xml: &str) -> io::Result<Vec<DescribedVolume>> {
+    #[derive(Deserialize)]
+    struct Reply {
+        #[serde(rename = "volumeSet")]
+        set: Items<DescribedVolume>,
+    }
+    let reply: Reply = quick_xml::de::from_str(xml).map_err(io::Error::other)?;
+    Ok(reply.set.all)
 }
 
 impl<'a> Ec2<'a> {
@@ -53,12 +86,13 @@ impl<'a> Ec2<'a> {
         let call = json!({ "action": "DescribeVolumes", "parameters": parameters });
         let answer = self.simulator.post("/v1/as-foreign", &call).await?;
         let body = answer["body"].as_str().unwrap_or_default();
-        match text(body, "Code") {
-            _ if answer["status"] == 200 => {}
-            Some("InvalidVolume.NotFound") => return Ok(Vec::new()),
-            _ => return Err(io::Error::other(format!("DescribeVolumes: {body}"))),
+        if answer["status"] == 200 {
+            return volumes(body);
         }
-        Ok(items(body, "volumeSet").into_iter().map(shown).collect())
+        if body.contains("<Code>InvalidVolume.NotFound</Code>") {
+            return Ok(Vec::new());
+        }
+        Err(io::Error::other(format!("DescribeVolumes: {body}")))
     }
 
     /// Returns the volume of this id, or `None` when EC2 does not know the id.
@@ -173,68 +207,6 @@ fn find<'v>(value: &'v Value, id: &str) -> Option<&'v Value> {
     }
 }
 
-/// Returns the texts of the direct `<item>`s of `<set>`.
-fn items<'x>(xml: &'x str, set: &str) -> Vec<&'x str> {
-    let Some(mut rest) = element(xml, set) else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    while let Some(start) = rest.find("<item>") {
-        let body = &rest[start + "<item>".len()..];
-        let mut depth = 1_u32;
-        let mut at = 0;
-        while depth > 0 {
-            let Some(end) = body[at..].find("</item>") else {
-                return found;
-            };
-            let opened = body[at..at + end].matches("<item>").count();
-            depth = depth + u32::try_from(opened).unwrap_or(0) - 1;
-            at += end + "</item>".len();
-        }
-        found.push(&body[..at - "</item>".len()]);
-        rest = &body[at..];
-    }
-    found
-}
-
-/// Returns the text between the first `<name>` and the last `</name>`.
-fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let start = xml.find(&open)? + open.len();
-    let end = xml.rfind(&close)?;
-    xml.get(start..end)
-}
-
-/// Returns the text of the first `<name>`.
-fn text<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let rest = &xml[xml.find(&open)? + open.len()..];
-    rest.get(..rest.find(&close)?)
-}
-
-fn shown(item: &str) -> DescribedVolume {
-    // The attachments have fields with the same names as the volume's own.
-    let attachments = items(item, "attachmentSet");
-    let outside = match (item.find("<attachmentSet>"), item.find("</attachmentSet>")) {
-        (Some(start), Some(end)) => format!("{}{}", &item[..start], &item[end..]),
-        _ => item.to_owned(),
-    };
-    let number = |name| text(&outside, name).and_then(|number| number.parse().ok());
-    let word = |name| text(&outside, name).unwrap_or_default().to_owned();
-    DescribedVolume {
-        id: word("volumeId"),
-        status: word("status"),
-        gib: number("size").unwrap_or(0),
-        kind: word("volumeType"),
-        iops: number("iops"),
-        throughput: number("throughput"),
-        instances: attachments
-            .iter()
-            .filter_map(|item| text(item, "instanceId").map(str::to_owned))
-            .collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,11 +222,10 @@ mod tests {
 
     #[test]
     fn nested_attachments_are_not_parsed_as_volumes() {
-        let volumes: Vec<DescribedVolume> =
-            items(ANSWER, "volumeSet").into_iter().map(shown).collect();
-        assert_eq!(volumes.len(), 2);
+        let described = volumes(ANSWER).unwrap();
+        assert_eq!(described.len(), 2);
         assert_eq!(
-            volumes[0],
+            described[0],
             DescribedVolume {
                 id: "vol-1".into(),
                 status: "in-use".into(),
@@ -266,10 +237,10 @@ mod tests {
             }
         );
         assert_eq!(
-            (volumes[1].status.as_str(), volumes[1].iops, volumes[1].instances.len()),
+            (described[1].status.as_str(), described[1].iops, described[1].instances.len()),
             ("available", None, 0)
         );
-        assert!(items("<volumeSet/>", "volumeSet").is_empty());
+        assert!(volumes("<R><volumeSet/></R>").unwrap().is_empty());
     }
 
     #[test]
