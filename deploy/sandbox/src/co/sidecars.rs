@@ -261,8 +261,8 @@ impl Co {
     /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready.
     ///
     /// # Errors
-    /// Returns the errors of [`snapshot`](Self::snapshot), or `Violation` when the id changes between
-    /// answers or the snapshot is not ready within two minutes.
+    /// Returns the errors of [`snapshot`](Self::snapshot), or `Violation` when the id changes
+    /// between answers or the snapshot is not ready within two minutes.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
         let violation = |what: String| CoError::Violation { rpc: "CreateSnapshot", what };
         let first = self.snapshot(name, volume_id).await?;
