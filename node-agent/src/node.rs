@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::Failure;
 use ebs_csi_proto::csi::{self, node_service_capability as offered};
 use ebs_csi_proto::health::ReadyLater;
-use ebs_csi_proto::observe::note;
+use ebs_csi_proto::observe::record_field;
 use tonic::{Code, Request, Response, Status};
 
 use crate::attach_limit::{self, Attachments, SlotSettings};
@@ -113,7 +113,7 @@ impl Node {
 fn read<T>(request: Request<T>, volume_id: impl Fn(&T) -> &str) -> (T, Deadline) {
     let deadline = Deadline::of(request.metadata());
     let request = request.into_inner();
-    note("volume.id", volume_id(&request));
+    record_field("volume.id", volume_id(&request));
     (request, deadline)
 }
 

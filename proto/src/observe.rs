@@ -1,8 +1,8 @@
 //! One log line for each finished RPC, and the setup of logging for all processes.
 //!
 //! The line has the method, the outcome and the duration. Handlers add what they know about the
-//! request (`volume.id`, `node.id`) to the current span with [`note`]. Requests are printed at
-//! debug level only, by a `Debug` implementation that cannot print a field which the spec marks
+//! request (`volume.id`, `node.id`) to the current span with [`record_field`]. Requests are printed
+//! at debug level only, by a `Debug` implementation that cannot print a field which the spec marks
 //! `csi_secret`.
 
 mod json;
@@ -109,7 +109,7 @@ fn filter(rust_log: Option<&str>, verbosity: u8, levels: &str) -> Targets {
 
 /// Adds a value to the log line of the current RPC. Keys: `volume.id`, `snapshot.id`, `node.id`,
 /// `request.name`, `ec2.request_id`.
-pub fn note(key: &'static str, value: &str) {
+pub fn record_field(key: &'static str, value: &str) {
     Span::current().record(key, value);
 }
 

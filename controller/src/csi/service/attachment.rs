@@ -2,7 +2,7 @@
 
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
-use ebs_csi_proto::observe::note;
+use ebs_csi_proto::observe::record_field;
 use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
@@ -17,8 +17,8 @@ pub(super) async fn publish(
 ) -> RpcResult<csi::ControllerPublishVolumeResponse> {
     let timeout = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
-    note("volume.id", &wire.volume_id);
-    note("node.id", &wire.node_id);
+    record_field("volume.id", &wire.volume_id);
+    record_field("node.id", &wire.node_id);
     if node_local_handle::is_handle(&wire.volume_id) {
         let context = node_local::publish(&this.ec2, this.node_local_volumes, wire).await?;
         return Ok(Response::new(csi::ControllerPublishVolumeResponse {
@@ -39,8 +39,8 @@ pub(super) async fn unpublish(
 ) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
     let timeout = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
-    note("volume.id", &wire.volume_id);
-    note("node.id", &wire.node_id);
+    record_field("volume.id", &wire.volume_id);
+    record_field("node.id", &wire.node_id);
     if let Some(pair) = request::parse_unpublish(wire)? {
         this.attachments.detach(pair, timeout).await?;
     }

@@ -1,7 +1,7 @@
 //! ControllerGetVolumeHealth and ControllerListVolumeHealth (alpha in the specification).
 
 use ebs_csi_proto::csi::{self, VolumeHealth, VolumeHealthErrorType, volume_health};
-use ebs_csi_proto::observe::note;
+use ebs_csi_proto::observe::record_field;
 use ebs_csi_proto::{Condition, Failure};
 use tokio::task::JoinSet;
 use tonic::{Request, Response};
@@ -21,7 +21,7 @@ pub(super) async fn get(
 ) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
     check_offered(this, "ControllerGetVolumeHealth")?;
     let id = request::volume_id("volume_id", &request.get_ref().volume_id)?;
-    note("volume.id", id.as_str());
+    record_field("volume.id", id.as_str());
     let (volume, status) = tokio::join!(find_existing(this, &id), this.ec2.look_volume_status(&id));
     let volume = volume?;
     let status = status.known().map_err(|error| failure(&error))?;

@@ -6,7 +6,7 @@ use ebs_csi_proto::modify::{
     GetCsiDriverModificationCapabilityRequest, GetCsiDriverModificationCapabilityResponse,
     ModifyVolumePropertiesRequest, ModifyVolumePropertiesResponse, modify_server,
 };
-use ebs_csi_proto::observe::note;
+use ebs_csi_proto::observe::record_field;
 use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
@@ -27,7 +27,7 @@ impl modify_server::Modify for Controller {
     ) -> RpcResult<ModifyVolumePropertiesResponse> {
         let timeout = caller_timeout::of(request.metadata());
         let wire = request.get_ref();
-        note("volume.id", &wire.name);
+        record_field("volume.id", &wire.name);
         request::require("name", &wire.name)?;
         let (volume, attributes) = request::parse_modify(&wire.name, &wire.parameters)?;
         self.modifications.modify(&volume, attributes, timeout).await?;

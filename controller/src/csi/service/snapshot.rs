@@ -3,7 +3,7 @@
 use ebs_csi_proto::Failure;
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
-use ebs_csi_proto::observe::note;
+use ebs_csi_proto::observe::record_field;
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tonic::{Request, Response};
 
@@ -20,10 +20,10 @@ pub(super) async fn create(
 ) -> RpcResult<csi::CreateSnapshotResponse> {
     let timeout = caller_timeout::of(request.metadata());
     let parsed = CreateSnapshot::parse(request.get_ref())?;
-    note("request.name", &parsed.name);
-    note("volume.id", parsed.volume.as_str());
+    record_field("request.name", &parsed.name);
+    record_field("volume.id", parsed.volume.as_str());
     let snapshot = this.snapshots.create(parsed, timeout).await?;
-    note("snapshot.id", snapshot.id.as_str());
+    record_field("snapshot.id", snapshot.id.as_str());
     Ok(Response::new(csi::CreateSnapshotResponse { snapshot: Some(to_wire(&snapshot)) }))
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn delete(
 ) -> RpcResult<csi::DeleteSnapshotResponse> {
     let timeout = caller_timeout::of(request.metadata());
     let id = &request.get_ref().snapshot_id;
-    note("snapshot.id", id);
+    record_field("snapshot.id", id);
     if let Some(id) = request::parse_delete("snapshot_id", id)? {
         this.snapshots.delete(id, timeout).await?;
     }
@@ -72,7 +72,7 @@ pub(super) async fn get(
     request: Request<csi::GetSnapshotRequest>,
 ) -> RpcResult<csi::GetSnapshotResponse> {
     let id = request::snapshot_id("snapshot_id", &request.get_ref().snapshot_id)?;
-    note("snapshot.id", id.as_str());
+    record_field("snapshot.id", id.as_str());
     let snapshot =
         this.snapshots.get(&id).await?.ok_or_else(|| Failure::not_found("snapshot", &id))?;
     Ok(Response::new(csi::GetSnapshotResponse { snapshot: Some(to_wire(&snapshot)) }))

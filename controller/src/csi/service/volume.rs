@@ -2,7 +2,7 @@
 
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
-use ebs_csi_proto::observe::note;
+use ebs_csi_proto::observe::record_field;
 use ebs_csi_proto::{Capability, Condition, Failure, GiB};
 use ebs_csi_wire::VolumeId;
 use tonic::{Request, Response};
@@ -25,10 +25,10 @@ pub(super) async fn create(
         complete_outposts(this, requirement).await?;
     }
     let parsed = CreateVolume::parse(request.get_ref())?;
-    note("request.name", &parsed.name);
+    record_field("request.name", &parsed.name);
     let (volume_context, source) = (parsed.class.volume_context(), parsed.source.clone());
     let volume = this.volumes.create(parsed, timeout).await?;
-    note("volume.id", volume.id.as_str());
+    record_field("volume.id", volume.id.as_str());
     let volume = csi::Volume { volume_context, ..to_wire(&volume, source) };
     Ok(Response::new(csi::CreateVolumeResponse { volume: Some(volume) }))
 }
@@ -74,7 +74,7 @@ pub(super) async fn delete(
 ) -> RpcResult<csi::DeleteVolumeResponse> {
     let timeout = caller_timeout::of(request.metadata());
     let id = &request.get_ref().volume_id;
-    note("volume.id", id);
+    record_field("volume.id", id);
     if let Some(id) = request::parse_delete("volume_id", id)? {
         this.volumes.delete(id, timeout).await?;
     }
@@ -87,7 +87,7 @@ pub(super) async fn validate(
     request: Request<csi::ValidateVolumeCapabilitiesRequest>,
 ) -> RpcResult<csi::ValidateVolumeCapabilitiesResponse> {
     let wire = request.into_inner();
-    note("volume.id", &wire.volume_id);
+    record_field("volume.id", &wire.volume_id);
     request::require("volume_id", &wire.volume_id)?;
     if node_local_handle::is_handle(&wire.volume_id) {
         return Ok(Response::new(node_local::validate(wire)?));
@@ -117,7 +117,7 @@ pub(super) async fn expand(
     request: Request<csi::ControllerExpandVolumeRequest>,
 ) -> RpcResult<csi::ControllerExpandVolumeResponse> {
     let timeout = caller_timeout::of(request.metadata());
-    note("volume.id", &request.get_ref().volume_id);
+    record_field("volume.id", &request.get_ref().volume_id);
     let parsed = Expand::parse(request.get_ref())?;
     let volume = match parsed.size {
         Some(size) => this.modifications.expand(&parsed.volume, size, timeout).await?,
@@ -136,7 +136,7 @@ pub(super) async fn modify(
 ) -> RpcResult<csi::ControllerModifyVolumeResponse> {
     let timeout = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
-    note("volume.id", &wire.volume_id);
+    record_field("volume.id", &wire.volume_id);
     let (volume, attributes) = request::parse_modify(&wire.volume_id, &wire.mutable_parameters)?;
     this.modifications.modify(&volume, attributes, timeout).await?;
     Ok(Response::new(csi::ControllerModifyVolumeResponse {}))

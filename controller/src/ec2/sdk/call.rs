@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use ebs_csi_proto::observe::note;
+use ebs_csi_proto::observe::record_field;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::{Instrument, field};
@@ -205,7 +205,7 @@ impl Core {
         if let Some(id) = &exchange.request_id {
             span.record("request_id", id);
             if result.is_err() || !action.is_read() {
-                note("ec2.request_id", id);
+                record_field("ec2.request_id", id);
             }
         }
         let result = result.map_err(|error| match exchange.endpoint {
