@@ -1,11 +1,11 @@
-//! The request of each poller to EC2, and the parsing of the answer.
+//! The requests of reads to EC2, and the parsing of the answers.
 
 mod by_id;
+mod by_name;
 mod modifications;
 pub(super) mod page;
 mod poller;
 pub(super) mod poller_set;
-mod snapshots;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -23,22 +23,17 @@ use super::error::{Ec2Error, Sent};
 use super::model::instance::Instance;
 use super::model::instance_status::InstanceStatus;
 use super::model::look_result::LookResult;
+use super::model::modification::Modification;
 use super::model::snapshot::Snapshot;
 use super::model::volume::Volume;
 use super::model::volume_status::VolumeStatus;
 use super::sdk::call::{Core, Tries, send};
 use crate::ec2::known_bug::KnownBug;
 use by_id::ById;
-use page::{SdkPage, escape_wildcards, filter, read_all, read_pages};
+use by_name::ByName;
+use modifications::Modifications;
+use page::{SdkPage, read_all, read_pages};
 use poller::{MAX_KEYS_PER_CALL, Source};
-
-pub(super) use modifications::Modifications;
-pub(super) use snapshots::SnapshotsByName;
-
-/// The tag that holds the name of a volume, as the Go driver writes it.
-pub(super) const VOLUME_NAME_TAG: &str = "CSIVolumeName";
-/// The tag that holds the name of a snapshot, as the Go driver writes it.
-pub(super) const SNAPSHOT_NAME_TAG: &str = "CSIVolumeSnapshotName";
 
 /// The most instances that EC2 takes in one DescribeInstanceStatus (EC2 API reference,
 /// `DescribeInstanceStatus`, `InstanceId.N`).
@@ -68,11 +63,29 @@ pub(super) trait Described: Clone + Send + 'static {
     ) -> impl Future<Output = Result<Vec<Self>, Ec2Error>> + Send;
 }
 
+/// A value that EC2 also lists by filter, page by page.
+///
+/// EC2 may cut a page before it applies the filters, so that a list may cost a call for every
+/// `MAX_PAGE` resources of the account. Use this only for questions without an id.
+pub(super) trait Listed: Described {
+    /// The most entries of one page.
+    const MAX_PAGE: i32;
+
+    fn describe_page(
+        core: &Core,
+        filters: &[Filter],
+        max: i32,
+        token: Option<String>,
+    ) -> impl Future<Output = Result<SdkPage<Self>, Ec2Error>> + Send;
+}
+
 macro_rules! described {
     ($(
         $value:ident by $id:ty: $field:ident $(in $zone:ident)?,
         $action:ident, $call:ident, $set_ids:ident, |$output:ident| $entries:expr
-        $(, at most $max:expr)?;
+        $(, at most $max:expr)?
+        $(, of each $choose:path)?
+        $(, pages of $page:literal $(of $set_owner:ident $owner:literal)?)?;
     )*) => {$(
         impl Described for $value {
             type Id = $id;
@@ -89,28 +102,54 @@ macro_rules! described {
 
             async fn describe(core: &Core, ids: Vec<String>) -> Result<Vec<Self>, Ec2Error> {
                 let $output = send!(Self::ACTION, core.client.$call().$set_ids(Some(ids)));
-                read_all(Self::ACTION, $entries, Self::read)
+                let found = read_all(Self::ACTION, $entries, Self::read);
+                $(let found = found.map($choose);)?
+                found
             }
         }
+
+        $(impl Listed for $value {
+            const MAX_PAGE: i32 = $page;
+
+            async fn describe_page(
+                core: &Core,
+                filters: &[Filter],
+                max: i32,
+                token: Option<String>,
+            ) -> Result<SdkPage<Self>, Ec2Error> {
+                let request = core.client.$call()$(.$set_owner($owner))?.max_results(max);
+                let filters = (!filters.is_empty()).then(|| filters.to_vec());
+                let request = request.set_filters(filters).set_next_token(token);
+                let $output = send!(Self::ACTION, request);
+                let entries = read_all(Self::ACTION, $entries, Self::read)?;
+                Ok((entries, $output.next_token().map(str::to_owned)))
+            }
+        })?
     )*};
 }
 
 described! {
     Volume by VolumeId: id in zone,
-        DescribeVolumes, describe_volumes, set_volume_ids, |output| output.volumes();
+        DescribeVolumes, describe_volumes, set_volume_ids, |output| output.volumes(),
+        pages of 500;
     Instance by InstanceId: id in zone,
         DescribeInstances, describe_instances, set_instance_ids,
-        |output| output.reservations().iter().flat_map(|r| r.instances());
+        |output| output.reservations().iter().flat_map(|r| r.instances()), pages of 1000;
     VolumeStatus by VolumeId: volume,
         DescribeVolumeStatus, describe_volume_status, set_volume_ids,
-        |output| output.volume_statuses();
+        |output| output.volume_statuses(), pages of 1000;
     // Only running instances have a status.
     InstanceStatus by InstanceId: id,
         DescribeInstanceStatus, describe_instance_status, set_instance_ids,
         |output| output.instance_statuses(), at most MAX_STATUSES_PER_CALL;
-    // Those of this account, and those that another account shares with it.
+    // By id also those that another account shares. Without an owner a list would hold every
+    // public snapshot of the Region.
     Snapshot by SnapshotId: id,
-        DescribeSnapshots, describe_snapshots, set_snapshot_ids, |output| output.snapshots();
+        DescribeSnapshots, describe_snapshots, set_snapshot_ids, |output| output.snapshots(),
+        pages of 1000 of owner_ids "self";
+    Modification by VolumeId: volume,
+        DescribeVolumesModifications, describe_volumes_modifications, set_volume_ids,
+        |output| output.volumes_modifications(), of each modifications::latest, pages of 500;
 }
 
 async fn describe_by_ids<V: Described>(
@@ -178,89 +217,16 @@ impl<V: Described> Source for DescribedById<V> {
     }
 }
 
-/// Reads every page of an answer; each page is a call of its own.
-async fn describe_every_page<T, F>(
+/// Reads every page of a list; each page is a call of its own.
+pub(super) async fn describe_every_page<V: Listed>(
     core: &Core,
-    action: Action,
+    filters: &[Filter],
     deadline: Instant,
     tries: Tries,
-    send: impl Fn(Option<String>) -> F,
-) -> Result<Vec<T>, Ec2Error>
-where
-    F: Future<Output = Result<SdkPage<T>, Ec2Error>>,
-{
-    let send = &send;
-    read_pages(action, |token| async move {
-        core.call(action, deadline, tries, || send(token.clone())).await
+) -> Result<Vec<V>, Ec2Error> {
+    read_pages(V::ACTION, |token| async move {
+        let send = || V::describe_page(core, filters, V::MAX_PAGE, token.clone());
+        core.call(V::ACTION, deadline, tries, send).await
     })
     .await
-}
-
-/// Reads volumes by filter, page by page. EC2 may cut a page before it applies the filters, so a
-/// read may cost a call for every 500 volumes of the account. Use this only for questions without
-/// an id.
-async fn describe_volumes(
-    core: &Core,
-    filters: Vec<Filter>,
-    deadline: Instant,
-) -> Result<Vec<Volume>, Ec2Error> {
-    let (action, filters) = (Action::DescribeVolumes, &filters);
-    describe_every_page(core, action, deadline, Tries::One, |token| async move {
-        let request = core.client.describe_volumes().max_results(500).set_next_token(token);
-        let output = send!(action, request.set_filters(Some(filters.clone())));
-        let entries = read_all(action, output.volumes(), Volume::read)?;
-        Ok((entries, output.next_token().map(str::to_owned)))
-    })
-    .await
-}
-
-/// Volumes by the name that the CO gave them. Several volumes may have the same name.
-pub(super) struct VolumesByName(pub(super) Arc<Core>);
-
-impl Source for VolumesByName {
-    type Key = String;
-    type Value = Vec<Volume>;
-    const ACTION: Action = Action::DescribeVolumes;
-
-    async fn fetch(
-        &self,
-        keys: &[String],
-        deadline: Instant,
-    ) -> Result<BTreeMap<String, LookResult<Vec<Volume>>>, Ec2Error> {
-        let values = keys.iter().map(|name| escape_wildcards(name));
-        let filters = vec![filter(&format!("tag:{VOLUME_NAME_TAG}"), values)];
-        let found = describe_volumes(&self.0, filters, deadline).await?;
-        Ok(group_by_tag(found, |volume| volume.tags.get(VOLUME_NAME_TAG)))
-    }
-}
-
-/// Reads instances by filter, from all reservations.
-pub(super) async fn describe_instances(
-    core: &Core,
-    filters: Vec<Filter>,
-    deadline: Instant,
-    tries: Tries,
-) -> Result<Vec<Instance>, Ec2Error> {
-    let (action, filters) = (Action::DescribeInstances, &filters);
-    describe_every_page(core, action, deadline, tries, |token| async move {
-        let request = core.client.describe_instances().max_results(1000).set_next_token(token);
-        let output = send!(action, request.set_filters(Some(filters.clone())));
-        let instances = output.reservations().iter().flat_map(|r| r.instances());
-        let entries = read_all(action, instances, Instance::read)?;
-        Ok((entries, output.next_token().map(str::to_owned)))
-    })
-    .await
-}
-
-fn group_by_tag<T: Clone>(
-    found: Vec<T>,
-    tag: impl Fn(&T) -> Option<&String>,
-) -> BTreeMap<String, LookResult<Vec<T>>> {
-    let mut named: BTreeMap<String, Vec<T>> = BTreeMap::new();
-    for entry in found {
-        if let Some(name) = tag(&entry).cloned() {
-            named.entry(name).or_default().push(entry);
-        }
-    }
-    named.into_iter().map(|(name, entries)| (name, LookResult::Present(entries))).collect()
 }

@@ -4,14 +4,15 @@ pub(in crate::ec2) mod snapshot;
 
 use std::ops::ControlFlow;
 
+use aws_sdk_ec2::types::Filter;
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
 use super::Ec2;
 use crate::ec2::action::Action;
 use crate::ec2::client::mutate::accept_dry_run;
-use crate::ec2::describe::describe_instances;
 use crate::ec2::describe::page::{escape_wildcards, filter, read_all};
+use crate::ec2::describe::{Listed, describe_every_page};
 use crate::ec2::error::Ec2Error;
 use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
 use crate::ec2::model::instance::{Instance, InstanceType};
@@ -157,17 +158,8 @@ impl Ec2 {
     /// [`BadPageToken`](crate::ec2::Ec2ErrorKind::BadPageToken) for a token that EC2 does not know,
     /// and the errors of every call.
     pub async fn list_snapshots(&self, page: ListPage) -> Result<Page<Snapshot>, Ec2Error> {
-        let action = Action::DescribeSnapshots;
-        let filters = page.volume.map(|volume| vec![filter("volume-id", [volume.to_string()])]);
-        let (filters, token) = (&filters, &page.token);
-        self.read(action, || async move {
-            let request = self.core.client.describe_snapshots().owner_ids("self");
-            let request = request.set_filters(filters.clone()).set_next_token(token.clone());
-            let output = send!(action, request.max_results(page_size(page.max, 1000)));
-            let entries = read_all(action, output.snapshots(), Snapshot::read)?;
-            Ok(Page::new(entries, output.next_token()))
-        })
-        .await
+        let volume = page.volume.map(|volume| filter("volume-id", [volume.to_string()]));
+        self.list(volume.as_slice(), page.max, page.token).await
     }
 
     /// Returns one page of this account's volumes that have these tags.
@@ -180,21 +172,12 @@ impl Ec2 {
         token: Option<String>,
         tags: &OwnTags,
     ) -> Result<Page<Volume>, Ec2Error> {
-        let action = Action::DescribeVolumes;
         let (key, value) = &tags.owner;
-        let filters = vec![
+        let filters = [
             filter("tag-key", [tags.key.to_owned()]),
             filter(&format!("tag:{key}"), [escape_wildcards(value)]),
         ];
-        let (filters, token) = (&filters, &token);
-        self.read(action, || async move {
-            let request = self.core.client.describe_volumes().set_filters(Some(filters.clone()));
-            let request = request.max_results(page_size(max, 500)).set_next_token(token.clone());
-            let output = send!(action, request);
-            let entries = read_all(action, output.volumes(), Volume::read)?;
-            Ok(Page::new(entries, output.next_token()))
-        })
-        .await
+        self.list(&filters, max, token).await
     }
 
     /// Returns one page of the volumes that EC2 reports as impaired or with a warning, whoever in
@@ -207,18 +190,20 @@ impl Ec2 {
         max: Option<u32>,
         token: Option<String>,
     ) -> Result<Page<VolumeStatus>, Ec2Error> {
-        let action = Action::DescribeVolumeStatus;
-        let token = &token;
-        self.read(action, || async move {
-            let statuses =
-                filter("volume-status.status", ["impaired", "warning"].map(str::to_owned));
-            let request = self.core.client.describe_volume_status().filters(statuses);
-            let request = request.max_results(page_size(max, 1000)).set_next_token(token.clone());
-            let output = send!(action, request);
-            let entries = read_all(action, output.volume_statuses(), VolumeStatus::read)?;
-            Ok(Page::new(entries, output.next_token()))
-        })
-        .await
+        let statuses = filter("volume-status.status", ["impaired", "warning"].map(str::to_owned));
+        self.list(&[statuses], max, token).await
+    }
+
+    async fn list<V: Listed>(
+        &self,
+        filters: &[Filter],
+        max: Option<u32>,
+        token: Option<String>,
+    ) -> Result<Page<V>, Ec2Error> {
+        let max = page_size(max, V::MAX_PAGE);
+        let send = || V::describe_page(&self.core, filters, max, token.clone());
+        let (entries, next) = self.read(V::ACTION, send).await?;
+        Ok(Page::new(entries, next))
     }
 
     /// Returns the zones of the Region that this account may use.
@@ -240,9 +225,10 @@ impl Ec2 {
     /// # Errors
     /// Those of every call.
     pub async fn zone_of_outpost(&self, arn: &str) -> Result<Option<String>, Ec2Error> {
-        let filters = vec![filter("outpost-arn", [escape_wildcards(arn)])];
+        let filters = [filter("outpost-arn", [escape_wildcards(arn)])];
         let (deadline, tries) = (self.deadline_or_default(), Tries::Several);
-        let instances = describe_instances(&self.core, filters, deadline, tries).await?;
+        let instances: Vec<Instance> =
+            describe_every_page(&self.core, &filters, deadline, tries).await?;
         let mut zones = instances.into_iter().map(|instance| instance.zone);
         Ok(zones.find(|zone| !zone.is_empty()))
     }

@@ -8,7 +8,7 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::by_id::ById;
-use super::page::{filter, read_all};
+use super::page::filter;
 use super::poller::Source;
 use super::{Described, describe_by_ids, describe_every_page, to_strings};
 use crate::ec2::action::Action;
@@ -16,23 +16,8 @@ use crate::ec2::error::Ec2Error;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::model::modification::Modification;
-use crate::ec2::sdk::call::{Core, Tries, send};
+use crate::ec2::sdk::call::{Core, Tries};
 use crate::operation::expiring_cache::ExpiringCache;
-
-impl Described for Modification {
-    type Id = VolumeId;
-    const ACTION: Action = Action::DescribeVolumesModifications;
-
-    fn id(&self) -> &VolumeId {
-        &self.volume
-    }
-
-    async fn describe(core: &Core, ids: Vec<String>) -> Result<Vec<Self>, Ec2Error> {
-        let request = core.client.describe_volumes_modifications().set_volume_ids(Some(ids));
-        let output = send!(Self::ACTION, request);
-        Ok(latest(read_all(Self::ACTION, output.volumes_modifications(), Self::read)?))
-    }
-}
 
 /// Modifications by volume; a volume that was never modified is absent.
 ///
@@ -55,23 +40,6 @@ impl Modifications {
         Self { core, by_id, modified: ExpiringCache::default() }
     }
 
-    async fn describe_by_filter(
-        &self,
-        keys: &[VolumeId],
-        deadline: Instant,
-    ) -> Result<Vec<Modification>, Ec2Error> {
-        let (core, action) = (&self.core, Self::ACTION);
-        let filters = &vec![filter("volume-id", to_strings(keys))];
-        describe_every_page(core, action, deadline, Tries::One, |token| async move {
-            let request = core.client.describe_volumes_modifications();
-            let request = request.max_results(500).set_filters(Some(filters.clone()));
-            let output = send!(action, request.set_next_token(token));
-            let entries = read_all(action, output.volumes_modifications(), Modification::read)?;
-            Ok((entries, output.next_token().map(str::to_owned)))
-        })
-        .await
-    }
-
     async fn describe_known(
         &self,
         keys: &[VolumeId],
@@ -82,7 +50,7 @@ impl Modifications {
 }
 
 /// Returns the modification that began last, for each volume.
-fn latest(found: Vec<Modification>) -> Vec<Modification> {
+pub(super) fn latest(found: Vec<Modification>) -> Vec<Modification> {
     let mut latest: BTreeMap<VolumeId, Modification> = BTreeMap::new();
     for modification in found {
         match latest.get(&modification.volume) {
@@ -110,7 +78,10 @@ impl Source for Modifications {
         let (mut answers, found) = tokio::join!(self.describe_known(&modified, deadline), async {
             match others.is_empty() {
                 true => Ok(Vec::new()),
-                false => self.describe_by_filter(&others, deadline).await,
+                false => {
+                    let filters = [filter("volume-id", to_strings(&others))];
+                    describe_every_page(&self.core, &filters, deadline, Tries::One).await
+                }
             }
         });
         match found {

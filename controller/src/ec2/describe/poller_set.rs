@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::by_id::{ById, Zones};
 use super::poller::{Poller, Source, ZonePollers};
-use super::{Described, DescribedById, Modifications, SnapshotsByName, VolumesByName};
+use super::{ByName, Described, DescribedById, Modifications};
 use crate::ec2::action::Action;
 use crate::ec2::model::instance::Instance;
 use crate::ec2::model::instance_status::InstanceStatus;
@@ -20,12 +20,12 @@ use crate::ec2::sdk::call::Core;
 pub(in crate::ec2) struct PollerSet {
     pub(in crate::ec2) changes: Changes,
     pub(in crate::ec2) volumes: ZonePollers<DescribedById<Volume>>,
-    pub(in crate::ec2) volumes_by_name: Poller<VolumesByName>,
+    pub(in crate::ec2) volumes_by_name: Poller<ByName<Volume>>,
     pub(in crate::ec2) modifications: ZonePollers<Modifications>,
     pub(in crate::ec2) instances: ZonePollers<DescribedById<Instance>>,
     pub(in crate::ec2) instance_statuses: ZonePollers<DescribedById<InstanceStatus>>,
     pub(in crate::ec2) snapshots: Poller<DescribedById<Snapshot>>,
-    pub(in crate::ec2) snapshots_by_name: Poller<SnapshotsByName>,
+    pub(in crate::ec2) snapshots_by_name: Poller<ByName<Snapshot>>,
     pub(in crate::ec2) statuses: ZonePollers<DescribedById<VolumeStatus>>,
     volume_zones: Zones,
 }
@@ -55,7 +55,7 @@ impl PollerSet {
         Self {
             changes: Changes::default(),
             volumes: pollers_by_id(core, &volume_zones, Arc::clone(&volumes)),
-            volumes_by_name: Poller::new(VolumesByName(shared()), shared(), volumes),
+            volumes_by_name: Poller::new(ByName::new(shared()), shared(), volumes),
             modifications: ZonePollers::new(
                 modifications,
                 volume_zones.clone(),
@@ -69,7 +69,7 @@ impl PollerSet {
                 budget(core, InstanceStatus::ACTION),
             ),
             snapshots: Poller::new(snapshots_by_id, shared(), Arc::clone(&snapshots)),
-            snapshots_by_name: Poller::new(SnapshotsByName(shared()), shared(), snapshots),
+            snapshots_by_name: Poller::new(ByName::new(shared()), shared(), snapshots),
             statuses: pollers_by_id(core, &volume_zones, budget(core, VolumeStatus::ACTION)),
             volume_zones,
         }
