@@ -54,7 +54,7 @@ impl Attachments {
         let is_hidden = shown.is_none();
         let mut instance = Some(shown);
         let is_shared = request.options.capability.needs_multi_attach();
-        let mut machine = Attaching::new(volume.clone(), node.clone(), is_shared);
+        let mut machine = Attaching::new(pair.clone(), is_shared);
         let mut step = machine.observe(&self.recent.correct(&look), Instant::now());
         // Kept until the attachment is seen, so that no other attach takes the name meanwhile.
         let mut reservation: Option<Reservation> = None;

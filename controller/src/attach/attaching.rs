@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::Attached;
@@ -12,6 +11,7 @@ use crate::ec2::csi_failure::failure;
 use crate::ec2::{
     Attachment, AttachmentState, Ec2Error, LookResult, Timestamp, Volume, VolumeState,
 };
+use crate::request::Pair;
 use crate::volume::holders;
 
 /// An attachment that stays in `attaching` for this long counts as stuck.
@@ -49,8 +49,7 @@ pub(super) enum AttachStep {
 /// The state of one attach.
 #[derive(Debug)]
 pub(super) struct Attaching {
-    volume: VolumeId,
-    node: InstanceId,
+    pair: Pair,
     /// Whether the caller wants the volume at several nodes.
     is_shared: bool,
     requests: u32,
@@ -68,10 +67,9 @@ pub(super) struct Attaching {
 }
 
 impl Attaching {
-    pub(super) fn new(volume: VolumeId, node: InstanceId, is_shared: bool) -> Self {
+    pub(super) fn new(pair: Pair, is_shared: bool) -> Self {
         Self {
-            volume,
-            node,
+            pair,
             is_shared,
             requests: 0,
             last_sent: None,
@@ -132,7 +130,10 @@ impl Attaching {
         let what = self.waiting_for.as_deref().unwrap_or("EC2 still works on it");
         Failure::new(
             Condition::OperationPending,
-            format!("volume {} is not attached to node {} yet: {what}", self.volume, self.node),
+            format!(
+                "volume {} is not attached to node {} yet: {what}",
+                self.pair.volume, self.pair.node
+            ),
         )
     }
 
@@ -153,7 +154,7 @@ impl Attaching {
             }
             LookResult::Present(volume) => {
                 self.key = volume.encrypted.then(|| volume.kms_key_id.clone().unwrap_or_default());
-                match volume.attachment(&self.node) {
+                match volume.attachment(&self.pair.node) {
                     Some(attachment) => self.observe_attachment(volume, attachment, now),
                     None => self.observe_no_attachment(volume, now),
                 }
@@ -204,7 +205,7 @@ impl Attaching {
     }
 
     fn others<'a>(&self, volume: &'a Volume) -> impl Iterator<Item = &'a Attachment> {
-        let node = self.node.clone();
+        let node = self.pair.node.clone();
         volume.attachments.iter().filter(move |a| {
             a.instance.as_ref() != Some(&node) && a.state != AttachmentState::Detached
         })
@@ -225,9 +226,9 @@ impl Attaching {
                 Condition::PublishedElsewhere,
                 format!(
                     "volume {} is attached to {}; it must be detached there before it can be attached to node {}{}",
-                    self.volume,
+                    self.pair.volume,
                     holders(volume),
-                    self.node,
+                    self.pair.node,
                     match (volume.multi_attach, self.is_shared) {
                         (true, _) => ", because its access mode is for one node",
                         (false, true) => ", because Multi-Attach is not enabled for it",
@@ -241,13 +242,13 @@ impl Attaching {
             VolumeState::InUse if !others.is_empty() => self.attach_or_wait(now),
             VolumeState::Creating | VolumeState::InUse | VolumeState::Other(_) => AttachStep::Wait,
             VolumeState::Deleting | VolumeState::Deleted => {
-                AttachStep::Refuse(Failure::not_found("volume", &self.volume))
+                AttachStep::Refuse(Failure::not_found("volume", &self.pair.volume))
             }
             VolumeState::Error => AttachStep::Refuse(Failure::new(
                 Condition::Local,
                 format!(
                     "volume {} is in state error: EC2 could not make it, and it holds no data; delete it",
-                    self.volume
+                    self.pair.volume
                 ),
             )),
         }
@@ -287,7 +288,7 @@ impl Attaching {
             Condition::OperationPending,
             format!(
                 "{} requests to attach volume {} to node {} had no effect: {why}",
-                self.requests, self.volume, self.node
+                self.requests, self.pair.volume, self.pair.node
             ),
         ))
     }

@@ -30,7 +30,7 @@ impl Attachments {
         if self.was_detached(&ec2, pair).await {
             return Ok(());
         }
-        let mut machine = Detaching::new(volume.clone(), node.clone());
+        let mut machine = Detaching::new(pair.clone());
         let is_detached = |look: &LookResult<Volume>| match look {
             LookResult::Present(volume) => volume.attachment(node).is_none(),
             LookResult::Absent => true,

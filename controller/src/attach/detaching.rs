@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::own_volume::root_volume_refusal;
 use crate::attach::device_name::is_boot_device;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Volume};
+use crate::request::Pair;
 
 /// A request counts as lost when it shows no effect for [`NO_EFFECT_AFTER`] and over
 /// [`NO_EFFECT_LOOKS`] looks.
@@ -35,8 +35,7 @@ pub(super) enum DetachStep {
 /// The state of one detach.
 #[derive(Debug)]
 pub(super) struct Detaching {
-    volume: VolumeId,
-    node: InstanceId,
+    pair: Pair,
     requests: u32,
     last_sent: Option<Instant>,
     /// Whether the attachment was seen detaching, or EC2 said that there is none. One look without
@@ -53,10 +52,9 @@ pub(super) struct Detaching {
 }
 
 impl Detaching {
-    pub(super) fn new(volume: VolumeId, node: InstanceId) -> Self {
+    pub(super) fn new(pair: Pair) -> Self {
         Self {
-            volume,
-            node,
+            pair,
             requests: 0,
             last_sent: None,
             absence_is_proof: false,
@@ -110,7 +108,10 @@ impl Detaching {
         };
         Failure::new(
             condition,
-            format!("volume {} is not detached from node {} yet: {why}", self.volume, self.node),
+            format!(
+                "volume {} is not detached from node {} yet: {why}",
+                self.pair.volume, self.pair.node
+            ),
         )
     }
 
@@ -121,7 +122,7 @@ impl Detaching {
             LookResult::Unknown(error) => return DetachStep::Refuse(failure(error)),
             LookResult::Absent => return self.observe_absent_volume(now),
             LookResult::Present(volume) => volume
-                .attachment(&self.node)
+                .attachment(&self.pair.node)
                 .filter(|attachment| attachment.state != AttachmentState::Detached),
         };
         self.is_detaching = attachment.is_some_and(|attachment| {
@@ -139,8 +140,8 @@ impl Detaching {
         self.absences = 0;
         if self.requests == 0 && is_boot_device(&attachment.device) {
             return DetachStep::Refuse(root_volume_refusal(
-                &self.volume,
-                &self.node,
+                &self.pair.volume,
+                &self.pair.node,
                 &attachment.device,
             ));
         }
@@ -183,7 +184,7 @@ impl Detaching {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{attachment, error, node, other_node, unknown};
+    use crate::attach::tests::{attachment, error, node, other_node, pair, unknown};
     use crate::ec2::example_volume;
     use crate::ec2::{Attachment, VolumeState};
 
@@ -207,7 +208,7 @@ mod tests {
     }
 
     fn machine() -> Detaching {
-        Detaching::new(example_volume().id, node())
+        Detaching::new(pair())
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Tests the steps that an attach derives from its looks at EC2.
 
 use super::*;
-use crate::attach::tests::{attachment, node, other_node, unknown};
+use crate::attach::tests::{attachment, node, other_node, pair, unknown};
 use crate::ec2::Ec2ErrorKind;
 use crate::ec2::example_volume;
 
 fn machine() -> Attaching {
-    Attaching::new(example_volume().id, node(), true)
+    Attaching::new(pair(), true)
 }
 
 fn with(state: VolumeState, attachments: Vec<Attachment>) -> LookResult<Volume> {
@@ -61,7 +61,7 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
     }
     let shared = shared(theirs(Attached));
     assert_eq!(machine().observe(&shared, now), AttachStep::Attach);
-    let mut for_one_node = Attaching::new(example_volume().id, node(), false);
+    let mut for_one_node = Attaching::new(pair(), false);
     assert_eq!(refusal(for_one_node.observe(&shared, now)), Condition::PublishedElsewhere);
 }
 
