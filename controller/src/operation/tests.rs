@@ -4,7 +4,7 @@ use tokio::sync::Notify;
 
 type Table = Operations<String, u8, usize>;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(1));
 
 fn running(table: &Table) -> usize {
     lock(&table.table).running.len()
@@ -45,8 +45,8 @@ async fn calls_with_same_intent_share_one_operation() {
         }
     };
     let (a, b) = tokio::join!(
-        table.run(key(), 1, PATIENCE, work(started.clone())),
-        table.run(key(), 1, PATIENCE, work(started.clone()))
+        table.run(key(), 1, TIMEOUT, work(started.clone())),
+        table.run(key(), 1, TIMEOUT, work(started.clone()))
     );
     assert_eq!((a, b), (Ok(7), Ok(7)));
     assert_eq!(started.load(Ordering::SeqCst), 1);
@@ -56,7 +56,7 @@ async fn calls_with_same_intent_share_one_operation() {
 #[tokio::test(start_paused = true)]
 async fn operation_continues_after_caller_gives_up() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
-    let early = table.run(key(), 1, PATIENCE, |_| value_after(5, 7)).await.unwrap_err();
+    let early = table.run(key(), 1, TIMEOUT, |_| value_after(5, 7)).await.unwrap_err();
     assert_eq!(early.condition(), Condition::DeadlinePassed);
     // The operation also continues when the caller is dropped.
     drop(spawn(&table, 1, |_| value_after(5, 7)));
@@ -163,7 +163,7 @@ async fn operation_is_unwanted_while_no_caller_waits() {
         let _ = sender.send(());
         Ok(1)
     };
-    assert!(table.run(key(), 1, PATIENCE, work).await.is_err());
+    assert!(table.run(key(), 1, TIMEOUT, work).await.is_err());
     tokio::time::sleep(Duration::from_secs(5)).await;
     let joined = table.run(key(), 1, None, |_| async { Ok(2) }).await;
     assert_eq!(joined, Ok(1));

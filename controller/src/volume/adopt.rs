@@ -189,21 +189,11 @@ pub(super) mod tests {
                 false,
             ),
             (
-                |_, r| {
-                    r.placement = Some(crate::request::topology::Placement {
-                        zone: Some("us-east-1b".to_owned()),
-                        ..Default::default()
-                    })
-                },
+                |_, r| r.placement.get_or_insert_default().zone = Some("us-east-1b".to_owned()),
                 false,
             ),
             (
-                |_, r| {
-                    r.placement = Some(crate::request::topology::Placement {
-                        zone_id: Some("use1-az6".to_owned()),
-                        ..Default::default()
-                    })
-                },
+                |_, r| r.placement.get_or_insert_default().zone_id = Some("use1-az6".to_owned()),
                 true,
             ),
         ];

@@ -229,14 +229,14 @@ async fn await_answers<S: Source>(
     pending: Vec<PendingAnswer<S>>,
     deadline: Instant,
 ) -> Vec<LookResult<S::Value>> {
-    let mut await_answers = Vec::with_capacity(pending.len());
+    let mut answers = Vec::with_capacity(pending.len());
     for answer in pending {
-        await_answers.push(match tokio::time::timeout_at(deadline, answer).await {
+        answers.push(match tokio::time::timeout_at(deadline, answer).await {
             Ok(result) => result.unwrap_or_else(|_| ended_without_answer::<S>()),
             Err(_) => LookResult::Unknown(Ec2Error::deadline_passed(S::ACTION, "an answer of EC2")),
         });
     }
-    await_answers
+    answers
 }
 
 /// A running watch, which ends when it is dropped.
@@ -337,8 +337,8 @@ impl<S: Source> Inner<S> {
         {
             let mut state = self.state();
             let failed = match &fetched {
-                Ok(await_answers) => {
-                    await_answers.values().any(|result| matches!(result, LookResult::Unknown(_)))
+                Ok(answers) => {
+                    answers.values().any(|result| matches!(result, LookResult::Unknown(_)))
                 }
                 Err(_) => true,
             };
@@ -355,7 +355,7 @@ impl<S: Source> Inner<S> {
         }
         for (key, recipients) in batch {
             let result = match &mut fetched {
-                Ok(await_answers) => await_answers.remove(&key).unwrap_or(LookResult::Absent),
+                Ok(answers) => answers.remove(&key).unwrap_or(LookResult::Absent),
                 Err(error) => LookResult::Unknown(error.clone()),
             };
             let count = recipients.lookers.len() + recipients.watchers.len();
