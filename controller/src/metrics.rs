@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use tokio::time::Instant;
 
 use api_calls::ApiCalls;
@@ -50,6 +50,12 @@ pub struct Metrics {
     detaches: Arc<Detaches>,
 }
 
+/// Registers the metric and returns it.
+fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
 fn seconds() -> Histogram {
     Histogram::new(SECONDS)
 }
@@ -69,96 +75,85 @@ impl Metrics {
     /// older names, too.
     pub fn new(older_names: bool) -> Self {
         let mut registry = Registry::default();
-        let api_calls = ApiCalls::register(&mut registry, older_names);
-        let poll_batch = Family::new_with_constructor(batch_sizes as Seconds);
-        registry.register(
-            "aws_ebs_csi_ec2_poll_batch_size",
-            "Resources asked for in one call of a poller, by action",
-            poll_batch.clone(),
-        );
-        let rpc_seconds = Family::new_with_constructor(seconds as Seconds);
-        registry.register(
-            "aws_ebs_csi_rpc_duration_seconds",
-            "Duration of CSI calls, by method and gRPC code, in seconds",
-            rpc_seconds.clone(),
-        );
-        let (tokens, refill, waiting, under_way) =
-            (Family::default(), Family::default(), Family::default(), Family::default());
-        registry.register(
-            "aws_ebs_csi_ec2_bucket_tokens",
-            "Calls that the driver's estimate of EC2's request bucket allows now, by action",
-            tokens.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_ec2_bucket_refill_per_second",
-            "Calls per second that the driver thinks EC2 grants for long, by action",
-            refill.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_ec2_lane_waiting",
-            "EC2 API calls that wait for their turn, by action",
-            waiting.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_ec2_lane_under_way",
-            "EC2 API calls under way, by action",
-            under_way.clone(),
-        );
-        let safe_detach = SafeDetach::register(&mut registry);
-        let oldest = Family::default();
-        registry.register(
-            "aws_ebs_csi_ec2_lane_oldest_seconds",
-            "How long the EC2 API call at the head of its queue has waited, by action",
-            oldest.clone(),
-        );
-        let cache = Family::default();
-        registry.register(
-            "aws_ebs_csi_cache_lookups",
-            "Look-ups of what is remembered about EC2, by what it is about and whether it was known",
-            cache.clone(),
-        );
-        let (operations, usable) = (Gauge::default(), Gauge::default());
-        registry.register(
-            "aws_ebs_csi_operations",
-            "Operations on volumes and snapshots that are running, whether or not a caller waits for them",
-            operations.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_ec2_usable",
-            "1 when the last check of the AWS credentials and permissions succeeded",
-            usable.clone(),
-        );
-        let (scrapes, scrape_seconds) =
-            (Counter::default(), Histogram::new([0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0]));
-        registry.register(
-            "aws_ebs_csi_ec2_collector_scrapes",
-            "How often pending detaches were collected",
-            scrapes.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_ec2_collector_duration_seconds",
-            "Time that collecting took, in seconds",
-            scrape_seconds.clone(),
-        );
         let detaches = Arc::new(Detaches::default());
         registry.register_collector(Box::new(Arc::clone(&detaches)));
         let metrics = Self {
-            registry,
-            api_calls,
-            poll_batch,
-            rpc_seconds,
-            tokens,
-            refill,
-            waiting,
-            oldest,
-            cache,
-            under_way,
-            operations,
-            usable,
-            safe_detach,
-            scrapes,
-            scrape_seconds,
+            api_calls: ApiCalls::register(&mut registry, older_names),
+            poll_batch: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_poll_batch_size",
+                "Resources asked for in one call of a poller, by action",
+                Family::new_with_constructor(batch_sizes as Seconds),
+            ),
+            rpc_seconds: register(
+                &mut registry,
+                "aws_ebs_csi_rpc_duration_seconds",
+                "Duration of CSI calls, by method and gRPC code, in seconds",
+                Family::new_with_constructor(seconds as Seconds),
+            ),
+            tokens: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_bucket_tokens",
+                "Calls that the driver's estimate of EC2's request bucket allows now, by action",
+                Family::default(),
+            ),
+            refill: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_bucket_refill_per_second",
+                "Calls per second that the driver thinks EC2 grants for long, by action",
+                Family::default(),
+            ),
+            waiting: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_lane_waiting",
+                "EC2 API calls that wait for their turn, by action",
+                Family::default(),
+            ),
+            under_way: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_lane_under_way",
+                "EC2 API calls under way, by action",
+                Family::default(),
+            ),
+            safe_detach: SafeDetach::register(&mut registry),
+            oldest: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_lane_oldest_seconds",
+                "How long the EC2 API call at the head of its queue has waited, by action",
+                Family::default(),
+            ),
+            cache: register(
+                &mut registry,
+                "aws_ebs_csi_cache_lookups",
+                "Look-ups of what is remembered about EC2, by what it is about and whether it was known",
+                Family::default(),
+            ),
+            operations: register(
+                &mut registry,
+                "aws_ebs_csi_operations",
+                "Operations on volumes and snapshots that are running, whether or not a caller waits for them",
+                Gauge::default(),
+            ),
+            usable: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_usable",
+                "1 when the last check of the AWS credentials and permissions succeeded",
+                Gauge::default(),
+            ),
+            scrapes: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_collector_scrapes",
+                "How often pending detaches were collected",
+                Counter::default(),
+            ),
+            scrape_seconds: register(
+                &mut registry,
+                "aws_ebs_csi_ec2_collector_duration_seconds",
+                "Time that collecting took, in seconds",
+                Histogram::new([0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0]),
+            ),
             detaches,
+            registry,
         };
         // Created at the start, so that a rate over them has a first value.
         for result in ["hit", "miss"] {

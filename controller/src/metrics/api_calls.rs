@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::labels::{ByCode, ByOperation, ByRequest};
-use super::{Seconds, seconds};
+use super::{Seconds, register, seconds};
 
 /// Durations, failures and throttles of EC2 calls.
 #[derive(Debug)]
@@ -21,28 +21,25 @@ pub(super) struct ApiCalls {
 impl ApiCalls {
     /// Registers the metrics; with `older_names` under their older names, too.
     pub(super) fn register(registry: &mut Registry, older_names: bool) -> Self {
-        let seconds = Family::new_with_constructor(seconds as Seconds);
-        registry.register(
-            "aws_ebs_csi_api_request_duration_seconds",
-            "Duration of successful EC2 API calls, by action, in seconds",
-            seconds.clone(),
-        );
-        let errors = Family::default();
-        registry.register(
-            "aws_ebs_csi_api_request_errors",
-            "EC2 API calls that failed for a reason other than throttling, by action and error code",
-            errors.clone(),
-        );
-        let throttles = Family::default();
-        registry.register(
-            "aws_ebs_csi_api_request_throttles",
-            "EC2 API calls that were throttled, by action",
-            throttles.clone(),
-        );
         Self {
-            seconds,
-            errors,
-            throttles,
+            seconds: register(
+                registry,
+                "aws_ebs_csi_api_request_duration_seconds",
+                "Duration of successful EC2 API calls, by action, in seconds",
+                Family::new_with_constructor(seconds as Seconds),
+            ),
+            errors: register(
+                registry,
+                "aws_ebs_csi_api_request_errors",
+                "EC2 API calls that failed for a reason other than throttling, by action and error code",
+                Family::default(),
+            ),
+            throttles: register(
+                registry,
+                "aws_ebs_csi_api_request_throttles",
+                "EC2 API calls that were throttled, by action",
+                Family::default(),
+            ),
             older: older_names.then(|| OlderNames::register(registry)),
         }
     }
@@ -96,26 +93,25 @@ struct OlderNames {
 
 impl OlderNames {
     fn register(registry: &mut Registry) -> Self {
-        let older = Self {
-            seconds: Family::new_with_constructor(seconds as Seconds),
-            errors: Family::default(),
-            throttles: Family::default(),
-        };
-        registry.register(
-            "cloudprovider_aws_api_request_duration_seconds",
-            "Older name of aws_ebs_csi_api_request_duration_seconds",
-            older.seconds.clone(),
-        );
-        registry.register(
-            "cloudprovider_aws_api_request_errors",
-            "Older name of aws_ebs_csi_api_request_errors_total",
-            older.errors.clone(),
-        );
-        registry.register(
-            "cloudprovider_aws_api_throttled_requests",
-            "Older name of aws_ebs_csi_api_request_throttles_total",
-            older.throttles.clone(),
-        );
-        older
+        Self {
+            seconds: register(
+                registry,
+                "cloudprovider_aws_api_request_duration_seconds",
+                "Older name of aws_ebs_csi_api_request_duration_seconds",
+                Family::new_with_constructor(seconds as Seconds),
+            ),
+            errors: register(
+                registry,
+                "cloudprovider_aws_api_request_errors",
+                "Older name of aws_ebs_csi_api_request_errors_total",
+                Family::default(),
+            ),
+            throttles: register(
+                registry,
+                "cloudprovider_aws_api_throttled_requests",
+                "Older name of aws_ebs_csi_api_request_throttles_total",
+                Family::default(),
+            ),
+        }
     }
 }

@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::labels::{ByFence, ByMode, ByVerdict};
+use super::register;
 
 /// The metrics of safe detach.
 #[derive(Debug)]
@@ -22,39 +23,38 @@ pub(super) struct SafeDetach {
 
 impl SafeDetach {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let counts = Self {
-            mode: Family::default(),
-            decisions: Family::default(),
-            fences: Family::default(),
-            observers: Gauge::default(),
-            forced: Counter::default(),
-        };
-        registry.register(
-            "aws_ebs_csi_safe_detach_mode",
-            "1 for the mode of safe detach that is in force",
-            counts.mode.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_safe_detach_decisions",
-            "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
-            counts.decisions.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_safe_detach_fences",
-            "Fences that were asked for, by mode and by what came of it",
-            counts.fences.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_safe_detach_observers",
-            "Processes that are connected to answer what nodes say",
-            counts.observers.clone(),
-        );
-        registry.register(
-            "aws_ebs_csi_safe_detach_forced",
-            "Detaches that were forced by a person's order",
-            counts.forced.clone(),
-        );
-        counts
+        Self {
+            mode: register(
+                registry,
+                "aws_ebs_csi_safe_detach_mode",
+                "1 for the mode of safe detach that is in force",
+                Family::default(),
+            ),
+            decisions: register(
+                registry,
+                "aws_ebs_csi_safe_detach_decisions",
+                "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
+                Family::default(),
+            ),
+            fences: register(
+                registry,
+                "aws_ebs_csi_safe_detach_fences",
+                "Fences that were asked for, by mode and by what came of it",
+                Family::default(),
+            ),
+            observers: register(
+                registry,
+                "aws_ebs_csi_safe_detach_observers",
+                "Processes that are connected to answer what nodes say",
+                Gauge::default(),
+            ),
+            forced: register(
+                registry,
+                "aws_ebs_csi_safe_detach_forced",
+                "Detaches that were forced by a person's order",
+                Counter::default(),
+            ),
+        }
     }
 
     pub(super) fn mode(&self, mode: impl fmt::Display) {

@@ -22,8 +22,8 @@ struct Metric {
 type Metrics = BTreeMap<String, Metric>;
 
 /// Finds registrations with the Prometheus client: `REGISTRY.register(NAME, HELP, FIELD.clone())`
-/// in an impl of the struct that declares the field, and `encode_descriptor(NAME, HELP, …)` of a
-/// collector.
+/// or `FIELD: register(REGISTRY, NAME, HELP, …)` in an impl of the struct that declares the field,
+/// and `encode_descriptor(NAME, HELP, …)` of a collector.
 #[derive(Default)]
 struct Registrations {
     /// The fields of each struct of the file, with their types.
@@ -109,8 +109,24 @@ impl<'ast> Visit<'ast> for Registrations {
         }
         let prefix = self.prefixes.get(&subject(&it.receiver));
         let name = format!("{}{name}", prefix.map_or("", String::as_str));
-        let field = it.args.get(2).map(subject).unwrap_or_default();
-        let of = self.structs.get(&self.own).and_then(|fields| fields.get(&field));
+        self.add(name, help, &it.args.get(2).map(subject).unwrap_or_default());
+    }
+
+    fn visit_field_value(&mut self, it: &'ast syn::FieldValue) {
+        visit::visit_field_value(self, it);
+        if let (syn::Member::Named(field), Expr::Call(call)) = (&it.member, &it.expr)
+            && matches!(&*call.func, Expr::Path(function) if last(&function.path) == "register")
+            && let [Some(name), Some(help)] = [1, 2].map(|at| call.args.get(at).and_then(literal))
+        {
+            self.add(name, help, &field.to_string());
+        }
+    }
+}
+
+impl Registrations {
+    /// Adds the metric that a field of the impl's struct holds.
+    fn add(&mut self, name: String, help: String, field: &str) {
+        let of = self.structs.get(&self.own).and_then(|fields| fields.get(field));
         let of = of.unwrap_or_else(|| panic!("{name}: {} has no field {field}", self.own));
         let (kind, arguments) = parts(of);
         match (kind.as_str(), arguments.as_slice()) {
