@@ -162,7 +162,7 @@ async fn describe_by_ids<V: Described>(
         .describe(keys, |ids| async move {
             let ids = to_strings(&ids);
             let describe = || V::describe(core, ids.clone());
-            let found = core.call(V::ACTION, deadline, Tries::One, describe).await?;
+            let found = core.call(V::ACTION, None, deadline, Tries::One, describe).await?;
             for value in &found {
                 by_id.zones.learn(value.id(), value.zone());
             }
@@ -226,7 +226,7 @@ pub(super) async fn describe_every_page<V: Listed>(
 ) -> Result<Vec<V>, Ec2Error> {
     read_pages(V::ACTION, |token| async move {
         let send = || V::describe_page(core, filters, V::MAX_PAGE, token.clone());
-        core.call(V::ACTION, deadline, tries, send).await
+        core.call(V::ACTION, None, deadline, tries, send).await
     })
     .await
 }

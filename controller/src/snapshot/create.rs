@@ -247,26 +247,18 @@ async fn check_zones(ec2: &Ec2, request: &CreateSnapshot) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use ebs_csi_proto::GiB;
     use ebs_csi_wire::{SnapshotId, VolumeId};
 
     use super::*;
-    use crate::ec2::Timestamp;
+    use crate::ec2::{Timestamp, example_snapshot};
 
     fn snapshot(n: u8, volume: &str, state: SnapshotState) -> Snapshot {
         Snapshot {
             id: SnapshotId::parse(&format!("snap-{n:017x}")).unwrap(),
             state,
-            message: None,
             volume: VolumeId::parse(volume).ok(),
-            size: GiB(1),
             started: Some(Timestamp { seconds: i64::from(n), nanoseconds: 0 }),
-            progress: String::new(),
-            encrypted: false,
-            outpost_arn: None,
-            tags: BTreeMap::new(),
+            ..example_snapshot()
         }
     }
 

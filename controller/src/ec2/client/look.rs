@@ -31,13 +31,13 @@ impl Ec2 {
     /// Looks at the volume: one answer from a call that began after this one.
     pub async fn look_volume(&self, id: &VolumeId) -> LookResult<Volume> {
         let volumes = &self.pollers.volumes;
-        volumes.look(id, self.answers_by, self.deadline_or_default()).await
+        volumes.poller_of(id).look(id, self.answers_by, self.deadline_or_default()).await
     }
 
     /// Looks at the instance: one answer from a call that began after this one.
     pub async fn look_instance(&self, id: &InstanceId) -> LookResult<Instance> {
         let instances = &self.pollers.instances;
-        instances.look(id, self.answers_by, self.deadline_or_default()).await
+        instances.poller_of(id).look(id, self.answers_by, self.deadline_or_default()).await
     }
 
     /// Looks at all volumes, in as few calls as EC2 allows. Returns the answers in the order of
@@ -55,7 +55,7 @@ impl Ec2 {
     /// not exist.
     pub async fn look_instance_status(&self, id: &InstanceId) -> LookResult<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.look(id, None, self.deadline_or_default()).await
+        statuses.poller_of(id).look(id, None, self.deadline_or_default()).await
     }
 
     /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
@@ -71,7 +71,7 @@ impl Ec2 {
     /// does not exist.
     pub async fn look_modification(&self, id: &VolumeId) -> LookResult<Modification> {
         let modifications = &self.pollers.modifications;
-        modifications.look(id, None, self.deadline_or_default()).await
+        modifications.poller_of(id).look(id, None, self.deadline_or_default()).await
     }
 
     /// Looks at the snapshot: one of this account, or one that another account shares with it.
@@ -82,7 +82,7 @@ impl Ec2 {
 
     /// Looks at the status of the volume. EC2's own data may be minutes old.
     pub async fn look_volume_status(&self, id: &VolumeId) -> LookResult<VolumeStatus> {
-        self.pollers.statuses.look(id, None, self.deadline_or_default()).await
+        self.pollers.statuses.poller_of(id).look(id, None, self.deadline_or_default()).await
     }
 
     /// Passes each fresh answer about the volume to `evaluate` until `evaluate` breaks; returns
@@ -98,7 +98,7 @@ impl Ec2 {
         let durations = self.pollers.changes.of(watched);
         let volumes = &self.pollers.volumes;
         let waited = self.waited();
-        volumes.watch(id, Some(durations), waited, deadline, evaluate).await
+        volumes.poller_of(id).watch(id, Some(durations), waited, deadline, evaluate).await
     }
 
     /// Does for an instance what [`Ec2::watch_volume`] does for a volume.
@@ -108,7 +108,11 @@ impl Ec2 {
         deadline: Instant,
         evaluate: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.instances.watch(id, None, self.waited(), deadline, evaluate).await
+        self.pollers
+            .instances
+            .poller_of(id)
+            .watch(id, None, self.waited(), deadline, evaluate)
+            .await
     }
 
     /// Does for the volume's latest modification what [`Ec2::watch_volume`] does for a volume.
@@ -118,7 +122,11 @@ impl Ec2 {
         deadline: Instant,
         evaluate: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.modifications.watch(id, None, self.waited(), deadline, evaluate).await
+        self.pollers
+            .modifications
+            .poller_of(id)
+            .watch(id, None, self.waited(), deadline, evaluate)
+            .await
     }
 
     /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind
@@ -148,7 +156,7 @@ impl Ec2 {
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
-        self.core.call(action, self.deadline_or_default(), Tries::Several, send).await
+        self.core.call(action, None, self.deadline_or_default(), Tries::Several, send).await
     }
 
     /// Returns one page of this account's snapshots, or of one volume's snapshots when the page

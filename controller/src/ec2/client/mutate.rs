@@ -62,10 +62,8 @@ impl Ec2 {
             }
         };
         let (deadline, tries) = (self.deadline_or_default(), Tries::Several);
-        match self.place.as_ref().filter(|place| place.action() == action) {
-            Some(place) => self.core.call_at(place, deadline, tries, send_if_wanted).await,
-            None => self.core.call(action, deadline, tries, send_if_wanted).await,
-        }
+        let place = self.place.as_deref().filter(|place| place.action() == action);
+        self.core.call(action, place, deadline, tries, send_if_wanted).await
     }
 
     /// Creates a volume. Returns as soon as EC2 accepts; the volume is then `creating`.

@@ -35,6 +35,23 @@ pub struct Snapshot {
     pub tags: BTreeMap<String, String>,
 }
 
+/// Returns a completed snapshot of 4 GiB for tests, which has nothing that can be left out.
+#[cfg(test)]
+pub(crate) fn example_snapshot() -> Snapshot {
+    Snapshot {
+        id: SnapshotId::parse("snap-0123456789abcdef0").expect("an id"),
+        state: SnapshotState::Completed,
+        message: None,
+        volume: VolumeId::parse("vol-0123456789abcdef0").ok(),
+        size: GiB(4),
+        started: None,
+        progress: String::new(),
+        encrypted: false,
+        outpost_arn: None,
+        tags: BTreeMap::new(),
+    }
+}
+
 sdk_field::words! {
     /// The states of a snapshot (EC2 API reference, `Snapshot`, `status`).
     pub enum SnapshotState {

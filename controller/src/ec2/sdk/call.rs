@@ -95,7 +95,8 @@ impl Core {
         self.lanes.get(&action).map(Lane::take_place)
     }
 
-    /// Makes a call. `send` sends it once.
+    /// Makes a call, from `place` when the caller has taken one of this action. `send` sends it
+    /// once.
     ///
     /// A call that was sent is awaited beyond the deadline, up to the call timeout: knowing the
     /// outcome is worth more than the time.
@@ -106,6 +107,7 @@ impl Core {
     pub(in crate::ec2) async fn call<T, F>(
         &self,
         action: Action,
+        place: Option<&QueuePlace>,
         deadline: Instant,
         tries: Tries,
         send: impl Fn() -> F,
@@ -113,27 +115,13 @@ impl Core {
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
-        match self.take_place(action) {
-            Some(place) => self.call_at(&place, deadline, tries, send).await,
-            None => send().await,
-        }
-    }
-
-    /// Makes a call as [`Core::call`] does, from a place that was taken before.
-    ///
-    /// # Errors
-    /// As [`Core::call`].
-    pub(in crate::ec2) async fn call_at<T, F>(
-        &self,
-        place: &QueuePlace,
-        deadline: Instant,
-        tries: Tries,
-        send: impl Fn() -> F,
-    ) -> Result<T, Ec2Error>
-    where
-        F: Future<Output = Result<T, Ec2Error>>,
-    {
-        let action = place.action();
+        let taken = match place {
+            Some(_) => None,
+            None => self.take_place(action),
+        };
+        let Some(place) = place.or(taken.as_ref()) else {
+            return send().await;
+        };
         let mut attempts = 0;
         let mut renewed = false;
         // Whether an earlier attempt had no clear answer; a later error does not show that the

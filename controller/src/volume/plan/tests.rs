@@ -1,5 +1,5 @@
 use super::*;
-use crate::ec2::SnapshotState;
+use crate::ec2::example_snapshot;
 use crate::volume::adopt::tests::request;
 
 const SNAPSHOT: &str = "snap-0123456789abcdef0";
@@ -65,18 +65,7 @@ fn restore_is_refused_beyond_limit_or_unencrypted() {
         let mut request = restore();
         request.range.limit = limit.map(|gib| GiB(gib).to_bytes());
         request.class.encrypted = class;
-        let snapshot = Snapshot {
-            id: SnapshotId::parse(SNAPSHOT).unwrap(),
-            state: SnapshotState::Completed,
-            message: None,
-            volume: None,
-            size: GiB(4),
-            started: None,
-            progress: String::new(),
-            encrypted,
-            outpost_arn: None,
-            tags: Default::default(),
-        };
+        let snapshot = Snapshot { encrypted, ..example_snapshot() };
         assert!(condition.is_none() || restricts_restore(&request));
         let refused = check_restore(&request, &snapshot).err();
         assert_eq!(refused.map(|f| f.condition()), condition, "{request:?}");

@@ -7,16 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Poller, Source, await_answers};
 use crate::ec2::describe::by_id::Zones;
 use crate::ec2::model::look_result::LookResult;
-use crate::ec2::pacing::duration_estimate::DurationEstimate;
 use crate::ec2::pacing::poll_budget::Budget;
 use crate::ec2::sdk::call::Core;
 
@@ -49,18 +46,9 @@ where
         pollers.entry(zone).or_insert_with(create).clone()
     }
 
-    fn poller_of(&self, key: &S::Key) -> Poller<S> {
+    /// Returns the poller of the key's zone.
+    pub(in crate::ec2) fn poller_of(&self, key: &S::Key) -> Poller<S> {
         self.poller_of_zone(self.zones.zone_of(key))
-    }
-
-    /// Does what [`Poller::look`] does, with the poller of the key's zone.
-    pub(in crate::ec2) async fn look(
-        &self,
-        key: &S::Key,
-        needed: Option<Instant>,
-        deadline: Instant,
-    ) -> LookResult<S::Value> {
-        self.poller_of(key).look(key, needed, deadline).await
     }
 
     /// Returns one answer for each key, from calls that begin after this one. The keys are queued
@@ -84,18 +72,5 @@ where
         pending.sort_by_key(|(index, _)| *index);
         let pending = pending.into_iter().map(|(_, answer)| answer).collect();
         await_answers::<S>(pending, deadline).await
-    }
-
-    /// Does what [`Poller::watch`] does, with the poller of the key's zone.
-    pub(in crate::ec2) async fn watch<R>(
-        &self,
-        key: &S::Key,
-        durations: Option<&Arc<DurationEstimate>>,
-        waited: Duration,
-        deadline: Instant,
-        evaluate: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
-    ) -> Option<R> {
-        let poller = self.poller_of(key);
-        poller.watch(key, durations, waited, deadline, evaluate).await
     }
 }
