@@ -34,11 +34,11 @@ pub use model::look_result::LookResult;
 pub use model::modification::{Modification, ModificationState, Performance};
 pub use model::snapshot::{Snapshot, SnapshotState};
 pub use model::timestamp::Timestamp;
-#[cfg(test)]
-pub(crate) use model::volume::example_volume;
 pub use model::volume::{Attachment, AttachmentState, Volume, VolumeState};
 pub use model::volume_status::{Health, Initialization, VolumeStatus};
 pub use model::zone::{Zone, ZoneKind};
+#[cfg(test)]
+pub(crate) use model::{snapshot::example_snapshot, volume::example_volume};
 pub use pacing::duration_estimate::WatchedChange;
 pub use pacing::random::Random;
 pub(crate) use sdk::error_conversion::innermost;

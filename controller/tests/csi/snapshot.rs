@@ -184,8 +184,6 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
         ("SnapshotLimitExceeded", 400, Code::ResourceExhausted),
         ("PendingSnapshotLimitExceeded", 400, Code::ResourceExhausted),
         ("ConcurrentSnapshotLimitExceeded", 400, Code::ResourceExhausted),
-        ("SnapshotCreationPerVolumeRateExceeded", 400, Code::Unavailable),
-        ("UnauthorizedOperation", 403, Code::PermissionDenied),
         ("IncorrectState", 400, Code::Aborted),
         ("InvalidVolume.NotFound", 400, Code::NotFound),
         ("NeverHeardOf", 400, Code::Internal),

@@ -7,11 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use aws_smithy_async::time::TimeSource;
-use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use ec2_sim::Delivery;
 use ec2_sim::Reply;
 use ec2_sim::time::Millis;
@@ -73,16 +70,6 @@ pub(crate) struct Connection {
     pub(crate) past: PastAnswers,
     /// Whether the process is dead.
     pub(crate) is_dead: Arc<OrderedWatch<bool>>,
-}
-
-impl HttpClient for Connection {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
 }
 
 impl HttpConnector for Connection {

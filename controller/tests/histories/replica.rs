@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use aws_smithy_async::time::SharedTimeSource;
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use ebs_csi_controller::csi::service::{Controller, Settings};
 use ebs_csi_controller::ec2;
 use ebs_csi_controller::ec2::KnownBug;
@@ -106,11 +105,8 @@ impl Replica {
             known_bug: self.parts.bug,
             ..ec2::Settings::default()
         };
-        let ec2 = self
-            .parts
-            .ec2
-            .access_by(SharedHttpClient::new(connection), SharedTimeSource::new(clock), settings)
-            .await;
+        let ec2 =
+            self.parts.ec2.access_by(connection, SharedTimeSource::new(clock), settings).await;
         // The restart may come with an upgrade or another command line: the same volume is then
         // requested with other tags, which EC2 refuses.
         if self.parts.faults.reconfigured && self.random.chance(0.5) {

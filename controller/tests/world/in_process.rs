@@ -9,12 +9,10 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::time::{SharedTimeSource, TimeSource};
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
-    SharedHttpConnector,
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use ebs_csi_controller::ec2::{Ec2, Settings, Surroundings};
 use ec2_sim::Delivery;
@@ -53,16 +51,6 @@ pub(crate) struct InProcess {
 impl std::fmt::Debug for InProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("InProcess")
-    }
-}
-
-impl HttpClient for InProcess {
-    fn http_connector(
-        &self,
-        _: &HttpConnectorSettings,
-        _: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
     }
 }
 
@@ -144,30 +132,26 @@ impl InProcess {
 
     /// Returns the driver's access to the simulator, with these settings.
     pub(crate) async fn access_with(&self, settings: Settings) -> Ec2 {
-        let http = SharedHttpClient::new(self.clone());
-        self.access_by(http, SharedTimeSource::new(self.clock), settings).await
+        self.access_by(self.clone(), SharedTimeSource::new(self.clock), settings).await
     }
 
-    /// Returns the driver's access to the simulator, with a given client and clock.
+    /// Returns the driver's access to the simulator, with a given connector and clock.
     pub(crate) async fn access_by(
         &self,
-        http: SharedHttpClient,
+        connector: impl HttpConnector + 'static,
         clock: SharedTimeSource,
         settings: Settings,
     ) -> Ec2 {
-        let credentials = Credentials::builder()
-            .access_key_id("AKIATEST")
-            .secret_access_key("secret")
-            .provider_name("test")
-            .build();
+        let credentials = Credentials::new("AKIATEST", "secret", None, None, "test");
         let settings = Settings {
             region: Some("us-east-1".to_owned()),
             ec2_endpoint: Some("http://ec2.test".to_owned()),
             profile_files: false,
             ..settings
         };
+        let connector = SharedHttpConnector::new(connector);
         let surroundings = Surroundings {
-            http: Some(http),
+            http: Some(http_client_fn(move |_, _| connector.clone())),
             credentials: Some(SharedCredentialsProvider::new(credentials)),
             clock,
             ..Surroundings::default()

@@ -57,11 +57,7 @@ pub(crate) fn small(name: &str) -> CreateVolume {
 
 /// Returns access to EC2 at an endpoint, with arbitrary keys.
 pub(crate) async fn access(endpoint: &str, settings: Settings) -> Ec2 {
-    let credentials = Credentials::builder()
-        .access_key_id("AKIATEST")
-        .secret_access_key("secret")
-        .provider_name("test")
-        .build();
+    let credentials = Credentials::new("AKIATEST", "secret", None, None, "test");
     let settings = Settings {
         region: Some("us-east-1".to_owned()),
         ec2_endpoint: Some(endpoint.to_owned()),
