@@ -167,27 +167,6 @@ impl Metrics {
         metrics
     }
 
-    /// Shows the duration of calls of this action as zero, until one is counted: a rate over it has
-    /// a first value then.
-    pub(crate) fn expect_api_call(&self, action: &str) {
-        self.api_calls.expect(action);
-    }
-
-    /// Counts an EC2 call that succeeded.
-    pub(crate) fn api_call(&self, action: &str, seconds: f64) {
-        self.api_calls.succeeded(action, seconds);
-    }
-
-    /// Counts an EC2 call that failed.
-    pub(crate) fn api_error(&self, action: &str, code: &str) {
-        self.api_calls.failed(action, code);
-    }
-
-    /// Counts an EC2 call that was throttled.
-    pub(crate) fn api_throttle(&self, action: &str) {
-        self.api_calls.throttled(action);
-    }
-
     /// Counts a look-up of a remembered value about EC2; `hit` says whether the value was known.
     pub(crate) fn cache(&self, cache: &str, hit: bool) {
         let result = if hit { "hit" } else { "miss" };
@@ -215,51 +194,9 @@ impl Metrics {
         self.operations.set(i64::try_from(running).unwrap_or(i64::MAX));
     }
 
-    /// Sets the mode of safe detach that is in force.
-    pub(crate) fn safe_detach_mode(&self, mode: impl fmt::Display) {
-        self.safe_detach.mode(mode);
-    }
-
-    /// Counts a decision whether a volume may leave a node.
-    pub(crate) fn safe_detach_decided(&self, (verdict, evidence): (&'static str, &'static str)) {
-        self.safe_detach.decided(verdict, evidence);
-    }
-
-    /// Counts a requested fence and its result.
-    pub(crate) fn fenced(&self, mode: &'static str, result: &'static str) {
-        self.safe_detach.fenced(mode, result);
-    }
-
-    /// Counts observers of nodes that connected (1) or disconnected (-1).
-    pub(crate) fn observer(&self, change: i64) {
-        self.safe_detach.observer(change);
-    }
-
-    /// Counts a detach that an override order forced.
-    pub(crate) fn forced_detach(&self) {
-        self.safe_detach.forced();
-    }
-
     /// Sets whether the last check of credentials and permissions succeeded.
     pub(crate) fn usable(&self, usable: bool) {
         self.usable.set(i64::from(usable));
-    }
-
-    /// Notes that a detach that began at `since` is still in this state. It is shown once it has
-    /// lasted a minute.
-    pub fn detach_pending(&self, volume: &str, instance: &str, state: &str, since: Instant) {
-        self.detaches.set(volume, instance, state, since);
-    }
-
-    /// Notes that the deadline of a detach passed before the detach ended. The detach stays shown
-    /// as it is until it is requested again.
-    pub fn detach_timed_out(&self, volume: &str, instance: &str) {
-        self.detaches.note_timed_out(volume, instance);
-    }
-
-    /// Notes that a detach ended or is not wanted any more.
-    pub fn detach_ended(&self, volume: &str, instance: &str) {
-        self.detaches.remove(volume, instance);
     }
 
     /// Returns all metrics as text in the OpenMetrics format, with the current state of the lane of

@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::labels::{ByCode, ByOperation, ByRequest};
-use super::{Seconds, register, seconds};
+use super::{Metrics, Seconds, register, seconds};
 
 /// Durations, failures and throttles of EC2 calls.
 #[derive(Debug)]
@@ -43,39 +43,42 @@ impl ApiCalls {
             older: older_names.then(|| OlderNames::register(registry)),
         }
     }
+}
 
-    /// Creates the durations of an action, so that a rate over them has a first value.
-    pub(super) fn expect(&self, action: &str) {
+impl Metrics {
+    /// Shows the duration of calls of this action as zero, until one is counted: a rate over it has
+    /// a first value then.
+    pub(crate) fn expect_api_call(&self, action: &str) {
         let request = ByRequest { request: action.to_owned() };
-        drop(self.seconds.get_or_create(&request));
-        if let Some(older) = &self.older {
+        drop(self.api_calls.seconds.get_or_create(&request));
+        if let Some(older) = &self.api_calls.older {
             drop(older.seconds.get_or_create(&request));
         }
     }
 
-    /// Counts a call that succeeded.
-    pub(super) fn succeeded(&self, action: &str, seconds: f64) {
+    /// Counts an EC2 call that succeeded.
+    pub(crate) fn api_call(&self, action: &str, seconds: f64) {
         let request = ByRequest { request: action.to_owned() };
-        self.seconds.get_or_create(&request).observe(seconds);
-        if let Some(older) = &self.older {
+        self.api_calls.seconds.get_or_create(&request).observe(seconds);
+        if let Some(older) = &self.api_calls.older {
             older.seconds.get_or_create(&request).observe(seconds);
         }
     }
 
-    /// Counts a call that failed.
-    pub(super) fn failed(&self, action: &str, code: &str) {
+    /// Counts an EC2 call that failed.
+    pub(crate) fn api_error(&self, action: &str, code: &str) {
         let labels = ByCode { request: action.to_owned(), code: code.to_owned() };
-        self.errors.get_or_create(&labels).inc();
-        if let Some(older) = &self.older {
+        self.api_calls.errors.get_or_create(&labels).inc();
+        if let Some(older) = &self.api_calls.older {
             older.errors.get_or_create(&labels).inc();
         }
     }
 
-    /// Counts a call that was throttled.
-    pub(super) fn throttled(&self, action: &str) {
+    /// Counts an EC2 call that was throttled.
+    pub(crate) fn api_throttle(&self, action: &str) {
         let labels = ByOperation { operation_name: action.to_owned(), request: action.to_owned() };
-        self.throttles.get_or_create(&labels).inc();
-        if let Some(older) = &self.older {
+        self.api_calls.throttles.get_or_create(&labels).inc();
+        if let Some(older) = &self.api_calls.older {
             older.throttles.get_or_create(&labels).inc();
         }
     }

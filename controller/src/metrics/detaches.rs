@@ -10,6 +10,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use tokio::time::Instant;
 
+use super::Metrics;
+
 /// How long a detach must last to be shown.
 const PENDING_AFTER: Duration = Duration::from_secs(60);
 
@@ -36,8 +38,16 @@ impl Pending {
 }
 
 impl Detaches {
-    pub(super) fn set(&self, volume: &str, instance: &str, state: &str, since: Instant) {
-        let mut all = self.all();
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), Pending>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Metrics {
+    /// Notes that a detach that began at `since` is still in this state. It is shown once it has
+    /// lasted a minute.
+    pub fn detach_pending(&self, volume: &str, instance: &str, state: &str, since: Instant) {
+        let mut all = self.detaches.all();
         let key = (volume.to_owned(), instance.to_owned());
         let previous = all.get(&key).filter(|previous| !previous.is_given_up());
         let pending = Pending {
@@ -48,21 +58,18 @@ impl Detaches {
         all.insert(key, pending);
     }
 
-    /// Notes that the deadline of a detach passed before the detach ended.
-    pub(super) fn note_timed_out(&self, volume: &str, instance: &str) {
-        let mut all = self.all();
+    /// Notes that the deadline of a detach passed before the detach ended. The detach stays shown
+    /// as it is until it is requested again.
+    pub fn detach_timed_out(&self, volume: &str, instance: &str) {
+        let mut all = self.detaches.all();
         if let Some(pending) = all.get_mut(&(volume.to_owned(), instance.to_owned())) {
             pending.timed_out_at = Some(Instant::now());
         }
     }
 
-    pub(super) fn remove(&self, volume: &str, instance: &str) {
-        let key = (volume.to_owned(), instance.to_owned());
-        self.all().remove(&key);
-    }
-
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), Pending>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes that a detach ended or is not wanted any more.
+    pub fn detach_ended(&self, volume: &str, instance: &str) {
+        self.detaches.all().remove(&(volume.to_owned(), instance.to_owned()));
     }
 }
 

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::labels::{ByFence, ByMode, ByVerdict};
-use super::register;
+use super::{Metrics, register};
 
 /// The metrics of safe detach.
 #[derive(Debug)]
@@ -56,30 +56,37 @@ impl SafeDetach {
             ),
         }
     }
+}
 
-    pub(super) fn mode(&self, mode: impl fmt::Display) {
-        self.mode.get_or_create(&ByMode { mode: mode.to_string() }).set(1);
+impl Metrics {
+    /// Sets the mode of safe detach that is in force.
+    pub(crate) fn safe_detach_mode(&self, mode: impl fmt::Display) {
+        self.safe_detach.mode.get_or_create(&ByMode { mode: mode.to_string() }).set(1);
         // Created at the start: the first count of a new series is no increase.
         for verdict in Verdict::all() {
             let (verdict, evidence) = verdict.label();
             let label = ByVerdict { verdict, evidence };
-            drop(self.decisions.get_or_create(&label));
+            drop(self.safe_detach.decisions.get_or_create(&label));
         }
     }
 
-    pub(super) fn decided(&self, verdict: &'static str, evidence: &'static str) {
-        self.decisions.get_or_create(&ByVerdict { verdict, evidence }).inc();
+    /// Counts a decision whether a volume may leave a node.
+    pub(crate) fn safe_detach_decided(&self, (verdict, evidence): (&'static str, &'static str)) {
+        self.safe_detach.decisions.get_or_create(&ByVerdict { verdict, evidence }).inc();
     }
 
-    pub(super) fn fenced(&self, mode: &'static str, result: &'static str) {
-        self.fences.get_or_create(&ByFence { mode, result }).inc();
+    /// Counts a requested fence and its result.
+    pub(crate) fn fenced(&self, mode: &'static str, result: &'static str) {
+        self.safe_detach.fences.get_or_create(&ByFence { mode, result }).inc();
     }
 
-    pub(super) fn observer(&self, change: i64) {
-        self.observers.inc_by(change);
+    /// Counts observers of nodes that connected (1) or disconnected (-1).
+    pub(crate) fn observer(&self, change: i64) {
+        self.safe_detach.observers.inc_by(change);
     }
 
-    pub(super) fn forced(&self) {
-        self.forced.inc();
+    /// Counts a detach that an override order forced.
+    pub(crate) fn forced_detach(&self) {
+        self.safe_detach.forced.inc();
     }
 }
