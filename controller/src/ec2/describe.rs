@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::action::Action;
 use super::error::code::Ec2ErrorKind;
 use super::error::{Ec2Error, Sent};
+use super::model::call_input::Page;
 use super::model::instance::Instance;
 use super::model::instance_status::InstanceStatus;
 use super::model::look_result::LookResult;
@@ -32,7 +33,7 @@ use crate::ec2::known_bug::KnownBug;
 use by_id::ById;
 use by_name::ByName;
 use modifications::Modifications;
-use page::{SdkPage, read_all, read_pages};
+use page::{read_all, read_pages};
 use poller::{MAX_KEYS_PER_CALL, Source};
 
 /// The most instances that EC2 takes in one DescribeInstanceStatus (EC2 API reference,
@@ -76,7 +77,7 @@ pub(super) trait Listed: Described {
         filters: &[Filter],
         max: i32,
         token: Option<String>,
-    ) -> impl Future<Output = Result<SdkPage<Self>, Ec2Error>> + Send;
+    ) -> impl Future<Output = Result<Page<Self>, Ec2Error>> + Send;
 }
 
 macro_rules! described {
@@ -116,13 +117,13 @@ macro_rules! described {
                 filters: &[Filter],
                 max: i32,
                 token: Option<String>,
-            ) -> Result<SdkPage<Self>, Ec2Error> {
+            ) -> Result<Page<Self>, Ec2Error> {
                 let request = core.client.$call()$(.$set_owner($owner))?.max_results(max);
                 let filters = (!filters.is_empty()).then(|| filters.to_vec());
                 let request = request.set_filters(filters).set_next_token(token);
                 let $output = send!(Self::ACTION, request);
                 let entries = read_all(Self::ACTION, $entries, Self::read)?;
-                Ok((entries, $output.next_token().map(str::to_owned)))
+                Ok(Page::new(entries, $output.next_token()))
             }
         })?
     )*};

@@ -210,8 +210,7 @@ impl Ec2 {
     ) -> Result<Page<V>, Ec2Error> {
         let max = page_size(max, V::MAX_PAGE);
         let send = || V::describe_page(&self.core, filters, max, token.clone());
-        let (entries, next) = self.read(V::ACTION, send).await?;
-        Ok(Page::new(entries, next))
+        self.read(V::ACTION, send).await
     }
 
     /// Returns the zones of the Region that this account may use.

@@ -6,13 +6,11 @@ use aws_sdk_ec2::types::Filter;
 
 use crate::ec2::action::Action;
 use crate::ec2::error::Ec2Error;
+use crate::ec2::model::call_input::Page;
 use crate::ec2::model::sdk_field::Incomplete;
 
 /// The most pages of one list: EC2 is assumed to repeat itself beyond them.
 const MAX_PAGES: usize = 2000;
-
-/// A page of EC2's answer: its entries, and the token of the next page.
-pub(in crate::ec2) type SdkPage<T> = (Vec<T>, Option<String>);
 
 /// Reads pages until EC2 names no next one. A page may be empty and have a next one.
 pub(in crate::ec2) async fn read_pages<T, F>(
@@ -20,16 +18,16 @@ pub(in crate::ec2) async fn read_pages<T, F>(
     mut page: impl FnMut(Option<String>) -> F,
 ) -> Result<Vec<T>, Ec2Error>
 where
-    F: Future<Output = Result<SdkPage<T>, Ec2Error>>,
+    F: Future<Output = Result<Page<T>, Ec2Error>>,
 {
     let mut entries = Vec::new();
     let mut token = None;
     for _ in 0..MAX_PAGES {
-        let (page_entries, next_token) = page(token).await?;
-        entries.extend(page_entries);
-        match next_token.filter(|token| !token.is_empty()) {
+        let read = page(token).await?;
+        entries.extend(read.entries);
+        match read.next {
             None => return Ok(entries),
-            next_token => token = next_token,
+            next => token = next,
         }
     }
     Err(Ec2Error::unreadable(action, format!("the list did not end after {MAX_PAGES} pages")))
@@ -82,13 +80,13 @@ mod tests {
         let mut next = pages.into_iter();
         let all = read_pages(Action::DescribeVolumes, |_| {
             let (entries, token) = next.next().unwrap();
-            async move { Ok((entries, token.map(str::to_owned))) }
+            async move { Ok(Page::new(entries, token)) }
         })
         .await
         .unwrap();
         assert_eq!(all, [1, 2, 3]);
         let endless =
-            read_pages(Action::DescribeVolumes, |_| async { Ok((vec![()], Some("a".to_owned()))) })
+            read_pages(Action::DescribeVolumes, |_| async { Ok(Page::new(vec![()], Some("a"))) })
                 .await;
         assert_eq!(endless.unwrap_err().kind, Ec2ErrorKind::Unreadable);
     }

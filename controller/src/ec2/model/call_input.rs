@@ -209,7 +209,7 @@ pub struct Page<T> {
 
 impl<T> Page<T> {
     /// Creates a page. EC2 marks the last page by a missing or an empty token.
-    pub(in crate::ec2) fn new(entries: Vec<T>, next: Option<String>) -> Self {
-        Self { entries, next: next.filter(|token| !token.is_empty()) }
+    pub(in crate::ec2) fn new(entries: Vec<T>, next: Option<&str>) -> Self {
+        Self { entries, next: next.filter(|token| !token.is_empty()).map(str::to_owned) }
     }
 }

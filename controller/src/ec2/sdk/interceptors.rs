@@ -85,7 +85,7 @@ impl Intercept for RecordHttpExchange {
 
 /// Returns scheme, host and port of a URI. The part before an `@` is left out: it may be a
 /// password.
-pub(in crate::ec2) fn endpoint_of(uri: &str) -> Option<String> {
+fn endpoint_of(uri: &str) -> Option<String> {
     let (scheme, rest) = uri.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let host = authority.rsplit('@').next()?;
