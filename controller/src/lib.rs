@@ -1,7 +1,7 @@
 //! The CSI Controller service; the only crate that links the AWS SDK.
 //!
 //! The service is a library, so that tests can supply clock, randomness and HTTP client: time is
-//! `tokio::time`, the rest stands in [`ec2::Surroundings`] and [`ec2::Settings`].
+//! `tokio::time`; [`ec2::Surroundings`] and [`ec2::Settings`] hold the rest.
 
 mod attach;
 pub mod csi;

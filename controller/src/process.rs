@@ -27,7 +27,7 @@ use self::http::Pages;
 use crate::VERSION;
 use crate::csi::rpc;
 use crate::csi::service::Controller;
-use crate::ec2::{Ec2, StartError, Surroundings};
+use crate::ec2::{Ec2, Surroundings};
 use crate::metrics::Metrics;
 use crate::safe_detach::Mode;
 use config::Config;
@@ -55,8 +55,6 @@ pub struct Sockets {
 /// Why the process ended other than by request.
 #[derive(Debug)]
 pub enum Ended {
-    /// The configuration cannot be used.
-    Configuration(StartError),
     /// A setting cannot be used.
     Setting(String),
     /// Serving failed.
@@ -64,10 +62,10 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Returns the exit status: 78 for a configuration, 1 otherwise.
+    /// Returns the exit status: 78 for a setting, 1 otherwise.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Configuration(_) | Self::Setting(_) => 78,
+            Self::Setting(_) => 78,
             Self::Serving(_) => 1,
         }
     }
@@ -75,10 +73,8 @@ impl Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Configuration(error) => error.fmt(f),
-            Self::Setting(why) | Self::Serving(why) => f.write_str(why),
-        }
+        let (Self::Setting(why) | Self::Serving(why)) = self;
+        f.write_str(why)
     }
 }
 
@@ -100,7 +96,7 @@ pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), 
     let surroundings = Surroundings { metrics: Arc::clone(&metrics), ..Surroundings::default() };
     let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings)
         .await
-        .map_err(Ended::Configuration)?;
+        .map_err(|error| Ended::Setting(error.to_string()))?;
     tracing::info!(
         region = ec2.region(),
         endpoint = config.ec2_endpoint.as_deref().unwrap_or("of the Region"),

@@ -10,6 +10,7 @@ pub(crate) mod topology;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::str::FromStr;
 
 use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
 use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
@@ -80,11 +81,11 @@ impl CreateVolume {
         let source = match wire.volume_content_source.as_ref().map(|s| s.r#type.as_ref()) {
             None => None,
             Some(None) => return Err(Failure::missing("volume_content_source.type")),
-            Some(Some(SourceType::Snapshot(snapshot))) => Some(Source::Snapshot(snapshot_id(
+            Some(Some(SourceType::Snapshot(snapshot))) => Some(Source::Snapshot(parse_id(
                 "volume_content_source.snapshot.snapshot_id",
                 &snapshot.snapshot_id,
             )?)),
-            Some(Some(SourceType::Volume(volume))) => Some(Source::Volume(volume_id(
+            Some(Some(SourceType::Volume(volume))) => Some(Source::Volume(parse_id(
                 "volume_content_source.volume.volume_id",
                 &volume.volume_id,
             )?)),
@@ -185,7 +186,7 @@ impl Publish {
         Ok(Self {
             options,
             pair: Pair {
-                volume: volume_id("volume_id", volume)?,
+                volume: parse_id("volume_id", volume)?,
                 node: InstanceId::parse(node).map_err(|e| {
                     let condition = match is_hyperpod(node) {
                         true => Condition::Unsupported,
@@ -234,10 +235,7 @@ fn is_hyperpod(node: &str) -> bool {
 ///
 /// # Errors
 /// An empty field.
-pub(crate) fn parse_delete<T: std::str::FromStr>(
-    field: &str,
-    value: &str,
-) -> Result<Option<T>, Failure> {
+pub(crate) fn parse_delete<T: FromStr>(field: &str, value: &str) -> Result<Option<T>, Failure> {
     Ok(require(field, value)?.parse().ok())
 }
 
@@ -273,7 +271,7 @@ impl Expand {
             0 => None,
             _ => Some(check_size(range.size_or(GiB::DEFAULT)?)?),
         };
-        Ok(Self { volume: volume_id("volume_id", volume)?, size, block })
+        Ok(Self { volume: parse_id("volume_id", volume)?, size, block })
     }
 }
 
@@ -288,7 +286,7 @@ pub(crate) fn parse_modify(
     let volume = require("volume_id", volume)?;
     node_local_handle::refuse("volume_id", volume, "be modified")?;
     let attributes = VolumeAttributes::parse(parameters)?;
-    Ok((volume_id("volume_id", volume)?, attributes))
+    Ok((parse_id("volume_id", volume)?, attributes))
 }
 
 /// CreateSnapshot.
@@ -313,7 +311,7 @@ impl CreateSnapshot {
         node_local_handle::refuse("source_volume_id", volume, "have snapshots")?;
         Ok(Self {
             name,
-            volume: volume_id("source_volume_id", volume)?,
+            volume: parse_id("source_volume_id", volume)?,
             class: SnapshotParameters::parse(&wire.parameters)?,
         })
     }
@@ -330,21 +328,16 @@ pub(crate) fn require<'a>(field: &str, value: &'a str) -> Result<&'a str, Failur
     Ok(value)
 }
 
-/// Parses a volume's id. An id that EC2 cannot have issued belongs to no volume.
+/// Parses the id of a resource. An id that EC2 cannot have issued belongs to none.
 ///
 /// # Errors
-/// [`Condition::NotFound`].
-pub(crate) fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
-    VolumeId::parse(require(field, value)?)
-        .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
-}
-
-/// Parses a snapshot's id. An id that EC2 cannot have issued belongs to no snapshot.
-///
-/// # Errors
-/// [`Condition::NotFound`].
-pub(crate) fn snapshot_id(field: &str, value: &str) -> Result<SnapshotId, Failure> {
-    SnapshotId::parse(require(field, value)?)
+/// An empty field; [`Condition::NotFound`].
+pub(crate) fn parse_id<T>(field: &str, value: &str) -> Result<T, Failure>
+where
+    T: FromStr<Err: fmt::Display>,
+{
+    require(field, value)?
+        .parse()
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
 }
 

@@ -25,7 +25,7 @@ use crate::request::{Pair, Publish};
 const MAX_NAMES_TRIED: u32 = 8;
 
 impl Attachments {
-    /// Attaches the volume under this mandate.
+    /// Attaches the volume, unless `cancellation` says that nobody wants it any more.
     pub(super) async fn attach_now(
         &self,
         request: &Publish,

@@ -18,7 +18,7 @@ use crate::request::Pair;
 use crate::safe_detach::Mode;
 
 impl Attachments {
-    /// Detaches the volume under this mandate.
+    /// Detaches the volume, unless `cancellation` says that nobody wants it any more.
     pub(super) async fn detach_now(
         &self,
         pair: &Pair,

@@ -13,14 +13,14 @@ use crate::csi::validated;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{AttachmentState, Ec2, Instance};
 use crate::request::node_local_handle::PREFIX;
-use crate::request::require;
+use crate::request::{parse_id, require};
 
 /// Checks a capability. Each node has a volume of its own, so many nodes may write, whatever the
 /// access type.
 ///
 /// # Errors
 /// Those of [`Capability::parse`].
-pub(crate) fn check_capability(wire: &csi::VolumeCapability) -> Result<(), Failure> {
+fn check_capability(wire: &csi::VolumeCapability) -> Result<(), Failure> {
     let is_multi_writer =
         wire.access_mode.as_ref().is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
     match is_multi_writer && wire.access_type.is_some() {
@@ -77,8 +77,7 @@ pub(crate) async fn publish(
             ),
         ));
     }
-    let node = InstanceId::parse(node)
-        .map_err(|e| Failure::new(Condition::NotFound, format!("node_id: {e}")))?;
+    let node: InstanceId = parse_id("node_id", node)?;
     let look = ec2.look_instance(&node).await.known();
     let instance =
         look.map_err(|error| failure(&error))?.ok_or_else(|| Failure::not_found("node", &node))?;

@@ -273,9 +273,7 @@ impl Config {
                 .collect(),
         })
     }
-}
 
-impl Config {
     /// Returns every socket that the process serves and removes when it ends.
     pub fn sockets(&self) -> Vec<&Endpoint> {
         let safe_detach = self.safe_detach_socket.as_ref();

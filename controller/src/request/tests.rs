@@ -107,7 +107,10 @@ fn malformed_ids_delete_as_gone_otherwise_not_found() {
     assert_eq!(parse_unpublish(&impossible), Ok(None));
     assert_eq!(parse_delete::<VolumeId>("volume_id", "nope"), Ok(None));
     assert!(parse_delete::<VolumeId>("volume_id", "").is_err());
-    assert_eq!(volume_id("volume_id", "nope").unwrap_err().condition(), Condition::NotFound);
+    assert_eq!(
+        parse_id::<VolumeId>("volume_id", "nope").unwrap_err().condition(),
+        Condition::NotFound
+    );
     let mut publish = csi::ControllerPublishVolumeRequest {
         volume_id: "vol-0123456789abcdef0".to_owned(),
         node_id: "some-fake-node-id".to_owned(),

@@ -11,9 +11,9 @@ use crate::ec2::CallerIdentity;
 /// The key of the zone's name, present on every node of Kubernetes.
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 /// This driver's former key of the zone's name; accepted, never returned.
-pub(crate) const LEGACY_ZONE: &str = "topology.ebs.csi.aws.com/zone";
+const LEGACY_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 /// The key of the zone's id, which is the same in every account.
-pub(crate) const ZONE_ID: &str = "topology.k8s.aws/zone-id";
+const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 const REGION: &str = "topology.ebs.csi.aws.com/region";
 const PARTITION: &str = "topology.ebs.csi.aws.com/partition";
 const ACCOUNT: &str = "topology.ebs.csi.aws.com/account-id";

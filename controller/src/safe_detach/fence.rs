@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::operation::expiring_cache::ExpiringCache;
 
 /// The brake's window.
-pub(crate) const WINDOW: Duration = Duration::from_secs(600);
+const WINDOW: Duration = Duration::from_secs(600);
 /// How long this process remembers that it fenced an instance.
 const FENCE_TTL: Duration = Duration::from_secs(3600);
 

@@ -45,7 +45,7 @@ impl IopsLimits {
     }
 
     /// Returns whether a request for `wanted` IOPS depends on a maximum that differs between zones.
-    pub(crate) fn needs_zone_maximum(self, wanted: u32) -> bool {
+    fn needs_zone_maximum(self, wanted: u32) -> bool {
         self.maximum > 0 && wanted > self.maximum
     }
 

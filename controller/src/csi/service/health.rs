@@ -3,6 +3,7 @@
 use ebs_csi_proto::csi::{self, VolumeHealth, VolumeHealthErrorType, volume_health};
 use ebs_csi_proto::observe::record_field;
 use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::VolumeId;
 use tokio::task::JoinSet;
 use tonic::{Request, Response};
 
@@ -20,7 +21,7 @@ pub(super) async fn get(
     request: Request<csi::ControllerGetVolumeHealthRequest>,
 ) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
     check_offered(this, "ControllerGetVolumeHealth")?;
-    let id = request::volume_id("volume_id", &request.get_ref().volume_id)?;
+    let id: VolumeId = request::parse_id("volume_id", &request.get_ref().volume_id)?;
     record_field("volume.id", id.as_str());
     let (volume, status) = tokio::join!(find_existing(this, &id), this.ec2.look_volume_status(&id));
     let volume = volume?;

@@ -71,7 +71,7 @@ pub(super) async fn get(
     this: &Controller,
     request: Request<csi::GetSnapshotRequest>,
 ) -> RpcResult<csi::GetSnapshotResponse> {
-    let id = request::snapshot_id("snapshot_id", &request.get_ref().snapshot_id)?;
+    let id: SnapshotId = request::parse_id("snapshot_id", &request.get_ref().snapshot_id)?;
     record_field("snapshot.id", id.as_str());
     let snapshot =
         this.snapshots.get(&id).await?.ok_or_else(|| Failure::not_found("snapshot", &id))?;

@@ -98,7 +98,7 @@ pub(super) async fn validate(
     {
         return Err(failure.clone().into());
     }
-    let volume = find_existing(this, &request::volume_id("volume_id", &wire.volume_id)?).await?;
+    let volume = find_existing(this, &request::parse_id("volume_id", &wire.volume_id)?).await?;
     let refusal = match capabilities {
         Err(failure) => Some(failure.text().to_owned()),
         Ok(capabilities)

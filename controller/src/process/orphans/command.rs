@@ -64,7 +64,7 @@ impl OrphansArguments {
     ) -> Result<(Vec<super::Orphan>, String), Ended> {
         let ec2 = Ec2::connect(settings::of_ec2(config), Surroundings::default())
             .await
-            .map_err(Ended::Configuration)?;
+            .map_err(|error| Ended::Setting(error.to_string()))?;
         let orphans = find(&ec2, &self.cluster_id, known, self.older_than)
             .await
             .map_err(|error| Ended::Serving(error.to_string()))?;
