@@ -98,9 +98,7 @@ fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String
         .expect("the program starts");
     // The program may refuse its command line without reading its input.
     let _ = child.stdin.take().expect("piped").write_all(handles.as_bytes());
-    let output = child.wait_with_output().expect("it ends");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    program::to_texts(&child.wait_with_output().expect("it ends"))
 }
 
 /// The list holds only old enough objects of the named cluster. Input that could make a used volume

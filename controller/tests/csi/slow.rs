@@ -98,14 +98,14 @@ pub(crate) async fn create(
 }
 
 /// Returns a scenario in which EC2 answers so many requests of an action with this fault.
-fn fault(action: &str, count: u32, fault: Value) -> Value {
+fn with_fault(action: &str, count: u32, fault: Value) -> Value {
     json!({ "faults": [{ "match": { "action": action }, "count": count, "fault": fault }] })
 }
 
 /// The publish is Aborted; the next publish sends a new AttachVolume and succeeds.
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_is_undone_after_90_seconds() {
-    let slow = Slow::new(fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }))).await;
+    let slow = Slow::new(with_fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }))).await;
     let id = slow.create("pvc-1").await.unwrap();
     let begin = Instant::now();
     let stuck = slow.publish(&id).await.unwrap_err();
@@ -123,7 +123,7 @@ async fn stuck_attach_is_undone_after_90_seconds() {
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_detach_is_refused_in_enforce_mode() {
     for (mode, detaches) in [(Mode::Ec2Only, 1), (Mode::Enforce, 0)] {
-        let stuck = fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }));
+        let stuck = with_fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }));
         let slow = Slow::under(mode, stuck).await;
         let id = slow.create("pvc-1").await.unwrap();
         let stuck = slow.publish(&id).await.unwrap_err();
@@ -162,7 +162,7 @@ async fn throttled_call_is_not_resent_after_caller_leaves() {
 async fn vanished_volume_is_reported_immediately_naming_kms_key() {
     // Describe calls never show the volume: it is gone before the first read.
     let vanishes = json!({ "kind": "fail_create", "outcome": "vanish", "after_ms": 0 });
-    let slow = Slow::new(fault("CreateVolume", 1, vanishes)).await;
+    let slow = Slow::new(with_fault("CreateVolume", 1, vanishes)).await;
     let begin = Instant::now();
     let dropped = slow.create("pvc-1").await.unwrap_err();
     let took = begin.elapsed();
@@ -181,7 +181,7 @@ async fn vanished_volume_is_reported_immediately_naming_kms_key() {
 #[tokio::test(start_paused = true)]
 async fn create_succeeds_after_60_vanished_volumes() {
     let vanishes = json!({ "kind": "fail_create", "outcome": "vanish", "after_ms": 300 });
-    let slow = Slow::new(fault("CreateVolume", 60, vanishes)).await;
+    let slow = Slow::new(with_fault("CreateVolume", 60, vanishes)).await;
     let mut failures = 0;
     let id = loop {
         match slow.create("pvc-1").await {

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi;
@@ -35,7 +35,11 @@ pub(crate) fn run(
 
 /// Runs a command to its end. Returns the status, standard output and standard error.
 pub(crate) fn run_to_end(command: &mut Command) -> (Option<i32>, String, String) {
-    let output = command.output().expect("the program runs");
+    to_texts(&command.output().expect("the program runs"))
+}
+
+/// Returns the status, standard output and standard error of a program that has ended.
+pub(crate) fn to_texts(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
