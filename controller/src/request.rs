@@ -317,6 +317,15 @@ impl CreateSnapshot {
     }
 }
 
+/// Parses a boolean like Go's `strconv.ParseBool`, which the Go driver uses for flags and tags.
+pub(crate) fn parse_go_bool(value: &str) -> Option<bool> {
+    match value {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
 /// Returns the value of a field that must not be empty.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use ebs_csi_wire::VolumeId;
 
 use crate::ec2::{ModifyVolume, Volume};
 use crate::request::parameters::VolumeAttributes;
+use crate::request::parse_go_bool;
 use crate::request::tag_key::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY};
 use crate::request::tags::{TagSettings, Tags};
 use crate::volume::iops::IopsLimits;
@@ -181,15 +182,6 @@ pub(super) fn describe_request(volume: &VolumeId, sent: &ModifyVolume) -> String
     words.extend(sent.iops.map(|iops| format!("{iops} IOPS")));
     words.extend(sent.throughput.map(|throughput| format!("{throughput} MiB/s")));
     format!("{volume} to {}", words.join(", "))
-}
-
-/// Parses a tag's boolean like Go's `strconv.ParseBool`, which the Go driver uses.
-fn parse_go_bool(value: &str) -> Option<bool> {
-    match value {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -7,17 +7,14 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::ec2::{Action, Rate};
+use crate::request::parse_go_bool;
 use crate::safe_detach::{FencePermission, Mode};
 
 pub(super) type Rates = BTreeMap<Action, Rate>;
 
 /// Parses a boolean as Go's flag package does.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("give true or false".to_owned()),
-    }
+    parse_go_bool(text).ok_or_else(|| "give true or false".to_owned())
 }
 
 /// Parses the mode of safe detach by its label.
