@@ -141,8 +141,8 @@ impl Attachments {
     }
 
     /// Returns whether an earlier operation of this process detached the volume and nobody has
-    /// attached the volume again. A detach whose caller no longer waits succeeds for nobody;
-    /// without this, the repeated call would need another DetachVolume as its proof.
+    /// attached the volume again. When no caller waited for that detach to end,
+    /// the repeated call would need another DetachVolume as its proof without this.
     ///
     /// The look is made when reads show every attach from before this call.
     async fn was_detached(&self, ec2: &Ec2, pair: &Pair) -> bool {

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::driver::{Driver, assert_status, settings};
 
-/// Starts another process, whose first snapshot waits so long for those of its predecessor.
+/// Starts another process, which looks for its predecessor's snapshots for this long.
 async fn waiting_process(driver: &Driver, seconds: u64) -> Driver {
     let snapshot_takeover = Duration::from_secs(seconds);
     driver.another_with(Settings { snapshot_takeover, ..settings() }).await

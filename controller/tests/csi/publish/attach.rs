@@ -267,8 +267,8 @@ async fn second_controller_joins_running_attach_and_detach() {
     driver.check_invariants();
 }
 
-/// A detach whose caller left succeeds for nobody; the repeated call must not pay for another
-/// DetachVolume. What another controller attached since is detached nevertheless.
+/// The second unpublish needs no DetachVolume. What another controller attached since is detached
+/// nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_unpublish_sends_no_second_detach() {
     let (driver, id) = Driver::with_volume(1).await;
