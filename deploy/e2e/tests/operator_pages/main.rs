@@ -9,6 +9,7 @@ mod events;
 mod examples;
 mod metrics;
 mod quotations;
+mod registrations;
 mod source;
 
 use ebs_csi_e2e::repository::{read, root};
