@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
 use super::detach_decision::DetachDecision;
+use super::detaching::Detaching;
 use super::initialized::wait_until_initialized;
 use super::recent_changes::READ_LAG;
 use super::{Attached, Attachments, OPERATION_TIME, own_volume};
@@ -58,6 +59,7 @@ impl Attachments {
         let mut step = machine.observe(&self.recent.correct(&look), Instant::now());
         // Kept until the attachment is seen, so that no other attach takes the name meanwhile.
         let mut reservation: Option<Reservation> = None;
+        let published = self.publish_options.published(pair);
         let mut is_freed = false;
         let mut is_confirmed = false;
         let attached = loop {
@@ -71,8 +73,15 @@ impl Attachments {
                         ),
                     ));
                 }
-                // The look may be from before a detach by another process.
-                AttachStep::Done(_) if machine.has_sent_nothing() && !is_confirmed => {
+                // The look may be from before a detach by another process, unless this process
+                // published the attachment: another process detaches only what that process is
+                // asked to, long after this process was asked last.
+                AttachStep::Done(attached)
+                    if machine.has_sent_nothing()
+                        && !is_confirmed
+                        && (attached.since.is_none()
+                            || published.map(|(at, _)| at) != attached.since) =>
+                {
                     tokio::time::sleep_until(began + READ_LAG).await;
                     is_confirmed = true;
                 }
@@ -90,9 +99,8 @@ impl Attachments {
                 // caller asks now.
                 AttachStep::Stuck => {
                     cancellation.check_wanted()?;
-                    return Err(self
-                        .detach_stuck(&ec2, &request.pair, cancellation, deadline)
-                        .await);
+                    let stuck = Detaching::new(pair.clone(), began, published);
+                    return Err(self.detach_stuck(&ec2, pair, stuck, cancellation, deadline).await);
                 }
                 AttachStep::Attach => {
                     cancellation.check_wanted()?;
@@ -168,7 +176,6 @@ impl Attachments {
             reservation.note_sent();
             let place = reservation.name_and_card();
             let answer = ec2.attach_volume(volume, node, &place.device, place.card).await;
-            self.recent.note_attach_sent(pair);
             machine.note_sent(Instant::now());
             let error = match answer {
                 Ok(attachment) => {
@@ -217,16 +224,16 @@ impl Attachments {
         &self,
         ec2: &Ec2,
         pair: &Pair,
+        mut machine: Detaching,
         cancellation: &Cancellation,
         deadline: Instant,
     ) -> Failure {
         let Pair { volume, node } = pair;
-        let decision = self.decide_detach(ec2, pair, cancellation, deadline).await;
-        let decided_at = Instant::now();
+        let decision = self.decide_detach(ec2, pair, &mut machine, cancellation, deadline).await;
         let outcome = match decision {
-            Ok(DetachDecision::Send(force)) => {
-                match ec2.detach_volume(volume, node, force, decided_at).await {
-                    Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
+            Ok(DetachDecision::Send(force, looked_at)) => {
+                match self.send_detach(ec2, pair, force, looked_at).await {
+                    Ok(()) => "it is detached, so that the next try begins afresh".to_owned(),
                     Err(error) => format!("detaching it failed too: {error}"),
                 }
             }

@@ -7,9 +7,10 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
+use super::detaching::Detaching;
 use super::own_volume::root_volume_refusal;
 use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Force, InstanceState, LookResult};
+use crate::ec2::{Ec2, Force, InstanceState, LookResult, Timestamp};
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::verdict_text::refusal_text;
@@ -17,17 +18,14 @@ use crate::safe_detach::{
     Fact, Facts, Mode, Phase, Refusal, Rung, Verdict, Waiting, decide, gather,
 };
 
-/// The pause before the next look, while a look may be from before the attach.
-const LOOK_PAUSE: Duration = Duration::from_millis(500);
-
 /// How long reads may miss an existing volume and its instance.
 const GONE_AFTER: Duration = Duration::from_secs(75);
 
 /// The next step of a detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DetachDecision {
-    /// Send DetachVolume.
-    Send(Force),
+    /// Send DetachVolume, on facts of which the oldest was read at this time.
+    Send(Force, Instant),
     /// A detach is under way; the caller waits for its end.
     InProgress,
     /// EC2 shows no attachment.
@@ -44,11 +42,12 @@ impl Attachments {
         &self,
         ec2: &Ec2,
         pair: &Pair,
+        machine: &mut Detaching,
         cancellation: &Cancellation,
         deadline: Instant,
     ) -> Result<DetachDecision, Failure> {
         if self.safe_detach == Mode::Off {
-            return Ok(DetachDecision::Send(Force::No));
+            return Ok(DetachDecision::Send(Force::No, Instant::now()));
         }
         loop {
             cancellation.check_not_superseded()?;
@@ -56,9 +55,18 @@ impl Attachments {
             if let Some(device) = &gathered.root_device {
                 return Err(root_volume_refusal(&pair.volume, &pair.node, device));
             }
-            if !gathered.shows_neither {
-                self.unseen.remove(&pair.to_string());
+            if gathered.shows_neither {
+                self.check_gone(pair)?;
+                return Ok(DetachDecision::NotAttached);
             }
+            self.unseen.remove(&pair.to_string());
+            if let Fact::Present(attachment) = gathered.facts.attachment {
+                let attached = attachment
+                    .since
+                    .map(|at| Timestamp { seconds: at.seconds, nanoseconds: at.nanoseconds });
+                machine.note_attached(attached);
+            }
+            let looked_at = gathered.looked_at;
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
             if verdict == Verdict::Refuse(Refusal::NoReport) {
@@ -68,21 +76,16 @@ impl Attachments {
             }
             self.operation_count.metrics().safe_detach_decided(verdict.label());
             match verdict {
-                // The look may be from before the attach.
-                Verdict::Done if self.recent.was_attach_just_sent(pair) => {
-                    tokio::time::sleep(LOOK_PAUSE).await;
-                }
-                Verdict::Done if gathered.shows_neither => {
-                    self.check_gone(pair)?;
-                    return Ok(DetachDecision::NotAttached);
+                Verdict::Done if looked_at < machine.absence_counts_from() => {
+                    tokio::time::sleep_until(machine.absence_counts_from()).await;
                 }
                 Verdict::Done => return Ok(DetachDecision::NotAttached),
                 Verdict::Safe(Rung::OverrideOrder) => {
-                    return Ok(self.follow_override_order(pair, &gathered.facts));
+                    return Ok(self.follow_override_order(pair, &gathered.facts, looked_at));
                 }
                 Verdict::Safe(rung) => {
                     tracing::debug!(evidence = rung.label(), facts = ?gathered.facts, "the volume may leave");
-                    return Ok(DetachDecision::Send(Force::No));
+                    return Ok(DetachDecision::Send(Force::No, looked_at));
                 }
                 Verdict::Wait(Waiting::Leaving) => return Ok(DetachDecision::InProgress),
                 Verdict::Wait(Waiting::Transition) => {
@@ -132,13 +135,18 @@ impl Attachments {
 
     /// Follows a person's override order: a plain detach first, then one forced detach if the
     /// attachment is stuck in `detaching`.
-    fn follow_override_order(&self, pair: &Pair, facts: &Facts) -> DetachDecision {
+    fn follow_override_order(
+        &self,
+        pair: &Pair,
+        facts: &Facts,
+        looked_at: Instant,
+    ) -> DetachDecision {
         let is_detaching =
             matches!(facts.attachment, Fact::Present(at) if at.phase == Phase::Leaving);
         let decision = match is_detaching {
-            false => DetachDecision::Send(Force::No),
-            true if self.cluster_evidence.overrides.use_up(pair) => {
-                DetachDecision::Send(Force::Yes)
+            false => DetachDecision::Send(Force::No, looked_at),
+            true if self.cluster_evidence.overrides.is_unused(pair) => {
+                DetachDecision::Send(Force::Yes, looked_at)
             }
             true => DetachDecision::InProgress,
         };
@@ -149,9 +157,6 @@ impl Attachments {
             ?facts,
             "a detach by a person's order"
         );
-        if decision == DetachDecision::Send(Force::Yes) {
-            self.operation_count.metrics().forced_detach();
-        }
         decision
     }
 }

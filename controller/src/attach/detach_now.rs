@@ -12,7 +12,7 @@ use super::pending::PendingDetach;
 use super::recent_changes::READ_LAG;
 use super::{Attachments, OPERATION_TIME};
 use crate::ec2::csi_failure::failure;
-use crate::ec2::{Action, Ec2, Ec2ErrorKind, LookResult, Volume, WatchedChange};
+use crate::ec2::{Action, Ec2, Ec2Error, Ec2ErrorKind, Force, LookResult, Volume, WatchedChange};
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::Mode;
@@ -24,13 +24,14 @@ impl Attachments {
         pair: &Pair,
         cancellation: &Cancellation,
     ) -> Result<(), Failure> {
-        let deadline = Instant::now() + OPERATION_TIME;
+        let began = Instant::now();
+        let deadline = began + OPERATION_TIME;
         let ec2 = self.ec2.with_deadline(deadline).while_wanted(cancellation.wanted());
         let Pair { volume, node } = pair;
         if self.was_detached(&ec2, pair).await {
             return Ok(());
         }
-        let mut machine = Detaching::new(pair.clone());
+        let mut machine = Detaching::new(pair.clone(), began, self.publish_options.published(pair));
         let is_detached = |look: &LookResult<Volume>| match look {
             LookResult::Present(volume) => volume.attachment(node).is_none(),
             LookResult::Absent => true,
@@ -41,12 +42,8 @@ impl Attachments {
         cancellation.check_not_superseded()?;
         let mut pending = PendingDetach::new(pair, self.operation_count.metrics());
         // With safe detach, `decide_detach` gathers the facts before any DetachVolume.
-        let attach_time =
-            |look: &LookResult<Volume>| Some(look.present()?.attachment(node)?.attached);
-        let mut attached = None;
         let mut step = if self.safe_detach == Mode::Off {
-            let look = ec2.look_volume(volume).await;
-            attached = attach_time(&look).flatten();
+            let look = ec2.look_volume_dated(volume).await;
             machine.observe(&look, Instant::now())
         } else {
             DetachStep::Detach
@@ -56,7 +53,7 @@ impl Attachments {
             match step {
                 DetachStep::Done => {
                     self.publish_options.remove(pair);
-                    if attached.is_some() {
+                    if let attached @ Some(_) = machine.attached() {
                         self.recent.note_ended(pair, attached);
                     }
                     if machine.has_sent() {
@@ -67,8 +64,10 @@ impl Attachments {
                 DetachStep::Refuse(failure) => return Err(failure),
                 DetachStep::Detach => {
                     cancellation.check_wanted()?;
-                    let force = match self.decide_detach(&ec2, pair, cancellation, deadline).await?
-                    {
+                    let decision = self
+                        .decide_detach(&ec2, pair, &mut machine, cancellation, deadline)
+                        .await?;
+                    let (force, looked_at) = match decision {
                         DetachDecision::NotAttached => {
                             step = DetachStep::Done;
                             continue;
@@ -77,13 +76,12 @@ impl Attachments {
                             step = DetachStep::Wait;
                             continue;
                         }
-                        DetachDecision::Send(force) => force,
+                        DetachDecision::Send(force, looked_at) => (force, looked_at),
                     };
-                    let decided_at = Instant::now();
                     // The decision may have taken long.
                     cancellation.check_not_superseded()?;
                     cancellation.check_wanted()?;
-                    let answer = ec2.detach_volume(volume, node, force, decided_at).await;
+                    let answer = self.send_detach(&ec2, pair, force, looked_at).await;
                     if let Err(error) = &answer
                         && error.kind == Ec2ErrorKind::Stale
                     {
@@ -92,7 +90,7 @@ impl Attachments {
                     }
                     machine.note_sent(Instant::now());
                     match answer {
-                        Ok(_) => {}
+                        Ok(()) => {}
                         Err(error) => match error.kind {
                             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => {
                                 step = DetachStep::Done;
@@ -108,18 +106,20 @@ impl Attachments {
                         },
                     }
                 }
+                DetachStep::LookAt(at) => {
+                    tokio::time::sleep_until(at.min(deadline)).await;
+                    let look = ec2.look_volume_dated(volume).await;
+                    step = machine.observe(&look, Instant::now());
+                    continue;
+                }
                 DetachStep::Wait => {}
             }
             let next = ec2
-                .watch_volume(volume, WatchedChange::Detachment, deadline, |look| {
+                .watch_volume_dated(volume, WatchedChange::Detachment, deadline, |look| {
                     if cancellation.is_superseded() {
                         return ControlFlow::Break(DetachStep::Wait);
                     }
-                    pending.record_state(look);
-                    attached = attach_time(look).unwrap_or(attached);
-                    if self.recent.may_predate_attach(look, pair) {
-                        return ControlFlow::Continue(());
-                    }
+                    pending.record_state(&look.result);
                     match machine.observe(look, Instant::now()) {
                         // An override order may have come since.
                         DetachStep::Wait
@@ -138,6 +138,26 @@ impl Attachments {
                 machine.overdue_failure()
             })?;
         }
+    }
+
+    /// Sends DetachVolume, and uses up the override order of a forced one. `looked_at` is when the
+    /// oldest of the facts was read.
+    ///
+    /// # Errors
+    /// Those of [`Ec2::detach_volume`].
+    pub(super) async fn send_detach(
+        &self,
+        ec2: &Ec2,
+        pair: &Pair,
+        force: Force,
+        looked_at: Instant,
+    ) -> Result<(), Ec2Error> {
+        let answer = ec2.detach_volume(&pair.volume, &pair.node, force, looked_at).await.map(drop);
+        let is_sent = !matches!(&answer, Err(error) if error.kind == Ec2ErrorKind::Stale);
+        if is_sent && force == Force::Yes && self.cluster_evidence.overrides.use_up(pair) {
+            self.operation_count.metrics().forced_detach();
+        }
+        answer
     }
 
     /// Returns whether an earlier operation of this process detached the volume and nobody has

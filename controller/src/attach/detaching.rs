@@ -7,9 +7,12 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::own_volume::root_volume_refusal;
+use super::recent_changes::READ_LAG;
 use crate::attach::device_name::is_boot_device;
 use crate::ec2::csi_failure::failure;
-use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Volume};
+use crate::ec2::{
+    AttachmentState, DatedLook, Ec2Error, Ec2ErrorKind, LookResult, Timestamp, Volume,
+};
 use crate::request::Pair;
 
 /// A request counts as lost when it shows no effect for [`NO_EFFECT_AFTER`] and over
@@ -22,8 +25,10 @@ const MAX_REQUESTS: u32 = 4;
 /// The next step of the detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DetachStep {
-    /// Look again.
+    /// Watch the volume.
     Wait,
+    /// Look again at this time: the volume shows no attachment, which proves nothing before.
+    LookAt(Instant),
     /// Send DetachVolume.
     Detach,
     /// EC2 shows no attachment.
@@ -36,14 +41,18 @@ pub(super) enum DetachStep {
 #[derive(Debug)]
 pub(super) struct Detaching {
     pair: Pair,
+    began: Instant,
+    /// The attachment that this process published, by its attach time, and since when this process
+    /// has known it.
+    published: Option<(Timestamp, Instant)>,
+    /// The attach time of the attachment that the last look with an attachment showed.
+    attached: Option<Timestamp>,
     requests: u32,
     last_sent: Option<Instant>,
-    /// Whether the attachment was seen detaching, or EC2 said that there is none. One look without
-    /// the attachment is then proof.
-    absence_is_proof: bool,
+    /// Whether the attachment was seen detaching, or EC2 said that there is none.
+    is_end_expected: bool,
     /// Whether EC2 said that the volume is not attached to this node.
     is_denied: bool,
-    absences: u32,
     held_looks: u32,
     denial: Option<String>,
     is_busy: bool,
@@ -52,14 +61,18 @@ pub(super) struct Detaching {
 }
 
 impl Detaching {
-    pub(super) fn new(pair: Pair) -> Self {
+    /// Creates the state of a detach that was asked for at `began`. `published` is the attach time
+    /// of the attachment that this process published, and since when it has known that attachment.
+    pub(super) fn new(pair: Pair, began: Instant, published: Option<(Timestamp, Instant)>) -> Self {
         Self {
             pair,
+            began,
+            published,
+            attached: None,
             requests: 0,
             last_sent: None,
-            absence_is_proof: false,
+            is_end_expected: false,
             is_denied: false,
-            absences: 0,
             held_looks: 0,
             denial: None,
             is_busy: false,
@@ -77,18 +90,45 @@ impl Detaching {
         self.requests > 0
     }
 
+    /// Returns from when on a look that shows no attachment proves that there is none, given when
+    /// the call of that look began. An earlier look may show the state before the attach: reads lag
+    /// behind writes by [`READ_LAG`].
+    ///
+    /// EC2 accepted the attach before this process saw the attachment; an attach by another
+    /// process, before the call that asks for the detach, and before a DetachVolume that EC2
+    /// accepted.
+    pub(super) fn absence_counts_from(&self) -> Instant {
+        let published = self.published.filter(|(attached, _)| self.attached == Some(*attached));
+        let attached_by = match published {
+            Some((_, since)) => since,
+            None => self.last_sent.map_or(self.began, |sent| sent.max(self.began)),
+        };
+        attached_by + READ_LAG
+    }
+
+    /// Notes that EC2 shows the volume attached since `attached`.
+    pub(super) fn note_attached(&mut self, attached: Option<Timestamp>) {
+        self.attached = attached;
+    }
+
+    /// Returns the attach time of the attachment that was seen last.
+    pub(super) fn attached(&self) -> Option<Timestamp> {
+        self.attached
+    }
+
     /// Notes that DetachVolume was sent.
     pub(super) fn note_sent(&mut self, now: Instant) {
         self.requests += 1;
         self.last_sent = Some(now);
         self.held_looks = 0;
         self.is_denied = false;
+        self.is_end_expected = false;
     }
 
     /// Notes that EC2 found nothing to detach. If EC2 shows the volume, the volume must confirm
     /// that.
     pub(super) fn note_denied(&mut self, error: &Ec2Error) {
-        self.absence_is_proof = true;
+        self.is_end_expected = true;
         self.is_denied = error.kind == Ec2ErrorKind::AttachmentNotFound;
         self.denial = Some(error.to_string());
     }
@@ -116,8 +156,8 @@ impl Detaching {
     }
 
     /// Evaluates one fresh look.
-    pub(super) fn observe(&mut self, look: &LookResult<Volume>, now: Instant) -> DetachStep {
-        let attachment = match look {
+    pub(super) fn observe(&mut self, look: &DatedLook<Volume>, now: Instant) -> DetachStep {
+        let attachment = match &look.result {
             LookResult::Unknown(error) if error.is_transient() => return DetachStep::Wait,
             LookResult::Unknown(error) => return DetachStep::Refuse(failure(error)),
             LookResult::Absent => return self.observe_absent_volume(now),
@@ -129,15 +169,15 @@ impl Detaching {
             matches!(attachment.state, AttachmentState::Detaching | AttachmentState::Busy)
         });
         let Some(attachment) = attachment else {
-            // A single look may be late; EC2's answer to the request is not.
-            self.absences += 1;
-            return match (self.requests, self.absence_is_proof, self.absences) {
-                (0, false, _) => DetachStep::Detach,
-                (_, true, _) | (_, false, 2..) => DetachStep::Done,
-                _ => DetachStep::Wait,
+            let counts_from = self.absence_counts_from();
+            return match look.began >= counts_from {
+                true => DetachStep::Done,
+                // EC2's answer to the request is not late.
+                false if self.requests == 0 && !self.is_end_expected => DetachStep::Detach,
+                false => DetachStep::LookAt(counts_from),
             };
         };
-        self.absences = 0;
+        self.note_attached(attachment.attached);
         if self.requests == 0 && is_boot_device(&attachment.device) {
             return DetachStep::Refuse(root_volume_refusal(
                 &self.pair.volume,
@@ -148,7 +188,7 @@ impl Detaching {
         if !self.is_detaching {
             return self.observe_held(now);
         }
-        self.absence_is_proof = true;
+        self.is_end_expected = true;
         self.is_busy = attachment.state == AttachmentState::Busy;
         // A detach that was requested earlier continues by itself.
         self.last_sent.get_or_insert(now);
@@ -188,12 +228,21 @@ mod tests {
     use crate::ec2::example_volume;
     use crate::ec2::{Attachment, VolumeState};
 
-    fn with(state: AttachmentState) -> LookResult<Volume> {
+    fn with(state: AttachmentState) -> DatedLook<Volume> {
         in_use(vec![attachment(node(), state), attachment(other_node(), AttachmentState::Attached)])
     }
 
-    fn in_use(attachments: Vec<Attachment>) -> LookResult<Volume> {
-        LookResult::Present(Volume { state: VolumeState::InUse, attachments, ..example_volume() })
+    fn in_use(attachments: Vec<Attachment>) -> DatedLook<Volume> {
+        let volume = Volume { state: VolumeState::InUse, attachments, ..example_volume() };
+        now(LookResult::Present(volume))
+    }
+
+    fn now(result: LookResult<Volume>) -> DatedLook<Volume> {
+        at(Instant::now(), result)
+    }
+
+    fn at(began: Instant, result: LookResult<Volume>) -> DatedLook<Volume> {
+        DatedLook { began, result }
     }
 
     fn refusal(step: DetachStep) -> Condition {
@@ -203,17 +252,21 @@ mod tests {
         }
     }
 
-    fn free() -> LookResult<Volume> {
-        LookResult::Present(example_volume())
+    fn free() -> DatedLook<Volume> {
+        now(LookResult::Present(example_volume()))
+    }
+
+    fn hidden() -> DatedLook<Volume> {
+        now(LookResult::Absent)
     }
 
     fn machine() -> Detaching {
-        Detaching::new(pair())
+        Detaching::new(pair(), Instant::now(), None)
     }
 
     #[test]
     fn first_volume_state_decides_detach_wait_or_refusal() {
-        let now = Instant::now();
+        let time = Instant::now();
         for (look, want) in [
             (with(AttachmentState::Attached), DetachStep::Detach),
             (with(AttachmentState::Attaching), DetachStep::Detach),
@@ -221,80 +274,100 @@ mod tests {
             (with(AttachmentState::Busy), DetachStep::Wait),
             (with(AttachmentState::Detached), DetachStep::Detach),
             (free(), DetachStep::Detach),
-            (LookResult::Absent, DetachStep::Detach),
-            (unknown(Ec2ErrorKind::NoAnswer), DetachStep::Wait),
+            (hidden(), DetachStep::Detach),
+            (now(unknown(Ec2ErrorKind::NoAnswer)), DetachStep::Wait),
         ] {
-            assert_eq!(machine().observe(&look, now), want, "{look:?}");
+            assert_eq!(machine().observe(&look, time), want, "{look:?}");
         }
-        let refused = machine().observe(&unknown(Ec2ErrorKind::Unauthorized), now);
+        let refused = machine().observe(&now(unknown(Ec2ErrorKind::Unauthorized)), time);
         assert_eq!(refusal(refused), Condition::NotPermitted);
     }
 
-    /// One absence alone may be a late read; a seen detach, a denial by EC2 or a second absence
-    /// confirms it.
-    #[test]
-    fn gone_needs_seen_detach_or_second_absence() {
-        let now = Instant::now();
-        let mut seen_detaching = machine();
-        seen_detaching.note_sent(now);
-        let detaching = with(AttachmentState::Detaching);
-        assert_eq!(seen_detaching.observe(&detaching, now), DetachStep::Wait);
-        assert_eq!(seen_detaching.observe(&free(), now), DetachStep::Done);
+    /// A read that is late by up to [`READ_LAG`] may show the state before the attach.
+    #[tokio::test(start_paused = true)]
+    async fn absence_counts_read_lag_after_latest_attach() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let absent = |seconds| at(after(seconds), LookResult::Present(example_volume()));
+        let attached_at = |seconds| Some(Timestamp { seconds, nanoseconds: 0 });
+        let shown = |seconds| {
+            let attachment = attachment(node(), AttachmentState::Attached);
+            in_use(vec![Attachment { attached: attached_at(seconds), ..attachment }])
+        };
+        let observe = |machine: &mut Detaching, look| machine.observe(&look, Instant::now());
 
+        // Without a request, EC2's answer to one decides until absence counts.
         let mut unseen = machine();
-        unseen.note_sent(now);
-        assert_eq!(unseen.observe(&free(), now), DetachStep::Wait);
-        assert_eq!(unseen.observe(&free(), now), DetachStep::Done);
-
+        assert_eq!(observe(&mut unseen, absent(1)), DetachStep::Detach);
+        assert_eq!(observe(&mut unseen, absent(2)), DetachStep::Done);
+        // EC2 accepted the request, so the volume was attached until then.
+        unseen.note_sent(after(3));
+        assert_eq!(observe(&mut unseen, absent(4)), DetachStep::LookAt(after(5)));
+        assert_eq!(observe(&mut unseen, absent(5)), DetachStep::Done);
+        // A denial and a detach under way do not date a look either.
         let mut denied = machine();
-        assert_eq!(denied.observe(&free(), now), DetachStep::Detach);
-        denied.note_sent(now);
+        denied.note_sent(after(0));
         denied.note_denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(denied.observe(&free(), now), DetachStep::Done);
+        assert_eq!(observe(&mut denied, absent(1)), DetachStep::LookAt(after(2)));
+        let mut detaching = machine();
+        assert_eq!(observe(&mut detaching, with(AttachmentState::Detaching)), DetachStep::Wait);
+        assert_eq!(observe(&mut detaching, absent(1)), DetachStep::LookAt(after(2)));
+
+        // The attachment that this process published is older than the lag.
+        let published = |seconds| {
+            let known_since = began - READ_LAG;
+            Detaching::new(pair(), began, Some((attached_at(seconds).unwrap(), known_since)))
+        };
+        for (shown_at, want) in [(7, DetachStep::Done), (8, DetachStep::LookAt(after(2)))] {
+            let mut machine = published(7);
+            assert_eq!(observe(&mut machine, shown(shown_at)), DetachStep::Detach);
+            machine.note_sent(after(0));
+            assert_eq!(observe(&mut machine, absent(0)), want);
+        }
     }
 
     /// Reads can miss a volume; only the error AttachmentNotFound proves that it is detached.
     #[test]
     fn hidden_volume_is_gone_only_after_ec2_denial() {
-        let now = Instant::now();
+        let time = Instant::now();
         let mut machine = machine();
-        assert_eq!(machine.observe(&LookResult::Absent, now), DetachStep::Detach);
-        machine.note_sent(now);
-        machine.observe(&with(AttachmentState::Detaching), now);
+        assert_eq!(machine.observe(&hidden(), time), DetachStep::Detach);
+        machine.note_sent(time);
+        machine.observe(&with(AttachmentState::Detaching), time);
         for _ in 0..NO_EFFECT_LOOKS {
-            assert_eq!(machine.observe(&LookResult::Absent, now), DetachStep::Wait);
+            assert_eq!(machine.observe(&hidden(), time), DetachStep::Wait);
         }
-        assert_eq!(machine.observe(&LookResult::Absent, now + NO_EFFECT_AFTER), DetachStep::Detach);
-        machine.note_sent(now + NO_EFFECT_AFTER);
+        assert_eq!(machine.observe(&hidden(), time + NO_EFFECT_AFTER), DetachStep::Detach);
+        machine.note_sent(time + NO_EFFECT_AFTER);
         machine.note_denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(machine.observe(&LookResult::Absent, now + NO_EFFECT_AFTER), DetachStep::Done);
+        assert_eq!(machine.observe(&hidden(), time + NO_EFFECT_AFTER), DetachStep::Done);
     }
 
     #[test]
     fn denial_contradicted_by_volume_is_not_gone() {
-        let now = Instant::now();
+        let time = Instant::now();
         let mut machine = machine();
         for _ in 0..MAX_REQUESTS {
-            machine.note_sent(now);
+            machine.note_sent(time);
             machine.note_denied(&error(Ec2ErrorKind::IncorrectState));
         }
         let held = with(AttachmentState::Attached);
-        assert_eq!(machine.observe(&held, now), DetachStep::Wait);
-        assert_eq!(machine.observe(&held, now), DetachStep::Wait);
-        let last = machine.observe(&held, now + NO_EFFECT_AFTER);
+        assert_eq!(machine.observe(&held, time), DetachStep::Wait);
+        assert_eq!(machine.observe(&held, time), DetachStep::Wait);
+        let last = machine.observe(&held, time + NO_EFFECT_AFTER);
         assert_eq!(refusal(last), Condition::OperationPending);
     }
 
     #[test]
     fn detach_without_effect_is_resent_after_10_seconds() {
-        let now = Instant::now();
+        let time = Instant::now();
         let mut machine = machine();
-        machine.note_sent(now);
+        machine.note_sent(time);
         let held = with(AttachmentState::Attached);
         for _ in 0..5 {
-            assert_eq!(machine.observe(&held, now), DetachStep::Wait);
+            assert_eq!(machine.observe(&held, time), DetachStep::Wait);
         }
-        assert_eq!(machine.observe(&held, now + NO_EFFECT_AFTER), DetachStep::Detach);
+        assert_eq!(machine.observe(&held, time + NO_EFFECT_AFTER), DetachStep::Detach);
     }
 
     #[test]
@@ -309,9 +382,9 @@ mod tests {
 
     #[test]
     fn busy_device_timeout_asks_for_unmount() {
-        let now = Instant::now();
+        let time = Instant::now();
         let mut machine = machine();
-        machine.observe(&with(AttachmentState::Busy), now);
+        machine.observe(&with(AttachmentState::Busy), time);
         assert!(machine.overdue_failure().text().contains("unmount"));
     }
 }

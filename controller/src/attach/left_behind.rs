@@ -7,7 +7,6 @@
 
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::InstanceId;
-use tokio::time::Instant;
 
 use super::Attachments;
 use crate::ec2::csi_failure::failure;
@@ -47,34 +46,36 @@ impl Attachments {
         let pair = Pair { volume: volume.clone(), node: holder.clone() };
         let queued = ec2.wait_in_queue(Action::DetachVolume, volume, |_| false);
         let ec2 = &queued.await.map_err(|e| failure(&e))?;
-        let gathered = gather(ec2, self.safe_detach, &pair, &self.cluster_evidence).await;
-        if gathered.root_device.is_some() || gathered.is_launch_volume {
-            return Ok(false);
-        }
-        let decided_at = Instant::now();
-        let Verdict::Safe(rung @ (Rung::Terminated | Rung::Stopped | Rung::Fenced)) =
-            decide(&gathered.facts)
-        else {
-            return Ok(false);
-        };
-        cancellation.check_not_superseded()?;
-        cancellation.check_wanted()?;
-        tracing::warn!(
-            volume.id = volume.as_str(),
-            node.id = holder.as_str(),
-            evidence = rung.label(),
-            facts = ?gathered.facts,
-            "the volume was left at an instance that is off; it is detached there, for it is wanted elsewhere"
-        );
-        let metrics = self.operation_count.metrics();
-        metrics.safe_detach_decided(Verdict::Safe(rung).label());
-        match ec2.detach_volume(volume, &holder, Force::No, decided_at).await {
-            Ok(_) => {}
-            Err(error) => match error.kind {
-                Ec2ErrorKind::AttachmentNotFound | Ec2ErrorKind::IncorrectState => {}
-                _ if error.may_have_happened() => {}
-                _ => return Err(failure(&error)),
-            },
+        loop {
+            let gathered = gather(ec2, self.safe_detach, &pair, &self.cluster_evidence).await;
+            if gathered.root_device.is_some() || gathered.is_launch_volume {
+                return Ok(false);
+            }
+            let Verdict::Safe(rung @ (Rung::Terminated | Rung::Stopped | Rung::Fenced)) =
+                decide(&gathered.facts)
+            else {
+                return Ok(false);
+            };
+            cancellation.check_not_superseded()?;
+            cancellation.check_wanted()?;
+            tracing::warn!(
+                volume.id = volume.as_str(),
+                node.id = holder.as_str(),
+                evidence = rung.label(),
+                facts = ?gathered.facts,
+                "the volume was left at an instance that is off; it is detached there, for it is wanted elsewhere"
+            );
+            let metrics = self.operation_count.metrics();
+            metrics.safe_detach_decided(Verdict::Safe(rung).label());
+            match ec2.detach_volume(volume, &holder, Force::No, gathered.looked_at).await {
+                Ok(_) => break,
+                Err(error) => match error.kind {
+                    Ec2ErrorKind::Stale => {}
+                    Ec2ErrorKind::AttachmentNotFound | Ec2ErrorKind::IncorrectState => break,
+                    _ if error.may_have_happened() => break,
+                    _ => return Err(failure(&error)),
+                },
+            }
         }
         // A late look would show the volume attached there.
         self.recent.note_ended(&pair, attachment.attached);

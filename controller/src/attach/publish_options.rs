@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebs_csi_proto::{AccessType, Condition, Failure};
+use tokio::time::Instant;
 
 use crate::ec2::Timestamp;
 use crate::request::{Pair, PublishOptions};
@@ -39,10 +40,19 @@ fn difference(first: &PublishOptions, other: &PublishOptions) -> Option<&'static
 
 /// The publish options of the attachments that this process has published.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Pair, (Timestamp, PublishOptions)>>>);
+pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Pair, Published>>>);
+
+#[derive(Clone, Debug)]
+struct Published {
+    /// When EC2 accepted the attach.
+    attached: Timestamp,
+    /// Since when this process has known the attachment.
+    known_since: Instant,
+    options: PublishOptions,
+}
 
 impl KnownPublishOptions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Pair, (Timestamp, PublishOptions)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Pair, Published>> {
         // The map is consistent between two statements under the lock, so a panic elsewhere does
         // not invalidate it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,10 +73,8 @@ impl KnownPublishOptions {
             return Ok(());
         };
         let mut known = self.lock();
-        if let Some((first, before)) = known.get(pair)
-            && *first == since
-            && let Some(field) = difference(before, options)
-        {
+        let same = known.get(pair).filter(|published| published.attached == since);
+        if let Some(field) = same.and_then(|first| difference(&first.options, options)) {
             return Err(Failure::new(
                 Condition::Incompatible,
                 format!(
@@ -74,14 +82,18 @@ impl KnownPublishOptions {
                 ),
             ));
         }
-        if known.len() < MAX_ATTACHMENTS || known.contains_key(pair) {
-            let kept = known.entry(pair.clone());
-            let entry = kept.or_insert_with(|| (since, options.clone()));
-            if entry.0 != since {
-                *entry = (since, options.clone());
-            }
+        if same.is_none() && (known.len() < MAX_ATTACHMENTS || known.contains_key(pair)) {
+            let known_since = Instant::now();
+            let published = Published { attached: since, known_since, options: options.clone() };
+            known.insert(pair.clone(), published);
         }
         Ok(())
+    }
+
+    /// Returns the attach time of the attachment that this process published, and since when this
+    /// process has known that attachment.
+    pub(super) fn published(&self, pair: &Pair) -> Option<(Timestamp, Instant)> {
+        self.lock().get(pair).map(|published| (published.attached, published.known_since))
     }
 
     /// Removes the options of an attachment that has ended.

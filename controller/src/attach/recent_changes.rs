@@ -20,18 +20,12 @@ const PROOF_TTL: Duration = Duration::from_secs(600);
 /// passed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecentChanges {
-    attach_sent: ExpiringCache<()>,
     /// The attach time of each ended attachment, which identifies the attachment in a look.
     ended: ExpiringCache<Option<Timestamp>>,
     detached: ExpiringCache<()>,
 }
 
 impl RecentChanges {
-    /// Notes that EC2 was asked to attach the volume.
-    pub(super) fn note_attach_sent(&self, pair: &Pair) {
-        self.attach_sent.put(&pair.to_string(), (), READ_LAG);
-    }
-
     /// Notes that the attachment made at `attached` was seen to have ended.
     pub(super) fn note_ended(&self, pair: &Pair, attached: Option<Timestamp>) {
         self.ended.put(&pair.to_string(), attached, READ_LAG);
@@ -51,21 +45,6 @@ impl RecentChanges {
     /// have attached the volume.
     pub(super) fn was_detached(&self, pair: &Pair) -> bool {
         self.detached.get(&pair.to_string()).is_some()
-    }
-
-    /// Returns whether a look that shows no attachment may be from before the attach.
-    pub(super) fn may_predate_attach(&self, look: &LookResult<Volume>, pair: &Pair) -> bool {
-        let shows_none = match look {
-            LookResult::Unknown(_) => false,
-            LookResult::Absent => true,
-            LookResult::Present(volume) => volume.attachment(&pair.node).is_none(),
-        };
-        shows_none && self.was_attach_just_sent(pair)
-    }
-
-    /// Returns whether the attach request is so recent that a look may be from before it.
-    pub(super) fn was_attach_just_sent(&self, pair: &Pair) -> bool {
-        self.attach_sent.get(&pair.to_string()).is_some()
     }
 
     /// Returns the look with each attachment that has ended since shown as `detaching` instead.
@@ -92,7 +71,7 @@ impl RecentChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{attachment, node, other_node, pair};
+    use crate::attach::tests::{attachment, node, pair};
     use crate::ec2::Attachment;
     use crate::ec2::example_volume;
 
@@ -124,21 +103,5 @@ mod tests {
         assert_eq!(look(6), AttachmentState::Attached);
         tokio::time::advance(READ_LAG).await;
         assert_eq!(look(5), AttachmentState::Attached);
-    }
-
-    /// For 2 seconds after an attach request, a read without the attachment may be older than the
-    /// request.
-    #[tokio::test(start_paused = true)]
-    async fn missing_attachment_may_be_stale_after_recent_attach() {
-        let recent = RecentChanges::default();
-        recent.note_attach_sent(&pair());
-        let none = LookResult::Present(example_volume());
-        assert!(recent.may_predate_attach(&none, &pair()));
-        assert!(recent.may_predate_attach(&LookResult::Absent, &pair()));
-        assert!(!recent.may_predate_attach(&attached_at(5), &pair()));
-        let other = Pair { node: other_node(), ..pair() };
-        assert!(!recent.may_predate_attach(&none, &other));
-        tokio::time::advance(READ_LAG).await;
-        assert!(!recent.may_predate_attach(&none, &pair()));
     }
 }

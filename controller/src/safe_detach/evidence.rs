@@ -2,10 +2,13 @@
 
 use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
+use tokio::time::Instant;
+
 use super::cluster_evidence::ClusterEvidence;
 use super::instance_fact::instance_look_to_fact;
 use crate::ec2::{
-    AttachmentState, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp, Volume,
+    AttachmentState, DatedLook, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp,
+    Volume,
 };
 use crate::request::Pair;
 
@@ -19,13 +22,16 @@ pub(crate) struct Gathered {
     pub(crate) shows_neither: bool,
     /// Whether the instance was launched with the volume.
     pub(crate) is_launch_volume: bool,
+    /// When the oldest of EC2's answers was asked for.
+    pub(crate) looked_at: Instant,
 }
 
 /// Asks EC2 for the facts of one pair.
 ///
 /// One DescribeInstances shows the instance and its attachments. That is enough where a running
 /// instance is trusted, if the instance runs and shows the volume attached. In every other case the
-/// volume is described too, and its own view of its attachments counts.
+/// volume is described too, and its own view of its attachments counts; an instance that does not
+/// run is looked at last, because somebody may start it meanwhile.
 ///
 /// Kubelet's report is not requested here: it is `Unknown`.
 pub(crate) async fn gather(
@@ -34,12 +40,23 @@ pub(crate) async fn gather(
     pair: &Pair,
     cluster_evidence: &ClusterEvidence,
 ) -> Gathered {
-    let instance = ec2.look_instance(&pair.node).await;
-    let volume = match is_instance_look_enough(mode, pair, &instance) {
-        true => None,
-        false => Some(ec2.look_volume(&pair.volume).await),
+    let first = match mode {
+        Mode::Ec2Only => Some(ec2.look_instance_dated(&pair.node).await),
+        Mode::Off | Mode::Enforce => None,
     };
-    derive_facts(mode, pair, instance, volume, cluster_evidence)
+    let running = first.filter(|look| is_running(&look.result));
+    if let Some(look) = running.as_ref().filter(|look| is_shown(pair, &look.result)) {
+        let DatedLook { began, result } = look.clone();
+        return derive_facts(mode, pair, result, None, cluster_evidence, began);
+    }
+    let volume = ec2.look_volume_dated(&pair.volume).await;
+    let instance = match running {
+        Some(look) => look,
+        None => ec2.look_instance_dated(&pair.node).await,
+    };
+    let looked_at = volume.began.min(instance.began);
+    let volume = Some(volume.result);
+    derive_facts(mode, pair, instance.result, volume, cluster_evidence, looked_at)
 }
 
 /// Like [`gather`] for many pairs, to report and not to act on, with as few calls as EC2 permits.
@@ -54,6 +71,7 @@ pub(super) async fn gather_all(
     cluster_evidence: &ClusterEvidence,
 ) -> Vec<Gathered> {
     let nodes: Vec<_> = pairs.iter().map(|pair| pair.node.clone()).collect();
+    let looked_at = Instant::now();
     let nodes = ec2.look_instances(&nodes).await;
     let shown: Vec<bool> =
         pairs.iter().zip(&nodes).map(|(pair, instance)| is_shown(pair, instance)).collect();
@@ -64,7 +82,7 @@ pub(super) async fn gather_all(
     looks
         .map(|((pair, node), shown)| {
             let volume = if shown { None } else { volumes.next() };
-            derive_facts(mode, pair, node, volume, cluster_evidence)
+            derive_facts(mode, pair, node, volume, cluster_evidence, looked_at)
         })
         .collect()
 }
@@ -75,10 +93,8 @@ fn is_shown(pair: &Pair, instance: &LookResult<Instance>) -> bool {
     mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
 }
 
-/// Returns whether the look at the instance is enough, so that the volume need not be described.
-fn is_instance_look_enough(mode: Mode, pair: &Pair, instance: &LookResult<Instance>) -> bool {
-    let is_running = |instance: &Instance| instance.state == InstanceState::Running;
-    mode == Mode::Ec2Only && instance.present().is_some_and(is_running) && is_shown(pair, instance)
+fn is_running(instance: &LookResult<Instance>) -> bool {
+    instance.present().is_some_and(|instance| instance.state == InstanceState::Running)
 }
 
 /// Derives the facts from the looks. Without a look at the volume, the instance's view counts.
@@ -88,6 +104,7 @@ fn derive_facts(
     instance: LookResult<Instance>,
     volume: Option<LookResult<Volume>>,
     cluster_evidence: &ClusterEvidence,
+    looked_at: Instant,
 ) -> Gathered {
     let mapped = instance.present().and_then(|instance| mapped_attachment(instance, pair));
     let mut unknown_because = None;
@@ -95,6 +112,8 @@ fn derive_facts(
         matches!(instance, LookResult::Absent) && matches!(volume, Some(LookResult::Absent));
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
+        // A resource that reads do not show may still exist.
+        Some(_) if shows_neither => Fact::Unknown,
         Some(volume) => match attachment_of_volume(volume, pair, mapped, &mut unknown_because) {
             // The instance, which may show the attachment, could not be seen.
             Fact::Absent if matches!(instance, LookResult::Unknown(_)) => Fact::Unknown,
@@ -125,6 +144,7 @@ fn derive_facts(
         root_device,
         shows_neither,
         is_launch_volume,
+        looked_at,
     }
 }
 

@@ -3,15 +3,18 @@
 
 use std::time::Duration;
 
+use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
+use ec2_sim::actions::Power;
 use ec2_sim::faults::Rule;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use crate::driver::{
     CreateRequest, Driver, NODE_1, NODE_2, NODE_B, assert_status, from_snapshot, from_volume,
-    publish, volume,
+    publish, unpublish, volume,
 };
 use crate::slow::{Slow, create};
 
@@ -136,6 +139,85 @@ async fn late_read_of_ended_attachment_is_not_answered() {
     disturb(&slow, 900, json!({ "kind": "stale", "ms": 1_000 }));
     other.controller_publish_volume(Request::new(publish(&id, NODE_1))).await.unwrap();
     assert_eq!(slow.live("attachments"), 1);
+}
+
+/// Another process attached the volume; reads from before that show no attachment for a while. EC2
+/// needs longer for the detach than reads are late.
+#[tokio::test(start_paused = true)]
+async fn late_read_without_attachment_ends_no_detach() {
+    for (mode, late_ms) in [Mode::Off, Mode::Ec2Only]
+        .into_iter()
+        .flat_map(|mode| [300, 900, 1_800].map(|late_ms| (mode, late_ms)))
+    {
+        let slow = Slow::under(
+            mode,
+            json!({
+                "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 } },
+                "latency": { "attach": { "fixed_ms": 20 }, "detach": { "fixed_ms": 3_000 } },
+            }),
+        )
+        .await;
+        let id = slow.create("pvc-1").await.unwrap();
+        let other = slow.another(2).await;
+        slow.publish(&id).await.unwrap();
+        disturb(&slow, late_ms, json!({ "kind": "stale", "ms": late_ms }));
+        let request = Request::new(unpublish(&id, NODE_1));
+        other.controller_unpublish_volume(request).await.unwrap();
+        assert_eq!(slow.live("attachments"), 0, "{mode}, {late_ms} ms late");
+        assert_eq!(slow.calls("DetachVolume"), 1, "{mode}, {late_ms} ms late");
+    }
+}
+
+/// The instance is started while EC2 throttles the reads of the volume.
+#[tokio::test(start_paused = true)]
+async fn instance_started_during_throttled_read_keeps_volume() {
+    let slow = Slow::under(
+        Mode::Enforce,
+        json!({ "instances": [
+        { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" },
+        { "id": NODE_2, "type": "m5.large", "zone": "us-east-1a" },
+    ] }),
+    )
+    .await;
+    let id = slow.create("pvc-1").await.unwrap();
+    slow.publish(&id).await.unwrap();
+    let elsewhere =
+        || slow.controller.controller_publish_volume(Request::new(publish(&id, NODE_2)));
+    for is_unpublish in [true, false] {
+        slow.world.act(|sim, now| sim.set_power(now, NODE_1, Power::Stop, true)).unwrap();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let started = async {
+            // The publish elsewhere has looked at the volume once before it looks at the holder.
+            let looks = slow.calls("DescribeVolumes");
+            while !is_unpublish && slow.calls("DescribeVolumes") < looks + 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let throttle = json!({ "match": { "action": "DescribeVolumes" }, "for_ms": 12_000, "fault": { "kind": "throttle" } });
+            add(&slow, throttle);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            slow.world.act(|sim, now| sim.set_power(now, NODE_1, Power::Start, true)).unwrap();
+        };
+        let refused = if is_unpublish {
+            tokio::join!(slow.unpublish(&id), started).0.unwrap_err()
+        } else {
+            tokio::join!(elsewhere(), started).0.unwrap_err()
+        };
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+        assert_eq!(slow.calls("DetachVolume"), 0);
+        assert_eq!(slow.live("attachments"), 1);
+    }
+}
+
+/// The process that published the volume knows that no other process has detached it since.
+#[tokio::test(start_paused = true)]
+async fn repeated_publish_of_same_process_answers_at_once() {
+    let slow = Slow::new(json!({})).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    slow.publish(&id).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let begin = Instant::now();
+    slow.publish(&id).await.unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use crate::world::merged;
 pub(crate) struct Slow {
     pub(crate) world: InProcess,
     pub(crate) controller: Controller,
+    safe_detach: Mode,
 }
 
 impl Slow {
@@ -27,7 +28,7 @@ impl Slow {
         Self::under(Mode::Off, over).await
     }
 
-    async fn under(safe_detach: Mode, over: Value) -> Self {
+    pub(crate) async fn under(safe_detach: Mode, over: Value) -> Self {
         let whole = json!({
             "profile": "fast",
             "instances": [{ "id": NODE_1, "type": "m5.large", "zone": "us-east-1a" }],
@@ -36,13 +37,14 @@ impl Slow {
         let access = world.access(1).await;
         let settings = Settings { safe_detach, ..Settings::default() };
         let controller = Controller::new(access, settings, Arc::default());
-        Self { world, controller }
+        Self { world, controller, safe_detach }
     }
 
     /// Starts another process, which knows nothing of what this one did.
     pub(crate) async fn another(&self, number: u64) -> Controller {
         let access = self.world.access(number).await;
-        Controller::new(access, Settings::default(), Arc::default())
+        let settings = Settings { safe_detach: self.safe_detach, ..Settings::default() };
+        Controller::new(access, settings, Arc::default())
     }
 
     pub(crate) async fn create(&self, name: &str) -> Result<String, Status> {

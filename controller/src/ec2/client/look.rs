@@ -17,7 +17,7 @@ use crate::ec2::error::Ec2Error;
 use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
 use crate::ec2::model::instance::{Instance, InstanceType};
 use crate::ec2::model::instance_status::InstanceStatus;
-use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::look_result::{DatedLook, LookResult};
 use crate::ec2::model::modification::Modification;
 use crate::ec2::model::snapshot::Snapshot;
 use crate::ec2::model::volume::Volume;
@@ -30,12 +30,22 @@ use crate::metrics::LaneLevel;
 impl Ec2 {
     /// Looks at the volume: one answer from a call that began after this one.
     pub async fn look_volume(&self, id: &VolumeId) -> LookResult<Volume> {
+        self.look_volume_dated(id).await.result
+    }
+
+    /// Does what [`Ec2::look_volume`] does, and says when the call began that was answered.
+    pub async fn look_volume_dated(&self, id: &VolumeId) -> DatedLook<Volume> {
         let volumes = &self.pollers.volumes;
         volumes.poller_of(id).look(id, self.answers_by, self.deadline_or_default()).await
     }
 
     /// Looks at the instance: one answer from a call that began after this one.
     pub async fn look_instance(&self, id: &InstanceId) -> LookResult<Instance> {
+        self.look_instance_dated(id).await.result
+    }
+
+    /// Does what [`Ec2::look_instance`] does, and says when the call began that was answered.
+    pub async fn look_instance_dated(&self, id: &InstanceId) -> DatedLook<Instance> {
         let instances = &self.pollers.instances;
         instances.poller_of(id).look(id, self.answers_by, self.deadline_or_default()).await
     }
@@ -55,7 +65,7 @@ impl Ec2 {
     /// not exist.
     pub async fn look_instance_status(&self, id: &InstanceId) -> LookResult<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.poller_of(id).look(id, None, self.deadline_or_default()).await
+        statuses.poller_of(id).look(id, None, self.deadline_or_default()).await.result
     }
 
     /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
@@ -71,18 +81,18 @@ impl Ec2 {
     /// does not exist.
     pub async fn look_modification(&self, id: &VolumeId) -> LookResult<Modification> {
         let modifications = &self.pollers.modifications;
-        modifications.poller_of(id).look(id, None, self.deadline_or_default()).await
+        modifications.poller_of(id).look(id, None, self.deadline_or_default()).await.result
     }
 
     /// Looks at the snapshot: one of this account, or one that another account shares with it.
     pub async fn look_snapshot(&self, id: &SnapshotId) -> LookResult<Snapshot> {
         let snapshots = &self.pollers.snapshots;
-        snapshots.look(id, None, self.deadline_or_default()).await
+        snapshots.look(id, None, self.deadline_or_default()).await.result
     }
 
     /// Looks at the status of the volume. EC2's own data may be minutes old.
     pub async fn look_volume_status(&self, id: &VolumeId) -> LookResult<VolumeStatus> {
-        self.pollers.statuses.poller_of(id).look(id, None, self.deadline_or_default()).await
+        self.pollers.statuses.poller_of(id).look(id, None, self.deadline_or_default()).await.result
     }
 
     /// Passes each fresh answer about the volume to `evaluate` until `evaluate` breaks; returns
@@ -93,7 +103,18 @@ impl Ec2 {
         id: &VolumeId,
         watched: WatchedChange,
         deadline: Instant,
-        evaluate: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
+        mut evaluate: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
+    ) -> Option<R> {
+        self.watch_volume_dated(id, watched, deadline, |look| evaluate(&look.result)).await
+    }
+
+    /// Does what [`Ec2::watch_volume`] does, and says of each answer when its call began.
+    pub async fn watch_volume_dated<R>(
+        &self,
+        id: &VolumeId,
+        watched: WatchedChange,
+        deadline: Instant,
+        evaluate: impl FnMut(&DatedLook<Volume>) -> ControlFlow<R>,
     ) -> Option<R> {
         let durations = self.pollers.changes.of(watched);
         let volumes = &self.pollers.volumes;
@@ -106,12 +127,12 @@ impl Ec2 {
         &self,
         id: &InstanceId,
         deadline: Instant,
-        evaluate: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
+        mut evaluate: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
     ) -> Option<R> {
         self.pollers
             .instances
             .poller_of(id)
-            .watch(id, None, self.waited(), deadline, evaluate)
+            .watch(id, None, self.waited(), deadline, |look| evaluate(&look.result))
             .await
     }
 
@@ -120,12 +141,12 @@ impl Ec2 {
         &self,
         id: &VolumeId,
         deadline: Instant,
-        evaluate: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
+        mut evaluate: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
     ) -> Option<R> {
         self.pollers
             .modifications
             .poller_of(id)
-            .watch(id, None, self.waited(), deadline, evaluate)
+            .watch(id, None, self.waited(), deadline, |look| evaluate(&look.result))
             .await
     }
 
@@ -137,7 +158,7 @@ impl Ec2 {
     pub async fn volumes_by_name(&self, name: &str) -> Result<Vec<Volume>, Ec2Error> {
         let volumes = &self.pollers.volumes_by_name;
         let found = volumes.look(&name.to_owned(), None, self.deadline_or_default()).await;
-        Ok(found.known()?.unwrap_or_default())
+        Ok(found.result.known()?.unwrap_or_default())
     }
 
     /// Returns this account's snapshots whose `CSIVolumeSnapshotName` tag is exactly this. Look-ups
@@ -148,7 +169,7 @@ impl Ec2 {
     pub async fn snapshots_by_name(&self, name: &str) -> Result<Vec<Snapshot>, Ec2Error> {
         let snapshots = &self.pollers.snapshots_by_name;
         let found = snapshots.look(&name.to_owned(), None, self.deadline_or_default()).await;
-        Ok(found.known()?.unwrap_or_default())
+        Ok(found.result.known()?.unwrap_or_default())
     }
 
     /// Makes a call that changes nothing.

@@ -175,8 +175,8 @@ impl Ec2 {
         .await
     }
 
-    /// Detaches a volume from one instance, on facts that EC2 gave at `decided_at`. Returns as soon
-    /// as EC2 accepts; the attachment is then `detaching`.
+    /// Detaches a volume from one instance, on facts of which the oldest was read at `looked_at`.
+    /// Returns as soon as EC2 accepts; the attachment is then `detaching`.
     ///
     /// # Errors
     /// [`Stale`](Ec2ErrorKind::Stale) when the turn, or a retry, comes so late that an instance may
@@ -187,11 +187,11 @@ impl Ec2 {
         volume: &VolumeId,
         instance: &InstanceId,
         force: Force,
-        decided_at: Instant,
+        looked_at: Instant,
     ) -> Result<Attachment, Ec2Error> {
         let action = Action::DetachVolume;
         self.send_change(action, || async {
-            if decided_at.elapsed() > MAX_FACTS_AGE {
+            if looked_at.elapsed() > MAX_FACTS_AGE {
                 return Err(Ec2Error::stale(action));
             }
             let call = self.core.client.detach_volume().volume_id(volume.as_str());

@@ -20,12 +20,12 @@ use tokio::time::Instant;
 
 use crate::ec2::error::Ec2Error;
 use crate::ec2::error::code::Ec2ErrorKind;
-use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::look_result::{DatedLook, LookResult};
 use crate::ec2::pacing::duration_estimate::DurationEstimate;
 use crate::ec2::pacing::poll_budget::{Budget, Pace};
 use crate::ec2::pacing::retry;
 use crate::ec2::sdk::call::Core;
-use newest_answer::{DatedAnswer, NewestAnswer};
+use newest_answer::NewestAnswer;
 pub(in crate::ec2) use source::Source;
 use source::ended_without_answer;
 use waiting::{Recipients, Waiting, Watcher};
@@ -111,28 +111,23 @@ impl<S: Source> Poller<S> {
         key: &S::Key,
         needed: Option<Instant>,
         deadline: Instant,
-    ) -> LookResult<S::Value> {
+    ) -> DatedLook<S::Value> {
         let mut attempts = 0;
-        let mut last = None;
+        let mut last: Option<DatedLook<S::Value>> = None;
         loop {
             let answer = self.await_answer(key.clone(), needed);
-            match tokio::time::timeout_at(deadline, answer).await {
-                Err(_) => {
-                    return LookResult::Unknown(last.unwrap_or_else(|| {
-                        Ec2Error::deadline_passed(S::ACTION, "an answer of EC2")
-                    }));
+            let Ok(look) = tokio::time::timeout_at(deadline, answer).await else {
+                return last.unwrap_or_else(|| unanswered::<S>());
+            };
+            if let LookResult::Unknown(error) = &look.result {
+                attempts += 1;
+                let is_retried = error.kind == Ec2ErrorKind::Throttled || attempts < LOOK_ATTEMPTS;
+                if error.is_transient() && is_retried {
+                    last = Some(look);
+                    continue;
                 }
-                Ok(LookResult::Unknown(error)) => {
-                    attempts += 1;
-                    let is_retried =
-                        error.kind == Ec2ErrorKind::Throttled || attempts < LOOK_ATTEMPTS;
-                    if !(error.is_transient() && is_retried) {
-                        return LookResult::Unknown(error);
-                    }
-                    last = Some(error);
-                }
-                Ok(result) => return result,
             }
+            return look;
         }
     }
 
@@ -164,7 +159,7 @@ impl<S: Source> Poller<S> {
         durations: Option<&Arc<DurationEstimate>>,
         waited: Duration,
         deadline: Instant,
-        mut evaluate: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
+        mut evaluate: impl FnMut(&DatedLook<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
         let durations = durations.unwrap_or(&self.0.durations);
         let began = Instant::now();
@@ -183,25 +178,27 @@ impl<S: Source> Poller<S> {
         let mut unfinished_at = Duration::ZERO;
         loop {
             let next = tokio::time::timeout_at(deadline, newest.next()).await;
-            let DatedAnswer { began: call_began, result } = next.ok()?;
-            let age = call_began.duration_since(began);
-            if let ControlFlow::Break(outcome) = evaluate(&result) {
+            let look = next.ok()?;
+            let age = look.began.duration_since(began);
+            if let ControlFlow::Break(outcome) = evaluate(&look) {
                 durations.record(unfinished_at, age);
                 return Some(outcome);
             }
-            if !matches!(result, LookResult::Unknown(_)) {
+            if !matches!(look.result, LookResult::Unknown(_)) {
                 unfinished_at = age;
             }
         }
     }
 
-    async fn await_answer(&self, key: S::Key, needed: Option<Instant>) -> LookResult<S::Value> {
+    async fn await_answer(&self, key: S::Key, needed: Option<Instant>) -> DatedLook<S::Value> {
         let since = Instant::now();
         let answered = self.register(since, |waiting| {
             let needed = needed.map_or(since, |at| waiting.send_by(at).max(since));
             waiting.look(key, since, needed)
         });
-        answered.await.unwrap_or_else(|_| ended_without_answer::<S>())
+        answered
+            .await
+            .unwrap_or_else(|_| DatedLook { began: since, result: ended_without_answer::<S>() })
     }
 
     /// Queues a caller for calls that have not begun yet.
@@ -223,7 +220,7 @@ impl<S: Source> Poller<S> {
 }
 
 /// The pending answer of a queued look.
-type PendingAnswer<S> = oneshot::Receiver<LookResult<<S as Source>::Value>>;
+type PendingAnswer<S> = oneshot::Receiver<DatedLook<<S as Source>::Value>>;
 
 async fn await_answers<S: Source>(
     pending: Vec<PendingAnswer<S>>,
@@ -232,11 +229,18 @@ async fn await_answers<S: Source>(
     let mut answers = Vec::with_capacity(pending.len());
     for answer in pending {
         answers.push(match tokio::time::timeout_at(deadline, answer).await {
-            Ok(result) => result.unwrap_or_else(|_| ended_without_answer::<S>()),
-            Err(_) => LookResult::Unknown(Ec2Error::deadline_passed(S::ACTION, "an answer of EC2")),
+            Ok(Ok(look)) => look.result,
+            Ok(Err(_)) => ended_without_answer::<S>(),
+            Err(_) => unanswered::<S>().result,
         });
     }
     answers
+}
+
+/// Returns the look of a caller whose deadline comes before any answer.
+fn unanswered<S: Source>() -> DatedLook<S::Value> {
+    let error = Ec2Error::deadline_passed(S::ACTION, "an answer of EC2");
+    DatedLook { began: Instant::now(), result: LookResult::Unknown(error) }
 }
 
 /// A running watch, which ends when it is dropped.
@@ -359,13 +363,13 @@ impl<S: Source> Inner<S> {
                 Err(error) => LookResult::Unknown(error.clone()),
             };
             let count = recipients.lookers.len() + recipients.watchers.len();
-            let mut results = std::iter::repeat_n(result, count);
+            let mut looks = std::iter::repeat_n(DatedLook { began, result }, count);
             // A caller that stopped waiting has dropped the receiver.
-            for (looker, result) in recipients.lookers.into_iter().zip(&mut results) {
-                let _ = looker.answer.send(result);
+            for (looker, look) in recipients.lookers.into_iter().zip(&mut looks) {
+                let _ = looker.answer.send(look);
             }
-            for (watcher, result) in recipients.watchers.into_iter().zip(results) {
-                watcher.publish(call, DatedAnswer { began, result });
+            for (watcher, look) in recipients.watchers.into_iter().zip(looks) {
+                watcher.publish(call, look);
             }
         }
         drop(call_in_flight);

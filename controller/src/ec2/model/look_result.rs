@@ -1,6 +1,18 @@
 //! The result of one look at one resource in EC2.
 
+use tokio::time::Instant;
+
 use crate::ec2::error::Ec2Error;
+
+/// The result of a look, and when the call to EC2 began that gave it. Reads lag behind writes, so
+/// the result may show a state from before that time.
+#[derive(Clone, Debug)]
+pub struct DatedLook<T> {
+    /// When the call began.
+    pub began: Instant,
+    /// What the call showed.
+    pub result: LookResult<T>,
+}
 
 /// A look has three results, never two: a failed look says nothing about the resource.
 #[derive(Clone, Debug)]

@@ -184,6 +184,17 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
     assert_eq!(driver.world.calls("StopInstances"), 0);
 }
 
+/// Reads that show neither the volume nor the instance may have a gap, so nothing is known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn query_of_hidden_volume_and_instance_is_unknown() {
+    let driver = enforce().await;
+    let id = attached(&driver).await;
+    driver.world.refuse("DescribeVolumes", "InvalidVolume.NotFound", 400);
+    driver.world.refuse("DescribeInstances", "InvalidInstanceID.NotFound", 400);
+    let (_, verdict) = query(&driver, &id, NODE_1).await;
+    assert_eq!((verdict.outcome(), &*verdict.token), (Outcome::Refuse, "attachment-unknown"));
+}
+
 /// All instances are in one known zone; a query by volume adds 1 DescribeVolumes call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn query_for_150_instances_needs_1_describe_call() {

@@ -3,15 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-use crate::ec2::model::look_result::LookResult;
-
-/// An answer, and when its call began.
-pub(super) struct DatedAnswer<V> {
-    pub(super) began: Instant,
-    pub(super) result: LookResult<V>,
-}
+use crate::ec2::model::look_result::DatedLook;
 
 /// The slot from which a watch takes its newest answer.
 pub(super) struct NewestAnswer<V> {
@@ -21,7 +14,7 @@ pub(super) struct NewestAnswer<V> {
 
 struct Newest<V> {
     call: u64,
-    answer: Option<DatedAnswer<V>>,
+    answer: Option<DatedLook<V>>,
 }
 
 impl<V> Default for NewestAnswer<V> {
@@ -37,7 +30,7 @@ impl<V> NewestAnswer<V> {
     }
 
     /// Stores the answer of call number `call`, unless a later call has answered already.
-    pub(super) fn publish(&self, call: u64, answer: DatedAnswer<V>) {
+    pub(super) fn publish(&self, call: u64, answer: DatedLook<V>) {
         let mut newest = self.newest();
         if call < newest.call {
             return;
@@ -48,7 +41,7 @@ impl<V> NewestAnswer<V> {
     }
 
     /// Waits for the next answer. Only one task may wait at a time.
-    pub(super) async fn next(&self) -> DatedAnswer<V> {
+    pub(super) async fn next(&self) -> DatedLook<V> {
         loop {
             let answer = self.newest().answer.take();
             match answer {
@@ -62,9 +55,11 @@ impl<V> NewestAnswer<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ec2::model::look_result::LookResult;
+    use tokio::time::Instant;
 
-    fn answer(value: u32) -> DatedAnswer<u32> {
-        DatedAnswer { began: Instant::now(), result: LookResult::Present(value) }
+    fn answer(value: u32) -> DatedLook<u32> {
+        DatedLook { began: Instant::now(), result: LookResult::Present(value) }
     }
 
     #[tokio::test]

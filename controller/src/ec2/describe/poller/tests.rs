@@ -95,11 +95,11 @@ fn spawn_look(
     needed: Option<Instant>,
 ) -> JoinHandle<LookResult<u64>> {
     let poller = poller.clone();
-    tokio::spawn(async move { poller.look(&key, needed, after(60)).await })
+    tokio::spawn(async move { poller.look(&key, needed, after(60)).await.result })
 }
 
-fn until_present(look: &LookResult<u64>) -> ControlFlow<u64> {
-    match look.present() {
+fn until_present(look: &DatedLook<u64>) -> ControlFlow<u64> {
+    match look.result.present() {
         Some(value) => ControlFlow::Break(*value),
         None => ControlFlow::Continue(()),
     }
@@ -115,9 +115,9 @@ async fn idle_poller_calls_at_once_then_stays_silent() {
     let (poller, memory) = poller();
     memory.with(|m| m.values.insert(1, 10));
     let start = Instant::now();
-    assert_eq!(poller.look(&1, None, after(60)).await.present(), Some(&10));
+    assert_eq!(poller.look(&1, None, after(60)).await.result.present(), Some(&10));
     assert_eq!(start.elapsed(), Duration::from_millis(100));
-    assert!(matches!(poller.look(&2, None, after(60)).await, LookResult::Absent));
+    assert!(matches!(poller.look(&2, None, after(60)).await.result, LookResult::Absent));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(memory.calls(), 2);
 }
@@ -143,7 +143,7 @@ async fn call_under_way_does_not_serve_later_look() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     // The first call is under way with the old value.
     memory.with(|m| m.values.insert(1, 2));
-    let late = poller.look(&1, None, after(60)).await;
+    let late = poller.look(&1, None, after(60)).await.result;
     assert_eq!(early.await.unwrap().present(), Some(&1));
     assert_eq!(late.present(), Some(&2));
 }
@@ -202,12 +202,12 @@ async fn failed_call_makes_no_key_absent_and_retries() {
             Ec2ErrorKind::Unreadable,
         ]);
     });
-    assert_eq!(poller.look(&1, None, after(60)).await.present(), Some(&1));
+    assert_eq!(poller.look(&1, None, after(60)).await.result.present(), Some(&1));
     memory.with(|m| m.failures = VecDeque::from([Ec2ErrorKind::Unauthorized]));
-    assert_unknown(poller.look(&1, None, after(60)).await, Ec2ErrorKind::Unauthorized);
+    assert_unknown(poller.look(&1, None, after(60)).await.result, Ec2ErrorKind::Unauthorized);
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::ServerError, 100).collect());
     let start = Instant::now();
-    assert_unknown(poller.look(&1, None, after(60)).await, Ec2ErrorKind::ServerError);
+    assert_unknown(poller.look(&1, None, after(60)).await.result, Ec2ErrorKind::ServerError);
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
@@ -215,7 +215,7 @@ async fn failed_call_makes_no_key_absent_and_retries() {
 async fn throttled_look_retries_with_backoff_until_deadline() {
     let (poller, memory) = poller();
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::Throttled, 10_000).collect());
-    assert_unknown(poller.look(&1, None, after(120)).await, Ec2ErrorKind::Throttled);
+    assert_unknown(poller.look(&1, None, after(120)).await.result, Ec2ErrorKind::Throttled);
     assert!(memory.calls() < 150);
 }
 
@@ -227,7 +227,7 @@ async fn watch_delivers_answers_until_callback_breaks() {
     let start = Instant::now();
     let mut absent = 0;
     let watch = poller.watch(&1, None, Duration::ZERO, after(60), |look| {
-        absent += u32::from(matches!(look, LookResult::Absent));
+        absent += u32::from(matches!(look.result, LookResult::Absent));
         until_present(look)
     });
     assert_eq!(watch.await, Some(7));
@@ -374,7 +374,7 @@ async fn look_needed_later_joins_another_call() {
     let (poller, memory) = poller();
     let start = Instant::now();
     let needed = Some(after(2));
-    let alone = poller.look(&1, needed, after(60)).await;
+    let alone = poller.look(&1, needed, after(60)).await.result;
     assert!(matches!(alone, LookResult::Absent));
     // The call began when the answer was needed, because no earlier answer showed how long answers
     // take.

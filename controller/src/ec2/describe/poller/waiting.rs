@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::MAX_KEYS_PER_CALL;
 use super::newest_answer::NewestAnswer;
-use crate::ec2::model::look_result::LookResult;
+use crate::ec2::model::look_result::DatedLook;
 use crate::ec2::pacing::duration_estimate::DurationEstimate;
 
 /// How many watchers are evaluated as a sample of all: more would change the time of the next call
@@ -64,7 +64,7 @@ pub(super) struct Looker<V> {
     pub(super) queued_at: Instant,
     /// No call is made for this looker before this time.
     needed: Instant,
-    pub(super) answer: oneshot::Sender<LookResult<V>>,
+    pub(super) answer: oneshot::Sender<DatedLook<V>>,
 }
 
 /// The callers that a call is for.
@@ -107,7 +107,7 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         key: K,
         since: Instant,
         needed: Instant,
-    ) -> oneshot::Receiver<LookResult<V>> {
+    ) -> oneshot::Receiver<DatedLook<V>> {
         let (answer, answered) = oneshot::channel();
         let looker = Looker { queued_at: since, needed, answer };
         self.lookers.entry(key).or_default().push(looker);
