@@ -1,9 +1,8 @@
-//! The connection between one replica and EC2: it is cut when the replica dies, the replica's clock
-//! may be wrong, and reads may be stale.
+//! The connection between one replica and EC2: it is cut when the replica dies, and the replica's
+//! clock may be wrong.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use aws_smithy_async::time::TimeSource;
@@ -12,40 +11,14 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use ec2_sim::Delivery;
 use ec2_sim::Reply;
 use ec2_sim::time::Millis;
-use tokio::time::Instant;
 
 use super::fault_plan::FaultPlan;
 use super::in_process::{InProcess, deliver};
 use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
-/// The greatest age of the state that a read shows. With a greater age, a lookup by tag can hide a
-/// new snapshot from a replica that knows nothing yet, which the replica cannot tell from a
-/// snapshot that was never taken. So a replica takes longer than this to restart.
-pub(crate) const MAX_STALENESS: Duration = Duration::from_secs(1);
 /// The difference of the signing time, in either direction, that EC2 accepts.
 const SIGNED_WITHIN_MS: u64 = 5 * 60 * 1000;
-
-/// The recent answers to reads, by request.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PastAnswers(Arc<Mutex<HashMap<Vec<u8>, Vec<Answer>>>>);
-
-type Answer = (Instant, Reply);
-
-impl PastAnswers {
-    fn add(&self, form: Vec<u8>, reply: Reply) {
-        let mut past = self.0.lock().unwrap();
-        let answers = past.entry(form).or_default();
-        answers.retain(|(at, _)| at.elapsed() <= MAX_STALENESS);
-        answers.push((Instant::now(), reply));
-    }
-
-    fn oldest(&self, form: &[u8]) -> Option<Reply> {
-        let past = self.0.lock().unwrap();
-        let mut answers = past.get(form)?.iter();
-        answers.find(|(at, _)| at.elapsed() <= MAX_STALENESS).map(|(_, reply)| reply.clone())
-    }
-}
 
 /// A replica's clock: EC2's time plus an error.
 #[derive(Clone, Debug)]
@@ -67,7 +40,6 @@ pub(crate) struct Connection {
     pub(crate) ec2: InProcess,
     pub(crate) faults: Arc<FaultPlan>,
     pub(crate) random: Arc<SeededRandom>,
-    pub(crate) past: PastAnswers,
     /// Whether the process is dead.
     pub(crate) is_dead: Arc<OrderedWatch<bool>>,
 }
@@ -101,16 +73,7 @@ impl Connection {
         }
         let form = request.body().bytes().unwrap_or_default().to_vec();
         if form.starts_with(b"Action=Describe") {
-            let stale = !self.faults.is_calm() && self.random.chance(self.faults.stale);
-            if stale && let Some(reply) = self.past.oldest(&form) {
-                self.ec2.note(format!("late: {}", String::from_utf8_lossy(&form)));
-                return Some(reply);
-            }
-            let reply = self.ec2.handle(request);
-            if reply.status == 200 && reply.delivery == Delivery::Normal {
-                self.past.add(form, reply.clone());
-            }
-            return Some(reply);
+            return Some(self.ec2.handle(request));
         }
         let is_killed = !self.faults.is_calm() && self.random.chance(self.faults.crash);
         if is_killed && self.random.chance(0.3) {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use ebs_csi_controller::ec2::KnownBug;
 use tokio::time::Instant;
 
-use super::connection::PastAnswers;
 use super::fault_plan::{FaultPlan, scenario};
 use super::in_process::{InProcess, block_on};
 use super::orchestrator::{self, Leaders, SIDECARS};
@@ -95,12 +94,7 @@ async fn run_history(seed: u64, bug: Option<KnownBug>) -> Outcome {
     let ec2 = InProcess::new(scenario(seed));
     let faults = FaultPlan::of(seed);
     let random = SeededRandom::of(seed, "world");
-    let parts = ReplicaParts {
-        ec2: ec2.clone(),
-        faults: Arc::clone(&faults),
-        past: PastAnswers::default(),
-        bug,
-    };
+    let parts = ReplicaParts { ec2: ec2.clone(), faults: Arc::clone(&faults), bug };
     let world = Arc::new(World {
         ec2: ec2.clone(),
         faults: Arc::clone(&faults),

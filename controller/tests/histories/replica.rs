@@ -10,7 +10,7 @@ use ebs_csi_controller::ec2;
 use ebs_csi_controller::ec2::KnownBug;
 use ebs_csi_controller::tags::{TagSettings, Tags};
 
-use super::connection::{Connection, PastAnswers, WrongClock};
+use super::connection::{Connection, WrongClock};
 use super::fault_plan::FaultPlan;
 use super::in_process::InProcess;
 use super::seeded_random::SeededRandom;
@@ -21,7 +21,6 @@ use ebs_csi_controller::ordered_watch::OrderedWatch;
 pub(crate) struct ReplicaParts {
     pub(crate) ec2: InProcess,
     pub(crate) faults: Arc<FaultPlan>,
-    pub(crate) past: PastAnswers,
     pub(crate) bug: Option<KnownBug>,
 }
 
@@ -69,7 +68,7 @@ impl Replica {
         while let Some(process) = self.process() {
             process.dead.wait_for(|dead| *dead).await;
             self.process.lock().unwrap().take();
-            // A container restarts no sooner than this; `MAX_STALENESS` explains why that matters.
+            // A container restarts no sooner than this; `LATE_READS_MS` explains why that matters.
             tokio::time::sleep(self.random.millis(2_000, 15_000)).await;
             self.start_process().await;
             self.parts.ec2.note(format!("replica {} is back", self.number));
@@ -95,7 +94,6 @@ impl Replica {
             ec2: self.parts.ec2.clone(),
             faults: Arc::clone(&self.parts.faults),
             random: Arc::clone(&self.random),
-            past: self.parts.past.clone(),
             is_dead: Arc::clone(&dead),
         };
         let clock =

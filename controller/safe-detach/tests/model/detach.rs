@@ -4,9 +4,10 @@
 //! The model assumes the following, because nothing here could enforce it:
 //!
 //! * **A view catches up before a boot ends.** The kubelet of a new boot is up only when EC2 shows
-//!   the instance running, and not between the controller's reads and the arrival of its
-//!   DetachVolume. The first takes minutes, the second milliseconds; only a record kept by the node
-//!   would prove it.
+//!   the instance running, and not while a DetachVolume is on its way. The first takes minutes, the
+//!   second milliseconds; only a record kept by the node would prove it.
+//! * **A boot takes longer than facts are valid.** Facts that were read before a boot ended are too
+//!   old for a DetachVolume after it.
 //! * **A request arrives or is lost, and a call ends,** before the next attach of the volume
 //!   completes: a call whose answer nobody waits for sends nothing.
 //! * **Kubelet's bookkeeping**: kubelet lists a volume in `volumesInUse` before it looks at
@@ -33,6 +34,8 @@ pub(crate) enum Fault {
     ReportWithoutVolumesAttached,
     /// Kubelet unlists a volume while the volume is mounted.
     KubeletForgets,
+    /// The controller sends DetachVolume on facts of any age.
+    StaleFacts,
 }
 
 /// What is explored.
@@ -116,6 +119,8 @@ pub(crate) struct Call {
     pub(crate) asked: bool,
     /// Whether the facts were read after the call began.
     pub(crate) fresh: bool,
+    /// Whether the facts are too old for a DetachVolume.
+    pub(crate) stale: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,10 +196,11 @@ impl World {
         self.ec2.held.map(|held| held.0)
     }
 
-    /// Returns whether some call has read facts and has not sent yet.
-    fn has_undecided_call(&self) -> bool {
-        let mut calls = self.calls.iter().flatten();
-        calls.any(|call| !matches!(call.stage, Stage::Began | Stage::Sent))
+    /// Makes the facts stale of each call that has not sent yet.
+    fn age_facts(&mut self) {
+        for call in self.calls.iter_mut().flatten() {
+            call.stale = !matches!(call.stage, Stage::Began | Stage::Sent);
+        }
     }
 
     /// Resets values that cannot matter any more, which reduces the number of states.
@@ -207,6 +213,7 @@ impl World {
                     instance: Fact::Unknown,
                     kubelet_report: Fact::Unknown,
                     asked: false,
+                    stale: known.stale && matches!(known.stage, Stage::Decided(_)),
                     ..known
                 };
             }

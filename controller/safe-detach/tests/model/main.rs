@@ -102,6 +102,7 @@ fn planted_detach_faults_are_found_with_trace() {
         (Fault::ReadBeforeTheCall, "S7"),
         (Fault::ReportWithoutVolumesAttached, "S1"),
         (Fault::KubeletForgets, "S1"),
+        (Fault::StaleFacts, "S1"),
     ];
     for (fault, property) in rows {
         let found = explore_detach(Mode::Enforce, detach::Scope::ALONE, fault);

@@ -48,7 +48,8 @@ impl World {
             Stage::Began => {
                 for (what, instance) in self.instance_answers(node) {
                     for (how, attachment) in self.volume_answers(node) {
-                        let read = Call { stage: Stage::Read, attachment, instance, ..call };
+                        let read =
+                            Call { stage: Stage::Read, attachment, instance, stale: false, ..call };
                         let mut after = self.with(slot, Some(read));
                         if rules.fault == Fault::ReadBeforeTheCall {
                             after.cache = Some((attachment, instance));
@@ -72,6 +73,11 @@ impl World {
             Stage::Read => {
                 let (name, after) = self.decide_call(slot, rules, call);
                 steps.add(name, after, false);
+            }
+            Stage::Decided(_) if call.stale && rules.fault != Fault::StaleFacts => {
+                steps.add_if(true, "the facts are stale", |w| {
+                    w.calls[slot] = Some(w.new_call(node));
+                });
             }
             Stage::Decided(rung) => {
                 let name = ("DetachVolume is sent", rung.label());
@@ -98,6 +104,7 @@ impl World {
             kubelet_report: Fact::Unknown,
             asked: false,
             fresh: true,
+            stale: false,
         };
         match self.cache {
             Some((attachment, instance)) => {

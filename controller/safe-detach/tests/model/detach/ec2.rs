@@ -52,9 +52,12 @@ impl World {
             w.ec2.power = Power::Running;
             w.ec2.hibernated = false;
         });
-        let is_undecided = self.detach_in_flight.is_some() || self.has_undecided_call();
-        let boots = runs && !self.kubelet.up && shown.power == Power::Running && !is_undecided;
-        steps.add_if(boots, "the node has booted", |w| w.kubelet.up = true);
+        let is_quiet = self.detach_in_flight.is_none();
+        let boots = runs && !self.kubelet.up && shown.power == Power::Running && is_quiet;
+        steps.add_if(boots, "the node has booted", |w| {
+            w.kubelet.up = true;
+            w.age_facts();
+        });
         steps.add_if(self.detach_in_flight.is_some(), "DetachVolume arrives", |w| {
             // The worst case: the volume is detached without the guest's consent.
             w.ec2.held = w.ec2.held.filter(|held| Some(held.0) != w.detach_in_flight);
