@@ -4,6 +4,7 @@ mod adopt;
 mod client_token;
 mod create;
 mod create_failure;
+mod encryption;
 pub(crate) mod iops;
 pub(crate) mod origin;
 mod plan;
@@ -47,6 +48,8 @@ pub(crate) struct Volumes {
     /// By name, since when requests were refused regardless of the client token while no look-up
     /// showed a volume.
     refused_since: ExpiringCache<Instant>,
+    /// By name, a request whose copy EC2 makes with another encryption or key, and the refusal.
+    refused_copies: ExpiringCache<(CreateVolume, Failure)>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
@@ -67,6 +70,7 @@ impl Volumes {
             recently_requested: ExpiringCache::default(),
             mismatched_since: ExpiringCache::default(),
             refused_since: ExpiringCache::default(),
+            refused_copies: ExpiringCache::default(),
             creating: Operations::new(Conflict::Refuse, operation_count.clone()),
             deleting: Operations::new(Conflict::Refuse, operation_count.clone()),
         }
