@@ -22,6 +22,8 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
         (with(&[("type", "io2")]), Code::InvalidArgument, "iops"),
         (with(&[("throughput", "5000")]), Code::InvalidArgument, "hroughput"),
         (with(&[("bytesPerInode", "many!")]), Code::InvalidArgument, "bytesperinode"),
+        (with(&[("encrypted", "True")]), Code::InvalidArgument, "encrypted: \"True\""),
+        (with(&[("ext4BigAlloc", "yes")]), Code::InvalidArgument, "ext4bigalloc: \"yes\""),
         (
             with(&[("tagSpecification_1", "kubernetes.io/x=1")]),
             Code::InvalidArgument,
