@@ -1,6 +1,7 @@
 //! CSI requests, parsed once into types that hold only valid values.
 
 pub(crate) mod listing;
+mod mount;
 pub(crate) mod node_local_handle;
 pub(crate) mod parameters;
 pub(crate) mod tag_key;
@@ -77,7 +78,7 @@ impl CreateVolume {
         let size = check_size(range.size_or(GiB::DEFAULT)?)?;
         let class = VolumeParameters::parse(&wire.parameters)?;
         let attributes = VolumeAttributes::parse(&wire.mutable_parameters)?;
-        class.format.check(&capabilities)?;
+        mount::check(&capabilities, &class.format)?;
         let source = match wire.volume_content_source.as_ref().map(|s| s.r#type.as_ref()) {
             None => None,
             Some(None) => return Err(Failure::missing("volume_content_source.type")),
