@@ -181,6 +181,24 @@ async fn restore_sends_encrypted_as_go_driver() {
     }
 }
 
+/// EC2's ratio of IOPS to GiB would allow less than gp3 always has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn iops_of_small_gp3_are_capped_at_3000() {
+    let driver = Driver::new().await;
+    for (gib, key, value) in [
+        (1, "iopsPerGB", "3001"),
+        (4, "iops", "5000"),
+        (4, "iopsPerGB", "1500"),
+        (5, "iops", "4000"),
+    ] {
+        let name = format!("pvc-{gib}-{value}");
+        let request = volume(&name, gib).with_parameters(&[("type", "gp3"), (key, value)]);
+        let id = driver.create(request).await.unwrap().volume_id;
+        assert_eq!(driver.look(&id).await.iops, Some(3000), "{gib} {value}");
+        driver.modify(&id, &[("iops", "5000")]).await.unwrap();
+    }
+}
+
 /// A repeated create without a zone finds the same volume. A zone id comes back as the zone's name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_zone_is_chosen_and_zone_id_resolved() {
