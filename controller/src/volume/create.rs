@@ -177,8 +177,9 @@ impl Volumes {
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
             self.recently_requested.put(name, (), RECENT_REQUEST);
         }
-        if sent.is_ok() {
+        if let Ok(volume) = &sent {
             self.refused_since.remove(name);
+            self.recently_created.put(volume.id.as_str(), (), RECENT_REQUEST);
         }
         sent
     }

@@ -3,12 +3,12 @@
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use super::Volumes;
 use super::create_failure::create_failure;
 use super::encryption;
+use super::{Volumes, is_being_deleted};
 use crate::ec2::csi_failure::failure_as;
 use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Snapshot, Volume};
-use crate::ec2::{VolumeState, Zone, ZoneKind};
+use crate::ec2::{Zone, ZoneKind};
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
 use crate::volume::client_token::{Attempt, ClientToken};
@@ -115,7 +115,7 @@ impl Volumes {
             .await
             .known()
             .map_err(|error| failure_as(Condition::OperationPending, &error))?
-            .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
+            .filter(|volume| !is_being_deleted(volume))
             .ok_or_else(|| Failure::not_found("source volume", id))?;
         topology::check(
             request.requirement.as_ref(),

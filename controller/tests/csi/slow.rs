@@ -320,6 +320,27 @@ async fn quota_hides_no_fresh_volume_of_another_process() {
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// EC2 does not know the volume yet that it has just made, and one look shows it.
+#[tokio::test(start_paused = true)]
+async fn not_found_for_new_volume_is_not_deleted() {
+    let not_found = json!({
+        "kind": "error", "code": "InvalidVolume.NotFound", "status": 400,
+        "message": "The volume 'vol-1' does not exist.",
+    });
+    let slow = Slow::new(with_fault("DeleteVolume", 1, not_found)).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    let delete = || {
+        let request = csi::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
+        slow.controller.delete_volume(Request::new(request))
+    };
+    let early = delete().await.unwrap_err();
+    assert_status(&early, Code::Aborted, &["ec2:DeleteVolume"]);
+    assert_eq!(slow.live("volumes"), 1);
+    delete().await.unwrap();
+    assert_eq!(slow.live("volumes"), 0);
+    delete().await.unwrap();
+}
+
 /// The lost CreateVolume made the volume, so a refused retry must not report that none exists.
 #[tokio::test(start_paused = true)]
 async fn refusal_after_lost_reply_is_not_final() {
