@@ -145,11 +145,13 @@ impl Volumes {
 
     /// Returns the failure of a request under whose name no look-up shows a volume. A refusal that
     /// EC2 may give before it looks at the client token (the source is not shown, the credentials
-    /// are refused) does not show whether another process had a volume made; it is final after
-    /// [`FINAL_AFTER`].
+    /// are refused, a quota is used up) does not show whether another process had a volume made; it
+    /// is final after [`FINAL_AFTER`].
     fn final_or_pending(&self, request: &CreateVolume, failure: Failure) -> Failure {
-        let precedes_token =
-            matches!(failure.condition(), Condition::NotFound | Condition::NotPermitted);
+        let precedes_token = matches!(
+            failure.condition(),
+            Condition::NotFound | Condition::NotPermitted | Condition::Local
+        );
         if !precedes_token || time_in_state(&self.refused_since, &request.name) >= FINAL_AFTER {
             return failure;
         }

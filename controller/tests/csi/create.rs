@@ -79,8 +79,8 @@ async fn reused_name_with_other_size_or_zone_fails() {
     assert_eq!(driver.live("volumes"), 1);
 }
 
-/// A used-up quota does not hide a volume of the name. A name without a volume gets
-/// RESOURCE_EXHAUSTED.
+/// A used-up quota does not hide a volume of the name. A name without a volume is not sent back to
+/// the scheduler by RESOURCE_EXHAUSTED.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oldest_volume_with_same_name_is_used() {
     let driver = Driver::new().await;
@@ -92,7 +92,7 @@ async fn oldest_volume_with_same_name_is_used() {
     assert_eq!(taken.volume_id, older.id.to_string());
     // For a name without a volume, the same refusal is a real quota error.
     let full = driver.create(volume("pvc-2", 4)).await.unwrap_err();
-    assert_status(&full, Code::ResourceExhausted, &["quota"]);
+    assert_status(&full, Code::Aborted, &["quota"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

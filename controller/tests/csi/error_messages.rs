@@ -69,8 +69,8 @@ async fn failure_names_cause_next_step_and_request_id() {
             InvalidArgument,
             "a node in the volume's zone",
         ),
-        (Create, "VolumeLimitExceeded", 400, ResourceExhausted, QUOTA),
-        (Create, "MaxIOPSLimitExceeded", 400, ResourceExhausted, QUOTA),
+        (Create, "VolumeLimitExceeded", 400, Aborted, QUOTA),
+        (Create, "MaxIOPSLimitExceeded", 400, Aborted, QUOTA),
         (Create, "InsufficientVolumeCapacity", 500, ResourceExhausted, "use another zone"),
         (
             Create,

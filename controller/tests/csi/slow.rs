@@ -300,8 +300,12 @@ async fn quota_checked_before_request_token_hides_no_volume() {
     .await;
     let id = slow.create("pvc-1").await.unwrap();
     assert_eq!(slow.create("pvc-1").await.unwrap(), id);
+    // Another process may have had the volume made, so the refusal is not final at first.
     let full = slow.create("pvc-2").await.unwrap_err();
-    assert_status(&full, Code::ResourceExhausted, &["quota"]);
+    assert_status(&full, Code::Aborted, &["quota"]);
+    tokio::time::sleep(Duration::from_secs(75)).await;
+    let full = slow.create("pvc-2").await.unwrap_err();
+    assert_status(&full, Code::Internal, &["quota"]);
     assert_eq!(slow.live("volumes"), 1);
 }
 
