@@ -111,3 +111,18 @@ async fn failure_names_cause_next_step_and_request_id() {
     let failed = Create.make(&driver, &free).await.unwrap_err();
     assert_status(&failed, Code::Unavailable, &["ec2:", "127.0.0.1", "AWS_EC2_ENDPOINT"]);
 }
+
+/// The work waits for its turn, so that the caller's time ends first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overdue_call_says_that_ec2_throttles() {
+    let driver = Driver::new().await;
+    let throttled =
+        json!({ "match": { "action": "CreateVolume" }, "fault": { "kind": "throttle" } });
+    driver.world.fault(throttled);
+    let mut request = tonic::Request::new(volume("pvc-1", 1));
+    request.set_timeout(std::time::Duration::from_secs(2));
+    let overdue = driver.client.clone().create_volume(request).await.unwrap_err();
+    assert_status(&overdue, Code::DeadlineExceeded, &["EC2 throttles ec2:CreateVolume"]);
+    driver.world.clear_faults();
+    driver.created("pvc-1", 1).await;
+}
