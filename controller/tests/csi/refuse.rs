@@ -42,6 +42,7 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
         (with(&[("ext4BigAlloc", "yes")]), Code::InvalidArgument, "ext4bigalloc: \"yes\""),
         (mounted("ntfs", &[]), Code::InvalidArgument, "ntfs"),
         (mounted("ext4", &["noatime", "tls"]), Code::InvalidArgument, "\"tls\""),
+        (volume(&"x".repeat(257), 1), Code::InvalidArgument, "longer than 256 characters"),
         (
             with(&[("tagSpecification_1", "kubernetes.io/x=1")]),
             Code::InvalidArgument,
