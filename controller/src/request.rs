@@ -1,6 +1,7 @@
 //! CSI requests, parsed once into types that hold only valid values.
 
 pub(crate) mod listing;
+mod mount;
 pub(crate) mod node_local_handle;
 pub(crate) mod parameters;
 pub(crate) mod tag_key;
@@ -71,13 +72,13 @@ impl CreateVolume {
     /// # Errors
     /// A failure that names the field; a source id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::CreateVolumeRequest) -> Result<Self, Failure> {
-        let name = require("name", &wire.name)?.to_owned();
+        let name = parse_name(&wire.name)?;
         let capabilities = Capability::parse_all(&wire.volume_capabilities)?;
         let range = parse_range(wire.capacity_range.as_ref())?;
         let size = check_size(range.size_or(GiB::DEFAULT)?)?;
         let class = VolumeParameters::parse(&wire.parameters)?;
         let attributes = VolumeAttributes::parse(&wire.mutable_parameters)?;
-        class.format.check(&capabilities)?;
+        mount::check(&capabilities, &class.format)?;
         let source = match wire.volume_content_source.as_ref().map(|s| s.r#type.as_ref()) {
             None => None,
             Some(None) => return Err(Failure::missing("volume_content_source.type")),
@@ -306,7 +307,7 @@ impl CreateSnapshot {
     /// # Errors
     /// A failure that names the field; a volume id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
-        let name = require("name", &wire.name)?.to_owned();
+        let name = parse_name(&wire.name)?;
         let volume = require("source_volume_id", &wire.source_volume_id)?;
         node_local_handle::refuse("source_volume_id", volume, "have snapshots")?;
         Ok(Self {
@@ -335,6 +336,21 @@ pub(crate) fn require<'a>(field: &str, value: &'a str) -> Result<&'a str, Failur
         return Err(Failure::missing(field));
     }
     Ok(value)
+}
+
+/// The longest value of a tag, in characters (Tag, EC2 API reference).
+const MAX_TAG_VALUE: usize = 256;
+
+/// Reads the name of a volume or snapshot, which becomes the value of a tag.
+fn parse_name(name: &str) -> Result<String, Failure> {
+    match require("name", name)?.chars().nth(MAX_TAG_VALUE) {
+        None => Ok(name.to_owned()),
+        Some(_) => {
+            let why =
+                format!("is longer than {MAX_TAG_VALUE} characters, which a tag of EC2 holds");
+            Err(Failure::invalid("name", why))
+        }
+    }
 }
 
 /// Parses the id of a resource. An id that EC2 cannot have issued belongs to none.

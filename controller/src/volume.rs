@@ -4,6 +4,7 @@ mod adopt;
 mod client_token;
 mod create;
 mod create_failure;
+mod encryption;
 pub(crate) mod iops;
 pub(crate) mod origin;
 mod plan;
@@ -17,7 +18,7 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{Ec2, Ec2ErrorKind, Volume};
+use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState};
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateVolume;
 use crate::request::tags::TagSettings;
@@ -47,6 +48,10 @@ pub(crate) struct Volumes {
     /// By name, since when requests were refused regardless of the client token while no look-up
     /// showed a volume.
     refused_since: ExpiringCache<Instant>,
+    /// By id, the volumes that this process has just created.
+    recently_created: ExpiringCache<()>,
+    /// By name, a request whose copy EC2 makes with another encryption or key, and the refusal.
+    refused_copies: ExpiringCache<(CreateVolume, Failure)>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
@@ -67,6 +72,8 @@ impl Volumes {
             recently_requested: ExpiringCache::default(),
             mismatched_since: ExpiringCache::default(),
             refused_since: ExpiringCache::default(),
+            recently_created: ExpiringCache::default(),
+            refused_copies: ExpiringCache::default(),
             creating: Operations::new(Conflict::Refuse, operation_count.clone()),
             deleting: Operations::new(Conflict::Refuse, operation_count.clone()),
         }
@@ -112,6 +119,17 @@ impl Volumes {
             return Ok(());
         };
         match error.kind {
+            // EC2 may not know a volume yet that it has just created.
+            Ec2ErrorKind::VolumeNotFound if self.recently_created.get(id.as_str()).is_some() => {
+                match ec2.look_volume(id).await {
+                    LookResult::Absent => Ok(()),
+                    LookResult::Present(volume) if is_being_deleted(&volume) => Ok(()),
+                    LookResult::Present(_) => Err(failure_as(Condition::OperationPending, &error)),
+                    LookResult::Unknown(unknown) => {
+                        Err(failure_as(Condition::OperationPending, &unknown))
+                    }
+                }
+            }
             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => Ok(()),
             Ec2ErrorKind::VolumeInUse => {
                 // A look that does not show the volume does not disprove EC2's answer.
@@ -128,6 +146,11 @@ impl Volumes {
             _ => Err(failure(&error)),
         }
     }
+}
+
+/// Returns whether the volume is deleted, or will be.
+pub(crate) fn is_being_deleted(volume: &Volume) -> bool {
+    matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)
 }
 
 /// Returns the holders of a volume, for an error text.

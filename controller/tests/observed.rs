@@ -389,3 +389,25 @@ async fn rpc_log_line_has_ec2_request_id() {
     assert!(line["id"].is_u64(), "{line}");
     assert!(line["ec2.request_id"].as_str().is_some_and(|id| id.len() >= 8), "{line}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rpc_log_line_is_short_for_long_names() {
+    let world = World::new().await;
+    let controller = Controller::start(&world.server.ec2(), false, &[]);
+    let mut csi = ControllerClient::new(controller.channel().await);
+    let long = "x".repeat(3_000_000);
+    let refused = csi.create_volume(volume(&long, 4)).await.expect_err("a name of 3 MB");
+    assert_eq!(refused.code(), Code::InvalidArgument, "{}", refused.message().len());
+    let delete = csi::DeleteVolumeRequest { volume_id: long.clone(), ..Default::default() };
+    csi.delete_volume(delete).await.expect("no such volume");
+    let snapshot = csi::CreateSnapshotRequest {
+        name: "s".to_owned(),
+        source_volume_id: long,
+        ..Default::default()
+    };
+    let refused = csi.create_snapshot(snapshot).await.expect_err("an id of 3 MB");
+    assert_eq!(refused.code(), Code::NotFound, "{}", refused.message().len());
+    let (_, log) = controller.stop();
+    let longest = log.lines().map(str::len).max().unwrap_or_default();
+    assert!(log.contains("xxx") && longest < 6_000, "{longest}");
+}

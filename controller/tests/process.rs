@@ -138,7 +138,10 @@ async fn controller_starts_unready_without_ec2_then_recovers() {
     let refused = probe(&channel).await.expect_err("not ready yet");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("Unavailable"), "{refused}");
-    assert_eq!(controller.get("/readyz").0, 503);
+    // Every pod can read the page; only the log and Probe have the cause.
+    let (code, page) = controller.get("/readyz");
+    assert!(code == 503 && page.contains("log") && !page.contains("ec2:"), "{page}");
+    assert!(controller.log().contains("ec2:DescribeAvailabilityZones"));
     assert_eq!(controller.get("/healthz").0, 200);
     world.clear_faults();
     let start = Instant::now();

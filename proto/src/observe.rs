@@ -7,6 +7,7 @@
 
 mod json;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,6 +28,24 @@ pub struct Stripped(pub usize);
 impl fmt::Debug for Stripped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{{} stripped}}", self.0)
+    }
+}
+
+/// Prints a volume context without the tokens of pods that kubelet puts there
+/// (`csi.storage.k8s.io/serviceAccount.tokens`).
+pub struct VolumeContext<'a>(pub &'a HashMap<String, String>);
+
+impl fmt::Debug for VolumeContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_token = |key: &str| key.to_ascii_lowercase().ends_with("serviceaccount.tokens");
+        let mut map = f.debug_map();
+        for (key, value) in self.0 {
+            match is_token(key) {
+                true => map.entry(key, &Stripped(1)),
+                false => map.entry(key, value),
+            };
+        }
+        map.finish()
     }
 }
 
@@ -107,10 +126,18 @@ fn filter(rust_log: Option<&str>, verbosity: u8, levels: &str) -> Targets {
         .with_default(level)
 }
 
-/// Adds a value to the log line of the current RPC. Keys: `volume.id`, `snapshot.id`, `node.id`,
-/// `request.name`, `ec2.request_id`.
+/// The longest value in a log line, in bytes: longer than every id and name that is valid.
+const MAX_VALUE: usize = 512;
+
+/// Returns the beginning of a text, at most `bytes` long.
+pub(crate) fn beginning(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// Adds a value to the log line of the current RPC; a long one is cut. Keys: `volume.id`,
+/// `snapshot.id`, `node.id`, `request.name`, `ec2.request_id`.
 pub fn record_field(key: &'static str, value: &str) {
-    Span::current().record(key, value);
+    Span::current().record(key, beginning(value, MAX_VALUE));
 }
 
 /// The layer that creates a span for each RPC and writes its line.
@@ -209,7 +236,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::{filter, milliseconds};
+    use super::{beginning, filter, milliseconds};
     use crate::csi;
 
     #[test]
@@ -261,5 +288,38 @@ mod tests {
         );
         assert!(printed.contains("pvc-1") && printed.contains("{1 stripped}"), "{printed}");
         assert!(!printed.contains("hunter2"), "{printed}");
+    }
+
+    #[test]
+    fn debug_output_hides_tokens_of_volume_context() {
+        const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
+        let volume_context: std::collections::HashMap<String, String> =
+            [(TOKENS, "hunter2"), ("blocksize", "4096")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into();
+        let context = || volume_context.clone();
+        let publish =
+            csi::NodePublishVolumeRequest { volume_context: context(), ..Default::default() };
+        let stage = csi::NodeStageVolumeRequest { volume_context: context(), ..Default::default() };
+        let attach =
+            csi::ControllerPublishVolumeRequest { volume_context: context(), ..Default::default() };
+        let validate = csi::ValidateVolumeCapabilitiesRequest {
+            volume_context: context(),
+            ..Default::default()
+        };
+        for printed in [
+            format!("{publish:?}"),
+            format!("{stage:?}"),
+            format!("{attach:?}"),
+            format!("{validate:?}"),
+        ] {
+            assert!(printed.contains("4096") && !printed.contains("hunter2"), "{printed}");
+        }
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(beginning("aää", 4), "aä");
+        assert_eq!(beginning("aä", 9), "aä");
     }
 }

@@ -6,6 +6,10 @@
 use tonic::{Code, Status};
 
 use crate::failure::{Condition, Failure};
+use crate::observe::beginning;
+
+/// The longest message, in bytes. It is sent as a header, and clients accept 8 KiB of headers.
+const MAX_MESSAGE: usize = 4096;
 
 impl Condition {
     /// Returns the gRPC code of this condition.
@@ -52,6 +56,6 @@ impl Condition {
 #[expect(clippy::disallowed_methods, reason = "the one place that chooses a code")]
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        Self::new(failure.condition().code(), failure.text())
+        Self::new(failure.condition().code(), beginning(failure.text(), MAX_MESSAGE))
     }
 }

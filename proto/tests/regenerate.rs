@@ -47,9 +47,12 @@ fn redacted_debug(secrets: &[(MessageDescriptor, Vec<FieldDescriptor>)]) -> Stri
             if !seen.insert(name.clone()) {
                 continue;
             }
-            let value = match secret_names.contains(&name) {
-                true => format!("crate::observe::Stripped(self.{name}.len())"),
-                false => format!("self.{name}"),
+            let value = match name.as_str() {
+                _ if secret_names.contains(&name) => {
+                    format!("crate::observe::Stripped(self.{name}.len())")
+                }
+                "volume_context" => format!("crate::observe::VolumeContext(&self.{name})"),
+                _ => format!("self.{name}"),
             };
             let _ = writeln!(out, "            .field(\"{name}\", &{value})");
         }

@@ -10,9 +10,10 @@ mod volume_list;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_proto::Failure;
 use ebs_csi_proto::csi::{self, controller_server};
-use tonic::{Request, Response, Status};
+use ebs_csi_proto::{Condition, Failure};
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status};
 
 use crate::attach::Attachments;
 use crate::csi::capabilities;
@@ -141,6 +142,17 @@ impl Controller {
         self.operation_count.clone().on_idle(pause, callback)
     }
 
+    /// Adds to a deadline that has passed that EC2 throttled meanwhile: the work waits for it.
+    fn explain_deadline(&self, status: Status, began: Instant) -> Status {
+        match self.ec2.throttling_since(began) {
+            Some(why) if status.code() == Code::DeadlineExceeded => {
+                let text = format!("{}; {why}", status.message());
+                Failure::new(Condition::DeadlinePassed, text).into()
+            }
+            _ => status,
+        }
+    }
+
     /// Returns the number of operations under way, including those whose callers no longer wait.
     pub fn operations(&self) -> usize {
         self.operation_count.running()
@@ -161,7 +173,9 @@ macro_rules! controller_service {
                 &self,
                 request: Request<csi::$request>,
             ) -> RpcResult<csi::$response> {
-                $serve(self, request).await
+                let began = Instant::now();
+                let answer = $serve(self, request).await;
+                answer.map_err(|status| self.explain_deadline(status, began))
             })*
 
             $(async fn $other(&self, _: Request<csi::$question>) -> RpcResult<csi::$answer> {

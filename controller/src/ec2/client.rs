@@ -209,6 +209,19 @@ impl Ec2 {
         self.core.settings.known_bug == Some(bug)
     }
 
+    /// Returns, for an error text, which actions EC2 has throttled since then; `None` when it has
+    /// throttled none.
+    pub(crate) fn throttling_since(&self, since: Instant) -> Option<String> {
+        let actions = self.core.throttled_since(since);
+        let names: Vec<_> = actions.iter().map(|action| format!("ec2:{action}")).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "EC2 throttles {}: other users of this account and Region share the request quota",
+                names.join(", ")
+            )
+        })
+    }
+
     /// Returns the Region (`us-east-1`).
     pub fn region(&self) -> &str {
         &self.region

@@ -33,9 +33,11 @@ pub(crate) fn condition(error: &Ec2Error) -> Condition {
         | Kind::Key => Condition::InvalidField,
         Kind::SizeOutOfRange => Condition::CapacityOutOfRange,
         Kind::BadPageToken => Condition::BadStartingToken,
-        Kind::VolumeInUse | Kind::SnapshotInUse | Kind::SnapshotLocked | Kind::NotPermitted => {
-            Condition::InUse
-        }
+        Kind::VolumeInUse
+        | Kind::SnapshotInUse
+        | Kind::SnapshotLocked
+        | Kind::ManagedByBackup
+        | Kind::NotPermitted => Condition::InUse,
         Kind::IncorrectState
         | Kind::DeviceInUse
         | Kind::TokenMismatch

@@ -124,7 +124,7 @@ impl fmt::Display for Ec2Error {
             write!(f, "{code}: ")?;
         }
         let message = shorten(self.message.trim());
-        match next_step::advice(self.kind, self.code.as_deref()) {
+        match next_step::advice(self.kind, self.code.as_deref(), message) {
             // EC2's messages end in a full stop.
             Some(step) => write!(f, "{}; {step}", message.trim_end_matches('.'))?,
             None => f.write_str(message)?,
@@ -169,6 +169,36 @@ mod tests {
         let text = error(Ec2ErrorKind::Unauthorized, "You are not authorized.").to_string();
         for part in ["ec2:CreateVolume", "Code", "You are not authorized;", "IAM policy", "id-1"] {
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    /// What the controller's own policy allows does not help where another policy refuses.
+    #[test]
+    fn authorization_advice_follows_policy_that_refuses() {
+        for (why, advice) in [
+            ("with an explicit deny in a service control policy", "overrides every policy"),
+            ("with an explicit deny in an identity-based policy", "overrides every policy"),
+            ("because no service control policy allows the ec2:AttachVolume action", "as well"),
+            ("because no permissions boundary allows the ec2:AttachVolume action", "as well"),
+            (
+                "because no identity-based policy allows the ec2:AttachVolume action",
+                "IAM policy of",
+            ),
+            ("", "IAM policy of"),
+        ] {
+            let text =
+                error(Ec2ErrorKind::Unauthorized, &format!("You are not, {why}.")).to_string();
+            assert!(text.contains(advice), "{text}");
+        }
+    }
+
+    #[test]
+    fn snapshot_in_use_names_what_may_use_it() {
+        let image = "The snapshot snap-1 is currently in use by ami-1";
+        let restores = "The snapshot is in use by fast snapshot restore";
+        for (message, advice) in [(image, "deregister the image"), (restores, "disable its fast")] {
+            let text = error(Ec2ErrorKind::SnapshotInUse, message).to_string();
+            assert!(text.contains(advice), "{text}");
         }
     }
 

@@ -14,13 +14,16 @@ use super::tagging::Tagging;
 use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{
     Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume, Volume,
-    VolumeState, WatchedChange,
+    WatchedChange,
 };
 use crate::operation::Callers;
 use crate::volume::iops::IopsLimits;
+use crate::volume::is_being_deleted;
 
 /// How long one change continues. A repeated call continues where this one ended.
 const CHANGE_TIME: Duration = Duration::from_secs(300);
+/// How long reads may lag behind a creation.
+const READ_LAG: Duration = Duration::from_secs(2);
 /// How long the modification is looked for after a lost answer.
 const LOST_ANSWER_LOOKS: Duration = Duration::from_secs(5);
 
@@ -36,14 +39,14 @@ impl Modifications {
         let deadline = Instant::now() + CHANGE_TIME;
         let ec2 = self.ec2.with_deadline(deadline);
         let (volume, latest) = tokio::join!(ec2.look_volume(id), ec2.look_modification(id));
-        let mut volume = existing(id, volume)?;
+        let mut volume = existing(&ec2, id, volume).await?;
         if change.is_empty() {
             return Ok(volume);
         }
         let mut latest = latest.known().map_err(|error| failure(&error))?;
         if let Some(running) = latest.take_if(|m| m.state == ModificationState::Modifying) {
             latest = wait_until_effective(&ec2, id, running, deadline).await.ok();
-            volume = existing(id, ec2.look_volume(id).await)?;
+            volume = existing(&ec2, id, ec2.look_volume(id).await).await?;
         }
         let wanted_iops = change.wanted_iops(&volume)?;
         let limits = self.limits(&ec2, change, &volume, wanted_iops).await;
@@ -128,10 +131,20 @@ impl Modifications {
     }
 }
 
-fn existing(id: &VolumeId, look: LookResult<Volume>) -> Result<Volume, Failure> {
+/// Returns the volume that a look shows. A look that does not show it may be late, so that a second
+/// one decides.
+async fn existing(
+    ec2: &Ec2,
+    id: &VolumeId,
+    mut look: LookResult<Volume>,
+) -> Result<Volume, Failure> {
+    if matches!(look, LookResult::Absent) {
+        tokio::time::sleep(READ_LAG).await;
+        look = ec2.look_volume(id).await;
+    }
     look.known()
         .map_err(|error| failure(&error))?
-        .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
+        .filter(|volume| !is_being_deleted(volume))
         .ok_or_else(|| Failure::not_found("volume", id))
 }
 

@@ -218,6 +218,12 @@ impl Config {
         let sdk_endpoint = |name: &str| {
             variable(name).or_else(|| variable("AWS_ENDPOINT_URL")).filter(|_| !ignored)
         };
+        let region = |name: &str| match variable(name) {
+            Some(region) if !is_region(&region) => Err(Stop::Usage(format!(
+                "{name}: {region:?} is not the name of a Region; write it without blanks, as us-east-1"
+            ))),
+            region => Ok(region),
+        };
         let mut execution_environment = format!("aws-ebs-csi-driver-{VERSION}");
         if !flags.user_agent_extra.is_empty() {
             execution_environment = format!("{execution_environment}-{}", flags.user_agent_extra);
@@ -255,9 +261,9 @@ impl Config {
             },
             rates: flags.ec2_request_rates,
             max_rates: flags.ec2_max_request_rates,
-            region: variable("AWS_REGION"),
+            region: region("AWS_REGION")?,
             // The Go driver's metadata-labeler reads the same labels.
-            region_of_node: variable("NODE_REGION").filter(|_| {
+            region_of_node: region("NODE_REGION")?.filter(|_| {
                 let sources = &flags.metadata_sources;
                 sources.contains("kubernetes") || sources.contains("metadata-labeler")
             }),
@@ -280,6 +286,11 @@ impl Config {
         let safe_detach = safe_detach.map(|socket| &socket.endpoint);
         std::iter::once(&self.endpoint).chain(safe_detach).collect()
     }
+}
+
+/// Returns whether the text can be the name of a Region, which becomes a part of host names.
+fn is_region(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 /// Returns whether a variable names a profile file, or the home directory has an `.aws` directory.

@@ -92,14 +92,18 @@ impl Probe {
         }
     }
 
-    /// Returns why the controller is not ready now, if it is not; for /readyz.
-    pub(crate) fn unready(&self) -> Option<String> {
+    /// Returns why the controller is not ready now, if it is not; for /readyz. The cause may name
+    /// the account and its role, and every pod can read /readyz, so that only the log has it.
+    pub(crate) fn unready(&self) -> Option<&'static str> {
         if self.mode == ProbeAws::Never {
             return None;
         }
         match &*self.outcome.borrow() {
-            None => Some("the first check of AWS has not ended".to_owned()),
-            Some(outcome) => outcome.failure.clone(),
+            None => Some("the first check of AWS has not ended"),
+            Some(Outcome { failure: Some(_), .. }) => {
+                Some("the check of AWS failed; the controller's log has the cause")
+            }
+            Some(Outcome { failure: None, .. }) => None,
         }
     }
 
@@ -192,7 +196,8 @@ mod tests {
         assert_eq!(probe.unready(), None);
         assert!(!probe.record(&down()));
         assert_eq!(probe.answer().await, Ok(true));
-        assert!(probe.unready().is_some_and(|why| why.contains("connection refused")));
+        let why = probe.unready().unwrap();
+        assert!(why.contains("log") && !why.contains("connection refused"), "{why}");
     }
 
     #[tokio::test(start_paused = true)]

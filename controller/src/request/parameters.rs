@@ -112,17 +112,17 @@ fn parse_number(list: &str, key: &str, value: &str) -> Result<Option<u32>, Failu
     }
 }
 
-/// Parses a boolean: only `true` is true. Any other value than `false` or the empty one is most
-/// likely a mistake; it means false, since existing classes rely on that.
-fn parse_boolean(list: &str, key: &str, value: &str) -> bool {
-    if !matches!(value, "true" | "false" | "") {
-        tracing::warn!(
-            parameter = format!("{list}.{key}"),
-            value = truncate(value),
-            "reads as false: only \"true\" is true"
-        );
+/// Parses a boolean; an empty value is false. The Go driver reads every other value as false, so
+/// that `encrypted: "True"` makes a volume that is not encrypted.
+fn parse_boolean(list: &str, key: &str, value: &str) -> Result<bool, Failure> {
+    match value {
+        "true" => Ok(true),
+        "false" | "" => Ok(false),
+        _ => Err(Failure::invalid(
+            &format!("{list}.{key}"),
+            format!("{:?} is neither \"true\" nor \"false\"", truncate(value)),
+        )),
     }
-    value == "true"
 }
 
 /// Returns the start of a user's value for an error text, limited in length.

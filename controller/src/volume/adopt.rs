@@ -5,6 +5,7 @@ use std::time::Duration;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
+use super::encryption;
 use crate::ec2::csi_failure::failure_as;
 use crate::ec2::{Ec2, Ec2ErrorKind, Volume, VolumeState};
 use crate::request::{CreateVolume, Source};
@@ -65,9 +66,8 @@ pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<Stri
     if request.multi_attach && !volume.multi_attach {
         return Some(format!("{id} cannot be attached to several instances"));
     }
-    let encrypt = request.class.encrypted == Some(true) || request.class.kms_key.is_some();
-    if encrypt && !volume.encrypted {
-        return Some(format!("{id} is not encrypted"));
+    if let Some(text) = encryption::difference(request, volume) {
+        return Some(text);
     }
     let (snapshot, source): (Option<&SnapshotId>, Option<&VolumeId>) = match &request.source {
         None => (None, None),

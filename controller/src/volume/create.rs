@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::Volumes;
 use super::adopt::{Found, delete_failed, difference, find};
 use super::create_failure::create_failure;
+use super::encryption;
 use super::plan::Plan;
 use super::settle::{Settled, not_ready, settle, watch_adopted};
 use crate::ec2::KnownBug;
@@ -64,6 +65,11 @@ impl Volumes {
         request: CreateVolume,
         cancellation: Cancellation,
     ) -> Result<Volume, Failure> {
+        if let Some((refused, failure)) = self.refused_copies.get(&request.name)
+            && refused == request
+        {
+            return Err(failure);
+        }
         let ec2 = self.ec2.with_deadline(Instant::now() + CREATE_TIME);
         let plan = match self.plan(&ec2, &request).await {
             Ok(plan) => plan,
@@ -139,11 +145,13 @@ impl Volumes {
 
     /// Returns the failure of a request under whose name no look-up shows a volume. A refusal that
     /// EC2 may give before it looks at the client token (the source is not shown, the credentials
-    /// are refused) does not show whether another process had a volume made; it is final after
-    /// [`FINAL_AFTER`].
+    /// are refused, a quota is used up) does not show whether another process had a volume made; it
+    /// is final after [`FINAL_AFTER`].
     fn final_or_pending(&self, request: &CreateVolume, failure: Failure) -> Failure {
-        let precedes_token =
-            matches!(failure.condition(), Condition::NotFound | Condition::NotPermitted);
+        let precedes_token = matches!(
+            failure.condition(),
+            Condition::NotFound | Condition::NotPermitted | Condition::Local
+        );
         if !precedes_token || time_in_state(&self.refused_since, &request.name) >= FINAL_AFTER {
             return failure;
         }
@@ -171,8 +179,9 @@ impl Volumes {
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
             self.recently_requested.put(name, (), RECENT_REQUEST);
         }
-        if sent.is_ok() {
+        if let Ok(volume) = &sent {
             self.refused_since.remove(name);
+            self.recently_created.put(volume.id.as_str(), (), RECENT_REQUEST);
         }
         sent
     }
@@ -181,7 +190,15 @@ impl Volumes {
         let Creation { ec2, request, attempt, .. } = *creation;
         let deadline = Instant::now() + CREATE_TIME;
         let end = match self.send(creation).await {
-            Ok(volume) => self.wait_until_created(creation, volume, deadline).await?,
+            Ok(volume) => {
+                let end = self.wait_until_created(creation, volume, deadline).await?;
+                if let Settled::Ready(volume) = &end
+                    && let Some(text) = encryption::difference(request, volume)
+                {
+                    return Err(self.discard(creation, volume, &text).await);
+                }
+                end
+            }
             Err(error)
                 if matches!(error.kind, Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent) =>
             {
@@ -194,10 +211,7 @@ impl Volumes {
                     Found::Nothing if error.kind == Ec2ErrorKind::TokenSpent => {
                         return Ok(AttemptEnd::TokenUsedUp(failure(&error)));
                     }
-                    Found::Nothing => match self.resend_as_go_driver(creation).await {
-                        Some(volume) => watch_adopted(ec2, volume, deadline).await?,
-                        None => return self.handle_token_mismatch(&request.name, &error),
-                    },
+                    Found::Nothing => return self.handle_token_mismatch(&request.name, &error),
                 }
             }
             Err(error) => match self.find_despite_error(ec2, request, &error).await? {
@@ -240,6 +254,28 @@ impl Volumes {
         }
     }
 
+    /// Deletes a volume that this attempt's token created with another encryption than the request
+    /// asks for, and that no caller got. Returns the refusal, which is repeated without a call for
+    /// [`ATTEMPT_TTL`].
+    async fn discard(&self, creation: &Creation<'_>, volume: &Volume, text: &str) -> Failure {
+        if let Err(error) = creation.ec2.delete_volume(&volume.id).await
+            && error.kind != Ec2ErrorKind::VolumeNotFound
+        {
+            let kept = failure_as(Condition::OperationPending, &error);
+            return kept.context(format!("{text}, and it must be deleted"));
+        }
+        let refusal = Failure::invalid(
+            "parameters.encrypted",
+            format!(
+                "EC2 gave the volume another encryption than the class asks for, so the driver deleted it: {text}; \
+                 use a class without encrypted and kmsKeyId, which leaves a copy its source's encryption"
+            ),
+        );
+        let refused = (creation.request.clone(), refusal.clone());
+        self.refused_copies.put(&creation.request.name, refused, ATTEMPT_TTL);
+        refusal
+    }
+
     /// Follows a volume that this attempt's token created. While looks do not show the volume, the
     /// request is repeated at growing intervals: EC2 answers with the volume, or that the volume is
     /// deleted.
@@ -266,14 +302,6 @@ impl Volumes {
                 settled => return Ok(settled),
             }
         }
-    }
-
-    /// Sends the same request in the Go driver's form, when that form differs. EC2 compares a
-    /// token's parameters as they were sent, and the Go driver may have begun this volume.
-    async fn resend_as_go_driver(&self, creation: &Creation<'_>) -> Option<Volume> {
-        let plan = creation.plan.as_go_driver()?;
-        let same = Creation { plan: &plan, ..*creation };
-        self.send(&same).await.ok()
     }
 
     /// Handles a token that a request with other parameters has used while no look-up shows its

@@ -5,13 +5,16 @@ use ebs_csi_proto::{Condition, Failure};
 use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{Ec2Error, Ec2ErrorKind};
 
-/// Returns the failure for an error of a create. A source that does not exist is "not found", not
-/// "invalid".
+/// Returns the failure for an error of a create.
+///
+/// A quota of the account and Region is INTERNAL: external-provisioner sends a claim with
+/// RESOURCE_EXHAUSTED back to the scheduler, and no other node has more quota.
 pub(super) fn create_failure(error: &Ec2Error) -> Failure {
     match error.kind {
         Ec2ErrorKind::Other | Ec2ErrorKind::Unreadable => {
             failure_as(Condition::OperationPending, error)
         }
+        Ec2ErrorKind::VolumeQuota | Ec2ErrorKind::IopsQuota => failure_as(Condition::Local, error),
         _ => failure(error),
     }
 }

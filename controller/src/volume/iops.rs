@@ -52,8 +52,8 @@ impl IopsLimits {
     /// Returns the IOPS to ask EC2 for.
     ///
     /// A rate below the minimum is raised only when `raise` is set (`allowAutoIOPSPerGBIncrease`);
-    /// a rate above a maximum is lowered. The limit by size does not apply where it lies below the
-    /// minimum: gp3 gives its 3,000 to the smallest volume.
+    /// a rate above a maximum is lowered. The limit by size is never below the minimum: gp3 gives
+    /// its 3,000 to the smallest volume.
     pub(crate) fn fit(self, wanted: u32, size: GiB, raise: bool) -> u32 {
         let mut iops = wanted;
         if raise && iops < self.minimum {
@@ -62,9 +62,8 @@ impl IopsLimits {
         if self.maximum > 0 && iops > self.maximum {
             iops = self.maximum;
         }
-        let by_size = self.per_gib.saturating_mul(size.0);
-        if by_size > 0 && iops > by_size && by_size >= self.minimum {
-            iops = by_size;
+        if self.per_gib > 0 {
+            iops = iops.min(self.per_gib.saturating_mul(size.0).max(self.minimum));
         }
         iops
     }
@@ -130,14 +129,16 @@ mod tests {
         // type, wanted, GiB, raise, result
         let rows = [
             ("gp3", 3_000, 4, false, 3_000),
-            ("gp3", 5_000, 4, false, 5_000), // cap by size 2,000 lies below the minimum: EC2 answers
+            ("gp3", 5_000, 4, false, 3_000),
+            ("gp3", 3_001, 1, false, 3_000),
+            ("gp3", 5_000, 6, false, 3_000),
             ("gp3", 5_000, 8, false, 4_000),
             ("gp3", 100, 100, false, 100),
             ("gp3", 100, 100, true, 3_000),
             ("gp3", 20_000, 100, false, 16_000),
             ("io1", 50, 4, true, 100),
             ("io1", 10_000, 10, false, 500),
-            ("io1", 1_000, 1, false, 1_000),
+            ("io1", 1_000, 1, false, 100),
             ("io2", 300_000, 1_000, false, 256_000),
             ("IO2", 300_000, 10, false, 10_000),
             ("gp2", 9, 1, true, 9),

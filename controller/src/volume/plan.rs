@@ -3,10 +3,11 @@
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use super::Volumes;
 use super::create_failure::create_failure;
+use super::encryption;
+use super::{Volumes, is_being_deleted};
 use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{self, Ec2, Ec2Error, IopsQuestion, Snapshot, Volume, VolumeState};
+use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Snapshot, Volume};
 use crate::ec2::{Zone, ZoneKind};
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
@@ -41,20 +42,6 @@ impl Plan {
             }
         }
     }
-
-    /// Returns the same plan in the Go driver's form when the two differ: the Go driver never omits
-    /// `Encrypted`.
-    pub(super) fn as_go_driver(&self) -> Option<Self> {
-        match self {
-            Self::Create(create) if create.encrypted.is_none() => {
-                Some(Self::Create(Box::new(ec2::CreateVolume {
-                    encrypted: Some(false),
-                    ..(**create).clone()
-                })))
-            }
-            _ => None,
-        }
-    }
 }
 
 impl Volumes {
@@ -71,8 +58,11 @@ impl Volumes {
                 zone_id: None,
                 outpost: source.outpost_arn.clone(),
             };
+            let (encrypted, kms_key_id) = encryption::of_copy(&request.class, &source);
             return Ok(Plan::Copy(ec2::CopyVolume {
                 client_token: String::new(),
+                encrypted,
+                kms_key_id,
                 iops: self.iops(ec2, request, size, &placement).await?,
                 source: source.id,
                 size,
@@ -86,9 +76,10 @@ impl Volumes {
             Some(Source::Snapshot(snapshot)) => Some(snapshot.clone()),
             _ => None,
         };
-        if let Some(snapshot) = &snapshot {
-            check_snapshot(ec2, request, snapshot).await?;
-        }
+        let from_encrypted = match &snapshot {
+            Some(snapshot) => may_be_encrypted(ec2, request, snapshot).await?,
+            None => false,
+        };
         let placement = match &request.placement {
             Some(placement) if placement.has_zone() => placement.clone(),
             Some(placement) => self.zone_of_outpost(ec2, placement).await?,
@@ -102,7 +93,7 @@ impl Volumes {
             zone: placement.zone,
             zone_id: placement.zone_id,
             outpost_arn: placement.outpost,
-            encrypted: encryption(request),
+            encrypted: encryption::of_create(&request.class, from_encrypted),
             kms_key_id: request.class.kms_key.clone(),
             throughput,
             snapshot,
@@ -124,7 +115,7 @@ impl Volumes {
             .await
             .known()
             .map_err(|error| failure_as(Condition::OperationPending, &error))?
-            .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
+            .filter(|volume| !is_being_deleted(volume))
             .ok_or_else(|| Failure::not_found("source volume", id))?;
         topology::check(
             request.requirement.as_ref(),
@@ -132,7 +123,6 @@ impl Volumes {
             source.zone_id.as_deref(),
             source.outpost_arn.as_deref(),
         )?;
-        check_copied_key(request, source.kms_key_id.as_deref())?;
         Ok(source)
     }
 
@@ -212,40 +202,35 @@ impl Volumes {
     }
 }
 
-/// Returns the value of `Encrypted`. This driver always sends one, as the Go driver does, so that a
-/// create that one driver began is the same create for the other. The exception is a restore whose
-/// class says nothing about encryption: there the snapshot decides, and EC2 refuses "not encrypted"
-/// for an encrypted snapshot.
-fn encryption(request: &CreateVolume) -> Option<bool> {
-    let class = &request.class;
-    match (class.encrypted, &class.kms_key, &request.source) {
-        (_, Some(_), _) => Some(true),
-        (None, None, Some(Source::Snapshot(_))) => None,
-        (encrypted, None, _) => Some(encrypted.unwrap_or_default()),
+/// Returns whether the snapshot may be encrypted, where that decides about the call. Refuses a
+/// restore that EC2 would silently make larger than the limit, or refuse with a less helpful error.
+async fn may_be_encrypted(
+    ec2: &Ec2,
+    request: &CreateVolume,
+    id: &SnapshotId,
+) -> Result<bool, Failure> {
+    let is_needed = request.range.limit.is_some() || request.class.encrypted == Some(false);
+    if !is_needed && encryption::is_wanted(&request.class) {
+        return Ok(true);
     }
-}
-
-/// Refuses a restore that EC2 would silently make larger than the limit, or refuse with a less
-/// helpful error.
-async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> Result<(), Failure> {
-    if !restricts_restore(request) {
-        return Ok(());
+    match ec2.look_snapshot(id).await.known() {
+        Ok(None) => Ok(true),
+        Ok(Some(snapshot)) => {
+            check_restore(request, &snapshot)?;
+            Ok(snapshot.encrypted)
+        }
+        // The Go driver restores without this permission.
+        Err(error) if !is_needed && error.kind == Ec2ErrorKind::Unauthorized => Ok(true),
+        Err(error) => Err(create_failure(&error)),
     }
-    let found = ec2.look_snapshot(id).await.known();
-    match found.map_err(|e| create_failure(&e))? {
-        Some(found) => check_restore(request, &found),
-        None => Ok(()),
-    }
-}
-
-/// Returns whether the request can contradict its snapshot, so that the snapshot has to be read.
-fn restricts_restore(request: &CreateVolume) -> bool {
-    request.range.limit.is_some() || encryption(request) == Some(false)
 }
 
 fn check_restore(request: &CreateVolume, snapshot: &Snapshot) -> Result<(), Failure> {
     let (id, size) = (&snapshot.id, snapshot.size);
-    if snapshot.encrypted && encryption(request) == Some(false) {
+    if snapshot.encrypted
+        && request.class.encrypted == Some(false)
+        && request.class.kms_key.is_none()
+    {
         return Err(Failure::invalid(
             "parameters.encrypted",
             format!(
@@ -258,19 +243,6 @@ fn check_restore(request: &CreateVolume, snapshot: &Snapshot) -> Result<(), Fail
         Some(limit) if size.to_bytes() > limit => Err(Failure::new(
             Condition::CapacityOutOfRange,
             format!("snapshot {id} has {size}, which is more than limit_bytes {}", limit.0),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn check_copied_key(request: &CreateVolume, source_key: Option<&str>) -> Result<(), Failure> {
-    match request.class.kms_key.as_deref() {
-        Some(key) if source_key != Some(key) => Err(Failure::invalid(
-            "parameters.kmsKeyId",
-            format!(
-                "a copy has the key of its source, {}; give that ARN or leave it out",
-                source_key.unwrap_or("none")
-            ),
         )),
         _ => Ok(()),
     }

@@ -79,8 +79,8 @@ async fn reused_name_with_other_size_or_zone_fails() {
     assert_eq!(driver.live("volumes"), 1);
 }
 
-/// A used-up quota does not hide a volume of the name. A name without a volume gets
-/// RESOURCE_EXHAUSTED.
+/// A used-up quota does not hide a volume of the name. A name without a volume is not sent back to
+/// the scheduler by RESOURCE_EXHAUSTED.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oldest_volume_with_same_name_is_used() {
     let driver = Driver::new().await;
@@ -92,7 +92,7 @@ async fn oldest_volume_with_same_name_is_used() {
     assert_eq!(taken.volume_id, older.id.to_string());
     // For a name without a volume, the same refusal is a real quota error.
     let full = driver.create(volume("pvc-2", 4)).await.unwrap_err();
-    assert_status(&full, Code::ResourceExhausted, &["quota"]);
+    assert_status(&full, Code::Aborted, &["quota"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,6 +163,40 @@ async fn created_volume_has_tags_and_context_of_class() {
             ("owner", "SHOP/data"),
         ]
     );
+}
+
+/// The Go driver, which sends the same parameters, continues such a create after a rollback. It
+/// cannot restore an encrypted snapshot for such a class.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restore_sends_encrypted_as_go_driver() {
+    let driver = Driver::new().await;
+    for (encrypted, sent) in [("false", json!("false")), ("true", json!(null))] {
+        let source = volume(encrypted, 1).with_parameters(&[("encrypted", encrypted)]);
+        let source = driver.create(source).await.unwrap().volume_id;
+        let snapshot = driver.ready_snapshot(encrypted, &source).await.snapshot_id;
+        let restore = volume(&format!("of-{encrypted}"), 1).with_source(from_snapshot(&snapshot));
+        driver.create(restore).await.unwrap();
+        let last = driver.world.requests("CreateVolume").pop().unwrap();
+        assert_eq!(last["Encrypted"], sent, "{last}");
+    }
+}
+
+/// EC2's ratio of IOPS to GiB would allow less than gp3 always has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn iops_of_small_gp3_are_capped_at_3000() {
+    let driver = Driver::new().await;
+    for (gib, key, value) in [
+        (1, "iopsPerGB", "3001"),
+        (4, "iops", "5000"),
+        (4, "iopsPerGB", "1500"),
+        (5, "iops", "4000"),
+    ] {
+        let name = format!("pvc-{gib}-{value}");
+        let request = volume(&name, gib).with_parameters(&[("type", "gp3"), (key, value)]);
+        let id = driver.create(request).await.unwrap().volume_id;
+        assert_eq!(driver.look(&id).await.iops, Some(3000), "{gib} {value}");
+        driver.modify(&id, &[("iops", "5000")]).await.unwrap();
+    }
 }
 
 /// A repeated create without a zone finds the same volume. A zone id comes back as the zone's name.
@@ -242,6 +276,57 @@ async fn copy_is_found_after_source_is_deleted() {
     // Nothing shows whether another process made a copy of this name: NOT_FOUND would be final.
     let refused = driver.create(copy("pvc-3")).await.unwrap_err();
     assert_status(&refused, Code::Aborted, &["does not exist"]);
+}
+
+/// The class's own key may be given by ARN, id or alias; each repeated create finds its copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_is_encrypted_as_class_asks() {
+    let id = "1234abcd-12ab-34cd-56ef-1234567890ab";
+    let arn = format!("arn:aws:kms:us-east-1:111122223333:key/{id}");
+    let (driver, plain) = Driver::with_volume(1).await;
+    let with_key = [("encrypted", "true"), ("kmsKeyId", arn.as_str())];
+    let request = volume("pvc-2", 1).with_parameters(&with_key);
+    let encrypted = driver.create(request).await.unwrap().volume_id;
+    for (n, (source, key, shown)) in [
+        (&plain, None, None),
+        (&plain, Some(arn.as_str()), Some(arn.as_str())),
+        (&encrypted, None, Some(arn.as_str())),
+        (&encrypted, Some(arn.as_str()), Some(arn.as_str())),
+        (&encrypted, Some(id), Some(arn.as_str())),
+        (&encrypted, Some("alias/a"), Some("arn:aws:kms:us-east-1:111122223333:key/of-alias-a")),
+        (&plain, Some("alias/a"), Some("arn:aws:kms:us-east-1:111122223333:key/of-alias-a")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut class = vec![("encrypted", "true")];
+        class.extend(key.map(|key| ("kmsKeyId", key)));
+        let copy = volume(&format!("copy-{n}"), 1).with_source(from_volume(source));
+        let copy = copy.with_parameters(&class);
+        let made = driver.create(copy.clone()).await.unwrap().volume_id;
+        let volume = driver.look(&made).await;
+        assert_eq!((volume.encrypted, volume.kms_key_id.as_deref()), (true, shown), "{n}");
+        let repeated = driver.another().await.create(copy).await.unwrap();
+        assert_eq!(repeated.volume_id, made, "{n}");
+        driver.delete(&made).await.unwrap();
+    }
+    assert_eq!(driver.live("volumes"), 2);
+}
+
+/// A repeated create is refused without another copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_with_other_encryption_is_deleted_and_refused() {
+    let (driver, source) = Driver::with_volume(1).await;
+    let copies = json!({ "action": "CopyVolumes" });
+    driver.world.fault(json!({ "match": copies, "fault": { "kind": "keep_source_key" } }));
+    let copy = |name: &str| volume(name, 1).with_source(from_volume(&source));
+    let encrypted = copy("pvc-2").with_parameters(&[("encrypted", "true")]);
+    for _ in 0..2 {
+        let refused = driver.create(encrypted.clone()).await.unwrap_err();
+        assert_status(&refused, Code::InvalidArgument, &["is not encrypted", "deleted it"]);
+        assert_eq!((driver.live("volumes"), driver.world.calls("CopyVolumes")), (1, 1));
+    }
+    driver.create(copy("pvc-3")).await.unwrap();
 }
 
 /// A source that cannot be read may exist, so NOT_FOUND would be wrong.

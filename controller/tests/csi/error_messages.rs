@@ -69,8 +69,8 @@ async fn failure_names_cause_next_step_and_request_id() {
             InvalidArgument,
             "a node in the volume's zone",
         ),
-        (Create, "VolumeLimitExceeded", 400, ResourceExhausted, QUOTA),
-        (Create, "MaxIOPSLimitExceeded", 400, ResourceExhausted, QUOTA),
+        (Create, "VolumeLimitExceeded", 400, Aborted, QUOTA),
+        (Create, "MaxIOPSLimitExceeded", 400, Aborted, QUOTA),
         (Create, "InsufficientVolumeCapacity", 500, ResourceExhausted, "use another zone"),
         (
             Create,
@@ -110,4 +110,46 @@ async fn failure_names_cause_next_step_and_request_id() {
     driver.world.post("/v1/outage", &json!({ "for_ms": 600_000 }));
     let failed = Create.make(&driver, &free).await.unwrap_err();
     assert_status(&failed, Code::Unavailable, &["ec2:", "127.0.0.1", "AWS_EC2_ENDPOINT"]);
+}
+
+/// EC2's message, not its code, tells what the reader can do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advice_follows_message_of_ec2() {
+    let (driver, id) = Driver::with_volume(1).await;
+    let snapshot = driver.ready_snapshot("s", &id).await.snapshot_id;
+    let refuse = |action: &str, code: &str, message: &str| {
+        driver.world.clear_faults();
+        let fault = json!({ "kind": "error", "code": code, "status": 400, "message": message });
+        driver.world.fault_once(action, &fault);
+    };
+    let backup =
+        "This snapshot is managed by the AWS Backup service and cannot be deleted via EC2 APIs.";
+    refuse("DeleteSnapshot", "InvalidParameterValue", backup);
+    let refused = driver.delete_snapshot(&snapshot).await.unwrap_err();
+    assert_status(&refused, Code::FailedPrecondition, &["recovery point in AWS Backup"]);
+    let denied = "You are not authorized to perform this operation. User: u is not authorized to perform: ec2:AttachVolume with an explicit deny in a service control policy.";
+    refuse("AttachVolume", "UnauthorizedOperation", denied);
+    let refused = driver.publish(&id, NODE_1).await.unwrap_err();
+    assert_status(&refused, Code::PermissionDenied, &["change the policy that denies it"]);
+    // The driver chose the name, and tries another.
+    let name = "Value (/dev/xvdaa) for parameter device is invalid. /dev/xvdaa is not a valid EBS device name.";
+    refuse("AttachVolume", "InvalidParameterValue", name);
+    let sent = driver.world.calls("AttachVolume");
+    driver.publish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.world.calls("AttachVolume"), sent + 2);
+}
+
+/// The work waits for its turn, so that the caller's time ends first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overdue_call_says_that_ec2_throttles() {
+    let driver = Driver::new().await;
+    let throttled =
+        json!({ "match": { "action": "CreateVolume" }, "fault": { "kind": "throttle" } });
+    driver.world.fault(throttled);
+    let mut request = tonic::Request::new(volume("pvc-1", 1));
+    request.set_timeout(std::time::Duration::from_secs(2));
+    let overdue = driver.client.clone().create_volume(request).await.unwrap_err();
+    assert_status(&overdue, Code::DeadlineExceeded, &["EC2 throttles ec2:CreateVolume"]);
+    driver.world.clear_faults();
+    driver.created("pvc-1", 1).await;
 }

@@ -14,7 +14,7 @@ use tonic::{Code, Request};
 
 use crate::driver::{
     CreateRequest, Driver, NODE_1, NODE_2, NODE_B, assert_status, from_snapshot, from_volume,
-    publish, unpublish, volume,
+    mount, publish, range, unpublish, volume,
 };
 use crate::slow::{Slow, create};
 
@@ -304,4 +304,25 @@ async fn encrypted_snapshot_restore_refuses_encrypted_false() {
     restore("pvc-3", &[("encrypted", "true")]).await.unwrap();
     let refused = restore("pvc-4", &[("encrypted", "false")]).await.unwrap_err();
     assert_status(&refused, Code::InvalidArgument, &["is encrypted"]);
+}
+
+/// One read that is from before the creation does not make the volume NOT_FOUND.
+#[tokio::test(start_paused = true)]
+async fn expand_looks_twice_before_not_found() {
+    let slow = Slow::new(json!({})).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    let expand = |id: &str| {
+        let request = csi::ControllerExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            capacity_range: range(2, 0),
+            volume_capability: Some(mount()),
+            ..Default::default()
+        };
+        slow.controller.controller_expand_volume(Request::new(request))
+    };
+    // The request waits 2 s for its counterpart before it is carried out.
+    hide(&slow, &id, 3_000);
+    assert_eq!(expand(&id).await.unwrap().into_inner().capacity_bytes, 2 << 30);
+    let missing = expand("vol-0fffffffffffffff1").await.unwrap_err();
+    assert_eq!(missing.code(), Code::NotFound, "{missing}");
 }

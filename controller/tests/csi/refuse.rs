@@ -1,6 +1,8 @@
 //! Invalid requests are refused with the cause and change nothing.
 
+use ebs_csi_proto::csi::VolumeCapability;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use serde_json::json;
 use tonic::Code;
 
@@ -13,6 +15,18 @@ use crate::driver::{
 async fn invalid_create_names_cause_and_makes_no_volume() {
     let driver = Driver::new().await;
     let with = |parameters: &[(&str, &str)]| volume("pvc-1", 10).with_parameters(parameters);
+    let mounted = |fs: &str, flags: &[&str]| {
+        let mount = MountVolume {
+            fs_type: fs.to_owned(),
+            mount_flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            ..Default::default()
+        };
+        let access_mode = Some(AccessMode { mode: Mode::SingleNodeWriter as i32 });
+        volume("pvc-1", 1).with_capability(VolumeCapability {
+            access_type: Some(AccessType::Mount(mount)),
+            access_mode,
+        })
+    };
     let from_volume = |id| volume("pvc-1", 1).with_source(from_volume(id));
     let rows = [
         (with(&[("colour", "red")]), Code::InvalidArgument, "colour"),
@@ -22,6 +36,13 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
         (with(&[("type", "io2")]), Code::InvalidArgument, "iops"),
         (with(&[("throughput", "5000")]), Code::InvalidArgument, "hroughput"),
         (with(&[("bytesPerInode", "many!")]), Code::InvalidArgument, "bytesperinode"),
+        (with(&[("bytesPerInode", "100")]), Code::InvalidArgument, "bytesPerInode is 100"),
+        (with(&[("blockSize", "3000")]), Code::InvalidArgument, "blockSize is 3000"),
+        (with(&[("encrypted", "True")]), Code::InvalidArgument, "encrypted: \"True\""),
+        (with(&[("ext4BigAlloc", "yes")]), Code::InvalidArgument, "ext4bigalloc: \"yes\""),
+        (mounted("ntfs", &[]), Code::InvalidArgument, "ntfs"),
+        (mounted("ext4", &["noatime", "tls"]), Code::InvalidArgument, "\"tls\""),
+        (volume(&"x".repeat(257), 1), Code::InvalidArgument, "longer than 256 characters"),
         (
             with(&[("tagSpecification_1", "kubernetes.io/x=1")]),
             Code::InvalidArgument,

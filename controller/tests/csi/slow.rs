@@ -302,8 +302,12 @@ async fn quota_checked_before_request_token_hides_no_volume() {
     .await;
     let id = slow.create("pvc-1").await.unwrap();
     assert_eq!(slow.create("pvc-1").await.unwrap(), id);
+    // Another process may have had the volume made, so the refusal is not final at first.
     let full = slow.create("pvc-2").await.unwrap_err();
-    assert_status(&full, Code::ResourceExhausted, &["quota"]);
+    assert_status(&full, Code::Aborted, &["quota"]);
+    tokio::time::sleep(Duration::from_secs(75)).await;
+    let full = slow.create("pvc-2").await.unwrap_err();
+    assert_status(&full, Code::Internal, &["quota"]);
     assert_eq!(slow.live("volumes"), 1);
 }
 
@@ -320,6 +324,27 @@ async fn quota_hides_no_fresh_volume_of_another_process() {
     let again = create(&slow.another(2).await, volume("pvc-1", 1)).await.unwrap();
     assert_eq!(again.volume_id, id);
     assert_eq!(slow.live("volumes"), 1);
+}
+
+/// EC2 does not know the volume yet that it has just made, and one look shows it.
+#[tokio::test(start_paused = true)]
+async fn not_found_for_new_volume_is_not_deleted() {
+    let not_found = json!({
+        "kind": "error", "code": "InvalidVolume.NotFound", "status": 400,
+        "message": "The volume 'vol-1' does not exist.",
+    });
+    let slow = Slow::new(with_fault("DeleteVolume", 1, not_found)).await;
+    let id = slow.create("pvc-1").await.unwrap();
+    let delete = || {
+        let request = csi::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
+        slow.controller.delete_volume(Request::new(request))
+    };
+    let early = delete().await.unwrap_err();
+    assert_status(&early, Code::Aborted, &["ec2:DeleteVolume"]);
+    assert_eq!(slow.live("volumes"), 1);
+    delete().await.unwrap();
+    assert_eq!(slow.live("volumes"), 0);
+    delete().await.unwrap();
 }
 
 /// The lost CreateVolume made the volume, so a refused retry must not report that none exists.

@@ -221,6 +221,31 @@ fn copies_run_1_per_source_5_per_region() {
     assert_eq!(copy(&mut w, &sources[5]).0, 200);
 }
 
+/// EC2 shows a key by its ARN, also where the request has an id or an alias.
+#[test]
+fn copy_has_requested_encryption_and_shows_key_arn() {
+    let arn = |key: &str| format!("arn:aws:kms:us-east-1:111122223333:key/{key}");
+    let mut w = World::new();
+    let encrypted = |body: &str| (text(body, "encrypted"), text(body, "kmsKeyId"));
+    for (source, copy, shown) in [
+        ("", "", ("false", String::new())),
+        ("", "Encrypted=true", ("true", String::new())),
+        ("", "Encrypted=true&KmsKeyId=k", ("true", arn("k"))),
+        ("", "Encrypted=true&KmsKeyId=alias/x", ("true", arn("of-alias-x"))),
+        ("Encrypted=true&KmsKeyId=k", "", ("true", arn("k"))),
+        ("Encrypted=true&KmsKeyId=k", "Encrypted=true&KmsKeyId=l", ("true", arn("l"))),
+    ] {
+        let v = w.volume(source);
+        let p = format!("SourceVolumeId={v}&VolumeType=gp3&{copy}");
+        let (status, shown) = (shown.0.to_owned(), shown.1);
+        assert_eq!(encrypted(&w.ok("CopyVolumes", &p)), (status, shown), "{source} {copy}");
+    }
+    let v = w.volume("");
+    w.fault(r#"{"fault":{"kind":"keep_source_key"}}"#);
+    let p = format!("SourceVolumeId={v}&VolumeType=gp3&Encrypted=true");
+    assert_eq!(encrypted(&w.ok("CopyVolumes", &p)).0, "false");
+}
+
 #[test]
 fn create_tags_merges_and_delete_tags_removes_keys() {
     let mut w = World::new();

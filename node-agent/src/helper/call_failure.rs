@@ -5,7 +5,7 @@
 //! call.
 
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{Failed, Refusal, Refused, Step, ToolEnd};
+use ebs_csi_wire::{Failed, Observation, Refusal, Refused, Signature, Step, ToolEnd};
 
 use super::HelperError;
 
@@ -126,11 +126,48 @@ pub(crate) fn failure(
 
 /// Returns the observation first, then its meaning and the next step.
 fn refusal_text(refused: &Refused) -> String {
-    let explanation = refused.reason.explain();
+    let advice = match &refused.seen {
+        Some(Observation::Content { signature, .. })
+            if refused.reason == Refusal::ForeignContent =>
+        {
+            foreign_content_advice(*signature)
+        }
+        _ => None,
+    };
+    let explanation = advice.unwrap_or(refused.reason.explain());
     match &refused.seen {
         Some(seen) => format!("{seen}: {explanation}"),
         None => explanation.to_owned(),
     }
+}
+
+/// Returns the next step for content that no other file system type in the request makes mountable;
+/// `None` for the file systems that this driver mounts.
+fn foreign_content_advice(signature: Signature) -> Option<&'static str> {
+    use Signature as S;
+    Some(match signature {
+        S::Ext2 | S::Ext3 | S::Ext4 | S::Xfs => return None,
+        S::Luks | S::Bitlocker => {
+            "the driver opens no encryption inside of a volume; use the volume with volumeMode Block and open it in the pod, or a new volume of a class with encrypted: \"true\""
+        }
+        S::Lvm2
+        | S::Md
+        | S::Ddf
+        | S::Drbd
+        | S::Bcache
+        | S::Vdo
+        | S::Stratis
+        | S::Oracleasm
+        | S::Zfs => {
+            "the disk is a part of something that the driver does not assemble; use it with volumeMode Block, or another volume"
+        }
+        S::Swap => {
+            "the disk holds no files; use another volume, or run wipefs on it if it was swap space by mistake"
+        }
+        _ => {
+            "the driver mounts ext3, ext4 and XFS; copy the files to a new volume, or use this one with volumeMode Block"
+        }
+    })
 }
 
 fn refusal_condition(call: NodeCall, refusal: Refusal) -> Condition {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use ebs_csi_proto::Failure;
-use ebs_csi_wire::format::UncheckedFormatOptions;
+use ebs_csi_wire::format::{UncheckedFormatOptions, parse_number};
 use ebs_csi_wire::{FormatOptions, FsType};
 
 type Context = HashMap<String, String>;
@@ -33,19 +33,11 @@ pub(super) fn options(
     Ok(options)
 }
 
-/// Parses a number with an optional suffix k, m or g for the powers of 1024 that the tools know;
-/// absent or empty is 0.
 fn number(volume_context: &Context, key: &str) -> Result<u64, Failure> {
     let Some(text) = volume_context.get(key).filter(|text| !text.is_empty()) else {
         return Ok(0);
     };
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
-        _ => (text.as_str(), 0),
-    };
-    let wrong = || {
+    parse_number(text).ok_or_else(|| {
         Failure::invalid(
             &format!("volume_context.{key}"),
             format!(
@@ -53,16 +45,7 @@ fn number(volume_context: &Context, key: &str) -> Result<u64, Failure> {
                 super::shortened(text)
             ),
         )
-    };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|value| value.checked_mul(1 << shift))
-        .filter(|value| *value > 0)
-        .ok_or_else(wrong)
+    })
 }
 
 fn switch(volume_context: &Context, key: &str) -> Result<bool, Failure> {

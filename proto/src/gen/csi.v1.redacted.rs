@@ -32,7 +32,7 @@ impl ::core::fmt::Debug for ControllerPublishVolumeRequest {
             .field("volume_capability", &self.volume_capability)
             .field("readonly", &self.readonly)
             .field("secrets", &crate::observe::Stripped(self.secrets.len()))
-            .field("volume_context", &self.volume_context)
+            .field("volume_context", &crate::observe::VolumeContext(&self.volume_context))
             .finish()
     }
 }
@@ -51,7 +51,7 @@ impl ::core::fmt::Debug for ValidateVolumeCapabilitiesRequest {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
         f.debug_struct("ValidateVolumeCapabilitiesRequest")
             .field("volume_id", &self.volume_id)
-            .field("volume_context", &self.volume_context)
+            .field("volume_context", &crate::observe::VolumeContext(&self.volume_context))
             .field("volume_capabilities", &self.volume_capabilities)
             .field("parameters", &self.parameters)
             .field("secrets", &crate::observe::Stripped(self.secrets.len()))
@@ -150,7 +150,7 @@ impl ::core::fmt::Debug for NodeStageVolumeRequest {
             .field("staging_target_path", &self.staging_target_path)
             .field("volume_capability", &self.volume_capability)
             .field("secrets", &crate::observe::Stripped(self.secrets.len()))
-            .field("volume_context", &self.volume_context)
+            .field("volume_context", &crate::observe::VolumeContext(&self.volume_context))
             .finish()
     }
 }
@@ -165,7 +165,7 @@ impl ::core::fmt::Debug for NodePublishVolumeRequest {
             .field("volume_capability", &self.volume_capability)
             .field("readonly", &self.readonly)
             .field("secrets", &crate::observe::Stripped(self.secrets.len()))
-            .field("volume_context", &self.volume_context)
+            .field("volume_context", &crate::observe::VolumeContext(&self.volume_context))
             .finish()
     }
 }

@@ -55,10 +55,31 @@ impl fmt::Display for FormatError {
 
 impl std::error::Error for FormatError {}
 
-/// mke2fs(8) takes blocks of 1 to 64 KiB, mkfs.xfs(8) of 512 bytes to 64 KiB.
-const BLOCK_SIZE: (u64, u64, &str) = (512, 65_536, "a power of two from 512 to 65536");
-/// mke2fs(8): from 128 bytes to the block size; mkfs.xfs(8): 256 to 2048.
-const INODE_SIZE: (u64, u64, &str) = (128, 65_536, "a power of two from 128 to 65536");
+/// Parses a number with an optional suffix k, m or g for the powers of 1024 that the tools know;
+/// `None` for zero and for everything else.
+#[must_use]
+pub fn parse_number(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 20),
+        b'g' | b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|value| *value > 0)
+}
+
+/// mke2fs(8), and mkfs.xfs(8) with checksums.
+const BLOCK_SIZE: (u64, u64, &str) = (1024, 65_536, "a power of two from 1024 to 65536");
+/// The tools' block size for a volume of 1 GiB or more.
+const DEFAULT_BLOCK_SIZE: u64 = 4096;
+/// mke2fs(8): from 128 bytes to the block size.
+const INODE_SIZE: (u64, u64, &str) = (128, 65_536, "a power of two from 128 to the block size");
+/// mkfs.xfs(8) with checksums: from 512 to 2048 bytes, and two inodes to a block.
+const XFS_INODE_SIZE: (u64, u64, &str) =
+    (512, 2048, "a power of two from 512 to 2048, at most half of the block size");
 /// mke2fs(8): a ratio from 1 KiB to 64 MiB.
 const BYTES_PER_INODE: (u64, u64, &str) = (1024, 67_108_864, "from 1024 to 67108864");
 /// Inode numbers of ext4 have 32 bits.
@@ -83,11 +104,13 @@ impl FormatOptions {
         Ok(Self(given))
     }
 
-    /// Checks that `fs` has every option that is set. The `legacy_xfs` setting belongs to the node,
-    /// not to the volume, so other file systems ignore it.
+    /// Checks that `fs` has every option that is set and takes the size of the inodes. The
+    /// `legacy_xfs` setting belongs to the node, not to the volume, so other file systems ignore
+    /// it.
     ///
     /// # Errors
-    /// [`FormatError::NotOffered`] naming the first option that the file system does not have.
+    /// [`FormatError::NotOffered`] naming the first option that the file system does not have;
+    /// [`FormatError::OutOfRange`].
     pub fn check_for(&self, fs: FsType) -> Result<(), FormatError> {
         let only_ext4 = [
             ("ext4BigAlloc", self.0.ext4_bigalloc),
@@ -103,10 +126,15 @@ impl FormatOptions {
             FsType::Ext3 => only_ext4.iter().find(|(_, set)| *set),
             FsType::Xfs => only_ext4.iter().chain(&only_ext).find(|(_, set)| *set),
         };
-        match refused {
-            Some((key, _)) => Err(FormatError::NotOffered { key, fs }),
-            None => Ok(()),
+        if let Some((key, _)) = refused {
+            return Err(FormatError::NotOffered { key, fs });
         }
+        let block = Some(self.0.block_size).filter(|size| *size != 0).unwrap_or(DEFAULT_BLOCK_SIZE);
+        let (low, high, range) = match fs {
+            FsType::Xfs => (XFS_INODE_SIZE.0, XFS_INODE_SIZE.1.min(block / 2), XFS_INODE_SIZE.2),
+            FsType::Ext3 | FsType::Ext4 => (INODE_SIZE.0, block, INODE_SIZE.2),
+        };
+        check_range("inodeSize", self.0.inode_size, (low, high, range))
     }
 
     /// Returns the options as they are on the wire, 0 for a number that is not given.
@@ -170,6 +198,44 @@ mod tests {
         }
         let error = with(|o| o.block_size = 3000).unwrap_err().to_string();
         assert!(error.contains("blockSize is 3000") && error.contains("power of two"), "{error}");
+    }
+
+    /// As mke2fs 1.47.0 and mkfs.xfs 6.1 refuse them.
+    #[test]
+    fn inode_size_fits_block_of_file_system() {
+        for (block, inode, ext, xfs) in [
+            (0, 256, true, false),
+            (0, 512, true, true),
+            (0, 2048, true, true),
+            (0, 4096, true, false),
+            (0, 8192, false, false),
+            (1024, 512, true, true),
+            (1024, 1024, true, false),
+            (1024, 2048, false, false),
+        ] {
+            let options = with(|o| (o.block_size, o.inode_size) = (block, inode)).unwrap();
+            let taken =
+                [FsType::Ext4, FsType::Ext3, FsType::Xfs].map(|fs| options.check_for(fs).is_ok());
+            assert_eq!(taken, [ext, ext, xfs], "{block} {inode}");
+        }
+    }
+
+    #[test]
+    fn number_may_have_suffix_and_is_positive() {
+        for (text, number) in [
+            ("4096", Some(4096)),
+            ("4k", Some(4096)),
+            ("1M", Some(1 << 20)),
+            ("2g", Some(2 << 30)),
+            ("0", None),
+            ("", None),
+            ("k", None),
+            ("-1", None),
+            ("4 k", None),
+            ("18446744073709551615k", None),
+        ] {
+            assert_eq!(parse_number(text), number, "{text:?}");
+        }
     }
 
     #[test]

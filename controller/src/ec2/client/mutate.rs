@@ -121,6 +121,8 @@ impl Ec2 {
                 .source_volume_id(request.source.as_str())
                 .size(to_i32(request.size.0))
                 .volume_type(sdk::VolumeType::from(request.kind.as_str()))
+                .set_encrypted(request.encrypted)
+                .set_kms_key_id(request.kms_key_id.clone())
                 .set_iops(request.iops.map(to_i32))
                 .set_throughput(request.throughput.map(to_i32))
                 .multi_attach_enabled(request.multi_attach);

@@ -43,7 +43,7 @@ pub enum Ec2ErrorKind {
     UnknownVolumeType,
     /// Not supported for this resource.
     Unsupported,
-    /// The device name is taken on that instance.
+    /// The device name is taken on that instance, or is none there.
     DeviceInUse,
     /// The client token was used with other parameters.
     TokenMismatch,
@@ -57,6 +57,8 @@ pub enum Ec2ErrorKind {
     SnapshotInUse,
     /// The snapshot is locked.
     SnapshotLocked,
+    /// AWS Backup manages the snapshot.
+    ManagedByBackup,
     /// The resource is in a state that does not allow it now.
     IncorrectState,
     /// The volume is being modified.
@@ -179,8 +181,12 @@ static TABLE: &[(Kind, &str, &[&str])] = &[
     (Kind::MalformedId, "expected: 'vol-", &["InvalidParameterValue"]),
     (Kind::MalformedId, "expected: 'snap-", &["InvalidParameterValue"]),
     (Kind::MalformedId, "expected: 'i-", &["InvalidParameterValue"]),
-    // A (AttachVolume): only the message distinguishes this from other bad values.
+    // A (AttachVolume): only the message distinguishes these from other bad values. The driver
+    // chose the name, so it tries another.
     (Kind::DeviceInUse, "already in use", &["InvalidParameterValue"]),
+    (Kind::DeviceInUse, "not a valid ebs device name", &["InvalidParameterValue"]),
+    // A (DeleteSnapshot).
+    (Kind::ManagedByBackup, "aws backup", &["InvalidParameterValue"]),
     (Kind::BadPageToken, "pagination token", &["InvalidParameterValue"]),
     // The limits of each type grow from time to time, so EC2's answer decides, not a table here.
     (Kind::SizeOutOfRange, "too large for volume type", &["InvalidParameterValue"]),
@@ -295,6 +301,8 @@ mod tests {
         const VALUE: &str = "InvalidParameterValue";
         const TOKEN: &str = "IdempotentParameterMismatch";
         let in_use = "Invalid value '/dev/xvdb' for unixDevice. Attachment point /dev/xvdb is already in use";
+        let no_device = "Value (/dev/sdk1) for parameter device is invalid. /dev/sdk1 is not a valid EBS device name.";
+        let backup = "This snapshot is managed by the AWS Backup service and cannot be deleted via EC2 APIs.";
         let not_a_volume = "Value (bad) for parameter volumes is invalid. Expected: 'vol-...'.";
         let large = "Volume of 65537GiB is too large for volume type gp3; maximum is 65536GiB";
         let small = "The volume size is invalid for io1 volumes: 1 GiB. io1 volumes must be at least 4 GiB in size.";
@@ -302,6 +310,8 @@ mod tests {
         let mismatch = "Parameters on this idempotent request are inconsistent with parameters used in previous request(s).";
         let rows = [
             (VALUE, in_use, Kind::DeviceInUse),
+            (VALUE, no_device, Kind::DeviceInUse),
+            (VALUE, backup, Kind::ManagedByBackup),
             (VALUE, "The volume ID 'bad' is malformed", Kind::MalformedId),
             (VALUE, not_a_volume, Kind::MalformedId),
             (VALUE, "Volume iops of 99 is too low; minimum is 100.", Kind::InvalidParameter),

@@ -2,11 +2,11 @@
 
 use crate::ec2::error::code::Ec2ErrorKind as Kind;
 
-/// Returns the next step for a kind of error and EC2's code; `None` where the message already names
-/// it.
-pub(super) fn advice(kind: Kind, code: Option<&str>) -> Option<&'static str> {
+/// Returns the next step for a kind of error and EC2's code and message; `None` where the message
+/// already names it.
+pub(super) fn advice(kind: Kind, code: Option<&str>, message: &str) -> Option<&'static str> {
     Some(match kind {
-        Kind::Unauthorized => "allow this action in the IAM policy of the controller's role",
+        Kind::Unauthorized => authorization_advice(message),
         Kind::Credential => credential_advice(code),
         Kind::AccountBlocked => {
             "check the account's standing and that the Region is enabled for it"
@@ -42,7 +42,13 @@ pub(super) fn advice(kind: Kind, code: Option<&str>) -> Option<&'static str> {
         }
         Kind::BadPageToken => "list again from the beginning",
         Kind::VolumeInUse => "detach the volume first",
+        Kind::SnapshotInUse if message.to_lowercase().contains("fast snapshot restore") => {
+            "disable its fast snapshot restores first"
+        }
         Kind::SnapshotInUse => "deregister the image that uses the snapshot first",
+        Kind::ManagedByBackup => {
+            "delete its recovery point in AWS Backup, or set the VolumeSnapshotContent's deletionPolicy to Retain"
+        }
         Kind::SnapshotLocked => "wait until the lock ends, or lift it",
         Kind::ModificationRunning => "it is retried when the running modification has ended",
         Kind::ModificationRate => "wait, or leave the volume as it is: it stays usable",
@@ -77,6 +83,18 @@ pub(super) fn advice(kind: Kind, code: Option<&str>) -> Option<&'static str> {
         | Kind::Unwanted
         | Kind::Stale => return None,
     })
+}
+
+/// Returns what to do about an action that a policy refuses (IAM User Guide, "Troubleshoot access
+/// denied error messages").
+fn authorization_advice(message: &str) -> &'static str {
+    if message.contains("explicit deny") {
+        return "change the policy that denies it: a deny overrides every policy that allows";
+    }
+    match message.contains("because no ") && !message.contains("identity-based policy") {
+        true => "allow this action in that policy, as well as in the controller's own",
+        false => "allow this action in the IAM policy of the controller's role",
+    }
 }
 
 /// Returns what to do about a credential that AWS refused with this code.

@@ -75,6 +75,10 @@ pub struct CopyVolume {
     pub size: GiB,
     /// The volume type.
     pub kind: String,
+    /// Whether to encrypt the copy; `None` leaves it as its source is.
+    pub encrypted: Option<bool>,
+    /// The key to encrypt the copy with.
+    pub kms_key_id: Option<String>,
     /// Provisioned IOPS.
     pub iops: Option<u32>,
     /// Provisioned throughput in MiB/s.

@@ -248,6 +248,11 @@ impl Bucket {
         self.tokens.level
     }
 
+    /// Returns when EC2 last throttled a call.
+    pub(in crate::ec2) fn last_throttle(&self) -> Option<Instant> {
+        self.refill.last_throttle()
+    }
+
     /// Returns the estimated refill in tokens per second.
     pub(in crate::ec2) fn refill(&self) -> f64 {
         self.refill.per_second()

@@ -159,6 +159,11 @@ impl Lane {
         QueuePlace { lane: Arc::clone(self), ticket, since: Instant::now() }
     }
 
+    /// Returns when EC2 last throttled a call of this lane.
+    pub(in crate::ec2) fn last_throttle(&self) -> Option<Instant> {
+        self.queue().bucket.last_throttle()
+    }
+
     pub(in crate::ec2) fn level(&self, now: Instant) -> LaneLevel {
         let mut queue = self.queue();
         LaneLevel {

@@ -89,6 +89,12 @@ impl Core {
         self.lanes.iter().map(|(action, lane)| (*action, lane.level(now))).collect()
     }
 
+    /// Returns the actions of which EC2 has throttled a call since then.
+    pub(in crate::ec2) fn throttled_since(&self, since: Instant) -> Vec<Action> {
+        let is_throttled = |lane: &Lane| lane.last_throttle().is_some_and(|last| last >= since);
+        self.lanes.iter().filter(|(_, lane)| is_throttled(lane)).map(|(a, _)| *a).collect()
+    }
+
     /// Takes a place in the queue of the action.
     pub(in crate::ec2) fn take_place(&self, action: Action) -> Option<QueuePlace> {
         // Never `None`: the lanes were made from `Action::ALL`.

@@ -126,6 +126,23 @@ fn every_go_driver_controller_flag_is_accepted() {
 }
 
 #[test]
+fn region_with_blank_is_usage_error() {
+    for (name, region, good) in [
+        ("AWS_REGION", "us-east-1", true),
+        ("AWS_REGION", "us-east-1 ", false),
+        ("AWS_REGION", "us-east-1\n", false),
+        ("AWS_REGION", " us-east-1", false),
+        ("NODE_REGION", "us-east-1 ", false),
+    ] {
+        match Config::read([], &environment(&[(name, region)])) {
+            Ok(_) => assert!(good, "{region:?}"),
+            Err(Stop::Usage(line)) => assert!(!good && line.contains(name), "{line}"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn only_variables_without_effect_are_reported() {
     let reported = |entries: &[(&str, &str)]| {
         let config = Config::read([], &environment(entries)).unwrap();

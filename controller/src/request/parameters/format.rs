@@ -3,25 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use ebs_csi_proto::{AccessType, Capability, Failure};
+use ebs_csi_proto::Failure;
+use ebs_csi_wire::format::{UncheckedFormatOptions, parse_number};
+use ebs_csi_wire::{FormatOptions, FsType};
 
-/// A key, and the file systems that do not support it.
-struct Rule {
-    key: &'static str,
-    is_switch: bool,
-    refused_by: &'static [&'static str],
-}
-
-/// Every formatting key, as written in the volume context.
-const RULES: [Rule; 7] = [
-    Rule { key: "blocksize", is_switch: false, refused_by: &["ntfs"] },
-    Rule { key: "inodesize", is_switch: false, refused_by: &["ntfs"] },
-    Rule { key: "bytesperinode", is_switch: false, refused_by: &["xfs", "ntfs"] },
-    Rule { key: "numberofinodes", is_switch: false, refused_by: &["xfs", "ntfs"] },
-    Rule { key: "ext4bigalloc", is_switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
-    Rule { key: "ext4clustersize", is_switch: false, refused_by: &["ext3", "xfs", "ntfs"] },
-    Rule { key: "ext4encryptionsupport", is_switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
-];
+/// The keys whose value is a number, as written in the volume context.
+const NUMBERS: [&str; 5] =
+    ["blocksize", "inodesize", "bytesperinode", "numberofinodes", "ext4clustersize"];
+/// The keys whose value is a boolean.
+const SWITCHES: [&str; 2] = ["ext4bigalloc", "ext4encryptionsupport"];
 
 /// The formatting keys of a StorageClass in lower case, with their values for the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,62 +21,63 @@ impl FormatKeys {
     /// Stores the value of a lower-case key; returns `Ok(false)` when it is not a formatting key.
     ///
     /// # Errors
-    /// A value with characters other than letters and digits.
+    /// A value that is not a number or boolean.
     pub(super) fn accept(&mut self, key: &str, value: &str) -> Result<bool, Failure> {
-        let Some(rule) = RULES.iter().find(|rule| rule.key == key) else {
-            return Ok(false);
-        };
-        if rule.is_switch {
-            if super::parse_boolean("parameters", key, value) {
-                self.0.insert(rule.key, "true".to_owned());
+        let known = |keys: &[&'static str]| keys.iter().copied().find(|known| *known == key);
+        if let Some(key) = known(&SWITCHES) {
+            if super::parse_boolean("parameters", key, value)? {
+                self.0.insert(key, value.to_owned());
             }
-        } else if value.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        } else if let Some(key) = known(&NUMBERS) {
             if !value.is_empty() {
-                self.0.insert(rule.key, value.to_owned());
+                parse_number(value).ok_or_else(|| {
+                    Failure::invalid(
+                        &format!("parameters.{key}"),
+                        format!("{:?} is not a positive number", super::truncate(value)),
+                    )
+                })?;
+                self.0.insert(key, value.to_owned());
             }
         } else {
-            return Err(Failure::invalid(
-                &format!("parameters.{key}"),
-                format!("{:?} is not made of letters and digits alone", super::truncate(value)),
-            ));
+            return Ok(false);
         }
         Ok(true)
     }
 
-    /// Checks the keys against every capability: the keys need a file system that supports them.
+    /// Checks that the values are within the tools' ranges and that the file system has the
+    /// options.
     ///
     /// # Errors
-    /// [`Failure::invalid`], naming the key and the file system.
-    pub(crate) fn check(&self, capabilities: &[Capability]) -> Result<(), Failure> {
-        if self.0.contains_key("ext4clustersize") && !self.0.contains_key("ext4bigalloc") {
-            return Err(Failure::invalid(
-                "parameters.ext4clustersize",
-                "needs ext4BigAlloc: \"true\" beside it",
-            ));
+    /// [`Failure::invalid`], naming the key.
+    pub(crate) fn check_for(&self, fs: FsType) -> Result<(), Failure> {
+        let number = |key| self.0.get(key).and_then(|text| parse_number(text)).unwrap_or_default();
+        let given = UncheckedFormatOptions {
+            block_size: number("blocksize"),
+            inode_size: number("inodesize"),
+            bytes_per_inode: number("bytesperinode"),
+            number_of_inodes: number("numberofinodes"),
+            ext4_bigalloc: self.0.contains_key("ext4bigalloc"),
+            ext4_cluster_size: number("ext4clustersize"),
+            ext4_encryption: self.0.contains_key("ext4encryptionsupport"),
+            legacy_xfs: false,
+        };
+        FormatOptions::check(given)
+            .and_then(|options| options.check_for(fs))
+            .map_err(|error| Failure::invalid("parameters", error))
+    }
+
+    /// Checks that there is no key: a raw block device is not formatted.
+    ///
+    /// # Errors
+    /// [`Failure::invalid`], naming a key.
+    pub(crate) fn check_for_block(&self) -> Result<(), Failure> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(Failure::invalid(
+                &format!("parameters.{key}"),
+                "formats a file system, but the volume is asked for as a raw block device; remove it or use volumeMode Filesystem",
+            )),
         }
-        for key in self.0.keys() {
-            for capability in capabilities {
-                let AccessType::Mount { fs_type, .. } = &capability.kind else {
-                    return Err(Failure::invalid(
-                        &format!("parameters.{key}"),
-                        "formats a file system, but the volume is asked for as a raw block device; remove it or use volumeMode Filesystem",
-                    ));
-                };
-                let rule = RULES.iter().find(|rule| rule.key == *key);
-                let fs = fs_type.to_ascii_lowercase();
-                let known = matches!(fs.as_str(), "" | "ext3" | "ext4" | "xfs" | "ntfs");
-                if !known || rule.is_some_and(|rule| rule.refused_by.contains(&fs.as_str())) {
-                    return Err(Failure::invalid(
-                        &format!("parameters.{key}"),
-                        format!(
-                            "cannot be used with file system {:?}; remove it or use ext4",
-                            super::truncate(&fs)
-                        ),
-                    ));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Returns the entries of the volume context.
@@ -98,55 +89,59 @@ impl FormatKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_proto::AccessMode;
 
-    fn mount(fs: &str) -> Capability {
-        Capability {
-            mode: AccessMode::SingleNodeWriter,
-            kind: AccessType::Mount { fs_type: fs.to_owned(), flags: Vec::new() },
+    fn keys(entries: &[(&str, &str)]) -> Result<FormatKeys, Failure> {
+        let mut keys = FormatKeys::default();
+        for (key, value) in entries {
+            assert!(keys.accept(key, value)?, "{key}");
         }
+        Ok(keys)
     }
 
     #[test]
     fn file_systems_accept_only_supported_format_keys() {
-        // key, and whether ext4, "", ext3, xfs, ntfs and an unknown one support it
-        let rows = [
-            ("blocksize", [true, true, true, true, false, false]),
-            ("inodesize", [true, true, true, true, false, false]),
-            ("bytesperinode", [true, true, true, false, false, false]),
-            ("numberofinodes", [true, true, true, false, false, false]),
-            ("ext4bigalloc", [true, true, false, false, false, false]),
-            ("ext4encryptionsupport", [true, true, false, false, false, false]),
-        ];
-        for (key, supported) in rows {
-            let mut keys = FormatKeys::default();
-            assert!(keys.accept(key, "true").unwrap());
-            for (fs, ok) in ["ext4", "", "ext3", "xfs", "ntfs", "btrfs"].iter().zip(supported) {
-                assert_eq!(keys.check(&[mount(fs)]).is_ok(), ok, "{key} {fs}");
-            }
-            let block = Capability { kind: AccessType::Block, ..mount("") };
-            assert!(keys.check(&[mount("ext4"), block]).is_err(), "{key} block");
+        // key and value, and whether ext4, ext3 and xfs support it
+        for (key, value, supported) in [
+            ("blocksize", "4096", [true, true, true]),
+            ("inodesize", "512", [true, true, true]),
+            ("bytesperinode", "8192", [true, true, false]),
+            ("numberofinodes", "1000", [true, true, false]),
+            ("ext4bigalloc", "true", [true, false, false]),
+            ("ext4encryptionsupport", "true", [true, false, false]),
+        ] {
+            let keys = keys(&[(key, value)]).unwrap();
+            let offered = [FsType::Ext4, FsType::Ext3, FsType::Xfs].map(|fs| keys.check_for(fs));
+            assert_eq!(offered.map(|checked| checked.is_ok()), supported, "{key}");
+            assert!(keys.check_for_block().is_err(), "{key}");
         }
     }
 
     #[test]
-    fn ext4_cluster_size_needs_bigalloc() {
-        let mut keys = FormatKeys::default();
-        keys.accept("ext4clustersize", "16384").unwrap();
-        let failure = keys.check(&[mount("ext4")]).unwrap_err();
-        assert!(failure.text().contains("ext4BigAlloc"), "{failure}");
-        keys.accept("ext4bigalloc", "true").unwrap();
-        assert!(keys.check(&[mount("ext4")]).is_ok());
+    fn format_value_that_no_tool_takes_is_refused() {
+        for (entries, word) in [
+            (&[("blocksize", "-4096")][..], "positive number"),
+            (&[("blocksize", "4 k")], "positive number"),
+            (&[("blocksize", "4096;reboot")], "positive number"),
+            (&[("blocksize", "ä")], "positive number"),
+            (&[("blocksize", "0")], "positive number"),
+            (&[("blocksize", "3000")], "blockSize is 3000"),
+            (&[("blocksize", "131072")], "blockSize is 131072"),
+            (&[("bytesperinode", "100")], "bytesPerInode is 100"),
+            (&[("ext4clustersize", "16384")], "ext4BigAlloc"),
+            (&[("ext4encryptionsupport", "yes")], "neither"),
+        ] {
+            let checked = keys(entries).and_then(|keys| keys.check_for(FsType::Ext4));
+            let failure = checked.unwrap_err();
+            assert!(failure.text().contains(word), "{entries:?}: {failure}");
+        }
+        let cluster = keys(&[("ext4clustersize", "16k"), ("ext4bigalloc", "true")]).unwrap();
+        assert_eq!(cluster.check_for(FsType::Ext4), Ok(()));
     }
 
     #[test]
-    fn format_value_accepts_only_letters_and_digits() {
-        let mut keys = FormatKeys::default();
-        for bad in ["-4096", "4 k", "4096;reboot", "ä"] {
-            assert!(keys.accept("blocksize", bad).is_err(), "{bad}");
-        }
-        assert!(!keys.accept("nosuchkey", "1").unwrap());
-        keys.accept("ext4encryptionsupport", "yes").unwrap();
-        assert_eq!(keys.entries().count(), 0);
+    fn empty_value_and_unknown_key_are_left_out() {
+        let empty = keys(&[("blocksize", ""), ("ext4bigalloc", "")]).unwrap();
+        assert_eq!(empty.entries().count(), 0);
+        assert_eq!(FormatKeys::default().accept("nosuchkey", "1"), Ok(false));
     }
 }

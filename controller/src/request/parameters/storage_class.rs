@@ -81,19 +81,19 @@ impl VolumeParameters {
             "iops" => self.iops = parse_number(LIST, key_as_written, value)?,
             "iopspergb" => self.iops_per_gib = parse_number(LIST, key_as_written, value)?,
             "allowautoiopspergbincrease" => {
-                self.raise_iops = parse_boolean(LIST, key_as_written, value)
+                self.raise_iops = parse_boolean(LIST, key_as_written, value)?;
             }
             "allowautoiopsincreaseonmodify" => {
-                self.raise_iops_on_modify = Some(parse_boolean(LIST, key_as_written, value));
+                self.raise_iops_on_modify = Some(parse_boolean(LIST, key_as_written, value)?);
             }
             "throughput" => self.throughput = parse_number(LIST, key_as_written, value)?,
-            "encrypted" => self.encrypted = Some(parse_boolean(LIST, key_as_written, value)),
+            "encrypted" => self.encrypted = Some(parse_boolean(LIST, key_as_written, value)?),
             "kmskeyid" => self.kms_key = Some(value.to_owned()).filter(|v| !v.is_empty()),
             "volumeinitializationrate" => {
                 self.initialization_rate = parse_number(LIST, key_as_written, value)?;
             }
             "blockattachuntilinitialized" => {
-                self.wait_until_initialized = parse_boolean(LIST, key_as_written, value);
+                self.wait_until_initialized = parse_boolean(LIST, key_as_written, value)?;
             }
             "fstype" | "blockexpress" => {
                 tracing::warn!(
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn invalid_parameter_is_refused_with_key_or_reason() {
-        let rows: [(&[(&str, &str)], &str); 10] = [
+        let rows: [(&[(&str, &str)], &str); 17] = [
             (&[("sype", "gp3")], "sype"),
             (&[("iops", "many")], "iops"),
             (&[("iops", "-1")], "-1"),
@@ -195,6 +195,13 @@ mod tests {
             (&[("iops", "100"), ("iopsPerGB", "2")], "iopsPerGB"),
             (&[("Type", "gp3"), ("type", "io2")], "twice"),
             (&[("blockSize", "4k!")], "blocksize"),
+            (&[("encrypted", "True")], "encrypted: \"True\" is neither \"true\" nor \"false\""),
+            (&[("encrypted", "yes")], "encrypted"),
+            (&[("encrypted", "1")], "encrypted"),
+            (&[("blockAttachUntilInitialized", "TRUE")], "blockAttachUntilInitialized"),
+            (&[("allowAutoIOPSPerGBIncrease", "t")], "allowAutoIOPSPerGBIncrease"),
+            (&[("allowAutoIOPSIncreaseOnModify", "False")], "allowAutoIOPSIncreaseOnModify"),
+            (&[("ext4BigAlloc", "on")], "ext4bigalloc"),
             (&[("TagSpecification_1", "a=b")], "TagSpecification_1"),
             (
                 &[("tagSpecification_7", "team")],
@@ -209,10 +216,9 @@ mod tests {
         }
     }
 
-    /// The value `True` of `encrypted` reads as false.
     #[test]
-    fn iops_0_is_unset_and_only_true_encrypts() {
-        let parsed = parse(&[("iops", "0"), ("iopsPerGB", "3"), ("encrypted", "True")]).unwrap();
+    fn iops_0_is_unset_and_empty_boolean_false() {
+        let parsed = parse(&[("iops", "0"), ("iopsPerGB", "3"), ("encrypted", "")]).unwrap();
         assert_eq!((parsed.iops, parsed.iops_per_gib), (None, Some(3)));
         assert_eq!(parsed.encrypted, Some(false));
     }

@@ -51,7 +51,7 @@ impl VolumeAttributes {
                 "throughput" => parsed.throughput = parse_number(LIST, key, value)?,
                 "iopspergb" => parsed.iops_per_gib = parse_number(LIST, key, value)?,
                 "allowautoiopsincreaseonmodify" => {
-                    parsed.raise_iops_on_modify = Some(parse_boolean(LIST, key, value));
+                    parsed.raise_iops_on_modify = Some(parse_boolean(LIST, key, value)?);
                 }
                 _ if key.starts_with(TAG_SPECIFICATION) => {
                     parsed.tags.push(check_tag(LIST, key, value)?)
@@ -91,7 +91,7 @@ mod tests {
             ("type", "gp3"),
             ("iopspergb", "5"),
             ("throughput", "153"),
-            ("allowautoiopsincreaseonmodify", "yes"),
+            ("allowautoiopsincreaseonmodify", "false"),
             ("tagSpecification_1", "a=b"),
             ("tagDeletion_1", "old"),
             ("csi.storage.k8s.io/pvc/name", "data"),
@@ -108,11 +108,12 @@ mod tests {
 
     #[test]
     fn invalid_attribute_is_refused_with_key_or_reason() {
-        let rows: [(&[(&str, &str)], &str); 7] = [
+        let rows: [(&[(&str, &str)], &str); 8] = [
             (&[("Type", "gp3")], "Type"),
             (&[("iopsPerGB", "1")], "iopsPerGB"),
             (&[("iops", "1"), ("iopspergb", "1")], "exclude"),
             (&[("iops", "-5")], "-5"),
+            (&[("allowautoiopsincreaseonmodify", "yes")], "neither \"true\" nor \"false\""),
             (&[("tagDeletion_1", "CSIVolumeName")], "CSIVolumeName"),
             (&[("encrypted", "true")], "encrypted"),
             (

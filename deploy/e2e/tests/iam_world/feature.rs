@@ -45,7 +45,7 @@ features! {
     DeleteMigrated Expand ExpandMigrated SetTag RemoveTag EndRatio Snapshot SnapshotMigrated
     DeleteSnapshot Restore PublishWhenFilled Clone CloneMigrated FastRestore
     FastRestoreTakenOver Lock LockTakenOver FenceByStop FenceByTermination FenceOfTheImpaired
-    Encrypt RestoreEncrypted
+    Encrypt RestoreEncrypted CloneEncrypted
 }
 
 impl Feature {
@@ -176,6 +176,12 @@ impl IamWorld {
             Feature::Encrypt => {
                 self.last_step();
                 self.create(self.wanted(&ENCRYPTED, None)).await.map(drop)
+            }
+            Feature::CloneEncrypted => {
+                let volume_id = self.volume_for(feature).await?;
+                self.last_step();
+                let source = Source::Volume(VolumeSource { volume_id });
+                self.create(self.wanted(&ENCRYPTED, Some(source))).await.map(drop)
             }
             Feature::RestoreEncrypted => {
                 let snapshot = self.snapshot_of(&ENCRYPTED).await?;

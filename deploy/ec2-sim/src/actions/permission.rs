@@ -61,24 +61,29 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Returns whether the caller may have a customer-managed key used. The reply shows no refusal.
-    /// Which KMS actions EC2 needs in which case is unverified; the code checks those that the
-    /// documentation lists.
-    pub(super) fn may_use_key(&self, key: Option<&str>, from_encrypted: bool) -> bool {
-        let Some(key) = key else {
+    /// Returns a key as EC2 shows it: by its ARN, also where the request has an id or an alias.
+    pub(super) fn key_arn(&self, key: &str) -> String {
+        let (region, account) = (&self.realm.region, &self.realm.account);
+        let prefix = format!("arn:aws:kms:{region}:{account}:");
+        match key.split_once("alias/") {
+            // The same alias names the same key.
+            Some((_, alias)) => format!("{prefix}key/of-alias-{alias}"),
+            None if key.starts_with("arn:") => key.to_owned(),
+            None => format!("{prefix}key/{key}"),
+        }
+    }
+
+    /// Returns whether the caller may have a customer-managed key, given by its ARN, used. The
+    /// reply shows no refusal. Which KMS actions EC2 needs in which case is unverified; the code
+    /// checks those that the documentation lists.
+    pub(super) fn may_use_key(&self, arn: Option<&str>, from_encrypted: bool) -> bool {
+        let Some(arn) = arn else {
             // The account's default key needs no permission.
             return true;
         };
-        let arn = if key.starts_with("arn:") {
-            key.to_owned()
-        } else {
-            let (region, account) = (&self.realm.region, &self.realm.account);
-            let kind = if key.starts_with("alias/") { "" } else { "key/" };
-            format!("arn:aws:kms:{region}:{account}:{kind}{key}")
-        };
         let mut keys = Context::default();
         keys.set("kms:ViaService", format!("ec2.{}.amazonaws.com", self.realm.region));
-        let may = |action: &str, keys: &Context| self.iam.allows(self.caller, action, &arn, keys);
+        let may = |action: &str, keys: &Context| self.iam.allows(self.caller, action, arn, keys);
         let data_key = may("kms:GenerateDataKeyWithoutPlaintext", &keys);
         let decrypt = !from_encrypted || may("kms:Decrypt", &keys);
         keys.set("kms:GrantIsForAWSResource", "true");

@@ -115,6 +115,8 @@ pub enum Fault {
         #[serde(default = "half_second")]
         after_ms: u64,
     },
+    /// CopyVolumes: the copy has its source's encryption and key, whatever the request has.
+    KeepSourceKey {},
     /// CreateSnapshot is accepted; the snapshot ends in `error`.
     FailSnapshot {
         #[serde(default = "half_second")]

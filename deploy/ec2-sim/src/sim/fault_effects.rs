@@ -74,6 +74,7 @@ impl FaultEffects {
             | Fault::DeviceTaken {}
             | Fault::DeviceRaced {}
             | Fault::FailCreate { .. }
+            | Fault::KeepSourceKey {}
             | Fault::FailSnapshot { .. }
             | Fault::FailModify { .. }
             | Fault::Unsuccessful { .. } => {}

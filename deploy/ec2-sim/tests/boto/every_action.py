@@ -83,7 +83,7 @@ def zones():
 
 
 def volumes():
-    token = "0" * 64
+    token, KEY = "0" * 64, "arn:aws:kms:us-east-1:111122223333:key/of-alias-x"
     asked = dict(AvailabilityZone="us-east-1a", Size=10, VolumeType="gp3", Iops=4000, Throughput=200, Encrypted=True,
                  KmsKeyId="alias/x", ClientToken=token, TagSpecifications=tags("volume", a="1", b=""))
     made = ec2.create_volume(**asked)
@@ -92,7 +92,7 @@ def volumes():
     assert ec2.create_volume(**asked)["VolumeId"] == vid
     refused("IdempotentParameterMismatch", 400, ec2.create_volume, **{**asked, "Size": 11})
     v = is_(vid, "available")
-    assert (v["Size"], v["Iops"], v["Throughput"], v["Encrypted"], v["KmsKeyId"]) == (10, 4000, 200, True, "alias/x"), v
+    assert (v["Size"], v["Iops"], v["Throughput"], v["Encrypted"], v["KmsKeyId"]) == (10, 4000, 200, True, KEY), v
     assert v["Attachments"] == [] and v["AvailabilityZoneId"] == "use1-az6", v
     assert {t["Key"]: t["Value"] for t in v["Tags"]} == {"a": "1", "b": ""}
     for name, value, found in [("tag:a", "1", 1), ("tag:a", "2", 0), ("tag-key", "a*", 1), ("tag-key", "c?", 0)]:

@@ -71,8 +71,8 @@ fn refusal_reports_finding_before_advice() {
     for (reason, seen, words) in [
         (
             Refusal::ForeignContent,
-            content(Signature::Luks, ContentState::Sound),
-            "found a LUKS header (an encrypted volume) on the disk: ",
+            content(Signature::Xfs, ContentState::Sound),
+            "found an XFS file system on the disk: ",
         ),
         (
             Refusal::FilesystemErrors,
@@ -95,6 +95,23 @@ fn refusal_reports_finding_before_advice() {
             failure_of(NodeCall::Stage, &HelperError::Refused(Refused::because(reason, seen)));
         let whole = format!("{words}{}", reason.explain());
         assert!(failure.text().ends_with(&whole), "{failure}");
+    }
+}
+
+#[test]
+fn foreign_content_advice_fits_what_is_there() {
+    for (signature, words) in [
+        (Signature::Luks, "encrypted: \"true\""),
+        (Signature::Lvm2, "does not assemble"),
+        (Signature::Swap, "wipefs"),
+        (Signature::Vfat, "copy the files"),
+        (Signature::Btrfs, "copy the files"),
+        (Signature::Ext4, "name the file system that is there"),
+    ] {
+        let seen = Observation::Content { signature, state: ContentState::Sound };
+        let refused = HelperError::Refused(Refused::because(Refusal::ForeignContent, seen));
+        let failure = failure_of(NodeCall::Stage, &refused);
+        assert!(failure.text().contains(words), "{failure}");
     }
 }
 

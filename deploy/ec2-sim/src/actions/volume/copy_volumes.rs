@@ -3,6 +3,7 @@
 use super::create_volume::{add_volume, creating_state, replayed};
 use crate::actions::{Call, quota_check, render};
 use crate::devices::Source;
+use crate::faults::Fault;
 use crate::state::resources::{
     Initialization, ModificationState, Origin, Volume, VolumeState, Wanted, tags, volume_type,
 };
@@ -15,6 +16,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let (size, kind) = (p.positive("Size")?, p.text("VolumeType").unwrap_or("gp2"));
     let wanted = Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? };
     let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
+    let (encrypted, key) = (p.boolean("Encrypted")?, p.text("KmsKeyId"));
     let token = p.text("ClientToken");
     let tags = tags::parse_specifications(p, "volume")?;
     p.finish()?;
@@ -31,21 +33,27 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.permit_tagging("volume", &tags)?;
     call.dry_run()?;
     kind.check_multi_attach(multi_attach)?;
-    let fingerprint = format!("copy|{source}|{shape:?}|{tags:?}");
+    let fingerprint = format!("copy|{source}|{shape:?}|{encrypted:?}|{key:?}|{tags:?}");
     if let Some(v) = replayed(call, token, &fingerprint)? {
         return Ok(members(call, v));
     }
     check_source(call, &from)?;
     quota_check::volume(call, &shape, &from.zone)?;
     let until = call.begin.plus(call.latency.sample("volume_copy"));
-    let key_refused = !call.may_use_key(from.kms_key.as_deref(), from.encrypted);
+    let keeps_source_key = call.faults.iter().any(|f| matches!(f, Fault::KeepSourceKey {}));
+    let (encrypted, kms_key) = match (encrypted == Some(true) && !keeps_source_key, key) {
+        // Whether EC2 uses another key for a source that is already encrypted is unverified.
+        (true, Some(key)) => (true, Some(call.key_arn(key))),
+        (asked, _) => (asked || from.encrypted, from.kms_key),
+    };
+    let key_refused = !call.may_use_key(kms_key.as_deref(), from.encrypted);
     let per_gib = call.latency.sample("initialize_per_gib");
     let id = call.ids.issue("vol");
     let volume = Volume {
         shape,
         origin: Origin::Volume(source.to_owned()),
-        encrypted: from.encrypted,
-        kms_key: from.kms_key,
+        encrypted,
+        kms_key,
         life: creating_state(call.faults, key_refused, call.begin, until),
         initialization: Some(Initialization {
             kind: "volume-copy".to_owned(),

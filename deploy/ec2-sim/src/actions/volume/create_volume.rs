@@ -18,6 +18,7 @@ struct Request {
     snapshot: Option<String>,
     /// As sent in the request.
     encrypted: Option<bool>,
+    kms_key: Option<String>,
     rate: Option<u32>,
     token: Option<String>,
     /// The parameters that have a default, as sent in the request.
@@ -151,7 +152,7 @@ fn parse(call: &Call<'_>) -> ApiResult<Request> {
     let volume = Volume {
         shape: kind.shape(size, wanted, multi_attach)?,
         origin: snapshot.clone().map_or(Origin::Blank, Origin::Snapshot),
-        kms_key,
+        kms_key: kms_key.as_deref().map(|key| call.key_arn(key)),
         outpost,
         tags,
         root: false,
@@ -167,7 +168,7 @@ fn parse(call: &Call<'_>) -> ApiResult<Request> {
             "The value specified for VolumeInitializationRate is not in the allowed range."
         );
     }
-    Ok(Request { volume, kind, snapshot, encrypted, rate, token, sent })
+    Ok(Request { volume, kind, snapshot, encrypted, kms_key, rate, token, sent })
 }
 
 /// Returns what two requests with the same token must agree on. Parameters count as sent: an
@@ -177,7 +178,7 @@ fn fingerprint(a: &Request) -> String {
     let v = &a.volume;
     format!(
         "create|{}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}",
-        v.zone, a.sent, a.snapshot, a.encrypted, v.kms_key, v.outpost, a.rate, v.tags
+        v.zone, a.sent, a.snapshot, a.encrypted, a.kms_key, v.outpost, a.rate, v.tags
     )
 }
 
