@@ -7,6 +7,7 @@
 {{- if and (eq (base $values.image.repository) "aws-ebs-csi-driver") (not $values.image.mirrorOfThisDriver) -}}
   {{- fail (printf "image.repository %q is the Go driver's image by its name: this chart's arguments are not that program's. Give the prefix of this driver's four images, or set image.mirrorOfThisDriver: true where they stand under this name" $values.image.repository) -}}
 {{- end -}}
+{{- include "ebs.refuseImages" . -}}
 {{- if and $values.fips (not $values.fipsEndpointsOnly) -}}
   {{- fail "fips: this driver has no validated cryptographic module. Set fipsEndpointsOnly: true, too, if AWS's FIPS endpoints are all that is wanted" -}}
 {{- end -}}
@@ -29,6 +30,25 @@
 {{- range $values.storageClasses -}}
   {{- if eq (.provisioner | default "ebs.csi.aws.com") "ebs.csi.aws.com" -}}
     {{- include "ebs.refuseParameters" . -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* An image that has no registry is looked for at Docker Hub, where it is not. */ -}}
+{{- define "ebs.refuseImages" -}}
+{{- if not (or .Values.image.containerRegistry (eq (.Values.image.pullPolicy | default "") "Never")) -}}
+  {{- $images := list (include "ebs.image" (list . "nodeAgent")) (include "ebs.image" (list . "mountHelper")) -}}
+  {{- if not .Values.nodeComponentOnly -}}
+    {{- $images = concat (list (include "ebs.image" (list . "controller")) (include "ebs.image" (list . "nodeLifecycle"))) $images -}}
+    {{- range include "ebs.sidecars" . | splitList "," -}}
+      {{- $image := (get $.Values.sidecars (trimPrefix "csi-" .)).image -}}
+      {{- $images = append $images (printf "%s:%v" $image.repository $image.tag) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $image := $images -}}
+    {{- if not (include "ebs.registryOf" $image) -}}
+      {{- fail (printf "image.containerRegistry is empty, and nobody serves %s: there are no published images. Build the four with ./deploy/images/build --repository REGISTRY/ebs-csi, push each with skopeo copy --all oci-archive:controller.tar docker://REGISTRY/ebs-csi-controller:v%s, and set image.containerRegistry=REGISTRY. Where the nodes have the images, set image.pullPolicy=Never" $image $.Chart.AppVersion) -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -82,7 +82,8 @@ fn parent_chart_may_pass_any_global() {
     let dependency = "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies:\n  \
                       - {name: aws-ebs-csi-driver, version: 0.x.x, condition: aws-ebs-csi-driver.enabled}\n";
     std::fs::write(parent.path().join("Chart.yaml"), dependency).expect("Chart.yaml");
-    let values = "global: {of: {the: parent}}\naws-ebs-csi-driver: {enabled: true}\n";
+    let values = "global: {of: {the: parent}}\naws-ebs-csi-driver:\n  enabled: true\n  \
+                  image: {containerRegistry: registry.example.com}\n";
     std::fs::write(parent.path().join("values.yaml"), values).expect("values.yaml");
     let rendered = |more: &[&str]| {
         let mut command = std::process::Command::new(&helm);

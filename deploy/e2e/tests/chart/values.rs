@@ -1,6 +1,8 @@
 //! What single values change, what the chart refuses, and what it only notes.
 
-use crate::{arguments, find, helm, render, text};
+use std::collections::BTreeSet;
+
+use crate::{arguments, containers, find, helm, pods, render, text};
 
 #[test]
 fn zero_and_false_values_override_defaults() {
@@ -55,8 +57,43 @@ fn zero_and_false_values_override_defaults() {
     assert!(own["spec"]["template"]["spec"]["initContainers"].is_null());
 }
 
+/// The Go driver's chart puts the registry before a repository that names one already, and puts no
+/// slash between.
+#[test]
+fn registry_goes_before_repositories_without_one() {
+    let Some(helm) = helm() else { return };
+    let images = |values: &str| -> BTreeSet<String> {
+        let objects = render(&helm, &["--set", values]);
+        let all = pods(&objects).into_iter().flat_map(|(_, pod)| containers(pod));
+        all.map(|(_, it)| it["image"].as_str().expect("an image").to_owned()).collect()
+    };
+    for registry in ["reg.test/mirror", "reg.test/mirror/", "harbor"] {
+        let own = registry.trim_end_matches('/');
+        let found = images(&format!(
+            "image.containerRegistry={registry},sidecars.attacher.image.repository=csi-attacher,\
+             images.nodeAgent.repository=localhost/agent,sidecars.resizer.image.repository=r:5/resizer"
+        ));
+        for expected in [
+            &format!("{own}/ebs-csi-controller:v0.1.0"),
+            &format!("{own}/ebs-csi-mount-helper:v0.1.0"),
+            &format!("{own}/csi-attacher:v4.12.0"),
+            "localhost/agent:v0.1.0",
+            "r:5/resizer:v2.2.1",
+            "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0",
+        ] {
+            assert!(found.contains(expected), "{expected}: {found:?}");
+        }
+    }
+    let digest = format!("images.controller.digest=sha256:{}", "0".repeat(64));
+    let expected = format!("registry.example.com/ebs-csi-controller@sha256:{}", "0".repeat(64));
+    assert!(images(&digest).contains(&expected));
+}
+
 /// Values that the chart refuses, and words of the error message. The schema refuses the last ones.
 const REFUSED: &str = r#"
+image.containerRegistry= | ebs-csi-controller:v | skopeo copy | image.containerRegistry=REGISTRY
+image.containerRegistry=,nodeComponentOnly=true | ebs-csi-node-agent:v | skopeo copy
+image.containerRegistry=,image.repository=r.test/x,sidecars.attacher.image.repository=csi-attacher | csi-attacher:v
 image.repository=x/aws-ebs-csi-driver | image.repository | image.mirrorOfThisDriver
 fips=true | fips | fipsEndpointsOnly
 health=livenessprobe | health | agent
@@ -115,6 +152,8 @@ fn each_refusal_names_its_key_and_next_step() {
     // The values that the refusals ask for are accepted.
     for values in [
         "image.repository=x/aws-ebs-csi-driver,image.mirrorOfThisDriver=true",
+        "image.containerRegistry=,image.pullPolicy=Never",
+        "image.containerRegistry=,image.repository=r.test/x",
         "fips=true,fipsEndpointsOnly=true",
         "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r,node.serviceAccount.foreign=true",
         "node.terminationGracePeriodSeconds=13",

@@ -122,6 +122,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         let mut command = Command::new(&helm);
         command.args(["template", "release"]).arg(&chart);
         command.args(["--namespace", "kube-system", "--kube-version", "1.36.0"]);
+        command.args(["--set", "image.containerRegistry=registry.example.com"]);
         for foreign in &defined {
             command.args(["--api-versions", foreign.api_version]);
         }
