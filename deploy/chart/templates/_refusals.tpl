@@ -8,6 +8,7 @@
   {{- fail (printf "image.repository %q is the Go driver's image by its name: this chart's arguments are not that program's. Give the prefix of this driver's four images, or set image.mirrorOfThisDriver: true where they stand under this name" $values.image.repository) -}}
 {{- end -}}
 {{- include "ebs.refuseImages" . -}}
+{{- include "ebs.refuseArchitectures" . -}}
 {{- if and $values.fips (not $values.fipsEndpointsOnly) -}}
   {{- fail "fips: this driver has no validated cryptographic module. Set fipsEndpointsOnly: true, too, if AWS's FIPS endpoints are all that is wanted" -}}
 {{- end -}}
@@ -51,6 +52,55 @@
     {{- end -}}
   {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* A DaemonSet deletes its pods at once on nodes that it does not select, whatever its update
+       strategy: an upgrade would take the former driver from nodes of another architecture. */ -}}
+{{- define "ebs.refuseArchitectures" -}}
+{{- $architectures := .Values.images.architectures -}}
+{{- $others := dict -}}
+{{- if $architectures -}}
+  {{- $nodes := include "ebs.nodes" . | fromYaml -}}
+  {{- range (lookup "v1" "Node" "" "").items -}}
+    {{- $labels := .metadata.labels | default dict -}}
+    {{- $architecture := get $labels "kubernetes.io/arch" -}}
+    {{- if and $architecture (eq (get $labels "kubernetes.io/os") "linux") (not (has $architecture $architectures)) -}}
+      {{- $name := .metadata.name -}}
+      {{- range $nodes -}}
+        {{- if and .enableLinux (include "ebs.selects" (list . $labels)) -}}
+          {{- $_ := set $others $architecture (append (get $others $architecture | default list) $name | uniq) -}}
+        {{- end -}}
+      {{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $architecture, $names := $others -}}
+  {{- fail (printf "images.architectures is [%s], and the cluster has %s nodes (%d: %s), which would get no pod of this driver and lose a former driver's at once, whatever the update strategy. Build for both with ./deploy/images/build --platform linux/amd64,linux/arm64, and give Helm that build's digests.yaml; or leave these nodes out in words: node.nodeSelector.kubernetes\\.io/arch=%s" (join "," $architectures) $architecture (len $names) (join "," (slice $names 0 (min 3 (len $names)))) (first $architectures)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether a DaemonSet's node selector and required affinity select a node: a list of its values and
+       the node's labels. Operators that compare numbers, and fields, count as met. */ -}}
+{{- define "ebs.selects" -}}
+{{- $labels := index . 1 -}}
+{{- $selects := true -}}
+{{- range $key, $value := (index . 0).nodeSelector -}}
+  {{- if ne (get $labels $key) (toString $value) -}}{{- $selects = false -}}{{- end -}}
+{{- end -}}
+{{- $node := get ((index . 0).affinity | default dict) "nodeAffinity" | default dict -}}
+{{- $terms := get (get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict) "nodeSelectorTerms" | default list -}}
+{{- $met := empty $terms -}}
+{{- range $terms -}}
+  {{- $all := true -}}
+  {{- range .matchExpressions -}}
+    {{- $has := hasKey $labels .key -}}
+    {{- $in := and $has (has (get $labels .key) (.values | default list)) -}}
+    {{- if or (and (eq .operator "In") (not $in)) (and (eq .operator "NotIn") $in) -}}{{- $all = false -}}{{- end -}}
+    {{- if or (and (eq .operator "Exists") (not $has)) (and (eq .operator "DoesNotExist") $has) -}}{{- $all = false -}}{{- end -}}
+  {{- end -}}
+  {{- if $all -}}{{- $met = true -}}{{- end -}}
+{{- end -}}
+{{- if and $selects $met -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "ebs.refuseSafeDetach" -}}

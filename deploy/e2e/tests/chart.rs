@@ -4,6 +4,8 @@
 //! `UPDATE_GENERATED=1 cargo test --workspace --test chart` writes
 //! `deploy/docs/configuration.md`, `deploy/chart/keys.json` and `chart/rendered`.
 
+#[path = "chart/cluster.rs"]
+mod cluster;
 #[path = "chart/configuration_page.rs"]
 mod configuration_page;
 #[path = "chart/flags.rs"]
