@@ -24,6 +24,8 @@ mod onboarding;
 mod privileges;
 #[path = "chart/rendered_sets.rs"]
 mod rendered_sets;
+#[path = "chart/tolerations.rs"]
+mod tolerations;
 #[path = "chart/values.rs"]
 mod values;
 
