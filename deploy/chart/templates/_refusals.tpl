@@ -19,6 +19,7 @@
 {{- include "ebs.refuseController" . -}}
 {{- range $key, $sidecar := $values.sidecars -}}
   {{- include "ebs.refusePrivileged" (list (printf "sidecars.%s.securityContext" $key) ($sidecar | default dict).securityContext) -}}
+  {{- include "ebs.refuseAwsVariables" (list (printf "sidecars.%s.env" $key) ($sidecar | default dict).env) -}}
 {{- end -}}
 {{- include "ebs.refuseNode" (dict "root" . "node" $values.node "path" "node") -}}
 {{- range $name, $own := $values.additionalDaemonSets -}}
@@ -148,6 +149,17 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Variables by which an AWS SDK finds credentials: a list of a path and the variables. Those of
+       instance metadata and the region are none. */ -}}
+{{- define "ebs.refuseAwsVariables" -}}
+{{- $path := index . 0 -}}
+{{- range index . 1 -}}
+  {{- if and (hasPrefix "AWS_" .name) (not (regexMatch "^AWS_(EC2_METADATA_.*|REGION|DEFAULT_REGION)$" .name)) -}}
+    {{- fail (printf "%s %s: AWS settings and credentials are the controller's alone. Set it in controller.env" $path .name) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* A dict of root, node (the values) and path. */ -}}
 {{- define "ebs.refuseNode" -}}
 {{- $node := .node -}}
@@ -171,9 +183,20 @@
     {{- fail (printf "%s.env %s: no Secret goes to a node. What the controller needs stands in controller.env" $path .name) -}}
   {{- end -}}
 {{- end -}}
+{{- include "ebs.refuseAwsVariables" (list (printf "%s.env" $path) $node.env) -}}
 {{- $account := $node.serviceAccount | default dict -}}
+{{- $release := .root.Release.Namespace -}}
+{{- $namespace := $node.namespaceOverride | default $release -}}
+{{- if and (eq $namespace $release) (eq $account.name .root.Values.controller.serviceAccount.name) -}}
+  {{- fail (printf "%s.serviceAccount.name %s is also the controller's: what gives the controller its AWS role (IRSA, Pod Identity) would give it to every node. Give the nodes an account of their own; it needs no right" $path $account.name) -}}
+{{- end -}}
 {{- if not $account.foreign -}}
-  {{- range $key, $_ := $account.annotations -}}
+  {{- $annotations := $account.annotations | default dict -}}
+  {{- if not $account.create -}}
+    {{- $found := lookup "v1" "ServiceAccount" $namespace $account.name | default dict -}}
+    {{- $annotations = get (get $found "metadata" | default dict) "annotations" | default dict -}}
+  {{- end -}}
+  {{- range $key, $_ := $annotations -}}
     {{- if hasSuffix "/role-arn" $key -}}
       {{- fail (printf "%s.serviceAccount.annotations %s: no AWS role belongs on a node; this driver's nodes use none. Remove it, or set %s.serviceAccount.foreign: true while the Go driver's pods still use the account" $path $key $path) -}}
     {{- end -}}

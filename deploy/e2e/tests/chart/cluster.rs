@@ -143,3 +143,21 @@ fn nodes_of_other_architectures_refuse_the_installation() {
         assert!(error.contains(RENDERED), "{values}: {error}");
     }
 }
+
+/// The annotation of an account that the chart does not make gives node pods an AWS role as well.
+#[test]
+fn foreign_node_account_with_aws_role_is_refused() {
+    let Some(helm) = helm() else { return };
+    let account = json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {
+        "name": "shared", "namespace": "kube-system",
+        "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/ebs"}}});
+    let path = "/api/v1/namespaces/kube-system/serviceaccounts/shared";
+    let server = api_server(vec![(path, account)]);
+    let values = "node.serviceAccount.create=false,node.serviceAccount.name=";
+    let error = said(&helm, &server, &format!("{values}shared"));
+    assert!(error.contains("no AWS role belongs on a node"), "{error}");
+    for accepted in ["shared,node.serviceAccount.foreign=true", "other"] {
+        let error = said(&helm, &server, &format!("{values}{accepted}"));
+        assert!(error.contains(RENDERED), "{accepted}: {error}");
+    }
+}

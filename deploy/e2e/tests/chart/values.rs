@@ -116,6 +116,13 @@ node.windowsHostProcess=true | node.windowsHostProcess | Keep the Go driver
 node.volumeAttachLimit=1,node.reservedVolumeAttachments=0 | volumeAttachLimit | Give one
 node.envFrom[0].secretRef.name=s | node.envFrom | controller.envFrom
 node.env[0].name=N,node.env[0].valueFrom.secretKeyRef.name=s | node.env N | controller.env
+node.env[0].name=AWS_ACCESS_KEY_ID,node.env[0].value=k | node.env AWS_ACCESS_KEY_ID | controller.env
+node.env[0].name=AWS_WEB_IDENTITY_TOKEN_FILE,node.env[0].value=k | node.env AWS_WEB_IDENTITY_TOKEN_FILE | controller.env
+additionalDaemonSets.x.env[0].name=AWS_PROFILE,additionalDaemonSets.x.env[0].value=k | additionalDaemonSets.x.env AWS_PROFILE | controller.env
+sidecars.resizer.env[0].name=AWS_SECRET_ACCESS_KEY,sidecars.resizer.env[0].value=k | sidecars.resizer.env AWS_SECRET_ACCESS_KEY | controller.env
+node.serviceAccount.name=ebs-csi-controller-sa | node.serviceAccount.name ebs-csi-controller-sa | AWS role | account of their own
+controller.serviceAccount.name=one,node.serviceAccount.name=one,node.serviceAccount.foreign=true | node.serviceAccount.name one | AWS role
+additionalDaemonSets.x.serviceAccount.name=ebs-csi-controller-sa | additionalDaemonSets.x.serviceAccount.name | AWS role
 node.serviceAccount.annotations.eks\.amazonaws\.com/role-arn=r | role-arn | serviceAccount.foreign
 node.podAnnotations.ebs\.csi\.aws\.com/zone=z | node.podAnnotations | Remove it
 node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/dev/x | /dev | elsewhere
@@ -156,6 +163,8 @@ fn each_refusal_names_its_key_and_next_step() {
         "image.containerRegistry=,image.repository=r.test/x",
         "fips=true,fipsEndpointsOnly=true",
         "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r,node.serviceAccount.foreign=true",
+        "node.serviceAccount.name=ebs-csi-controller-sa,node.namespaceOverride=nodes",
+        "node.env[0].name=AWS_EC2_METADATA_SERVICE_ENDPOINT,node.env[0].value=http://192.0.2.1",
         "node.terminationGracePeriodSeconds=13",
         "node.agent.preStopTimeout=30,node.terminationGracePeriodSeconds=42",
         "safeDetach.mode=false,node.helper.nodevNosuid=true",
