@@ -4,6 +4,7 @@
 {{- $values := .Values -}}
 {{- include "ebs.refuseNotThere" . -}}
 {{- include "ebs.refuseUnknownKeys" . -}}
+{{- include "ebs.refuseForeignDefaults" . -}}
 {{- if and (eq (base $values.image.repository) "aws-ebs-csi-driver") (not $values.image.mirrorOfThisDriver) -}}
   {{- fail (printf "image.repository %q is the Go driver's image by its name: this chart's arguments are not that program's. Give the prefix of this driver's four images, or set image.mirrorOfThisDriver: true where they stand under this name" $values.image.repository) -}}
 {{- end -}}
@@ -14,6 +15,9 @@
 {{- end -}}
 {{- if ne $values.health "agent" -}}
   {{- fail (printf "health: %q is not offered: the processes answer /healthz and /readyz themselves. Leave it at agent" $values.health) -}}
+{{- end -}}
+{{- if and $values.prometheusRule.enabled (not $values.nodeComponentOnly) (not (and $values.controller.enableMetrics $values.node.enableMetrics)) -}}
+  {{- fail "prometheusRule.enabled: without metrics EBSFailoverNobodyLeads fires for ever, and alerts of nodes never. Set controller.enableMetrics: true and node.enableMetrics: true, too" -}}
 {{- end -}}
 {{- include "ebs.refuseSafeDetach" . -}}
 {{- include "ebs.refuseController" . -}}
@@ -32,6 +36,22 @@
 {{- range $values.storageClasses -}}
   {{- if eq (.provisioner | default "ebs.csi.aws.com") "ebs.csi.aws.com" -}}
     {{- include "ebs.refuseParameters" . -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* helm upgrade --reuse-values puts the values of the release before it in the place of this chart's
+       defaults: what another chart does not have is missing then. */ -}}
+{{- define "ebs.refuseForeignDefaults" -}}
+{{- $node := .Values.node | default dict -}}
+{{- $all := dict "node.agent" (get $node "agent") "node.helper" (get $node "helper") -}}
+{{- $_ := set $all "controller.nodeLifecycle" (get (.Values.controller | default dict) "nodeLifecycle") -}}
+{{- range list "images" "preflight" "admissionPolicies" "prometheusRule" "dashboards" "networkPolicy" "onboarding" "safeDetach" -}}
+  {{- $_ := set $all . (get $.Values .) -}}
+{{- end -}}
+{{- range $path, $value := $all -}}
+  {{- if not (kindIs "map" $value) -}}
+    {{- fail (printf "%s is missing: these are the values of another chart, as helm upgrade --reuse-values takes them, without this chart's defaults. Upgrade with --reset-then-reuse-values, or with --values and what helm get values -o yaml wrote" $path) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -132,12 +152,22 @@
 
 {{- define "ebs.refuseController" -}}
 {{- $controller := .Values.controller -}}
+{{- include "ebs.refuseTags" . -}}
 {{- range $key := list "securityContext" "containerSecurityContext" -}}
   {{- $context := get $controller $key | default dict -}}
   {{- if and (hasKey $context "runAsUser") (eq (toString $context.runAsUser) "0") -}}
     {{- fail (printf "controller.%s.runAsUser 0: the controller does not start as root. Give any other user, or leave it out" $key) -}}
   {{- end -}}
   {{- include "ebs.refusePrivileged" (list (printf "controller.%s" $key) $context) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The controller takes the tags as one list, in which a comma ends a tag. */ -}}
+{{- define "ebs.refuseTags" -}}
+{{- range $key, $value := .Values.controller.extraVolumeTags -}}
+  {{- if or (contains "," (toString $value)) (regexMatch "[,=]" $key) -}}
+    {{- fail (printf "controller.extraVolumeTags %s: a tag here has no comma, and its key no equals sign; --extra-tags has no way to say them. Change the tag, or give it to each class as a tagSpecification" $key) -}}
+  {{- end -}}
 {{- end -}}
 {{- end -}}
 

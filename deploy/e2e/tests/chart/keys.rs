@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebs_csi_e2e::repository::{assert_generated, read, root};
+use ebs_csi_e2e::repository::{assert_generated, entries, read, root};
 use serde_json::Value;
 
 use crate::{helm, text};
@@ -67,6 +67,31 @@ fn mistyped_value_names_nearest_value() {
     let error = text(&helm, &["--set", "zzz=1"]).expect_err("zzz");
     let expected = "zzz is not a value of this chart. deploy/docs/configuration.md";
     assert!(error.contains(expected), "{error}");
+}
+
+/// `helm upgrade --reuse-values` puts the values of the Go driver's release in the place of this
+/// chart's defaults.
+#[test]
+fn reused_go_driver_values_are_refused_in_words() {
+    let Some(helm) = helm() else { return };
+    let copy = tempfile::tempdir().expect("a directory");
+    for (name, path) in entries("deploy/chart") {
+        let path = match name.as_str() {
+            "values.yaml" => root().join("deploy/chart/ci/go-driver.yaml"),
+            _ => path,
+        };
+        let path = path.canonicalize().expect("a file of the chart");
+        std::os::unix::fs::symlink(path, copy.path().join(name)).expect("a link");
+    }
+    for more in ["image.tag=v1", "image.containerRegistry=registry.example.com"] {
+        let mut command = std::process::Command::new(&helm);
+        command.args(["template", "release", "--set", more]).arg(copy.path());
+        let out = command.output().expect("Helm can be started");
+        let error = String::from_utf8_lossy(&out.stderr);
+        for words in [" is missing: ", "--reuse-values", "--reset-then-reuse-values"] {
+            assert!(error.contains(words), "{more}: no {words:?} in: {error}");
+        }
+    }
 }
 
 /// A parent chart hands its `global` to every subchart, with keys that a subchart cannot know.

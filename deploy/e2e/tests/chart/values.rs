@@ -133,6 +133,10 @@ node.agent.preStopTimeout=30 | node.agent.preStopTimeout | at least 42
 additionalDaemonSets.x.volumeAttachLimit=1,additionalDaemonSets.x.reservedVolumeAttachments=1 | additionalDaemonSets.x.volumeAttachLimit | Give one
 additionalDaemonSets.windows.logLevel=2 | additionalDaemonSets.windows | lower-case
 storageClasses[0].name=c,storageClasses[0].parameters.sype=gp3 | "sype" | Known are
+prometheusRule.enabled=true,controller.enableMetrics=true | prometheusRule.enabled | node.enableMetrics
+prometheusRule.enabled=true,node.enableMetrics=true | prometheusRule.enabled | controller.enableMetrics
+controller.extraVolumeTags.a=b\,c=d | controller.extraVolumeTags a | comma
+controller.extraVolumeTags.a\,b=c | controller.extraVolumeTags a,b | comma
 node.noSuchKey=1 | noSuchKey | configuration.md
 admissionPolicies.nodePods=perhaps | nodePods
 networkPolicy.dnsPorts={0} | dnsPorts
@@ -167,6 +171,8 @@ fn each_refusal_names_its_key_and_next_step() {
         "node.env[0].name=AWS_EC2_METADATA_SERVICE_ENDPOINT,node.env[0].value=http://192.0.2.1",
         "node.terminationGracePeriodSeconds=13",
         "node.agent.preStopTimeout=30,node.terminationGracePeriodSeconds=42",
+        "prometheusRule.enabled=true,controller.enableMetrics=true,node.enableMetrics=true",
+        "prometheusRule.enabled=true,nodeComponentOnly=true",
         "safeDetach.mode=false,node.helper.nodevNosuid=true",
     ] {
         text(&helm, &["--set", values]).unwrap_or_else(|why| panic!("{values}: {why}"));
