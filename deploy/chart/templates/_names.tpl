@@ -140,6 +140,14 @@ imagePullSecrets:
 {{- with $affinity }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
+{{- /* A strategy of updates. The default's rollingUpdate stays beside a type of the user's, and
+       Kubernetes refuses it beside Recreate. */ -}}
+{{- define "ebs.strategy" -}}
+{{- $own := . | default dict -}}
+{{- if ne ($own.type | default "RollingUpdate") "RollingUpdate" -}}{{- $own = omit $own "rollingUpdate" -}}{{- end -}}
+{{- with $own }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
 {{- define "ebs.hasSnapshots" -}}
 {{- if or .Values.sidecars.snapshotter.forceEnable (.Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1") -}}yes{{- end -}}
 {{- end -}}

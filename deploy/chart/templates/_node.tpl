@@ -135,9 +135,9 @@ metadata:
   {{- end }}
 spec:
   revisionHistoryLimit: {{ $node.revisionHistoryLimit }}
-  {{- with $node.updateStrategy }}
+  {{- with include "ebs.strategy" $node.updateStrategy }}
   updateStrategy:
-    {{- toYaml . | nindent 4 }}
+    {{- . | nindent 4 }}
   {{- end }}
   selector:
     matchLabels:

@@ -24,6 +24,14 @@
 {{- range $key, $sidecar := $values.sidecars -}}
   {{- include "ebs.refusePrivileged" (list (printf "sidecars.%s.securityContext" $key) ($sidecar | default dict).securityContext) -}}
   {{- include "ebs.refuseAwsVariables" (list (printf "sidecars.%s.env" $key) ($sidecar | default dict).env) -}}
+  {{- include "ebs.refuseQuantities" (list (printf "sidecars.%s.resources" $key) ($sidecar | default dict).resources) -}}
+{{- end -}}
+{{- range $part := list "apiServer" "aws" -}}
+  {{- range (get $values.networkPolicy $part | default dict).cidrs -}}
+    {{- if not (regexMatch "^([0-9]{1,3}([.][0-9]{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)/[0-9]{1,3}$" .) -}}
+      {{- fail (printf "networkPolicy.%s.cidrs: %q is not an address with a mask; for one address write %s/%s" $part . . (contains ":" . | ternary "128" "32")) -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- include "ebs.refuseNode" (dict "root" . "node" $values.node "path" "node") -}}
 {{- range $name, $own := $values.additionalDaemonSets -}}
@@ -33,11 +41,7 @@
   {{- $node := get (include "ebs.nodes" $ | fromYaml) (printf "ebs-csi-node-%s" $name) -}}
   {{- include "ebs.refuseNode" (dict "root" $ "node" $node "path" (printf "additionalDaemonSets.%s" $name)) -}}
 {{- end -}}
-{{- range $values.storageClasses -}}
-  {{- if eq (.provisioner | default "ebs.csi.aws.com") "ebs.csi.aws.com" -}}
-    {{- include "ebs.refuseParameters" . -}}
-  {{- end -}}
-{{- end -}}
+{{- include "ebs.refuseClasses" . -}}
 {{- end -}}
 
 {{- /* helm upgrade --reuse-values puts the values of the release before it in the place of this chart's
@@ -153,6 +157,10 @@
 {{- define "ebs.refuseController" -}}
 {{- $controller := .Values.controller -}}
 {{- include "ebs.refuseTags" . -}}
+{{- include "ebs.refuseStrategy" (list "controller.updateStrategy" $controller.updateStrategy "Recreate") -}}
+{{- include "ebs.refuseQuantities" (list "controller.resources" $controller.resources) -}}
+{{- include "ebs.refuseQuantities" (list "controller.nodeLifecycle.resources" $controller.nodeLifecycle.resources) -}}
+{{- include "ebs.refuseUnnamed" (list "controller.serviceAccount.name" $controller.serviceAccount.name) -}}
 {{- range $key := list "securityContext" "containerSecurityContext" -}}
   {{- $context := get $controller $key | default dict -}}
   {{- if and (hasKey $context "runAsUser") (eq (toString $context.runAsUser) "0") -}}
@@ -162,9 +170,37 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* A list of a path, a strategy of updates, and its type beside RollingUpdate. */ -}}
+{{- define "ebs.refuseStrategy" -}}
+{{- $type := (index . 1 | default dict).type | default "RollingUpdate" -}}
+{{- if not (has $type (list "RollingUpdate" (index . 2))) -}}
+  {{- fail (printf "%s.type: %v is none here. Give RollingUpdate or %s" (index . 0) $type (index . 2)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A list of a path and a container's resources. */ -}}
+{{- define "ebs.refuseQuantities" -}}
+{{- $path := index . 0 -}}
+{{- range $part := list "requests" "limits" -}}
+  {{- range $name, $quantity := get (index $ 1 | default dict) $part | default dict -}}
+    {{- if and (kindIs "string" $quantity) (not (regexMatch "^([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$" $quantity)) -}}
+      {{- fail (printf "%s.%s.%s: %q is not a quantity of Kubernetes; write one like 256Mi or 100m" $path $part $name $quantity) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A list of a path and the name of an account. */ -}}
+{{- define "ebs.refuseUnnamed" -}}
+{{- if not (index . 1) -}}
+  {{- fail (printf "%s is empty: the pods would run as the namespace's default account, whose rights others set. Give a name" (index . 0)) -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The controller takes the tags as one list, in which a comma ends a tag. */ -}}
 {{- define "ebs.refuseTags" -}}
 {{- range $key, $value := .Values.controller.extraVolumeTags -}}
+  {{- include "ebs.refuseReservedTag" (list $ (printf "controller.extraVolumeTags %s" $key) $key) -}}
   {{- if or (contains "," (toString $value)) (regexMatch "[,=]" $key) -}}
     {{- fail (printf "controller.extraVolumeTags %s: a tag here has no comma, and its key no equals sign; --extra-tags has no way to say them. Change the tag, or give it to each class as a tagSpecification" $key) -}}
   {{- end -}}
@@ -203,6 +239,13 @@
 {{- if not (or (kindIs "invalid" $node.reservedVolumeAttachments) (kindIs "invalid" $node.volumeAttachLimit)) -}}
   {{- fail (printf "%s.reservedVolumeAttachments and %s.volumeAttachLimit exclude each other: the limit is taken as it is. Give one" $path $path) -}}
 {{- end -}}
+{{- if and (not (kindIs "invalid" $node.volumeAttachLimit)) (eq (int $node.volumeAttachLimit) 0) -}}
+  {{- fail (printf "%s.volumeAttachLimit 0 is no limit to Kubernetes: it would send more pods to a node than EC2 attaches volumes. Give the number, or leave it out and the driver counts" $path) -}}
+{{- end -}}
+{{- include "ebs.refuseStrategy" (list (printf "%s.updateStrategy" $path) $node.updateStrategy "OnDelete") -}}
+{{- include "ebs.refuseQuantities" (list (printf "%s.resources" $path) $node.resources) -}}
+{{- include "ebs.refuseQuantities" (list (printf "%s.helper.resources" $path) $node.helper.resources) -}}
+{{- include "ebs.refuseUnnamed" (list (printf "%s.serviceAccount.name" $path) ($node.serviceAccount | default dict).name) -}}
 {{- range $node.envFrom -}}
   {{- if .secretRef -}}
     {{- fail (printf "%s.envFrom: no Secret goes to a node. What the controller needs stands in controller.envFrom" $path) -}}
@@ -261,21 +304,4 @@
   {{- end -}}
 {{- end -}}
 {{- $_ := include "ebs.preStopTimeout" (dict "node" $node) -}}
-{{- end -}}
-
-{{- /* Keys of a StorageClass that the controller knows, in lower case. */ -}}
-{{- define "ebs.parameters" -}}
-type iops iopspergb allowautoiopspergbincrease allowautoiopsincreaseonmodify throughput encrypted kmskeyid
-volumeinitializationrate blockattachuntilinitialized blocksize inodesize bytesperinode numberofinodes ext4bigalloc
-ext4clustersize ext4encryptionsupport fstype blockexpress
-{{- end -}}
-
-{{- define "ebs.refuseParameters" -}}
-{{- $known := include "ebs.parameters" . | splitList "\n" | join " " | splitList " " -}}
-{{- $class := .name -}}
-{{- range $key, $_ := .parameters -}}
-  {{- if not (or (has (lower $key) $known) (hasPrefix "csi.storage.k8s.io/" $key) (hasPrefix "tagSpecification" $key)) -}}
-    {{- fail (printf "storageClasses: %s has the parameter %q, which this driver does not know; every claim of it would fail. Known are: %s, tagSpecification_N" $class $key (join ", " $known)) -}}
-  {{- end -}}
-{{- end -}}
 {{- end -}}

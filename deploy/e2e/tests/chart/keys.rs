@@ -69,6 +69,49 @@ fn mistyped_value_names_nearest_value() {
     assert!(error.contains(expected), "{error}");
 }
 
+/// The keys that charts of the Go driver before 2.0 had and 2.64 has not, with what the chart says.
+const FORMER: &str = "
+affinity | the nearest is controller.affinity.
+controller.containerResources | controller.resources and sidecars.NAME.resources
+controller.extraVars | controller.env
+enableVolumeResizing | remove it
+enableVolumeScheduling | remove it
+enableVolumeSnapshot | sidecars.snapshotter.forceEnable
+extraCreateMetadata | the nearest is controller.extraCreateMetadata.
+extraVolumeTags | the nearest is controller.extraVolumeTags.
+k8sTagClusterId | the nearest is controller.k8sTagClusterId.
+node.containerResources | the nearest is node.resources.
+nodeSelector | controller.nodeSelector and node.nodeSelector
+podAnnotations | controller.podAnnotations and node.podAnnotations
+priorityClassName | the nearest is controller.priorityClassName.
+region | the nearest is controller.region.
+replicaCount | the nearest is controller.replicaCount.
+resources | controller.resources and node.resources
+serviceAccount | controller.serviceAccount and node.serviceAccount
+sidecars.attacherImage | sidecars.attacher.image
+sidecars.livenessProbeImage | remove it
+sidecars.nodeDriverRegistrarImage | remove it
+sidecars.provisionerImage | sidecars.provisioner.image
+sidecars.resizerImage | sidecars.resizer.image
+sidecars.snapshotterImage | sidecars.snapshotter.image
+snapshotController | remove it
+tolerateAllTaints | the nearest is node.tolerateAllTaints.
+tolerations | controller.tolerations and node.tolerations
+topologySpreadConstraints | the nearest is controller.topologySpreadConstraints.
+volumeAttachLimit | the nearest is node.volumeAttachLimit.
+";
+
+#[test]
+fn former_keys_of_go_driver_name_present_ones() {
+    let Some(helm) = helm() else { return };
+    for line in FORMER.lines().skip(1) {
+        let (key, words) = line.split_once(" | ").expect(line);
+        let error = text(&helm, &["--set", &format!("{key}.x=1")]).expect_err(key);
+        let named = error.contains(&format!("{key} is ")) && error.contains(words);
+        assert!(named, "{key}: no {words:?} in: {error}");
+    }
+}
+
 /// `helm upgrade --reuse-values` puts the values of the Go driver's release in the place of this
 /// chart's defaults.
 #[test]

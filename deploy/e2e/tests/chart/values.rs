@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
+
 use crate::{arguments, containers, find, helm, pods, render, text};
 
 #[test]
@@ -12,7 +14,6 @@ fn zero_and_false_values_override_defaults() {
         arguments(&objects, name, container).contains(&flag)
     };
     let node = |set: &str, flag: &str| argument(set, "ebs-csi-node", "ebs-plugin", flag);
-    assert!(node("node.volumeAttachLimit=0", "--volume-attach-limit=0"));
     let reserved = "--reserved-volume-attachments=0";
     assert!(node("node.reservedVolumeAttachments=0", reserved));
     assert!(node("node.logLevel=0", "--v=0"));
@@ -47,13 +48,13 @@ fn zero_and_false_values_override_defaults() {
         &helm,
         &[
             "--set",
-            "node.volumeAttachLimit=9,additionalDaemonSets.x.volumeAttachLimit=0",
+            "node.reservedVolumeAttachments=9,additionalDaemonSets.x.reservedVolumeAttachments=0",
             "--set",
             "node.helper.enabled=true,additionalDaemonSets.x.helper.enabled=false",
         ],
     );
     let own = find(&merged, "DaemonSet", "ebs-csi-node-x").expect("a DaemonSet");
-    assert!(own.to_string().contains("--volume-attach-limit=0"));
+    assert!(own.to_string().contains("--reserved-volume-attachments=0"));
     assert!(own["spec"]["template"]["spec"]["initContainers"].is_null());
 }
 
@@ -87,6 +88,21 @@ fn registry_goes_before_repositories_without_one() {
     let digest = format!("images.controller.digest=sha256:{}", "0".repeat(64));
     let expected = format!("registry.example.com/ebs-csi-controller@sha256:{}", "0".repeat(64));
     assert!(images(&digest).contains(&expected));
+}
+
+/// Helm keeps the default's `rollingUpdate` beside a type of the user's.
+#[test]
+fn other_update_strategy_drops_rolling_update() {
+    let Some(helm) = helm() else { return };
+    let values = "controller.updateStrategy.type=Recreate,node.updateStrategy.type=OnDelete";
+    let objects = render(&helm, &["--set", values]);
+    for (kind, name, key, expected) in [
+        ("Deployment", "ebs-csi-controller", "strategy", "Recreate"),
+        ("DaemonSet", "ebs-csi-node", "updateStrategy", "OnDelete"),
+    ] {
+        let object = find(&objects, kind, name).expect(name);
+        assert_eq!(object["spec"][key], json!({"type": expected}), "{name}");
+    }
 }
 
 /// Values that the chart refuses, and words of the error message. The schema refuses the last ones.
@@ -137,6 +153,41 @@ prometheusRule.enabled=true,controller.enableMetrics=true | prometheusRule.enabl
 prometheusRule.enabled=true,node.enableMetrics=true | prometheusRule.enabled | controller.enableMetrics
 controller.extraVolumeTags.a=b\,c=d | controller.extraVolumeTags a | comma
 controller.extraVolumeTags.a\,b=c | controller.extraVolumeTags a,b | comma
+controller.defaultFsType=btrfs | defaultFsType | ext4
+storageClasses[0].name=c,storageClasses[0].parameters.type=gp9 | storageClasses: c parameters.type | gp3
+storageClasses[0].name=c,storageClasses[0].parameters.iops=lots | storageClasses: c parameters.iops | "lots" is not a whole number
+storageClasses[0].name=c,storageClasses[0].parameters.encrypted=true | storageClasses: c parameters.encrypted | write "true"
+storageClasses[0].name=c,storageClasses[0].parameters.iops=3000 | storageClasses: c parameters.iops | write "3000"
+storageClasses[0].name=c,storageClasses[0].parameters.Encrypted=yes | storageClasses: c parameters.Encrypted | "yes" is none of true, false
+storageClasses[0].name=c,storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=btrfs | parameters.csi.storage.k8s.io/fstype | ext3
+storageClasses[0].name=c,storageClasses[0].parameters.tagSpecification_1=team | parameters.tagSpecification_1 | key=value
+storageClasses[0].name=c,storageClasses[0].parameters.tagSpecification_1=kubernetes.io/x=1 | parameters.tagSpecification_1 | Use another key
+volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.type=gp9 | volumeAttributesClasses: c parameters.type | gp3
+volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.iopsPerGB=9 | volumeAttributesClasses: c
+volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.encrypted=yes | "encrypted" | Known are: type, volumeType
+volumeSnapshotClasses[0].name=c,volumeSnapshotClasses[0].parameters.lock=no | volumeSnapshotClasses: c | Known are
+node.updateStrategy.type=Recreate | node.updateStrategy.type: Recreate | OnDelete
+additionalDaemonSets.x.updateStrategy.type=Recreate | additionalDaemonSets.x.updateStrategy.type: Recreate | OnDelete
+controller.updateStrategy.type=OnDelete | controller.updateStrategy.type: OnDelete | Recreate
+controller.resources.limits.memory=12 GB | controller.resources.limits.memory | 256Mi
+node.resources.requests.cpu=half | node.resources.requests.cpu | 100m
+node.helper.resources.limits.memory=1GB | node.helper.resources.limits.memory | 256Mi
+controller.nodeLifecycle.resources.limits.memory=1mb | controller.nodeLifecycle.resources.limits.memory | 256Mi
+sidecars.attacher.resources.limits.memory=-1Mi | sidecars.attacher.resources.limits.memory | 256Mi
+networkPolicy.apiServer.cidrs={10.0.0.1} | networkPolicy.apiServer.cidrs | 10.0.0.1/32
+networkPolicy.aws.cidrs={fd00::1} | networkPolicy.aws.cidrs | fd00::1/128
+networkPolicy.aws.cidrs={ec2.amazonaws.com} | networkPolicy.aws.cidrs | mask
+controller.serviceAccount.name= | controller.serviceAccount.name | Give a name
+node.serviceAccount.name=null | node.serviceAccount.name | Give a name
+controller.extraVolumeTags.CSIVolumeName=x | controller.extraVolumeTags CSIVolumeName | another key
+controller.extraVolumeTags.kubernetes\.io/team=x | controller.extraVolumeTags kubernetes.io/team | another key
+node.volumeAttachLimit=0 | node.volumeAttachLimit 0 | no limit
+additionalDaemonSets.x.volumeAttachLimit=0 | additionalDaemonSets.x.volumeAttachLimit 0 | no limit
+images.architectures={x86_64} | architectures | amd64
+sidecars.resizer.image.pullPolicy=Sometimes | pullPolicy | IfNotPresent
+controller.podDisruptionBudget.unhealthyPodEvictionPolicy=Yes | unhealthyPodEvictionPolicy | AlwaysAllow
+controller.serviceMonitor.interval=soon | interval
+sidecars.attacher.leaderElection.leaseDuration=soon | leaseDuration
 node.noSuchKey=1 | noSuchKey | configuration.md
 admissionPolicies.nodePods=perhaps | nodePods
 networkPolicy.dnsPorts={0} | dnsPorts
@@ -173,6 +224,10 @@ fn each_refusal_names_its_key_and_next_step() {
         "node.agent.preStopTimeout=30,node.terminationGracePeriodSeconds=42",
         "prometheusRule.enabled=true,controller.enableMetrics=true,node.enableMetrics=true",
         "prometheusRule.enabled=true,nodeComponentOnly=true",
+        "controller.extraVolumeTags.CSIVolumeName=x,controller.additionalArgs={--warn-on-invalid-tag}",
+        "controller.resources.limits.memory=268435456,node.resources.limits.memory=1e9",
+        "storageClasses[0].name=c,storageClasses[0].parameters.type=gp3,storageClasses[0].parameters.iops=",
+        "storageClasses[0].name=c,storageClasses[0].provisioner=other,storageClasses[0].parameters.x=1",
         "safeDetach.mode=false,node.helper.nodevNosuid=true",
     ] {
         text(&helm, &["--set", values]).unwrap_or_else(|why| panic!("{values}: {why}"));
