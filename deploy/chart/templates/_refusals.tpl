@@ -157,6 +157,9 @@
 {{- define "ebs.refuseController" -}}
 {{- $controller := .Values.controller -}}
 {{- include "ebs.refuseTags" . -}}
+{{- if and $controller.volumeModificationFeature.enabled (not .Values.sidecars.resizer.leaderElection.enabled) -}}
+  {{- fail "controller.volumeModificationFeature.enabled: the sidecar follows the resizer's lease and ends where there is none. Set sidecars.resizer.leaderElection.enabled: true" -}}
+{{- end -}}
 {{- include "ebs.refuseStrategy" (list "controller.updateStrategy" $controller.updateStrategy "Recreate") -}}
 {{- include "ebs.refuseQuantities" (list "controller.resources" $controller.resources) -}}
 {{- include "ebs.refuseQuantities" (list "controller.nodeLifecycle.resources" $controller.nodeLifecycle.resources) -}}

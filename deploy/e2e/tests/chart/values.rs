@@ -166,6 +166,7 @@ volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.type=gp9
 volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.iopsPerGB=9 | volumeAttributesClasses: c
 volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.encrypted=yes | "encrypted" | Known are: type, volumeType
 volumeSnapshotClasses[0].name=c,volumeSnapshotClasses[0].parameters.lock=no | volumeSnapshotClasses: c | Known are
+controller.volumeModificationFeature.enabled=true,sidecars.resizer.leaderElection.enabled=false | controller.volumeModificationFeature.enabled | sidecars.resizer.leaderElection.enabled
 node.updateStrategy.type=Recreate | node.updateStrategy.type: Recreate | OnDelete
 additionalDaemonSets.x.updateStrategy.type=Recreate | additionalDaemonSets.x.updateStrategy.type: Recreate | OnDelete
 controller.updateStrategy.type=OnDelete | controller.updateStrategy.type: OnDelete | Recreate
