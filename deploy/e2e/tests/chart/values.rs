@@ -90,6 +90,25 @@ fn registry_goes_before_repositories_without_one() {
     assert!(images(&digest).contains(&expected));
 }
 
+/// csi-snapshotter notices that a snapshot is ready at its next retry.
+#[test]
+fn snapshotter_retries_at_least_every_minute() {
+    let Some(helm) = helm() else { return };
+    let longest = "--retry-interval-max=";
+    for (values, expected) in [
+        ("sidecars.snapshotter.forceEnable=true", "1m"),
+        (
+            "sidecars.snapshotter.forceEnable=true,sidecars.snapshotter.additionalArgs={--retry-interval-max=9m}",
+            "9m",
+        ),
+    ] {
+        let objects = render(&helm, &["--set", values]);
+        let words = arguments(&objects, "ebs-csi-controller", "csi-snapshotter");
+        let found: Vec<_> = words.iter().filter_map(|word| word.strip_prefix(longest)).collect();
+        assert_eq!(found, [expected], "{values}");
+    }
+}
+
 /// Helm keeps the default's `rollingUpdate` beside a type of the user's.
 #[test]
 fn other_update_strategy_drops_rolling_update() {
