@@ -3,10 +3,10 @@
 
 {{- define "ebs.refuseUnknownKeys" -}}
 {{- $known := .Files.Get "keys.json" | fromJson -}}
-{{- include "ebs.refuseKeysBeside" (list .Values $known "" $known) -}}
+{{- include "ebs.refuseKeysBeside" (list .Values $known "" $known .) -}}
 {{- range $name, $own := .Values.additionalDaemonSets -}}
   {{- if kindIs "map" $own -}}
-    {{- include "ebs.refuseKeysBeside" (list $own $known.node (printf "additionalDaemonSets.%s" $name) $known.node) -}}
+    {{- include "ebs.refuseKeysBeside" (list $own $known.node (printf "additionalDaemonSets.%s" $name) $known.node $) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -33,15 +33,19 @@ nodeSelector: controller.nodeSelector and node.nodeSelector
 podAnnotations: controller.podAnnotations and node.podAnnotations
 {{- end -}}
 
-{{- /* A list of values, the keys known beside them, their path, and the keys to suggest. An entry
-       without keys of its own takes any content. */ -}}
+{{- /* A list of values, the keys known beside them, their path, the keys to suggest, and the root. An
+       entry without keys of its own takes any content. */ -}}
 {{- define "ebs.refuseKeysBeside" -}}
 {{- $known := index . 1 -}}
 {{- $path := index . 2 -}}
 {{- $all := index . 3 -}}
+{{- $root := index . 4 -}}
 {{- range $key, $value := index . 0 -}}
   {{- $here := trimPrefix "." (printf "%s.%s" $path $key) -}}
   {{- if not (hasKey $known $key) -}}
+    {{- if has $here (list "USER-SUPPLIED VALUES" "COMPUTED VALUES") -}}
+      {{- fail (printf "%s is the heading that helm get values prints, no value. Write the file anew with helm get values %s --namespace %s -o yaml" $here $root.Release.Name $root.Release.Namespace) -}}
+    {{- end -}}
     {{- with get (include "ebs.formerKeys" . | fromYaml) $here -}}
       {{- fail (printf "%s is a key of the Go driver's chart before 2.0; now it is %s" $here .) -}}
     {{- end -}}
@@ -51,7 +55,7 @@ podAnnotations: controller.podAnnotations and node.podAnnotations
     {{- fail (printf "%s is not a value of this chart%s. deploy/docs/configuration.md lists all values" $here $hint) -}}
   {{- end -}}
   {{- if and (kindIs "map" $value) (get $known $key) -}}
-    {{- include "ebs.refuseKeysBeside" (list $value (get $known $key) $here $all) -}}
+    {{- include "ebs.refuseKeysBeside" (list $value (get $known $key) $here $all $root) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}

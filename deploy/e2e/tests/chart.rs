@@ -20,6 +20,8 @@ mod monitoring;
 mod network;
 #[path = "chart/onboarding.rs"]
 mod onboarding;
+#[path = "chart/pages.rs"]
+mod pages;
 #[path = "chart/privileges.rs"]
 mod privileges;
 #[path = "chart/rendered_sets.rs"]

@@ -16,9 +16,9 @@ struct Objects {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Object {
-    kind: String,
-    name: String,
+pub(crate) struct Object {
+    pub(crate) kind: String,
+    pub(crate) name: String,
     #[serde(default)]
     namespaced: bool,
     /// JSON pointers with the value that must stay.
@@ -28,7 +28,7 @@ struct Object {
     gone: Option<String>,
 }
 
-fn go_driver() -> Vec<Object> {
+pub(crate) fn go_driver() -> Vec<Object> {
     let text = read("deploy/e2e/tests/chart/go_driver_objects.toml");
     let all: Objects = toml::from_str(&text).expect("the Go driver's objects");
     all.object
