@@ -91,7 +91,7 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Outcom
 }
 
 /// Runs the command on another thread, because the other scenarios continue meanwhile.
-async fn output(mut command: Command) -> Outcome<Output> {
+pub(super) async fn output(mut command: Command) -> Outcome<Output> {
     Ok(tokio::task::spawn_blocking(move || command.output()).await??)
 }
 
