@@ -34,7 +34,8 @@ pub(super) fn of_service(config: &Config) -> Result<service::Settings, String> {
     for (flag, text) in
         [("--extra-volume-tags", &config.extra_volume_tags), ("--extra-tags", &config.extra_tags)]
     {
-        extra.extend(TagSettings::parse_extra(text).map_err(|why| format!("{flag}: {why}"))?);
+        let tags = TagSettings::parse_extra(text, config.warn_on_invalid_tag);
+        extra.extend(tags.map_err(|why| format!("{flag}: {why}"))?);
     }
     Ok(service::Settings {
         tags: TagSettings {
@@ -79,6 +80,9 @@ mod tests {
         for flag in ["--extra-volume-tags", "--extra-tags"] {
             let refused = settings(&[&format!("{flag}=CSIVolumeName=x")]).unwrap_err();
             assert!(refused.contains(flag) && refused.contains("CSIVolumeName"), "{refused}");
+            let both = format!("{flag}=CSIVolumeName=x,a=1");
+            let lenient = settings(&[&both, "--warn-on-invalid-tag"]).unwrap();
+            assert_eq!(lenient.tags.extra.keys().collect::<Vec<_>>(), ["a"], "{flag}");
         }
     }
 }

@@ -32,10 +32,10 @@ impl TagSettings {
     /// value are removed, and the last value of a key wins.
     ///
     /// # Errors
-    /// One line that names the fault: an entry without `=`, an empty or reserved key, or a template
-    /// that cannot be parsed. Whether the template fits a claim is known only when there is a
-    /// claim.
-    pub(crate) fn parse_extra(text: &str) -> Result<Tags, String> {
+    /// One line that names the fault: an entry without `=` or without a key; and, unless
+    /// `warn_on_invalid` has them left out, a reserved key, or a template that cannot be parsed.
+    /// Whether the template fits a claim is known only when there is a claim.
+    pub(crate) fn parse_extra(text: &str, warn_on_invalid: bool) -> Result<Tags, String> {
         let mut tags = Tags::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
             let (key, value) = entry
@@ -45,11 +45,17 @@ impl TagSettings {
             if key.is_empty() {
                 return Err(format!("{entry:?} has no key"));
             }
-            if is_reserved(key) {
-                return Err(format!("the tag {key:?} is the driver's own; use another key"));
+            let checked = match is_reserved(key) {
+                true => Err(format!("the tag {key:?} is the driver's own; use another key")),
+                false => template::check(value).map_err(|e| format!("{entry:?}: {e}")),
+            };
+            match checked {
+                Ok(()) => {
+                    tags.insert(key.to_owned(), value.to_owned());
+                }
+                Err(why) if warn_on_invalid => tracing::warn!(tag = key, why, "left out"),
+                Err(why) => return Err(why),
             }
-            template::check(value).map_err(|e| format!("{entry:?}: {e}"))?;
-            tags.insert(key.to_owned(), value.to_owned());
         }
         Ok(tags)
     }

@@ -49,12 +49,21 @@ app: {{ .app }}
 {{- $root := index . 0 -}}
 {{- $own := index $root.Values.images (index . 1) | default dict -}}
 {{- $repository := $own.repository | default (printf "%s-%s" $root.Values.image.repository (index . 1 | kebabcase)) -}}
-{{- $registry := $root.Values.image.containerRegistry | default "" -}}
-{{- if $own.digest -}}
-{{ $registry }}{{ $repository }}@{{ $own.digest }}
-{{- else -}}
-{{ $registry }}{{ $repository }}:{{ $own.tag | default $root.Values.image.tag | default (printf "v%s" $root.Chart.AppVersion) }}
+{{- $which := printf ":%v" ($own.tag | default $root.Values.image.tag | default (printf "v%s" $root.Chart.AppVersion)) -}}
+{{- if $own.digest -}}{{- $which = printf "@%s" $own.digest -}}{{- end -}}
+{{- include "ebs.inRegistry" (list $root $repository) }}{{ $which -}}
 {{- end -}}
+
+{{- /* A repository in its registry: list of the root and the repository. One that begins with a
+       registry, a name with a dot or a port, stays as it is. */ -}}
+{{- define "ebs.inRegistry" -}}
+{{- $registry := (index . 0).Values.image.containerRegistry | default "" | trimSuffix "/" -}}
+{{- if and $registry (not (include "ebs.registryOf" (index . 1))) -}}{{ $registry }}/{{- end -}}
+{{ index . 1 }}
+{{- end -}}
+
+{{- define "ebs.registryOf" -}}
+{{- regexFind "^(localhost|[^/]*[.:][^/]*)/" . -}}
 {{- end -}}
 
 {{- define "ebs.pullSecrets" -}}
@@ -129,6 +138,14 @@ imagePullSecrets:
   {{- $_ := set $affinity "nodeAffinity" $node -}}
 {{- end -}}
 {{- with $affinity }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
+{{- /* A strategy of updates. The default's rollingUpdate stays beside a type of the user's, and
+       Kubernetes refuses it beside Recreate. */ -}}
+{{- define "ebs.strategy" -}}
+{{- $own := . | default dict -}}
+{{- if ne ($own.type | default "RollingUpdate") "RollingUpdate" -}}{{- $own = omit $own "rollingUpdate" -}}{{- end -}}
+{{- with $own }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
 {{- define "ebs.hasSnapshots" -}}

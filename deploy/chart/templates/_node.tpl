@@ -103,6 +103,15 @@ kubelet-root paths untrusted-images nodev-nosuid disks-without-serial tool-deadl
 {{- if and (eq .agent.startAs "agent") .helper.enabled -}}yes{{- end -}}
 {{- end -}}
 
+{{- /* Of a DaemonSet that does not tolerate all taints: without the first the driver would never come
+       to a node that waits for it, without the others volumes would stay on a node that is
+       emptied. */ -}}
+{{- define "ebs.ownTolerations" -}}
+{{- range list "ebs.csi.aws.com/agent-not-ready" "ToBeDeletedByClusterAutoscaler" "karpenter.sh/disrupted" "karpenter.sh/disruption" }}
+- {key: {{ . }}, operator: Exists}
+{{- end }}
+{{- end -}}
+
 {{- /* One: a dict of root, name and node (the values). */ -}}
 {{- define "ebs.node" -}}
 {{- $root := .root -}}
@@ -126,9 +135,9 @@ metadata:
   {{- end }}
 spec:
   revisionHistoryLimit: {{ $node.revisionHistoryLimit }}
-  {{- with $node.updateStrategy }}
+  {{- with include "ebs.strategy" $node.updateStrategy }}
   updateStrategy:
-    {{- toYaml . | nindent 4 }}
+    {{- . | nindent 4 }}
   {{- end }}
   selector:
     matchLabels:
@@ -159,7 +168,7 @@ spec:
         {{- if $node.tolerateAllTaints }}
         - operator: Exists
         {{- else }}
-        {{- toYaml $node.tolerations | nindent 8 }}
+        {{- toYaml (concat ($node.tolerations | default list) (include "ebs.ownTolerations" . | fromYamlArray) | uniq) | nindent 8 }}
         {{- end }}
       {{- with include "ebs.affinity" (list $root $node.affinity) }}
       affinity:

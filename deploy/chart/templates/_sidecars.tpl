@@ -30,7 +30,6 @@
 {{- $root := .root -}}
 {{- $controller := $root.Values.controller -}}
 {{- $values := index $root.Values.sidecars .key -}}
-{{- $registry := $root.Values.image.containerRegistry | default "" -}}
 {{- $args := list "--csi-address=/csi/csi.sock" (printf "--v=%s" (include "ebs.verbosity" (list $root $values.logLevel))) -}}
 {{- $args = concat $args .args -}}
 {{- if $controller.enableMetrics -}}
@@ -40,7 +39,7 @@
   {{- with trimPrefix "- " . -}}{{- $args = append $args . -}}{{- end -}}
 {{- end -}}
 - name: {{ .name }}
-  image: {{ $registry }}{{ $values.image.repository }}:{{ $values.image.tag }}
+  image: {{ include "ebs.inRegistry" (list $root $values.image.repository) }}:{{ $values.image.tag }}
   imagePullPolicy: {{ $values.image.pullPolicy | default $root.Values.image.pullPolicy }}
   args:
     {{- include "ebs.args" (list $args $values.additionalArgs (.group | default list)) | nindent 4 }}

@@ -4,6 +4,8 @@
 //! `UPDATE_GENERATED=1 cargo test --workspace --test chart` writes
 //! `deploy/docs/configuration.md`, `deploy/chart/keys.json` and `chart/rendered`.
 
+#[path = "chart/cluster.rs"]
+mod cluster;
 #[path = "chart/configuration_page.rs"]
 mod configuration_page;
 #[path = "chart/flags.rs"]
@@ -18,10 +20,14 @@ mod monitoring;
 mod network;
 #[path = "chart/onboarding.rs"]
 mod onboarding;
+#[path = "chart/pages.rs"]
+mod pages;
 #[path = "chart/privileges.rs"]
 mod privileges;
 #[path = "chart/rendered_sets.rs"]
 mod rendered_sets;
+#[path = "chart/tolerations.rs"]
+mod tolerations;
 #[path = "chart/values.rs"]
 mod values;
 
@@ -40,6 +46,9 @@ fn helm() -> Option<PathBuf> {
 const SNAPSHOTS: [&str; 2] = ["--api-versions", "snapshot.storage.k8s.io/v1"];
 const MONITORS: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
 
+/// The values without which the chart refuses its own; other values override them.
+const REGISTRY: &str = "deploy/e2e/tests/chart/registry.yaml";
+
 /// A Kubernetes version without any of the features that the chart checks for, and one with all of
 /// them.
 const KUBERNETES: [&str; 2] = ["1.29.0", "1.36.0"];
@@ -52,7 +61,7 @@ fn text(helm: &Path, arguments: &[&str]) -> Result<String, String> {
 /// Does the same for a release of this name.
 fn text_of(helm: &Path, release: &str, arguments: &[&str]) -> Result<String, String> {
     let out = Command::new(helm)
-        .args(["template", release, "deploy/chart"])
+        .args(["template", release, "deploy/chart", "--values", REGISTRY])
         .args(["--namespace", "kube-system"])
         .args(arguments)
         .current_dir(root())
@@ -281,7 +290,7 @@ fn helm_lint_passes_for_each_set() {
     let Some(helm) = helm() else { return };
     for set in sets() {
         let mut command = Command::new(&helm);
-        command.args(["lint", "--strict", "--quiet", "deploy/chart"]);
+        command.args(["lint", "--strict", "--quiet", "deploy/chart", "--values", REGISTRY]);
         let out = command.args(&set).current_dir(root()).output();
         let out = out.expect("Helm can be started");
         let output = String::from_utf8_lossy(&out.stdout);

@@ -1,11 +1,14 @@
-//! The tools that manage an installation of the driver.
+//! The tools that manage an installation of the driver, and what their upgrades lose.
 
 use std::collections::BTreeMap;
 
 use ebs_csi_proto::DRIVER_NAME;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::{Resource, ResourceExt};
 
+use super::finding::names;
 use super::{Finding, Verdict};
 
 /// The names of the driver's installed workloads.
@@ -34,19 +37,69 @@ pub(super) fn driver(found: Option<&CSIDriver>) -> Finding {
     }
 }
 
+/// A workload of the driver.
+pub(super) trait Workload: Resource<DynamicType = ()> {
+    /// Returns the template of its pods.
+    fn template(&self) -> Option<&PodTemplateSpec>;
+}
+
+impl Workload for Deployment {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref().map(|spec| &spec.template)
+    }
+}
+
+impl Workload for DaemonSet {
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref().map(|spec| &spec.template)
+    }
+}
+
 /// Judges the Deployments or DaemonSets of the driver.
-pub(super) fn workloads<K: Resource>(kind: &'static str, all: &[K]) -> Vec<Finding> {
+pub(super) fn workloads<K: Workload>(kind: &'static str, all: &[K]) -> Vec<Finding> {
     let is_ours = |object: &&K| {
         let label = object.labels().get(NAME_LABEL.0).map(String::as_str);
         label == Some(NAME_LABEL.1) || WORKLOADS.contains(&object.name_any().as_str())
     };
     let ours = all.iter().filter(is_ours);
-    ours.map(|object| {
+    ours.flat_map(|object| {
         let namespace = object.namespace().unwrap_or_default();
         let name = format!("{namespace}/{}", object.name_any());
-        finding(kind, name, owner(object))
+        let owner = owner(object);
+        // Only Helm merges an upgrade with what it rendered before.
+        let of_helm = matches!(owner, Owner::Helm { .. });
+        let repeated = repeated_variables(object).filter(|_| of_helm);
+        let repeated = repeated.map(|names| twice(kind, name.clone(), &names));
+        std::iter::once(finding(kind, name, owner)).chain(repeated)
     })
     .collect()
+}
+
+/// Returns the variables that a container of the workload has more than once, as
+/// `CONTAINER VARIABLE`; `None` when there is none.
+fn repeated_variables<K: Workload>(object: &K) -> Option<Vec<String>> {
+    let pod = object.template()?.spec.as_ref()?;
+    let repeated_of = |container: &Container| -> Vec<String> {
+        let mut seen = BTreeMap::<&str, usize>::new();
+        for variable in container.env.iter().flatten() {
+            *seen.entry(&variable.name).or_default() += 1;
+        }
+        let repeated = seen.into_iter().filter(|(_, times)| *times > 1);
+        repeated.map(|(name, _)| format!("{} {name}", container.name)).collect()
+    };
+    let all: Vec<_> = pod.containers.iter().flat_map(repeated_of).collect();
+    (!all.is_empty()).then_some(all)
+}
+
+fn twice(kind: &'static str, name: String, variables: &[String]) -> Finding {
+    Finding {
+        verdict: Verdict::Noted,
+        kind,
+        name,
+        says: format!("has variables more than once: {}", names(variables)),
+        next: "the first helm upgrade drops them all, and the driver may lack a region or credentials: run the same helm upgrade once more (deploy/docs/upgrade.md, step 3)"
+            .to_owned(),
+    }
 }
 
 fn owner<K: Resource>(object: &K) -> Owner {
@@ -128,5 +181,48 @@ mod tests {
         let other = deployment("x", json!({}), json!({}), "");
         assert!(workloads("Deployment", &[other]).is_empty());
         assert_eq!(driver(None).verdict, Verdict::Fine);
+    }
+
+    /// The Go driver's chart renders its own variables and then those of `controller.env`.
+    #[test]
+    fn variables_that_a_release_has_twice_are_named() {
+        let secret = |key: &str| json!({"secretKeyRef": {"name": "aws-secret", "key": key, "optional": true}});
+        let own = json!([
+            {"name": "CSI_ENDPOINT", "value": "unix:///var/lib/csi/sockets/pluginproxy/csi.sock"},
+            {"name": "AWS_REGION", "value": "eu-west-1"},
+            {"name": "AWS_ACCESS_KEY_ID", "valueFrom": secret("key_id")},
+            {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": secret("access_key")},
+        ]);
+        let given = json!([
+            {"name": "AWS_ACCESS_KEY_ID", "value": "AKIAIOSFODNN7EXAMPLE"},
+            {"name": "AWS_SECRET_ACCESS_KEY", "value": "secret"},
+            {"name": "HTTP_TIMEOUT", "value": "5"},
+        ]);
+        let rendered = |more: &Value, annotations: Value| {
+            let env: Vec<_> =
+                [&own, more].into_iter().filter_map(Value::as_array).flatten().collect();
+            let containers = json!([{"name": "ebs-plugin", "env": env}, {"name": "csi-attacher"}]);
+            let mut object = serde_json::to_value(deployment(
+                "ebs-csi-controller",
+                json!({}),
+                annotations,
+                "helm",
+            ))
+            .unwrap();
+            object["spec"] =
+                json!({"selector": {}, "template": {"spec": {"containers": containers}}});
+            serde_json::from_value::<Deployment>(object).unwrap()
+        };
+        let helm = json!({RELEASE_NAME: "ebs", RELEASE_NAMESPACE: "kube-system"});
+        let found = workloads("Deployment", &[rendered(&given, helm.clone())]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        let expected =
+            "more than once: ebs-plugin AWS_ACCESS_KEY_ID,ebs-plugin AWS_SECRET_ACCESS_KEY";
+        assert!(found[1].says.ends_with(expected), "{found:?}");
+        assert!(found[1].next.contains("once more"), "{found:?}");
+        let none = json!([]);
+        assert_eq!(workloads("Deployment", &[rendered(&none, helm)]).len(), 1);
+        // Nothing is merged with what somebody else applied.
+        assert_eq!(workloads("Deployment", &[rendered(&given, json!({}))]).len(), 1);
     }
 }

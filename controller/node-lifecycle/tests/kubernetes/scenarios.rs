@@ -34,7 +34,9 @@ mod reused_names;
 mod shared_volumes;
 mod unidentified_nodes;
 
-use installation::{examples, manifest_pods, node_facts, onboarding, permissions, preflight};
+use installation::{
+    examples, helm_upgrade, manifest_pods, node_facts, onboarding, permissions, preflight,
+};
 
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
 /// nodes.
@@ -129,6 +131,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         leader::scenarios(world),
         manifest_pods::scenarios(world),
         examples::scenarios(world),
+        helm_upgrade::scenarios(world),
     ];
     let beside = beside.into_iter().flatten().filter(wanted);
     let mut outcomes = join_all(beside.map(Scenario::end)).await;

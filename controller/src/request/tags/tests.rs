@@ -133,13 +133,30 @@ fn invalid_tag_is_skipped_only_under_warn_flag() {
 
 #[test]
 fn extra_tags_are_read_as_go_reads_them() {
-    let tags = TagSettings::parse_extra("a=1, b = x=y ,,a=2").unwrap();
+    let tags = TagSettings::parse_extra("a=1, b = x=y ,,a=2", false).unwrap();
     let expected = [("a", "2"), ("b", "x=y")].map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(tags, Tags::from(expected));
     // The template fails only for a claim without a name, and every claim has a name.
     let of_claim = "a={{ .PVCName | substring 4 8 }}";
-    assert_eq!(TagSettings::parse_extra(of_claim).unwrap().len(), 1);
+    assert_eq!(TagSettings::parse_extra(of_claim, false).unwrap().len(), 1);
     for bad in ["a", "=1", " =1", "CSIVolumeName=1", "a={{ .PVCName", "a={{ range . }}"] {
-        assert!(TagSettings::parse_extra(bad).is_err(), "{bad}");
+        assert!(TagSettings::parse_extra(bad, false).is_err(), "{bad}");
+    }
+}
+
+/// The flag `--warn-on-invalid-tag` must not end the process that it is to keep going.
+#[test]
+fn invalid_extra_tag_is_skipped_under_warn_flag() {
+    for (text, kept) in [
+        ("kubernetes.io/x=1,a=1", Some(1)),
+        ("ebs.csi.aws.com/x=1", Some(0)),
+        ("CSIVolumeName=1,a=1,b=2", Some(2)),
+        ("a={{ .PVCName", Some(0)),
+        ("b={{ range . }},c=1", Some(1)),
+        ("no-equals-sign", None),
+        ("=1", None),
+    ] {
+        let tags = TagSettings::parse_extra(text, true).ok();
+        assert_eq!(tags.map(|tags| tags.len()), kept, "{text}");
     }
 }

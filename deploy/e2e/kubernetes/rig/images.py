@@ -38,6 +38,9 @@ class Images:
                 continue
             self._pack(sidecar, f"rig.test/{sidecar}:rig", f"/{sidecar}",
                        files=[(rig.programs / sidecar, f"/{sidecar}")])
+        self._pack("volume-modifier", "rig.test/volume-modifier:rig", "/volume-modifier",
+                   files=[(rig.here / "images/volume-modifier", "/volume-modifier")],
+                   trees=[(self._busybox(), "/")])
         self._pause()
         self._pack("busybox", "rig.test/busybox:1", None, trees=[(self._busybox(), "/")])
         self._write_digests()

@@ -67,7 +67,8 @@ def _definitions(rig):
 def _render(rig, chart, values):
     versions = [word for version in _FOREIGN_KINDS for word in ("--api-versions", version)]
     values = ("--values", values) if values else ()
-    return rig.run_helm("template", "release", chart, "--kube-version", _VERSION, *versions, *values)
+    return rig.run_helm("template", "release", chart, "--kube-version", _VERSION, *versions, *values,
+                        "--set", "image.containerRegistry=rig.test")
 
 
 def _shown(rig, server, text, what):

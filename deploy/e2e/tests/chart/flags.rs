@@ -41,7 +41,37 @@ fn chart_lists_match_those_in_program_sources() {
         .collect();
     // Accepted without effect.
     known.extend(["fstype", "blockexpress"].map(str::to_owned));
-    assert_eq!(define("_refusals.tpl", "ebs.parameters"), known);
+    assert_eq!(define("_classes.tpl", "ebs.parameters"), known);
+    // What parses the value of a parameter, in the arm of its key.
+    let parsed_by = |function: &str| -> BTreeSet<String> {
+        let arms = classes.split("\n            \"").skip(1);
+        let arms = arms.filter_map(|arm| arm.split_once("\" => "));
+        let arms = arms.filter(|(key, arm)| !key.contains('"') && arm.contains(function));
+        arms.map(|(key, _)| key.to_owned()).collect()
+    };
+    let format = read("controller/src/request/parameters/format.rs");
+    let rules = format.lines().filter_map(|line| line.split_once("\", is_switch: true"));
+    let rules = rules.filter_map(|(line, _)| line.split_once("key: \""));
+    let mut numbers = parsed_by("parse_number(");
+    numbers.extend(["lockduration", "lockcooloffperiod"].map(str::to_owned));
+    assert_eq!(define("_classes.tpl", "ebs.numbers"), numbers);
+    let mut switches = parsed_by("parse_boolean(");
+    switches.extend(rules.map(|(_, key)| key.to_owned()));
+    assert_eq!(define("_classes.tpl", "ebs.switches"), switches);
+    for (file, name) in [
+        ("volume_attributes.rs", "ebs.attributes"),
+        ("snapshot_class.rs", "ebs.snapshotParameters"),
+    ] {
+        let source = read(&format!("controller/src/request/parameters/{file}"));
+        let known = source.split_once("const KNOWN: &str = \"").expect("KNOWN").1;
+        let known = known.split_once(" and tag").or(known.split_once(", tag")).expect("its end").0;
+        let known = known.split(", ").filter(|word| !word.starts_with("tag"));
+        let lower = |word: &str| match name {
+            "ebs.attributes" => word.to_owned(),
+            _ => word.to_ascii_lowercase(),
+        };
+        assert_eq!(define("_classes.tpl", name), known.map(lower).collect(), "{file}");
+    }
 
     let settings = read("mount-helper/src/settings.rs");
     let help = settings.split_once("const HELP").expect("HELP").1;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::configuration_page::{default_of, schema};
 use crate::{KUBERNETES, MONITORS, SNAPSHOTS, array, containers, each, helm, pods, read, render};
 
 #[derive(Deserialize)]
@@ -15,9 +16,9 @@ struct Objects {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Object {
-    kind: String,
-    name: String,
+pub(crate) struct Object {
+    pub(crate) kind: String,
+    pub(crate) name: String,
     #[serde(default)]
     namespaced: bool,
     /// JSON pointers with the value that must stay.
@@ -27,7 +28,7 @@ struct Object {
     gone: Option<String>,
 }
 
-fn go_driver() -> Vec<Object> {
+pub(crate) fn go_driver() -> Vec<Object> {
     let text = read("deploy/e2e/tests/chart/go_driver_objects.toml");
     let all: Objects = toml::from_str(&text).expect("the Go driver's objects");
     all.object
@@ -113,4 +114,37 @@ fn sidecar_leases_keep_their_names_for_upgrades() {
             }
         }
     });
+}
+
+/// volume-modifier-for-k8s ends at once without the namespace of its pod.
+#[test]
+fn volume_modifier_has_variables_of_go_driver_chart() {
+    let Some(helm) = helm() else { return };
+    let values = "controller.volumeModificationFeature.enabled=true,\
+                  sidecars.volumemodifier.env[0].name=MORE,sidecars.volumemodifier.env[0].value=x";
+    let objects = render(&helm, &["--set", values]);
+    let pods = pods(&objects);
+    let (_, pod) = pods.iter().find(|(name, _)| *name == "ebs-csi-controller").expect("a pod");
+    let containers = containers(pod);
+    let (_, it) = containers.iter().find(|(name, _)| *name == "volumemodifier").expect("it");
+    for (name, field) in [("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")] {
+        let variable = array(&it["env"]).iter().find(|it| it["name"] == name).expect(name);
+        assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], field);
+    }
+    assert!(array(&it["env"]).iter().any(|it| it["name"] == "MORE"));
+}
+
+/// `deploy/chart/ci/switches.yaml`, whose pods the rig starts, has every switch on.
+#[test]
+fn switches_set_turns_every_switch_on() {
+    let yaml = |path: &str| -> Value { serde_saphyr::from_str(&read(path)).expect(path) };
+    let (set, defaults) = (yaml("deploy/chart/ci/switches.yaml"), yaml("deploy/chart/values.yaml"));
+    let mut switches: Vec<_> =
+        schema().into_keys().filter(|path| path.ends_with(".enabled")).collect();
+    switches.push("sidecars.metadataLabeler.enabled".to_owned());
+    assert!(switches.len() >= 15, "{switches:?}");
+    for path in switches {
+        let value = default_of(&set, &path).or_else(|| default_of(&defaults, &path));
+        assert_eq!(value, Some(Value::Bool(true)), "{path}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebs_csi_e2e::repository::{assert_generated, read, root};
+use ebs_csi_e2e::repository::{assert_generated, entries, read, root};
 use serde_json::Value;
 
 use crate::{helm, text};
@@ -69,6 +69,74 @@ fn mistyped_value_names_nearest_value() {
     assert!(error.contains(expected), "{error}");
 }
 
+/// The keys that charts of the Go driver before 2.0 had and 2.64 has not, with what the chart says.
+const FORMER: &str = "
+affinity | the nearest is controller.affinity.
+controller.containerResources | controller.resources and sidecars.NAME.resources
+controller.extraVars | controller.env
+enableVolumeResizing | remove it
+enableVolumeScheduling | remove it
+enableVolumeSnapshot | sidecars.snapshotter.forceEnable
+extraCreateMetadata | the nearest is controller.extraCreateMetadata.
+extraVolumeTags | the nearest is controller.extraVolumeTags.
+k8sTagClusterId | the nearest is controller.k8sTagClusterId.
+node.containerResources | the nearest is node.resources.
+nodeSelector | controller.nodeSelector and node.nodeSelector
+podAnnotations | controller.podAnnotations and node.podAnnotations
+priorityClassName | the nearest is controller.priorityClassName.
+region | the nearest is controller.region.
+replicaCount | the nearest is controller.replicaCount.
+resources | controller.resources and node.resources
+serviceAccount | controller.serviceAccount and node.serviceAccount
+sidecars.attacherImage | sidecars.attacher.image
+sidecars.livenessProbeImage | remove it
+sidecars.nodeDriverRegistrarImage | remove it
+sidecars.provisionerImage | sidecars.provisioner.image
+sidecars.resizerImage | sidecars.resizer.image
+sidecars.snapshotterImage | sidecars.snapshotter.image
+snapshotController | remove it
+tolerateAllTaints | the nearest is node.tolerateAllTaints.
+tolerations | controller.tolerations and node.tolerations
+topologySpreadConstraints | the nearest is controller.topologySpreadConstraints.
+volumeAttachLimit | the nearest is node.volumeAttachLimit.
+";
+
+#[test]
+fn former_keys_of_go_driver_name_present_ones() {
+    let Some(helm) = helm() else { return };
+    for line in FORMER.lines().skip(1) {
+        let (key, words) = line.split_once(" | ").expect(line);
+        let error = text(&helm, &["--set", &format!("{key}.x=1")]).expect_err(key);
+        let named = error.contains(&format!("{key} is ")) && error.contains(words);
+        assert!(named, "{key}: no {words:?} in: {error}");
+    }
+}
+
+/// `helm upgrade --reuse-values` puts the values of the Go driver's release in the place of this
+/// chart's defaults.
+#[test]
+fn reused_go_driver_values_are_refused_in_words() {
+    let Some(helm) = helm() else { return };
+    let copy = tempfile::tempdir().expect("a directory");
+    for (name, path) in entries("deploy/chart") {
+        let path = match name.as_str() {
+            "values.yaml" => root().join("deploy/chart/ci/go-driver.yaml"),
+            _ => path,
+        };
+        let path = path.canonicalize().expect("a file of the chart");
+        std::os::unix::fs::symlink(path, copy.path().join(name)).expect("a link");
+    }
+    for more in ["image.tag=v1", "image.containerRegistry=registry.example.com"] {
+        let mut command = std::process::Command::new(&helm);
+        command.args(["template", "release", "--set", more]).arg(copy.path());
+        let out = command.output().expect("Helm can be started");
+        let error = String::from_utf8_lossy(&out.stderr);
+        for words in [" is missing: ", "--reuse-values", "--reset-then-reuse-values"] {
+            assert!(error.contains(words), "{more}: no {words:?} in: {error}");
+        }
+    }
+}
+
 /// A parent chart hands its `global` to every subchart, with keys that a subchart cannot know.
 #[test]
 fn parent_chart_may_pass_any_global() {
@@ -82,7 +150,8 @@ fn parent_chart_may_pass_any_global() {
     let dependency = "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies:\n  \
                       - {name: aws-ebs-csi-driver, version: 0.x.x, condition: aws-ebs-csi-driver.enabled}\n";
     std::fs::write(parent.path().join("Chart.yaml"), dependency).expect("Chart.yaml");
-    let values = "global: {of: {the: parent}}\naws-ebs-csi-driver: {enabled: true}\n";
+    let values = "global: {of: {the: parent}}\naws-ebs-csi-driver:\n  enabled: true\n  \
+                  image: {containerRegistry: registry.example.com}\n";
     std::fs::write(parent.path().join("values.yaml"), values).expect("values.yaml");
     let rendered = |more: &[&str]| {
         let mut command = std::process::Command::new(&helm);

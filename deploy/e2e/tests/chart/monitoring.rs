@@ -281,7 +281,8 @@ fn runbook_url_follows_base_url_value() {
     let Some(helm) = helm() else { return };
     let rendered = |base: &str| {
         let base = format!("prometheusRule.runbookBaseUrl={base}");
-        let rules = "prometheusRule.enabled=true,prometheusRule.labels.team=storage";
+        let rules = "prometheusRule.enabled=true,prometheusRule.labels.team=storage,\
+                     controller.enableMetrics=true,node.enableMetrics=true";
         let mut arguments = vec!["--set", rules, "--set", &base];
         arguments.extend(MONITORS);
         render(&helm, &arguments)

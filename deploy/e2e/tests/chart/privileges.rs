@@ -8,7 +8,7 @@ use std::process::Command;
 use ebs_csi_policy::profile::NODE_AGENT;
 use serde_json::{Value, json};
 
-use crate::{array, containers, each, find, helm, read, render, root};
+use crate::{REGISTRY, array, containers, each, find, helm, read, render, root};
 
 /// Returns the JSON list that follows `before` in one of the policy's expressions.
 fn listed(policy: &Value, before: &str) -> BTreeSet<String> {
@@ -211,7 +211,7 @@ fn helm_notes_print_pod_security_labels() {
     let labels = |namespace: &str, values: &str| -> BTreeSet<String> {
         let out = Command::new(&helm)
             .args(["install", "release", "deploy/chart", "--dry-run=client"])
-            .args(["--namespace", namespace, "--set", values])
+            .args(["--namespace", namespace, "--values", REGISTRY, "--set", values])
             .current_dir(root())
             .output()
             .expect("Helm can be started");

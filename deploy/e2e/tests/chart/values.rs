@@ -1,6 +1,10 @@
 //! What single values change, what the chart refuses, and what it only notes.
 
-use crate::{arguments, find, helm, render, text};
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::{arguments, containers, find, helm, pods, render, text};
 
 #[test]
 fn zero_and_false_values_override_defaults() {
@@ -10,7 +14,6 @@ fn zero_and_false_values_override_defaults() {
         arguments(&objects, name, container).contains(&flag)
     };
     let node = |set: &str, flag: &str| argument(set, "ebs-csi-node", "ebs-plugin", flag);
-    assert!(node("node.volumeAttachLimit=0", "--volume-attach-limit=0"));
     let reserved = "--reserved-volume-attachments=0";
     assert!(node("node.reservedVolumeAttachments=0", reserved));
     assert!(node("node.logLevel=0", "--v=0"));
@@ -45,18 +48,87 @@ fn zero_and_false_values_override_defaults() {
         &helm,
         &[
             "--set",
-            "node.volumeAttachLimit=9,additionalDaemonSets.x.volumeAttachLimit=0",
+            "node.reservedVolumeAttachments=9,additionalDaemonSets.x.reservedVolumeAttachments=0",
             "--set",
             "node.helper.enabled=true,additionalDaemonSets.x.helper.enabled=false",
         ],
     );
     let own = find(&merged, "DaemonSet", "ebs-csi-node-x").expect("a DaemonSet");
-    assert!(own.to_string().contains("--volume-attach-limit=0"));
+    assert!(own.to_string().contains("--reserved-volume-attachments=0"));
     assert!(own["spec"]["template"]["spec"]["initContainers"].is_null());
+}
+
+/// The Go driver's chart puts the registry before a repository that names one already, and puts no
+/// slash between.
+#[test]
+fn registry_goes_before_repositories_without_one() {
+    let Some(helm) = helm() else { return };
+    let images = |values: &str| -> BTreeSet<String> {
+        let objects = render(&helm, &["--set", values]);
+        let all = pods(&objects).into_iter().flat_map(|(_, pod)| containers(pod));
+        all.map(|(_, it)| it["image"].as_str().expect("an image").to_owned()).collect()
+    };
+    for registry in ["reg.test/mirror", "reg.test/mirror/", "harbor"] {
+        let own = registry.trim_end_matches('/');
+        let found = images(&format!(
+            "image.containerRegistry={registry},sidecars.attacher.image.repository=csi-attacher,\
+             images.nodeAgent.repository=localhost/agent,sidecars.resizer.image.repository=r:5/resizer"
+        ));
+        for expected in [
+            &format!("{own}/ebs-csi-controller:v0.1.0"),
+            &format!("{own}/ebs-csi-mount-helper:v0.1.0"),
+            &format!("{own}/csi-attacher:v4.12.0"),
+            "localhost/agent:v0.1.0",
+            "r:5/resizer:v2.2.1",
+            "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0",
+        ] {
+            assert!(found.contains(expected), "{expected}: {found:?}");
+        }
+    }
+    let digest = format!("images.controller.digest=sha256:{}", "0".repeat(64));
+    let expected = format!("registry.example.com/ebs-csi-controller@sha256:{}", "0".repeat(64));
+    assert!(images(&digest).contains(&expected));
+}
+
+/// csi-snapshotter notices that a snapshot is ready at its next retry.
+#[test]
+fn snapshotter_retries_at_least_every_minute() {
+    let Some(helm) = helm() else { return };
+    let longest = "--retry-interval-max=";
+    for (values, expected) in [
+        ("sidecars.snapshotter.forceEnable=true", "1m"),
+        (
+            "sidecars.snapshotter.forceEnable=true,sidecars.snapshotter.additionalArgs={--retry-interval-max=9m}",
+            "9m",
+        ),
+    ] {
+        let objects = render(&helm, &["--set", values]);
+        let words = arguments(&objects, "ebs-csi-controller", "csi-snapshotter");
+        let found: Vec<_> = words.iter().filter_map(|word| word.strip_prefix(longest)).collect();
+        assert_eq!(found, [expected], "{values}");
+    }
+}
+
+/// Helm keeps the default's `rollingUpdate` beside a type of the user's.
+#[test]
+fn other_update_strategy_drops_rolling_update() {
+    let Some(helm) = helm() else { return };
+    let values = "controller.updateStrategy.type=Recreate,node.updateStrategy.type=OnDelete";
+    let objects = render(&helm, &["--set", values]);
+    for (kind, name, key, expected) in [
+        ("Deployment", "ebs-csi-controller", "strategy", "Recreate"),
+        ("DaemonSet", "ebs-csi-node", "updateStrategy", "OnDelete"),
+    ] {
+        let object = find(&objects, kind, name).expect(name);
+        assert_eq!(object["spec"][key], json!({"type": expected}), "{name}");
+    }
 }
 
 /// Values that the chart refuses, and words of the error message. The schema refuses the last ones.
 const REFUSED: &str = r#"
+image.containerRegistry= | ebs-csi-controller:v | skopeo copy | image.containerRegistry=REGISTRY
+image.containerRegistry=,nodeComponentOnly=true | ebs-csi-node-agent:v | skopeo copy
+image.containerRegistry=,image.repository=r.test/x,sidecars.attacher.image.repository=csi-attacher | csi-attacher:v
 image.repository=x/aws-ebs-csi-driver | image.repository | image.mirrorOfThisDriver
 fips=true | fips | fipsEndpointsOnly
 health=livenessprobe | health | agent
@@ -79,6 +151,13 @@ node.windowsHostProcess=true | node.windowsHostProcess | Keep the Go driver
 node.volumeAttachLimit=1,node.reservedVolumeAttachments=0 | volumeAttachLimit | Give one
 node.envFrom[0].secretRef.name=s | node.envFrom | controller.envFrom
 node.env[0].name=N,node.env[0].valueFrom.secretKeyRef.name=s | node.env N | controller.env
+node.env[0].name=AWS_ACCESS_KEY_ID,node.env[0].value=k | node.env AWS_ACCESS_KEY_ID | controller.env
+node.env[0].name=AWS_WEB_IDENTITY_TOKEN_FILE,node.env[0].value=k | node.env AWS_WEB_IDENTITY_TOKEN_FILE | controller.env
+additionalDaemonSets.x.env[0].name=AWS_PROFILE,additionalDaemonSets.x.env[0].value=k | additionalDaemonSets.x.env AWS_PROFILE | controller.env
+sidecars.resizer.env[0].name=AWS_SECRET_ACCESS_KEY,sidecars.resizer.env[0].value=k | sidecars.resizer.env AWS_SECRET_ACCESS_KEY | controller.env
+node.serviceAccount.name=ebs-csi-controller-sa | node.serviceAccount.name ebs-csi-controller-sa | AWS role | account of their own
+controller.serviceAccount.name=one,node.serviceAccount.name=one,node.serviceAccount.foreign=true | node.serviceAccount.name one | AWS role
+additionalDaemonSets.x.serviceAccount.name=ebs-csi-controller-sa | additionalDaemonSets.x.serviceAccount.name | AWS role
 node.serviceAccount.annotations.eks\.amazonaws\.com/role-arn=r | role-arn | serviceAccount.foreign
 node.podAnnotations.ebs\.csi\.aws\.com/zone=z | node.podAnnotations | Remove it
 node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/dev/x | /dev | elsewhere
@@ -89,6 +168,46 @@ node.agent.preStopTimeout=30 | node.agent.preStopTimeout | at least 42
 additionalDaemonSets.x.volumeAttachLimit=1,additionalDaemonSets.x.reservedVolumeAttachments=1 | additionalDaemonSets.x.volumeAttachLimit | Give one
 additionalDaemonSets.windows.logLevel=2 | additionalDaemonSets.windows | lower-case
 storageClasses[0].name=c,storageClasses[0].parameters.sype=gp3 | "sype" | Known are
+prometheusRule.enabled=true,controller.enableMetrics=true | prometheusRule.enabled | node.enableMetrics
+prometheusRule.enabled=true,node.enableMetrics=true | prometheusRule.enabled | controller.enableMetrics
+controller.extraVolumeTags.a=b\,c=d | controller.extraVolumeTags a | comma
+controller.extraVolumeTags.a\,b=c | controller.extraVolumeTags a,b | comma
+controller.defaultFsType=btrfs | defaultFsType | ext4
+storageClasses[0].name=c,storageClasses[0].parameters.type=gp9 | storageClasses: c parameters.type | gp3
+storageClasses[0].name=c,storageClasses[0].parameters.iops=lots | storageClasses: c parameters.iops | "lots" is not a whole number
+storageClasses[0].name=c,storageClasses[0].parameters.encrypted=true | storageClasses: c parameters.encrypted | write "true"
+storageClasses[0].name=c,storageClasses[0].parameters.iops=3000 | storageClasses: c parameters.iops | write "3000"
+storageClasses[0].name=c,storageClasses[0].parameters.Encrypted=yes | storageClasses: c parameters.Encrypted | "yes" is none of true, false
+storageClasses[0].name=c,storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=btrfs | parameters.csi.storage.k8s.io/fstype | ext3
+storageClasses[0].name=c,storageClasses[0].parameters.tagSpecification_1=team | parameters.tagSpecification_1 | key=value
+storageClasses[0].name=c,storageClasses[0].parameters.tagSpecification_1=kubernetes.io/x=1 | parameters.tagSpecification_1 | Use another key
+volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.type=gp9 | volumeAttributesClasses: c parameters.type | gp3
+volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.iopsPerGB=9 | volumeAttributesClasses: c
+volumeAttributesClasses[0].name=c,volumeAttributesClasses[0].parameters.encrypted=yes | "encrypted" | Known are: type, volumeType
+volumeSnapshotClasses[0].name=c,volumeSnapshotClasses[0].parameters.lock=no | volumeSnapshotClasses: c | Known are
+controller.volumeModificationFeature.enabled=true,sidecars.resizer.leaderElection.enabled=false | controller.volumeModificationFeature.enabled | sidecars.resizer.leaderElection.enabled
+node.updateStrategy.type=Recreate | node.updateStrategy.type: Recreate | OnDelete
+additionalDaemonSets.x.updateStrategy.type=Recreate | additionalDaemonSets.x.updateStrategy.type: Recreate | OnDelete
+controller.updateStrategy.type=OnDelete | controller.updateStrategy.type: OnDelete | Recreate
+controller.resources.limits.memory=12 GB | controller.resources.limits.memory | 256Mi
+node.resources.requests.cpu=half | node.resources.requests.cpu | 100m
+node.helper.resources.limits.memory=1GB | node.helper.resources.limits.memory | 256Mi
+controller.nodeLifecycle.resources.limits.memory=1mb | controller.nodeLifecycle.resources.limits.memory | 256Mi
+sidecars.attacher.resources.limits.memory=-1Mi | sidecars.attacher.resources.limits.memory | 256Mi
+networkPolicy.apiServer.cidrs={10.0.0.1} | networkPolicy.apiServer.cidrs | 10.0.0.1/32
+networkPolicy.aws.cidrs={fd00::1} | networkPolicy.aws.cidrs | fd00::1/128
+networkPolicy.aws.cidrs={ec2.amazonaws.com} | networkPolicy.aws.cidrs | mask
+controller.serviceAccount.name= | controller.serviceAccount.name | Give a name
+node.serviceAccount.name=null | node.serviceAccount.name | Give a name
+controller.extraVolumeTags.CSIVolumeName=x | controller.extraVolumeTags CSIVolumeName | another key
+controller.extraVolumeTags.kubernetes\.io/team=x | controller.extraVolumeTags kubernetes.io/team | another key
+node.volumeAttachLimit=0 | node.volumeAttachLimit 0 | no limit
+additionalDaemonSets.x.volumeAttachLimit=0 | additionalDaemonSets.x.volumeAttachLimit 0 | no limit
+images.architectures={x86_64} | architectures | amd64
+sidecars.resizer.image.pullPolicy=Sometimes | pullPolicy | IfNotPresent
+controller.podDisruptionBudget.unhealthyPodEvictionPolicy=Yes | unhealthyPodEvictionPolicy | AlwaysAllow
+controller.serviceMonitor.interval=soon | interval
+sidecars.attacher.leaderElection.leaseDuration=soon | leaseDuration
 node.noSuchKey=1 | noSuchKey | configuration.md
 admissionPolicies.nodePods=perhaps | nodePods
 networkPolicy.dnsPorts={0} | dnsPorts
@@ -115,10 +234,20 @@ fn each_refusal_names_its_key_and_next_step() {
     // The values that the refusals ask for are accepted.
     for values in [
         "image.repository=x/aws-ebs-csi-driver,image.mirrorOfThisDriver=true",
+        "image.containerRegistry=,image.pullPolicy=Never",
+        "image.containerRegistry=,image.repository=r.test/x",
         "fips=true,fipsEndpointsOnly=true",
         "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r,node.serviceAccount.foreign=true",
+        "node.serviceAccount.name=ebs-csi-controller-sa,node.namespaceOverride=nodes",
+        "node.env[0].name=AWS_EC2_METADATA_SERVICE_ENDPOINT,node.env[0].value=http://192.0.2.1",
         "node.terminationGracePeriodSeconds=13",
         "node.agent.preStopTimeout=30,node.terminationGracePeriodSeconds=42",
+        "prometheusRule.enabled=true,controller.enableMetrics=true,node.enableMetrics=true",
+        "prometheusRule.enabled=true,nodeComponentOnly=true",
+        "controller.extraVolumeTags.CSIVolumeName=x,controller.additionalArgs={--warn-on-invalid-tag}",
+        "controller.resources.limits.memory=268435456,node.resources.limits.memory=1e9",
+        "storageClasses[0].name=c,storageClasses[0].parameters.type=gp3,storageClasses[0].parameters.iops=",
+        "storageClasses[0].name=c,storageClasses[0].provisioner=other,storageClasses[0].parameters.x=1",
         "safeDetach.mode=false,node.helper.nodevNosuid=true",
     ] {
         text(&helm, &["--set", values]).unwrap_or_else(|why| panic!("{values}: {why}"));

@@ -1,7 +1,8 @@
 //! What precedes the first volume: the manifests, the examples, the permissions, the preflight,
-//! nodes that join.
+//! an upgrade by Helm, nodes that join.
 
 pub(super) mod examples;
+pub(super) mod helm_upgrade;
 pub(super) mod manifest_pods;
 pub(super) mod node_facts;
 pub(super) mod onboarding;

@@ -91,7 +91,7 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Outcom
 }
 
 /// Runs the command on another thread, because the other scenarios continue meanwhile.
-async fn output(mut command: Command) -> Outcome<Output> {
+pub(super) async fn output(mut command: Command) -> Outcome<Output> {
     Ok(tokio::task::spawn_blocking(move || command.output()).await??)
 }
 
@@ -122,6 +122,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         let mut command = Command::new(&helm);
         command.args(["template", "release"]).arg(&chart);
         command.args(["--namespace", "kube-system", "--kube-version", "1.36.0"]);
+        command.args(["--set", "image.containerRegistry=registry.example.com"]);
         for foreign in &defined {
             command.args(["--api-versions", foreign.api_version]);
         }
