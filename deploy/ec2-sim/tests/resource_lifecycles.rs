@@ -268,3 +268,16 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
     let (found, n) = pages(&mut w, Some("last"));
     assert_eq!((found.len(), n), (1, 3), "the filter comes after the page was cut");
 }
+
+#[test]
+fn zones_are_shown_with_their_kind() {
+    let zone = |name: &str, kind: &str| json!({"name": name, "id": name, "type": kind});
+    let kinds = ["availability-zone", "local-zone", "wavelength-zone"];
+    let mut zones = kinds.map(|kind| zone(kind, kind)).to_vec();
+    zones.push(json!({"name": "us-east-1a", "id": "use1-az6"}));
+    let mut w = World::with(json!({"zones": zones, "instances": []}));
+    let body = w.ok("DescribeAvailabilityZones", "");
+    assert_eq!(all(&body, "zoneType"), [&kinds[..], &["availability-zone"]].concat());
+    let opted = ["opt-in-not-required", "opted-in", "opted-in", "opt-in-not-required"];
+    assert_eq!(all(&body, "optInStatus"), opted);
+}

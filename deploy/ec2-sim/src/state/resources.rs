@@ -30,6 +30,7 @@ pub(crate) use volume::{
 pub use volume::{Origin, Volume};
 pub(crate) use volume_type::{VolumeType, Wanted};
 pub(crate) use zone::Zone;
+pub(crate) use zone::ZoneKind;
 pub use zone::ZoneState;
 
 /// Returns EC2's name of a variant without data, which serde writes, too.
