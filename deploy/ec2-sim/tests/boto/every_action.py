@@ -243,6 +243,8 @@ def instances():
     shown = {t["InstanceType"]: t for t in types}
     ebs = lambda t: shown[t]["EbsInfo"]["MaximumEbsAttachments"]
     assert ebs("m5.large") == 27 and ebs("m7i.large") == 32, types
+    kind = lambda t: shown[t]["EbsInfo"]["AttachmentLimitType"]
+    assert kind("m5.large") == "shared" and kind("m7i.large") == "dedicated", types
     assert shown["r8gb.48xlarge"]["EbsInfo"]["MaximumEbsCards"] == 2
     assert len(ec2.describe_instance_types()["InstanceTypes"]) > len(types)
     status = ec2.describe_instance_status(InstanceIds=[NODE_B])["InstanceStatuses"][0]
