@@ -160,6 +160,30 @@ fn restored_volume_is_at_least_snapshot_size() {
     w.refused("DeleteSnapshot", &format!("SnapshotId={s}"), "InvalidSnapshot.NotFound");
 }
 
+/// EC2 refuses the rate in Local Zones, and ignores a fast restore of the snapshot.
+#[test]
+fn requested_initialization_rate_is_shown() {
+    let mut w = World::with(json!({"zones": [
+        {"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"},
+        {"name": "us-east-1-bos-1a", "id": "use1-bos1-az1", "type": "local-zone"},
+    ]}));
+    let v = w.volume("");
+    assert!(!w.ok("DescribeVolumes", &format!("VolumeId.1={v}")).contains("InitializationRate"));
+    let s = w.snapshot(&v);
+    w.step(1);
+    let fast = format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1b");
+    w.ok("EnableFastSnapshotRestores", &fast);
+    let restore = format!("SnapshotId={s}&VolumeInitializationRate=200&AvailabilityZone=");
+    let body = w.ok("CreateVolume", &format!("{restore}us-east-1b"));
+    assert_eq!(text(&body, "volumeInitializationRate"), "200");
+    let r = text(&body, "volumeId");
+    assert_eq!(w.of_volume(&r, "volumeInitializationRate"), "200");
+    let status = w.ok("DescribeVolumeStatus", &format!("VolumeId.1={r}"));
+    assert_eq!(text(&status, "initializationType"), "provisioned-rate");
+    let local = format!("{restore}us-east-1-bos-1a");
+    w.refused("CreateVolume", &local, "InvalidParameterCombination");
+}
+
 #[test]
 fn a_locked_snapshot_stays_until_the_lock_expires() {
     let mut w = World::new();

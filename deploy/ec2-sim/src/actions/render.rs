@@ -46,6 +46,7 @@ pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
     x.text("volumeType", &v.shape.volume_type)
         .option("iops", v.shape.iops)
         .option("throughput", v.shape.throughput)
+        .option("volumeInitializationRate", v.initialization_rate)
         .value("encrypted", v.encrypted)
         .option("kmsKeyId", v.kms_key.as_ref())
         .option("outpostArn", v.outpost.as_ref())
