@@ -70,6 +70,7 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("ModifyVolume", volume::modify_volume::answer),
     ("StopInstances", instance::power::stop_instances),
     ("TerminateInstances", instance::power::terminate_instances),
+    ("UnlockSnapshot", snapshot::lock_snapshot::unlock),
 ];
 
 /// Returns the names of all actions.

@@ -78,6 +78,7 @@ fn each_action_needs_its_own_permission() {
         ("ModifyVolume", on_volume),
         ("StopInstances", on_instance.clone()),
         ("TerminateInstances", on_instance),
+        ("UnlockSnapshot", format!("SnapshotId={s}")),
     ];
     let reads = ec2_sim::actions::names().filter(|name| name.starts_with("Describe"));
     cases.extend(reads.map(|name| (name, String::new())));

@@ -184,24 +184,68 @@ fn requested_initialization_rate_is_shown() {
     w.refused("CreateVolume", &local, "InvalidParameterCombination");
 }
 
+/// Days count from the completion of the snapshot, and a date is any date in the future.
 #[test]
 fn a_locked_snapshot_stays_until_the_lock_expires() {
-    let mut w = World::new();
+    let mut w = fixed(json!({"snapshot":{"fixed_ms":5_000}}));
     let v = w.volume("");
     let s = w.snapshot(&v);
-    let reply = w.ok("LockSnapshot", &format!("SnapshotId={s}&LockMode=governance&LockDuration=1"));
+    let lock = |mode: &str| format!("SnapshotId={s}&LockMode={mode}");
+    let state = |w: &mut World| text(&w.ok("DescribeLockedSnapshots", ""), "lockState");
+    let reply = w.ok("LockSnapshot", &format!("{}&LockDuration=1", lock("governance")));
     assert_eq!(text(&reply, "lockState"), "governance");
+    assert_eq!(text(&reply, "lockDuration"), "1");
+    assert!(!reply.contains("lockDurationStartTime"), "{reply}");
     w.refused("DeleteSnapshot", &format!("SnapshotId={s}"), "SnapshotLocked");
     assert_eq!(all(&w.ok("DescribeLockedSnapshots", ""), "snapshotId"), std::slice::from_ref(&s));
-    w.step(24 * 3_600_000);
-    let lock = format!("SnapshotId={s}&LockMode=compliance&LockDuration=1&CoolOffPeriod=2");
-    w.ok("LockSnapshot", &lock);
-    let state = |w: &mut World| text(&w.ok("DescribeLockedSnapshots", ""), "lockState");
+    w.step(5_000);
+    let completed = w.now;
+    w.step(24 * 3_600_000 - 1);
+    assert_eq!(state(&mut w), "governance", "the days began with the completed snapshot");
+    let shown = w.ok("DescribeLockedSnapshots", "");
+    assert_eq!(text(&shown, "lockDurationStartTime"), completed.iso());
+    w.step(1);
+    assert_eq!(state(&mut w), "expired");
+
+    let compliance = format!("{}&LockDuration=1&CoolOffPeriod=2", lock("compliance"));
+    assert_eq!(text(&w.ok("LockSnapshot", &compliance), "coolOffPeriod"), "2");
     for (hours, shown) in [(1, "compliance-cooloff"), (2, "compliance"), (21, "expired")] {
         w.step(hours * 3_600_000);
         assert_eq!(state(&mut w), shown);
     }
+
+    // A date that was 24 hours ahead when somebody wrote it down.
+    let until = w.now.plus(24 * 3_600_000);
+    w.step(3_000);
+    let dated = format!("{}&ExpirationDate=", lock("governance"));
+    let reply = w.ok("LockSnapshot", &format!("{dated}{}", until.iso()));
+    assert_eq!(text(&reply, "lockExpiresOn"), until.iso());
+    assert!(!reply.contains("lockDuration"), "{reply}");
+    w.refused("LockSnapshot", &format!("{dated}{}", w.now.iso()), "InvalidParameterValue");
+    w.step(24 * 3_600_000 - 3_000);
+    assert_eq!(state(&mut w), "expired");
     w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
+}
+
+#[test]
+fn unlock_removes_lock_until_compliance_begins() {
+    let mut w = World::new();
+    let v = w.volume("");
+    let s = w.snapshot(&v);
+    w.step(1);
+    let of_s = format!("SnapshotId={s}");
+    w.refused("UnlockSnapshot", &of_s, "IncorrectState");
+    for lock in ["governance", "compliance&CoolOffPeriod=1"] {
+        w.ok("LockSnapshot", &format!("{of_s}&LockMode={lock}&LockDuration=1"));
+        assert_eq!(text(&w.ok("UnlockSnapshot", &of_s), "snapshotId"), s);
+        assert!(!w.ok("DescribeLockedSnapshots", "").contains("lockState"), "{lock}");
+    }
+    w.ok("LockSnapshot", &format!("{of_s}&LockMode=compliance&LockDuration=1"));
+    w.refused("UnlockSnapshot", &of_s, "OperationNotPermitted");
+    w.refused("DeleteSnapshot", &of_s, "SnapshotLocked");
+    w.step(24 * 3_600_000);
+    w.refused("UnlockSnapshot", &of_s, "IncorrectState");
+    w.ok("DeleteSnapshot", &of_s);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use crate::state::Realm;
 use crate::state::resources::{
-    Attachment, Instance, Lock, Modification, ModificationState, Origin, ROOT_DEVICE, Snapshot,
-    Tags, Volume, name_of,
+    Attachment, Instance, Lock, LockEnd, Modification, ModificationState, Origin, ROOT_DEVICE,
+    Snapshot, Tags, Volume, name_of,
 };
 use crate::time::Millis;
 use crate::wire::Xml;
@@ -103,9 +103,17 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
 
 pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
     x.text("snapshotId", &s.id)
-        .text("lockState", l.state(now))
-        .text("lockCreatedOn", &l.created.iso())
-        .text("lockExpiresOn", &l.expires.iso());
+        .text("lockState", s.lock_state(l, now))
+        .text("lockCreatedOn", &l.created.iso());
+    if let LockEnd::Days(days) = l.end {
+        x.value("lockDuration", days)
+            .option("lockDurationStartTime", s.lock_start(l).map(Millis::iso));
+    }
+    x.option("lockExpiresOn", s.lock_expiry(l).map(Millis::iso));
+    if l.cool_off_hours > 0 {
+        x.value("coolOffPeriod", l.cool_off_hours)
+            .text("coolOffPeriodExpiresOn", &l.cool_off_end().iso());
+    }
 }
 
 pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {

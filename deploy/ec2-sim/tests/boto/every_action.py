@@ -195,6 +195,8 @@ def snapshots(vid):
     refused("InvalidParameterCombination", 400, ec2.lock_snapshot, SnapshotId=sid, LockMode="governance", LockDuration=1, CoolOffPeriod=1)
     ec2.lock_snapshot(SnapshotId=sid, LockMode="governance", ExpirationDate=datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=3))
     refused("SnapshotLocked", 400, ec2.delete_snapshot, SnapshotId=sid)
+    assert ec2.unlock_snapshot(SnapshotId=sid)["SnapshotId"] == sid
+    refused("IncorrectState", 400, ec2.unlock_snapshot, SnapshotId=sid)
     for extra in (made["VolumeId"], rid):
         ec2.delete_volume(VolumeId=extra)
 
