@@ -249,6 +249,43 @@ fn unlock_removes_lock_until_compliance_begins() {
 }
 
 #[test]
+fn archived_snapshot_cannot_be_used_until_restored() {
+    let latency = json!({"snapshot_archive":{"fixed_ms":50},"snapshot_restore":{"fixed_ms":100}});
+    let mut w = fixed(latency);
+    let v = w.volume("");
+    let s = w.snapshot(&v);
+    w.step(1);
+    let of_s = format!("SnapshotId={s}");
+    let restore = format!("{of_s}&AvailabilityZone=us-east-1a");
+    let back = format!("{of_s}&PermanentRestore=true");
+    let archive = format!("{of_s}&StorageTier=archive");
+    let tier = |w: &mut World| {
+        text(&w.ok("DescribeSnapshots", &format!("SnapshotId.1={s}")), "storageTier")
+    };
+    w.ok(
+        "EnableFastSnapshotRestores",
+        &format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a"),
+    );
+    for _ in 0..2 {
+        assert_eq!(tier(&mut w), "standard");
+        w.refused("RestoreSnapshotTier", &back, "IncorrectState");
+        w.ok("ModifySnapshotTier", &archive);
+        w.refused("ModifySnapshotTier", &archive, "IncorrectState");
+        w.ok("CreateVolume", &restore);
+        w.step(50);
+        assert_eq!(tier(&mut w), "archive");
+        w.refused("CreateVolume", &restore, "IncorrectState");
+        w.ok("RestoreSnapshotTier", &back);
+        w.step(99);
+        assert_eq!(tier(&mut w), "archive");
+        w.step(1);
+        w.ok("CreateVolume", &restore);
+    }
+    let fast = w.ok("DescribeFastSnapshotRestores", "");
+    assert!(!fast.contains(&s), "an archived snapshot has no fast restores: {fast}");
+}
+
+#[test]
 fn fast_snapshot_restore_reports_failures_in_200_response() {
     let mut w = World::new();
     let v = w.volume("");

@@ -97,7 +97,8 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
         .value("volumeSize", s.size)
         .value("encrypted", s.encrypted)
         .option("kmsKeyId", s.kms_key.as_ref())
-        .option("outpostArn", s.outpost.as_ref());
+        .option("outpostArn", s.outpost.as_ref())
+        .text("storageTier", if s.is_archived(now) { "archive" } else { "standard" });
     tags(x, &s.tags);
 }
 

@@ -22,7 +22,7 @@ pub(crate) use instance::{Instance, InstanceEvent, InstanceState, ROOT_DEVICE, m
 pub use modification::ModificationState;
 pub(crate) use modification::{Modification, Shape};
 pub use snapshot::Snapshot;
-pub(crate) use snapshot::{Lock, LockEnd, SnapshotState};
+pub(crate) use snapshot::{Archival, Lock, LockEnd, SnapshotState};
 pub(crate) use tags::{NO_TAGS, Tags};
 pub(crate) use volume::{
     CreateOutcome, Initialization, MAX_MULTI_ATTACH, VolumeEvent, VolumeState,

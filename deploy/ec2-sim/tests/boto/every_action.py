@@ -197,6 +197,11 @@ def snapshots(vid):
     refused("SnapshotLocked", 400, ec2.delete_snapshot, SnapshotId=sid)
     assert ec2.unlock_snapshot(SnapshotId=sid)["SnapshotId"] == sid
     refused("IncorrectState", 400, ec2.unlock_snapshot, SnapshotId=sid)
+    assert ec2.modify_snapshot_tier(SnapshotId=sid, StorageTier="archive")["SnapshotId"] == sid
+    until("archived", lambda: shown()["StorageTier"] == "archive")
+    refused("IncorrectState", 400, ec2.create_volume, AvailabilityZone="us-east-1a", SnapshotId=sid)
+    ec2.restore_snapshot_tier(SnapshotId=sid, PermanentRestore=True)
+    until("restored", lambda: shown()["StorageTier"] == "standard")
     for extra in (made["VolumeId"], rid):
         ec2.delete_volume(VolumeId=extra)
 

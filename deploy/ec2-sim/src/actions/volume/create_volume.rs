@@ -49,6 +49,10 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         if !matches!(s.life, SnapshotState::Completed { .. }) {
             refuse!("IncorrectState", "Snapshot is in invalid state - {}", s.status());
         }
+        if s.is_archived(call.now) {
+            // unverified code and wording.
+            refuse!("IncorrectState", "Snapshot is in invalid state - archived");
+        }
         if s.encrypted && request.encrypted == Some(false) {
             // The code was recorded; the wording is unverified.
             refuse_combination!(

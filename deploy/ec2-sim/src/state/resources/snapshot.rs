@@ -41,6 +41,15 @@ pub(crate) enum LockEnd {
     Date(Millis),
 }
 
+/// The move of a snapshot to the archive tier, and back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Archival {
+    /// Until then the snapshot is still in the standard tier.
+    pub archived: Millis,
+    /// When the restored snapshot is in the standard tier again.
+    pub restored: Option<Millis>,
+}
+
 /// A snapshot.
 #[derive(Debug, Clone, Serialize)]
 pub struct Snapshot {
@@ -57,6 +66,7 @@ pub struct Snapshot {
     pub(crate) kms_key: Option<String>,
     pub(crate) outpost: Option<String>,
     pub(crate) lock: Option<Lock>,
+    pub(crate) archival: Option<Archival>,
     /// The snapshot's tags.
     pub tags: Tags,
 }
@@ -107,6 +117,13 @@ impl Snapshot {
             }
             _ => false,
         }
+    }
+
+    /// Returns whether the snapshot is in the archive tier, where it cannot be used.
+    pub(crate) fn is_archived(&self, now: Millis) -> bool {
+        self.archival
+            .as_ref()
+            .is_some_and(|a| a.archived <= now && a.restored.is_none_or(|at| at > now))
     }
 
     /// Returns the lock that is in force, if any.
@@ -166,6 +183,7 @@ mod tests {
             kms_key: None,
             outpost: None,
             lock: None,
+            archival: None,
             tags: Tags::default(),
         }
     }
