@@ -168,9 +168,12 @@ impl Call<'_> {
         }
     }
 
-    /// Logs an I/O error of the devices and returns EC2's `InternalError`.
+    /// Logs an I/O error of the devices and returns EC2's `InternalError`, whose message says that
+    /// the simulator failed.
     fn internal(error: &std::io::Error) -> ApiError {
         tracing::error!(%error, "the simulated devices failed");
-        ApiError::new(500, "InternalError", "An internal error has occurred")
+        let message =
+            format!("An internal error has occurred: the simulated devices failed: {error}");
+        ApiError::new(500, "InternalError", message)
     }
 }
