@@ -335,10 +335,14 @@ fn create_tags_merges_and_delete_tags_removes_keys() {
         w.ok("CreateTags", &format!("ResourceId.1={v}&{tags}"));
     }
     w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=b&Tag.2.Key=never"));
+    // A tag of another value stays.
+    w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value="));
     for (filter, found) in [("tag:a", 1), ("tag:b", 0)] {
         let body = w.ok("DescribeVolumes", &format!("Filter.1.Name={filter}&Filter.1.Value.1=3"));
         assert_eq!(all(&body, "volumeId").len(), found, "{filter}");
     }
+    w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=3"));
+    assert_eq!(w.of_volume(&v, "key"), "");
 }
 
 /// A tag filter leaves pages empty instead of shortening the list; faults add an empty page and
