@@ -257,6 +257,24 @@ fn forced_detach_or_stopped_instance_ignores_mounted_device() {
     }
 }
 
+/// The kernel keeps the flag of a loop device that is bound to another file.
+#[test]
+fn read_only_flag_ends_with_attachment() {
+    let Some(w) = World::new() else { return };
+    let p = Process::serve(&w.state, &["--devices", "loop"]);
+    let volume = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
+    for is_last in [false, true] {
+        let device = attach(&p, &volume, NODE_A, "xvdba");
+        let flag = run(Command::new("blockdev").arg("--getro").arg(&device)).stdout;
+        assert_eq!(String::from_utf8_lossy(&flag).trim(), "0");
+        if !is_last {
+            run(Command::new("blockdev").arg("--setro").arg(&device));
+        }
+        p.call(&format!("Action=DetachVolume&VolumeId={volume}"));
+        p.wait_for(&volume, "<status>available</status>");
+    }
+}
+
 /// ext4 with blocks of 4 KiB holds files of less than 16 TiB.
 #[test]
 fn volume_above_largest_file_of_host_is_refused() {
