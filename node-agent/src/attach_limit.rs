@@ -7,9 +7,9 @@ mod taken_slots;
 pub use taken_slots::Attachments;
 pub(crate) use taken_slots::{SYSFS, TakenSlots};
 
-/// Rows of `PATTERN LIMIT KIND`.
+/// Rows of `FAMILY LIMIT KIND SIZE...`.
 const TABLE: &str = include_str!("../data/attach-limits.txt");
-/// The slots of most Nitro types.
+/// The slots of a type that the table lacks: those of most Nitro types.
 const USUAL: Slots = Slots { limit: 27, shared: true, listed: false };
 
 /// The attachment slots of an instance type.
@@ -35,24 +35,18 @@ pub struct SlotSettings {
     pub reserved: Option<u32>,
 }
 
-/// Returns the slots of an instance type: its own row, else its family's row (which may refer to
-/// the size), else the usual slots.
+/// Returns the slots of an instance type: those of its row, else the usual ones.
 pub(crate) fn slots(instance_type: &str) -> Slots {
-    let find = |pattern: &str| rows().find(|row| row.pattern == pattern);
-    let of_family = || {
-        let (family, size) = instance_type.split_once('.')?;
-        let row = find(&format!("{family}.*"))?;
-        match row.limit {
-            Limit::Number(_) => Some(row),
-            Limit::BySize => find(&format!("*.{size}")),
-        }
-    };
-    match find(instance_type).or_else(of_family) {
-        Some(LimitRow { limit: Limit::Number(limit), shared, .. }) => {
-            Slots { limit, shared, listed: true }
-        }
-        _ => USUAL,
-    }
+    let row = instance_type.split_once('.').and_then(|(family, size)| {
+        rows().find(|row| row.family == family && row.sizes().any(|listed| listed == size))
+    });
+    row.map_or(USUAL, |LimitRow { limit, shared, .. }| Slots { limit, shared, listed: true })
+}
+
+/// Returns whether the answer of `NodeGetInfo` rests on the usual slots, because the table lacks
+/// the type.
+pub(crate) fn is_guessed(facts: &NodeFacts, slot_settings: SlotSettings) -> bool {
+    slot_settings.limit.is_none() && !slots(&facts.instance_type).listed
 }
 
 /// Returns the answer of `NodeGetInfo`: the slots, minus those of the root volume, of other
@@ -81,17 +75,17 @@ pub(crate) fn max_volumes(
 /// One line of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LimitRow {
-    /// `TYPE`, `FAMILY.*` or `*.SIZE`.
-    pattern: &'static str,
-    limit: Limit,
+    family: &'static str,
+    limit: u32,
     shared: bool,
+    /// Separated by blanks.
+    sizes: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Limit {
-    Number(u32),
-    /// The row `*.SIZE` has the number.
-    BySize,
+impl LimitRow {
+    fn sizes(self) -> impl Iterator<Item = &'static str> {
+        self.sizes.split_whitespace()
+    }
 }
 
 fn rows() -> impl Iterator<Item = LimitRow> {
@@ -99,18 +93,15 @@ fn rows() -> impl Iterator<Item = LimitRow> {
 }
 
 fn row(line: &'static str) -> Option<LimitRow> {
-    let mut words = line.split_whitespace();
-    let (pattern, limit, kind) = (words.next()?, words.next()?, words.next()?);
+    let (family, rest) = line.split_once(' ')?;
+    let (limit, rest) = rest.trim_start().split_once(' ')?;
+    let (kind, sizes) = rest.trim_start().split_once(' ')?;
     let shared = match kind {
         "shared" => true,
         "dedicated" => false,
         _ => return None,
     };
-    let limit = match limit {
-        "by-size" => Limit::BySize,
-        number => Limit::Number(number.parse().ok()?),
-    };
-    words.next().is_none().then_some(LimitRow { pattern, limit, shared })
+    Some(LimitRow { family, limit: limit.parse().ok()?, shared, sizes })
 }
 
 #[cfg(test)]
@@ -130,20 +121,57 @@ mod tests {
     }
 
     #[test]
-    fn limit_table_lines_parse_with_unique_patterns() {
+    fn limit_table_lines_parse_with_unique_types() {
         let mut seen = std::collections::HashSet::new();
-        for line in TABLE.lines() {
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
+        for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
             let row = row(line).unwrap_or_else(|| panic!("not a row: {line}"));
-            assert!(row.limit != Limit::Number(0), "{line}");
-            assert!(
-                row.limit != Limit::BySize || row.pattern.ends_with(".*"),
-                "only a family goes by size: {line}"
-            );
-            assert!(seen.insert(row.pattern), "twice: {line}");
+            assert!(row.limit != 0 && row.sizes().count() > 0, "{line}");
+            for size in row.sizes() {
+                assert!(seen.insert((row.family, size)), "{size} twice: {line}");
+            }
         }
+    }
+
+    /// EC2's answers of 2026-10, and what they leave out: a Xen instance can use 39 device names,
+    /// and the network interfaces of metal types take no slot where those of their family do not.
+    #[test]
+    fn listed_types_have_limit_of_ec2() {
+        let rows = [
+            ("c9g.48xlarge", 128, false),
+            ("c9g.metal-48xl", 79, false),
+            ("m8gb.metal-48xl", 78, false),
+            ("m8gn.metal-48xl", 78, false),
+            ("m8gn.48xlarge", 128, false),
+            ("m8id.large", 32, false),
+            ("c8ib.metal-96xl", 78, false),
+            ("r8in.48xlarge", 128, false),
+            ("r9gd.metal-48xl", 79, false),
+            ("trn2u.48xlarge", 64, false),
+            ("hpc7a.96xlarge", 27, false),
+            ("m5.large", 27, true),
+            ("m5d.large", 26, true),
+            ("m6i.metal", 31, true),
+            ("g4ad.16xlarge", 21, true),
+            ("i3.metal", 27, true),
+            ("i3.large", 39, false),
+            ("t2.nano", 39, false),
+        ];
+        for (instance_type, limit, shared) in rows {
+            let want = Slots { limit, shared, listed: true };
+            assert_eq!(slots(instance_type), want, "{instance_type}");
+        }
+        for unlisted in ["z9.large", "m7i.1000xlarge", "m7i", "m7i.", ".large", ""] {
+            assert_eq!(slots(unlisted), USUAL, "{unlisted}");
+        }
+    }
+
+    #[test]
+    fn limit_is_guessed_for_unlisted_type_alone() {
+        let none = SlotSettings::default();
+        let set = SlotSettings { limit: Some(5), ..none };
+        assert!(is_guessed(&node("z9.large", 1, 0), none));
+        assert!(!is_guessed(&node("z9.large", 1, 0), set));
+        assert!(!is_guessed(&node("m5.large", 1, 0), none));
     }
 
     #[test]
@@ -181,7 +209,8 @@ mod tests {
             ("m7i.1000xlarge", 1, 0, none, 26),
             ("p5.48xlarge", 32, 0, none, 63),
             ("i7ie.18xlarge", 2, 0, none, 47),
-            ("m8gn.48xlarge", 2, 0, none, 63),
+            ("m8gn.48xlarge", 2, 0, none, 127),
+            ("c9g.48xlarge", 15, 0, none, 127),
             ("c8i.96xlarge", 8, 0, none, 127),
             ("r8a.metal-24xl", 8, 0, none, 63),
             ("u7in-32tb.224xlarge", 15, 0, none, 127),
@@ -212,7 +241,7 @@ mod tests {
             ("m5.large", reserved, seen(Some(4), Some(1), 0), 26),
             // The table's own number already excludes local devices; the default number does not.
             ("g4dn.xlarge", none, seen(Some(1), Some(1), 2), 24),
-            ("g4dn.2xlarge", none, seen(Some(1), Some(1), 2), 24),
+            ("z9.large", none, seen(Some(1), Some(1), 2), 24),
             ("m7i.large", none, seen(Some(1), Some(3), 0), 31),
         ];
         for (instance_type, slot_settings, taken, want) in rows {

@@ -26,6 +26,7 @@ struct Counted {
     hung: BTreeSet<String>,
     damaged: BTreeSet<String>,
     by_name: BTreeSet<String>,
+    limit_guessed: BTreeSet<String>,
     unanswered: u64,
     origin_unknown: u64,
     beside_copy: u64,
@@ -89,6 +90,12 @@ impl Metrics {
     pub fn disks_by_name(&self, held: &[HeldVolume]) {
         let by_name = held.iter().filter(|entry| entry.by_name);
         self.counted().by_name = by_name.map(|entry| entry.volume.to_string()).collect();
+    }
+
+    /// Records an instance type whose attachment limit the table lacks. Returns whether the type is
+    /// new.
+    pub fn attach_limit_guessed(&self, instance_type: &str) -> bool {
+        self.counted().limit_guessed.insert(instance_type.to_owned())
     }
 
     /// Counts a file system that was mounted unchecked because the controller did not send its
@@ -186,6 +193,13 @@ impl Counted {
             for volume in volumes {
                 writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
             }
+        }
+        let name = "ebs_csi_node_agent_attach_limit_guessed";
+        let help =
+            "Instance types that the table of attachment limits lacks; 27 slots are assumed.";
+        head(page, name, "gauge", help)?;
+        for instance_type in &self.limit_guessed {
+            writeln!(page, "{name}{{instance_type=\"{}\"}} 1", escaped(instance_type))?;
         }
         for (name, help, value) in [
             (

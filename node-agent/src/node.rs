@@ -223,6 +223,13 @@ impl csi::node_server::Node for Node {
         self.answer("NodeGetInfo", async {
             let facts = facts.wait(deadline).await?;
             let taken = self.calls.taken_slots().await;
+            let guessed = attach_limit::is_guessed(facts, options.slot_settings);
+            if guessed && self.metrics.attach_limit_guessed(&facts.instance_type) {
+                tracing::warn!(
+                    instance_type = facts.instance_type,
+                    "the table of attachment limits lacks this instance type, so 27 slots are assumed; --volume-attach-limit sets another number"
+                );
+            }
             let max = attach_limit::max_volumes(facts, options.slot_settings, &taken);
             Ok(csi::NodeGetInfoResponse {
                 node_id: facts.instance.to_string(),

@@ -162,6 +162,30 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     }
 }
 
+#[tokio::test]
+async fn unlisted_instance_type_shows_in_log_and_metric() {
+    if !is_root() {
+        return;
+    }
+    let mut pages = metadata_service::pages();
+    let document = pages[0].1.replace("m5.large", "z9.large");
+    pages[0].1 = &document;
+    let host = Host::with(MetadataService::start(Behaviour::Usual, &pages));
+    let address = agent::free_address();
+    let agent = host.serve(&[&format!("--http-endpoint={address}")]).await;
+    let mut node = world::node(&agent.socket);
+    for _ in 0..2 {
+        let info = node.node_get_info(csi::NodeGetInfoRequest {}).await.unwrap();
+        assert_eq!(info.into_inner().max_volumes_per_node, 23);
+    }
+    let log = agent.log();
+    let told = log.lines().filter(|line| line.contains("z9.large") && line.contains("assumed"));
+    assert_eq!(told.count(), 1, "{log}");
+    let page = agent::get(&address, "/metrics");
+    let line = "ebs_csi_node_agent_attach_limit_guessed{instance_type=\"z9.large\"} 1";
+    assert!(page.lines().any(|served| served == line), "{page}");
+}
+
 /// Returns the helper's answer while the helper holds one volume.
 fn staged_volume() -> Act {
     Act::holds([HeldVolume { by_name: true, ..world::held(world::STAGING, true) }])

@@ -1,5 +1,7 @@
 //! Where a volume is placed: zones, Outposts, and the behaviour when a place has no capacity.
 
+mod zone_kind;
+
 use serde_json::json;
 use tonic::Code;
 

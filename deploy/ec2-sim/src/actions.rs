@@ -67,9 +67,12 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("DetachVolume", volume::detach_volume::answer),
     ("EnableFastSnapshotRestores", snapshot::fast_snapshot_restores::enable),
     ("LockSnapshot", snapshot::lock_snapshot::lock),
+    ("ModifySnapshotTier", snapshot::snapshot_tier::archive),
     ("ModifyVolume", volume::modify_volume::answer),
+    ("RestoreSnapshotTier", snapshot::snapshot_tier::restore),
     ("StopInstances", instance::power::stop_instances),
     ("TerminateInstances", instance::power::terminate_instances),
+    ("UnlockSnapshot", snapshot::lock_snapshot::unlock),
 ];
 
 /// Returns the names of all actions.
@@ -165,9 +168,12 @@ impl Call<'_> {
         }
     }
 
-    /// Logs an I/O error of the devices and returns EC2's `InternalError`.
+    /// Logs an I/O error of the devices and returns EC2's `InternalError`, whose message says that
+    /// the simulator failed.
     fn internal(error: &std::io::Error) -> ApiError {
         tracing::error!(%error, "the simulated devices failed");
-        ApiError::new(500, "InternalError", "An internal error has occurred")
+        let message =
+            format!("An internal error has occurred: the simulated devices failed: {error}");
+        ApiError::new(500, "InternalError", message)
     }
 }

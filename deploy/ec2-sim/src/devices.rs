@@ -81,6 +81,11 @@ pub(crate) trait Devices: Send {
         Ok(Release::Released)
     }
 
+    /// Checks that a volume can have this size.
+    fn check_size(&self, gib: u32) -> io::Result<()> {
+        self.images().map_or(Ok(()), |images| images.check_size(gib))
+    }
+
     /// Makes a volume larger, even while the volume is attached.
     fn resize(&mut self, _volume: &str, _gib: u32) -> io::Result<()> {
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::faults::Rule;
 use crate::limits::{Limits, Quotas};
-use crate::state::resources::{Zone, ZoneState};
+use crate::state::resources::{Zone, ZoneKind, ZoneState};
 use crate::time::LatencyChange;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -96,6 +96,7 @@ impl Default for Scenario {
             name: name.to_owned(),
             id: id.to_owned(),
             state: ZoneState::Available,
+            kind: ZoneKind::Availability,
         };
         let instance = |id: &str, zone: &str| InstanceSeed {
             id: id.to_owned(),

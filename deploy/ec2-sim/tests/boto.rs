@@ -1,64 +1,96 @@
-//! boto3 from PyPI, as independent code, calls every action and parses every reply.
+//! boto3 from PyPI, as independent code, calls every action and parses every reply; its model of
+//! EC2 shows which parameters the simulator lacks.
 
 mod process;
 
 use process::Process;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-/// Returns a Python with boto3, which is installed once and kept in the target directory.
-fn python() -> Result<PathBuf, String> {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boto");
-    let python = dir.join("bin/python3");
-    let works = |p: &Path| {
-        let import = "import boto3; boto3.client('ec2', region_name='x').copy_volumes";
-        let output = Command::new(p).args(["-c", import]).output();
-        output.is_ok_and(|o| o.status.success())
-    };
-    if works(&python) {
-        return Ok(python);
-    }
-    let run = |command: &mut Command| match command.output() {
+/// A Python with boto3, which is kept in the target directory.
+struct Python {
+    program: PathBuf,
+    /// Why boto3 may not be the newest.
+    outdated: Option<String>,
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    match command.output() {
         Ok(o) if o.status.success() => Ok(()),
         Ok(o) => {
             let err = String::from_utf8_lossy(&o.stderr).into_owned();
             Err(err.lines().last().unwrap_or("").to_owned())
         }
         Err(e) => Err(e.to_string()),
-    };
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))
-        .map_err(|e| format!("no virtual environment: {e}"))?;
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "boto3>=1.41"];
-    run(Command::new(&python).args(install))
-        .map_err(|e| format!("boto3 cannot be installed: {e}"))?;
-    if works(&python) {
-        Ok(python)
-    } else {
-        Err("the installed boto3 does not know CopyVolumes".to_owned())
     }
+}
+
+fn install() -> Result<Python, String> {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boto");
+    let program = dir.join("bin/python3");
+    if run(Command::new(&program).arg("--version")).is_err() {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))
+            .map_err(|e| format!("no virtual environment: {e}"))?;
+    }
+    let pip = |arguments: &str| {
+        let options = ["-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1"];
+        run(Command::new(&program).args(options).args(arguments.split(' ')))
+    };
+    // An upgrade alone succeeds without PyPI, too.
+    let outdated = pip("index versions boto3")
+        .and_then(|()| pip("install --upgrade boto3"))
+        .map_err(|e| format!("the newest boto3 cannot be installed: {e}"))
+        .err();
+    let import = "import boto3; boto3.client('ec2', region_name='x').copy_volumes";
+    match run(Command::new(&program).args(["-c", import])) {
+        Ok(()) => Ok(Python { program, outdated }),
+        Err(e) => Err(outdated.unwrap_or_else(|| format!("boto3 does not know CopyVolumes: {e}"))),
+    }
+}
+
+/// Runs a script against a new simulator, with this argument behind the endpoint, and returns what
+/// the script prints. Returns `None`, and prints the reason, where it cannot be run.
+fn script(
+    name: &str,
+    is_newest_needed: bool,
+    argument: impl FnOnce(&Process) -> String,
+) -> Option<String> {
+    static PYTHON: OnceLock<Result<Python, String>> = OnceLock::new();
+    let python = match PYTHON.get_or_init(install) {
+        Ok(Python { outdated: Some(why), .. }) if is_newest_needed => Err(why),
+        Ok(python) => Ok(python),
+        Err(why) => Err(why),
+    };
+    let python = python.map_err(|why| println!("skipped: {why}")).ok()?;
+    let dir = tempfile::tempdir().expect("dir");
+    let p = Process::serve(&dir.path().join("state"), &[]);
+    let output = Command::new(&python.program)
+        .arg("-B")
+        .arg(Path::new("tests/boto").join(name))
+        .arg(p.url())
+        .arg(argument(&p))
+        .args(ec2_sim::actions::names())
+        .output()
+        .expect("run");
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{out}\n{err}");
+    Some(out)
 }
 
 #[test]
 fn boto3_calls_every_action_and_knows_every_element() {
-    let python = match python() {
-        Ok(python) => python,
-        Err(why) => {
-            println!("skipped: {why}");
-            return;
-        }
-    };
-    let dir = tempfile::tempdir().expect("dir");
-    let p = Process::serve(&dir.path().join("state"), &[]);
-    let output = Command::new(python)
-        .arg("-B")
-        .arg("tests/boto/every_action.py")
-        .arg(p.url())
-        .arg(p.ready["control"].as_str().expect("control"))
-        .args(ec2_sim::actions::names())
-        .output()
-        .expect("run");
-    let out = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{out}\n{err}");
+    let control = |p: &Process| p.ready["control"].as_str().expect("control").to_owned();
+    let Some(out) = script("every_action.py", false, control) else { return };
     assert!(out.contains("every action: "), "{out}");
+}
+
+/// A parameter that EC2 adds later is printed and does not fail the test.
+#[test]
+fn parameters_refused_as_unknown_have_a_reason() {
+    let reasons = |_: &Process| "tests/boto/refused_parameters.toml".to_owned();
+    let Some(out) = script("parameters.py", true, reasons) else { return };
+    print!("{out}");
+    assert!(out.contains("actions compared"), "{out}");
 }

@@ -256,3 +256,48 @@ fn forced_detach_or_stopped_instance_ignores_mounted_device() {
         assert!(bound(&w.state).is_empty(), "the kernel releases the device after the unmount");
     }
 }
+
+/// The kernel keeps the flag of a loop device that is bound to another file.
+#[test]
+fn read_only_flag_ends_with_attachment() {
+    let Some(w) = World::new() else { return };
+    let p = Process::serve(&w.state, &["--devices", "loop"]);
+    let volume = text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
+    for is_last in [false, true] {
+        let device = attach(&p, &volume, NODE_A, "xvdba");
+        let flag = run(Command::new("blockdev").arg("--getro").arg(&device)).stdout;
+        assert_eq!(String::from_utf8_lossy(&flag).trim(), "0");
+        if !is_last {
+            run(Command::new("blockdev").arg("--setro").arg(&device));
+        }
+        p.call(&format!("Action=DetachVolume&VolumeId={volume}"));
+        p.wait_for(&volume, "<status>available</status>");
+    }
+}
+
+/// ext4 with blocks of 4 KiB holds files of less than 16 TiB.
+#[test]
+fn volume_above_largest_file_of_host_is_refused() {
+    let Some(w) = World::new() else { return };
+    let host = Process::serve(&w.state, &["--devices", "loop"]);
+    let disk = text(&host.call(&format!("{CREATE}&Size=1")), "volumeId");
+    let device = attach(&host, &disk, NODE_A, "xvdba");
+    run(Command::new("mkfs.ext4").args(["-q", "-b", "4096"]).arg(&device));
+    w.mount(&device);
+    let state = w.mount.join("state");
+    let p = Process::serve(&state, &["--devices", "loop"]);
+    let volume = text(&p.call(&format!("{CREATE}&Size=16383")), "volumeId");
+    p.wait_for(&volume, "<status>available</status>");
+    for form in [
+        format!("{CREATE}&Size=16384"),
+        format!("Action=ModifyVolume&VolumeId={volume}&Size=16384"),
+    ] {
+        let refused = p.call(&form);
+        assert_eq!(text(&refused, "Code"), "InternalError", "{refused}");
+        let message = text(&refused, "Message");
+        assert!(message.contains("holds no file of 16384 GiB: File too large"), "{message}");
+    }
+    let files = std::fs::read_dir(state.join("volumes")).expect("volumes").count();
+    assert_eq!(files, 1, "a refused volume leaves nothing");
+    assert_eq!(p.terminate(), Some(0));
+}

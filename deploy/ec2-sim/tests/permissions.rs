@@ -75,9 +75,12 @@ fn each_action_needs_its_own_permission() {
         ("DetachVolume", format!("{on_volume}&InstanceId={NODE_A}")),
         ("EnableFastSnapshotRestores", restores),
         ("LockSnapshot", lock),
+        ("ModifySnapshotTier", format!("SnapshotId={s}&StorageTier=archive")),
         ("ModifyVolume", on_volume),
+        ("RestoreSnapshotTier", format!("SnapshotId={s}&PermanentRestore=true")),
         ("StopInstances", on_instance.clone()),
         ("TerminateInstances", on_instance),
+        ("UnlockSnapshot", format!("SnapshotId={s}")),
     ];
     let reads = ec2_sim::actions::names().filter(|name| name.starts_with("Describe"));
     cases.extend(reads.map(|name| (name, String::new())));

@@ -160,24 +160,129 @@ fn restored_volume_is_at_least_snapshot_size() {
     w.refused("DeleteSnapshot", &format!("SnapshotId={s}"), "InvalidSnapshot.NotFound");
 }
 
+/// EC2 refuses the rate in Local Zones, and ignores a fast restore of the snapshot.
+#[test]
+fn requested_initialization_rate_is_shown() {
+    let mut w = World::with(json!({"zones": [
+        {"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"},
+        {"name": "us-east-1-bos-1a", "id": "use1-bos1-az1", "type": "local-zone"},
+    ]}));
+    let v = w.volume("");
+    assert!(!w.ok("DescribeVolumes", &format!("VolumeId.1={v}")).contains("InitializationRate"));
+    let s = w.snapshot(&v);
+    w.step(1);
+    let fast = format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1b");
+    w.ok("EnableFastSnapshotRestores", &fast);
+    let restore = format!("SnapshotId={s}&VolumeInitializationRate=200&AvailabilityZone=");
+    let body = w.ok("CreateVolume", &format!("{restore}us-east-1b"));
+    assert_eq!(text(&body, "volumeInitializationRate"), "200");
+    let r = text(&body, "volumeId");
+    assert_eq!(w.of_volume(&r, "volumeInitializationRate"), "200");
+    let status = w.ok("DescribeVolumeStatus", &format!("VolumeId.1={r}"));
+    assert_eq!(text(&status, "initializationType"), "provisioned-rate");
+    let local = format!("{restore}us-east-1-bos-1a");
+    w.refused("CreateVolume", &local, "InvalidParameterCombination");
+}
+
+/// Days count from the completion of the snapshot, and a date is any date in the future.
 #[test]
 fn a_locked_snapshot_stays_until_the_lock_expires() {
-    let mut w = World::new();
+    let mut w = fixed(json!({"snapshot":{"fixed_ms":5_000}}));
     let v = w.volume("");
     let s = w.snapshot(&v);
-    let reply = w.ok("LockSnapshot", &format!("SnapshotId={s}&LockMode=governance&LockDuration=1"));
+    let lock = |mode: &str| format!("SnapshotId={s}&LockMode={mode}");
+    let state = |w: &mut World| text(&w.ok("DescribeLockedSnapshots", ""), "lockState");
+    let reply = w.ok("LockSnapshot", &format!("{}&LockDuration=1", lock("governance")));
     assert_eq!(text(&reply, "lockState"), "governance");
+    assert_eq!(text(&reply, "lockDuration"), "1");
+    assert!(!reply.contains("lockDurationStartTime"), "{reply}");
     w.refused("DeleteSnapshot", &format!("SnapshotId={s}"), "SnapshotLocked");
     assert_eq!(all(&w.ok("DescribeLockedSnapshots", ""), "snapshotId"), std::slice::from_ref(&s));
-    w.step(24 * 3_600_000);
-    let lock = format!("SnapshotId={s}&LockMode=compliance&LockDuration=1&CoolOffPeriod=2");
-    w.ok("LockSnapshot", &lock);
-    let state = |w: &mut World| text(&w.ok("DescribeLockedSnapshots", ""), "lockState");
+    w.step(5_000);
+    let completed = w.now;
+    w.step(24 * 3_600_000 - 1);
+    assert_eq!(state(&mut w), "governance", "the days began with the completed snapshot");
+    let shown = w.ok("DescribeLockedSnapshots", "");
+    assert_eq!(text(&shown, "lockDurationStartTime"), completed.iso());
+    w.step(1);
+    assert_eq!(state(&mut w), "expired");
+
+    let compliance = format!("{}&LockDuration=1&CoolOffPeriod=2", lock("compliance"));
+    assert_eq!(text(&w.ok("LockSnapshot", &compliance), "coolOffPeriod"), "2");
     for (hours, shown) in [(1, "compliance-cooloff"), (2, "compliance"), (21, "expired")] {
         w.step(hours * 3_600_000);
         assert_eq!(state(&mut w), shown);
     }
+
+    // A date that was 24 hours ahead when somebody wrote it down.
+    let until = w.now.plus(24 * 3_600_000);
+    w.step(3_000);
+    let dated = format!("{}&ExpirationDate=", lock("governance"));
+    let reply = w.ok("LockSnapshot", &format!("{dated}{}", until.iso()));
+    assert_eq!(text(&reply, "lockExpiresOn"), until.iso());
+    assert!(!reply.contains("lockDuration"), "{reply}");
+    w.refused("LockSnapshot", &format!("{dated}{}", w.now.iso()), "InvalidParameterValue");
+    w.step(24 * 3_600_000 - 3_000);
+    assert_eq!(state(&mut w), "expired");
     w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
+}
+
+#[test]
+fn unlock_removes_lock_until_compliance_begins() {
+    let mut w = World::new();
+    let v = w.volume("");
+    let s = w.snapshot(&v);
+    w.step(1);
+    let of_s = format!("SnapshotId={s}");
+    w.refused("UnlockSnapshot", &of_s, "IncorrectState");
+    for lock in ["governance", "compliance&CoolOffPeriod=1"] {
+        w.ok("LockSnapshot", &format!("{of_s}&LockMode={lock}&LockDuration=1"));
+        assert_eq!(text(&w.ok("UnlockSnapshot", &of_s), "snapshotId"), s);
+        assert!(!w.ok("DescribeLockedSnapshots", "").contains("lockState"), "{lock}");
+    }
+    w.ok("LockSnapshot", &format!("{of_s}&LockMode=compliance&LockDuration=1"));
+    w.refused("UnlockSnapshot", &of_s, "OperationNotPermitted");
+    w.refused("DeleteSnapshot", &of_s, "SnapshotLocked");
+    w.step(24 * 3_600_000);
+    w.refused("UnlockSnapshot", &of_s, "IncorrectState");
+    w.ok("DeleteSnapshot", &of_s);
+}
+
+#[test]
+fn archived_snapshot_cannot_be_used_until_restored() {
+    let latency = json!({"snapshot_archive":{"fixed_ms":50},"snapshot_restore":{"fixed_ms":100}});
+    let mut w = fixed(latency);
+    let v = w.volume("");
+    let s = w.snapshot(&v);
+    w.step(1);
+    let of_s = format!("SnapshotId={s}");
+    let restore = format!("{of_s}&AvailabilityZone=us-east-1a");
+    let back = format!("{of_s}&PermanentRestore=true");
+    let archive = format!("{of_s}&StorageTier=archive");
+    let tier = |w: &mut World| {
+        text(&w.ok("DescribeSnapshots", &format!("SnapshotId.1={s}")), "storageTier")
+    };
+    w.ok(
+        "EnableFastSnapshotRestores",
+        &format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a"),
+    );
+    for _ in 0..2 {
+        assert_eq!(tier(&mut w), "standard");
+        w.refused("RestoreSnapshotTier", &back, "IncorrectState");
+        w.ok("ModifySnapshotTier", &archive);
+        w.refused("ModifySnapshotTier", &archive, "IncorrectState");
+        w.ok("CreateVolume", &restore);
+        w.step(50);
+        assert_eq!(tier(&mut w), "archive");
+        w.refused("CreateVolume", &restore, "IncorrectState");
+        w.ok("RestoreSnapshotTier", &back);
+        w.step(99);
+        assert_eq!(tier(&mut w), "archive");
+        w.step(1);
+        w.ok("CreateVolume", &restore);
+    }
+    let fast = w.ok("DescribeFastSnapshotRestores", "");
+    assert!(!fast.contains(&s), "an archived snapshot has no fast restores: {fast}");
 }
 
 #[test]
@@ -255,10 +360,14 @@ fn create_tags_merges_and_delete_tags_removes_keys() {
         w.ok("CreateTags", &format!("ResourceId.1={v}&{tags}"));
     }
     w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=b&Tag.2.Key=never"));
+    // A tag of another value stays.
+    w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value="));
     for (filter, found) in [("tag:a", 1), ("tag:b", 0)] {
         let body = w.ok("DescribeVolumes", &format!("Filter.1.Name={filter}&Filter.1.Value.1=3"));
         assert_eq!(all(&body, "volumeId").len(), found, "{filter}");
     }
+    w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=3"));
+    assert_eq!(w.of_volume(&v, "key"), "");
 }
 
 /// A tag filter leaves pages empty instead of shortening the list; faults add an empty page and
@@ -292,4 +401,17 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
     assert_eq!((ids.len(), distinct.len(), n), (16, 14, 3));
     let (found, n) = pages(&mut w, Some("last"));
     assert_eq!((found.len(), n), (1, 3), "the filter comes after the page was cut");
+}
+
+#[test]
+fn zones_are_shown_with_their_kind() {
+    let zone = |name: &str, kind: &str| json!({"name": name, "id": name, "type": kind});
+    let kinds = ["availability-zone", "local-zone", "wavelength-zone"];
+    let mut zones = kinds.map(|kind| zone(kind, kind)).to_vec();
+    zones.push(json!({"name": "us-east-1a", "id": "use1-az6"}));
+    let mut w = World::with(json!({"zones": zones, "instances": []}));
+    let body = w.ok("DescribeAvailabilityZones", "");
+    assert_eq!(all(&body, "zoneType"), [&kinds[..], &["availability-zone"]].concat());
+    let opted = ["opt-in-not-required", "opted-in", "opted-in", "opt-in-not-required"];
+    assert_eq!(all(&body, "optInStatus"), opted);
 }

@@ -2,8 +2,8 @@
 
 use crate::state::Realm;
 use crate::state::resources::{
-    Attachment, Instance, Lock, Modification, ModificationState, Origin, ROOT_DEVICE, Snapshot,
-    Tags, Volume, name_of,
+    Attachment, Instance, Lock, LockEnd, Modification, ModificationState, Origin, ROOT_DEVICE,
+    Snapshot, Tags, Volume, name_of,
 };
 use crate::time::Millis;
 use crate::wire::Xml;
@@ -46,6 +46,7 @@ pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
     x.text("volumeType", &v.shape.volume_type)
         .option("iops", v.shape.iops)
         .option("throughput", v.shape.throughput)
+        .option("volumeInitializationRate", v.initialization_rate)
         .value("encrypted", v.encrypted)
         .option("kmsKeyId", v.kms_key.as_ref())
         .option("outpostArn", v.outpost.as_ref())
@@ -96,15 +97,24 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
         .value("volumeSize", s.size)
         .value("encrypted", s.encrypted)
         .option("kmsKeyId", s.kms_key.as_ref())
-        .option("outpostArn", s.outpost.as_ref());
+        .option("outpostArn", s.outpost.as_ref())
+        .text("storageTier", if s.is_archived(now) { "archive" } else { "standard" });
     tags(x, &s.tags);
 }
 
 pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
     x.text("snapshotId", &s.id)
-        .text("lockState", l.state(now))
-        .text("lockCreatedOn", &l.created.iso())
-        .text("lockExpiresOn", &l.expires.iso());
+        .text("lockState", s.lock_state(l, now))
+        .text("lockCreatedOn", &l.created.iso());
+    if let LockEnd::Days(days) = l.end {
+        x.value("lockDuration", days)
+            .option("lockDurationStartTime", s.lock_start(l).map(Millis::iso));
+    }
+    x.option("lockExpiresOn", s.lock_expiry(l).map(Millis::iso));
+    if l.cool_off_hours > 0 {
+        x.value("coolOffPeriod", l.cool_off_hours)
+            .text("coolOffPeriodExpiresOn", &l.cool_off_end().iso());
+    }
 }
 
 pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {

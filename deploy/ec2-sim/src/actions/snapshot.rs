@@ -5,3 +5,4 @@ pub(super) mod delete_snapshot;
 pub(super) mod describe_snapshots;
 pub(super) mod fast_snapshot_restores;
 pub(super) mod lock_snapshot;
+pub(super) mod snapshot_tier;

@@ -30,22 +30,25 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(change(call, ids, |t| *t = merged(t)))
 }
 
-/// Answers DeleteTags. Deletes tags whatever their values, and all tags when no key is named;
-/// deleting a missing tag succeeds.
+/// Answers DeleteTags. Deletes the tags of these keys, where a value is given those of this value
+/// alone, and all tags when no key is named; deleting a missing tag succeeds.
 pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
-    let keys = tags::parse_keys(p, "Tag")?;
+    let named = tags::parse_pairs(p, "Tag")?;
     p.finish()?;
     check(&ids)?;
     permit(call, &ids, |context| {
-        context.set_all("aws:TagKeys", keys.clone());
+        context.set_all("aws:TagKeys", named.iter().map(|(key, _)| key.clone()).collect());
     })?;
     call.dry_run()?;
     for id in &ids {
         tags_of(call, id)?;
     }
-    Ok(change(call, ids, |t| t.retain(|key, _| !keys.is_empty() && !keys.contains(key))))
+    let is_named = |key: &String, value: &String| {
+        named.iter().any(|(k, v)| k == key && v.as_ref().is_none_or(|v| v == value))
+    };
+    Ok(change(call, ids, |t| t.retain(|key, value| !named.is_empty() && !is_named(key, value))))
 }
 
 fn change(call: &mut Call<'_>, ids: Vec<&str>, f: impl Fn(&mut Tags)) -> String {

@@ -44,14 +44,27 @@ impl Images {
     /// Creates a volume's image. Replaces an existing image, which belongs to a request that was
     /// never answered.
     pub(super) fn create(&self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
-        let path = self.volume(volume);
-        let file = create(&path)?;
+        self.check_size(gib)?;
+        let file = create(&self.volume(volume))?;
         match source {
             Source::Blank => {}
             Source::Snapshot(id) => copy(&self.snapshot_path(id), &file)?,
             Source::Volume(id) => copy(&self.volume(id), &file)?,
         }
         file.set_len(u64::from(gib) * GIB)
+    }
+
+    /// Checks that the file system of the images can hold one of this size: ext4 with blocks of
+    /// 4 KiB holds files of less than 16 TiB.
+    pub(super) fn check_size(&self, gib: u32) -> io::Result<()> {
+        let path = self.volumes.join("size-check");
+        let checked = create(&path)?.set_len(u64::from(gib) * GIB);
+        remove(&path)?;
+        checked.map_err(|error| {
+            let place = self.volumes.display();
+            let what = format!("the file system of {place} holds no file of {gib} GiB: {error}");
+            io::Error::new(error.kind(), what)
+        })
     }
 
     /// Copies a volume's current bytes to a snapshot. A root volume has no bytes.

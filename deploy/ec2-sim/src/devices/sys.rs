@@ -11,6 +11,8 @@ const LOOP_CTL_GET_FREE: u64 = 0x4C82;
 const LOOP_CONFIGURE: u64 = 0x4C0A;
 const LOOP_CLR_FD: u64 = 0x4C01;
 const LOOP_SET_CAPACITY: u64 = 0x4C07;
+// From linux/fs.h.
+const BLKROSET: u64 = 0x125D;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// `struct loop_info64`, linux/loop.h.
@@ -49,7 +51,8 @@ pub(crate) fn free_loop(control: &File) -> io::Result<u32> {
     u32::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Binds a file to a loop device, with 512-byte sectors and, if the file supports it, direct I/O.
+/// Binds a file to a loop device, with 512-byte sectors and, if the file supports it, direct I/O,
+/// and makes the device writable: the kernel keeps the read-only flag of the file bound before.
 /// Fails with `EBUSY` if another process took the device.
 pub(crate) fn bind_loop(device: &File, image: &File, name: &str) -> io::Result<()> {
     let mut file_name = [0; 64];
@@ -79,6 +82,13 @@ pub(crate) fn bind_loop(device: &File, image: &File, name: &str) -> io::Result<(
     // SAFETY: the kernel reads a `loop_config` of exactly this size and layout (asserted above)
     // during the call and keeps no pointer; both descriptors are open for the whole call.
     let r = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
+    if r != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let read_only: libc::c_int = 0;
+    // SAFETY: the kernel reads one `int` during the call and keeps no pointer; the descriptor is
+    // open for the whole call.
+    let r = unsafe { libc::ioctl(device.as_raw_fd(), BLKROSET as _, &raw const read_only) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -22,7 +22,7 @@ pub(crate) use instance::{Instance, InstanceEvent, InstanceState, ROOT_DEVICE, m
 pub use modification::ModificationState;
 pub(crate) use modification::{Modification, Shape};
 pub use snapshot::Snapshot;
-pub(crate) use snapshot::{Lock, SnapshotState};
+pub(crate) use snapshot::{Archival, Lock, LockEnd, SnapshotState};
 pub(crate) use tags::{NO_TAGS, Tags};
 pub(crate) use volume::{
     CreateOutcome, Initialization, MAX_MULTI_ATTACH, VolumeEvent, VolumeState,
@@ -30,6 +30,7 @@ pub(crate) use volume::{
 pub use volume::{Origin, Volume};
 pub(crate) use volume_type::{VolumeType, Wanted};
 pub(crate) use zone::Zone;
+pub(crate) use zone::ZoneKind;
 pub use zone::ZoneState;
 
 /// Returns EC2's name of a variant without data, which serde writes, too.

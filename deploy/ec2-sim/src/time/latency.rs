@@ -75,8 +75,8 @@ const fn spread(p50_ms: u64, p99_ms: u64) -> Distribution {
 }
 
 /// The items of the model, each with its value in profile `fast` and in profile `real`. The values
-/// of `real` were measured or documented for the real service, except that of the copy, which is a
-/// guess.
+/// of `real` were measured or documented for the real service, except those of the copy and of the
+/// archive tier, which are guesses.
 const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("api_read", fixed(2), spread(400, 1_500)),
     ("api_write", fixed(2), spread(400, 1_500)),
@@ -90,6 +90,8 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("modify_complete", fixed(60), fixed(1_000)),
     ("modify_complete_per_tib", fixed(0), fixed(6 * 3_600_000)),
     ("snapshot", fixed(100), spread(45_000, 120_000)),
+    ("snapshot_archive", fixed(100), fixed(24 * 3_600_000)),
+    ("snapshot_restore", fixed(100), fixed(72 * 3_600_000)),
     // 300 MiB/s: 1 GiB in 3.4 s.
     ("initialize_per_gib", fixed(5), fixed(3_413)),
     ("instance_start", fixed(50), spread(15_000, 40_000)),

@@ -195,6 +195,13 @@ def snapshots(vid):
     refused("InvalidParameterCombination", 400, ec2.lock_snapshot, SnapshotId=sid, LockMode="governance", LockDuration=1, CoolOffPeriod=1)
     ec2.lock_snapshot(SnapshotId=sid, LockMode="governance", ExpirationDate=datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=3))
     refused("SnapshotLocked", 400, ec2.delete_snapshot, SnapshotId=sid)
+    assert ec2.unlock_snapshot(SnapshotId=sid)["SnapshotId"] == sid
+    refused("IncorrectState", 400, ec2.unlock_snapshot, SnapshotId=sid)
+    assert ec2.modify_snapshot_tier(SnapshotId=sid, StorageTier="archive")["SnapshotId"] == sid
+    until("archived", lambda: shown()["StorageTier"] == "archive")
+    refused("IncorrectState", 400, ec2.create_volume, AvailabilityZone="us-east-1a", SnapshotId=sid)
+    ec2.restore_snapshot_tier(SnapshotId=sid, PermanentRestore=True)
+    until("restored", lambda: shown()["StorageTier"] == "standard")
     for extra in (made["VolumeId"], rid):
         ec2.delete_volume(VolumeId=extra)
 
@@ -243,6 +250,8 @@ def instances():
     shown = {t["InstanceType"]: t for t in types}
     ebs = lambda t: shown[t]["EbsInfo"]["MaximumEbsAttachments"]
     assert ebs("m5.large") == 27 and ebs("m7i.large") == 32, types
+    kind = lambda t: shown[t]["EbsInfo"]["AttachmentLimitType"]
+    assert kind("m5.large") == "shared" and kind("m7i.large") == "dedicated", types
     assert shown["r8gb.48xlarge"]["EbsInfo"]["MaximumEbsCards"] == 2
     assert len(ec2.describe_instance_types()["InstanceTypes"]) > len(types)
     status = ec2.describe_instance_status(InstanceIds=[NODE_B])["InstanceStatuses"][0]

@@ -88,6 +88,7 @@ fn instance_type(x: &mut Xml, t: &InstanceType) {
     x.text("instanceType", t.name);
     x.nest("ebsInfo", |x| {
         x.value("maximumEbsAttachments", t.maximum_attachments)
+            .text("attachmentLimitType", t.limit_type)
             .value("maximumEbsCards", t.cards)
             .list("ebsCardSet", 0..t.cards, |x, n| {
                 x.value("ebsCardIndex", n);

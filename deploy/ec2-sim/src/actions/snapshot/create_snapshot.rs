@@ -47,6 +47,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         kms_key: v.kms_key.clone(),
         outpost: outpost.map(str::to_owned),
         lock: None,
+        archival: None,
         tags,
     };
     let mut x = Xml::default();

@@ -41,7 +41,9 @@ fn check(call: &Call<'_>, snapshot: &str, zone: &str) -> ApiResult<()> {
             return Err(ApiError::client(code, message.as_str()));
         }
     }
-    call.realm.snapshot(snapshot)?;
+    if call.realm.snapshot(snapshot)?.is_archived(call.now) {
+        return Err(ApiError::client("IncorrectState", "The snapshot is archived."));
+    }
     call.zone(Some(zone), None).map(drop)
 }
 

@@ -1,9 +1,9 @@
-//! LockSnapshot and DescribeLockedSnapshots.
+//! LockSnapshot, UnlockSnapshot and DescribeLockedSnapshots.
 
 use crate::actions::describe_query::by_ids;
 use crate::actions::{Call, render};
-use crate::state::resources::Lock;
-use crate::time::{DAY_MS, Millis};
+use crate::state::resources::{Lock, LockEnd};
+use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 
 /// Wordings unverified.
@@ -35,21 +35,21 @@ pub(crate) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
             "The value specified for CoolOffPeriod is not in the allowed range: 1 to 72 hours."
         );
     }
-    let expires = expiry(call.now, days, expiration)?;
+    let end = end(call.now, days, expiration)?;
     call.permit_on(id)?;
     call.dry_run()?;
     let now = call.now;
     let s = call.realm.snapshot(id)?;
+    let lock = Lock { compliance, cool_off_hours: cool_off.unwrap_or(0), created: now, end };
     if let Some(l) = s.locked(now)
-        && l.state(now) == "compliance"
-        && expires < l.expires
+        && s.lock_state(l, now) == "compliance"
+        && s.lock_expiry(&lock) < s.lock_expiry(l)
     {
         refuse!(
             "OperationNotPermitted",
             "The snapshot '{id}' is locked in compliance mode: the lock can only be extended."
         );
     }
-    let lock = Lock { compliance, cool_off_hours: cool_off.unwrap_or(0), created: now, expires };
     let mut x = Xml::default();
     render::lock(&mut x, s, &lock, now);
     call.realm.update_snapshot(id, |s| s.lock = Some(lock));
@@ -57,16 +57,17 @@ pub(crate) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-fn expiry(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<Millis> {
+/// Parses the end of a lock. A date has to be in the future (EBS User Guide, "Lock duration").
+fn end(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<LockEnd> {
     match (days, date) {
-        (Some(d), None) if d <= 36_500 => Ok(now.plus(u64::from(d) * DAY_MS)),
+        (Some(days), None) if days <= 36_500 => Ok(LockEnd::Days(days)),
         (Some(_), None) => Err(ApiError::value(
             "The value specified for LockDuration is not in the allowed range: 1 to 36500 days.",
         )),
         (None, Some(text)) => match Millis::parse(text) {
-            Some(at) if at > now.plus(DAY_MS) => Ok(at),
+            Some(at) if at > now => Ok(LockEnd::Date(at)),
             _ => Err(ApiError::value(format!(
-                "Value ({text}) for parameter expirationDate is invalid. It must be at least one day ahead."
+                "Value ({text}) for parameter expirationDate is invalid. It must be in the future."
             ))),
         },
         (Some(_), Some(_)) => Err(ApiError::combination(
@@ -74,6 +75,31 @@ fn expiry(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<Milli
         )),
         (None, None) => Err(ApiError::missing("LockDuration/ExpirationDate")),
     }
+}
+
+/// Removes a lock in governance mode, or in compliance mode within the cooling-off period. Codes
+/// and wordings unverified.
+pub(crate) fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let id = p.required("SnapshotId", "SnapshotId")?;
+    p.finish()?;
+    Call::check_snapshot_id(id)?;
+    call.permit_on(id)?;
+    call.dry_run()?;
+    let s = call.realm.snapshot(id)?;
+    match s.locked(call.now) {
+        None => refuse!("IncorrectState", "The snapshot '{id}' is not locked."),
+        Some(l) if s.lock_state(l, call.now) == "compliance" => refuse!(
+            "OperationNotPermitted",
+            "The snapshot '{id}' is locked in compliance mode: it can't be unlocked."
+        ),
+        Some(_) => {}
+    }
+    call.realm.update_snapshot(id, |s| s.lock = None);
+    call.effects.push(id.to_owned());
+    let mut x = Xml::default();
+    x.text("snapshotId", id);
+    Ok(x.finish())
 }
 
 pub(crate) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {

@@ -5,7 +5,7 @@ use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
     CreateOutcome, Initialization, Origin, SnapshotState, TokenUse, Volume, VolumeState,
-    VolumeType, Wanted, client_token, tags, volume_type,
+    VolumeType, Wanted, ZoneKind, client_token, tags, volume_type,
 };
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
@@ -49,6 +49,10 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         let s = call.realm.snapshot(id)?;
         if !matches!(s.life, SnapshotState::Completed { .. }) {
             refuse!("IncorrectState", "Snapshot is in invalid state - {}", s.status());
+        }
+        if s.is_archived(call.now) {
+            // unverified code and wording.
+            refuse!("IncorrectState", "Snapshot is in invalid state - archived");
         }
         if s.encrypted && request.encrypted == Some(false) {
             // The code was recorded; the wording is unverified.
@@ -163,6 +167,13 @@ fn parse(call: &Call<'_>) -> ApiResult<Request> {
             "You can't specify VolumeInitializationRate for volumes that are not created from a snapshot."
         );
     }
+    let is_edge = call.realm.zone(&volume.zone).is_some_and(|z| z.kind != ZoneKind::Availability);
+    if rate.is_some() && (is_edge || volume.outpost.is_some()) {
+        // unverified wording.
+        refuse_combination!(
+            "You can't specify VolumeInitializationRate for volumes on Outposts, in Local Zones and in Wavelength Zones."
+        );
+    }
     if rate.is_some_and(|r| !(100..=300).contains(&r)) {
         refuse_value!(
             "The value specified for VolumeInitializationRate is not in the allowed range."
@@ -192,17 +203,19 @@ fn build(call: &mut Call<'_>, request: &Request, source: (bool, Option<String>))
     volume.kms_key = volume.kms_key.or(source.1);
     let key_refused = !call.may_use_key(volume.kms_key.as_deref(), source.0);
     volume.life = creating_state(call.faults, key_refused, call.begin, until);
-    let is_fast = request
-        .snapshot
-        .as_ref()
-        .is_some_and(|s| call.realm.fast_restores.contains(&(s.clone(), volume.zone.clone())));
-    volume.initialization = request.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
-        let per_gib = match request.rate {
+    // A rate overrides a fast restore.
+    let rate = request.rate;
+    volume.initialization_rate = rate;
+    let is_fast = |s: &String| {
+        rate.is_none() && call.realm.fast_restores.contains(&(s.clone(), volume.zone.clone()))
+    };
+    volume.initialization = request.snapshot.as_ref().filter(|s| !is_fast(s)).map(|_| {
+        let per_gib = match rate {
             Some(rate) => u64::from(1024 * 1000 / rate),
             None => call.latency.sample("initialize_per_gib"),
         };
         Initialization {
-            kind: if request.rate.is_some() { "provisioned-rate" } else { "default" }.to_owned(),
+            kind: if rate.is_some() { "provisioned-rate" } else { "default" }.to_owned(),
             from: until,
             until: until.plus(per_gib.saturating_mul(u64::from(volume.shape.size))),
         }

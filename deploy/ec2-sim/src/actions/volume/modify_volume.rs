@@ -43,6 +43,9 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let target = target(v, &change)?;
     check_rate(call, v)?;
     quota_check::reshape(call, v, &target)?;
+    if !v.root && target.size > v.shape.size {
+        call.devices.check_size(target.size).map_err(|e| Call::internal(&e))?;
+    }
     let modification = begin(call, id, target);
     let mut x = Xml::default();
     x.nest("volumeModification", |x| {

@@ -6,22 +6,28 @@ pub(crate) struct InstanceType {
     pub name: &'static str,
     /// The maximum number of volumes, including the root volume.
     pub maximum_attachments: u32,
+    /// `shared` if network interfaces take from the same number, else `dedicated`.
+    pub limit_type: &'static str,
     pub cards: u32,
 }
 
-const fn kind(name: &'static str, maximum_attachments: u32) -> InstanceType {
-    InstanceType { name, maximum_attachments, cards: 1 }
+const fn shared(name: &'static str, maximum_attachments: u32) -> InstanceType {
+    InstanceType { name, maximum_attachments, limit_type: "shared", cards: 1 }
+}
+
+const fn dedicated(name: &'static str, maximum_attachments: u32) -> InstanceType {
+    InstanceType { limit_type: "dedicated", ..shared(name, maximum_attachments) }
 }
 
 /// The types with their published limits, on an instance with one network interface and without
 /// the disks of an instance store.
 pub(crate) const TYPES: &[InstanceType] = &[
-    kind("m5.large", 27),
-    kind("c5.large", 27),
-    kind("m7i.large", 32),
-    kind("m7i.24xlarge", 64),
-    kind("m7i.48xlarge", 128),
-    InstanceType { cards: 2, ..kind("r8gb.48xlarge", 128) },
+    shared("m5.large", 27),
+    shared("c5.large", 27),
+    dedicated("m7i.large", 32),
+    dedicated("m7i.24xlarge", 64),
+    dedicated("m7i.48xlarge", 128),
+    InstanceType { cards: 2, ..dedicated("r8gb.48xlarge", 128) },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static InstanceType> {

@@ -1,7 +1,7 @@
 //! The lifecycle of a snapshot: pending -> completed or error.
 
 use super::Tags;
-use crate::time::Millis;
+use crate::time::{DAY_MS, Millis};
 use serde::Serialize;
 
 /// The state of a snapshot.
@@ -29,7 +29,25 @@ pub(crate) struct Lock {
     /// The hours during which a compliance lock can still be changed.
     pub cool_off_hours: u32,
     pub created: Millis,
-    pub expires: Millis,
+    pub end: LockEnd,
+}
+
+/// When a lock ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LockEnd {
+    /// So many days after both the lock and the completion of the snapshot.
+    Days(u32),
+    Date(Millis),
+}
+
+/// The move of a snapshot to the archive tier, and back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Archival {
+    /// Until then the snapshot is still in the standard tier.
+    pub archived: Millis,
+    /// When the restored snapshot is in the standard tier again.
+    pub restored: Option<Millis>,
 }
 
 /// A snapshot.
@@ -48,6 +66,7 @@ pub struct Snapshot {
     pub(crate) kms_key: Option<String>,
     pub(crate) outpost: Option<String>,
     pub(crate) lock: Option<Lock>,
+    pub(crate) archival: Option<Archival>,
     /// The snapshot's tags.
     pub tags: Tags,
 }
@@ -100,24 +119,52 @@ impl Snapshot {
         }
     }
 
+    /// Returns whether the snapshot is in the archive tier, where it cannot be used.
+    pub(crate) fn is_archived(&self, now: Millis) -> bool {
+        self.archival
+            .as_ref()
+            .is_some_and(|a| a.archived <= now && a.restored.is_none_or(|at| at > now))
+    }
+
     /// Returns the lock that is in force, if any.
     pub(crate) fn locked(&self, now: Millis) -> Option<&Lock> {
-        self.lock.as_ref().filter(|l| l.expires > now)
+        self.lock.as_ref().filter(|l| self.lock_state(l, now) != "expired")
     }
-}
 
-impl Lock {
+    /// Returns when the days of a lock begin; `None` before the snapshot is completed.
+    pub(crate) fn lock_start(&self, l: &Lock) -> Option<Millis> {
+        match self.life {
+            SnapshotState::Completed { since } => Some(since.max(l.created)),
+            SnapshotState::Pending { .. } | SnapshotState::Failed => None,
+        }
+    }
+
+    /// Returns when a lock ends; `None` while its days have not begun.
+    pub(crate) fn lock_expiry(&self, l: &Lock) -> Option<Millis> {
+        match l.end {
+            LockEnd::Date(at) => Some(at),
+            LockEnd::Days(days) => Some(self.lock_start(l)?.plus(u64::from(days) * DAY_MS)),
+        }
+    }
+
     /// Returns `governance`, `compliance-cooloff`, `compliance` or `expired`.
-    pub(crate) fn state(&self, now: Millis) -> &'static str {
-        if self.expires <= now {
+    pub(crate) fn lock_state(&self, l: &Lock, now: Millis) -> &'static str {
+        if self.lock_expiry(l).is_some_and(|at| at <= now) {
             "expired"
-        } else if !self.compliance {
+        } else if !l.compliance {
             "governance"
-        } else if self.created.plus(u64::from(self.cool_off_hours) * 3_600_000) > now {
+        } else if l.cool_off_end() > now {
             "compliance-cooloff"
         } else {
             "compliance"
         }
+    }
+}
+
+impl Lock {
+    /// Returns until when a lock in compliance mode can be changed or removed.
+    pub(crate) fn cool_off_end(&self) -> Millis {
+        self.created.plus(u64::from(self.cool_off_hours) * 3_600_000)
     }
 }
 
@@ -136,6 +183,7 @@ mod tests {
             kms_key: None,
             outpost: None,
             lock: None,
+            archival: None,
             tags: Tags::default(),
         }
     }

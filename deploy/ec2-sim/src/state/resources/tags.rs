@@ -30,16 +30,18 @@ pub(crate) fn parse_specifications(params: &Params, resource: &str) -> ApiResult
 
 /// Reads `NAME.N.Key` and `NAME.N.Value`. An absent value is empty.
 pub(crate) fn parse_tags(params: &Params, name: &str) -> ApiResult<Tags> {
-    let value = |prefix: &String| params.raw(&format!("{prefix}Value")).unwrap_or("").to_owned();
-    let values = params.structures(name).iter().map(value).collect::<Vec<_>>();
-    Ok(parse_keys(params, name)?.into_iter().zip(values).collect())
+    let pairs = parse_pairs(params, name)?;
+    Ok(pairs.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect())
 }
 
-/// Reads `NAME.N.Key`; refuses a tag without a key.
-pub(crate) fn parse_keys(params: &Params, name: &str) -> ApiResult<Vec<String>> {
-    let key = |prefix: String| params.text(&format!("{prefix}Key")).map(str::to_owned);
-    let keys: Option<Vec<String>> = params.structures(name).into_iter().map(key).collect();
-    keys.ok_or_else(|| ApiError::value("Tag key must have a value"))
+/// Reads `NAME.N.Key` and `NAME.N.Value`, which may be absent; refuses a tag without a key.
+pub(crate) fn parse_pairs(params: &Params, name: &str) -> ApiResult<Vec<(String, Option<String>)>> {
+    let pair = |prefix: String| {
+        let value = params.raw(&format!("{prefix}Value")).map(str::to_owned);
+        Some((params.text(&format!("{prefix}Key"))?.to_owned(), value))
+    };
+    let pairs: Option<Vec<_>> = params.structures(name).into_iter().map(pair).collect();
+    pairs.ok_or_else(|| ApiError::value("Tag key must have a value"))
 }
 
 /// Checks the length of keys and values (at most 127 and 256 characters), the reserved prefix, and

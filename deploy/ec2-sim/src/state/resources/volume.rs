@@ -83,6 +83,8 @@ pub struct Volume {
     /// The times at which modifications were accepted, in ascending order.
     pub modified: Vec<Millis>,
     pub(crate) initialization: Option<Initialization>,
+    /// The requested rate of the initialization, in MiB/s.
+    pub(crate) initialization_rate: Option<u32>,
     pub(crate) last_snapshot: Option<Millis>,
     /// The volume's tags.
     pub tags: Tags,
@@ -120,6 +122,7 @@ impl Volume {
             modification: None,
             modified: Vec::new(),
             initialization: None,
+            initialization_rate: None,
             last_snapshot: None,
             tags: Tags::new(),
             root: true,

@@ -13,6 +13,21 @@ pub struct Zone {
     /// The state of the zone.
     #[serde(default)]
     pub state: ZoneState,
+    /// The kind of the zone: EC2's `zoneType`.
+    #[serde(default, rename = "type")]
+    pub kind: ZoneKind,
+}
+
+/// The kind of a zone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ZoneKind {
+    #[default]
+    #[serde(rename = "availability-zone")]
+    Availability,
+    #[serde(rename = "local-zone")]
+    Local,
+    #[serde(rename = "wavelength-zone")]
+    Wavelength,
 }
 
 /// The state of a zone.
