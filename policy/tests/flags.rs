@@ -1,7 +1,7 @@
 //! Each row about mount flags: a flag that the row allows and one that it denies.
 
-use ebs_csi_policy::flag::{self, Effect, FLAGS, FlagRule, REFUSED, ValueRule};
-use ebs_csi_wire::{FsType, MountFlag, Refusal};
+use ebs_csi_policy::flag::{self, Effect, FLAGS, FlagRule, NotAllowed, REFUSED, ValueRule};
+use ebs_csi_wire::{FsType, MountFlag};
 use proptest::prelude::*;
 
 /// Returns a value that the row accepts and a value that it refuses.
@@ -43,7 +43,8 @@ fn flag_is_denied_on_unlisted_file_systems() {
             FLAGS.iter().any(|other| other.name == rule.name && other.file_systems.contains(fs))
         };
         for fs in FsType::ALL.iter().filter(|fs| !listed(fs)) {
-            assert_eq!(flag::rule(&good, *fs), Err(Refusal::MountFlag), "{good} on {fs}");
+            let refused = flag::rule(&good, *fs).expect_err("on another file system");
+            assert_eq!(refused.flag, good, "on {fs}");
         }
     }
 }
@@ -80,7 +81,7 @@ fn numeric_mount_flag_accepts_only_its_range() {
     }
 }
 
-fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, Refusal> {
+fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, NotAllowed> {
     flag::plan(&MountFlag::parse_all(text).expect("spelled as flags"), fs, read_only)
 }
 
@@ -111,7 +112,32 @@ fn a_later_flag_overrides_an_earlier_one() {
 fn a_read_only_request_stays_read_only() {
     assert_eq!(plan("", FsType::Ext4, true).unwrap().set, 1);
     assert_eq!(plan("ro", FsType::Ext4, false).unwrap().set, 1);
-    assert_eq!(plan("rw", FsType::Ext4, true), Err(Refusal::MountFlag));
+    assert_eq!(plan("rw", FsType::Ext4, true).unwrap_err().why, "the request is read-only");
+}
+
+#[test]
+fn list_of_flags_names_the_refused_one() {
+    let parsed = |strings: &[&str], file_systems: &[FsType], read_only| {
+        let strings: Vec<String> = strings.iter().map(ToString::to_string).collect();
+        flag::parse(&strings, file_systems, read_only).map_err(|error| error.to_string())
+    };
+    let flags = parsed(&["noatime,commit=5", "noatime", ""], &[FsType::Ext4], false);
+    assert_eq!(flags, Ok(vec![flag("noatime", None), flag("commit", Some("5"))]));
+    // One file system must allow all flags together, and each of several file systems may.
+    assert!(parsed(&["nouuid"], FsType::ALL, false).is_ok());
+    let many: Vec<String> = (0..33).map(|at| format!("commit={at}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (strings, fs, read_only, words) in [
+        (&["noatime,nouuid"][..], &[FsType::Ext4][..], false, &["\"nouuid\"", "mounts.toml"][..]),
+        (&["nouuid", "data=ordered"], FsType::ALL, false, &["\"nouuid\""]),
+        (&["journal_path=/dev/x"], FsType::ALL, false, &["journal_path", "another device"]),
+        (&["ro,rw"], FsType::ALL, true, &["\"rw\"", "read-only"]),
+        (&["a b"], FsType::ALL, false, &["a b", "lower-case"]),
+        (&many, FsType::ALL, false, &["33 mount flags"]),
+    ] {
+        let error = parsed(strings, fs, read_only).expect_err("refused");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
 }
 
 /// The flags dev, nodev and _netdev match the searched words but name no file.

@@ -5,7 +5,7 @@ mod signature;
 use std::fmt;
 
 use crate::malformed::Malformed;
-use crate::{KubeletPath, Refusal, pb};
+use crate::{KubeletPath, MountFlag, Refusal, pb};
 
 pub use signature::{ContentState, Signature};
 
@@ -40,6 +40,8 @@ pub enum Observation {
     DiskBytes(u64),
     /// Files of the volume are open in another mount namespace.
     Copied,
+    /// This mount flag is not allowed, or the kernel does not accept it.
+    MountFlag(MountFlag),
 }
 
 impl Refused {
@@ -77,6 +79,7 @@ impl fmt::Display for Observation {
             }
             Self::MountedAt(path) => write!(f, "found a mount at {path}"),
             Self::DiskBytes(bytes) => write!(f, "found a disk of {bytes} bytes"),
+            Self::MountFlag(flag) => write!(f, "found the mount flag {:?}", flag.to_string()),
             Self::Copied => f.write_str(
                 "found files of the volume open in another mount namespace: a container that mounts / or /var/lib of the node \
                  without mount propagation has a copy of its mount, which lasts until the files are closed or the container ends",
@@ -100,6 +103,7 @@ impl TryFrom<pb::Refused> for Refused {
             Some(Wire::MountedAt(path)) => Some(Observation::MountedAt(KubeletPath::parse(&path)?)),
             Some(Wire::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
             Some(Wire::Copied(_)) => Some(Observation::Copied),
+            Some(Wire::MountFlag(flag)) => Some(Observation::MountFlag((&flag).try_into()?)),
         };
         Ok(Self { reason: Refusal::from_wire(wire.reason)?, seen })
     }
@@ -119,6 +123,7 @@ impl From<Refused> for pb::Refused {
                 Observation::MountedAt(path) => Wire::MountedAt(path.to_string()),
                 Observation::DiskBytes(bytes) => Wire::DiskBytes(bytes),
                 Observation::Copied => Wire::Copied(true),
+                Observation::MountFlag(flag) => Wire::MountFlag((&flag).into()),
             }),
         }
     }

@@ -13,7 +13,7 @@ described_enum! {
         PathNotPlain => "path-not-plain",
             "a component of the path is missing, a symbolic link, or not a directory; symbolic links are never followed, name the real path";
         MountFlag => "mount-flag",
-            "a mount flag is not allowed here; remove it from the StorageClass or PersistentVolume (policy/mounts.toml lists what is allowed)";
+            "a mount flag is not allowed here, or the node's kernel does not accept it; remove it from the StorageClass or PersistentVolume (policy/mounts.toml lists what is allowed)";
         FsType => "fs-type", "the file system is not allowed; use ext3, ext4 or xfs";
         FormatOption => "format-option",
             "a format option does not fit the file system; correct the StorageClass";

@@ -157,6 +157,7 @@ fn seen() -> impl Strategy<Value = Observation> {
         path().prop_map(Observation::MountedAt),
         any::<u64>().prop_map(Observation::DiskBytes),
         Just(Observation::Copied),
+        flag().prop_map(Observation::MountFlag),
     ]
 }
 

@@ -3,7 +3,7 @@
 
 use ebs_csi_policy::flag;
 use ebs_csi_proto::DRIVER_NAME;
-use ebs_csi_wire::{FsType, MountFlag, VolumeId};
+use ebs_csi_wire::{FsType, VolumeId};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
@@ -131,21 +131,7 @@ fn refusals(fs_type: Option<&str>, options: &[String]) -> Vec<String> {
             Err(error) => return vec![error.to_string()],
         },
     };
-    options.iter().filter_map(|option| refusal(fs, option)).collect()
-}
-
-fn refusal(fs: FsType, option: &str) -> Option<String> {
-    let flags = match MountFlag::parse_all(option) {
-        Ok(flags) => flags,
-        Err(error) => return Some(format!("mount option {option:?}: {error}")),
-    };
-    let refused = flags.iter().find(|flag| flag::rule(flag, fs).is_err())?;
-    Some(format!(
-        "the mount option {:?} is not allowed on {}: {}",
-        refused.to_string(),
-        fs.as_str(),
-        flag::why_refused(refused)
-    ))
+    flag::parse(options, &[fs], false).err().map(|error| error.to_string()).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -399,7 +399,7 @@ pub struct Refused {
     #[prost(enumeration = "Refusal", tag = "1")]
     pub reason: i32,
     /// The observation behind the reason; a helper of the previous release sends none.
-    #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5, 6, 7")]
     pub seen: ::core::option::Option<refused::Seen>,
 }
 /// Nested message and enum types in `Refused`.
@@ -421,6 +421,9 @@ pub mod refused {
         /// Files of the volume are open in another mount namespace, through a copy of its mount.
         #[prost(bool, tag = "6")]
         Copied(bool),
+        /// The flag that is not allowed, or that the kernel does not accept.
+        #[prost(message, tag = "7")]
+        MountFlag(super::MountFlag),
     }
 }
 /// What a disk holds.
