@@ -144,6 +144,7 @@ const BLKGETDISKSEQ: u32 = 0x8008_1280;
 const XFS_IOC_FSGEOMETRY_V1: u32 = 0x8070_5864;
 const XFS_IOC_FSGROWFSDATA: u32 = 0x4010_586e;
 const EXT4_IOC_RESIZE_FS: u32 = 0x4008_6610;
+const FITHAW: u32 = 0xc004_5878;
 const SECCOMP_IOCTL_NOTIF_SET_FLAGS: u32 = 0x4008_2104;
 
 fn read_number(fd: BorrowedFd<'_>, command: u32) -> io::Result<u64> {
@@ -222,6 +223,16 @@ pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
         libc::ioctl(root.as_fd().as_raw_fd(), EXT4_IOC_RESIZE_FS as _, &raw const blocks)
     })?;
     Ok(())
+}
+
+/// Ends the freeze of a mounted file system (`FITHAW`, fsfreeze(8)); returns whether it was frozen.
+pub fn thaw(root: impl AsFd) -> io::Result<bool> {
+    // SAFETY: the command uses no argument.
+    match checked(unsafe { libc::ioctl(root.as_fd().as_raw_fd(), FITHAW as _, 0) }) {
+        Ok(_) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;

@@ -185,6 +185,11 @@ impl JoinedMount {
         fsconfig_reconfigure(self.context.as_fd())
     }
 
+    /// Opens the root of the file system, for ioctls.
+    pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
+        self.mount.root()
+    }
+
     /// Returns the mount without the context.
     pub(crate) fn into_mount(self) -> DetachedMount {
         self.mount
