@@ -63,10 +63,7 @@ pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Done<wir
                 continue;
             }
             Withdraw::RemoveDirectory => {
-                // When a directory is removed, the kernel unmounts what other mount namespaces have
-                // mounted on it.
-                context.root.remove(Act::RemoveDirectory, relative, &context.directories)?;
-                context.root.remove_made_parents(relative, &context.directories);
+                remove_staging_directory(context, &request.volume, relative)?;
                 fault_point::reached("unstage-removed");
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
@@ -112,6 +109,37 @@ pub(super) fn unpublish(context: &OperationContext, request: &Unpublish) -> Done
         return Ok(wire::Done { already: already && !removed, copied: false });
     }
     Err(Refusal::MountedDifferently.into())
+}
+
+/// Removes the staging directory. When a directory is removed, the kernel unmounts what other mount
+/// namespaces have mounted on it. A directory with entries stays: the mount covered them, and they
+/// are not the volume's.
+fn remove_staging_directory(
+    context: &OperationContext,
+    volume: &VolumeId,
+    relative: &str,
+) -> Done<()> {
+    match context.root.remove(Act::RemoveDirectory, relative, &context.directories) {
+        Ok(_) => context.root.remove_made_parents(relative, &context.directories),
+        Err(stop) if stop == Refusal::TargetOccupied.into() => {
+            let names = context.root.first_entries(relative).join(", ");
+            let directory = context.root.absolute_path(relative).map(|path| path.to_string());
+            journal::warn(
+                "left-over",
+                &[
+                    ("volume", volume.as_str()),
+                    ("directory", directory.as_deref().unwrap_or(relative)),
+                    ("entries", &names),
+                    (
+                        "meaning",
+                        "the mount covered them; the driver removes nothing that it did not make",
+                    ),
+                ],
+            );
+        }
+        Err(stop) => return Err(stop),
+    }
+    Ok(())
 }
 
 /// Returns whether the file system is mounted at another place, too.
