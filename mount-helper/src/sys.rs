@@ -407,6 +407,35 @@ pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
     }
 }
 
+/// A lock of the whole file, of an open file description (fcntl(2)).
+fn whole_file(kind: c_int) -> libc::flock {
+    // SAFETY: struct flock consists of integers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock
+}
+
+/// Puts a shared lock on a directory, for as long as its description is open.
+pub fn mark_in_use(directory: impl AsFd) -> io::Result<()> {
+    let lock = whole_file(libc::F_RDLCK);
+    // SAFETY: the command reads one struct flock behind the pointer.
+    checked(unsafe {
+        libc::fcntl(directory.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock)
+    })?;
+    Ok(())
+}
+
+/// Returns whether another description of the directory has the lock of [`mark_in_use`].
+pub fn is_in_use(directory: impl AsFd) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_WRLCK);
+    // SAFETY: the command reads and writes one struct flock behind the pointer.
+    checked(unsafe {
+        libc::fcntl(directory.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock)
+    })?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
 /// Marks every descriptor from `first` on as closed by exec.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: close_range with CLOEXEC closes nothing now, it changes a flag only.
