@@ -137,6 +137,13 @@ pub fn accept_vsock(listener: impl AsFd) -> Result<(OwnedFd, u32), Errno> {
     Ok((socket, address.svm_cid))
 }
 
+/// Returns the size of a page of memory, in bytes (sysconf(3)).
+pub fn page_bytes() -> u32 {
+    // SAFETY: the call takes a number and touches no memory of ours.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u32::try_from(bytes).unwrap_or(4096)
+}
+
 const BLKGETSIZE64: u32 = 0x8008_1272;
 const BLKROSET: u32 = 0x125d;
 const BLKROGET: u32 = 0x125e;

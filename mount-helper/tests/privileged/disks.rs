@@ -4,6 +4,7 @@ mod checks;
 mod copied;
 mod disk_groups;
 mod elsewhere;
+mod features;
 mod frozen;
 mod late_disks;
 pub(crate) mod partitions;
