@@ -8,8 +8,10 @@ use ebs_csi_wire::{FsType, MountFlag, Observation, Refusal, Refused};
 /// A row of `mounts.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlagRule {
-    /// The flag's name.
+    /// The flag's name; `*` at the end stands for anything.
     pub name: &'static str,
+    /// The kernel's name of the parameter.
+    pub parameter: &'static str,
     /// The file systems that have it.
     pub file_systems: &'static [FsType],
     /// The value that it takes.
@@ -43,6 +45,10 @@ pub enum ValueRule {
     },
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// None, or anything.
+    Any,
+    /// A decimal number of bytes, with `k`, `m` or `g` behind it or nothing.
+    Size,
     /// An SELinux label: letters, digits, `_`, `-`, `.`, `:` and `,`.
     SelinuxLabel,
 }
@@ -64,6 +70,8 @@ pub enum Effect {
     ReadOnly,
     /// Asks for a writable mount.
     ReadWrite,
+    /// Asks for a mount without the replay of the journal, which must be read-only.
+    NoReplay,
     /// Has no effect.
     Nothing,
 }
@@ -95,16 +103,30 @@ pub struct MountPlan {
     pub context: Vec<(&'static str, Option<String>)>,
     /// Read-only, by the request or by a flag.
     pub read_only: bool,
+    /// The journal is not replayed, by a flag.
+    pub no_replay: bool,
 }
 
 impl FlagRule {
+    fn has_name(&self, name: &str) -> bool {
+        match self.name.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => self.name == name,
+        }
+    }
+
     /// Returns whether the rule allows this flag on this file system.
     #[must_use]
     pub fn admits(&self, flag: &MountFlag, fs: FsType) -> bool {
-        self.name == flag.name()
+        self.has_name(flag.name())
             && self.file_systems.contains(&fs)
             && match (self.value, flag.value()) {
-                (ValueRule::None, None) => true,
+                (ValueRule::None, None) | (ValueRule::Any, _) => true,
+                (ValueRule::Size, Some(value)) => {
+                    let number =
+                        value.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']).unwrap_or(value);
+                    (1..=10).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit())
+                }
                 (ValueRule::Number { low, high }, Some(value)) => {
                     value.bytes().all(|b| b.is_ascii_digit())
                         && value.parse().is_ok_and(|number| (low..=high).contains(&number))
@@ -141,7 +163,8 @@ pub struct NotAllowed {
 impl NotAllowed {
     /// Names the reason for a flag that no rule allows.
     fn by_any_rule(flag: &MountFlag, fs: Option<FsType>) -> Self {
-        let row = REFUSED.iter().find(|row| row.name == flag.name());
+        let text = flag.to_string();
+        let row = REFUSED.iter().find(|row| row.name == flag.name() || row.name == text);
         let why = row.map_or("policy/mounts.toml lists what is allowed", |row| row.why);
         Self { flag: flag.clone(), fs, why }
     }
@@ -225,10 +248,11 @@ pub fn parse(
 /// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8).
 ///
 /// # Errors
-/// [`NotAllowed`] for a flag that is not allowed on the file system, or for `rw` on a read-only
-/// request.
+/// [`NotAllowed`] for a flag that is not allowed on the file system, for `rw` on a read-only
+/// request, and for a mount without replay that is not read-only.
 pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, NotAllowed> {
     let mut plan = MountPlan { read_only, ..MountPlan::default() };
+    let mut without_replay = None;
     for flag in flags {
         let rule = rule(flag, fs)?;
         match rule.effect {
@@ -237,8 +261,8 @@ pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPla
                 plan.clear = (plan.clear & !set) | clear;
             }
             Effect::Context => {
-                plan.context.retain(|(name, _)| *name != rule.name);
-                plan.context.push((rule.name, flag.value().map(str::to_owned)));
+                plan.context.retain(|(name, _)| *name != rule.parameter);
+                plan.context.push((rule.parameter, flag.value().map(str::to_owned)));
             }
             Effect::ReadOnly => plan.read_only = true,
             Effect::ReadWrite if read_only => {
@@ -246,11 +270,16 @@ pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPla
                 return Err(NotAllowed { flag: flag.clone(), fs: Some(fs), why });
             }
             Effect::ReadWrite => plan.read_only = false,
+            Effect::NoReplay => without_replay = Some(flag),
             Effect::Nothing => {}
         }
     }
+    plan.no_replay = without_replay.is_some();
     if plan.read_only {
         plan.set |= ATTRIBUTE_READ_ONLY;
+    } else if let Some(flag) = without_replay {
+        let why = "without the journal's replay a mount must be read-only: add \"ro\"";
+        return Err(NotAllowed { flag: flag.clone(), fs: Some(fs), why });
     }
     Ok(plan)
 }

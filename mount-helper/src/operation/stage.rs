@@ -104,7 +104,7 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
         context.root.make(Act::MakeDirectory, relative, &context.directories)?;
     }
     let mut parameters = detached_mount::parameters(&plan, request.fs, permit.act().continues);
-    if permit.act().no_replay {
+    if permit.act().no_replay || plan.no_replay {
         let word = match request.fs {
             FsType::Xfs => "norecovery",
             FsType::Ext3 | FsType::Ext4 => "noload",

@@ -162,6 +162,7 @@ mod tests {
             (ours(GOOD, "ntfs"), json!({}), Verdict::Refused, "ntfs"),
             (ours(GOOD, "ntfs"), json!({"volumeMode": "Block"}), Verdict::Fine, "1 of"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["noload"]}), Verdict::Refused, "journal"),
+            (ours(GOOD, "xfs"), json!({"mountOptions": ["ro", "norecovery"]}), Verdict::Fine, "1 of"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["no_such"]}), Verdict::Refused, "no_such"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["a b"]}), Verdict::Refused, "a b"),
             (other, json!({}), Verdict::Fine, "0 of this driver"),
@@ -195,7 +196,7 @@ mod tests {
         };
         assert_eq!(class(DRIVER_NAME, "XFS", json!(["discard"]))[0].verdict, Verdict::Fine);
         assert_eq!(class(DRIVER_NAME, "ext2", json!([]))[0].verdict, Verdict::Refused);
-        assert_eq!(class(IN_TREE, "ext4", json!(["user"]))[0].verdict, Verdict::Refused);
-        assert_eq!(class("other", "ext2", json!(["user"]))[0].verdict, Verdict::Fine);
+        assert_eq!(class(IN_TREE, "ext4", json!(["rbind"]))[0].verdict, Verdict::Refused);
+        assert_eq!(class("other", "ext2", json!(["rbind"]))[0].verdict, Verdict::Fine);
     }
 }
