@@ -3,6 +3,7 @@
 pub(crate) mod context;
 mod copied_mount;
 mod expand;
+mod freeze;
 mod grow;
 mod holders;
 mod inspect;

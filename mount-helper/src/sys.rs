@@ -137,6 +137,13 @@ pub fn accept_vsock(listener: impl AsFd) -> Result<(OwnedFd, u32), Errno> {
     Ok((socket, address.svm_cid))
 }
 
+/// Returns the size of a page of memory, in bytes (sysconf(3)).
+pub fn page_bytes() -> u32 {
+    // SAFETY: the call takes a number and touches no memory of ours.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u32::try_from(bytes).unwrap_or(4096)
+}
+
 const BLKGETSIZE64: u32 = 0x8008_1272;
 const BLKROSET: u32 = 0x125d;
 const BLKROGET: u32 = 0x125e;
@@ -144,6 +151,7 @@ const BLKGETDISKSEQ: u32 = 0x8008_1280;
 const XFS_IOC_FSGEOMETRY_V1: u32 = 0x8070_5864;
 const XFS_IOC_FSGROWFSDATA: u32 = 0x4010_586e;
 const EXT4_IOC_RESIZE_FS: u32 = 0x4008_6610;
+const FITHAW: u32 = 0xc004_5878;
 const SECCOMP_IOCTL_NOTIF_SET_FLAGS: u32 = 0x4008_2104;
 
 fn read_number(fd: BorrowedFd<'_>, command: u32) -> io::Result<u64> {
@@ -222,6 +230,16 @@ pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
         libc::ioctl(root.as_fd().as_raw_fd(), EXT4_IOC_RESIZE_FS as _, &raw const blocks)
     })?;
     Ok(())
+}
+
+/// Ends the freeze of a mounted file system (`FITHAW`, fsfreeze(8)); returns whether it was frozen.
+pub fn thaw(root: impl AsFd) -> io::Result<bool> {
+    // SAFETY: the command uses no argument.
+    match checked(unsafe { libc::ioctl(root.as_fd().as_raw_fd(), FITHAW as _, 0) }) {
+        Ok(_) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;
@@ -394,6 +412,35 @@ pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
         Err(Errno::AGAIN) => Ok(None),
         Err(e) => Err(e.into()),
     }
+}
+
+/// A lock of the whole file, of an open file description (fcntl(2)).
+fn whole_file(kind: c_int) -> libc::flock {
+    // SAFETY: struct flock consists of integers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock
+}
+
+/// Puts a shared lock on a directory, for as long as its description is open.
+pub fn mark_in_use(directory: impl AsFd) -> io::Result<()> {
+    let lock = whole_file(libc::F_RDLCK);
+    // SAFETY: the command reads one struct flock behind the pointer.
+    checked(unsafe {
+        libc::fcntl(directory.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock)
+    })?;
+    Ok(())
+}
+
+/// Returns whether another description of the directory has the lock of [`mark_in_use`].
+pub fn is_in_use(directory: impl AsFd) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_WRLCK);
+    // SAFETY: the command reads and writes one struct flock behind the pointer.
+    checked(unsafe {
+        libc::fcntl(directory.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock)
+    })?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
 /// Marks every descriptor from `first` on as closed by exec.

@@ -18,9 +18,6 @@ mod format;
 
 pub(crate) use disk::Handle;
 
-/// Limit for the mount flags of one request, in all its strings: as many as one mount takes.
-const FLAGS_LIMIT: usize = 32;
-
 /// The work of NodeStageVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Staging {
@@ -82,7 +79,7 @@ pub(crate) fn stage(
     };
     let fs = file_system(fs_type)?;
     let format = format::options(&request.volume_context, fs, legacy_xfs)?;
-    let flags = mount_flags(flags, &[fs])?;
+    let flags = mount_flags(flags, &[fs], capability.is_read_only())?;
     disk::require_device_path(&request.publish_context)?;
     let volume = handle.volume(&request.volume_id, &request.publish_context)?;
     Ok(Staging::Filesystem(Box::new(wire::Stage {
@@ -119,7 +116,7 @@ pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publish
             file_system(fs_type)?;
             // The staged file system may have another type than the default: the helper knows it
             // and checks again.
-            Some(mount_flags(flags, FsType::ALL)?)
+            Some(mount_flags(flags, FsType::ALL, read_only)?)
         }
     };
     let volume = handle.volume(&request.volume_id, &request.publish_context)?;
@@ -269,44 +266,16 @@ fn file_system(name: &str) -> Result<FsType, Failure> {
     FsType::parse(name).map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
 }
 
-/// Parses mount flags. Drops duplicates and keeps the order. Each flag must be allowed on one of
-/// `file_systems`: the helper refuses other flags as well, but with a number that does not identify
-/// the flag.
+/// Parses the mount flags for one of `file_systems`.
 fn mount_flags(
     strings: &[String],
     file_systems: &[FsType],
+    read_only: bool,
 ) -> Result<Vec<wire::MountFlag>, Failure> {
-    let field = "volume_capability.mount.mount_flags";
-    let mut flags = Vec::new();
-    for string in strings {
-        for flag in
-            wire::MountFlag::parse_all(string).map_err(|error| Failure::invalid(field, error))?
-        {
-            if !file_systems.iter().any(|fs| flag::rule(&flag, *fs).is_ok()) {
-                return Err(Failure::invalid(field, not_allowed(&flag, file_systems)));
-            }
-            if !flags.contains(&flag) {
-                flags.push(flag);
-            }
-        }
-        if flags.len() > FLAGS_LIMIT {
-            let why = format!("more than {FLAGS_LIMIT} flags; give fewer");
-            return Err(Failure::invalid(field, why));
-        }
-    }
-    Ok(flags)
-}
-
-fn not_allowed(refused: &wire::MountFlag, file_systems: &[FsType]) -> String {
-    let place = match file_systems {
-        [one] => format!("on {}", one.as_str()),
-        _ => "on any file system".to_owned(),
-    };
-    format!(
-        "the mount flag {:?} is not allowed {place}: {}; remove it from the StorageClass or PersistentVolume",
-        shortened(&refused.to_string()),
-        flag::why_refused(refused)
-    )
+    flag::parse(strings, file_systems, read_only).map_err(|error| {
+        let advice = "remove it from the StorageClass or PersistentVolume";
+        Failure::invalid("volume_capability.mount.mount_flags", format!("{error}; {advice}"))
+    })
 }
 
 /// Shortens a text for an error message.

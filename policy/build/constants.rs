@@ -20,6 +20,7 @@ const VALUES: &[(&str, u64)] = &[
     ("BLKGETDISKSEQ", 0x8008_1280),
     ("BLKGETZONESZ", 0x8004_1284),
     ("FIGETBSZ", 2),
+    ("FITHAW", 0xc004_5878),
     // linux/fd.h, linux/hdreg.h: asked by tools that look for floppies and geometry
     ("FDGETFDCSTAT", 0x8028_0215),
     ("HDIO_GETGEO", 0x301),

@@ -35,6 +35,9 @@ struct Flag {
     number: Option<[u64; 2]>,
     one_of: Option<Vec<String>>,
     selinux_label: Option<bool>,
+    any_value: Option<bool>,
+    size: Option<bool>,
+    parameter: Option<String>,
     why: String,
 }
 
@@ -76,8 +79,9 @@ pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
     let mut known = BTreeSet::new();
     for row in &mounts.flags {
         for fs in &row.file_systems {
-            let valued =
-                row.number.is_some() || row.one_of.is_some() || row.selinux_label.is_some();
+            let valued = row.number.is_some()
+                || row.one_of.is_some()
+                || [row.selinux_label, row.any_value, row.size].iter().any(Option::is_some);
             if !known.insert((row.name.clone(), fs.clone(), valued)) {
                 return Err(format!("flag {:?} has two rows for {fs}", row.name));
             }
@@ -123,8 +127,11 @@ fn place(row: &Place) -> Result<String, String> {
 }
 
 fn flag(row: &Flag) -> Result<String, String> {
-    let attribute =
-        |name: &Option<String>| name.as_deref().map_or(Ok(0), constants::mount_attribute);
+    let attribute = |names: &Option<String>| {
+        let names = names.as_deref().unwrap_or_default().split_whitespace();
+        let mut bits = names.map(constants::mount_attribute);
+        bits.try_fold(0, |all, bits| Ok::<_, String>(all | bits?))
+    };
     let effect = match row.effect.as_str() {
         "attribute" => {
             if row.set.is_none() && row.clear.is_none() {
@@ -141,18 +148,22 @@ fn flag(row: &Flag) -> Result<String, String> {
     if row.effect != "attribute" && (row.set.is_some() || row.clear.is_some()) {
         return Err("only an attribute is set or cleared".to_owned());
     }
-    let value = match (&row.number, &row.one_of, row.selinux_label) {
-        (None, None, None | Some(false)) => "ValueRule::None".to_owned(),
-        (Some([low, high]), None, None) if low <= high => {
-            format!("ValueRule::Number {{ low: {low}, high: {high} }}")
-        }
-        (None, Some(words), None) => format!("ValueRule::OneOf({})", literal::texts(words)),
-        (None, None, Some(true)) => "ValueRule::SelinuxLabel".to_owned(),
-        _ => return Err("one kind of value, and a range that is not empty".to_owned()),
-    };
+    let kinds = [
+        row.number.map(|[low, high]| format!("ValueRule::Number {{ low: {low}, high: {high} }}")),
+        row.one_of.as_ref().map(|words| format!("ValueRule::OneOf({})", literal::texts(words))),
+        row.selinux_label.map(|_| "ValueRule::SelinuxLabel".to_owned()),
+        row.any_value.map(|_| "ValueRule::Any".to_owned()),
+        row.size.map(|_| "ValueRule::Size".to_owned()),
+    ];
+    let mut kinds = kinds.into_iter().flatten();
+    let value = kinds.next().unwrap_or_else(|| "ValueRule::None".to_owned());
+    if kinds.next().is_some() || row.number.is_some_and(|[low, high]| low > high) {
+        return Err("one kind of value, and a range that is not empty".to_owned());
+    }
     Ok(format!(
-        "FlagRule {{ name: {:?}, file_systems: {}, value: {value}, effect: {effect}, why: {} }}",
+        "FlagRule {{ name: {:?}, parameter: {:?}, file_systems: {}, value: {value}, effect: {effect}, why: {} }}",
         row.name,
+        row.parameter.as_ref().unwrap_or(&row.name),
         literal::variants("FsType", &row.file_systems),
         literal::reason(&row.why, &row.name)?,
     ))

@@ -25,6 +25,7 @@ struct Tool {
     #[serde(default)]
     options: Vec<FormatOption>,
     exits: Vec<Exit>,
+    unknown_feature: Option<String>,
     why: String,
 }
 
@@ -70,7 +71,8 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
     Ok(format!(
         "Tool {{ key: {key:?}, path: {path:?}, about: {about:?}, file_systems: {file_systems}, purpose: {purpose}, \
          device: {access}, deadline: Duration::from_secs({deadline}), address_space: {space}, data: {data}, stack: {stack}, \
-         pretended: {pretend}, arguments: {arguments}, options: {options}, tail: {tail}, exits: {exits}, why: {why} }}",
+         pretended: {pretend}, arguments: {arguments}, options: {options}, tail: {tail}, exits: {exits}, unknown_feature: {unknown_feature:?}, \
+         why: {why} }}",
         path = tool.path,
         about = tool.about,
         file_systems = literal::variants("FsType", &tool.file_systems),
@@ -85,6 +87,7 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
         options = literal::slice(options),
         tail = literal::texts(&tool.tail),
         exits = literal::slice(exits),
+        unknown_feature = tool.unknown_feature,
         why = literal::reason(&tool.why, "the tool")?,
     ))
 }

@@ -1,12 +1,17 @@
 //! Which mount flags are allowed, and what they do.
 
-use ebs_csi_wire::{FsType, MountFlag, Refusal};
+use std::fmt;
+
+use ebs_csi_wire::mount::MountWordError;
+use ebs_csi_wire::{FsType, MountFlag, Observation, Refusal, Refused};
 
 /// A row of `mounts.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlagRule {
-    /// The flag's name.
+    /// The flag's name; `*` at the end stands for anything.
     pub name: &'static str,
+    /// The kernel's name of the parameter.
+    pub parameter: &'static str,
     /// The file systems that have it.
     pub file_systems: &'static [FsType],
     /// The value that it takes.
@@ -40,6 +45,10 @@ pub enum ValueRule {
     },
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// None, or anything.
+    Any,
+    /// A decimal number of bytes, with `k`, `m` or `g` behind it or nothing.
+    Size,
     /// An SELinux label: letters, digits, `_`, `-`, `.`, `:` and `,`.
     SelinuxLabel,
 }
@@ -61,6 +70,8 @@ pub enum Effect {
     ReadOnly,
     /// Asks for a writable mount.
     ReadWrite,
+    /// Asks for a mount without the replay of the journal, which must be read-only.
+    NoReplay,
     /// Has no effect.
     Nothing,
 }
@@ -92,16 +103,30 @@ pub struct MountPlan {
     pub context: Vec<(&'static str, Option<String>)>,
     /// Read-only, by the request or by a flag.
     pub read_only: bool,
+    /// The journal is not replayed, by a flag.
+    pub no_replay: bool,
 }
 
 impl FlagRule {
+    fn has_name(&self, name: &str) -> bool {
+        match self.name.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => self.name == name,
+        }
+    }
+
     /// Returns whether the rule allows this flag on this file system.
     #[must_use]
     pub fn admits(&self, flag: &MountFlag, fs: FsType) -> bool {
-        self.name == flag.name()
+        self.has_name(flag.name())
             && self.file_systems.contains(&fs)
             && match (self.value, flag.value()) {
-                (ValueRule::None, None) => true,
+                (ValueRule::None, None) | (ValueRule::Any, _) => true,
+                (ValueRule::Size, Some(value)) => {
+                    let number =
+                        value.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G']).unwrap_or(value);
+                    (1..=10).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit())
+                }
                 (ValueRule::Number { low, high }, Some(value)) => {
                     value.bytes().all(|b| b.is_ascii_digit())
                         && value.parse().is_ok_and(|number| (low..=high).contains(&number))
@@ -118,25 +143,116 @@ impl FlagRule {
 /// Returns the rule that allows a flag on a file system.
 ///
 /// # Errors
-/// [`Refusal::MountFlag`] when there is none.
-pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, Refusal> {
-    FLAGS.iter().find(|rule| rule.admits(flag, fs)).ok_or(Refusal::MountFlag)
+/// [`NotAllowed`] when there is none.
+pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, NotAllowed> {
+    let found = FLAGS.iter().find(|rule| rule.admits(flag, fs));
+    found.ok_or_else(|| NotAllowed::by_any_rule(flag, Some(fs)))
 }
 
-/// Returns why a flag is refused that no rule allows.
-#[must_use]
-pub fn why_refused(flag: &MountFlag) -> &'static str {
-    let row = REFUSED.iter().find(|row| row.name == flag.name());
-    row.map_or("policy/mounts.toml lists what is allowed", |row| row.why)
+/// A flag that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAllowed {
+    /// The flag.
+    pub flag: MountFlag,
+    /// The file system that it is not allowed on; `None` when it is allowed on none.
+    pub fs: Option<FsType>,
+    /// Why it is not allowed.
+    pub why: &'static str,
+}
+
+impl NotAllowed {
+    /// Names the reason for a flag that no rule allows.
+    fn by_any_rule(flag: &MountFlag, fs: Option<FsType>) -> Self {
+        let text = flag.to_string();
+        let row = REFUSED.iter().find(|row| row.name == flag.name() || row.name == text);
+        let why = row.map_or("policy/mounts.toml lists what is allowed", |row| row.why);
+        Self { flag: flag.clone(), fs, why }
+    }
+}
+
+impl fmt::Display for NotAllowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = self.fs.map_or("any file system", FsType::as_str);
+        write!(f, "the mount flag {:?} is not allowed on {on}: {}", self.flag.to_string(), self.why)
+    }
+}
+
+impl From<NotAllowed> for Refused {
+    fn from(refused: NotAllowed) -> Self {
+        Self::because(Refusal::MountFlag, Observation::MountFlag(refused.flag))
+    }
+}
+
+/// Why a list of mount flags is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlagError {
+    /// It is not a list of flags, or a list that is too long.
+    Word(MountWordError),
+    /// It has a flag that is not allowed.
+    NotAllowed(NotAllowed),
+}
+
+impl fmt::Display for FlagError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(error) => error.fmt(f),
+            Self::NotAllowed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for FlagError {}
+
+impl From<MountWordError> for FlagError {
+    fn from(error: MountWordError) -> Self {
+        Self::Word(error)
+    }
+}
+
+impl From<NotAllowed> for FlagError {
+    fn from(error: NotAllowed) -> Self {
+        Self::NotAllowed(error)
+    }
+}
+
+/// Parses the strings of CSI's `mount_flags` or of a StorageClass's `mountOptions`, and checks them
+/// for a mount of one of `file_systems`. Drops repeated flags and keeps the order.
+///
+/// # Errors
+/// [`FlagError`] with the first flag that is not valid, or that no file system allows.
+pub fn parse(
+    strings: &[String],
+    file_systems: &[FsType],
+    read_only: bool,
+) -> Result<Vec<MountFlag>, FlagError> {
+    let mut flags = Vec::new();
+    for string in strings {
+        for flag in MountFlag::parse_all(string)? {
+            if !file_systems.iter().any(|fs| rule(&flag, *fs).is_ok()) {
+                let only = file_systems.first().filter(|_| file_systems.len() == 1);
+                return Err(NotAllowed::by_any_rule(&flag, only.copied()).into());
+            }
+            if !flags.contains(&flag) {
+                flags.push(flag);
+            }
+        }
+        MountFlag::check_list(&flags)?;
+    }
+    let mut plans = file_systems.iter().map(|fs| plan(&flags, *fs, read_only));
+    match plans.next() {
+        Some(Err(first)) if !plans.any(|plan| plan.is_ok()) => Err(first.into()),
+        _ => Ok(flags),
+    }
 }
 
 /// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8).
 ///
 /// # Errors
-/// [`Refusal::MountFlag`] for a flag that is not allowed on the file system, or for `rw` on a
-/// read-only request.
-pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, Refusal> {
+/// [`NotAllowed`] for a flag that is not allowed on the file system, for `rw` on a read-only
+/// request, and for a mount without replay that is not read-only.
+pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, NotAllowed> {
     let mut plan = MountPlan { read_only, ..MountPlan::default() };
+    let mut without_replay = None;
     for flag in flags {
         let rule = rule(flag, fs)?;
         match rule.effect {
@@ -145,17 +261,25 @@ pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPla
                 plan.clear = (plan.clear & !set) | clear;
             }
             Effect::Context => {
-                plan.context.retain(|(name, _)| *name != rule.name);
-                plan.context.push((rule.name, flag.value().map(str::to_owned)));
+                plan.context.retain(|(name, _)| *name != rule.parameter);
+                plan.context.push((rule.parameter, flag.value().map(str::to_owned)));
             }
             Effect::ReadOnly => plan.read_only = true,
-            Effect::ReadWrite if read_only => return Err(Refusal::MountFlag),
+            Effect::ReadWrite if read_only => {
+                let why = "the request is read-only";
+                return Err(NotAllowed { flag: flag.clone(), fs: Some(fs), why });
+            }
             Effect::ReadWrite => plan.read_only = false,
+            Effect::NoReplay => without_replay = Some(flag),
             Effect::Nothing => {}
         }
     }
+    plan.no_replay = without_replay.is_some();
     if plan.read_only {
         plan.set |= ATTRIBUTE_READ_ONLY;
+    } else if let Some(flag) = without_replay {
+        let why = "without the journal's replay a mount must be read-only: add \"ro\"";
+        return Err(NotAllowed { flag: flag.clone(), fs: Some(fs), why });
     }
     Ok(plan)
 }

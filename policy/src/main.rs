@@ -203,7 +203,7 @@ fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failure> {
             }
         }
         Some("flags") => {
-            for FlagRule { name, file_systems, value, effect, why } in flag::FLAGS {
+            for FlagRule { name, file_systems, value, effect, why, .. } in flag::FLAGS {
                 let file_systems: Vec<_> = file_systems.iter().map(|fs| fs.as_str()).collect();
                 let file_systems = file_systems.join(",");
                 writeln!(out, "{name:<22} {file_systems:<15} {value:?} {effect:?}  {why}")?;

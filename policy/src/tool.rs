@@ -85,6 +85,8 @@ pub struct Tool {
     pub tail: &'static [&'static str],
     /// The exit statuses that have a meaning.
     pub exits: &'static [Exit],
+    /// Words that the program says about a file system with a feature that it does not know.
+    pub unknown_feature: Option<&'static str>,
     /// The reason for this command line.
     pub why: &'static str,
 }
@@ -232,6 +234,13 @@ impl Tool {
     #[must_use]
     pub fn meaning(&self, status: u8) -> Option<Meaning> {
         self.exits.iter().find(|exit| exit.status == status).map(|exit| exit.meaning)
+    }
+
+    /// Returns whether the end of the program's output says that the file system has a feature that
+    /// the program does not know. The exit status then says nothing about the file system.
+    #[must_use]
+    pub fn lacks_feature(&self, said: &str) -> bool {
+        self.unknown_feature.is_some_and(|words| said.contains(words))
     }
 
     /// Returns the program's path and its arguments.

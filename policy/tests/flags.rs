@@ -1,13 +1,16 @@
 //! Each row about mount flags: a flag that the row allows and one that it denies.
 
-use ebs_csi_policy::flag::{self, Effect, FLAGS, FlagRule, REFUSED, ValueRule};
-use ebs_csi_wire::{FsType, MountFlag, Refusal};
+use ebs_csi_policy::flag::{self, Effect, FLAGS, FlagRule, NotAllowed, REFUSED, ValueRule};
+use ebs_csi_wire::{FsType, MountFlag};
 use proptest::prelude::*;
 
 /// Returns a value that the row accepts and a value that it refuses.
 fn values(rule: &FlagRule) -> (Option<String>, Option<String>) {
     match rule.value {
         ValueRule::None => (None, Some("value".to_owned())),
+        // This row refuses no value.
+        ValueRule::Any => (Some("10s".to_owned()), None),
+        ValueRule::Size => (Some("64k".to_owned()), Some("64kb".to_owned())),
         ValueRule::Number { low, high } => (Some(low.to_string()), Some((high + 1).to_string())),
         ValueRule::OneOf(words) => (Some(words[0].to_owned()), Some("neither".to_owned())),
         ValueRule::SelinuxLabel => (
@@ -18,7 +21,8 @@ fn values(rule: &FlagRule) -> (Option<String>, Option<String>) {
 }
 
 fn flag(name: &str, value: Option<&str>) -> MountFlag {
-    MountFlag::new(name, value).unwrap_or_else(|error| panic!("{name}: {error}"))
+    MountFlag::new(&name.replace('*', "systemd.device-timeout"), value)
+        .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test]
@@ -30,7 +34,8 @@ fn mount_flag_rule_admits_only_its_value() {
             assert!(flag::rule(&good, *fs).is_ok(), "{good} on {fs}");
             let bad = flag(rule.name, bad.as_deref());
             // Another row may accept the flag with another kind of value (auto_da_alloc).
-            assert!(!rule.admits(&bad, *fs), "{bad} on {fs}");
+            let any = rule.value == ValueRule::Any;
+            assert_eq!(rule.admits(&bad, *fs), any, "{bad} on {fs}");
         }
     }
 }
@@ -43,7 +48,8 @@ fn flag_is_denied_on_unlisted_file_systems() {
             FLAGS.iter().any(|other| other.name == rule.name && other.file_systems.contains(fs))
         };
         for fs in FsType::ALL.iter().filter(|fs| !listed(fs)) {
-            assert_eq!(flag::rule(&good, *fs), Err(Refusal::MountFlag), "{good} on {fs}");
+            let refused = flag::rule(&good, *fs).expect_err("on another file system");
+            assert_eq!(refused.flag, good, "on {fs}");
         }
     }
 }
@@ -80,7 +86,7 @@ fn numeric_mount_flag_accepts_only_its_range() {
     }
 }
 
-fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, Refusal> {
+fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, NotAllowed> {
     flag::plan(&MountFlag::parse_all(text).expect("spelled as flags"), fs, read_only)
 }
 
@@ -111,7 +117,84 @@ fn a_later_flag_overrides_an_earlier_one() {
 fn a_read_only_request_stays_read_only() {
     assert_eq!(plan("", FsType::Ext4, true).unwrap().set, 1);
     assert_eq!(plan("ro", FsType::Ext4, false).unwrap().set, 1);
-    assert_eq!(plan("rw", FsType::Ext4, true), Err(Refusal::MountFlag));
+    assert_eq!(plan("rw", FsType::Ext4, true).unwrap_err().why, "the request is read-only");
+}
+
+/// What mount(8) of util-linux 2.38 and Linux 6.18 make of these options.
+#[test]
+fn options_of_mount_8_have_its_effect() {
+    const ACCESS_TIMES: u64 = 0x70;
+    for (text, fs, set) in [
+        ("user", FsType::Ext4, 0xe),
+        ("users", FsType::Xfs, 0xe),
+        ("user,exec", FsType::Ext4, 0x6),
+        ("owner", FsType::Ext3, 0x6),
+        ("group", FsType::Xfs, 0x6),
+        ("nouser,comment=of-somebody,x-systemd.automount,x-mount.mkdir=0700", FsType::Xfs, 0),
+        ("norelatime", FsType::Ext4, 0),
+        ("strictatime,norelatime", FsType::Ext4, 0x20),
+        ("noatime,norelatime", FsType::Xfs, 0x10),
+        ("iversion", FsType::Xfs, 0),
+    ] {
+        let plan = plan(text, fs, false).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((plan.set, plan.context), (set, Vec::new()), "{text}");
+        assert!(plan.clear & ACCESS_TIMES == 0 || text.contains("atime"), "{text}");
+    }
+    let iversion = plan("iversion", FsType::Ext4, false).expect("allowed").context;
+    assert_eq!(iversion, [("i_version", None)]);
+    for (text, fs) in [
+        ("barrier,init_itable,jqfmt=vfsv1,dax=inode", FsType::Ext4),
+        ("mb_optimize_scan=1,no_prefetch_block_bitmaps,dax=never", FsType::Ext3),
+        ("lifetime,max_atomic_write=64k,max_atomic_write=4096,dax=never", FsType::Xfs),
+    ] {
+        assert!(plan(text, fs, false).is_ok(), "{text}");
+    }
+    for (text, fs) in [("dax", FsType::Ext4), ("dax=always", FsType::Xfs), ("X-mount", FsType::Xfs)]
+    {
+        let flags = MountFlag::parse_all(text);
+        assert!(!flags.is_ok_and(|flags| flag::plan(&flags, fs, false).is_ok()), "{text}");
+    }
+}
+
+#[test]
+fn mount_without_replay_must_be_read_only() {
+    for (text, fs) in
+        [("noload", FsType::Ext4), ("norecovery", FsType::Ext3), ("norecovery", FsType::Xfs)]
+    {
+        let refused = plan(text, fs, false).expect_err("writable");
+        assert!(refused.to_string().contains("read-only"), "{refused}");
+        for plan in [plan(&format!("{text},ro"), fs, false), plan(text, fs, true)] {
+            let plan = plan.unwrap_or_else(|error| panic!("{text} on {fs}: {error}"));
+            assert!(plan.no_replay && plan.read_only && plan.context.is_empty(), "{text} on {fs}");
+        }
+        assert!(!plan("ro", fs, false).expect("allowed").no_replay);
+    }
+    assert!(plan("ro,noload", FsType::Xfs, false).is_err());
+}
+
+#[test]
+fn list_of_flags_names_the_refused_one() {
+    let parsed = |strings: &[&str], file_systems: &[FsType], read_only| {
+        let strings: Vec<String> = strings.iter().map(ToString::to_string).collect();
+        flag::parse(&strings, file_systems, read_only).map_err(|error| error.to_string())
+    };
+    let flags = parsed(&["noatime,commit=5", "noatime", ""], &[FsType::Ext4], false);
+    assert_eq!(flags, Ok(vec![flag("noatime", None), flag("commit", Some("5"))]));
+    // One file system must allow all flags together, and each of several file systems may.
+    assert!(parsed(&["nouuid"], FsType::ALL, false).is_ok());
+    let many: Vec<String> = (0..33).map(|at| format!("commit={at}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (strings, fs, read_only, words) in [
+        (&["noatime,nouuid"][..], &[FsType::Ext4][..], false, &["\"nouuid\"", "mounts.toml"][..]),
+        (&["nouuid", "data=ordered"], FsType::ALL, false, &["\"nouuid\""]),
+        (&["journal_path=/dev/x"], FsType::ALL, false, &["journal_path", "another device"]),
+        (&["ro,rw"], FsType::ALL, true, &["\"rw\"", "read-only"]),
+        (&["a b"], FsType::ALL, false, &["a b", "lower-case"]),
+        (&many, FsType::ALL, false, &["33 mount flags"]),
+    ] {
+        let error = parsed(strings, fs, read_only).expect_err("refused");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
 }
 
 /// The flags dev, nodev and _netdev match the searched words but name no file.
@@ -139,7 +222,12 @@ proptest! {
                 prop_assert_eq!(plan.set & plan.clear & !0x70, 0);
                 prop_assert!(plan.context.len() <= flags.len());
             } else {
-                prop_assert!(flags.iter().any(|one| flag::rule(one, *fs).is_err()));
+                let denied = |one: &MountFlag| match flag::rule(one, *fs) {
+                    // Allowed with `ro` alone.
+                    Ok(rule) => rule.effect == Effect::NoReplay,
+                    Err(_) => true,
+                };
+                prop_assert!(flags.iter().any(denied));
             }
         }
     }

@@ -34,6 +34,20 @@ fn tool_ids_and_table_rows_match() {
     assert_eq!(ToolId::from_number(255), None);
 }
 
+/// The words are those of e2fsck 1.47 and xfs_repair 6.1.
+#[test]
+fn only_checkers_can_lack_a_feature() {
+    for tool in TOOLS {
+        let said = match tool.path {
+            "/usr/sbin/e2fsck" => "x has unsupported feature(s): FEATURE_C15\ne2fsck: Get a newer",
+            "/usr/sbin/xfs_repair" => "is recommended.\nFound unsupported filesystem features.  Ex",
+            _ => "",
+        };
+        assert_eq!(tool.lacks_feature(said), tool.purpose == Purpose::Check, "{}", tool.key);
+        assert!(!tool.lacks_feature("x: clean, 11/64 files, 1/64 blocks"), "{}", tool.key);
+    }
+}
+
 #[test]
 fn format_without_options_uses_tool_defaults() {
     assert_eq!(

@@ -15,7 +15,7 @@ pub(crate) mod xfs_reference;
 use crate::sys;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::Content;
-use ebs_csi_wire::Signature;
+use ebs_csi_wire::{Features, Signature};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -146,12 +146,18 @@ pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
     }
 }
 
-/// Reads the first bytes of a disk, for [`identifier`].
+/// Returns the features of the file system whose superblock is in `head`.
+pub(crate) fn features(head: &[u8]) -> Option<Features> {
+    ext::features(head).or_else(|| xfs::features(head))
+}
+
+/// Reads the first bytes of a disk, for [`identifier`] and [`features`]. The descriptor may be one
+/// for direct reads.
 pub fn head(disk: impl AsFd) -> Result<Vec<u8>, Errno> {
-    let mut head = vec![0_u8; FIRST];
-    let length = read_at(&disk, 0, &mut head)?;
-    head.truncate(length);
-    Ok(head)
+    let mut buffer = AlignedBuffer::new(FIRST);
+    let head = buffer.aligned();
+    let length = read_at(&disk, 0, head)?;
+    Ok(head[..length].to_vec())
 }
 
 /// Reads from offset `at` until `into` is full or nothing follows; returns the number of bytes.

@@ -1,15 +1,19 @@
 //! Mounts are made detached, compared with what they should be, and only then attached to a held
 //! target. Each function that makes or ends a mount takes the policy's authorization as an
 //! argument.
+use crate::disk::content;
 use crate::disk::device::Device;
 use crate::disk::device_number::of_filesystem;
+use crate::journal;
 use crate::mount::volume_root;
-use crate::outcome::{At, Done, damaged, failed};
+use crate::outcome::{At, Done, Stop, damaged, failed};
 use crate::path_resolution::HeldPath;
 use crate::sys;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
-use ebs_csi_wire::{FsType, Refusal, Step};
+use ebs_csi_wire::{
+    Features, FsType, KernelVersion, MountFlag, Observation, Refusal, Refused, Step, largest_block,
+};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -29,6 +33,15 @@ pub(crate) enum Parameter {
 }
 
 impl Parameter {
+    /// Returns the parameter as a flag of a request.
+    fn flag(&self) -> Option<MountFlag> {
+        match self {
+            Self::Flag(name) => MountFlag::new(name, None),
+            Self::Value(name, value) => MountFlag::new(name, Some(value)),
+        }
+        .ok()
+    }
+
     fn set(&self, context: &OwnedFd) -> Result<(), Errno> {
         match self {
             Self::Flag(name) => fsconfig_set_flag(context.as_fd(), name.as_str()),
@@ -98,15 +111,26 @@ pub(crate) fn create(
         match parameter.set(&context) {
             Ok(()) => {}
             // The kernel does not know the parameter, or not with this value.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Err(Refusal::MountFlag.into()),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                log_kernel_messages(&context, device);
+                let seen = parameter.flag().map(Observation::MountFlag);
+                return Err(Refused { reason: Refusal::MountFlag, seen }.into());
+            }
             Err(e) => return Err(failed(Step::CreateMount, e)),
         }
     }
-    match fsconfig_create(context.as_fd()) {
-        Ok(()) => {}
-        // EFSCORRUPTED and EFSBADCRC.
-        Err(Errno::UCLEAN | Errno::BADMSG) => return Err(damaged(fs)),
-        Err(e) => return Err(failed(Step::CreateMount, e)),
+    if let Err(errno) = fsconfig_create(context.as_fd()) {
+        log_kernel_messages(&context, device);
+        let read_only = parameters.contains(&Parameter::Flag("ro".to_owned()));
+        return Err(match errno {
+            // EFSCORRUPTED and EFSBADCRC.
+            Errno::UCLEAN | Errno::BADMSG => damaged(fs),
+            // The kernel has one number for a feature, a size and an option that it does not take.
+            Errno::INVAL | Errno::NOSYS => {
+                lacking(device, read_only).unwrap_or_else(|| failed(Step::CreateMount, errno))
+            }
+            _ => failed(Step::CreateMount, errno),
+        });
     }
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
         .at(Step::CreateMount)?;
@@ -115,6 +139,50 @@ pub(crate) fn create(
         return Err(Refusal::DeviceMismatch.into());
     }
     Ok(DetachedMount(mount))
+}
+
+/// Returns the refusal of a file system that needs something which the kernel lacks; None when
+/// nothing is known to be lacking.
+fn lacking(device: &Device, read_only: bool) -> Option<Stop> {
+    let features = content::features(&content::head(device).ok()?)?;
+    let (kernel, page) = (kernel_version()?, sys::page_bytes());
+    let features = features.lacking(kernel, page, read_only)?;
+    let seen = Observation::Lacking { features, kernel: Some(kernel) };
+    Some(Refused::because(Refusal::KernelLacksFeature, seen).into())
+}
+
+/// Refuses a new file system with blocks that the kernel could not mount.
+pub(crate) fn check_block_size(fs: FsType, block_bytes: u64) -> Done<()> {
+    let Some(kernel) = kernel_version() else { return Ok(()) };
+    let block_bytes = u32::try_from(block_bytes).unwrap_or(u32::MAX);
+    if block_bytes <= largest_block(fs, kernel, sys::page_bytes()) {
+        return Ok(());
+    }
+    let features =
+        Features { fs, compatible: 0, incompatible: 0, read_only_compatible: 0, block_bytes };
+    let seen = Observation::Lacking { features, kernel: Some(kernel) };
+    Err(Refused::because(Refusal::KernelLacksFeature, seen).into())
+}
+
+fn kernel_version() -> Option<KernelVersion> {
+    KernelVersion::parse(&rustix::system::uname().release().to_string_lossy())
+}
+
+/// Longest message of the kernel that is read, in bytes, and the largest number of messages; the
+/// kernel keeps eight.
+const MESSAGE: usize = 512;
+const MESSAGES: usize = 8;
+
+/// Logs what the kernel says in the context about a failed mount (fsopen(2)). What a file system
+/// itself says stands in the kernel's log alone.
+fn log_kernel_messages(context: &OwnedFd, device: &Device) {
+    let mut buffer = [0; MESSAGE];
+    for _ in 0..MESSAGES {
+        let Ok(length) = rustix::io::read(context, &mut buffer) else { return };
+        let message = String::from_utf8_lossy(&buffer[..length]);
+        let said = message.trim_end();
+        journal::error("kernel", &[("disk", device.disk()), ("said", said)]);
+    }
 }
 
 /// A further mount of a file system that is mounted somewhere already, and the context that can
@@ -183,6 +251,11 @@ impl JoinedMount {
     fn reconfigure(&self, word: &str) -> Result<(), Errno> {
         fsconfig_set_flag(self.context.as_fd(), word)?;
         fsconfig_reconfigure(self.context.as_fd())
+    }
+
+    /// Opens the root of the file system, for ioctls.
+    pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
+        self.mount.root()
     }
 
     /// Returns the mount without the context.

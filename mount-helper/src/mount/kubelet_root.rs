@@ -8,7 +8,7 @@ use crate::sys;
 use ebs_csi_policy::facts::{DeviceNumber, MountFacts, PathFacts, VolumeMount};
 use ebs_csi_wire::{KubeletPath, Observation, Refusal, Step};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{Dir, FileType, OFlags, fstat};
 use rustix::io::Errno;
 use std::sync::{Mutex, PoisonError};
 
@@ -27,7 +27,7 @@ pub(crate) struct KubeletRoot {
 impl KubeletRoot {
     /// Opens and holds the directory at `path`.
     pub(crate) fn open(path: KubeletPath) -> Result<Self, Errno> {
-        use rustix::fs::{Mode, OFlags};
+        use rustix::fs::Mode;
         let held = rustix::fs::open(
             path.as_str(),
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -66,6 +66,16 @@ impl KubeletRoot {
     /// Returns the device number of the block device node at a relative path.
     pub(crate) fn bound_node(&self, relative: &str) -> Option<DeviceNumber> {
         of_node(&fstat(self.hold(relative).ok()?).ok()?)
+    }
+
+    /// Returns the names of at most 16 entries of a directory, for a log line; none of a directory
+    /// that cannot be read.
+    pub(crate) fn first_entries(&self, relative: &str) -> Vec<String> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = path_resolution::open(&self.held, relative, flags).and_then(Dir::new);
+        let entries = opened.into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name != "." && name != "..").take(16).collect()
     }
 
     /// Opens the parent of a relative path with O_PATH, and returns it with the last component.

@@ -2,6 +2,10 @@
 //! socket, and neither would know what the other is about to mount. The second helper waits until
 //! the first has ended, for example when a new pod of a DaemonSet starts before the old one is
 //! gone.
+//!
+//! The supervisor holds the lock. The broker only marks the root as in use: a thread of it that
+//! waits for a disk that does not answer cannot be ended, and must not keep the next helper from
+//! serving the other disks.
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::path_resolution;
@@ -16,15 +20,11 @@ use std::time::{Duration, Instant};
 /// How long to wait beyond three times the grace of the other helper: the other one is told to end
 /// only once this pod is seen to run, and its agent ends before it.
 const EXTRA_WAIT: Duration = Duration::from_secs(5);
+/// How long to wait for the broker of a helper whose supervisor has ended. A broker that has ended
+/// no later waits in the kernel, where it can finish one system call and nothing else.
+const BROKER_WAIT: Duration = Duration::from_secs(2);
 /// Time between two attempts.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
-/// The lock on the kubelet root. The kernel releases it when the last process that holds it ends,
-/// however that process ends.
-#[derive(Debug)]
-pub(crate) struct KubeletRootLock(
-    #[expect(dead_code, reason = "held for as long as this lives")] OwnedFd,
-);
 
 /// Why this helper does not serve.
 #[derive(Debug)]
@@ -43,11 +43,14 @@ impl<E: Into<io::Error>> From<E> for NotLocked {
     }
 }
 
-/// Locks the kubelet root. `grace` is the time that a helper has to end.
-pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<KubeletRootLock, NotLocked> {
-    let held = path_resolution::open(root.held(), ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+/// Locks the kubelet root, and returns the descriptor that holds the lock. The kernel releases the
+/// lock when the last process that has the descriptor ends, however that process ends. `grace` is
+/// the time that a helper has to end.
+pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<OwnedFd, NotLocked> {
+    let held = open(root)?;
     if try_lock(&held)? {
-        return Ok(KubeletRootLock(held));
+        wait_for_broker(&held)?;
+        return Ok(held);
     }
     // Process 1 of a container gets only the signals that it handles itself.
     let signals = sys::signal_descriptor()?;
@@ -75,10 +78,41 @@ pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<KubeletRootLoc
             }
         }
         if try_lock(&held)? {
-            return Ok(KubeletRootLock(held));
+            wait_for_broker(&held)?;
+            return Ok(held);
         }
     }
     Err(NotLocked::OtherHelper)
+}
+
+/// Marks the kubelet root as in use, for as long as the returned descriptor is open.
+pub(crate) fn mark(root: &KubeletRoot) -> io::Result<OwnedFd> {
+    let held = open(root)?;
+    sys::mark_in_use(&held)?;
+    Ok(held)
+}
+
+/// Waits until no broker of an earlier helper is left, or it is clear that one does not end.
+fn wait_for_broker(held: &OwnedFd) -> io::Result<()> {
+    let end = Instant::now() + BROKER_WAIT;
+    while sys::is_in_use(held)? {
+        if Instant::now() >= end {
+            journal::warn(
+                "earlier-helper",
+                &[(
+                    "meaning",
+                    "its broker has not ended, as when a disk does not answer; this helper serves the other disks",
+                )],
+            );
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn open(root: &KubeletRoot) -> Result<OwnedFd, Errno> {
+    path_resolution::open(root.held(), ".", OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
 fn try_lock(held: &OwnedFd) -> Result<bool, Errno> {

@@ -7,7 +7,6 @@ use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::disk::xen_disk_record::XenDiskRecord;
 use crate::mount::directory_requests::Directories;
 use crate::mount::kubelet_root::KubeletRoot;
-use crate::mount::kubelet_root_lock::KubeletRootLock;
 use crate::mount::mount_table::MountTable;
 use crate::operation::path_reservation::PathReservations;
 use crate::outcome::{At, Done};
@@ -16,6 +15,7 @@ use crate::tool::runner_requests::Runners;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{DeviceNumber, MountFacts, Owner, PathFacts};
 use ebs_csi_wire::{FsType, KubeletPath, Refusal, Refused, Step, VolumeId};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -49,9 +49,9 @@ pub(crate) struct OperationContext {
     pub(crate) read_only_record: ReadOnlyRecord,
     /// The places that running operations have reserved.
     pub(crate) path_reservations: PathReservations,
-    /// The lock that keeps other helpers from serving this root.
-    #[expect(dead_code, reason = "held for as long as this lives")]
-    pub(crate) lock: KubeletRootLock,
+    /// The mark that this process uses the kubelet root.
+    #[expect(dead_code, reason = "held for as long as a thread lives")]
+    pub(crate) mark: OwnedFd,
 }
 
 impl OperationContext {

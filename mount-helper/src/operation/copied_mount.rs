@@ -6,6 +6,7 @@
 //! The kernel has one superblock for all mounts of a disk. A further mount of the disk joins this
 //! superblock, and through the new mount the file system is made read-only for all mounts: nothing
 //! is left to be written, and nothing can be written later.
+use super::freeze;
 use crate::disk::device::Device;
 use crate::journal;
 use crate::mount::detached_mount::{self, JoinedMount};
@@ -17,13 +18,14 @@ use ebs_csi_wire::{FsType, Observation, Refusal, Refused, Step, VolumeId};
 use rustix::io::Errno;
 
 /// Makes the file system read-only for all its mounts. Refuses when somebody writes to it, when the
-/// settings ask for a refusal, and when no file system holds the disk.
+/// settings ask for a refusal, and when no file system holds the disk. Returns false when the file
+/// system was frozen: it is thawed now, and the freeze may have been all that held the disk.
 pub(super) fn release(
     context: &OperationContext,
     permit: &Authorized<Withdraw>,
     volume: &VolumeId,
     device: &Device,
-) -> Done<()> {
+) -> Done<bool> {
     // A mount that somebody else made is no copy, and stays unchanged.
     let ours = context.mounted_disks.is_own_mount(device, volume);
     if !ours.at(Step::ReadDevice)? {
@@ -32,6 +34,9 @@ pub(super) fn release(
     let Some(joined) = join_live_filesystem(permit, device) else {
         return Err(Refusal::StillHeld.into());
     };
+    if joined.root().is_ok_and(|root| freeze::thaw(volume, root)) {
+        return Ok(false);
+    }
     if context.copied_mounts == CopiedMounts::Refuse {
         return Err(held_by_copy());
     }
@@ -52,7 +57,7 @@ pub(super) fn release(
             ),
         ],
     );
-    Ok(())
+    Ok(true)
 }
 
 /// Joins the live file system of the disk, of whichever type. For a type other than the mounted one

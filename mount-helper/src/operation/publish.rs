@@ -116,7 +116,8 @@ pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<
 /// Parses the mount flags for a bind mount. The request does not name the staged file system, and
 /// only attributes have an effect here, which are the same for all file systems, so a flag that any
 /// of them has is accepted.
-fn plan(request: &PublishFilesystem) -> Result<MountPlan, Refusal> {
+fn plan(request: &PublishFilesystem) -> Result<MountPlan, Refused> {
     let plans = FsType::ALL.iter().map(|fs| flag::plan(&request.flags, *fs, request.read_only));
-    plans.reduce(Result::or).unwrap_or(Err(Refusal::MountFlag))
+    let any = plans.reduce(Result::or);
+    any.unwrap_or_else(|| Ok(MountPlan::default())).map_err(Refused::from)
 }

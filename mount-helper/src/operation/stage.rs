@@ -29,7 +29,7 @@ pub(super) const DISK_WAIT: Duration = Duration::from_secs(3);
 /// Carries out the request.
 pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged> {
     let relative = context.relative(&request.staging)?;
-    let plan = flag::plan(&request.flags, request.fs, request.read_only)?;
+    let plan = flag::plan(&request.flags, request.fs, request.read_only).map_err(Refused::from)?;
     // A mount flag may ask for read-only, too.
     let request = &Stage { read_only: plan.read_only, ..request.clone() };
     if !context.rules.offers(request.fs) {
@@ -104,7 +104,7 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
         context.root.make(Act::MakeDirectory, relative, &context.directories)?;
     }
     let mut parameters = detached_mount::parameters(&plan, request.fs, permit.act().continues);
-    if permit.act().no_replay {
+    if permit.act().no_replay || plan.no_replay {
         let word = match request.fs {
             FsType::Xfs => "norecovery",
             FsType::Ext3 | FsType::Ext4 => "noload",

@@ -1,6 +1,6 @@
 //! Unstage and unpublish: unmounts what belongs to the volume, removes the empty target, and leaves
 //! everything else unchanged.
-use super::{copied_mount, raw_disk};
+use super::{copied_mount, freeze, raw_disk};
 use crate::disk::device::{Access, DeviceError, XenDisk};
 use crate::fault_point;
 use crate::journal;
@@ -56,17 +56,14 @@ pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Done<wir
                 {
                     context.mounted_disks.add(sequence, mount.device);
                 }
-                write_back(context, relative, &place, owner)?;
+                write_back(context, relative, &place, owner, &request.volume)?;
                 fault_point::reached("unstage-synced");
                 unmount(context, &permit, relative)?;
                 fault_point::reached("unstage-unmounted");
                 continue;
             }
             Withdraw::RemoveDirectory => {
-                // When a directory is removed, the kernel unmounts what other mount namespaces have
-                // mounted on it.
-                context.root.remove(Act::RemoveDirectory, relative, &context.directories)?;
-                context.root.remove_made_parents(relative, &context.directories);
+                remove_staging_directory(context, &request.volume, relative)?;
                 fault_point::reached("unstage-removed");
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
@@ -114,6 +111,37 @@ pub(super) fn unpublish(context: &OperationContext, request: &Unpublish) -> Done
     Err(Refusal::MountedDifferently.into())
 }
 
+/// Removes the staging directory. When a directory is removed, the kernel unmounts what other mount
+/// namespaces have mounted on it. A directory with entries stays: the mount covered them, and they
+/// are not the volume's.
+fn remove_staging_directory(
+    context: &OperationContext,
+    volume: &VolumeId,
+    relative: &str,
+) -> Done<()> {
+    match context.root.remove(Act::RemoveDirectory, relative, &context.directories) {
+        Ok(_) => context.root.remove_made_parents(relative, &context.directories),
+        Err(stop) if stop == Refusal::TargetOccupied.into() => {
+            let names = context.root.first_entries(relative).join(", ");
+            let directory = context.root.absolute_path(relative).map(|path| path.to_string());
+            journal::warn(
+                "left-over",
+                &[
+                    ("volume", volume.as_str()),
+                    ("directory", directory.as_deref().unwrap_or(relative)),
+                    ("entries", &names),
+                    (
+                        "meaning",
+                        "the mount covered them; the driver removes nothing that it did not make",
+                    ),
+                ],
+            );
+        }
+        Err(stop) => return Err(stop),
+    }
+    Ok(())
+}
+
 /// Returns whether the file system is mounted at another place, too.
 fn is_mounted_elsewhere(
     context: &OperationContext,
@@ -145,29 +173,33 @@ fn note_raw_use(context: &OperationContext, volume: &VolumeId, place: &PathFacts
     }
 }
 
-/// Writes the file system back while write errors can still be reported. When the application made
-/// the root directory private and the host does not permit to open it, the unmount writes back.
+/// Ends a freeze of the file system, and writes it back while write errors can still be reported.
+/// When the application made the root directory private and the host does not permit to open it,
+/// the unmount writes back.
 fn write_back(
     context: &OperationContext,
     relative: &str,
     place: &PathFacts,
     owner: Owner,
+    volume: &VolumeId,
 ) -> Done<()> {
-    match volume_root::open(context.root.held(), relative) {
-        Ok(root) => match rustix::fs::syncfs(&root) {
-            Ok(()) => Ok(()),
-            // A file system that the kernel has stopped, or that has lost its disk, accepts no more
-            // writes, however often it is tried. The next stage checks it. The kernel may not have
-            // noticed that the disk is gone while there was nothing to write.
-            Err(errno @ (Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO))
-                if owner == Owner::Gone || is_stopped(context, place)? =>
-            {
-                journal::warn("not-written-back", &[("why", &errno.to_string())]);
-                Ok(())
-            }
-            Err(errno) => Err(failed(Step::Sync, errno)),
-        },
-        Err(Errno::ACCESS | Errno::IO) => Ok(()),
+    let root = match volume_root::open(context.root.held(), relative) {
+        Ok(root) => root,
+        Err(Errno::ACCESS | Errno::IO) => return Ok(()),
+        Err(errno) => return Err(failed(Step::Sync, errno)),
+    };
+    freeze::thaw(volume, &root);
+    match rustix::fs::syncfs(&root) {
+        Ok(()) => Ok(()),
+        // A file system that the kernel has stopped, or that has lost its disk, accepts no more
+        // writes, however often it is tried. The next stage checks it. The kernel may not have
+        // noticed that the disk is gone while there was nothing to write.
+        Err(errno @ (Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO))
+            if owner == Owner::Gone || is_stopped(context, place)? =>
+        {
+            journal::warn("not-written-back", &[("why", &errno.to_string())]);
+            Ok(())
+        }
         Err(errno) => Err(failed(Step::Sync, errno)),
     }
 }
@@ -232,7 +264,7 @@ fn check_released(
     if let Some(raw) = raw_disk::publications_in(context, &device, &mounts).first() {
         return Err(raw_disk::held_at(context, raw).into());
     }
-    let mut tries = 0;
+    let (mut tries, mut thawed) = (0, false);
     loop {
         match device.claim(&context.disks, Access::ReadOnly) {
             Ok(_) => return Ok(false),
@@ -243,15 +275,24 @@ fn check_released(
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(DeviceError::Os(Errno::BUSY)) => {
-                let mounted = match (partition, unproved) {
-                    (None, _) => Ok(device),
+                let part = match (partition, unproved) {
+                    (None, _) => None,
                     (Some(_), Some(disk)) => {
-                        context.disks.open_known(disk, partition, Access::ReadOnly)
+                        Some(context.disks.open_known(disk, partition, Access::ReadOnly))
                     }
-                    (Some(_), None) => context.find_known(volume, partition, Access::ReadOnly),
+                    (Some(_), None) => {
+                        Some(context.find_known(volume, partition, Access::ReadOnly))
+                    }
                 };
-                copied_mount::release(context, permit, volume, &mounted.at(Step::FindDevice)?)?;
-                return Ok(true);
+                let part = part.transpose().at(Step::FindDevice)?;
+                let mounted = part.as_ref().unwrap_or(&device);
+                if copied_mount::release(context, permit, volume, mounted)? {
+                    return Ok(true);
+                }
+                // Somebody who freezes the file system again holds the disk.
+                if std::mem::replace(&mut thawed, true) {
+                    return Err(Refusal::StillHeld.into());
+                }
             }
             Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => return Ok(false),
             Err(e) => return Err(e).at(Step::ClaimDevice),

@@ -9,6 +9,7 @@ use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
+use crate::mount::kubelet_root_lock;
 use crate::mount::mount_table::MountTable;
 use crate::mount::propagation;
 use crate::operation;
@@ -107,7 +108,7 @@ fn serve(settings: &Settings) -> u8 {
             &[("meaning", "loop devices are taken for EBS volumes; never use this on a node")],
         ),
     }
-    let opened = match opened::open(settings) {
+    let (lock, opened) = match opened::open(settings) {
         Ok(Some(opened)) => opened,
         // The process was told to end before it began.
         Ok(None) => return 0,
@@ -119,10 +120,10 @@ fn serve(settings: &Settings) -> u8 {
     if let Err(fault) = confinement::namespaces() {
         return not_confined(&fault);
     }
-    started("fork", fork(settings, opened)).unwrap_or(1)
+    started("fork", fork(settings, lock, opened)).unwrap_or(1)
 }
 
-fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
+fn fork(settings: &Settings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
     let (jobs, jobs_broker) = channel::pair()?;
     let (broker_life, life_of_broker) = channel::pair()?;
     let (directories_life, life_of_directories) = channel::pair()?;
@@ -133,7 +134,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
     let signals = sys::signal_descriptor()?;
     let broker = match sys::fork()? {
         Fork::Child => {
-            drop((jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
             drop((life_of_directories, names_directories));
             drop((life_of_opener, lanes_opener));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
@@ -144,7 +145,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
     drop((jobs_broker, life_of_broker, names, lanes));
     let directories = match sys::fork()? {
         Fork::Child => {
-            drop((jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
             drop((life_of_opener, lanes_opener));
             return Ok(run_directories(settings, opened, &names_directories, life_of_directories));
         }
@@ -153,7 +154,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
     drop((life_of_directories, names_directories));
     let opener = match sys::fork()? {
         Fork::Child => {
-            drop((jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
             return Ok(opener::run(settings, opened, lanes_opener, &life_of_opener));
         }
         Fork::Parent(pid) => pid,
@@ -170,6 +171,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
             broker,
             directories,
             opener,
+            lock,
             runners: Vec::new(),
             // A little longer than the broker itself waits.
             grace: settings.grace + Duration::from_secs(2),
@@ -203,6 +205,9 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     let Some(table) = started("/proc/self", MountTable::open()) else {
         return CONFIG;
     };
+    let Some(mark) = started("the kubelet root", kubelet_root_lock::mark(&opened.root)) else {
+        return 1;
+    };
     let entering = match confinement::broker() {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
@@ -230,7 +235,7 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
             xen_disk_record: opened.xen_disk_record,
             read_only_record: opened.read_only_record,
             path_reservations: PathReservations::default(),
-            lock: opened.lock,
+            mark,
         },
         table: OperationTable::new(places, wake_event),
         peer_uid: profile::NODE_AGENT.identity.uid,

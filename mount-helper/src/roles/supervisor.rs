@@ -33,6 +33,9 @@ pub struct Supervisor {
     pub directories: i32,
     /// Process id of the opener.
     pub opener: i32,
+    /// The lock that keeps other helpers from serving the kubelet root. A runner closes it when
+    /// [`Supervisor::serve`] returns.
+    pub lock: OwnedFd,
     /// How long the broker may take to finish running operations.
     pub grace: Duration,
     /// Runners that have not ended yet.

@@ -1,9 +1,11 @@
-//! What a disk may be: checked, copied, late, partitioned, used raw beside its mount, without a
-//! serial.
+//! What a disk may be: checked, copied, frozen, late, partitioned, used raw beside its mount,
+//! without a serial.
 mod checks;
 mod copied;
 mod disk_groups;
 mod elsewhere;
+mod features;
+mod frozen;
 mod late_disks;
 pub(crate) mod partitions;
 mod raw_beside_mounted;

@@ -173,6 +173,54 @@ fn mount_flags_apply_only_to_requested_mount() {
     done(rig.unstage(&volume));
 }
 
+/// The kernel accepts what the policy accepts, and the mount table shows what mount(8) shows.
+/// `max_atomic_write` and `lifetime` are options of newer kernels.
+#[test]
+fn options_that_mount_8_accepts_are_accepted() {
+    let Some(rig) = Rig::start() else { return };
+    for (fs, options, shown) in [
+        (FsType::Ext4, "barrier,init_itable,iversion,user,exec", "rw,nosuid,nodev,relatime"),
+        (FsType::Ext4, "jqfmt=vfsv1,dax=never,mb_optimize_scan=1,norelatime", "rw,relatime"),
+        (FsType::Ext4, "no_prefetch_block_bitmaps,dax=inode,comment=mine,x-a.b=1", "rw,relatime"),
+        (FsType::Ext3, "users,noatime,norelatime", "rw,nosuid,nodev,noexec,noatime"),
+        (FsType::Ext4, "ro,noload", "ro,relatime"),
+        (FsType::Ext3, "ro,norecovery", "ro,relatime"),
+        (FsType::Xfs, "iversion,dax=inode,owner,x-systemd.automount", "rw,nosuid,nodev,relatime"),
+        (FsType::Xfs, "ro,norecovery,dax=never", "ro,relatime"),
+    ] {
+        let (volume, _attached) = rig.new_disk(512 * MIB);
+        staged(rig.stage(&volume, fs));
+        done(rig.unstage(&volume));
+        let flags = MountFlag::parse_all(options).expect("flags");
+        staged(rig.stage_with(&volume, fs, |request| request.flags.clone_from(&flags)));
+        let line = rig.mount_at(&staging(&volume));
+        assert_eq!(line.split(' ').nth(5), Some(shown), "{options}: {line}");
+        let read_only = options.starts_with("ro");
+        done(rig.publish_with(&volume, "p", |request| {
+            (request.flags, request.read_only) = (flags, read_only);
+        }));
+        done(rig.unpublish(&volume, &target(&volume, "p")));
+        done(rig.unstage(&volume));
+    }
+}
+
+/// Whoever asks for a mount without replay gets the file system as the snapshot has it.
+#[test]
+fn requested_mount_without_replay_changes_nothing() {
+    let Some(rig) = Rig::start() else { return };
+    for (fs, word) in [(FsType::Ext4, "noload"), (FsType::Xfs, "norecovery")] {
+        let (origin, attached) = in_use(&rig, fs);
+        let (copy, second) = rig.attach_copy(&attached.image);
+        let before = fs::read(&second.image).expect("read");
+        staged(rig.stage_with(&copy, fs, |request| {
+            request.flags = MountFlag::parse_all(&format!("ro,{word}")).expect("flags");
+        }));
+        done(rig.unstage(&copy));
+        assert!(before == fs::read(&second.image).expect("read"), "{fs}: changed");
+        done(rig.unstage(&origin));
+    }
+}
+
 #[test]
 fn format_options_reach_the_file_system() {
     use ebs_csi_wire::FormatOptions;

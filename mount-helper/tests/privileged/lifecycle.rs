@@ -1,7 +1,7 @@
 //! The life of a volume on a node, for each file system and for a raw device.
 use crate::rig::{
-    MIB, Rig, assert_refused, block_target, disk, done, refusal, set_mode, staged, staging, target,
-    usage, volume, write_synced,
+    MIB, Rig, assert_refused, block_target, claim, disk, done, refusal, set_mode, staged, staging,
+    target, usage, volume, write_synced,
 };
 use ebs_csi_wire::{
     Expanded, FsType, LogPage, NvmeStatistics, Operation, Outcome, Refusal, Step, Usage,
@@ -68,6 +68,31 @@ fn life_of(fs_type: FsType) {
     assert!(!done(elsewhere.unpublish(&volume, &target(&volume, "three"))));
     assert!(!done(elsewhere.unstage(&volume)));
     drop(attached);
+}
+
+/// The file was in the staging directory before the mount, which covered it.
+#[test]
+fn unstage_succeeds_and_names_left_over_file() {
+    let Some(mut rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 << 20);
+    let directory = rig.make_target(&staging(&volume));
+    let file = Path::new(&directory).join("left-by-somebody");
+    fs::write(&file, "kept").expect("write");
+    for already in [false, true] {
+        if !already {
+            staged(rig.stage(&volume, FsType::Ext4));
+        }
+        assert_eq!(done(rig.unstage(&volume)), already);
+        assert_eq!(rig.mounts(&attached), 0);
+        assert_eq!(fs::read_to_string(&file).expect("read"), "kept");
+    }
+    // Nobody holds the disk any more.
+    drop(claim(attached.path()));
+    staged(rig.stage(&volume, FsType::Ext4));
+    done(rig.unstage(&volume));
+    rig.stop();
+    let line = format!("left-over volume={volume} directory={directory} entries=left-by-somebody");
+    assert!(rig.journal().contains(&line), "{}", rig.journal());
 }
 
 #[test]

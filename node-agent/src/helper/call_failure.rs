@@ -196,7 +196,9 @@ fn refusal_condition(call: NodeCall, refusal: Refusal) -> Condition {
         | Refusal::UntrustedImage
         | Refusal::SuperblockAsks
         | Refusal::OriginUntold
-        | Refusal::UsedRaw => Condition::ContentRefused,
+        | Refusal::UsedRaw
+        | Refusal::KernelLacksFeature
+        | Refusal::NewerThanChecker => Condition::ContentRefused,
         Refusal::MountedDifferently => match call {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,
@@ -269,9 +271,12 @@ fn step_text(failed: &Failed) -> String {
              started; restart the mount-helper where that has changed, or let a udev rule give disks a group and mode 0660"
         );
     }
-    format!(
-        "{doing} failed{how}; it is tried again with the next request, the mount-helper's log has the details"
-    )
+    let details = match failed.step {
+        // What a file system says about a mount goes to the kernel's log.
+        Step::CreateMount => "`dmesg` on the node has the kernel's reason",
+        _ => "the mount-helper's log has the details",
+    };
+    format!("{doing} failed{how}; it is tried again with the next request, {details}")
 }
 
 #[cfg(test)]

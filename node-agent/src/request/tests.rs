@@ -383,22 +383,22 @@ fn disallowed_mount_flag_error_names_reason_and_remedy() {
         ("nonsense", FsType::Xfs),
     ] {
         let strings = ["noatime".to_owned(), flag.to_owned()];
-        let failure = mount_flags(&strings, &[fs]).unwrap_err();
+        let failure = mount_flags(&strings, &[fs], false).unwrap_err();
         assert_eq!(failure.condition(), Condition::InvalidField, "{flag}");
         for word in ["mount_flags", flag, fs.as_str(), "remove it"] {
             assert!(failure.text().contains(word), "{flag}: {failure}");
         }
     }
-    assert!(mount_flags(&["nouuid".to_owned()], FsType::ALL).is_ok());
+    assert!(mount_flags(&["nouuid".to_owned()], FsType::ALL, false).is_ok());
 }
 
 #[test]
 fn too_many_mount_flags_are_refused() {
     let flags: Vec<String> = (1..41).map(|n| format!("commit={n}")).collect();
-    assert!(mount_flags(&flags[..32], FsType::ALL).is_ok());
-    assert!(mount_flags(&flags[..33], FsType::ALL).is_err());
+    assert!(mount_flags(&flags[..32], FsType::ALL, false).is_ok());
+    assert!(mount_flags(&flags[..33], FsType::ALL, false).is_err());
     let repeated = vec!["noatime".to_owned(); 100];
-    assert_eq!(mount_flags(&repeated, FsType::ALL).unwrap().len(), 1);
+    assert_eq!(mount_flags(&repeated, FsType::ALL, false).unwrap().len(), 1);
 }
 
 proptest! {

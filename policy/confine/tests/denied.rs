@@ -148,6 +148,10 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             other => Ok(other.map(drop)?),
         }
     }),
+    ("kernel-version", |_| {
+        rustix::system::uname();
+        Ok(())
+    }),
     ("other-ioctl", |_| Ok(rustix::io::ioctl_fionread(io::stdin()).map(drop)?)),
 ];
 
@@ -190,7 +194,11 @@ const CASES: &[(&str, Outcome, &str)] = &[
     ("supervisor", Works, "become-tool read-own-status lower-limits-to-runners"),
     ("supervisor", Refused(EACCES), "become-program read-hosts write-core-pattern create-file"),
     ("supervisor", Killed, "start-tool tcp-connect unix-connect become-root open-file-system"),
-    ("broker", Works, "open-file-system raise-dac-read-search block-device-read-only-switch"),
+    (
+        "broker",
+        Works,
+        "open-file-system raise-dac-read-search block-device-read-only-switch kernel-version",
+    ),
     (
         "broker",
         Refused(EACCES),
@@ -223,8 +231,8 @@ const CASES: &[(&str, Outcome, &str)] = &[
     (
         "opener",
         Killed,
-        "open-by-name block-device-read-only-switch make-directory-beneath-root start-program \
-         thread unix-connect become-root open-file-system raise-sys-admin",
+        "open-by-name block-device-read-only-switch kernel-version make-directory-beneath-root \
+         start-program thread unix-connect become-root open-file-system raise-sys-admin",
     ),
 ];
 

@@ -2,7 +2,7 @@
 //! given them.
 
 use crate::facts::ExtFacts;
-use crate::flag;
+use crate::flag::{self, Effect};
 use ebs_csi_wire::{FsType, MountFlag};
 
 /// The kernel's `EXT4_DEFM_*` except `debug` (0x1), which floods the kernel's log: bsdgroups (0x2),
@@ -24,7 +24,10 @@ fn is_option_allowed(word: &str) -> bool {
         None => (word, None),
     };
     name == "errors" && value.is_some()
-        || MountFlag::new(name, value).is_ok_and(|option| flag::rule(&option, FsType::Ext4).is_ok())
+        || MountFlag::new(name, value).is_ok_and(|option| {
+            // A request may ask for a mount without the journal's replay, a superblock may not.
+            flag::rule(&option, FsType::Ext4).is_ok_and(|rule| rule.effect != Effect::NoReplay)
+        })
 }
 
 #[cfg(test)]
@@ -41,6 +44,8 @@ mod tests {
         let refused = flag::REFUSED.iter().map(|RefusedFlag { name, .. }| *name);
         for word in refused.filter(|name| !name.starts_with("errors=")).chain([
             "journal_dev=2065",
+            "noload",
+            "norecovery",
             "errors",
             "commit",
             "DISCARD",

@@ -50,7 +50,9 @@ pub use job::Job;
 pub use key::{Key, KeyFileError, Side, Transcript};
 pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
-pub use observation::{ContentState, Observation, Refused, Signature};
+pub use observation::{
+    ContentState, Features, KernelVersion, Observation, Refused, Signature, largest_block,
+};
 pub use path::KubeletPath;
 pub use proof::{Challenge, KeyStep, Nonce, Proof};
 pub use refusal::Refusal;

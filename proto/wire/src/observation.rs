@@ -1,12 +1,14 @@
 //! A refusal together with the helper's observation.
 
+mod features;
 mod signature;
 
 use std::fmt;
 
 use crate::malformed::Malformed;
-use crate::{KubeletPath, Refusal, pb};
+use crate::{KubeletPath, MountFlag, Refusal, pb};
 
+pub use features::{Features, KernelVersion, largest_block};
 pub use signature::{ContentState, Signature};
 
 /// A refused request, and the observation behind the refusal.
@@ -40,6 +42,15 @@ pub enum Observation {
     DiskBytes(u64),
     /// Files of the volume are open in another mount namespace.
     Copied,
+    /// This mount flag is not allowed, or the kernel does not accept it.
+    MountFlag(MountFlag),
+    /// Features of the file system that are lacking.
+    Lacking {
+        /// The features.
+        features: Features,
+        /// The kernel that lacks them; `None` when the checker does.
+        kernel: Option<KernelVersion>,
+    },
 }
 
 impl Refused {
@@ -77,6 +88,14 @@ impl fmt::Display for Observation {
             }
             Self::MountedAt(path) => write!(f, "found a mount at {path}"),
             Self::DiskBytes(bytes) => write!(f, "found a disk of {bytes} bytes"),
+            Self::Lacking { features, kernel } => {
+                let what = Signature::from(features.fs).describe();
+                match kernel {
+                    Some(kernel) => write!(f, "{kernel} lacks what {what} needs: {features}"),
+                    None => write!(f, "the checker lacks what {what} needs: {features}"),
+                }
+            }
+            Self::MountFlag(flag) => write!(f, "found the mount flag {:?}", flag.to_string()),
             Self::Copied => f.write_str(
                 "found files of the volume open in another mount namespace: a container that mounts / or /var/lib of the node \
                  without mount propagation has a copy of its mount, which lasts until the files are closed or the container ends",
@@ -100,6 +119,11 @@ impl TryFrom<pb::Refused> for Refused {
             Some(Wire::MountedAt(path)) => Some(Observation::MountedAt(KubeletPath::parse(&path)?)),
             Some(Wire::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
             Some(Wire::Copied(_)) => Some(Observation::Copied),
+            Some(Wire::Features(lacking)) => {
+                let (features, kernel) = lacking.try_into()?;
+                Some(Observation::Lacking { features, kernel })
+            }
+            Some(Wire::MountFlag(flag)) => Some(Observation::MountFlag((&flag).try_into()?)),
         };
         Ok(Self { reason: Refusal::from_wire(wire.reason)?, seen })
     }
@@ -119,6 +143,10 @@ impl From<Refused> for pb::Refused {
                 Observation::MountedAt(path) => Wire::MountedAt(path.to_string()),
                 Observation::DiskBytes(bytes) => Wire::DiskBytes(bytes),
                 Observation::Copied => Wire::Copied(true),
+                Observation::Lacking { features, kernel } => {
+                    Wire::Features((features, kernel).into())
+                }
+                Observation::MountFlag(flag) => Wire::MountFlag((&flag).into()),
             }),
         }
     }

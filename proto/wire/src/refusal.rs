@@ -13,7 +13,7 @@ described_enum! {
         PathNotPlain => "path-not-plain",
             "a component of the path is missing, a symbolic link, or not a directory; symbolic links are never followed, name the real path";
         MountFlag => "mount-flag",
-            "a mount flag is not allowed here; remove it from the StorageClass or PersistentVolume (policy/mounts.toml lists what is allowed)";
+            "a mount flag is not allowed here, or the node's kernel does not accept it; remove it from the StorageClass or PersistentVolume (policy/mounts.toml lists what is allowed)";
         FsType => "fs-type", "the file system is not allowed; use ext3, ext4 or xfs";
         FormatOption => "format-option",
             "a format option does not fit the file system; correct the StorageClass";
@@ -67,6 +67,10 @@ described_enum! {
             "the disk reads as blank in the places that are looked at, but the controller did not say that the volume was made blank, so it is not formatted; detach the volume and let this driver's controller attach it again, which says so, or make the file system by hand";
         UsedRaw => "used-raw",
             "the disk reads as blank in the places that are looked at, but it was published as a raw device since it was attached, so it is not formatted; if nothing on it is wanted, detach the volume and attach it again, or make the file system by hand";
+        KernelLacksFeature => "kernel-lacks-feature",
+            "the node's kernel does not mount such a file system, which is not damaged; use nodes with a newer kernel (`dmesg` on the node has the kernel's own words), or for a new volume correct the StorageClass";
+        NewerThanChecker => "newer-than-checker",
+            "the file system has to be checked before it is mounted and was made by newer tools than the checker in the mount-helper's image, so nothing is known about its state; use an image with newer e2fsprogs or xfsprogs, or check it by newer tools on another machine";
     }
 }
 

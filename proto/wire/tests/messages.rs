@@ -157,6 +157,14 @@ fn seen() -> impl Strategy<Value = Observation> {
         path().prop_map(Observation::MountedAt),
         any::<u64>().prop_map(Observation::DiskBytes),
         Just(Observation::Copied),
+        flag().prop_map(Observation::MountFlag),
+        (select(FsType::ALL), any::<[u32; 4]>(), any::<u32>()).prop_map(|(fs, bits, minor)| {
+            let [compatible, incompatible, read_only_compatible, block_bytes] = bits;
+            let features =
+                Features { fs, compatible, incompatible, read_only_compatible, block_bytes };
+            let kernel = minor.is_multiple_of(2).then_some(KernelVersion { major: 6, minor });
+            Observation::Lacking { features, kernel }
+        }),
     ]
 }
 

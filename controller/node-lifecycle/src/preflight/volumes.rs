@@ -3,7 +3,7 @@
 
 use ebs_csi_policy::flag;
 use ebs_csi_proto::DRIVER_NAME;
-use ebs_csi_wire::{FsType, MountFlag, VolumeId};
+use ebs_csi_wire::{FsType, VolumeId};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
@@ -131,21 +131,7 @@ fn refusals(fs_type: Option<&str>, options: &[String]) -> Vec<String> {
             Err(error) => return vec![error.to_string()],
         },
     };
-    options.iter().filter_map(|option| refusal(fs, option)).collect()
-}
-
-fn refusal(fs: FsType, option: &str) -> Option<String> {
-    let flags = match MountFlag::parse_all(option) {
-        Ok(flags) => flags,
-        Err(error) => return Some(format!("mount option {option:?}: {error}")),
-    };
-    let refused = flags.iter().find(|flag| flag::rule(flag, fs).is_err())?;
-    Some(format!(
-        "the mount option {:?} is not allowed on {}: {}",
-        refused.to_string(),
-        fs.as_str(),
-        flag::why_refused(refused)
-    ))
+    flag::parse(options, &[fs], false).err().map(|error| error.to_string()).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -176,6 +162,7 @@ mod tests {
             (ours(GOOD, "ntfs"), json!({}), Verdict::Refused, "ntfs"),
             (ours(GOOD, "ntfs"), json!({"volumeMode": "Block"}), Verdict::Fine, "1 of"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["noload"]}), Verdict::Refused, "journal"),
+            (ours(GOOD, "xfs"), json!({"mountOptions": ["ro", "norecovery"]}), Verdict::Fine, "1 of"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["no_such"]}), Verdict::Refused, "no_such"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["a b"]}), Verdict::Refused, "a b"),
             (other, json!({}), Verdict::Fine, "0 of this driver"),
@@ -209,7 +196,7 @@ mod tests {
         };
         assert_eq!(class(DRIVER_NAME, "XFS", json!(["discard"]))[0].verdict, Verdict::Fine);
         assert_eq!(class(DRIVER_NAME, "ext2", json!([]))[0].verdict, Verdict::Refused);
-        assert_eq!(class(IN_TREE, "ext4", json!(["user"]))[0].verdict, Verdict::Refused);
-        assert_eq!(class("other", "ext2", json!(["user"]))[0].verdict, Verdict::Fine);
+        assert_eq!(class(IN_TREE, "ext4", json!(["rbind"]))[0].verdict, Verdict::Refused);
+        assert_eq!(class("other", "ext2", json!(["rbind"]))[0].verdict, Verdict::Fine);
     }
 }

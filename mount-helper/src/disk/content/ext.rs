@@ -2,6 +2,7 @@
 use super::checksum::crc32c;
 use super::field::{id, le16, le32};
 use ebs_csi_policy::facts::{ExtFacts, ExtLevel};
+use ebs_csi_wire::{Features, FsType};
 
 /// Offset of the superblock, in bytes from the start of the disk.
 pub const AT: usize = 1024;
@@ -60,6 +61,18 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         default_words,
         last_check: last_check(sb),
         mounted: le16(sb, 0x34) != 0,
+    })
+}
+
+/// Returns the features of the superblock, and the size of its blocks.
+pub fn features(head: &[u8]) -> Option<Features> {
+    let sb = superblock(head)?;
+    Some(Features {
+        fs: FsType::Ext4,
+        compatible: le32(sb, 0x5c),
+        incompatible: le32(sb, 0x60),
+        read_only_compatible: le32(sb, 0x64),
+        block_bytes: 1024_u32.checked_shl(le32(sb, 0x18)).unwrap_or(0),
     })
 }
 

@@ -2,6 +2,7 @@
 use super::checksum::crc32c;
 use super::field::{be16, be32, be64, id, le32};
 use ebs_csi_policy::facts::XfsFacts;
+use ebs_csi_wire::{Features, FsType};
 
 const CRC_AT: usize = 224;
 
@@ -27,6 +28,22 @@ pub fn read(head: &[u8]) -> Option<XfsFacts> {
         block_bytes: if plausible { block_bytes } else { 0 },
         groups: be32(head, 88),
         uuid: id(head, 32),
+    })
+}
+
+/// Returns the features of the superblock, and the size of its blocks. Version 4 has other fields
+/// for its features, all of which are old.
+pub fn features(head: &[u8]) -> Option<Features> {
+    if head.get(..4)? != b"XFSB" {
+        return None;
+    }
+    let word = |at| if be16(head, 100) & 0xf == 5 { be32(head, at) } else { 0 };
+    Some(Features {
+        fs: FsType::Xfs,
+        compatible: word(208),
+        incompatible: word(216),
+        read_only_compatible: word(212),
+        block_bytes: be32(head, 4),
     })
 }
 

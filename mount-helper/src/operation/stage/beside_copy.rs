@@ -5,6 +5,7 @@ use crate::disk::content;
 use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
 use crate::operation::context::OperationContext;
+use crate::operation::freeze;
 use crate::outcome::{At, Done, Stop};
 use crate::settings::CopiedMounts;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
@@ -42,6 +43,10 @@ pub(super) fn join_copy(
         .or_else(|_| detached_mount::join_for_stage(&permit, request.fs, device, false))
         .map_err(|_| stop)?;
     found.verify()?;
+    // A frozen file system cannot change between read-only and writable.
+    if let Ok(root) = joined.root() {
+        freeze::thaw(volume, root);
+    }
     if !request.read_only {
         joined.make_writable().at(Step::CreateMount)?;
     }

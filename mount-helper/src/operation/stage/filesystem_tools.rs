@@ -1,6 +1,7 @@
 //! The tools of the policy's table, as a stage uses them: requests a runner for a tool, and
 //! interprets how the tool ended.
 use super::found_disk::{Examined, FoundDisk};
+use crate::disk::content;
 use crate::disk::filesystem_identifier::identifier;
 use crate::disk::format_comparison;
 use crate::journal;
@@ -12,8 +13,11 @@ use crate::tool::report::End;
 use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Meaning, ToolId};
-use ebs_csi_wire::{Failed, FormatOptions, FsType, Job, Stage, Step, ToolEnd};
-use rustix::fd::{AsFd, OwnedFd};
+use ebs_csi_wire::{
+    Failed, Features, FormatOptions, FsType, Job, Observation, Refusal, Refused, Stage, Step,
+    ToolEnd,
+};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -186,6 +190,7 @@ fn run_tool_within(
     if !context.runners.take_place() {
         return Err(Stop::NoPlace);
     }
+    let disk = disk.as_fd();
     let ran = match waiting {
         Some(waiting) => waiting.run(disk, deadline),
         None => context.runners.run(&job, disk, deadline),
@@ -201,11 +206,15 @@ fn run_tool_within(
     let fields = [("tool", tool.key), ("end", end.as_str()), ("said", report.tail.as_str())];
     if let End::Exited(status) = report.end
         && let Some(meaning) = tool.meaning(status)
+        && !(meaning == Meaning::Uncorrectable && tool.lacks_feature(&report.tail))
     {
         journal::info("tool", &fields);
         return Ok(meaning);
     }
     journal::error("tool", &fields);
+    if tool.lacks_feature(&report.tail) {
+        return Err(newer_than_checker(disk));
+    }
     let end = match report.end {
         End::Exited(status) => NonZeroU8::new(status).map(ToolEnd::Exited),
         End::Signalled(signal) => {
@@ -216,4 +225,13 @@ fn run_tool_within(
         End::NotRun(errno) => return Err(failed(Step::Runner, Errno::from_raw_os_error(errno))),
     };
     Err(end.map_or_else(|| broken(step), |end| tool_failed(step, end)))
+}
+
+/// Builds the refusal of a file system with features that the checker does not know: the checker
+/// says nothing about its state.
+fn newer_than_checker(disk: BorrowedFd<'_>) -> Stop {
+    let features = content::head(disk).ok().and_then(|head| content::features(&head));
+    let newer = features.and_then(Features::newer_than_checker);
+    let seen = newer.map(|features| Observation::Lacking { features, kernel: None });
+    Refused { reason: Refusal::NewerThanChecker, seen }.into()
 }

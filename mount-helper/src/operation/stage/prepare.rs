@@ -7,7 +7,7 @@ use super::filesystem_tools::{self, Check};
 use super::found_disk::{Examined, FoundDisk, now, read_content, with_direct_reads};
 use crate::disk::content;
 use crate::fault_point;
-use crate::mount::privilege;
+use crate::mount::{detached_mount, privilege};
 use crate::operation::{grow, xen_disk};
 use crate::outcome::{Done, broken};
 use crate::tool::runner_requests::WaitingRunner;
@@ -40,6 +40,8 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
     match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
+            let block_bytes = found.request.format.unchecked().block_size;
+            detached_mount::check_block_size(found.request.fs, block_bytes)?;
             disk.format(format)?;
             staged.formatted = true;
             fault_point::reached("stage-formatted");

@@ -4,20 +4,20 @@ use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
-use crate::mount::kubelet_root_lock::{self, KubeletRootLock, NotLocked};
+use crate::mount::kubelet_root_lock::{self, NotLocked};
 use crate::session::listener::{self, Listener};
 use crate::settings::{Settings, listen};
 use ebs_csi_policy::ceiling::{self, Ceiling};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::profile::BlockNodes;
+use rustix::fd::OwnedFd;
 use std::io;
 use std::path::Path;
 
 /// What is opened while the process can still open files by name.
 pub(super) struct Opened {
     pub(super) root: KubeletRoot,
-    pub(super) lock: KubeletRootLock,
     pub(super) disks: DiskRoots,
     pub(super) xen_disk_record: XenDiskRecord,
     pub(super) read_only_record: ReadOnlyRecord,
@@ -39,11 +39,12 @@ impl Opened {
     }
 }
 
-/// Opens everything; `None` when the process was told to end meanwhile.
+/// Locks the kubelet root and opens everything; `None` when the process was told to end meanwhile.
+/// The descriptor holds the lock.
 ///
 /// # Errors
 /// What could not be opened, and why.
-pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
+pub(super) fn open(settings: &Settings) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {
     let policy = settings.policy;
     let rules = Ceiling::narrowed(
         policy,
@@ -94,16 +95,8 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
         .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref()))
         .collect::<Result<_, _>>()?;
     log_closed_disks(&nodes);
-    Ok(Some(Opened {
-        root,
-        lock,
-        disks,
-        xen_disk_record,
-        read_only_record,
-        listeners,
-        rules,
-        nodes,
-    }))
+    let opened = Opened { root, disks, xen_disk_record, read_only_record, listeners, rules, nodes };
+    Ok(Some((lock, opened)))
 }
 
 /// Logs one line when there are disks that no group may open.

@@ -1,7 +1,9 @@
 //! Tests of the table of answers.
 
 use super::*;
-use ebs_csi_wire::{ContentState, KubeletPath, Observation, Signature};
+use ebs_csi_wire::{
+    ContentState, Features, FsType, KernelVersion, KubeletPath, MountFlag, Observation, Signature,
+};
 use tonic::Code;
 
 fn failure_of(call: NodeCall, error: &HelperError) -> Failure {
@@ -50,6 +52,13 @@ fn denied_device_node_reports_owner_mode_and_remedy() {
     }
 }
 
+#[test]
+fn failed_mount_points_to_kernels_log() {
+    let failed = HelperError::Failed(Failed::call(Step::CreateMount, 22));
+    let failure = failure_of(NodeCall::Stage, &failed);
+    assert!(failure.text().ends_with("`dmesg` on the node has the kernel's reason"), "{failure}");
+}
+
 /// No refusal is an internal error.
 #[test]
 fn every_refusal_names_volume_path_and_next_step() {
@@ -67,6 +76,16 @@ fn every_refusal_names_volume_path_and_next_step() {
 #[test]
 fn refusal_reports_finding_before_advice() {
     let content = |signature, state| Observation::Content { signature, state };
+    let lacking = |incompatible, kernel| Observation::Lacking {
+        features: Features {
+            fs: FsType::Ext4,
+            compatible: 0,
+            incompatible,
+            read_only_compatible: 0,
+            block_bytes: 0,
+        },
+        kernel,
+    };
     let path = KubeletPath::parse("/k/other/globalmount").unwrap();
     for (reason, seen, words) in [
         (
@@ -90,6 +109,21 @@ fn refusal_reports_finding_before_advice() {
             "found a mount at /k/other/globalmount: ",
         ),
         (Refusal::SizeOutOfRange, Observation::DiskBytes(4096), "found a disk of 4096 bytes: "),
+        (
+            Refusal::KernelLacksFeature,
+            lacking(1 << 21, Some(KernelVersion { major: 6, minor: 1 })),
+            "Linux 6.1 lacks what an ext4 file system needs: FEATURE_I21: ",
+        ),
+        (
+            Refusal::NewerThanChecker,
+            lacking(1 << 21, None),
+            "the checker lacks what an ext4 file system needs: FEATURE_I21: ",
+        ),
+        (
+            Refusal::MountFlag,
+            Observation::MountFlag(MountFlag::new("commit", Some("5")).unwrap()),
+            "found the mount flag \"commit=5\": ",
+        ),
     ] {
         let failure =
             failure_of(NodeCall::Stage, &HelperError::Refused(Refused::because(reason, seen)));

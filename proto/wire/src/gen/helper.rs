@@ -399,7 +399,7 @@ pub struct Refused {
     #[prost(enumeration = "Refusal", tag = "1")]
     pub reason: i32,
     /// The observation behind the reason; a helper of the previous release sends none.
-    #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "refused::Seen", tags = "2, 3, 4, 5, 6, 7, 8")]
     pub seen: ::core::option::Option<refused::Seen>,
 }
 /// Nested message and enum types in `Refused`.
@@ -421,7 +421,34 @@ pub mod refused {
         /// Files of the volume are open in another mount namespace, through a copy of its mount.
         #[prost(bool, tag = "6")]
         Copied(bool),
+        /// The flag that is not allowed, or that the kernel does not accept.
+        #[prost(message, tag = "7")]
+        MountFlag(super::MountFlag),
+        /// What the kernel or the checker lacks.
+        #[prost(message, tag = "8")]
+        Features(super::Features),
     }
+}
+/// Features of a file system: those of its superblock's bits that the kernel or the checker lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Features {
+    /// XFS, or ext4 for all of the ext family.
+    #[prost(enumeration = "FsType", tag = "1")]
+    pub fs_type: i32,
+    #[prost(uint32, tag = "2")]
+    pub compatible: u32,
+    #[prost(uint32, tag = "3")]
+    pub incompatible: u32,
+    #[prost(uint32, tag = "4")]
+    pub read_only_compatible: u32,
+    /// Bytes in a block, when the kernel mounts only smaller ones; otherwise 0.
+    #[prost(uint32, tag = "5")]
+    pub block_bytes: u32,
+    /// The kernel that lacks them, for example 6 and 12; 0 when the checker does.
+    #[prost(uint32, tag = "6")]
+    pub kernel_major: u32,
+    #[prost(uint32, tag = "7")]
+    pub kernel_minor: u32,
 }
 /// What a disk holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -885,6 +912,10 @@ pub enum Refusal {
     OriginUntold = 31,
     /// The disk reads as blank, and was published raw and writable since it was attached.
     UsedRaw = 32,
+    /// The kernel has not every feature of the file system.
+    KernelLacksFeature = 33,
+    /// The checker does not know every feature of the file system.
+    NewerThanChecker = 34,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -926,6 +957,8 @@ impl Refusal {
             Self::TooManyPublications => "REFUSAL_TOO_MANY_PUBLICATIONS",
             Self::OriginUntold => "REFUSAL_ORIGIN_UNTOLD",
             Self::UsedRaw => "REFUSAL_USED_RAW",
+            Self::KernelLacksFeature => "REFUSAL_KERNEL_LACKS_FEATURE",
+            Self::NewerThanChecker => "REFUSAL_NEWER_THAN_CHECKER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -964,6 +997,8 @@ impl Refusal {
             "REFUSAL_TOO_MANY_PUBLICATIONS" => Some(Self::TooManyPublications),
             "REFUSAL_ORIGIN_UNTOLD" => Some(Self::OriginUntold),
             "REFUSAL_USED_RAW" => Some(Self::UsedRaw),
+            "REFUSAL_KERNEL_LACKS_FEATURE" => Some(Self::KernelLacksFeature),
+            "REFUSAL_NEWER_THAN_CHECKER" => Some(Self::NewerThanChecker),
             _ => None,
         }
     }

@@ -198,25 +198,28 @@ impl From<Stage> for pb::Stage {
 
 fn flags_from(wire: &[pb::MountFlag]) -> Result<Vec<MountFlag>, Malformed> {
     // The frame's size limits their number.
-    let flags = wire
-        .iter()
-        .map(|flag| {
-            let value = (!flag.value.is_empty()).then_some(flag.value.as_str());
-            MountFlag::new(&flag.name, value)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let flags = wire.iter().map(MountFlag::try_from).collect::<Result<Vec<_>, _>>()?;
     MountFlag::check_list(&flags)?;
     Ok(flags)
 }
 
 fn flags_to(flags: &[MountFlag]) -> Vec<pb::MountFlag> {
-    flags
-        .iter()
-        .map(|flag| pb::MountFlag {
-            name: flag.name().to_owned(),
-            value: flag.value().unwrap_or_default().to_owned(),
-        })
-        .collect()
+    flags.iter().map(Into::into).collect()
+}
+
+impl TryFrom<&pb::MountFlag> for MountFlag {
+    type Error = Malformed;
+
+    fn try_from(wire: &pb::MountFlag) -> Result<Self, Malformed> {
+        let value = (!wire.value.is_empty()).then_some(wire.value.as_str());
+        Ok(Self::new(&wire.name, value)?)
+    }
+}
+
+impl From<&MountFlag> for pb::MountFlag {
+    fn from(flag: &MountFlag) -> Self {
+        Self { name: flag.name().to_owned(), value: flag.value().unwrap_or_default().to_owned() }
+    }
 }
 
 fn number_or_zero(value: Option<NonZeroU64>) -> u64 {

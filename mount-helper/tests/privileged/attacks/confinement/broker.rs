@@ -1,11 +1,13 @@
 //! What a broker with its own filter and user can reach of disks and of the node.
 use super::script::{self, End};
+use super::sys;
 use crate::attacks::row;
-use crate::rig::{Rig, children, done, role, set_mode, staged};
+use crate::rig::{Rig, able, children, done, role, set_mode, staged};
 use ebs_csi_confine::Entering;
 use ebs_csi_mount_helper::mount::privilege;
 use ebs_csi_mount_helper::roles::confinement;
 use ebs_csi_wire::FsType;
+use rustix::fd::AsRawFd;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
@@ -25,6 +27,21 @@ fn etc_at(path: &str) -> Result<(), Errno> {
     move_mount(&copy, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
+/// Thaws a file system that is not frozen.
+fn thaw(path: &str) -> Result<(), Errno> {
+    let directory = openat2(CWD, path, OFlags::RDONLY, Mode::empty(), ResolveFlags::empty())?;
+    let was_frozen = ebs_csi_mount_helper::sys::thaw(directory);
+    assert!(!was_frozen.map_err(|e| Errno::from_io_error(&e).expect("an errno"))?);
+    Ok(())
+}
+
+fn freeze(path: &str) -> Result<(), Errno> {
+    const FIFREEZE: i64 = 0xc004_5877;
+    let directory = openat2(CWD, path, OFlags::RDONLY, Mode::empty(), ResolveFlags::empty())?;
+    let frozen = sys::call(libc::SYS_ioctl, [directory.as_raw_fd().into(), FIFREEZE, 0, 0]);
+    frozen.map(drop).map_err(|e| Errno::from_io_error(&e).expect("an errno"))
+}
+
 /// Makes an attempt in the broker's profile, and exits with its errno.
 pub(super) fn reach(what: &str, path: &str) {
     confinement::broker().and_then(Entering::calls).expect("confined");
@@ -35,6 +52,8 @@ pub(super) fn reach(what: &str, path: &str) {
         "read-with-search" => privilege::with_search(|| open(path, read)),
         "write-with-search" => privilege::with_search(|| open(path, write)),
         "mount-elsewhere" => etc_at(path),
+        "thaw" => thaw(path),
+        "freeze" => freeze(path),
         other => panic!("{other:?} is nothing to try"),
     };
     exit(result.map_or_else(Errno::raw_os_error, |()| 0));
@@ -79,6 +98,16 @@ fn broker_cannot_open_disk_or_write_root_file() {
         "as broker: open a mounted disk, open and write a file of root alone on it",
         "EACCES, with CAP_DAC_READ_SEARCH raised too for writing; what remains works: reading with that capability, mounting /etc elsewhere",
     );
+}
+
+#[test]
+fn broker_may_thaw_but_not_freeze() {
+    if !able() {
+        return;
+    }
+    // Nobody can freeze this file system, whatever the filter does.
+    assert_eq!(errno("thaw", "/proc"), 0);
+    assert_eq!(script::run("broker", &["freeze", "/proc"]).end, End::Signalled(libc::SIGSYS));
 }
 
 #[test]

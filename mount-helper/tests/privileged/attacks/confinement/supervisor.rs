@@ -13,6 +13,7 @@ use ebs_csi_mount_helper::tool::{RUNNER_WANTED, RUNNERS};
 use ebs_csi_policy::profile;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
+use std::fs;
 use std::process::exit;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub(super) fn clone_with(flags: &str) {
     let child = sys::call(libc::SYS_clone, [flags | i64::from(libc::SIGCHLD), 0, 0, 0]);
     match child {
         Ok(0) => {
-            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
             let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
             print_value("child", held.unwrap_or_default().trim());
             exit(0);
@@ -97,6 +98,7 @@ pub(super) fn serve_greedy_broker() {
         exit(0);
     };
     drop((life_of_broker, life_of_directories, life_of_opener));
+    let lock = fs::File::open("/").expect("open").into();
     let filters = Filters::compile().expect("filters");
     confinement::supervisor(false).expect("confined");
     let (jobs, broker_life, directories_life, opener_life) = ours;
@@ -109,6 +111,7 @@ pub(super) fn serve_greedy_broker() {
         broker,
         directories,
         opener: directories,
+        lock,
         grace: Duration::ZERO,
         runners: Vec::new(),
     }

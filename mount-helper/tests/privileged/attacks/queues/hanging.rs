@@ -2,10 +2,11 @@
 use super::{image, send_for_each};
 use crate::attacks::row;
 use crate::rig::{
-    LONG, MIB, Rig, done, make_filesystem, shell, sparse_file, staged, staging, target, text,
-    usage, volume,
+    LONG, MIB, Rig, done, make_filesystem, retry_refused, send_signal, shell, sparse_file, staged,
+    staging, target, text, usage, volume, wait_until,
 };
 use ebs_csi_wire::FsType;
+use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -46,6 +47,49 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         let _ = Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).status();
     }
+}
+
+/// Returns whether a thread of the process waits in the kernel, where no signal reaches it.
+fn is_stuck(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let states = threads.map(|thread| fs::read_to_string(thread.path().join("stat")));
+    states.flatten().any(|state| state.contains(") D "))
+}
+
+/// A thread of the broker waits for a disk that takes no write, so that the broker outlives its
+/// supervisor, whatever ends the supervisor.
+#[test]
+fn next_helper_serves_while_broker_is_stuck() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let Some(mut rig) = Rig::start_with(&["--grace", "0"]) else { return };
+        let space = Space::new(&rig);
+        let (stuck, (healthy, _attached)) = (volume(), rig.new_disk(64 * MIB));
+        let file = space.0.join(format!("{stuck}.img"));
+        sparse_file(&file, 64 * MIB);
+        let _disk = rig.attach_image(file);
+        staged(rig.stage(&stuck, FsType::Ext4));
+        let content = vec![1; 1 << 20];
+        fs::write(rig.staged_root(&stuck).join("unwritten"), content).expect("write");
+        let frozen = space.freeze();
+        let mut client = rig.client();
+        client.send(rig.unstage_operation(&stuck, &staging(&stuck)), LONG);
+        let broker = rig.part("broker");
+        wait_until(|| "no thread waits for the disk".to_owned(), || is_stuck(broker));
+        send_signal(rig.pid(), signal);
+        rig.ended();
+        rig.run(&["--grace", "0"]);
+        assert!(is_stuck(broker), "the first broker has ended");
+        rig.wait_for(" earlier-helper ");
+        staged(rig.stage(&healthy, FsType::Ext4));
+        done(rig.unstage(&healthy));
+        drop(frozen);
+        done(retry_refused(|| rig.unstage(&stuck)));
+    }
+    row(
+        "N10",
+        "the helper ends or is killed while a thread of its broker waits for a disk that takes no write",
+        "the next helper serves the other disks at once, and that disk when the wait has ended",
+    );
 }
 
 #[test]
