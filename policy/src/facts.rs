@@ -150,6 +150,8 @@ pub struct DiskFacts {
     pub whole_bytes: u64,
     /// The disk's number.
     pub device: DeviceNumber,
+    /// The kernel accepts no writes to it.
+    pub read_only: bool,
 }
 
 /// What is at a path beneath the kubelet root.

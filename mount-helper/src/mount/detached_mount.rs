@@ -106,6 +106,8 @@ pub(crate) fn create(
         Ok(()) => {}
         // EFSCORRUPTED and EFSBADCRC.
         Err(Errno::UCLEAN | Errno::BADMSG) => return Err(damaged(fs)),
+        // A journal has to be replayed, and the disk accepts no writes.
+        Err(Errno::ROFS) => return Err(Refusal::DeviceReadOnly.into()),
         Err(e) => return Err(failed(Step::CreateMount, e)),
     }
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)

@@ -1,5 +1,5 @@
-//! What a disk may be: checked, copied, late, partitioned, used raw beside its mount, without a
-//! serial.
+//! What a disk may be: checked, copied, late, partitioned, replayed, used raw beside its mount,
+//! without a serial.
 mod checks;
 mod copied;
 mod disk_groups;
@@ -7,4 +7,5 @@ mod elsewhere;
 mod late_disks;
 pub(crate) mod partitions;
 mod raw_beside_mounted;
+mod replay;
 pub(crate) mod xen;

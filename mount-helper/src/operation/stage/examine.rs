@@ -18,7 +18,8 @@ const PASSES: usize = 3;
 pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
     let request = disk.found.request;
     match request.fs {
-        FsType::Ext3 | FsType::Ext4 if request.read_only => {
+        // A disk that has to be written to anyway, for a replay, is checked as for any request.
+        FsType::Ext3 | FsType::Ext4 if request.read_only && !needs_replay(&disk.content) => {
             let Examined { found, claim, permit, .. } = &disk;
             if !filesystem_tools::is_sound(found.context, permit, ToolId::E2fsckLook, claim)? {
                 return Err(damaged(request.fs));
@@ -56,9 +57,12 @@ fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     if is_sound_xfs(found, &disk.permit, tool)? {
         return Ok(disk);
     }
-    if found.request.read_only {
-        // A log that was not replayed looks like damage, and replaying it would write.
+    // A log that was not replayed looks like damage.
+    if disk.permit.act().no_replay {
         return Err(Refusal::UntrustedImage.into());
+    }
+    if found.device.facts().read_only {
+        return Err(Refusal::DeviceReadOnly.into());
     }
     // Only the kernel replays a log: mount the file system detached, where nobody can see it, and
     // drop the mount again.

@@ -55,7 +55,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
     }
     if matches!(preparation, Preparation::Check | Preparation::Examine) {
         staged.checked = true;
-        staged.replayed = !found.request.read_only && needs_replay(&disk.content);
+        staged.replayed = needs_replay(&disk.content) && !disk.permit.act().no_replay;
         found.flush()?;
         fault_point::reached("stage-checked");
         // A check may have replayed a journal that held a newer superblock.

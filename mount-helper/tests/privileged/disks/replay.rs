@@ -1,0 +1,114 @@
+//! Copies of file systems that were in use: everything that was synced must show, also to a request
+//! that is read-only.
+use crate::rig::{
+    Attached, MIB, Rig, assert_refused, check_filesystem, done, make_filesystem, shell, staged,
+    staging, write_synced,
+};
+use ebs_csi_wire::{FsType, MountFlag, Origin, Refusal, Stage, VolumeId};
+use std::fs;
+
+const FILES: usize = 200;
+
+/// Writes files into a staged volume one after the other, each synced, and attaches a copy of the
+/// disk as it is then.
+fn copy_in_use(rig: &Rig, origin: &VolumeId, image: &Attached) -> (VolumeId, Attached) {
+    let root = rig.staged_root(origin);
+    for n in 0..FILES {
+        write_synced(&root.join(format!("file-{n}")), &format!("kept {n}"));
+    }
+    rig.attach_copy(&image.image)
+}
+
+fn files_shown(rig: &Rig, volume: &VolumeId) -> usize {
+    let root = rig.staged_root(volume);
+    let is_kept = |n: &usize| {
+        fs::read_to_string(root.join(format!("file-{n}")))
+            .is_ok_and(|text| text == format!("kept {n}"))
+    };
+    (0..FILES).filter(is_kept).count()
+}
+
+fn by_field(request: &mut Stage) {
+    request.read_only = true;
+}
+
+fn by_flag(request: &mut Stage) {
+    request.flags = MountFlag::parse_all("ro").expect("flags");
+}
+
+#[test]
+fn read_only_stage_of_copy_in_use_shows_synced_files() {
+    let Some(rig) = Rig::start() else { return };
+    for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
+        let rows: [(Origin, fn(&mut Stage)); 4] = [
+            (Origin::Blank, by_flag),
+            (Origin::Blank, by_field),
+            (Origin::Unknown, by_flag),
+            (Origin::Copy, by_field),
+        ];
+        for (origin, read_only) in rows {
+            let what = format!("{fs} {origin}");
+            let (volume, attached) = rig.new_disk(512 * MIB);
+            make_filesystem(fs, &attached.path());
+            staged(rig.stage(&volume, fs));
+            let (copy, second) = copy_in_use(&rig, &volume, &attached);
+            done(rig.unstage(&volume));
+            let stage = |change: fn(&mut Stage)| {
+                staged(rig.stage_with(&copy, fs, |request| {
+                    request.disk.origin = origin;
+                    change(request);
+                }))
+            };
+            let result = stage(read_only);
+            assert_eq!(files_shown(&rig, &copy), FILES, "{what}");
+            // Whether the log of XFS is empty, only the kernel and the checker know.
+            assert_eq!(result.replayed, fs != FsType::Xfs, "{what}: {result:?}");
+            assert!(!result.repaired && !result.formatted, "{what}: {result:?}");
+            let root = rig.staged_root(&copy);
+            assert!(fs::write(root.join("new"), "x").is_err(), "{what}");
+            assert!(rig.mount_at(&staging(&copy)).contains(" ro,"), "{what}");
+            done(rig.unstage(&copy));
+            check_filesystem(fs, &second.path());
+            // Nothing is left to do for the next stage, whatever it asks for.
+            for change in [read_only, |_: &mut Stage| ()] {
+                assert!(!stage(change).replayed, "{what}");
+                assert_eq!(files_shown(&rig, &copy), FILES, "{what}");
+                done(rig.unstage(&copy));
+            }
+        }
+    }
+}
+
+/// Old data is not shown instead.
+#[test]
+fn unreplayed_file_system_on_read_only_disk_is_refused() {
+    let Some(rig) = Rig::start() else { return };
+    for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
+        for origin in [Origin::Blank, Origin::Copy] {
+            let (volume, attached) = rig.new_disk(512 * MIB);
+            make_filesystem(fs, &attached.path());
+            staged(rig.stage(&volume, fs));
+            let (copy, second) = copy_in_use(&rig, &volume, &attached);
+            done(rig.unstage(&volume));
+            let stage = || {
+                rig.stage_with(&copy, fs, |request| {
+                    (request.disk.origin, request.read_only) = (origin, true);
+                })
+            };
+            let before = fs::read(&second.image).expect("image");
+            shell("blockdev", &["--setro", &second.path()]);
+            assert_refused(stage(), Refusal::DeviceReadOnly);
+            assert_eq!(rig.mounts(&second), 0, "{fs} {origin}");
+            assert!(fs::read(&second.image).expect("image") == before, "{fs} {origin}");
+            shell("blockdev", &["--setrw", &second.path()]);
+            staged(stage());
+            assert_eq!(files_shown(&rig, &copy), FILES, "{fs} {origin}");
+            done(rig.unstage(&copy));
+            // Without anything to replay, the disk need not be writable.
+            shell("blockdev", &["--setro", &second.path()]);
+            staged(stage());
+            assert_eq!(files_shown(&rig, &copy), FILES, "{fs} {origin}");
+            done(rig.unstage(&copy));
+        }
+    }
+}
