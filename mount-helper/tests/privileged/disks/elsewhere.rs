@@ -1,5 +1,6 @@
 //! File systems that were made elsewhere: which settings refuse, check or trust them, and the
 //! options of their mounts.
+use super::replay::damage_inode;
 use crate::rig::{
     Attached, MIB, Rig, assert_refused, disk, done, make_filesystem, reason, shell, staged,
     staging, target,
@@ -26,13 +27,7 @@ fn damage(attached: &Attached, fs: FsType) {
         FsType::Ext3 | FsType::Ext4 => {
             shell("debugfs", &["-w", "-R", "clri <2>", &attached.path()]);
         }
-        // Makes the checksum of the first inode wrong.
-        FsType::Xfs => {
-            let dump = shell("xfs_db", &["-r", "-c", "convert ino 128 daddr", &attached.path()]);
-            let sector = dump.split(['(', ')']).nth(1).and_then(|n| n.parse().ok());
-            let sector: u64 = sector.unwrap_or_else(|| panic!("{dump}"));
-            attached.write(sector * 512 + 160, &[0x5a; 8]);
-        }
+        FsType::Xfs => damage_inode(attached, "128"),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Copies of file systems that were in use: everything that was synced must show, also to a request
 //! that is read-only.
 use crate::rig::{
-    Attached, MIB, Rig, assert_refused, check_filesystem, done, make_filesystem, shell, staged,
-    staging, write_synced,
+    Attached, MIB, Rig, assert_refused, check_filesystem, done, make_filesystem, reason, shell,
+    staged, staging, text, write_synced,
 };
 use ebs_csi_wire::{FsType, MountFlag, Origin, Refusal, Stage, VolumeId};
 use std::fs;
@@ -111,4 +111,53 @@ fn unreplayed_file_system_on_read_only_disk_is_refused() {
             done(rig.unstage(&copy));
         }
     }
+}
+
+/// Makes the checksum of an inode of an XFS wrong. The first inode is 128.
+pub(super) fn damage_inode(attached: &Attached, inode: &str) {
+    let convert = format!("convert ino {inode} daddr");
+    let dump = shell("xfs_db", &["-r", "-c", &convert, &attached.path()]);
+    let sector = dump.split(['(', ')']).nth(1).and_then(|n| n.parse().ok());
+    let sector: u64 = sector.unwrap_or_else(|| panic!("{dump}"));
+    attached.write(sector * 512 + 160, &[0x5a; 8]);
+}
+
+/// A mount would write to the disk, read-only or not.
+#[test]
+fn damaged_xfs_with_empty_log_is_not_mounted_for_check() {
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
+    make_filesystem(FsType::Xfs, &attached.path());
+    staged(rig.stage(&volume, FsType::Xfs));
+    write_synced(&rig.staged_root(&volume).join("file"), "kept");
+    done(rig.unstage(&volume));
+    damage_inode(&attached, "128");
+    let before = fs::read(&attached.image).expect("image");
+    for read_only in [false, true] {
+        let outcome = rig.stage_with(&volume, FsType::Xfs, |request| {
+            (request.disk.origin, request.read_only) = (Origin::Copy, read_only);
+        });
+        assert_eq!(reason(outcome), Refusal::FilesystemErrors);
+        assert_eq!(rig.mounts(&attached), 0);
+        assert!(fs::read(&attached.image).expect("image") == before, "read-only: {read_only}");
+    }
+}
+
+#[test]
+fn damaged_xfs_is_refused_after_its_log_is_replayed() {
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
+    make_filesystem(FsType::Xfs, &attached.path());
+    staged(rig.stage(&volume, FsType::Xfs));
+    let root = rig.staged_root(&volume);
+    write_synced(&root.join("damaged"), "kept");
+    done(rig.unstage(&volume));
+    staged(rig.stage(&volume, FsType::Xfs));
+    let inode = shell("stat", &["--format=%i", text(&root.join("damaged"))]);
+    let (copy, second) = copy_in_use(&rig, &volume, &attached);
+    done(rig.unstage(&volume));
+    damage_inode(&second, &inode);
+    assert_refused(rig.stage_copy(&copy, FsType::Xfs), Refusal::FilesystemErrors);
+    assert!(rig.journal().contains("tool=xfs-repair-log end=Exited(2)"));
+    assert_eq!(rig.mounts(&second), 0);
 }
