@@ -81,6 +81,8 @@ pub struct ExtFacts {
     pub clean: bool,
     /// The journal must be replayed.
     pub needs_recovery: bool,
+    /// The journal may have an area for fast commits.
+    pub fast_commit: bool,
     /// Size of the file system, in bytes.
     pub bytes: u64,
     /// Size of a block, in bytes.

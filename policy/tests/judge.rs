@@ -91,6 +91,7 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
         level: ExtLevel::Ext4,
         clean: true,
         needs_recovery: false,
+        fast_commit: false,
         bytes: DISK.bytes,
         block_bytes: 4096,
         group_blocks: 32768,

@@ -16,7 +16,7 @@ const PASSES: usize = 3;
 /// Has the file system examined, and repaired where that needs no person and the request may write.
 /// For ext, the check is `full`. Returns the disk, with a new claim perhaps, and whether something
 /// was repaired.
-pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
+pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
     let request = disk.found.request;
     match request.fs {
         // A disk that has to be written to anyway, for a replay, is checked as for any request.
@@ -33,7 +33,9 @@ pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined
             // A full check that replays a journal itself also corrects the counters in the
             // superblock, which a running kernel keeps only in memory, and reports this as a
             // repair.
-            if needs_replay(&disk.content) {
+            if has_fast_commits(&disk.content) {
+                disk = replay_by_kernel(disk)?;
+            } else if needs_replay(&disk.content) {
                 repaired = filesystem_tools::check(&disk, Check::Usual)?;
             }
             for _ in 0..PASSES {
@@ -50,7 +52,7 @@ pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined
 
 /// Has the kernel replay a journal or log: mounts the file system detached, where nobody can see it,
 /// and drops the mount again.
-fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
+pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     let (found, fs) = (disk.found, disk.found.request.fs);
     drop(disk.claim);
     let plan = MountPlan::default();
@@ -90,6 +92,12 @@ fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     } else {
         Err(damaged(fs))
     }
+}
+
+/// Returns whether an ext journal that may have fast commits has to be replayed. `e2fsck` of
+/// e2fsprogs 1.47 loses such commits, or damages the superblock.
+pub(super) fn has_fast_commits(content: &Content) -> bool {
+    matches!(content, Content::Ext(facts) if facts.fast_commit && facts.needs_recovery)
 }
 
 /// Returns whether an ext journal has to be replayed.
