@@ -81,6 +81,8 @@ pub struct ExtFacts {
     pub clean: bool,
     /// The journal must be replayed.
     pub needs_recovery: bool,
+    /// The journal may have an area for fast commits.
+    pub fast_commit: bool,
     /// Size of the file system, in bytes.
     pub bytes: u64,
     /// Size of a block, in bytes.
@@ -150,6 +152,8 @@ pub struct DiskFacts {
     pub whole_bytes: u64,
     /// The disk's number.
     pub device: DeviceNumber,
+    /// The kernel accepts no writes to it.
+    pub read_only: bool,
 }
 
 /// What is at a path beneath the kubelet root.

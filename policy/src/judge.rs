@@ -5,8 +5,8 @@ use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
 use ebs_csi_wire::{
-    Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Source,
-    Stage,
+    Disk, Expand, FsType, MountFlag, Origin, PublishBlock, PublishFilesystem, Refusal, Signature,
+    Source, Stage,
 };
 
 pub mod disk_by_name;
@@ -50,8 +50,7 @@ pub enum StagePlace {
 pub struct StageDisk {
     /// The step before the mount.
     pub preparation: Preparation,
-    /// The kernel must not replay the journal: the request is read-only and the journal may not be
-    /// empty.
+    /// A mount flag of the request forbids the replay of a journal that may not be empty.
     pub no_replay: bool,
     /// The ext file system ends before its disk does, and may grow.
     pub grow: bool,
@@ -192,8 +191,7 @@ pub fn stage_disk(
         // every such volume would extend a node's first start from minutes to hours.
         UntrustedImages::Check if untold => act.untold = true,
         UntrustedImages::Check if evidence.examined => {}
-        // No checker can judge an ext file system before its journal is replayed, and a replay
-        // writes.
+        // No checker can judge an ext file system before its journal is replayed.
         UntrustedImages::Check if act.no_replay && matches!(content, Content::Ext(_)) => {
             return Err(Refusal::UntrustedImage);
         }
@@ -254,11 +252,18 @@ fn by_content(
             } else if facts.bytes > disk.bytes {
                 Err(Refusal::DeviceTooSmall)
             } else {
-                // The superblock of XFS does not tell whether the log is empty.
-                Ok(StageDisk { no_replay: request.read_only, ..StageDisk::AS_IT_IS })
+                // The superblock of XFS does not tell whether the log is empty. The kernel replays
+                // the log, also for a read-only mount.
+                Ok(StageDisk { no_replay: forbids_replay(request), ..StageDisk::AS_IT_IS })
             }
         }
     }
+}
+
+/// Returns whether a flag asks for a read-only mount that leaves the journal as it is.
+fn forbids_replay(request: &Stage) -> bool {
+    let leaves = |flag: &MountFlag| matches!(flag.name(), "noload" | "norecovery");
+    request.read_only && request.flags.iter().any(leaves)
 }
 
 fn is_ext(signature: Signature) -> bool {
@@ -281,16 +286,22 @@ fn stage_ext(request: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<Stag
     if facts.bytes > disk.bytes {
         return Err(Refusal::DeviceTooSmall);
     }
+    let no_replay = facts.needs_recovery && forbids_replay(request);
+    // Without the replay, files that were synced do not show.
+    let replay = facts.needs_recovery && !no_replay;
+    if replay && disk.read_only {
+        return Err(Refusal::DeviceReadOnly);
+    }
     // A remainder smaller than a block group stays unused for ever, so a growth would do nothing.
     let group = facts.group_blocks.saturating_mul(facts.block_bytes);
     let room = disk.bytes - facts.bytes;
     Ok(StageDisk {
-        preparation: if facts.clean || request.read_only {
-            Preparation::Nothing
-        } else {
+        preparation: if replay || !(facts.clean || request.read_only) {
             Preparation::Check
+        } else {
+            Preparation::Nothing
         },
-        no_replay: request.read_only && facts.needs_recovery,
+        no_replay,
         grow: !request.read_only && room > 0 && room >= group,
         growth_cut_short: !request.read_only && offline_growth::was_cut_short(facts),
         continues: facts.continues,

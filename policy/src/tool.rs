@@ -30,6 +30,8 @@ pub enum ToolId {
     E2fsckAll,
     /// Checks XFS with many allocation groups without changing it.
     XfsRepairMany,
+    /// Looks whether the log of XFS is empty.
+    XfsRepairLog,
 }
 
 /// The purpose of a program.
@@ -142,6 +144,8 @@ pub enum Meaning {
     Repaired,
     /// The file system has errors that need a person.
     Uncorrectable,
+    /// The log has to be replayed, and was not checked further.
+    Unreplayed,
 }
 
 /// The checked values that replace `{…}`.
@@ -165,7 +169,7 @@ pub const TOOLS: &[Tool] = compiled::TOOLS;
 
 impl ToolId {
     /// Every program.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mke2fs,
         Self::MkfsXfs,
         Self::E2fsck,
@@ -175,6 +179,7 @@ impl ToolId {
         Self::E2fsckLook,
         Self::E2fsckAll,
         Self::XfsRepairMany,
+        Self::XfsRepairLog,
     ];
 
     /// Returns the name of the row in `tools.toml`.
@@ -190,6 +195,7 @@ impl ToolId {
             Self::E2fsckLook => "e2fsck-look",
             Self::E2fsckAll => "e2fsck-all",
             Self::XfsRepairMany => "xfs-repair-many",
+            Self::XfsRepairLog => "xfs-repair-log",
         }
     }
 

@@ -12,13 +12,13 @@ use ebs_csi_policy::judge::{
     self, Authorized, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw,
 };
 use ebs_csi_wire::Refusal::{
-    CopyWithoutFilesystem, DeviceTooSmall, DeviceWithoutSerial, FilesystemErrors, ForeignContent,
-    MountedDifferently, NotStaged, OriginUntold, PartitionTable, ReadOnlyBlank, SizeOutOfRange,
-    StagedElsewhere, StillHeld, SuperblockAsks, TargetOccupied, TooManyPublications,
-    UnknownContent, Unsupported, UntrustedImage, UsedRaw, VolumeNotAtPath,
+    CopyWithoutFilesystem, DeviceReadOnly, DeviceTooSmall, DeviceWithoutSerial, FilesystemErrors,
+    ForeignContent, MountedDifferently, NotStaged, OriginUntold, PartitionTable, ReadOnlyBlank,
+    SizeOutOfRange, StagedElsewhere, StillHeld, SuperblockAsks, TargetOccupied,
+    TooManyPublications, UnknownContent, Unsupported, UntrustedImage, UsedRaw, VolumeNotAtPath,
 };
 use ebs_csi_wire::{
-    ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Observation, Origin,
+    ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, MountFlag, Observation, Origin,
     PublishBlock, PublishFilesystem, Refusal, Signature, Source, Stage, VolumeId,
 };
 use proptest::prelude::*;
@@ -28,7 +28,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 const DEVICE: DeviceNumber = DeviceNumber(77);
 const GIB: u64 = 1 << 30;
 const OURS: [u8; 16] = [0xeb; 16];
-const DISK: DiskFacts = DiskFacts { bytes: 4 * GIB, whole_bytes: 4 * GIB, device: DEVICE };
+const DISK: DiskFacts =
+    DiskFacts { bytes: 4 * GIB, whole_bytes: 4 * GIB, device: DEVICE, read_only: false };
 
 fn kubelet(path: &str) -> KubeletPath {
     KubeletPath::parse(path).unwrap()
@@ -90,6 +91,7 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
         level: ExtLevel::Ext4,
         clean: true,
         needs_recovery: false,
+        fast_commit: false,
         bytes: DISK.bytes,
         block_bytes: 4096,
         group_blocks: 32768,
@@ -212,11 +214,21 @@ fn disk_content_decides_format_check_mount_or_refusal() {
     let xfs4 = stage(|s| s.fs = FsType::Xfs);
     let reader = stage(|s| s.read_only = true);
     let xfs_reader = Stage { read_only: true, ..xfs4.clone() };
+    let flags = |flag| MountFlag::parse_all(flag).expect("flags");
+    let unreplayed = Stage { flags: flags("noload"), ..reader.clone() };
+    let writable_unreplayed = Stage { read_only: false, ..unreplayed.clone() };
+    let xfs_unreplayed = Stage { flags: flags("norecovery"), ..xfs_reader.clone() };
     let copy = stage(|s| s.disk.origin = Origin::Copy);
     let xfs_copy = Stage { fs: FsType::Xfs, ..copy.clone() };
     let born_blank = stage(|s| s.disk.origin = Origin::Blank);
     let of_fs = |fs| Stage { fs, ..born_blank.clone() };
     let (ext3_born_blank, xfs_born_blank) = (of_fs(FsType::Ext3), of_fs(FsType::Xfs));
+    let dirty = || {
+        ext(|e| {
+            e.clean = false;
+            e.needs_recovery = true;
+        })
+    };
     let group = 32768 * 4096;
     let rows = [
         (&born_blank, Content::Blank, Ok(FORMAT)),
@@ -248,15 +260,13 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&ext3, ext(|_| ()), Err(ForeignContent)),
         (&xfs4, ext(|_| ()), Err(ForeignContent)),
         (&ext4, ext(|e| e.clean = false), Ok(CHECK)),
-        (
-            &reader,
-            ext(|e| {
-                e.clean = false;
-                e.needs_recovery = true;
-            }),
-            Ok(NO_REPLAY),
-        ),
+        // A read-only request needs the replay as well, and no other check.
+        (&reader, dirty(), Ok(CHECK)),
+        (&reader, ext(|e| e.clean = false), Ok(AS_IT_IS)),
         (&reader, ext(|_| ()), Ok(AS_IT_IS)),
+        (&unreplayed, dirty(), Ok(NO_REPLAY)),
+        (&unreplayed, ext(|_| ()), Ok(AS_IT_IS)),
+        (&writable_unreplayed, dirty(), Ok(CHECK)),
         (&ext4, ext(|e| e.bytes = DISK.bytes + 1), Err(DeviceTooSmall)),
         (&ext4, ext(|e| e.bytes = DISK.bytes - group), Ok(GROW)),
         (&ext4, ext(|e| e.bytes = DISK.bytes - group + 1), Ok(AS_IT_IS)),
@@ -276,7 +286,8 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&ext4, xfs(|_| ()), Err(ForeignContent)),
         (&xfs4, xfs(|x| x.sound = false), Err(FilesystemErrors)),
         (&xfs4, xfs(|x| x.bytes = DISK.bytes + 1), Err(DeviceTooSmall)),
-        (&xfs_reader, xfs(|_| ()), Ok(NO_REPLAY)),
+        (&xfs_reader, xfs(|_| ()), Ok(AS_IT_IS)),
+        (&xfs_unreplayed, xfs(|_| ()), Ok(NO_REPLAY)),
         // An interrupted format: of this volume, of another one, on a copy.
         (&xfs4, xfs(|x| x.in_progress = true), Ok(FORMAT)),
         (
@@ -359,6 +370,23 @@ fn only_proven_unfinished_format_is_repeated() {
     }
 }
 
+#[test]
+fn journal_on_read_only_disk_is_refused_unless_forbidden() {
+    let reader = stage(|s| s.read_only = true);
+    let noload = MountFlag::parse_all("noload").expect("flags");
+    let unreplayed = Stage { flags: noload, ..reader.clone() };
+    let disk = DiskFacts { read_only: true, ..DISK };
+    for (request, needs_recovery, expected) in [
+        (&reader, true, Err(DeviceReadOnly)),
+        (&reader, false, Ok(AS_IT_IS)),
+        (&unreplayed, true, Ok(NO_REPLAY)),
+    ] {
+        let content = ext(|e| (e.clean, e.needs_recovery) = (!needs_recovery, needs_recovery));
+        let judged = judge::stage_disk(request, &disk, &content, EVIDENCE, Check);
+        assert_eq!(judged.map(Authorized::into_act), expected, "{request:?}");
+    }
+}
+
 /// A volume that began blank and a copy from this driver pass even `deny`. Under `check`, an untold
 /// origin mounts without the full check.
 #[test]
@@ -383,6 +411,8 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
     let own_copy = copy_of(Source::Own);
     let untold_copy = copy_of(Source::Untold);
     let untold_reader = stage(|s| s.read_only = true);
+    let noload = MountFlag::parse_all("noload").expect("flags");
+    let unreplayed = Stage { flags: noload, ..reader.clone() };
     let theirs = StageDisk { ours: false, ..AS_IT_IS };
     let examine = StageDisk { preparation: Preparation::Examine, ..theirs };
     let untold = StageDisk { untold: true, ..theirs };
@@ -398,7 +428,13 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&ext4, foreign_ext(), false, Check, Ok(untold)),
         (&ext4, dirty(), false, Check, Ok(StageDisk { preparation: Preparation::Check, ..untold })),
         (&untold_copy, foreign_ext(), false, Check, Ok(untold)),
-        (&untold_reader, dirty(), false, Check, Ok(StageDisk { no_replay: true, ..untold })),
+        (
+            &untold_reader,
+            dirty(),
+            false,
+            Check,
+            Ok(StageDisk { preparation: Preparation::Check, ..untold }),
+        ),
         (&ext4, foreign_ext(), false, Allow, Ok(theirs)),
         (&ext4, foreign_ext(), false, Deny, refused),
         (&untold_copy, foreign_ext(), false, Deny, refused),
@@ -413,11 +449,20 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&own_copy, Content::Blank, false, Check, Err(CopyWithoutFilesystem)),
         (&on_xfs, foreign_xfs(), false, Check, Ok(examine)),
         (&on_xfs, foreign_xfs(), false, Deny, refused),
-        // A read-only stage examines the file system when the check needs no replay.
         (&reader, foreign_ext(), false, Check, Ok(examine)),
-        (&reader, dirty(), false, Check, refused),
-        (&reader, dirty(), false, Allow, Ok(StageDisk { no_replay: true, ..theirs })),
-        (&xfs_reader, foreign_xfs(), false, Check, Ok(StageDisk { no_replay: true, ..examine })),
+        (&reader, dirty(), false, Check, Ok(examine)),
+        (
+            &reader,
+            dirty(),
+            false,
+            Allow,
+            Ok(StageDisk { preparation: Preparation::Check, ..theirs }),
+        ),
+        (&xfs_reader, foreign_xfs(), false, Check, Ok(examine)),
+        // A check needs the replay that the request forbids.
+        (&unreplayed, foreign_ext(), false, Check, Ok(examine)),
+        (&unreplayed, dirty(), false, Check, refused),
+        (&unreplayed, dirty(), false, Allow, Ok(StageDisk { no_replay: true, ..theirs })),
     ] {
         let evidence = Evidence { examined, ..EVIDENCE };
         let judged = judge::stage_disk(request, &DISK, &content, evidence, rule);
@@ -620,16 +665,18 @@ proptest! {
             }
             _ => false,
         };
-        let disk = DiskFacts { bytes, whole_bytes: bytes, device: DEVICE };
+        let disk = DiskFacts { bytes, whole_bytes: bytes, ..DISK };
         if let Ok(act) = judge::stage_disk(&request, &disk, &content, evidence, Check) {
             if act.act().preparation == Preparation::Format {
                 prop_assert!(excused);
                 prop_assert!(origin != Origin::Copy && !read_only && !used_raw);
             }
-            // A read-only request changes nothing on the disk; an examination only reads.
+            // A read-only request has a journal replayed, and changes nothing else.
             if read_only {
+                let replay = matches!(&content, Content::Ext(ext) if ext.needs_recovery);
                 let preparation = act.act().preparation;
-                prop_assert!(matches!(preparation, Preparation::Nothing | Preparation::Examine));
+                prop_assert!(preparation != Preparation::Format);
+                prop_assert!(preparation != Preparation::Check || replay);
                 prop_assert!(!act.act().grow);
             }
         }

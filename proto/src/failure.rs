@@ -19,7 +19,7 @@ pub enum Condition {
     NotFound,
     /// The object exists with properties that differ from the request.
     Incompatible,
-    /// The object is in use: delete or detach is not possible now.
+    /// The object is in use: delete, detach or growth is not possible now.
     InUse,
     /// The volume is published at another node.
     PublishedElsewhere,

@@ -106,7 +106,13 @@ impl Device {
 
     /// Returns size and number, as the policy judges them.
     pub(crate) fn facts(&self) -> DiskFacts {
-        DiskFacts { bytes: self.bytes, whole_bytes: self.whole_bytes, device: self.number }
+        DiskFacts {
+            bytes: self.bytes,
+            whole_bytes: self.whole_bytes,
+            device: self.number,
+            // A disk that does not tell is not written to.
+            read_only: sys::is_read_only(self).unwrap_or(true),
+        }
     }
 
     /// Returns the kernel's device number of the whole disk.

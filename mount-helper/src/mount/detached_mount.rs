@@ -125,6 +125,8 @@ pub(crate) fn create(
         return Err(match errno {
             // EFSCORRUPTED and EFSBADCRC.
             Errno::UCLEAN | Errno::BADMSG => damaged(fs),
+            // A journal has to be replayed, and the disk accepts no writes.
+            Errno::ROFS => Refusal::DeviceReadOnly.into(),
             // The kernel has one number for a feature, a size and an option that it does not take.
             Errno::INVAL | Errno::NOSYS => {
                 lacking(device, read_only).unwrap_or_else(|| failed(Step::CreateMount, errno))

@@ -1,6 +1,6 @@
 //! Expand: grows the mounted file system of a volume to the current size of its disk.
 use super::grow;
-use crate::disk::device::Access;
+use crate::disk::device::{Access, Device};
 use crate::fault_point;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
@@ -21,13 +21,23 @@ pub(super) fn expand(context: &OperationContext, request: &Expand) -> Done<Expan
         .map_err(|reason| Refused::because(reason, Observation::DiskBytes(device.whole_bytes())))?;
     let filesystem_bytes = match shown {
         Shown::Block => 0,
-        // On a read-only mount the size stays, and that is no error.
         Shown::Filesystem { read_only } => {
-            let (_, bytes) = grow::mounted(context, relative, &device, read_only)?;
+            let elsewhere = if read_only { writable_mount(context, &device)? } else { None };
+            let path = elsewhere.as_deref().unwrap_or(relative);
+            let read_only = read_only && elsewhere.is_none();
+            let (_, bytes) = grow::mounted(context, path, &device, read_only)?;
             fault_point::reached("expand-grown");
             bytes
         }
     };
     context.verify(&device)?;
     Ok(Expanded { device_bytes: device.bytes(), filesystem_bytes })
+}
+
+/// Returns a place where the file system of the disk is mounted writable. The kernel grows a file
+/// system only through such a mount.
+fn writable_mount(context: &OperationContext, device: &Device) -> Done<Option<String>> {
+    let table = context.mount_table.read().at(Step::ReadMountTable)?;
+    let mounts = context.root.volume_mounts(&table, |mount| mount.device == device.number());
+    Ok(mounts.into_iter().filter(|mount| !mount.read_only).find_map(|mount| mount.path))
 }

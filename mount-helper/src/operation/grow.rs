@@ -26,7 +26,7 @@ pub(super) fn detached_xfs(mount: &DetachedMount, device: &Device) -> Done<bool>
             log_not_grown(FsType::Xfs, "the root directory is closed to others");
             Ok(false)
         }
-        root => xfs(&root.at(Step::Grow)?, device.bytes()),
+        root => xfs(&root.at(Step::Grow)?, device.bytes(), false),
     }
 }
 
@@ -35,7 +35,7 @@ pub(super) fn detached_xfs(mount: &DetachedMount, device: &Device) -> Done<bool>
 pub(super) fn detached_ext(mount: &DetachedMount, device: &Device) -> bool {
     let grow = || -> Done<bool> {
         let root = mount.root().at(Step::Grow)?;
-        ext(&root, device.bytes(), &superblock(device)?)
+        ext(&root, device.bytes(), &superblock(device)?, false)
     };
     match grow() {
         Ok(_) => true,
@@ -51,8 +51,9 @@ pub(super) fn log_not_grown(fs: FsType, why: &str) {
     journal::warn("not-grown", &[("fs", fs.as_str()), ("why", why)]);
 }
 
-/// Grows a mounted XFS; returns whether it had to grow.
-fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
+/// Grows a mounted XFS; returns whether it had to grow. Fails with `EROFS` if it has to and is
+/// read-only.
+fn xfs(root: &OwnedFd, disk_bytes: u64, read_only: bool) -> Done<bool> {
     let (block, blocks, inode_percent) = sys::xfs_geometry(root).at(Step::Grow)?;
     if block == 0 {
         return Err(failed(Step::Grow, Errno::INVAL));
@@ -61,27 +62,36 @@ fn xfs(root: &OwnedFd, disk_bytes: u64) -> Done<bool> {
     if wanted < blocks.saturating_add(SMALLEST_XFS_REST) {
         return Ok(false);
     }
+    check_writable(read_only)?;
     sys::xfs_grow(root, wanted, inode_percent).at(Step::Grow)?;
     Ok(true)
 }
 
-/// Grows a mounted ext3 or ext4; returns whether it had to grow.
-fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
+/// Does the same as [`xfs`] for a mounted ext3 or ext4.
+fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts, read_only: bool) -> Done<bool> {
     let room = disk_bytes.saturating_sub(now.bytes);
     // The kernel does not use a rest that is smaller than a block group.
     let group = now.group_blocks.saturating_mul(now.block_bytes);
     if now.block_bytes == 0 || room == 0 || room < group {
         return Ok(false);
     }
+    check_writable(read_only)?;
     let wanted = disk_bytes / now.block_bytes;
     privilege::with_resource(|| sys::ext4_grow(root, wanted)).at(Step::Grow)?;
     Ok(true)
 }
 
+fn check_writable(read_only: bool) -> Done<()> {
+    if read_only { Err(failed(Step::Grow, Errno::ROFS)) } else { Ok(()) }
+}
+
 /// Opens the root of the file system that is mounted at a path, and checks that the file system is
 /// on this disk.
 fn root_of(context: &OperationContext, relative: &str, device: DeviceNumber) -> Done<OwnedFd> {
-    let root = at_path(volume_root::open(context.root.held(), relative))?;
+    let root = match volume_root::open(context.root.held(), relative) {
+        Err(Errno::ACCESS) => return Err(failed(Step::Grow, Errno::ACCESS)),
+        other => at_path(other)?,
+    };
     if of_filesystem(&fstat(&root).at(Step::Stat)?) == device {
         Ok(root)
     } else {
@@ -89,8 +99,8 @@ fn root_of(context: &OperationContext, relative: &str, device: DeviceNumber) -> 
     }
 }
 
-/// Grows the file system that is mounted at a path, of whichever type, unless the mount is
-/// read-only. Returns whether it grew and its size now, in bytes.
+/// Grows the file system that is mounted at a path, of whichever type. Returns whether it grew and
+/// its size now, in bytes. Fails with `EROFS` if it has to grow and the mount is read-only.
 pub(super) fn mounted(
     context: &OperationContext,
     relative: &str,
@@ -100,13 +110,13 @@ pub(super) fn mounted(
     let root = root_of(context, relative, device.number())?;
     match sys::xfs_geometry(&root) {
         Ok(_) => {
-            let grown = !read_only && xfs(&root, device.bytes())?;
+            let grown = xfs(&root, device.bytes(), read_only)?;
             let (block, blocks, _) = sys::xfs_geometry(&root).at(Step::Grow)?;
             Ok((grown, blocks.saturating_mul(block.into())))
         }
         Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
             let before = superblock(device)?;
-            let grown = !read_only && ext(&root, device.bytes(), &before)?;
+            let grown = ext(&root, device.bytes(), &before, read_only)?;
             let after = if grown { superblock(device)? } else { before };
             Ok((grown, after.bytes))
         }

@@ -10,7 +10,7 @@ use super::{grow, holders, raw_disk, xen_disk};
 use crate::disk::device::{Access, Device};
 use crate::fault_point;
 use crate::journal;
-use crate::mount::detached_mount::{self, Parameter};
+use crate::mount::detached_mount;
 use crate::mount::directory_requests::Act;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
@@ -71,8 +71,10 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
     };
 
     holders::check_no_other_holder(context, &device, &table, Some(facts.device))?;
-    if !request.read_only {
-        raw_disk::make_writable(context, &device)?;
+    match raw_disk::make_writable(context, &device) {
+        // Whether a read-only stage has to write depends on the content.
+        Err(stop) if request.read_only && stop == Refusal::DeviceReadOnly.into() => {}
+        other => other?,
     }
     let found = FoundDisk { context, request, device: &device };
     let (prepared, joined) = match prepare::prepare(&found) {
@@ -104,7 +106,7 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
         context.root.make(Act::MakeDirectory, relative, &context.directories)?;
     }
     let mut parameters = detached_mount::parameters(&plan, request.fs, permit.act().continues);
-    if permit.act().no_replay || plan.no_replay {
+    if plan.no_replay {
         let word = match request.fs {
             FsType::Xfs => "norecovery",
             FsType::Ext3 | FsType::Ext4 => "noload",

@@ -1,5 +1,5 @@
-//! What a disk may be: checked, copied, frozen, late, partitioned, used raw beside its mount,
-//! without a serial.
+//! What a disk may be: checked, copied, frozen, late, partitioned, replayed, used raw beside its
+//! mount, without a serial.
 mod checks;
 mod copied;
 mod disk_groups;
@@ -9,4 +9,5 @@ mod frozen;
 mod late_disks;
 pub(crate) mod partitions;
 mod raw_beside_mounted;
+mod replay;
 pub(crate) mod xen;

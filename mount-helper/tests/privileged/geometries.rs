@@ -5,13 +5,14 @@ mod rows;
 mod space;
 mod watch;
 
-use crate::rig::{Attached, LONG, Rig, done, grows_mounted, volume};
+use crate::rig::{Attached, LONG, Rig, done, grows_mounted, staged, staging, volume, write_synced};
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Stage, VolumeId};
 use rows::{Geometry, Make};
-use space::Space;
+use space::{Image, Space};
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use watch::{Most, Watch};
@@ -129,6 +130,12 @@ fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String>
     step("look", &with(Origin::Copy, true), &attached, 0);
     attached.resize(geometry.bytes / 4 / 4096 * 4096 * 5);
     step("grow", &with(Origin::Blank, false), &attached, 0);
+    if line.cells.iter().all(|cell| cell.outcome == "staged") {
+        for read_only in [false, true] {
+            let crashed = Crashed { fs: geometry.fs, sector: geometry.sector, read_only };
+            line.cells.push(crashed.tried(rig, &plain, &attached, &mut line.most));
+        }
+    }
     Ok(line)
 }
 
@@ -175,6 +182,47 @@ fn tried(
         other => (format!("{other:?}"), false),
     };
     Cell { step, tools, outcome, seconds, good: good && tools_good }
+}
+
+/// A disk as it is when its node loses power after files were synced.
+struct Crashed {
+    fs: FsType,
+    sector: u32,
+    read_only: bool,
+}
+
+impl Crashed {
+    /// More than the area for fast commits has blocks.
+    const FILES: usize = 150;
+
+    /// Stages a copy of the disk, taken while its file system was in use. A cell is good when each
+    /// synced file shows.
+    fn tried(&self, rig: &Rig, plain: &Stage, disk: &Attached, most: &mut Most) -> Cell {
+        let file = |root: &Path, n: usize| root.join(format!("synced-{}-{n}", self.read_only));
+        staged(rig.call(Operation::Stage(plain.clone())));
+        let root = rig.staged_root(&plain.disk.volume);
+        rig.open_in_container(&staging(&plain.disk.volume));
+        for n in 0..Self::FILES {
+            write_synced(&file(&root, n), "kept");
+        }
+        let volume = volume();
+        let image = Image::copy(&disk.image, &volume);
+        done(rig.unstage(&plain.disk.volume));
+        let copy = rig.attach_sectors(image.path(), self.sector);
+        let mut request =
+            Stage { read_only: self.read_only, ..rig.stage_request(&volume, self.fs) };
+        request.disk.origin = Origin::Copy;
+        let step = if self.read_only { "crash, read" } else { "crash" };
+        let mut cell = tried(rig, step, &request, &copy, most);
+        if cell.outcome == "staged" {
+            let root = rig.staged_root(&volume);
+            let shown = (0..Self::FILES).filter(|n| file(&root, *n).exists()).count();
+            cell.outcome = format!("staged, {shown} of {} files", Self::FILES);
+            cell.good &= shown == Self::FILES;
+            done(rig.unstage(&volume));
+        }
+        cell
+    }
 }
 
 fn mounts_by_hand(request: &Stage, attached: &Attached) -> bool {

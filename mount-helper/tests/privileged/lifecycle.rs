@@ -1,10 +1,10 @@
 //! The life of a volume on a node, for each file system and for a raw device.
 use crate::rig::{
-    MIB, Rig, assert_refused, block_target, claim, disk, done, refusal, set_mode, staged, staging,
-    target, usage, volume, write_synced,
+    MIB, Rig, assert_refused, block_target, claim, disk, done, grows_mounted, refusal, set_mode,
+    staged, staging, target, usage, volume, write_synced,
 };
 use ebs_csi_wire::{
-    Expanded, FsType, LogPage, NvmeStatistics, Operation, Outcome, Refusal, Step, Usage,
+    Expanded, Failed, FsType, LogPage, NvmeStatistics, Operation, Outcome, Refusal, Step, Usage,
 };
 use std::fs;
 use std::io::Write;
@@ -152,6 +152,63 @@ fn used_xfs_with_private_root_grows() {
     }
     done(rig.unpublish(&volume, &target(&volume, "one")));
     done(rig.unstage(&volume));
+}
+
+/// kubelet asks for growth at the path of one pod, which may be a read-only one.
+#[test]
+fn growth_at_read_only_target_reaches_writable_file_system() {
+    let Some(rig) = Rig::start() else { return };
+    for (fs_type, grows) in [(FsType::Xfs, true), (FsType::Ext4, grows_mounted())] {
+        let (volume, attached) = rig.new_disk(512 * MIB);
+        staged(rig.stage(&volume, fs_type));
+        done(rig.publish_with(&volume, "reader", |request| request.read_only = true));
+        attached.resize(1024 * MIB);
+        let before = usage(rig.stats(&volume, &staging(&volume))).total_bytes;
+        let outcome = rig.expand(&volume, &target(&volume, "reader"));
+        let after = usage(rig.stats(&volume, &staging(&volume))).total_bytes;
+        if grows {
+            let bytes = 1024 * MIB;
+            let grown = Expanded { device_bytes: bytes, filesystem_bytes: bytes };
+            assert_eq!(outcome, Outcome::Expanded(grown), "{fs_type}");
+            assert!(after > before + 400 * MIB, "{fs_type}: {before} {after}");
+        } else {
+            assert_eq!(outcome, not_grown(1), "{fs_type}");
+            assert_eq!(after, before, "{fs_type}");
+        }
+        done(rig.unpublish(&volume, &target(&volume, "reader")));
+        done(rig.unstage(&volume));
+    }
+}
+
+#[test]
+fn growth_of_read_only_file_system_is_not_reported() {
+    let Some(rig) = Rig::start() else { return };
+    for fs_type in [FsType::Xfs, FsType::Ext4, FsType::Ext3] {
+        let (volume, attached) = rig.new_disk(512 * MIB);
+        staged(rig.stage(&volume, fs_type));
+        done(rig.unstage(&volume));
+        staged(rig.stage_with(&volume, fs_type, |request| request.read_only = true));
+        done(rig.publish_with(&volume, "reader", |request| request.read_only = true));
+        let places = [staging(&volume), target(&volume, "reader")];
+        for place in &places {
+            // The file system is as large as its disk.
+            let bytes = 512 * MIB;
+            let same = Expanded { device_bytes: bytes, filesystem_bytes: bytes };
+            assert_eq!(rig.expand(&volume, place), Outcome::Expanded(same), "{fs_type}");
+        }
+        attached.resize(1024 * MIB);
+        for place in &places {
+            assert_eq!(rig.expand(&volume, place), not_grown(30), "{fs_type}");
+        }
+        done(rig.unpublish(&volume, &target(&volume, "reader")));
+        done(rig.unstage(&volume));
+    }
+}
+
+/// Returns the answer to a growth that the kernel refuses with this errno.
+fn not_grown(errno: i32) -> Outcome {
+    let errno = std::num::NonZeroI32::new(errno);
+    Outcome::Failed(Failed { step: Step::Grow, errno, tool: None, node: None })
 }
 
 #[test]

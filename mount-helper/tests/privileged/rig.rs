@@ -279,6 +279,15 @@ impl Rig {
         shell("nsenter", &[&entering[..], command].concat());
     }
 
+    /// Opens a file of a volume as a container does, at a short path. At the first such open, ext4
+    /// writes the path to the superblock, and so to the journal.
+    pub(crate) fn open_in_container(&self, relative: &str) {
+        let script = "mount --bind \"$0\" /mnt && touch /mnt/first";
+        let place = self.kubelet(relative);
+        let shell = ["/bin/sh", "-c", script, place.as_str()];
+        self.within(&[&["unshare", "--mount", "--propagation", "private"], &shell[..]].concat());
+    }
+
     /// Starts a process in its own mount namespace with a copy of each mount of the helper. The
     /// copies exist until the returned value is dropped.
     pub(crate) fn copy_of_mounts(&self) -> Namespace {

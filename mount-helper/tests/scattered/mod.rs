@@ -125,7 +125,12 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
         flags: Vec::new(),
         format: FormatOptions::default(),
     };
-    let facts = DiskFacts { bytes: disk.size, whole_bytes: disk.size, device: DeviceNumber(7) };
+    let facts = DiskFacts {
+        bytes: disk.size,
+        whole_bytes: disk.size,
+        device: DeviceNumber(7),
+        read_only: false,
+    };
     let evidence =
         Evidence { uuid: [0xeb; 16], unfinished: false, examined: false, used_raw: false };
     for images in [UntrustedImages::Deny, UntrustedImages::Check, UntrustedImages::Allow] {

@@ -11,6 +11,10 @@ use super::HelperError;
 
 /// As in errno(3).
 const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const EINVAL: i32 = 22;
+const EROFS: i32 = 30;
+const EOPNOTSUPP: i32 = 95;
 /// signal(7).
 const SIGKILL: u8 = 9;
 
@@ -80,7 +84,7 @@ pub(crate) fn failure(
     };
     let (condition, why) = match error {
         HelperError::Refused(refused) => (refusal_condition(call, refused.reason), refusal_text(refused)),
-        HelperError::Failed(failed) => (step_condition(call, failed.step), step_text(failed)),
+        HelperError::Failed(failed) => (step_condition(call, failed), step_text(failed)),
         HelperError::Pending => (
             // A caller without its own deadline still waits, and has to retry.
             if caller_chose_deadline {
@@ -215,14 +219,39 @@ fn refusal_condition(call: NodeCall, refusal: Refusal) -> Condition {
     }
 }
 
-fn step_condition(call: NodeCall, step: Step) -> Condition {
-    match (call, step) {
+fn step_condition(call: NodeCall, failed: &Failed) -> Condition {
+    match (call, failed.step) {
+        // kubelet asks for growth before it starts a pod. After this code it starts the pod with
+        // the old size, and the claim shows that its resize is pending.
+        (NodeCall::Expand, Step::Grow) if why_not_grown(failed).is_some() => Condition::InUse,
         // The mount already exists: a code that means "certainly not done" would make kubelet
         // forget the mount.
         (NodeCall::Stage | NodeCall::Publish, Step::Grow | Step::Sync) => {
             Condition::OperationPending
         }
         _ => Condition::Local,
+    }
+}
+
+/// Returns why the file system cannot grow as it is mounted, however often that is tried.
+fn why_not_grown(failed: &Failed) -> Option<&'static str> {
+    if failed.step != Step::Grow {
+        return None;
+    }
+    match failed.errno?.get() {
+        EPERM => Some(
+            "growing a mounted ext4 needs CAP_SYS_RESOURCE, which the mount-helper was not given; grant it to its container, or let the \
+             volume be unstaged and staged again: the next stage grows the file system before it is mounted, where resize2fs can (not with bigalloc)",
+        ),
+        EACCES => Some(
+            "its application closed the root directory of the volume to others, and the mount-helper was not given CAP_DAC_READ_SEARCH; \
+             grant it to its container",
+        ),
+        EROFS => Some("the file system is mounted read-only; stage the volume writable once"),
+        EINVAL | EOPNOTSUPP => {
+            Some("the kernel does not grow a file system with these features while it is mounted")
+        }
+        _ => None,
     }
 }
 
@@ -259,10 +288,9 @@ fn step_text(failed: &Failed) -> String {
         }
         (None, None) => String::new(),
     };
-    if failed.step == Step::Grow && failed.errno.is_some_and(|e| e.get() == EPERM) {
+    if let Some(why) = why_not_grown(failed) {
         return format!(
-            "{doing} failed{how}: growing a mounted ext4 needs CAP_SYS_RESOURCE, which the mount-helper was not given; grant it to its \
-             container, or let the volume be unstaged and staged again: the next stage grows the file system before it is mounted"
+            "{doing} failed{how}: {why}; it keeps its size, and the volume stays usable"
         );
     }
     if let Some(node) = failed.node {

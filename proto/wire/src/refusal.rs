@@ -54,13 +54,13 @@ described_enum! {
         Version => "version",
             "node-agent and mount-helper do not speak a common protocol version; bring both to neighbouring releases";
         UntrustedImage => "untrusted-image",
-            "the volume comes from elsewhere, and such file systems are refused here, or this one cannot be checked without writing to it; stage it writable once, or see the mount-helper's --untrusted-images";
+            "the volume comes from elsewhere, and such file systems are refused here, or a mount flag (noload, norecovery) forbids the replay without which this one cannot be checked; see the mount-helper's --untrusted-images";
         DeviceWithoutSerial => "device-without-serial",
             "the disk has no serial, as on every instance type that is built on Xen, and nothing else proves that it is the volume: the mount-helper was told to refuse such disks (--disks-without-serial), or does not remember any more what this one was taken for; staging or publishing the volume again, as a new pod or a restart of kubelet does, tells it, and on instance types that are built on the Nitro System every disk says itself whose it is";
         SuperblockAsks => "superblock-asks",
             "the file system's superblock asks the kernel for a journal on another disk, or for default mount options that are not allowed; `dumpe2fs -h` on its disk shows both; `tune2fs -O ^has_journal` and then `tune2fs -j` move the journal, `tune2fs -E mount_opts=` and `tune2fs -o ^option` remove the options";
         DeviceReadOnly => "device-read-only",
-            "somebody made the disk read-only on this node (`blockdev --setro`), and it was not this driver, which therefore does not write to it; `blockdev --setrw` on it allows that again";
+            "somebody made the disk read-only on this node (`blockdev --setro`), and it was not this driver, which therefore does not write to it, not even to replay a journal, without which a read-only mount would show old data; `blockdev --setrw` on it allows that again";
         TooManyPublications => "too-many-publications",
             "the volume is published at as many targets of this node as one volume may be; unpublish it where it is not used any more";
         OriginUntold => "origin-untold",

@@ -17,6 +17,7 @@ const ERRORS_CONTINUE: u16 = 1;
 /// `s_mount_opts`: a string that ends at its first NUL or at the end of the field.
 const MOUNT_OPTIONS: std::ops::Range<usize> = 0x200..0x240;
 const COMPAT_JOURNAL: u32 = 0x4;
+const COMPAT_FAST_COMMIT: u32 = 0x400;
 const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEVICE: u32 = 0x8;
 const INCOMPAT_64BIT: u32 = 0x80;
@@ -50,6 +51,7 @@ pub fn read(head: &[u8], now: u64) -> Option<ExtFacts> {
         level: level(sb),
         clean: clean(sb, now),
         needs_recovery: incompatible & INCOMPAT_RECOVER != 0,
+        fast_commit: le32(sb, 0x5c) & COMPAT_FAST_COMMIT != 0,
         bytes: blocks.saturating_mul(block_bytes),
         block_bytes,
         group_blocks: u64::from(le32(sb, 0x20)),
@@ -193,6 +195,7 @@ mod tests {
             level: ExtLevel::Ext2,
             clean: true,
             needs_recovery: false,
+            fast_commit: false,
             bytes: 64 << 20,
             block_bytes: 4096,
             group_blocks: 32768,
@@ -234,6 +237,7 @@ mod tests {
                 f.outside_journal = true;
             }),
             (&[(0xe4, &[1])], |_| ()),
+            (&[(0x5d, &[4])], |f| f.fast_commit = true),
             (&[(0x60, &[0x2 | 0x10]), (0x64, &[7])], |_| ()),
             (&[(0x60, &[0x40])], |f| f.level = ExtLevel::Ext4),
             (&[(0x64, &[8])], |f| f.level = ExtLevel::Ext4),

@@ -1,12 +1,13 @@
-//! Full examination of a file system that was made elsewhere, before anybody can see it mounted.
+//! What is done to a file system in use or of another maker before anybody can see it mounted: the
+//! kernel's replay, and a full examination.
 use super::filesystem_tools::{self, Check};
-use super::found_disk::{Examined, FoundDisk};
-use crate::mount::detached_mount::{self, Parameter};
-use crate::outcome::{At, Done, damaged};
+use super::found_disk::Examined;
+use crate::mount::detached_mount;
+use crate::outcome::{Done, damaged};
 use ebs_csi_policy::facts::Content;
-use ebs_csi_policy::judge::{Authorized, StageDisk};
+use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::tool::ToolId;
-use ebs_csi_wire::{FsType, Refusal, Step};
+use ebs_csi_wire::{FsType, Refusal};
 use rustix::mount::MountAttrFlags;
 
 /// Number of check passes. A file system that still needs repairs after them is left to a person.
@@ -15,12 +16,12 @@ const PASSES: usize = 3;
 /// Has the file system examined, and repaired where that needs no person and the request may write.
 /// For ext, the check is `full`. Returns the disk, with a new claim perhaps, and whether something
 /// was repaired.
-pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
+pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
     let request = disk.found.request;
     match request.fs {
-        FsType::Ext3 | FsType::Ext4 if request.read_only => {
-            let Examined { found, claim, permit, .. } = &disk;
-            if !filesystem_tools::is_sound(found.context, permit, ToolId::E2fsckLook, claim)? {
+        // A disk that has to be written to anyway, for a replay, is checked as for any request.
+        FsType::Ext3 | FsType::Ext4 if request.read_only && !needs_replay(&disk.content) => {
+            if !filesystem_tools::is_sound_ext(disk.found, &disk.permit)? {
                 return Err(damaged(request.fs));
             }
             Ok((disk, false))
@@ -32,7 +33,9 @@ pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined
             // A full check that replays a journal itself also corrects the counters in the
             // superblock, which a running kernel keeps only in memory, and reports this as a
             // repair.
-            if needs_replay(&disk.content) {
+            if has_fast_commits(&disk.content) {
+                disk = replay_by_kernel(disk)?;
+            } else if needs_replay(&disk.content) {
                 repaired = filesystem_tools::check(&disk, Check::Usual)?;
             }
             for _ in 0..PASSES {
@@ -47,39 +50,54 @@ pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined
     }
 }
 
+/// Has the kernel replay a journal or log: mounts the file system detached, where nobody can see it,
+/// and drops the mount again.
+pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
+    let (found, fs) = (disk.found, disk.found.request.fs);
+    drop(disk.claim);
+    let plan = MountPlan::default();
+    let parameters = detached_mount::parameters(&plan, fs, disk.permit.act().continues);
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let attributes = attributes.bits().into();
+    drop(detached_mount::create(&disk.permit, fs, found.device, &parameters, attributes)?);
+    disk.claim = found.claim()?;
+    found.verify()?;
+    Ok(disk)
+}
+
 fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     let (found, fs) = (disk.found, disk.found.request.fs);
     let tool = match &disk.content {
         Content::Xfs(facts) => ToolId::checks_xfs(facts.groups),
         _ => ToolId::XfsRepairMany,
     };
-    if is_sound_xfs(found, &disk.permit, tool)? {
+    if filesystem_tools::is_sound_xfs(found, &disk.permit, tool)? {
         return Ok(disk);
     }
-    if found.request.read_only {
-        // A log that was not replayed looks like damage, and replaying it would write.
+    // A log that was not replayed looks like damage.
+    if disk.permit.act().no_replay {
         return Err(Refusal::UntrustedImage.into());
     }
-    // Only the kernel replays a log: mount the file system detached, where nobody can see it, and
-    // drop the mount again.
-    drop(disk.claim);
-    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let alone = [Parameter::Flag("nouuid".to_owned())];
-    let attributes = attributes.bits().into();
-    let mount = detached_mount::create(&disk.permit, fs, found.device, &alone, attributes)?;
-    drop(mount);
-    disk.claim = found.claim()?;
-    found.verify()?;
-    if is_sound_xfs(found, &disk.permit, tool)? { Ok(disk) } else { Err(damaged(fs)) }
+    if !filesystem_tools::has_unreplayed_log(found, &disk.permit)? {
+        return Err(damaged(fs));
+    }
+    if found.device.facts().read_only {
+        return Err(Refusal::DeviceReadOnly.into());
+    }
+    disk = replay_by_kernel(disk)?;
+    if filesystem_tools::is_sound_xfs(found, &disk.permit, tool)? {
+        Ok(disk)
+    } else {
+        Err(damaged(fs))
+    }
 }
 
-/// Runs the checker with direct reads, because the page cache of the disk may be older than what a
-/// mount wrote.
-fn is_sound_xfs(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>, tool: ToolId) -> Done<bool> {
-    let disk = found.device.read_directly(&found.context.disks).at(Step::ReadDevice)?;
-    filesystem_tools::is_sound(found.context, permit, tool, &disk)
+/// Returns whether an ext journal that may have fast commits has to be replayed. `e2fsck` of
+/// e2fsprogs 1.47 loses such commits, or damages the superblock.
+pub(super) fn has_fast_commits(content: &Content) -> bool {
+    matches!(content, Content::Ext(facts) if facts.fast_commit && facts.needs_recovery)
 }
 
 /// Returns whether an ext journal has to be replayed.

@@ -12,12 +12,13 @@ use crate::tool;
 use crate::tool::report::End;
 use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
-use ebs_csi_policy::tool::{Meaning, ToolId};
+use ebs_csi_policy::tool::{DeviceAccess, Meaning, ToolId};
 use ebs_csi_wire::{
     Failed, Features, FormatOptions, FsType, Job, Observation, Refusal, Refused, Stage, Step,
     ToolEnd,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -119,21 +120,39 @@ pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
     match meaning {
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
-        Meaning::Uncorrectable => Err(damaged(fs)),
+        Meaning::Uncorrectable | Meaning::Unreplayed => Err(damaged(fs)),
     }
 }
 
-/// Runs a checker that changes nothing; returns whether it finds no error.
-pub(super) fn is_sound(
-    context: &OperationContext,
+/// Checks all of ext3 or ext4 without changing it; returns whether there is no error.
+pub(super) fn is_sound_ext(found: &FoundDisk<'_>, _permit: &Authorized<StageDisk>) -> Done<bool> {
+    let meaning =
+        run_tool(found.context, job_of(ToolId::E2fsckLook), found.device, None, Step::Check)?;
+    Ok(meaning == Meaning::Clean)
+}
+
+/// Checks an XFS without changing it; returns whether there is no error.
+pub(super) fn is_sound_xfs(
+    found: &FoundDisk<'_>,
     _permit: &Authorized<StageDisk>,
     tool: ToolId,
-    disk: impl AsFd,
 ) -> Done<bool> {
-    match run_tool(context, job_of(tool), disk, None, Step::Check)? {
-        Meaning::Clean | Meaning::Done => Ok(true),
-        Meaning::Repaired | Meaning::Uncorrectable => Ok(false),
-    }
+    Ok(look_at_xfs(found, tool)? == Meaning::Clean)
+}
+
+/// Returns whether the log of an XFS has to be replayed.
+pub(super) fn has_unreplayed_log(
+    found: &FoundDisk<'_>,
+    _permit: &Authorized<StageDisk>,
+) -> Done<bool> {
+    Ok(look_at_xfs(found, ToolId::XfsRepairLog)? == Meaning::Unreplayed)
+}
+
+/// Runs a tool with direct reads, because the page cache of the disk may be older than what a mount
+/// wrote.
+fn look_at_xfs(found: &FoundDisk<'_>, tool: ToolId) -> Done<Meaning> {
+    let disk = found.device.read_directly(&found.context.disks).at(Step::ReadDevice)?;
+    run_tool(found.context, job_of(tool), &disk, None, Step::Check)
 }
 
 /// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
@@ -152,10 +171,9 @@ fn job_of(tool: ToolId) -> Job {
     Job {
         tool: tool.number(),
         // The arguments of a checker do not depend on the type.
-        fs: if matches!(tool, ToolId::XfsRepair | ToolId::XfsRepairMany) {
-            FsType::Xfs
-        } else {
-            FsType::Ext4
+        fs: match tool {
+            ToolId::XfsRepair | ToolId::XfsRepairMany | ToolId::XfsRepairLog => FsType::Xfs,
+            _ => FsType::Ext4,
         },
         uuid: [0; 16],
         format: FormatOptions::default(),
@@ -187,6 +205,11 @@ fn run_tool_within(
     let (_, tool) = tool::of(&job).ok_or_else(|| broken(step))?;
     let deadline = context.rules.deadline(tool).min(limit);
     job.deadline = deadline.as_secs();
+    // Whatever such a tool does, it cannot write through this descriptor.
+    let read_only = fcntl_getfl(&disk).at(step)? & OFlags::ACCMODE == OFlags::RDONLY;
+    if tool.device == DeviceAccess::ReadOnly && !read_only {
+        return Err(broken(step));
+    }
     if !context.runners.take_place() {
         return Err(Stop::NoPlace);
     }

@@ -23,10 +23,12 @@ pub(super) struct FoundDisk<'s> {
 }
 
 impl FoundDisk<'_> {
-    /// Claims the disk for this process alone, with the access that the request needs.
+    /// Claims the disk for this process alone. A read-only request may need write access, too, to
+    /// replay a journal.
     pub(super) fn claim(&self) -> Done<Claim> {
-        let access = if self.request.read_only { Access::ReadOnly } else { Access::ReadWrite };
-        self.context.claim(self.device, access)
+        let read_only = self.request.read_only && self.device.facts().read_only;
+        self.context
+            .claim(self.device, if read_only { Access::ReadOnly } else { Access::ReadWrite })
     }
 
     /// Checks that the disk is still the one that was found.

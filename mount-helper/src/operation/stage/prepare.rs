@@ -2,7 +2,7 @@
 //! tool that the content calls for. The claim on the disk is held without a gap from the first read
 //! to the end of the tool, which works through the same claim.
 use super::evidence;
-use super::examine::{self, needs_replay};
+use super::examine::{self, has_fast_commits, needs_replay};
 use super::filesystem_tools::{self, Check};
 use super::found_disk::{Examined, FoundDisk, now, read_content, with_direct_reads};
 use crate::disk::content;
@@ -37,6 +37,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
         Content::Ext(facts) if offline => check_before_growth(facts),
         _ => Check::Full,
     };
+    let replayed = needs_replay(&disk.content) && !disk.permit.act().no_replay;
     match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
@@ -48,7 +49,14 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
         }
         Preparation::Check => {
             found.verify()?;
-            staged.repaired = filesystem_tools::check(&disk, Check::Usual)?;
+            let how = if has_fast_commits(&disk.content) {
+                disk = examine::replay_by_kernel(disk)?;
+                // The kernel's replay may leave wrong counters.
+                Check::Full
+            } else {
+                Check::Usual
+            };
+            staged.repaired = filesystem_tools::check(&disk, how)?;
         }
         Preparation::Examine => {
             found.verify()?;
@@ -57,7 +65,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
     }
     if matches!(preparation, Preparation::Check | Preparation::Examine) {
         staged.checked = true;
-        staged.replayed = !found.request.read_only && needs_replay(&disk.content);
+        staged.replayed = replayed;
         found.flush()?;
         fault_point::reached("stage-checked");
         // A check may have replayed a journal that held a newer superblock.

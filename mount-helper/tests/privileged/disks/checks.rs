@@ -1,13 +1,14 @@
 //! A check that does not succeed fails the stage, and the next stage repeats the check: no
 //! unchecked file system is mounted.
 use crate::rig::{
-    Attached, Client, LONG, MIB, Rig, become_user, children, done, send_signal, set_mode, shell,
-    staged, text,
+    Attached, Client, LONG, MIB, Rig, become_user, children, done, make_filesystem, send_signal,
+    set_mode, shell, staged, text, write_synced,
 };
-use ebs_csi_wire::{Failed, FsType, Outcome, Step, ToolEnd, VolumeId};
+use ebs_csi_wire::{Failed, FsType, Outcome, Refusal, Step, ToolEnd, VolumeId};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::fs;
+use std::path::PathBuf;
 
 const TOOL: u32 = ebs_csi_policy::profile::TOOL.identity.uid;
 const HELD: &str = "fault-point name=tool-started";
@@ -145,6 +146,16 @@ fn ends_with(status: u8) -> Vec<u8> {
     elf
 }
 
+/// Replaces a tool by a program that a test writes.
+#[cfg(target_arch = "x86_64")]
+fn replace(rig: &Rig, tool: &str) -> PathBuf {
+    let program = rig.path("outside/tool");
+    fs::write(&program, ends_with(0)).expect("write");
+    set_mode(&program, 0o755);
+    rig.within(&["mount", "--bind", text(&program), tool]);
+    program
+}
+
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn unexpected_e2fsck_status_fails_stage_without_mount() {
@@ -152,11 +163,7 @@ fn unexpected_e2fsck_status_fails_stage_without_mount() {
     let (volume, attached) = unclean(&rig);
     // The helper is stopped first, because it determines the file of each tool at its start.
     rig.stop();
-    let program = rig.path("outside/e2fsck");
-    let path = text(&program);
-    fs::write(&program, ends_with(0)).expect("write");
-    set_mode(&program, 0o755);
-    rig.within(&["mount", "--bind", path, "/usr/sbin/e2fsck"]);
+    let program = replace(&rig, "/usr/sbin/e2fsck");
     rig.run(&[]);
     // Bit 2 asks for a restart of the machine whose root file system was checked; 16: wrong usage;
     // 32: cancelled; 128: an error of a library.
@@ -181,4 +188,36 @@ fn unexpected_e2fsck_status_fails_stage_without_mount() {
     rig.run(&[]);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);
     done(rig.unstage(&volume));
+}
+
+/// A checker that ends with status 1 may have found damage, or no memory: only a log that is known
+/// to need it is replayed.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn failed_xfs_check_changes_no_disk() {
+    let Some(mut rig) = Rig::start() else { return };
+    let (origin, attached) = rig.new_disk(512 * MIB);
+    make_filesystem(FsType::Xfs, &attached.path());
+    staged(rig.stage(&origin, FsType::Xfs));
+    write_synced(&rig.staged_root(&origin).join("kept"), "synced");
+    let (copy, second) = rig.attach_copy(&attached.image);
+    done(rig.unstage(&origin));
+    let before = fs::read(&second.image).expect("image");
+    rig.stop();
+    let program = replace(&rig, "/usr/sbin/xfs_repair");
+    rig.run(&[]);
+    for status in [1, 2, 3, 4, 31, 127, 137] {
+        fs::write(&program, ends_with(status)).expect("write");
+        match rig.stage_copy(&copy, FsType::Xfs) {
+            Outcome::Refused(refused) if status == 1 => {
+                assert_eq!(refused.reason, Refusal::FilesystemErrors);
+            }
+            Outcome::Failed(failed) if status != 1 => {
+                assert_eq!((failed.step, failed.tool), (Step::Check, Some(exited(status))));
+            }
+            other => panic!("{status}: {other:?}"),
+        }
+        assert_eq!(rig.mounts(&second), 0, "{status}");
+        assert!(fs::read(&second.image).expect("image") == before, "{status}");
+    }
 }

@@ -1,5 +1,6 @@
 //! File systems that were made elsewhere: which settings refuse, check or trust them, and the
 //! options of their mounts.
+use super::replay::damage_inode;
 use crate::rig::{
     Attached, MIB, Rig, assert_refused, disk, done, make_filesystem, reason, shell, staged,
     staging, target,
@@ -26,13 +27,7 @@ fn damage(attached: &Attached, fs: FsType) {
         FsType::Ext3 | FsType::Ext4 => {
             shell("debugfs", &["-w", "-R", "clri <2>", &attached.path()]);
         }
-        // Makes the checksum of the first inode wrong.
-        FsType::Xfs => {
-            let dump = shell("xfs_db", &["-r", "-c", "convert ino 128 daddr", &attached.path()]);
-            let sector = dump.split(['(', ')']).nth(1).and_then(|n| n.parse().ok());
-            let sector: u64 = sector.unwrap_or_else(|| panic!("{dump}"));
-            attached.write(sector * 512 + 160, &[0x5a; 8]);
-        }
+        FsType::Xfs => damage_inode(attached, "128"),
     }
 }
 
@@ -95,15 +90,10 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
         let (volume, attached) = made_by_hand(&rig, fs);
         damage(&attached, fs);
         for read_only in [false, true] {
-            // To a reader that may not replay the log, an unreplayed log looks like damage.
-            let expected = match (fs, read_only) {
-                (FsType::Xfs, true) => Refusal::UntrustedImage,
-                _ => Refusal::FilesystemErrors,
-            };
             let outcome = rig.stage_with(&volume, fs, |request| {
                 (request.disk.origin, request.read_only) = (Origin::Copy, read_only);
             });
-            assert_eq!(reason(outcome), expected, "{fs}");
+            assert_eq!(reason(outcome), Refusal::FilesystemErrors, "{fs}");
         }
         assert_eq!(rig.mounts(&attached), 0, "{fs}");
         // The same disk with origin blank, which means that only this volume's own mounts wrote to
@@ -114,10 +104,14 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
     }
 }
 
-/// A read-only stage cannot replay the log, so the helper refuses the stage until a writable stage
-/// has checked the disk.
 #[test]
 fn foreign_xfs_log_is_replayed_before_check() {
+    for read_only in [false, true] {
+        xfs_log_is_replayed(read_only);
+    }
+}
+
+fn xfs_log_is_replayed(read_only: bool) {
     let Some(rig) = Rig::start() else { return };
     let (origin, attached) = made_by_hand(&rig, FsType::Xfs);
     staged(rig.stage(&origin, FsType::Xfs));
@@ -127,22 +121,14 @@ fn foreign_xfs_log_is_replayed_before_check() {
     }
     rustix::fs::syncfs(fs::File::open(&root).expect("open")).expect("sync");
     let (copy, second) = rig.attach_copy(&attached.image);
-    let stage_read_only = || {
-        rig.stage_with(&copy, FsType::Xfs, |request| {
-            (request.disk.origin, request.read_only) = (Origin::Copy, true);
-        })
-    };
-    // A read-only stage may not write, so the log cannot be replayed and its content cannot be
-    // judged.
-    assert_refused(stage_read_only(), Refusal::UntrustedImage);
-    let result = staged(rig.stage_copy(&copy, FsType::Xfs));
+    let result = staged(rig.stage_with(&copy, FsType::Xfs, |request| {
+        (request.disk.origin, request.read_only) = (Origin::Copy, read_only);
+    }));
     assert!(result.checked, "{result:?}");
-    assert_eq!(rig.journal().matches("tool tool=xfs-repair").count(), 3);
+    assert_eq!(rig.journal().matches("tool tool=xfs-repair ").count(), 2);
     let found = rig.staged_root(&copy).join("file-199");
     assert_eq!(fs::read_to_string(found).expect("read"), "kept");
     assert_eq!(rig.mounts(&second), 1);
-    done(rig.unstage(&copy));
-    staged(stage_read_only());
     done(rig.unstage(&copy));
     done(rig.unstage(&origin));
 }

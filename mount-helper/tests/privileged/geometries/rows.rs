@@ -115,7 +115,8 @@ const EXT: &str = "
   sparse_super2 | 1 GiB | -t ext4 -O sparse_super2
   ea_inode and large_dir | 1 GiB | -t ext4 -O ea_inode,large_dir
   mmp | 1 GiB | -t ext4 -O mmp
-  fast_commit | 1 GiB | -t ext4 -O fast_commit
+* fast_commit | 1 GiB | -t ext4 -O fast_commit
+* fast_commit, 128 KiB of it | 1 GiB | -t ext4 -O fast_commit -J fast_commit_size=128
   packed metadata | 1 GiB | -t ext4 -E packed_meta_blocks=1
   stripes | 16 GiB | -t ext4 -E stride=16,stripe_width=64
   every inode table written | 4 GiB | -t ext4 -E lazy_itable_init=0,lazy_journal_init=0

@@ -1,8 +1,8 @@
 //! A directory for sparse disks of any size.
-use crate::rig::{Rig, shell, sparse_file, text};
+use crate::rig::{Rig, copy_sparse, shell, sparse_file, text};
 use ebs_csi_wire::VolumeId;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A directory. It is on its own XFS where the rig's directory cannot hold a file of 80 TiB.
@@ -51,6 +51,13 @@ impl Drop for Space {
 pub(super) struct Image(PathBuf);
 
 impl Image {
+    /// Copies a disk beside itself, for a volume.
+    pub(super) fn copy(of: &Path, volume: &VolumeId) -> Self {
+        let image = Self(of.with_file_name(format!("{volume}.img")));
+        copy_sparse(of, &image.0);
+        image
+    }
+
     pub(super) fn path(&self) -> PathBuf {
         self.0.clone()
     }

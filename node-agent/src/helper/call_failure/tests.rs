@@ -38,6 +38,32 @@ fn denied_growth_names_cap_sys_resource_and_remedy() {
     }
 }
 
+/// A pod starts with the old size after FAILED_PRECONDITION alone, and waits after other codes.
+#[test]
+fn growth_that_cannot_be_is_failed_precondition() {
+    for (errno, code) in [
+        (EPERM, Code::FailedPrecondition),
+        (EACCES, Code::FailedPrecondition),
+        (EROFS, Code::FailedPrecondition),
+        (EINVAL, Code::FailedPrecondition),
+        (EOPNOTSUPP, Code::FailedPrecondition),
+        // EIO, ENOMEM, EBUSY and ENOSPC may pass.
+        (5, Code::Internal),
+        (12, Code::Internal),
+        (16, Code::Internal),
+        (28, Code::Internal),
+    ] {
+        let failure =
+            failure_of(NodeCall::Expand, &HelperError::Failed(Failed::call(Step::Grow, errno)));
+        assert_eq!(failure.condition().code(), code, "{errno}");
+        let says = failure.text().contains("keeps its size");
+        assert_eq!(says, code == Code::FailedPrecondition, "{failure}");
+    }
+    // The staged volume is mounted, so that a stage that grew nothing is not "certainly not done".
+    let staged = failure_of(NodeCall::Stage, &HelperError::Failed(Failed::call(Step::Grow, EPERM)));
+    assert_eq!(staged.condition().code(), Code::Aborted);
+}
+
 #[test]
 fn denied_device_node_reports_owner_mode_and_remedy() {
     let failed = Failed {

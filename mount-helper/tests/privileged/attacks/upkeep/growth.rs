@@ -4,13 +4,15 @@ use crate::rig::{
     MIB, Rig, check_filesystem, done, grows_mounted, set_mode, shell, staged, staging, try_signal,
     usage, wait_until,
 };
-use ebs_csi_wire::{FsType, Outcome};
+use ebs_csi_wire::{FsType, Outcome, Step};
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const FILES: usize = 40;
+/// As in errno(3).
+const EPERM: i32 = 1;
 
 /// Kills each process of a tree at its `write`th write to a disk, until this value is dropped.
 struct Killer(Child);
@@ -110,6 +112,16 @@ fn bigalloc_ext4_on_enlarged_disk_is_still_staged() {
     assert_eq!(larger.grown, grows_mounted(), "{larger:?}");
     let refused = rig.journal().matches("not-grown").count();
     assert_eq!(refused, usize::from(!grows_mounted()));
+    // The answer to the growth that kubelet asks for at each mount says that nothing grew.
+    match rig.expand(&volume, &staging(&volume)) {
+        Outcome::Expanded(expanded) if grows_mounted() => {
+            assert_eq!(expanded.filesystem_bytes, 8192 * MIB);
+        }
+        Outcome::Failed(failed) if !grows_mounted() => {
+            assert_eq!((failed.step, failed.errno.map(|e| e.get())), (Step::Grow, Some(EPERM)));
+        }
+        other => panic!("{other:?}"),
+    }
     done(rig.unstage(&volume));
     shell("e2fsck", &["-f", "-n", &path]);
 }
