@@ -79,7 +79,8 @@ async fn begin(filter: &[String]) -> Outcome<Outcomes> {
     let admin = plane.client("admin").await?;
     let mut driver = Driver::start(scratch.path()).await?;
     let rbac = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
-    for file in ["csidriver.yaml", "node-lifecycle-policy.yaml"].into_iter().chain(rbac) {
+    let policies = ["node-lifecycle-policy.yaml", "safe-detach-policy.yaml"];
+    for file in ["csidriver.yaml"].into_iter().chain(policies).chain(rbac) {
         for object in manifests::read(file) {
             manifests::create(&admin, &object).await?;
         }
