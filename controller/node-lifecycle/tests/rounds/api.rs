@@ -139,12 +139,22 @@ impl Api {
         );
     }
 
-    /// Marks the attachment of that node's volume as being deleted, with a refused detach.
-    pub(crate) fn refuse(&mut self, number: usize) {
+    /// Makes kubelet of that node report the node's volume as in use.
+    pub(crate) fn use_volume(&mut self, number: usize) {
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/node-{number:04}")) {
+            object["status"]["volumesInUse"] =
+                json!([format!("kubernetes.io/csi/ebs.csi.aws.com^vol-0a{number:015x}")]);
+        }
+    }
+
+    /// Marks the attachment of that node's volume as being deleted, with a detach that was refused
+    /// with that token.
+    pub(crate) fn refuse(&mut self, number: usize, token: &str) {
         let path = format!("/apis/storage.k8s.io/v1/volumeattachments/csi-{number:04}");
         if let Some(object) = self.objects.get_mut(&path) {
             object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-            object["status"] = json!({"attached": true, "detachError": {"message": "SafeDetachRefused/in-use: it stays"}});
+            let message = format!("SafeDetachRefused/{token}: it stays");
+            object["status"] = json!({"attached": true, "detachError": {"message": message}});
         }
     }
 
