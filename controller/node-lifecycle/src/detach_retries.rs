@@ -10,6 +10,8 @@
 //! Refusals are counted and reported here, with and without failover: the controller also refuses
 //! detaches without it.
 
+mod waiting_pods;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -74,11 +76,13 @@ impl DetachRetries {
         }
     }
 
-    /// Counts the refusals, and reports each attachment's once.
+    /// Counts the refusals, and reports each once on its attachment and on the pods that wait for
+    /// its end.
     fn report_refusals(&self) {
         let all = self.context.tables.refused_detaches();
         self.context.metrics.set_refused(&all, Timestamp::now());
-        self.context.events.retain(|subject| match subject {
+        waiting_pods::report(&self.context, &all);
+        self.context.events.retain(|subject, _| match subject {
             EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
             EventSubject::Attachment { name, .. } => {
                 all.iter().any(|refused| refused.name == *name)

@@ -34,6 +34,7 @@ mod reused_names;
 mod shared_volumes;
 mod unidentified_nodes;
 
+use detach_faults::known_failures;
 use installation::{examples, manifest_pods, node_facts, onboarding, permissions, preflight};
 
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
@@ -117,6 +118,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         power::scenarios(world),
         reboots::scenarios(world),
         detach_faults::scenarios(world),
+        known_failures::scenarios(world),
         reused_names::scenarios(world),
         partition::scenarios(world),
         unidentified_nodes::scenarios(world),

@@ -108,10 +108,7 @@ impl Api {
             object["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service",
                 "value": "ebs-safe-detach", "effect": "NoExecute"}]);
         }
-        if let Some(object) = self.objects.get_mut(&format!("/api/v1/persistentvolumes/{volume}")) {
-            object["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
-            object["status"] = json!({"phase": "Bound"});
-        }
+        self.bind(&volume, "default");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "db-0", "namespace": "default", "uid": "pod-db-0", "resourceVersion": "5",
@@ -122,6 +119,27 @@ impl Api {
         });
         self.put("/api/v1/pods", pod.clone());
         self.put("/api/v1/namespaces/default/pods", pod);
+    }
+
+    /// Binds the volume to the claim `data` of that namespace.
+    fn bind(&mut self, volume: &str, namespace: &str) {
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/persistentvolumes/{volume}")) {
+            object["spec"]["claimRef"] = json!({"namespace": namespace, "name": "data"});
+            object["status"] = json!({"phase": "Bound"});
+        }
+    }
+
+    /// Adds a pod on that node in which no container has started, and which uses the volume of the
+    /// node of number `volume`.
+    pub(crate) fn add_pending_pod(&mut self, namespace: &str, number: usize, volume: usize) {
+        self.bind(&format!("pv-{volume:04}"), namespace);
+        let pod = json!({
+            "metadata": {"name": "db-0", "namespace": namespace, "uid": format!("pod-{namespace}"), "resourceVersion": "5"},
+            "spec": {"nodeName": format!("node-{number:04}"),
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+            "status": {"phase": "Pending"},
+        });
+        self.objects.insert(format!("/api/v1/pods/{namespace}-db-0"), pod);
     }
 
     /// Adds the node-agent's pod on that node, with the zone that Kubernetes copies or without it.

@@ -5,6 +5,7 @@ mod api;
 mod controller;
 mod leader;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use ebs_csi_node_lifecycle::leader::Leader;
 use ebs_csi_node_lifecycle::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
 use ebs_csi_safe_detach::Refusal;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use api::{Api, Shared, lock};
@@ -159,6 +161,43 @@ async fn refused_detach_emits_event_once_on_attachment() {
     let note = events[0]["note"].as_str().unwrap_or_default();
     assert!(note.contains("in-use"), "{note}");
     assert_eq!(events[0]["regarding"]["kind"], "VolumeAttachment");
+}
+
+/// Two pods of one name wait, the second one on another node than the one that has its volume.
+#[tokio::test]
+async fn waiting_pod_gets_refusal_and_way_out_once() {
+    let api = Api::of(3, 0);
+    lock(&api).refuse(1, "in-use");
+    lock(&api).refuse(2, "in-use");
+    lock(&api).add_pending_pod("default", 1, 1);
+    lock(&api).add_pending_pod("elsewhere", 0, 2);
+    let world = world_of(api, LONG).await;
+    let mut retries = retries_of(&world.failover, &[]);
+    retries.check_refused().await;
+    annotations_of(&world.failover).await.annotate_pods().await;
+    retries.check_refused().await;
+    drop((retries, world.failover));
+    world.event_writer.await.expect("all events are written");
+    let events = lock(&world.api).events.clone();
+    let of_pods: Vec<_> =
+        events.iter().filter(|event| event["regarding"]["kind"] == "Pod").collect();
+    let said: BTreeSet<_> = of_pods
+        .iter()
+        .map(|event| [&event["regarding"]["namespace"], &event["reason"]].map(Value::to_string))
+        .collect();
+    let want = ["default", "elsewhere"].map(|of| [of, "WaitsForRefusedDetach"]);
+    let quoted = |words: [&str; 2]| words.map(|word| format!("\"{word}\""));
+    assert_eq!(said, want.map(quoted).into());
+    assert_eq!(of_pods.len(), 2, "{of_pods:?}");
+    for event in of_pods {
+        let note = event["note"].as_str().unwrap_or_default();
+        let here = event["regarding"]["namespace"] == "default";
+        let words = match here {
+            true => ["in-use", "VolumeAttachment csi-0001", "ebs.csi.aws.com/break-glass"],
+            false => ["in-use", "VolumeAttachment csi-0002", "node-0002"],
+        };
+        assert!(words.iter().all(|word| note.contains(word)), "{note}");
+    }
 }
 
 /// Without a lease renewal there is no report about the node, so the controller's proof, read in

@@ -1,5 +1,7 @@
 //! Detaches that do not end as they should, and their consequences.
 
+pub(super) mod known_failures;
+
 use std::time::Duration;
 
 use serde_json::json;
