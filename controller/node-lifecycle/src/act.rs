@@ -13,6 +13,10 @@ use crate::cluster::{
     OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, RETRY_ANNOTATION, TAINTED_BOOT, is_own_taint,
 };
 
+/// The label of what failover deletes. The admission policy lets failover delete nothing else, and
+/// compares only objects with this label with their nodes.
+const FAILED_OVER: &str = "ebs.csi.aws.com/failed-over";
+
 /// The result of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActResult {
@@ -80,10 +84,13 @@ pub(crate) async fn perform(
             let api: Api<VolumeAttachment> = Api::all(client.clone());
             // An attachment that was not attached when it was read, and is by now, is in use by its
             // new user.
-            let preconditions =
-                Preconditions { uid: Some(uid.clone()), resource_version: Some(version.clone()) };
-            let parameters = DeleteParams::default().preconditions(preconditions);
-            api.delete(name, &parameters).await.map(drop)
+            let patch = json!({"metadata":
+                {"uid": uid, "resourceVersion": version, "labels": {FAILED_OVER: "true"}}});
+            let parameters = PatchParams::default();
+            match api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await {
+                Ok(labelled) => delete(&api, name, uid, labelled.resource_version(), None).await,
+                Err(error) => Err(error),
+            }
         }
         (Intent::RetryDetach { name, uid }, _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
@@ -141,7 +148,7 @@ async fn delete_pod(
 ) -> Result<(), kube::Error> {
     let api: Api<core::Pod> = Api::namespaced(client.clone(), namespace);
     let patch = json!({
-        "metadata": {"uid": uid, "resourceVersion": version},
+        "metadata": {"uid": uid, "resourceVersion": version, "labels": {FAILED_OVER: "true"}},
         "status": {
             "phase": "Failed",
             "conditions": [{
@@ -155,8 +162,24 @@ async fn delete_pod(
     });
     let parameters = PatchParams::default();
     let failed = api.patch_status(name, &parameters, &Patch::Strategic(patch)).await?;
-    let preconditions =
-        Preconditions { uid: Some(uid.to_owned()), resource_version: failed.resource_version() };
-    let parameters = DeleteParams::default().grace_period(0).preconditions(preconditions);
+    delete(&api, name, uid, failed.resource_version(), Some(0)).await
+}
+
+/// Deletes the object if it still has this uid and this version.
+async fn delete<K>(
+    api: &Api<K>,
+    name: &str,
+    uid: &str,
+    version: Option<String>,
+    grace_period: Option<u32>,
+) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
+    let parameters = DeleteParams {
+        grace_period_seconds: grace_period,
+        ..DeleteParams::default().preconditions(preconditions)
+    };
     api.delete(name, &parameters).await.map(drop)
 }

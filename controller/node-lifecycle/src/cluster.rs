@@ -16,7 +16,7 @@ mod volume;
 
 pub use agent_pod::SeenAgentPod;
 pub(crate) use agent_pod::{AGENT_PODS, DRAINING};
-pub(crate) use attachment::{Order, RETRY_ANNOTATION, RefusedDetach, SeenAttachment};
+pub(crate) use attachment::{BREAK_GLASS, Order, RETRY_ANNOTATION, RefusedDetach, SeenAttachment};
 pub(crate) use csi_node::SeenCsiNode;
 pub(crate) use lease::SeenLease;
 pub use lease_age::LeaseAges;

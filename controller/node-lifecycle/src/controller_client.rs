@@ -93,11 +93,7 @@ impl Controller {
         checks: &BTreeSet<String>,
     ) -> Result<Answers, tonic::Status> {
         let instances: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
-        let subjects = questions.iter().map(|(instance, volume)| Subject {
-            volume_id: volume.clone(),
-            instance_id: instance.clone(),
-        });
-        let of_volumes = with_timeout(QueryRequest { subjects: subjects.collect() });
+        let of_volumes = about_volumes(questions);
         let of_instances = with_timeout(QueryInstancesRequest {
             instance_ids: instances.into_iter().cloned().collect(),
             status_checks_of: checks.iter().cloned().collect(),
@@ -128,6 +124,33 @@ impl Controller {
         }
         Ok(answers)
     }
+
+    /// Returns the pairs of instance and volume whose detach would not be refused now: the
+    /// controller would send DetachVolume, or EC2 shows no attachment.
+    ///
+    /// # Errors
+    /// The controller's status when it does not answer.
+    pub async fn detachable(
+        &self,
+        questions: &[(String, String)],
+    ) -> Result<BTreeSet<(String, String)>, tonic::Status> {
+        let answers = self.client().query(about_volumes(questions)).await?.into_inner().answers;
+        let detachable = answers.into_iter().filter(|answer| {
+            let outcome = answer.verdict.as_ref().map(WireVerdict::outcome);
+            matches!(outcome, Some(Outcome::Safe | Outcome::Done))
+        });
+        let pairs = detachable.filter_map(|answer| answer.subject);
+        Ok(pairs.map(|subject| (subject.instance_id, subject.volume_id)).collect())
+    }
+}
+
+/// Returns the question about pairs of instance and volume.
+fn about_volumes(questions: &[(String, String)]) -> tonic::Request<QueryRequest> {
+    let subjects = questions.iter().map(|(instance, volume)| Subject {
+        volume_id: volume.clone(),
+        instance_id: instance.clone(),
+    });
+    with_timeout(QueryRequest { subjects: subjects.collect() })
 }
 
 fn with_timeout<T>(message: T) -> tonic::Request<T> {

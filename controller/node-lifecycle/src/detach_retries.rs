@@ -10,11 +10,13 @@
 //! Refusals are counted and reported here, with and without failover: the controller also refuses
 //! detaches without it.
 
+mod waiting_pods;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::Node;
-use ebs_csi_safe_detach::lifecycle::{Attachment, Evidence, Intent};
+use ebs_csi_safe_detach::lifecycle::{Attachment, Intent};
 use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 use jiff::Timestamp;
 
@@ -27,7 +29,8 @@ use crate::failover::stop_reason;
 /// Pause between two rounds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// Every second round also queries the controller, and through it EC2, about the attachments that
-/// kubelet's report does not free.
+/// kubelet's report does not free: the instance may have ended, a person may have given an override
+/// order, or the mode may have changed.
 const QUERY_EVERY_ROUNDS: u64 = 2;
 /// Pause before another retry of the same detach is triggered, in case the next attempt is refused
 /// as well.
@@ -73,11 +76,13 @@ impl DetachRetries {
         }
     }
 
-    /// Counts the refusals, and reports each attachment's once.
+    /// Counts the refusals, and reports each once on its attachment and on the pods that wait for
+    /// its end.
     fn report_refusals(&self) {
         let all = self.context.tables.refused_detaches();
         self.context.metrics.set_refused(&all, Timestamp::now());
-        self.context.events.retain(|subject| match subject {
+        waiting_pods::report(&self.context, &all);
+        self.context.events.retain(|subject, _| match subject {
             EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
             EventSubject::Attachment { name, .. } => {
                 all.iter().any(|refused| refused.name == *name)
@@ -148,16 +153,13 @@ impl DetachRetries {
             let nodes = reports.get(instance).map_or(&[][..], Vec::as_slice);
             match report_about(nodes, &attachment) {
                 Fact::Present(KubeletReport::Released) => retryable.push(attachment),
-                // Only a change of the report or of the mode frees the volume.
-                Fact::Present(KubeletReport::InUse) => {}
-                // Kubelet's report does not decide.
-                Fact::Present(KubeletReport::NotReady) | Fact::Absent | Fact::Unknown => {
-                    others.push(attachment);
-                }
+                Fact::Present(KubeletReport::InUse | KubeletReport::NotReady)
+                | Fact::Absent
+                | Fact::Unknown => others.push(attachment),
             }
         }
         if self.rounds.is_multiple_of(QUERY_EVERY_ROUNDS) && !others.is_empty() {
-            retryable.extend(self.proven_detachable(others).await);
+            retryable.extend(self.detachable(others).await);
         }
         retryable
     }
@@ -176,23 +178,20 @@ impl DetachRetries {
     }
 
     /// Returns the attachments that the controller would detach now.
-    async fn proven_detachable(&self, others: Vec<Attachment>) -> Vec<Attachment> {
+    async fn detachable(&self, others: Vec<Attachment>) -> Vec<Attachment> {
         let question = |attachment: &Attachment| {
             let instance = attachment.instance.clone().unwrap_or_default();
             (instance, attachment.volume.clone())
         };
         let questions: Vec<_> = others.iter().map(question).collect();
-        let answers = match self.context.controller.query(&questions, &Default::default()).await {
-            Ok(answers) => answers,
+        let detachable = match self.context.controller.detachable(&questions).await {
+            Ok(detachable) => detachable,
             Err(status) => {
                 tracing::debug!(code = ?status.code(), "the controller does not say what became of refused detaches");
                 return Vec::new();
             }
         };
-        let is_proven = |attachment: &Attachment| {
-            answers.volumes.get(&question(attachment)) == Some(&Evidence::Proven)
-        };
-        others.into_iter().filter(is_proven).collect()
+        others.into_iter().filter(|attachment| detachable.contains(&question(attachment))).collect()
     }
 
     async fn request_retry(&mut self, attachment: Attachment) -> bool {

@@ -69,6 +69,8 @@ pub(crate) enum EventReason {
     FenceFailed,
     /// The detach was requested and refused.
     Refused,
+    /// The pod cannot start before a detach that is refused.
+    PodWaits,
     /// A person ordered the detach without evidence.
     OverrideOrdered,
     /// The node-agent's pod lacks a fact about its node, and the Node object lacks it, too.
@@ -88,6 +90,7 @@ impl EventReason {
             Self::FenceSucceeded => "FenceSucceeded",
             Self::FenceFailed => "FenceFailed",
             Self::Refused => "SafeDetachRefused",
+            Self::PodWaits => "WaitsForRefusedDetach",
             Self::OverrideOrdered => "BreakGlassUsed",
             Self::FactsUnknown => "NodeFactsUnknown",
         }
@@ -105,7 +108,12 @@ impl EventReason {
     const fn is_sent_each_round(self) -> bool {
         matches!(
             self,
-            Self::Unproven | Self::Held | Self::FenceHeld | Self::Refused | Self::FactsUnknown
+            Self::Unproven
+                | Self::Held
+                | Self::FenceHeld
+                | Self::Refused
+                | Self::PodWaits
+                | Self::FactsUnknown
         )
     }
 
@@ -118,6 +126,7 @@ impl EventReason {
             | Self::Fenced
             | Self::FenceFailed
             | Self::Refused
+            | Self::PodWaits
             | Self::OverrideOrdered
             | Self::FactsUnknown => EventType::Warning,
             Self::TaintRemoved | Self::FailedOver | Self::FenceSucceeded => EventType::Normal,
@@ -125,8 +134,8 @@ impl EventReason {
     }
 }
 
-/// The last event of each object, by kind and name.
-type LastEvents = HashMap<(String, String), (EventSubject, EventReason, String)>;
+/// The last event of each object, by kind, namespace and name.
+type LastEvents = HashMap<[String; 3], (EventSubject, EventReason, String)>;
 
 /// Queues events, one for each change.
 #[derive(Debug)]
@@ -158,21 +167,22 @@ impl EventSender {
 
     /// Queues an event about the object, unless it equals the object's last event.
     pub(crate) fn send(&self, subject: EventSubject, reason: EventReason, note: &str) {
-        let note: String = note.chars().take(NOTE_LIMIT / 4).collect();
+        let note = &note[..note.floor_char_boundary(NOTE_LIMIT)];
         let reference = subject.reference();
         let kind = reference.kind.clone().unwrap_or_default();
         let name = reference.name.clone().unwrap_or_default();
-        let key = (kind.clone(), name.clone());
+        let namespace = reference.namespace.clone().unwrap_or_default();
+        let key = [kind.clone(), namespace, name.clone()];
         let mut last = self.last();
         if let Some((_, last_reason, last_note)) = last.get(&key)
-            && (*last_reason, last_note) == (reason, &note)
+            && (*last_reason, last_note.as_str()) == (reason, note)
         {
             return;
         }
         let event = Event {
             type_: reason.kind(),
             reason: reason.reason().to_owned(),
-            note: Some(note.clone()),
+            note: Some(note.to_owned()),
             action: reason.action().to_owned(),
             secondary: None,
         };
@@ -187,12 +197,12 @@ impl EventSender {
             return;
         }
         tracing::info!(kind, name, reason = reason.reason(), note, "event");
-        last.insert(key, (subject, reason, note));
+        last.insert(key, (subject, reason, note.to_owned()));
     }
 
     /// Forgets the last events of all other objects.
-    pub(crate) fn retain(&self, is_reported: impl Fn(&EventSubject) -> bool) {
-        self.last().retain(|_, (subject, _, _)| is_reported(subject));
+    pub(crate) fn retain(&self, is_reported: impl Fn(&EventSubject, EventReason) -> bool) {
+        self.last().retain(|_, (subject, reason, _)| is_reported(subject, *reason));
     }
 
     fn last(&self) -> MutexGuard<'_, LastEvents> {

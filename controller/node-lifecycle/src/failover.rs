@@ -106,7 +106,7 @@ impl Failover {
     pub async fn round(&self) -> Duration {
         self.context.metrics.set_taints(&self.context.tables.own_taint_times(), Timestamp::now());
         let mut suspects = self.context.tables.suspects();
-        self.context.events.retain(|about| match about {
+        self.context.events.retain(|about, _| match about {
             EventSubject::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
             // The retries report on attachments, onboarding on pods.
             EventSubject::Attachment { .. } | EventSubject::Pod { .. } => true,

@@ -294,6 +294,7 @@ mod tests {
     fn refused_detach_metrics_show_reasons_and_oldest_age() {
         let metrics = Metrics::default();
         let refused = |token: &str, since: &str| RefusedDetach {
+            node: String::new(),
             name: String::new(),
             uid: String::new(),
             token: token.to_owned(),

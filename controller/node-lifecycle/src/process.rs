@@ -97,7 +97,8 @@ pub async fn run(
         Some(_) => task,
         None => start_after(controller_listens.subscribe(), task),
     };
-    for watch in tables.watch_volumes(&client) {
+    let watched = tables.watch_volumes(&client).into_iter().chain([tables.watch_pods(&client)]);
+    for watch in watched {
         spawn_endless("a watch", when_controller_listens(watch));
     }
     let candidate = Arc::clone(&leader);
@@ -137,7 +138,6 @@ pub async fn run(
     let controller = context.controller.clone();
     spawn_endless("the kubelet reports", Box::pin(kubelet_reports.run(controller)));
     if let Some(mode) = mode {
-        spawn_endless("a watch", tables.watch_pods(&client));
         let fencing = Fencing { power_off: config.fence, when: config.fence_when };
         let failover =
             Failover::new(context, mode, fencing, config.fence_after, config.query_interval);

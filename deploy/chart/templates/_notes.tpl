@@ -34,6 +34,9 @@
 {{- if and $values.onboarding.enabled (not $values.nodeComponentOnly) (not (include "ebs.hasPolicies" .)) (or ($values.onboarding.nodeFacts).labels $values.onboarding.drain) -}}
   {{- $notes = append $notes "onboarding.nodeFacts and onboarding.drain have no effect without admissionPolicies (Kubernetes 1.30): the right to annotate the nodes' pods would extend to every pod of their namespace. Nodes learn their zone from Kubernetes 1.35 or from instance metadata; preStop hooks do not wait." -}}
 {{- end -}}
+{{- if and (ne (include "ebs.word" $values.safeDetach.failover) "off") (not $values.nodeComponentOnly) (not (include "ebs.hasPolicies" .)) -}}
+  {{- $notes = append $notes "safeDetach.failover without admissionPolicies (Kubernetes 1.30): nothing limits its right to delete pods and VolumeAttachments to nodes that are not Ready, nor who may order a detach." -}}
+{{- end -}}
 {{- range $key := list "livenessProbe" "nodeDriverRegistrar" -}}
   {{- if get $values.sidecars $key -}}{{- $notes = append $notes (printf "sidecars.%s has no effect: the processes answer probes and register with kubelet by themselves." $key) -}}{{- end -}}
 {{- end -}}

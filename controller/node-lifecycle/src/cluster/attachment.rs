@@ -34,6 +34,7 @@ pub(crate) struct Order {
 pub(crate) struct RefusedDetach {
     pub(crate) name: String,
     pub(crate) uid: String,
+    pub(crate) node: String,
     pub(crate) token: String,
     /// The time of the detach request, by the API server's clock.
     pub(crate) since: Timestamp,
@@ -118,6 +119,7 @@ impl Retained for SeenAttachment {
                 Some(Box::new(RefusedDetach {
                     name: meta.name.clone(),
                     uid: meta.uid.clone(),
+                    node: spec.node_name.clone(),
                     token: refusal_token(&message)?.to_owned(),
                     since: since.0,
                 }))
@@ -142,6 +144,11 @@ impl SeenAttachment {
         self.texts.get(NODE)
     }
 
+    /// Returns the name of the PersistentVolume.
+    pub(crate) fn persistent_volume(&self) -> &str {
+        self.texts.get(PERSISTENT_VOLUME)
+    }
+
     pub(crate) fn order(&self) -> Option<&Order> {
         self.order.as_deref()
     }
@@ -154,7 +161,7 @@ impl SeenAttachment {
     /// not been seen gets no instance either, so that no question is asked and no act is done about
     /// it.
     pub(crate) fn resolve(&self, volumes: &Table<SeenVolume>) -> Attachment {
-        let seen = volumes.get(self.texts.get(PERSISTENT_VOLUME));
+        let seen = volumes.get(self.persistent_volume());
         let volume = seen.as_ref().and_then(|seen| seen.volume());
         let instance = self.texts.get(INSTANCE);
         Attachment {

@@ -34,7 +34,9 @@ impl LeaseAges {
         Some(self.renewals().get(node)?.changed_at?.elapsed())
     }
 
-    fn observe(&self, node: &str, time: Option<Timestamp>, now: Instant) {
+    /// Records that the node's Lease was seen at `now` with this time of its last renewal, by the
+    /// node's clock.
+    pub fn observe(&self, node: &str, time: Option<Timestamp>, now: Instant) {
         let mut renewals = self.renewals();
         match renewals.get_mut(node) {
             Some(renewal) if renewal.time == time => {}

@@ -23,6 +23,8 @@ pub(crate) struct SeenPod {
     /// Tolerations without a time limit.
     tolerations: Box<[Toleration]>,
     deleting: bool,
+    /// Whether no container of the pod has started.
+    pending: bool,
     ended: bool,
     of_daemon_set: bool,
     mirror: bool,
@@ -103,6 +105,7 @@ impl Retained for SeenPod {
         Some(Self {
             tolerations: endless.collect(),
             deleting: meta.deletion_timestamp.is_some(),
+            pending: matches!(object.status.phase.as_deref(), None | Some("Pending")),
             ended: matches!(object.status.phase.as_deref(), Some("Succeeded" | "Failed")),
             of_daemon_set: managers.any(|owner| owner.kind == "DaemonSet"),
             mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
@@ -117,14 +120,31 @@ impl SeenPod {
         self.texts.get(NODE)
     }
 
+    /// Returns whether the pod cannot start without the volume of this claim (`NAMESPACE/NAME`).
+    pub(crate) fn waits_for(&self, claim: &str) -> bool {
+        let (namespace, _) = self.name();
+        let name = claim.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/'));
+        let mut claims = self.texts.get(CLAIMS).split('\n');
+        self.pending && !self.deleting && claims.any(|claim| Some(claim) == name)
+    }
+
+    /// Returns the namespace and the name.
+    pub(crate) fn name(&self) -> (&str, &str) {
+        self.key().split_once('/').unwrap_or_default()
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        self.texts.get(UID)
+    }
+
     /// Returns the pod together with the volumes that its claims are bound to.
     pub(crate) fn resolve(&self, volumes: &Table<SeenVolume>) -> Pod {
-        let (namespace, name) = self.key().split_once('/').unwrap_or_default();
+        let (namespace, name) = self.name();
         let claims = self.texts.get(CLAIMS).split('\n');
         Pod {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            uid: self.texts.get(UID).to_owned(),
+            uid: self.uid().to_owned(),
             version: self.texts.get(VERSION).to_owned(),
             deleting: self.deleting,
             ended: self.ended,
@@ -191,6 +211,25 @@ mod tests {
             let pod = seen(|p| p[part][field] = value).expect("retained");
             assert!(is(&pod.resolve(&Table::default())) && !is(&plain), "{field}");
         }
+    }
+
+    #[test]
+    fn only_pending_pod_waits_for_its_claims() {
+        let with = |change: fn(&mut Value)| {
+            let pod = seen(|p| {
+                p["status"]["phase"] = json!("Pending");
+                change(p);
+            });
+            pod.expect("retained").waits_for("db/data-db-0")
+        };
+        assert!(with(|_| ()));
+        assert!(with(|p| p["status"] = json!({})));
+        assert!(!with(|p| p["status"]["phase"] = json!("Running")));
+        assert!(!with(|p| p["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")));
+        assert!(!with(|p| p["metadata"]["namespace"] = json!("d")));
+        assert!(!with(
+            |p| p["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = json!("x")
+        ));
     }
 
     #[test]

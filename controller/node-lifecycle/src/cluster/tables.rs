@@ -197,6 +197,16 @@ impl Tables {
         all.into_iter().flatten().collect()
     }
 
+    /// Returns the pods that cannot start before the attachment is gone.
+    pub(crate) fn pods_waiting_for_end(&self, attachment: &str) -> Vec<Arc<SeenPod>> {
+        let volume = self.attachments.get(attachment);
+        let volume = volume.and_then(|seen| self.volumes.get(seen.persistent_volume()));
+        match volume.as_ref().and_then(|volume| volume.second_key()) {
+            Some(claim) => self.pods.filter(|pod| pod.waits_for(claim)),
+            None => Vec::new(),
+        }
+    }
+
     /// Returns whether every kind that the handling of refused detaches needs has been listed.
     pub(crate) fn are_complete_for_refusals(&self) -> bool {
         self.nodes.is_complete() && self.volumes.is_complete() && self.attachments.is_complete()

@@ -136,9 +136,11 @@ impl AgentAnnotations {
                 self.context.events.send(subject, EventReason::FactsUnknown, ZONE_UNKNOWN_NOTE);
             }
         }
-        self.context.events.retain(|subject| match subject {
-            EventSubject::Pod { uid, .. } => self.lacking_since.contains_key(uid),
-            EventSubject::Node { .. } | EventSubject::Attachment { .. } => true,
+        self.context.events.retain(|subject, reason| match subject {
+            EventSubject::Pod { uid, .. } if reason == EventReason::FactsUnknown => {
+                self.lacking_since.contains_key(uid)
+            }
+            _ => true,
         });
         let lasting = self.lacking_since.values();
         let lasting = lasting.filter(|since| now.duration_since(**since) >= REPORT_AFTER);

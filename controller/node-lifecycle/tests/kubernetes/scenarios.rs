@@ -34,6 +34,7 @@ mod reused_names;
 mod shared_volumes;
 mod unidentified_nodes;
 
+use detach_faults::known_failures;
 use installation::{
     examples, helm_upgrade, manifest_pods, node_facts, onboarding, permissions, preflight,
 };
@@ -81,7 +82,8 @@ async fn begin(filter: &[String]) -> Outcome<Outcomes> {
     let admin = plane.client("admin").await?;
     let mut driver = Driver::start(scratch.path()).await?;
     let rbac = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
-    for file in ["csidriver.yaml", "node-lifecycle-policy.yaml"].into_iter().chain(rbac) {
+    let policies = ["node-lifecycle-policy.yaml", "safe-detach-policy.yaml"];
+    for file in ["csidriver.yaml"].into_iter().chain(policies).chain(rbac) {
         for object in manifests::read(file) {
             manifests::create(&admin, &object).await?;
         }
@@ -118,6 +120,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         power::scenarios(world),
         reboots::scenarios(world),
         detach_faults::scenarios(world),
+        known_failures::scenarios(world),
         reused_names::scenarios(world),
         partition::scenarios(world),
         unidentified_nodes::scenarios(world),

@@ -108,10 +108,7 @@ impl Api {
             object["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service",
                 "value": "ebs-safe-detach", "effect": "NoExecute"}]);
         }
-        if let Some(object) = self.objects.get_mut(&format!("/api/v1/persistentvolumes/{volume}")) {
-            object["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
-            object["status"] = json!({"phase": "Bound"});
-        }
+        self.bind(&volume, "default");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "db-0", "namespace": "default", "uid": "pod-db-0", "resourceVersion": "5",
@@ -122,6 +119,27 @@ impl Api {
         });
         self.put("/api/v1/pods", pod.clone());
         self.put("/api/v1/namespaces/default/pods", pod);
+    }
+
+    /// Binds the volume to the claim `data` of that namespace.
+    fn bind(&mut self, volume: &str, namespace: &str) {
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/persistentvolumes/{volume}")) {
+            object["spec"]["claimRef"] = json!({"namespace": namespace, "name": "data"});
+            object["status"] = json!({"phase": "Bound"});
+        }
+    }
+
+    /// Adds a pod on that node in which no container has started, and which uses the volume of the
+    /// node of number `volume`.
+    pub(crate) fn add_pending_pod(&mut self, namespace: &str, number: usize, volume: usize) {
+        self.bind(&format!("pv-{volume:04}"), namespace);
+        let pod = json!({
+            "metadata": {"name": "db-0", "namespace": namespace, "uid": format!("pod-{namespace}"), "resourceVersion": "5"},
+            "spec": {"nodeName": format!("node-{number:04}"),
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+            "status": {"phase": "Pending"},
+        });
+        self.objects.insert(format!("/api/v1/pods/{namespace}-db-0"), pod);
     }
 
     /// Adds the node-agent's pod on that node, with the zone that Kubernetes copies or without it.
@@ -139,12 +157,22 @@ impl Api {
         );
     }
 
-    /// Marks the attachment of that node's volume as being deleted, with a refused detach.
-    pub(crate) fn refuse(&mut self, number: usize) {
+    /// Makes kubelet of that node report the node's volume as in use.
+    pub(crate) fn use_volume(&mut self, number: usize) {
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/node-{number:04}")) {
+            object["status"]["volumesInUse"] =
+                json!([format!("kubernetes.io/csi/ebs.csi.aws.com^vol-0a{number:015x}")]);
+        }
+    }
+
+    /// Marks the attachment of that node's volume as being deleted, with a detach that was refused
+    /// with that token.
+    pub(crate) fn refuse(&mut self, number: usize, token: &str) {
         let path = format!("/apis/storage.k8s.io/v1/volumeattachments/csi-{number:04}");
         if let Some(object) = self.objects.get_mut(&path) {
             object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-            object["status"] = json!({"attached": true, "detachError": {"message": "SafeDetachRefused/in-use: it stays"}});
+            let message = format!("SafeDetachRefused/{token}: it stays");
+            object["status"] = json!({"attached": true, "detachError": {"message": message}});
         }
     }
 

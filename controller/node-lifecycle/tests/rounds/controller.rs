@@ -38,7 +38,7 @@ impl Controller {
         this
     }
 
-    /// Returns the number of queries about instances so far.
+    /// Returns the number of queries about volumes so far.
     pub(crate) fn queries(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -56,6 +56,7 @@ fn stopped() -> Verdict {
 #[tonic::async_trait]
 impl SafeDetach for Controller {
     async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
+        self.0.fetch_add(1, Ordering::Relaxed);
         let subjects = request.into_inner().subjects.into_iter();
         let answers = subjects.map(|subject| query_response::Answer {
             subject: Some(subject),
@@ -70,7 +71,6 @@ impl SafeDetach for Controller {
         &self,
         request: Request<QueryInstancesRequest>,
     ) -> Answer<QueryInstancesResponse> {
-        self.0.fetch_add(1, Ordering::Relaxed);
         let ids = request.into_inner().instance_ids.into_iter();
         let answers = ids.map(|instance_id| query_instances_response::Answer {
             instance_id,

@@ -5,8 +5,9 @@ mod api;
 mod controller;
 mod leader;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebs_csi_node_lifecycle::cluster::{LeaseAges, Tables, watch_agent_pods};
 use ebs_csi_node_lifecycle::context::Context;
@@ -18,8 +19,9 @@ use ebs_csi_node_lifecycle::failover::{Failover, Fencing};
 use ebs_csi_node_lifecycle::flags::Fence;
 use ebs_csi_node_lifecycle::leader::Leader;
 use ebs_csi_node_lifecycle::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
+use ebs_csi_safe_detach::Refusal;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
-
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use api::{Api, Shared, lock};
@@ -129,19 +131,25 @@ async fn round_interval_halves_with_201_suspects() {
     assert_eq!(next, EVERY / 2);
 }
 
-/// Returns the retries, which run beside that failover, and without any failover as well.
-fn retries_of(failover: &Failover) -> DetachRetries {
+/// Returns the retries, which run beside that failover, and without any failover as well. The
+/// leases of these nodes are fresh.
+fn retries_of(failover: &Failover, alive: &[&str]) -> DetachRetries {
     let context = failover.context.clone();
-    let kubelet_reports = KubeletReports::new(&context, Arc::new(LeaseAges::default()));
+    let ages = LeaseAges::default();
+    for node in alive {
+        ages.observe(node, None, Instant::now());
+        ages.observe(node, Some(jiff::Timestamp::UNIX_EPOCH), Instant::now());
+    }
+    let kubelet_reports = KubeletReports::new(&context, Arc::new(ages));
     DetachRetries::new(context, kubelet_reports)
 }
 
 #[tokio::test]
 async fn refused_detach_emits_event_once_on_attachment() {
     let api = Api::of(3, 0);
-    lock(&api).refuse(1);
+    lock(&api).refuse(1, "in-use");
     let world = world_of(api, LONG).await;
-    let mut retries = retries_of(&world.failover);
+    let mut retries = retries_of(&world.failover, &[]);
     retries.check_refused().await;
     retries.check_refused().await;
     drop((retries, world.failover));
@@ -155,14 +163,51 @@ async fn refused_detach_emits_event_once_on_attachment() {
     assert_eq!(events[0]["regarding"]["kind"], "VolumeAttachment");
 }
 
+/// Two pods of one name wait, the second one on another node than the one that has its volume.
+#[tokio::test]
+async fn waiting_pod_gets_refusal_and_way_out_once() {
+    let api = Api::of(3, 0);
+    lock(&api).refuse(1, "in-use");
+    lock(&api).refuse(2, "in-use");
+    lock(&api).add_pending_pod("default", 1, 1);
+    lock(&api).add_pending_pod("elsewhere", 0, 2);
+    let world = world_of(api, LONG).await;
+    let mut retries = retries_of(&world.failover, &[]);
+    retries.check_refused().await;
+    annotations_of(&world.failover).await.annotate_pods().await;
+    retries.check_refused().await;
+    drop((retries, world.failover));
+    world.event_writer.await.expect("all events are written");
+    let events = lock(&world.api).events.clone();
+    let of_pods: Vec<_> =
+        events.iter().filter(|event| event["regarding"]["kind"] == "Pod").collect();
+    let said: BTreeSet<_> = of_pods
+        .iter()
+        .map(|event| [&event["regarding"]["namespace"], &event["reason"]].map(Value::to_string))
+        .collect();
+    let want = ["default", "elsewhere"].map(|of| [of, "WaitsForRefusedDetach"]);
+    let quoted = |words: [&str; 2]| words.map(|word| format!("\"{word}\""));
+    assert_eq!(said, want.map(quoted).into());
+    assert_eq!(of_pods.len(), 2, "{of_pods:?}");
+    for event in of_pods {
+        let note = event["note"].as_str().unwrap_or_default();
+        let here = event["regarding"]["namespace"] == "default";
+        let words = match here {
+            true => ["in-use", "VolumeAttachment csi-0001", "ebs.csi.aws.com/break-glass"],
+            false => ["in-use", "VolumeAttachment csi-0002", "node-0002"],
+        };
+        assert!(words.iter().all(|word| note.contains(word)), "{note}");
+    }
+}
+
 /// Without a lease renewal there is no report about the node, so the controller's proof, read in
 /// every second round, starts the retry.
 #[tokio::test]
 async fn refused_detach_on_ready_node_is_retried() {
     let api = Api::of(3, 0);
-    lock(&api).refuse(1);
+    lock(&api).refuse(1, "no-report");
     let world = world_of(api, LONG).await;
-    let mut retries = retries_of(&world.failover);
+    let mut retries = retries_of(&world.failover, &[]);
     // Every second round queries the controller, which answers that the instance is off.
     assert_eq!(retries.check_refused().await, 0);
     assert_eq!(world.controller.queries(), 0);
@@ -173,6 +218,23 @@ async fn refused_detach_on_ready_node_is_retried() {
     let api = lock(&world.api);
     assert_eq!(api.count("PATCH volumeattachments"), 1);
     assert_eq!(api.count("GET nodes"), 2, "each round reads the node");
+}
+
+/// Whatever was refused, and whatever kubelet still reports: once the controller would detach, the
+/// detach is retried in the second round at the latest.
+#[tokio::test]
+async fn every_refusal_is_retried_once_controller_would_detach() {
+    let refusals = Refusal::ALL.into_iter().map(Refusal::token);
+    for (token, alive) in refusals.flat_map(|token| [(token, true), (token, false)]) {
+        let api = Api::of(3, 0);
+        lock(&api).use_volume(1);
+        lock(&api).refuse(1, token);
+        let world = world_of(api, LONG).await;
+        let alive: &[&str] = if alive { &["node-0001"] } else { &[] };
+        let mut retries = retries_of(&world.failover, alive);
+        let retried = retries.check_refused().await + retries.check_refused().await;
+        assert_eq!(retried, 1, "{token}, alive: {alive:?}");
+    }
 }
 
 /// A CSINode counts only when this Node object owns it.

@@ -20,8 +20,8 @@ _MONITORING_DEFINITIONS = ("servicemonitors", "prometheusrules")
 _FOREIGN_KINDS = ("snapshot.storage.k8s.io/v1", "monitoring.coreos.com/v1")
 # The policies need Kubernetes 1.30, as their README says; Prometheus and Kyverno read the
 # others.
-_LEFT_OUT = ("node-policy.yaml", "node-lifecycle-policy.yaml", "controller-alerts.yaml",
-             "node-alerts.yaml", "node-lifecycle-alerts.yaml", "kyverno-exception.yaml")
+_LEFT_OUT = ("node-policy.yaml", "node-lifecycle-policy.yaml", "safe-detach-policy.yaml",
+             "controller-alerts.yaml", "node-alerts.yaml", "node-lifecycle-alerts.yaml", "kyverno-exception.yaml")
 
 
 def play(rig):

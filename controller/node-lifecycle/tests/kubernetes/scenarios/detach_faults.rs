@@ -1,5 +1,7 @@
 //! Detaches that do not end as they should, and their consequences.
 
+pub(super) mod known_failures;
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -12,6 +14,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
         Scenario::new("F21_kubelet_forgets_a_volume_that_is_mounted", forgotten(world)),
         Scenario::new("F27_device_name_of_forced_detach_stays_unused", forced(world)),
         Scenario::new("F28_late_detach_spares_later_attachment", late(world)),
+        Scenario::new("in_use_refusal_is_retried_when_instance_stops", stopped_in_use(world)),
     ]
 }
 
@@ -50,6 +53,21 @@ async fn forgotten(world: &World<'_>) -> Outcome {
     from.check_detached_once()?;
     world.begin_pod("f21-1", to, &["f21"]).await?;
     ensure(world.driver.is_attached(handle, &other)?, "the volume is where its pod is")
+}
+
+/// Kubelet's last report, which says that the volume is in use, counts as fresh for a while after
+/// the instance has stopped. By itself external-attacher would retry after a minute.
+async fn stopped_in_use(world: &World<'_>) -> Outcome {
+    let at = world.attached("stopped-in-use", "stopped-in-use").await?;
+    at.delete_attachment().await?;
+    at.wait_until_refused("in-use").await?;
+    let name = at.attachment_name().await?.ok_or("no attachment")?;
+    at.power("stop")?;
+    at.wait_until_detached().await?;
+    ensure(world.is_ready(&at.node).await?, "its node still counts as Ready")?;
+    let retried = world.plane.patches("volumeattachments", &name)?;
+    ensure(retried > 0, "node-lifecycle has the detach retried")?;
+    at.check_detached_once()
 }
 
 /// A person has a stuck volume detached by force. Its device name stays taken on the instance:

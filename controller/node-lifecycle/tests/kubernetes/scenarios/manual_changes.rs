@@ -92,7 +92,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
 }
 
 /// Sets the taint, as a person does who has checked that the machine is off.
-async fn taint(world: &World<'_>, node: &str) -> Outcome {
+pub(super) async fn taint(world: &World<'_>, node: &str) -> Outcome {
     let taints = json!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]}});
     // Keeps Kubernetes' own taints.
     let patch = Patch::Strategic(taints);

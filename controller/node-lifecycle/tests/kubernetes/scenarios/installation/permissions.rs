@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::environment::control_plane;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, ensure, patch};
+use crate::environment::world::{Outcome, World, create, ensure, patch};
 use crate::scenarios::Scenario;
 use crate::scenarios::installation::node_facts::{create_pod, delete};
 
@@ -19,6 +21,9 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
         Scenario::new("policy_allows_only_own_taint", only_our_taint(world)),
         Scenario::new("policy_keeps_own_taint_off_ready_nodes", not_while_ready(world)),
         Scenario::new("policy_lets_startup_taint_only_be_removed", startup_taint(world)),
+        Scenario::new("policy_keeps_pods_of_ready_nodes", pods_of_lost_nodes(world)),
+        Scenario::new("policy_keeps_attachments_of_ready_nodes", attachments(world)),
+        Scenario::new("policy_reserves_override_orders_to_named_groups", override_orders(world)),
     ]
 }
 
@@ -182,6 +187,258 @@ async fn only_facts(world: &World<'_>) -> Outcome {
         delete(world, pod).await?;
     }
     world.nodes.delete(node).await
+}
+
+const FAILED_OVER: &str = "ebs.csi.aws.com/failed-over";
+const ATTACHER: &str = "external-attacher/ebs-csi-aws-com";
+
+/// Creates a Ready node and one that is not Ready. A third name of a node has no Node object.
+async fn ready_lost_and_gone(world: &World<'_>, name: &str) -> Outcome<[String; 3]> {
+    let names = ["ready", "lost", "gone"].map(|kind| format!("{name}-{kind}"));
+    let [ready, lost, _] = &names;
+    for node in [ready, lost] {
+        world.nodes.create_without_identity(node).await?;
+    }
+    world.nodes.stop_heartbeats(lost);
+    world.wait_until_not_ready(lost).await?;
+    Ok(names)
+}
+
+async fn end_nodes(world: &World<'_>, [ready, lost, _]: [String; 3]) -> Outcome {
+    world.nodes.delete(&ready).await?;
+    world.nodes.delete(&lost).await
+}
+
+/// Merges the patch into an object's status.
+async fn patch_status(pods: &Api<Pod>, name: &str, change: Value) -> Outcome {
+    pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(change)).await?;
+    Ok(())
+}
+
+/// As node-lifecycle's user: a pod of a node that is not Ready or gone may be set Failed with the
+/// reason, and then be deleted; nothing else of a pod may change, and no other pod may go.
+async fn pods_of_lost_nodes(world: &World<'_>) -> Outcome {
+    let nodes = ready_lost_and_gone(world, "pods").await?;
+    let pods: Api<Pod> = Api::namespaced(world.plane.client("lifecycle").await?, "default");
+    let condition = |reason: &str| json!([{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}]);
+    let labels = json!({FAILED_OVER: "true"});
+    let reason = "DeletionByEBSNodeLifecycle";
+    let failed = json!({"metadata": {"labels": labels},
+        "status": {"phase": "Failed", "conditions": condition(reason)}});
+    let with = |part: &str, field: &str, value: Value| {
+        let mut change = failed.clone();
+        change[part][field] = value;
+        change
+    };
+    let annotations = json!({"x": "y"});
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "0"}]);
+    let also_ready =
+        json!([condition(reason)[0], {"type": "Ready", "status": "True", "reason": "x"}]);
+    let refused = [
+        ("its status alone", json!({"status": {"podIP": "10.0.0.1"}})),
+        ("Failed without the label", with("metadata", "labels", json!({}))),
+        ("the label alone", json!({"metadata": {"labels": labels}})),
+        ("another phase", with("status", "phase", json!("Succeeded"))),
+        ("another reason", with("status", "conditions", condition("x"))),
+        ("another condition", with("status", "conditions", also_ready)),
+        ("more of its status", with("status", "podIP", json!("10.0.0.1"))),
+        ("another label", with("metadata", "labels", json!({FAILED_OVER: "true", "x": "y"}))),
+        ("an annotation", with("metadata", "annotations", annotations)),
+        ("a finalizer", with("metadata", "finalizers", json!(["example.com/x"]))),
+    ];
+    let at_once = DeleteParams::default().grace_period(0);
+    let [ready, lost, gone] = &nodes;
+    for node in [ready, lost, gone] {
+        let pod = format!("{node}-0");
+        // Kubernetes does not evict it.
+        let all = json!([{"operator": "Exists"}]);
+        world.add_tolerant_pod(&pod, node, &["none"], all).await?;
+        let before = pods_as_admin(world, &pod).await?;
+        for (what, change) in &refused {
+            let patched = patch_status(&pods, &pod, change.clone()).await;
+            check_allowed(&format!("{node}: {what}"), patched, false)?;
+        }
+        // The API server ignores a changed owner.
+        let _ = patch_status(&pods, &pod, json!({"metadata": {"ownerReferences": owner}})).await;
+        let deleted = pods.delete(&pod, &at_once).await.map(drop).map_err(Into::into);
+        check_allowed(&format!("{node}: the deletion of a pod that runs"), deleted, false)?;
+        ensure(pods_as_admin(world, &pod).await? == before, "the pod is as it was")?;
+        let allowed = node != ready;
+        let patched = patch_status(&pods, &pod, failed.clone()).await;
+        if let (false, Err(why)) = (allowed, &patched) {
+            ensure(why.to_string().contains("pods-ready is Ready"), &why.to_string())?;
+        }
+        check_allowed(&format!("{node}: Failed with the reason"), patched, allowed)?;
+        let deleted = pods.delete(&pod, &at_once).await.map(drop).map_err(Into::into);
+        check_allowed(&format!("{node}: the deletion after that"), deleted, allowed)?;
+    }
+    world.end_pod(&format!("{ready}-0")).await?;
+    let of_daemon_set =
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "x"}]);
+    let never: [(_, &[&str], Value); 4] = [
+        ("without a claim", &[], json!({})),
+        ("opted out", &["none"], json!({"annotations": {"ebs.csi.aws.com/failover": "off"}})),
+        ("a static pod", &["none"], json!({"annotations": {"kubernetes.io/config.mirror": "x"}})),
+        ("of a DaemonSet", &["none"], json!({"ownerReferences": of_daemon_set})),
+    ];
+    for (what, claims, metadata) in never {
+        let pod = format!("{lost}-1");
+        world.add_tolerant_pod(&pod, lost, claims, json!([{"operator": "Exists"}])).await?;
+        patch(&world.pods(), &pod, json!({"metadata": metadata})).await?;
+        check_allowed(what, patch_status(&pods, &pod, failed.clone()).await, false)?;
+        world.end_pod(&pod).await?;
+    }
+    end_nodes(world, nodes).await
+}
+
+/// Returns what of a pod the policies protect.
+async fn pods_as_admin(world: &World<'_>, pod: &str) -> Outcome<Value> {
+    let pod = world.pods().get(pod).await?;
+    let (meta, status) = (pod.metadata, pod.status.unwrap_or_default());
+    Ok(json!([
+        meta.labels,
+        meta.annotations,
+        meta.finalizers,
+        meta.owner_references,
+        meta.deletion_timestamp,
+        status.phase,
+        status.pod_ip
+    ]))
+}
+
+/// As the user that node-lifecycle shares with external-attacher: finalizers stay, but for
+/// external-attacher's own after the detach; an attachment to a Ready node stays.
+async fn attachments(world: &World<'_>) -> Outcome {
+    let nodes = ready_lost_and_gone(world, "vas").await?;
+    let client = world.plane.client("lifecycle").await?;
+    let attachments: Api<VolumeAttachment> = Api::all(client);
+    let account = "system:serviceaccount:kube-system:ebs-csi-controller-sa";
+    let binding = json!({"kind": "ClusterRoleBinding", "metadata": {"name": "attacher"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "attacher"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account}]});
+    let role = json!({"kind": "ClusterRole", "metadata": {"name": "attacher"},
+        "rules": [{"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments/status"], "verbs": ["patch"]}]});
+    for object in [role, binding] {
+        manifests::create(&world.admin, &object).await?;
+    }
+    let admin = world.attachments();
+    let [ready, lost, gone] = &nodes;
+    let meta = |field: &str, value: Value| json!({"metadata": {field: value}});
+    let annotate = |key: &str, value: &str| meta("annotations", json!({key: value}));
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "0"}]);
+    let labelled = meta("labels", json!({FAILED_OVER: "true"}));
+    let kept = "example.com/kept";
+    let rows = [
+        ("all finalizers", meta("finalizers", Value::Null), false),
+        ("a finalizer", meta("finalizers", json!([ATTACHER])), false),
+        ("external-attacher's finalizer", meta("finalizers", json!([kept])), false),
+        ("another finalizer", meta("finalizers", json!([ATTACHER, kept, "example.com/x"])), false),
+        ("an owner", meta("ownerReferences", owner), false),
+        ("a label", meta("labels", json!({"x": "y"})), false),
+        ("an annotation", annotate("x", "y"), false),
+        ("an order", annotate("ebs.csi.aws.com/break-glass", "i-1 t"), false),
+        ("a retry", annotate("ebs.csi.aws.com/safe-to-detach", "now"), true),
+        ("the node id", annotate("csi.alpha.kubernetes.io/node-id", "i-1"), true),
+    ];
+    for node in [ready, lost, gone] {
+        let name = format!("csi-{node}");
+        create(&admin, attachment(&name, "ebs.csi.aws.com", node, json!([ATTACHER, kept]))).await?;
+        for (what, change, allowed) in &rows {
+            let patched = patch(&attachments, &name, change.clone()).await;
+            check_allowed(&format!("{node}: {what}"), patched, *allowed)?;
+        }
+        let allowed = node != ready;
+        // external-attacher's role grants it.
+        mark(&admin, &name, true).await?;
+        check_allowed(
+            "detached, while it is wanted",
+            mark(&attachments, &name, false).await,
+            false,
+        )?;
+        check_deletion(&attachments, &name, "without the label", false).await?;
+        patch(&attachments, &name, labelled.clone()).await?;
+        check_deletion(&attachments, &name, "with the label", allowed).await?;
+        if !allowed {
+            admin.delete(&name, &DeleteParams::default()).await?;
+        }
+        // While external-attacher would detach, and after that.
+        for attached in [true, false] {
+            mark(&attachments, &name, attached).await?;
+            let change = meta("finalizers", json!([kept]));
+            let what = format!("{name}: its finalizer, attached: {attached}");
+            check_allowed(&what, patch(&attachments, &name, change).await, !attached)?;
+        }
+        let change = meta("finalizers", Value::Null);
+        check_allowed("the last finalizer", patch(&attachments, &name, change).await, false)?;
+        patch(&admin, &name, meta("finalizers", Value::Null)).await?;
+    }
+    let other = "csi-of-another";
+    create(&admin, attachment(other, "other.example.com", lost, json!([]))).await?;
+    let patched = patch(&attachments, other, labelled).await;
+    check_allowed("another driver's attachment", patched, false)?;
+    check_deletion(&attachments, other, "another driver's", false).await?;
+    admin.delete(other, &DeleteParams::default()).await?;
+    end_nodes(world, nodes).await
+}
+
+/// Says that the volume is attached or detached, as external-attacher does.
+async fn mark(attachments: &Api<VolumeAttachment>, name: &str, attached: bool) -> Outcome {
+    let status = Patch::Merge(json!({"status": {"attached": attached}}));
+    attachments.patch_status(name, &PatchParams::default(), &status).await?;
+    Ok(())
+}
+
+fn attachment(name: &str, attacher: &str, node: &str, finalizers: Value) -> Value {
+    json!({"metadata": {"name": name, "finalizers": finalizers},
+        "spec": {"attacher": attacher, "nodeName": node, "source": {"persistentVolumeName": "none"}}})
+}
+
+async fn check_deletion(
+    attachments: &Api<VolumeAttachment>,
+    name: &str,
+    what: &str,
+    allowed: bool,
+) -> Outcome {
+    let deleted = attachments.delete(name, &DeleteParams::default()).await;
+    let what = format!("the deletion of {name}, {what}");
+    check_allowed(&what, deleted.map(drop).map_err(Into::into), allowed)
+}
+
+/// A cluster administrator outside of the named groups may not give an override order, in any way;
+/// a member of a named group may, and everybody may withdraw it.
+async fn override_orders(world: &World<'_>) -> Outcome {
+    let binding = json!({"kind": "ClusterRoleBinding", "metadata": {"name": "operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "operator"}]});
+    manifests::create(&world.admin, &binding).await?;
+    let operator = control_plane::client(&world.plane.kubeconfig_as("operator")).await?;
+    let operator: Api<VolumeAttachment> = Api::all(operator);
+    let admin = world.attachments();
+    let (name, key) = ("csi-ordered", "ebs.csi.aws.com/break-glass");
+    let mut ordered = attachment(name, "ebs.csi.aws.com", "nowhere", json!([]));
+    ordered["metadata"]["annotations"] = json!({key: "i-1 t"});
+    let created = create(&operator, ordered).await.map(drop);
+    check_allowed("an attachment with an order", created, false)?;
+    create(&operator, attachment(name, "ebs.csi.aws.com", "nowhere", json!([]))).await?;
+    let order = |value: Value| json!({"metadata": {"annotations": {key: value}}});
+    let rows = [
+        ("an operator's order", &operator, json!("i-1 t"), false),
+        ("another annotation", &operator, Value::Null, true),
+        ("an order of a named group", &admin, json!("i-1 t"), true),
+        ("a changed order", &operator, json!("i-2 t"), false),
+        ("the same order", &operator, json!("i-1 t"), true),
+        ("the end of the order", &operator, Value::Null, true),
+    ];
+    for (what, api, value, allowed) in rows {
+        check_allowed(what, patch(api, name, order(value)).await, allowed)?;
+    }
+    let by_status = Patch::Merge(order(json!("i-1 t")));
+    // It may be refused or ignored.
+    let _ = operator.patch_status(name, &PatchParams::default(), &by_status).await;
+    let annotations = admin.get(name).await?.metadata.annotations.unwrap_or_default();
+    ensure(!annotations.contains_key(key), "a change of the status gives no order")?;
+    admin.delete(name, &DeleteParams::default()).await?;
+    Ok(())
 }
 
 /// Checks whether the node may be given these taints.
