@@ -73,6 +73,9 @@ pub(crate) fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<P
     if plan.read_only {
         add("ro");
     }
+    if plan.no_replay {
+        add(if fs == FsType::Xfs { "norecovery" } else { "noload" });
+    }
     if fs == FsType::Xfs {
         // A clone and its origin have the same identifier, and can be mounted on one node.
         add("nouuid");

@@ -105,14 +105,7 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
     if make {
         context.root.make(Act::MakeDirectory, relative, &context.directories)?;
     }
-    let mut parameters = detached_mount::parameters(&plan, request.fs, permit.act().continues);
-    if plan.no_replay {
-        let word = match request.fs {
-            FsType::Xfs => "norecovery",
-            FsType::Ext3 | FsType::Ext4 => "noload",
-        };
-        parameters.push(Parameter::Flag(word.to_owned()));
-    }
+    let parameters = detached_mount::parameters(&plan, request.fs, permit.act().continues);
     let restricted = context.rules.nodev_nosuid().staged(permit.act().ours);
     let attributes = plan.set | restricted;
     let mounted = || detached_mount::create(&permit, request.fs, &device, &parameters, attributes);
