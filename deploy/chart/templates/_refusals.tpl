@@ -100,7 +100,7 @@
   {{- end -}}
 {{- end -}}
 {{- range $architecture, $names := $others -}}
-  {{- fail (printf "images.architectures is [%s], and the cluster has %s nodes (%d: %s), which would get no pod of this driver and lose a former driver's at once, whatever the update strategy. Build for both with ./deploy/images/build --platform linux/amd64,linux/arm64, and give Helm that build's digests.yaml; or leave these nodes out in words: node.nodeSelector.kubernetes\\.io/arch=%s" (join "," $architectures) $architecture (len $names) (join "," (slice $names 0 (min 3 (len $names)))) (first $architectures)) -}}
+  {{- fail (printf "images.architectures is [%s], and the cluster has %s nodes (%d: %s), which would get no pod of this driver and lose a former driver's at once, whatever the update strategy. Build for both with ./deploy/images/build --platform linux/amd64,linux/arm64, and give Helm that build's digests.yaml; or leave these nodes out: node.nodeSelector.kubernetes\\.io/arch=%s" (join "," $architectures) $architecture (len $names) (join "," (slice $names 0 (min 3 (len $names)))) (first $architectures)) -}}
 {{- end -}}
 {{- end -}}
 

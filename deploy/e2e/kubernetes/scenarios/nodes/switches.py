@@ -16,8 +16,9 @@ def play(rig):
     rig.install({"node": {"tolerateAllTaints": False, "tolerations": []}}, flags=switches)
     rig.wait_installed(240)
     for pod in rig.driver_pods(CONTROLLER):
-        said = rig.log(pod["metadata"]["name"], "volumemodifier")
-        expect("is there" in said, f"the sidecar volumemodifier runs: {said}")
+        name = pod["metadata"]["name"]
+        rig.api.wait(f"volumemodifier of {name} found the socket",
+                     lambda name=name: "is there" in rig.log(name, "volumemodifier"), 60)
     space.step("all pods ready with every switch on")
 
     rig.leave(rig.node("n2"))
@@ -38,8 +39,8 @@ def play(rig):
 
 def _refuses_other_architecture(rig):
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "s390x"}
-    rig.api.create("Node", {"apiVersion": "v1", "kind": "Node",
-                            "metadata": {"name": _FOREIGN, "labels": labels}})
+    rig.api.create({"apiVersion": "v1", "kind": "Node",
+                    "metadata": {"name": _FOREIGN, "labels": labels}})
     try:
         rig.install()
     except RuntimeError as refused:

@@ -1,5 +1,5 @@
-//! Upgrades a release of the Go driver's chart to this chart with Helm, for the one object whose
-//! merge loses something. No controller runs Deployments here, so no pod starts.
+//! Upgrades a release of the Go driver's chart to this chart with Helm and back, for the one object
+//! whose merge loses something. No controller runs Deployments here, so no pod starts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,6 +52,10 @@ async fn upgraded(world: &World<'_>) -> Outcome {
         ensure(kept == expected, &format!("{upgrade} upgrade leaves {kept:?}"))?;
         ensure(named(&kubeconfig).await?.is_empty(), "nothing stands twice any more")?;
     }
+    let merged = run(vec!["rollback", "ebs", "1"]).await;
+    ensure(merged.is_err(), "a rollback that merges cannot bring back what stood twice")?;
+    run(vec!["rollback", "ebs", "1", "--force-replace"]).await?;
+    ensure(named(&kubeconfig).await? == REPEATED, "the release is what it was")?;
     run(vec!["uninstall", "ebs"]).await
 }
 
