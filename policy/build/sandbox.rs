@@ -49,6 +49,8 @@ struct Profile {
     identity: Identity,
     capabilities: Capabilities,
     limits: BTreeMap<String, Limit>,
+    #[serde(default)]
+    listeners: Vec<Listener>,
     landlock: Landlock,
     #[serde(default)]
     rules: Vec<Rule>,
@@ -86,6 +88,13 @@ struct Capability {
 #[serde(deny_unknown_fields)]
 struct Limit {
     value: u64,
+    why: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listener {
+    flag: String,
     why: String,
 }
 
@@ -164,7 +173,7 @@ impl Profiles {
         Ok(format!(
             "Profile {{ name: {name:?}, about: {about:?}, \
              identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, opens_disks: {disks}, why: {why} }}, \
-             capabilities: {capabilities}, limits: {limits}, landlock: {landlock}, calls: {calls}, choices: {choices} }}",
+             capabilities: {capabilities}, limits: {limits}, listeners: {listeners}, landlock: {landlock}, calls: {calls}, choices: {choices} }}",
             about = profile.about,
             uid = identity.uid,
             gid = identity.gid,
@@ -173,6 +182,7 @@ impl Profiles {
             disks = identity.opens_disks,
             why = literal::reason(&identity.why, "the identity")?,
             capabilities = literal::rows(&profile.capabilities.permitted, capability)?,
+            listeners = literal::rows(&profile.listeners, listener)?,
             landlock = landlock(&profile.landlock)?,
             calls = literal::slice(self.calls(profile)?),
             choices = literal::slice(choices(profile)?),
@@ -307,6 +317,11 @@ fn capability(row: &Capability) -> Result<String, String> {
         row.optional,
         literal::reason(&row.why, &row.name)?
     ))
+}
+
+fn listener(row: &Listener) -> Result<String, String> {
+    let why = literal::reason(&row.why, &row.flag)?;
+    Ok(format!("Listener {{ flag: {:?}, why: {why} }}", row.flag))
 }
 
 fn landlock(row: &Landlock) -> Result<String, String> {

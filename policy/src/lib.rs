@@ -15,15 +15,16 @@
 
 #![forbid(unsafe_code)]
 
-pub mod audit;
 pub mod blank;
 pub mod ceiling;
+pub mod deviation;
 pub mod disk_class;
 pub mod facts;
 pub mod flag;
 pub mod judge;
 mod named_values;
 pub mod place;
+pub mod process_status;
 pub mod profile;
 pub mod tool;
 pub mod variant;

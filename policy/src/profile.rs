@@ -23,6 +23,8 @@ pub struct Profile {
     pub capabilities: &'static [HeldCapability],
     /// Resource limits, both soft and hard.
     pub limits: &'static [Limit],
+    /// The flags that make the process listen at an address.
+    pub listeners: &'static [Listener],
     /// The Landlock rules of the process.
     pub landlock: Landlock,
     /// The system calls with an answer; any other call ends the process.
@@ -107,6 +109,15 @@ pub enum Resource {
     Core,
     /// RLIMIT_NOFILE, a number of descriptors.
     Descriptors,
+}
+
+/// A listener that a process binds before it confines itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The flag that has the address.
+    pub flag: &'static str,
+    /// The reason.
+    pub why: &'static str,
 }
 
 /// Landlock rules of a process.

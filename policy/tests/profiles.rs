@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebs_csi_policy::audit::Status;
+use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::{
     self, ALL, BROKER, CONTROLLER, CallAnswer, Condition, DIRECTORIES, FilePlace, FileRight, Files,
     LAUNCHER, NODE_AGENT, OPENER, Profile, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use ebs_csi_audit::Process;
 use ebs_csi_e2e::Fixture;
 use ebs_csi_e2e::junit::{self, Verdict};
 use ebs_csi_policy::SANDBOX;
-use ebs_csi_policy::audit::Process;
 use ebs_csi_sandbox::binaries::for_test;
 
 /// The cases that csi-sanity may skip: a part of its message, and the reason.

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebs_csi_audit::Process;
 use ebs_csi_policy::PRODUCTION;
-use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile::{self, Profile};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 

@@ -1,36 +1,38 @@
-//! Compares what the kernel reports of the live processes with the profiles that
-//! `deploy/docs/architecture.md` describes.
+//! Compares the live processes of a world with the policy (`ebs_csi_audit`).
 
-use std::collections::BTreeSet;
 use std::io;
 
+use ebs_csi_audit::Process;
 use ebs_csi_policy::SANDBOX;
-use ebs_csi_policy::audit::{Process, Status};
-use ebs_csi_policy::profile;
+use ebs_csi_policy::process_status::Status;
+use ebs_csi_policy::profile::{self, Profile};
 
-use crate::procfs::process_status::differently_confined_threads;
-use crate::procfs::process_table;
-use crate::tier::{PARTS, Tier, tier_of};
 use crate::world::World;
 
 pub use crate::procfs::process_status::pss_kib;
 
+/// The profiles whose processes run all the time.
+pub const ALWAYS_RUNNING: [&Profile; 6] = [
+    profile::CONTROLLER,
+    profile::NODE_AGENT,
+    profile::SUPERVISOR,
+    profile::BROKER,
+    profile::DIRECTORIES,
+    profile::OPENER,
+];
+
 /// One live process.
 #[derive(Clone, Debug)]
 pub struct ObservedProcess {
-    /// The process's tier.
-    pub tier: Tier,
+    /// The profile that the process should have.
+    pub profile: &'static Profile,
     /// The component that the process belongs to: `controller`, `node-a`, …
     pub place: String,
-    /// Process id.
-    pub pid: i32,
-    /// The program's name.
-    pub program: String,
-    /// `/proc/PID/status`.
-    pub status: Status,
+    /// What `/proc` shows of it.
+    pub process: Process,
     /// Proportional set size in KiB.
     pub pss_kib: u64,
-    /// The differences from the process's profile, and threads that are confined differently.
+    /// The differences from the profile.
     pub deviations: Vec<String>,
 }
 
@@ -38,31 +40,23 @@ pub struct ObservedProcess {
 ///
 /// # Errors
 /// Returns an error when the process ends meanwhile.
-pub fn read(tier: Tier, place: &str, pid: i32) -> io::Result<ObservedProcess> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let odd_threads = differently_confined_threads(pid, &text);
+pub fn read(profile: &'static Profile, place: &str, pid: i32) -> io::Result<ObservedProcess> {
     let number = u32::try_from(pid).map_err(io::Error::other)?;
-    let process = Process::read(number)?;
-    let profile = tier.profile();
+    observe(profile, place, Process::read(number)?)
+}
+
+fn observe(
+    profile: &'static Profile,
+    place: &str,
+    process: Process,
+) -> io::Result<ObservedProcess> {
     let deviations = process.deviations(profile, SANDBOX);
-    let mut deviations: Vec<String> = deviations.iter().map(ToString::to_string).collect();
-    // The policy accepts any bounding set of a process without capabilities, and a container
-    // runtime grants only what the process needs.
-    let allowed: u64 = profile.capabilities.iter().map(|held| held.capability.bit()).sum();
-    if process.status.bounding & !allowed != 0 {
-        deviations.push(format!("bounding set {:#x}", process.status.bounding));
-    }
-    if odd_threads > 0 {
-        deviations.push(format!("{odd_threads} threads are confined in another way"));
-    }
     Ok(ObservedProcess {
-        tier,
+        profile,
         place: place.to_owned(),
-        pid,
-        program: process_table::name(pid).unwrap_or_default(),
-        status: process.status,
-        pss_kib: pss_kib(pid)?,
-        deviations,
+        pss_kib: pss_kib(i32::try_from(process.pid).map_err(io::Error::other)?)?,
+        process,
+        deviations: deviations.iter().map(ToString::to_string).collect(),
     })
 }
 
@@ -71,7 +65,7 @@ pub fn read(tier: Tier, place: &str, pid: i32) -> io::Result<ObservedProcess> {
 /// # Errors
 /// Returns an error when `/proc` cannot be read.
 pub fn bounding_of_this_process() -> io::Result<u64> {
-    let status = Status::parse(&std::fs::read_to_string("/proc/self/status")?);
+    let status = Status::parse(&std::fs::read("/proc/self/status")?);
     Ok(status.map_err(io::Error::other)?.bounding)
 }
 
@@ -84,39 +78,28 @@ pub fn missing_for_broker(set: u64) -> String {
 
 /// Reads the state of every process of the driver in `world`.
 ///
-/// The user and group of each process tell the helper's tiers apart: `deploy/docs/architecture.md`
-/// gives each tier its own.
-///
 /// # Errors
-/// Returns an error when a process ends meanwhile, or when a tier that must run does not.
+/// Returns an error when a process ends meanwhile, or when one that must run does not.
 pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     let gone = |name: &str| io::Error::other(format!("{name} does not run"));
     let mut seen = Vec::new();
     let controller = world.controller.pid().ok_or_else(|| gone("the controller"))?;
-    seen.push(read(Tier::Controller, "controller", controller)?);
+    seen.push(read(profile::CONTROLLER, "controller", controller)?);
     for node in &world.nodes {
         let agent = node.agent.pid().ok_or_else(|| gone(node.agent.name()))?;
-        seen.push(read(Tier::NodeAgent, &node.name, agent)?);
-        let tree = node.helper.process_tree();
-        let supervisor = *tree.first().ok_or_else(|| gone(node.helper.name()))?;
-        let mut tiers = BTreeSet::new();
-        for pid in tree {
-            let Some(tier) = tier_of(pid, supervisor) else {
-                continue;
-            };
-            // A runner or a tool may end before its state is read.
-            match read(tier, &node.name, pid) {
-                Ok(process) => {
-                    tiers.insert(tier);
-                    seen.push(process);
-                }
-                Err(e) if !matches!(tier, Tier::Runner | Tier::Tool) => return Err(e),
-                Err(_) => {}
+        seen.push(read(profile::NODE_AGENT, &node.name, agent)?);
+        let supervisor = node.helper.pid().ok_or_else(|| gone(node.helper.name()))?;
+        let tree = Process::tree(u32::try_from(supervisor).map_err(io::Error::other)?)?;
+        for process in &tree {
+            if let Some(wrong) = process.deviations_in(&tree).first() {
+                return Err(io::Error::other(format!("{}: {wrong}", node.name)));
             }
-        }
-        for needed in PARTS {
-            if !tiers.contains(&needed) {
-                return Err(gone(&format!("{} of {}", needed.name(), node.name)));
+            let Some(profile) = process.expected(&tree) else { continue };
+            let is_lasting = ALWAYS_RUNNING.iter().any(|one| one.name == profile.name);
+            // A runner or a tool may end before its state is read.
+            match observe(profile, &node.name, process.clone()) {
+                Err(_) if !is_lasting => {}
+                seen_one => seen.push(seen_one?),
             }
         }
     }
@@ -140,7 +123,8 @@ pub fn table(seen: &[ObservedProcess]) -> String {
         "as designed"
     );
     for process in seen {
-        let status = &process.status;
+        let status = &process.process.status;
+        let is_tool = process.profile.name == profile::TOOL.name;
         let verdict = if process.deviations.is_empty() {
             "yes".to_owned()
         } else {
@@ -149,8 +133,8 @@ pub fn table(seen: &[ObservedProcess]) -> String {
         text.push_str(&format!(
             "{:<11} {:<11} {:>7} {:>6}  {:016x} {:016x} {:016x} {:>7} {:>5} {:>9}  {verdict}\n",
             process.place,
-            if process.tier == Tier::Tool { &process.program } else { process.tier.name() },
-            process.pid,
+            if is_tool { &process.process.program } else { process.profile.name },
+            process.process.pid,
             status.uids[0],
             status.effective,
             status.permitted,
@@ -168,11 +152,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_of_own_process_reads_memory_and_threads() {
-        let own =
-            read(Tier::Controller, "test", i32::try_from(std::process::id()).unwrap()).unwrap();
+    fn audit_of_own_process_reads_memory_and_filter() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let own = read(profile::CONTROLLER, "test", pid).unwrap();
         assert!(own.pss_kib > 0);
         assert!(own.deviations.iter().any(|found| found.contains("seccomp")), "{own:?}");
-        assert!(!own.deviations.iter().any(|found| found.contains("threads")), "{own:?}");
     }
 }

@@ -14,7 +14,6 @@ pub mod command_line;
 pub mod demo;
 mod procfs;
 mod sys;
-pub mod tier;
 pub mod world;
 
 pub use co::{Co, CoError, Kubelet};

@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use csi::identity_client::IdentityClient;
+use ebs_csi_audit::PARTS_OF_HELPER;
+use ebs_csi_policy::process_status::Status;
 use ebs_csi_proto::csi;
 
 use crate::co::{Co, CoError, Kubelet, channel};
-use crate::tier::helper_is_confined;
 use clean::Cleaned;
 use keeper::Keeper;
 use node::Node;
@@ -388,4 +389,14 @@ async fn ready(process: &mut Process) -> Result<Duration, WorldError> {
 
 fn process_error(process: &Process, what: String) -> WorldError {
     WorldError::Process { process: process.name().to_owned(), what, log: process.log_tail(20) }
+}
+
+/// Returns whether all processes of the helper run, each under a filter.
+fn helper_is_confined(tree: &[i32]) -> bool {
+    let is_filtered = |pid: &i32| {
+        let status = std::fs::read(format!("/proc/{pid}/status")).ok();
+        let status = status.and_then(|text| Status::parse(&text).ok());
+        status.is_some_and(|status| status.seccomp == 2)
+    };
+    tree.len() > PARTS_OF_HELPER.len() && tree.iter().all(is_filtered)
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-use ebs_csi_policy::audit::Status;
+use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::Profile;
 
 use crate::Fault;
@@ -92,10 +92,10 @@ impl fmt::Display for Enforced {
 
 /// Reads the status through a descriptor that was opened before the confinement.
 pub(crate) fn read(mut status: &File) -> Result<Status, Fault> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     status.seek(SeekFrom::Start(0)).map_err(Fault::Status)?;
     // Bounded: the kernel's text has about 1.5 kB.
-    let length = status.take(1 << 16).read_to_string(&mut text).map_err(Fault::Status)?;
+    let length = status.take(1 << 16).read_to_end(&mut text).map_err(Fault::Status)?;
     if length == 0 {
         return Err(Fault::Status(io::ErrorKind::UnexpectedEof.into()));
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ebs_csi_policy::audit::StatusError;
+use ebs_csi_policy::process_status::StatusError;
 
 /// A step of the confinement that failed. The process must end: it holds more rights than its
 /// policy allows.

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use ebs_csi_policy::audit::Status;
+use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::{HeldCapability, Profile};
 use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
 use rustix::thread::{

@@ -73,6 +73,20 @@ pub fn enter(profile: &'static Profile, places: &Places) -> Result<Enforced, Fau
     Entering::begin(profile)?.identity()?.files(places)?.calls()
 }
 
+/// Returns the system call filters that bind a process with this profile, as the kernel shows them
+/// to ptrace(2). `process` is the number of the process in its own namespace.
+///
+/// # Errors
+/// [`Fault`]: the profile's calls make no filter.
+pub fn filters(
+    profile: &Profile,
+    choice: Option<&Choice>,
+    process: rustix::process::Pid,
+) -> Result<Vec<Vec<u8>>, Fault> {
+    let programs = syscall_filter::of_profile(profile, choice, process)?;
+    Ok(programs.iter().map(|program| syscall_filter::bytes(program)).collect())
+}
+
 impl Entering {
     /// Reads the state of the process, without changing it.
     ///
@@ -157,13 +171,8 @@ impl Entering {
     }
 
     fn filter(self, threads: syscall_filter::Threads) -> Result<Enforced, Fault> {
-        // The list comes last: it forbids the installation of another filter.
-        let itself = syscall_filter::itself(self.profile.calls, rustix::process::getpid())?;
-        syscall_filter::apply(itself.as_slice(), threads)?;
-        let programs = match self.choice {
-            None => syscall_filter::programs(self.profile.calls)?,
-            Some(choice) => syscall_filter::programs(&[self.profile.calls, choice.calls].concat())?,
-        };
+        let own = rustix::process::getpid();
+        let programs = syscall_filter::of_profile(self.profile, self.choice, own)?;
         // The making of filters takes more memory than the process needs afterwards.
         sys::return_free_memory();
         syscall_filter::apply(&programs, threads)?;
@@ -177,7 +186,7 @@ impl Entering {
         enforced::confirm(self.profile, status, self.landlock, self.missing, choice)
     }
 
-    fn read_status(&self) -> Result<ebs_csi_policy::audit::Status, Fault> {
+    fn read_status(&self) -> Result<ebs_csi_policy::process_status::Status, Fault> {
         enforced::read(&self.status)
     }
 }

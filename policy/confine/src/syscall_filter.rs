@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 
 use ebs_csi_policy::Value;
-use ebs_csi_policy::profile::{CallAnswer, CallRule, Condition};
+use ebs_csi_policy::profile::{CallAnswer, CallRule, Choice, Condition, Profile};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    SeccompRule, TargetArch, sock_filter,
 };
 
 use rustix::process::Pid;
@@ -29,8 +29,32 @@ pub(crate) enum Threads {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Returns the filters of a profile, in the order in which they are installed. The list comes last,
-/// because it forbids the installation of another filter.
+/// Returns all filters of a process with this profile, in the order in which they are installed.
+pub(crate) fn of_profile(
+    profile: &Profile,
+    choice: Option<&Choice>,
+    process: Pid,
+) -> Result<Vec<BpfProgram>, Fault> {
+    let mut all = Vec::from_iter(itself(profile.calls, process)?);
+    all.extend(match choice {
+        None => programs(profile.calls)?,
+        Some(choice) => programs(&[profile.calls, choice.calls].concat())?,
+    });
+    Ok(all)
+}
+
+/// Returns a filter's instructions as they stand in memory (`struct sock_filter`).
+pub(crate) fn bytes(program: &[sock_filter]) -> Vec<u8> {
+    let instructions = program.iter().flat_map(|one| {
+        let [code0, code1] = one.code.to_ne_bytes();
+        let [k0, k1, k2, k3] = one.k.to_ne_bytes();
+        [code0, code1, one.jt, one.jf, k0, k1, k2, k3]
+    });
+    instructions.collect()
+}
+
+/// Returns the filters of a list of calls, in the order in which they are installed. The list comes
+/// last, because it forbids the installation of another filter.
 pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
     let mut allowed = Rules::new();
     let mut errors: BTreeMap<i32, Rules> = BTreeMap::new();
@@ -269,9 +293,7 @@ mod tests {
 
     #[test]
     fn only_tool_has_filter_of_its_process_id() {
-        let of = |profile: &profile::Profile, id| {
-            itself(profile.calls, Pid::from_raw(id).unwrap()).unwrap()
-        };
+        let of = |profile: &Profile, id| itself(profile.calls, Pid::from_raw(id).unwrap()).unwrap();
         for profile in profile::ALL {
             let filter = of(profile, 7);
             assert_eq!(filter.is_some(), profile.name == "tool", "{}", profile.name);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebs_csi_policy::profile;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -12,7 +13,6 @@ use super::{DemoError, InUse, Scene, ensure};
 use crate::audit;
 use crate::co::{Claim, CoError, Volume};
 use crate::procfs::process_table::{self, Identity};
-use crate::tier::{Tier, tier_of};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("kill -9 in the middle");
@@ -85,16 +85,18 @@ async fn wait_for_tool(
     let supervisor = scene.world.nodes[node].helper.identities().first().copied();
     let supervisor =
         supervisor.ok_or_else(|| DemoError::Unverified("the helper does not run".to_owned()))?;
+    let program = |pid: i32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let helper = program(supervisor.pid);
     while !staging.is_finished() {
         let tool = process_table::current_process_tree(supervisor)
             .into_iter()
-            .find(|member| tier_of(member.pid, supervisor.pid) == Some(Tier::Tool));
+            .find(|member| program(member.pid).is_some_and(|found| Some(found) != helper));
         if let Some(tool) = tool {
             tool.signal(Signal::STOP)?;
             let name = scene.node_name(node);
-            let seen = audit::read(Tier::Tool, &name, tool.pid)?;
+            let seen = audit::read(profile::TOOL, &name, tool.pid)?;
             ensure(seen.deviations.is_empty(), || {
-                format!("{}: {}", seen.program, seen.deviations.join(", "))
+                format!("{}: {}", seen.process.program, seen.deviations.join(", "))
             })?;
             scene.tools.push(seen);
             return Ok(tool);

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use ebs_csi_policy::profile;
 use ebs_csi_wire::FsType;
 
 use super::figures::{median, milliseconds};
@@ -10,7 +11,6 @@ use super::{DemoError, Scene};
 use crate::audit;
 use crate::baseline::LoopDevice;
 use crate::co::{Attachment, Attempts, Claim, Volume};
-use crate::tier::Tier;
 
 /// Number of measured volumes.
 const VOLUMES: usize = 9;
@@ -255,7 +255,7 @@ fn memory(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let sum = |wanted: &dyn Fn(&audit::ObservedProcess) -> bool| -> u64 {
         seen.iter().filter(|process| wanted(process)).map(|process| process.pss_kib).sum()
     };
-    let controller = sum(&|process| process.tier == Tier::Controller);
+    let controller = sum(&|process| process.profile.name == profile::CONTROLLER.name);
     let node = scene.node_name(0);
     let agent_and_helper = sum(&|process| process.place == node);
     let mib = |kib: u64| format!("{:.1} MiB", kib as f64 / 1024.0);

@@ -1,8 +1,8 @@
 //! Owners of disks' device nodes: the group that owns disks has different numbers on different
 //! machines, and some machines have no such group.
 use crate::rig::{Attached, Rig, done, staged, status, volume};
+use ebs_csi_audit::Process;
 use ebs_csi_policy::SANDBOX;
-use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile;
 use ebs_csi_wire::{Failed, FsType, Node, Outcome, Step, VolumeId};
 

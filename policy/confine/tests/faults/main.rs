@@ -79,7 +79,7 @@ const CASES: &[(&str, Case)] = &[
         let status = status?;
         let _ = thread.join();
         let filters = enforced.status.seccomp_filters;
-        let other = ebs_csi_policy::audit::Status::parse(&status)?;
+        let other = ebs_csi_policy::process_status::Status::parse(status.as_bytes())?;
         expect(other.seccomp == 2 && other.seccomp_filters == filters, &enforced)?;
         expect(other.effective == 1 << 21 && other.uids == [65531; 4], &enforced)
     }),

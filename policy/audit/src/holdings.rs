@@ -1,0 +1,319 @@
+//! Whether what a process has open is what its profile gives it.
+
+use ebs_csi_policy::deviation::Deviation;
+use ebs_csi_policy::profile::{
+    self, CallAnswer, CallRule, Condition, FilePlace, FileRight, Files, Profile,
+};
+use ebs_csi_policy::tool;
+
+use crate::open_files::{Access, Kind, OpenFile, Socket};
+use crate::process::Process;
+
+/// The standard descriptors, which whoever starts a process chooses.
+const STANDARD: std::ops::RangeInclusive<u32> = 0..=2;
+/// The protocols of the families that a profile may name, as the kernel names them.
+const PROTOCOLS: [(&str, &[&str]); 4] = [
+    ("AF_UNIX", &["UNIX", "UNIX-STREAM"]),
+    ("AF_INET", &["TCP", "UDP"]),
+    ("AF_INET6", &["TCPv6", "UDPv6"]),
+    ("AF_VSOCK", &["AF_VSOCK"]),
+];
+/// The socket beside which a helper without a unix socket keeps its records about disks.
+const DEFAULT_SOCKET: &str = "/run/ebs-csi/helper.sock";
+/// Where the places are that a process finds without being told.
+const KNOWN_PLACES: [(&str, &[&str]); 2] = [
+    ("pci-devices", &["/sys/devices"]),
+    ("service-account", &["/run/secrets", "/var/run/secrets"]),
+];
+
+/// Returns a deviation for each descriptor that the profile does not give.
+pub(crate) fn deviations(process: &Process, profile: &'static Profile) -> Vec<Deviation> {
+    let found = process.open.iter().filter_map(|file| {
+        let descriptor = file.descriptor;
+        let path = file.path.escape_debug();
+        match &file.kind {
+            Kind::Socket(socket) => {
+                let wrong = wrong_socket(process, profile, descriptor, socket)?;
+                let expected = "sockets of its profile".to_owned();
+                Some(Deviation {
+                    what: "sockets",
+                    expected,
+                    found: format!("{wrong} (descriptor {descriptor})"),
+                })
+            }
+            _ if may_hold(process, profile, file) => None,
+            _ => Some(Deviation {
+                what: "open files",
+                expected: "files of its profile".to_owned(),
+                found: format!("{path} (descriptor {descriptor})"),
+            }),
+        }
+    });
+    found.collect()
+}
+
+/// Returns what is wrong with a socket.
+fn wrong_socket(
+    process: &Process,
+    profile: &'static Profile,
+    descriptor: u32,
+    socket: &Socket,
+) -> Option<String> {
+    let chosen = process.choice(profile).map_or(&[][..], |choice| choice.calls);
+    let calls = || profile.calls.iter().chain(chosen);
+    let is_of = |family: &str| {
+        PROTOCOLS.iter().any(|(known, protocols)| {
+            *known == family && protocols.contains(&socket.protocol.as_str())
+        })
+    };
+    let may_make =
+        calls().filter(|rule| rule.call == "socket").any(|rule| families(rule).any(is_of));
+    // A pair of unix sockets is inherited by processes that can make none.
+    let passes_messages = calls().any(|rule| matches!(rule.call, "recvmsg" | "recvfrom"));
+    let is_inherited = is_of("AF_UNIX") && (passes_messages || STANDARD.contains(&descriptor));
+    let addresses = || profile.listeners.iter().flat_map(|one| process.values_of(one.flag));
+    let ports: Vec<u16> = addresses().filter_map(tcp_port).collect();
+    // The kernel chooses the port where the flag says 0.
+    let is_at_listener = |port: &u16| ports.contains(port) || ports.contains(&0);
+    let is_tcp = socket.protocol.starts_with("TCP");
+    let is_served = match socket.port {
+        Some(port) => is_at_listener(&port),
+        // A connection of a listener that its peer has closed is in no table.
+        None => !ports.is_empty(),
+    };
+    let is_vsock_listener = is_of("AF_VSOCK") && addresses().any(|one| one.starts_with("vsock:"));
+    if is_tcp && socket.listens {
+        let port = socket.port.unwrap_or_default();
+        return (!is_served).then(|| {
+            format!("a {} listener at port {port}, which none of its flags names", socket.protocol)
+        });
+    }
+    let is_right = may_make || is_inherited || is_tcp && is_served || is_vsock_listener;
+    (!is_right).then(|| format!("a socket of {}", socket.protocol))
+}
+
+/// Returns the families of sockets that a rule lets a process make.
+fn families(rule: &CallRule) -> impl Iterator<Item = &'static str> {
+    let values = match (rule.answer, rule.condition) {
+        (CallAnswer::Allow, Condition::OneOf { argument: 0, values, .. }) => values,
+        _ => &[],
+    };
+    values.iter().map(|value| value.name)
+}
+
+/// Returns the port of an address such as `:9808`, `127.0.0.1:9808` or `tcp://[::1]:9808`.
+fn tcp_port(address: &str) -> Option<u16> {
+    let address = address.strip_prefix("tcp://").unwrap_or(address);
+    let (host, port) = address.rsplit_once(':')?;
+    if host.contains('/') { None } else { port.parse().ok() }
+}
+
+/// Returns whether a process may hold a file or device: its user may open it and its Landlock rules
+/// allow it, or whoever started the process gave it.
+fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bool {
+    let files = match profile.landlock.files {
+        Files::Inherited => profile::SUPERVISOR.landlock.files,
+        own => own,
+    };
+    let is_standard = STANDARD.contains(&file.descriptor);
+    let access = match &file.kind {
+        // The opener checks which disk a process gets.
+        Kind::Disk => return may_hold_disks(files),
+        Kind::Null | Kind::Socket(_) => return true,
+        // A format is made again in a file of the broker that stands for the disk.
+        Kind::File(access)
+            if access.is_nameless && access.owner.uid == profile::BROKER.identity.uid =>
+        {
+            return may_hold_disks(files);
+        }
+        // A log, or a terminal.
+        Kind::File(access) if is_standard && access.write && !access.read => return true,
+        Kind::OtherDevice(_) if is_standard => return true,
+        Kind::File(access) | Kind::OtherDevice(access) => access,
+    };
+    is_named(process, &file.path)
+        || may_open(process, access) && is_listed(process, files, &file.path, access)
+}
+
+fn may_hold_disks(files: Files) -> bool {
+    match files {
+        Files::Free => true,
+        Files::Listed(rules) => rules
+            .iter()
+            .any(|rule| matches!(rule.place, FilePlace::Path("/dev") | FilePlace::Named("device"))),
+        Files::Inherited => false,
+    }
+}
+
+/// Returns whether the process's arguments name the file, or one beside it that its name begins
+/// with: `/run/helper.sock` stands for `/run/helper.sock.read-only`, too.
+fn is_named(process: &Process, path: &str) -> bool {
+    let mut named = process.named_paths.iter().map(String::as_str).chain([DEFAULT_SOCKET]);
+    named.any(|named| {
+        path.strip_prefix(named).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
+
+/// Returns whether the permission bits let the process open the file.
+fn may_open(process: &Process, access: &Access) -> bool {
+    let Access { read, write, owner, .. } = access;
+    let status = &process.status;
+    let shift = match () {
+        () if status.uids[3] == owner.uid => 6,
+        () if status.gids[3] == owner.gid || status.groups.contains(&owner.gid) => 3,
+        () => 0,
+    };
+    let bits = owner.mode >> shift;
+    (!read || bits & 0o4 != 0) && (!write || bits & 0o2 != 0)
+}
+
+/// Returns whether a rule on files has the path and the rights.
+fn is_listed(process: &Process, files: Files, path: &str, access: &Access) -> bool {
+    let Files::Listed(rules) = files else { return matches!(files, Files::Free) };
+    let has = |right| {
+        rules.iter().filter(|rule| rule.rights.contains(&right)).any(|rule| match rule.place {
+            FilePlace::Path(place) => is_beneath(process, path, place),
+            FilePlace::Named("tools" | "tool") => tool::TOOLS.iter().any(|tool| tool.path == path),
+            FilePlace::Named(name) => match KNOWN_PLACES.iter().find(|(known, _)| *known == name) {
+                Some((_, places)) => places.iter().any(|place| is_beneath(process, path, place)),
+                // The directories of the files that the arguments name.
+                None => process.named_paths.iter().any(|named| {
+                    let parent = named.rsplit_once('/').map_or("", |(parent, _)| parent);
+                    !parent.is_empty() && is_beneath(process, path, parent)
+                }),
+            },
+        })
+    };
+    (!access.read || has(FileRight::ReadFile)) && (!access.write || has(FileRight::WriteFile))
+}
+
+fn is_beneath(process: &Process, path: &str, place: &str) -> bool {
+    if let Some(rest) = place.strip_prefix("/proc/self") {
+        // Its number is another one in its own namespace.
+        let numbers = [Some(process.pid), process.status.own_number];
+        return numbers.into_iter().flatten().any(|number| {
+            path.strip_prefix(&format!("/proc/{number}{rest}")).is_some_and(is_end_of_name)
+        });
+    }
+    path.strip_prefix(place).is_some_and(is_end_of_name)
+}
+
+fn is_end_of_name(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_policy::process_status::Status;
+    use ebs_csi_policy::profile::NodeOwner;
+
+    fn process(profile: &Profile, arguments: &[&str], open: Vec<OpenFile>) -> Process {
+        let identity = &profile.identity;
+        Process {
+            pid: 40,
+            status: Status {
+                uids: [identity.uid; 4],
+                gids: [identity.gid; 4],
+                own_number: Some(2),
+                ..Status::default()
+            },
+            arguments: arguments.iter().map(|one| (*one).to_owned()).collect(),
+            named_paths: vec!["/run/helper.sock".to_owned(), "/facts/labels".to_owned()],
+            open,
+            ..Process::default()
+        }
+    }
+
+    fn socket(protocol: &str, port: Option<u16>, listens: bool) -> Vec<OpenFile> {
+        let kind = Kind::Socket(Socket { protocol: protocol.to_owned(), port, listens });
+        vec![OpenFile { descriptor: 7, path: "socket:[1]".to_owned(), kind }]
+    }
+
+    #[test]
+    fn sockets_beyond_profile_are_deviations() {
+        let http = &["x", "--http-endpoint=:9808"][..];
+        let vsock = &["x", "--listen", "vsock://:5"][..];
+        let to_vm = &["x", "--helper=vsock://3:5"][..];
+        for (profile, arguments, protocol, port, listens, right) in [
+            (profile::CONTROLLER, &[][..], "TCP", Some(40000), false, true),
+            (profile::CONTROLLER, &[], "UDPv6", None, false, true),
+            (profile::CONTROLLER, &[], "TCP", Some(40000), true, false),
+            (profile::CONTROLLER, http, "TCPv6", Some(9808), true, true),
+            (profile::CONTROLLER, http, "TCPv6", Some(9809), true, false),
+            (profile::CONTROLLER, &["x", "--endpoint", "tcp://[::]:0"], "TCP", Some(5), true, true),
+            (profile::CONTROLLER, &[], "UNIX-STREAM", None, false, true),
+            (profile::CONTROLLER, &[], "RAW", None, false, false),
+            (profile::CONTROLLER, &[], "NETLINK", None, false, false),
+            (profile::NODE_AGENT, &[], "TCP", None, false, false),
+            (profile::NODE_AGENT, http, "TCP", Some(9808), false, true),
+            (profile::NODE_AGENT, http, "TCP", Some(40000), false, false),
+            (profile::NODE_AGENT, http, "TCP", None, false, true),
+            (profile::NODE_AGENT, http, "UDP", None, false, false),
+            (profile::NODE_AGENT, &[], "AF_VSOCK", None, false, false),
+            (profile::NODE_AGENT, to_vm, "AF_VSOCK", None, false, true),
+            (profile::BROKER, &[], "UNIX", None, false, true),
+            (profile::BROKER, &[], "AF_VSOCK", None, false, false),
+            (profile::BROKER, vsock, "AF_VSOCK", None, false, true),
+            (profile::TOOL, &[], "UNIX", None, false, false),
+        ] {
+            let process = process(profile, arguments, socket(protocol, port, listens));
+            let found = deviations(&process, profile);
+            let case = format!("{} {arguments:?} {protocol} {port:?}", profile.name);
+            assert_eq!(found.is_empty(), right, "{case}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn files_beyond_profile_are_deviations() {
+        const READ: (bool, bool) = (true, false);
+        const WRITE: (bool, bool) = (false, true);
+        for (profile, path, (read, write), mode, right) in [
+            (profile::CONTROLLER, "/etc/resolv.conf", READ, 0o644, true),
+            (profile::CONTROLLER, "/etc/shadow", READ, 0o640, false),
+            (profile::CONTROLLER, "/etc/hosts", WRITE, 0o666, false),
+            (profile::CONTROLLER, "/var/lib/x", READ, 0o644, false),
+            (profile::CONTROLLER, "/proc/40/status", READ, 0o444, true),
+            (profile::CONTROLLER, "/proc/2/task/2/stat", READ, 0o444, true),
+            (profile::CONTROLLER, "/proc/1/environ", READ, 0o444, false),
+            (profile::NODE_AGENT, "/etc/hosts", READ, 0o644, false),
+            (profile::NODE_AGENT, "/facts/..data/labels", READ, 0o644, true),
+            (profile::NODE_AGENT, "/sys/devices/pci0/serial", READ, 0o444, true),
+            (profile::BROKER, "/proc/self/mountinfo", READ, 0o444, true),
+            (profile::BROKER, "/etc/shadow", READ, 0o640, false),
+            (profile::BROKER, "/run/helper.sock.read-only", WRITE, 0o600, true),
+            (profile::BROKER, "/run/helper.socket", WRITE, 0o600, false),
+            (profile::BROKER, "/run/ebs-csi/helper.sock.read-only", WRITE, 0o600, true),
+            (profile::DIRECTORIES, "/etc/shadow", READ, 0o640, false),
+            (profile::RUNNER, "/proc/9/mem", READ, 0o666, true),
+            (profile::RUNNER, "/usr/sbin/mke2fs", READ, 0o755, true),
+            (profile::TOOL, "/usr/lib64/libc.so", READ, 0o644, true),
+            (profile::TOOL, "/usr/lib64/libc.so", WRITE, 0o666, false),
+            (profile::TOOL, "/etc/hosts", READ, 0o644, false),
+        ] {
+            let owner = NodeOwner { uid: 0, gid: 42, mode };
+            let access = Access { read, write, owner, is_nameless: false };
+            let open = |descriptor, kind| OpenFile { descriptor, path: path.to_owned(), kind };
+            let file = process(profile, &[], vec![open(7, Kind::File(access))]);
+            let found = deviations(&file, profile);
+            assert_eq!(found.is_empty(), right, "{} {path}: {found:?}", profile.name);
+            // Whoever starts a process chooses the file of its log.
+            let log = process(profile, &[], vec![open(1, Kind::File(access))]);
+            assert_eq!(deviations(&log, profile).is_empty(), right || write, "{path}");
+        }
+    }
+
+    #[test]
+    fn disks_are_held_by_processes_of_helper_alone() {
+        let owner = NodeOwner { uid: profile::BROKER.identity.uid, gid: 0, mode: 0 };
+        let nameless = Access { read: true, write: true, owner, is_nameless: true };
+        for kind in [Kind::Disk, Kind::File(nameless)] {
+            let file = || OpenFile { descriptor: 3, path: "/#2".to_owned(), kind: kind.clone() };
+            let holders = profile::ALL.into_iter().filter(|profile| {
+                deviations(&process(profile, &[], vec![file()]), profile).is_empty()
+            });
+            let names: Vec<_> = holders.map(|profile| profile.name).collect();
+            assert_eq!(names, ["supervisor", "broker", "opener", "runner", "tool"], "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `ebs-csi-policy`: shows the compiled-in policy, and compares live processes with it.
+
+mod report;
+mod show;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use ebs_csi_policy::profile::{self, Profile};
+use ebs_csi_policy::{PRODUCTION, Policy};
+
+const USAGE: &str = "\
+Usage: ebs-csi-policy COMMAND
+
+Commands:
+  audit --pid PID --as PROFILE   compare one process with a profile
+  audit --tree PID               compare a process and all that descend from it with the profiles they should have
+  audit --all                    the same for every process of the driver on this machine
+      --policy guest|sandbox     with audit: the mount-helper may enforce this policy instead of production
+  digest                         the digests of the compiled-in policies
+  show [PROFILE]                 all profiles in short, or one with every rule and its reason
+  show flags|places|tools|blank  the rules about mounts, tools and blank disks
+
+Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, opener, runner, tool
+
+Exit status: 0 no deviation, 1 deviations, 2 a process cannot be read or the report cannot be written, 64 bad usage
+";
+
+/// The status when a process differs from its profile.
+const DEVIATIONS: u8 = 1;
+/// The status of a comparison that is not complete.
+const INCOMPLETE: u8 = 2;
+/// sysexits.h EX_USAGE.
+const EX_USAGE: u8 = 64;
+
+enum Failure {
+    Usage(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn main() -> ExitCode {
+    // An argument that is no UTF-8 names nothing that is known here.
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|one| one.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut out = io::stdout().lock();
+    let outcome = run(&arguments, &mut out).and_then(|status| {
+        out.flush()?;
+        Ok(status)
+    });
+    let (message, status) = match outcome {
+        Ok(status) => return ExitCode::from(status),
+        Err(Failure::Usage(message)) => (message, EX_USAGE),
+        Err(Failure::Io(error)) => (error.to_string(), INCOMPLETE),
+    };
+    // A closed standard error leaves no way to report the message.
+    let _ = writeln!(io::stderr(), "ebs-csi-policy: {message}");
+    ExitCode::from(status)
+}
+
+fn run(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
+    match arguments {
+        ["--help" | "-h" | "help"] => {
+            out.write_all(USAGE.as_bytes())?;
+            Ok(0)
+        }
+        ["--version" | "-V"] => {
+            writeln!(out, "ebs-csi-policy {}", env!("CARGO_PKG_VERSION"))?;
+            Ok(0)
+        }
+        ["digest"] => {
+            for policy in Policy::ALL {
+                writeln!(out, "{:<10} {}", policy.name, policy.digest)?;
+            }
+            Ok(0)
+        }
+        ["show", what @ ..] if what.len() <= 1 => show::show(what.first().copied(), out),
+        ["audit", rest @ .., "--policy", name] => {
+            let policy = Policy::named(name)
+                .ok_or_else(|| Failure::Usage(format!("there is no policy {name:?}")))?;
+            report::audit(rest, policy, out)
+        }
+        ["audit", rest @ ..] => report::audit(rest, PRODUCTION, out),
+        [] => Err(Failure::Usage("no command, see --help".to_owned())),
+        _ => Err(unknown_command(arguments)),
+    }
+}
+
+fn unknown_command(arguments: &[&str]) -> Failure {
+    Failure::Usage(format!("{:?} is not understood, see --help", arguments.join(" ")))
+}
+
+fn named_profile(name: &str) -> Result<&'static Profile, Failure> {
+    profile::named(name).ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))
+}

@@ -1,0 +1,288 @@
+//! What `/proc` shows of one process.
+//!
+//! A process chooses the bytes of its name, its arguments and its file names, so none of them is
+//! taken for text.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use ebs_csi_policy::process_status::Status;
+use ebs_csi_policy::profile::BlockNodes;
+use ebs_csi_policy::variant::{PRODUCTION, Policy};
+
+use crate::end::is_end;
+use crate::filters;
+use crate::open_files::{self, OpenFile};
+
+/// The program of the helper's processes.
+pub(crate) const HELPER: &str = "ebs-csi-mount-helper";
+/// The number that `/proc` shows for a thread with system call filters.
+pub(crate) const FILTERED: u8 = 2;
+/// What the kernel adds to the path of a program whose file is no longer there.
+const DELETED: &[u8] = b" (deleted)";
+
+/// What `/proc` reports about one process.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    /// The process's number.
+    pub pid: u32,
+    /// The number of the process's parent.
+    pub parent: u32,
+    /// The file name of its program.
+    pub program: String,
+    /// The file of the program was replaced or removed since its start.
+    pub is_replaced: bool,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The names of the variables of its first environment.
+    pub variables: Vec<String>,
+    /// Hard limits: the name as the kernel writes it, and the value; `None`: unlimited.
+    pub limits: Vec<(String, Option<u64>)>,
+    /// `/proc/PID/status`, of the first thread that has not ended.
+    pub status: Status,
+    /// All threads that have not ended.
+    pub threads: Vec<Thread>,
+    /// The nodes of disks as the process sees them; empty when they cannot be read.
+    pub disks: BlockNodes,
+    /// The absolute paths in its arguments and in the variables that name files of credentials.
+    pub(crate) named_paths: Vec<String>,
+    pub(crate) open: Vec<OpenFile>,
+}
+
+/// What the kernel reports about one thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// The thread's number.
+    pub number: u32,
+    /// `/proc/PID/task/NUMBER/status`.
+    pub status: Status,
+    /// The system call filters; `None` until [`Process::read_filters`].
+    pub(crate) filters: Option<Vec<Vec<u8>>>,
+}
+
+impl Process {
+    /// Reads a process from `/proc`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when the process has ended. Any other I/O error: it belongs to
+    /// somebody else and the caller is not root.
+    pub fn read(pid: u32) -> io::Result<Self> {
+        let directory = Path::new("/proc").join(pid.to_string());
+        let threads = threads(&directory)?;
+        let ended = || io::Error::from(io::ErrorKind::NotFound);
+        let first = threads.first().ok_or_else(ended)?;
+        let (number, status) = (first.number, first.status.clone());
+        // Where the first thread has ended, the directory of the process shows little.
+        let tasks = directory.join("task");
+        let directory = tasks.join(number.to_string());
+        let (program, is_replaced) = program(&directory)?;
+        let arguments = words(&directory, "cmdline")?;
+        let environment = words(&directory, "environ")?;
+        let disks = match program.as_str() {
+            HELPER => {
+                let class = policy_chosen_by(&arguments).disks;
+                BlockNodes::read(&directory.join("root/dev"), class).unwrap_or_default()
+            }
+            _ => BlockNodes::default(),
+        };
+        let directories: Vec<PathBuf> =
+            threads.iter().map(|thread| tasks.join(thread.number.to_string())).collect();
+        Ok(Self {
+            pid,
+            parent: status.parent,
+            program,
+            is_replaced,
+            variables: environment
+                .iter()
+                .filter_map(|pair| Some(pair.split_once('=')?.0.to_owned()))
+                .collect(),
+            named_paths: arguments
+                .iter()
+                .chain(environment.iter().filter(|pair| names_files(pair)))
+                .flat_map(|one| paths(one))
+                .collect(),
+            arguments,
+            limits: parse_limits(&String::from_utf8_lossy(&fs::read(directory.join("limits"))?)),
+            status,
+            open: open_files::of_threads(directories.iter().map(PathBuf::as_path))?,
+            threads,
+            disks,
+        })
+    }
+
+    /// Reads the system call filters of all threads, by ptrace(2). Each thread stops for some
+    /// microseconds. For a program that ends soon and is not the parent of the process: a stop
+    /// looks to a parent like an end, and a thread that does not stop in time stays traced.
+    ///
+    /// # Errors
+    /// An I/O error when the kernel does not show the filters: they are read by root, from a
+    /// process without a filter of its own.
+    pub fn read_filters(&mut self) -> io::Result<()> {
+        let filtered = self.threads.iter_mut().filter(|one| one.status.seccomp == FILTERED);
+        for thread in filtered {
+            match filters::of_thread(thread.number) {
+                Ok(found) => thread.filters = Some(found),
+                Err(error) if is_end(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the policy that the process's arguments choose.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        policy_chosen_by(&self.arguments)
+    }
+
+    /// Returns the values of a flag.
+    pub(crate) fn values_of<'a>(&'a self, flag: &'a str) -> impl Iterator<Item = &'a str> {
+        let next = self.arguments.iter().skip(1).map(String::as_str).chain([""]);
+        self.arguments.iter().zip(next).filter_map(move |(one, next)| {
+            match one.strip_prefix(flag)? {
+                "" => Some(next),
+                value => value.strip_prefix('='),
+            }
+        })
+    }
+}
+
+/// Reads the threads of the process with this directory in `/proc` that have not ended.
+fn threads(directory: &Path) -> io::Result<Vec<Thread>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory.join("task"))? {
+        let entry = entry?;
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        match read_status(&entry.path()) {
+            Ok(status) if !status.ended => found.push(Thread { number, status, filters: None }),
+            Ok(_) => {}
+            Err(error) if is_end(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) fn read_status(directory: &Path) -> io::Result<Status> {
+    Status::parse(&fs::read(directory.join("status"))?).map_err(io::Error::other)
+}
+
+/// Returns the file name of the program of the thread with this directory in `/proc`, and whether
+/// its file is gone.
+fn program(directory: &Path) -> io::Result<(String, bool)> {
+    let path = fs::read_link(directory.join("exe"))?.into_os_string().into_vec();
+    let (path, is_replaced) = match path.strip_suffix(DELETED) {
+        Some(path) => (path, true),
+        None => (path.as_slice(), false),
+    };
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    Ok((String::from_utf8_lossy(name).into_owned(), is_replaced))
+}
+
+/// Returns the file name of a process's program; `None` for a process that has none, like a thread
+/// of the kernel.
+pub(crate) fn program_of(pid: u32) -> io::Result<Option<String>> {
+    let directory = Path::new("/proc").join(pid.to_string());
+    match program(&directory) {
+        Err(error) if is_end(&error) => {}
+        other => return other.map(|(name, _)| Some(name)),
+    }
+    // The first thread may have ended before the others.
+    let tasks = match fs::read_dir(directory.join("task")) {
+        Err(error) if is_end(&error) => return Ok(None),
+        tasks => tasks?,
+    };
+    for task in tasks.flatten() {
+        if let Ok((name, _)) = program(&task.path()) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn words(directory: &Path, name: &str) -> io::Result<Vec<String>> {
+    Ok(fs::read(directory.join(name))?
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect())
+}
+
+/// Returns whether a variable of the environment names files that a profile's place `credentials`
+/// or `service-account` has.
+fn names_files(pair: &str) -> bool {
+    ["AWS_", "SSL_CERT_", "KUBECONFIG="].iter().any(|name| pair.starts_with(name))
+}
+
+/// Returns the absolute paths in a word such as `--endpoint=unix:///run/csi.sock`.
+fn paths(word: &str) -> Vec<String> {
+    word.split(['=', ':', ','])
+        .filter(|part| part.starts_with('/'))
+        .map(|part| format!("/{}", part.trim_matches('/')))
+        .filter(|path| path.len() > 1)
+        .collect()
+}
+
+/// Returns the policy that arguments of a process choose.
+fn policy_chosen_by(arguments: &[String]) -> Policy {
+    let mut policies = arguments.iter().filter_map(|one| Policy::chosen_by(one));
+    policies.next().unwrap_or(PRODUCTION)
+}
+
+/// Parses `/proc/PID/limits`, a table with fixed columns.
+pub(crate) fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
+    text.lines()
+        .skip(1)
+        .filter_map(|line| {
+            let (name, rest) = line.split_at_checked(26)?;
+            let hard = rest.split_whitespace().nth(1)?;
+            Some((name.trim().to_owned(), hard.parse().ok()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: &str = "\
+Limit                     Soft Limit           Hard Limit           Units     
+Max cpu time              unlimited            unlimited            seconds   
+Max core file size        0                    0                    bytes     
+Max open files            1024                 4096                 files     
+";
+
+    #[test]
+    fn proc_limits_are_parsed_by_column() {
+        let limits = parse_limits(LIMITS);
+        assert_eq!(limits[0], ("Max cpu time".to_owned(), None));
+        assert_eq!(limits[1], ("Max core file size".to_owned(), Some(0)));
+        assert_eq!(limits[2], ("Max open files".to_owned(), Some(4096)));
+    }
+
+    #[test]
+    fn flags_and_paths_are_found_in_arguments() {
+        let arguments = ["agent", "--endpoint=unix:///run/csi.sock", "--http-endpoint", ":9808"];
+        let process =
+            Process { arguments: arguments.map(str::to_owned).to_vec(), ..Process::default() };
+        let values = |flag| process.values_of(flag).collect::<Vec<_>>();
+        assert_eq!(values("--endpoint"), ["unix:///run/csi.sock"]);
+        assert_eq!(values("--http-endpoint"), [":9808"]);
+        assert_eq!(values("--http"), [""; 0]);
+        assert_eq!(paths(arguments[1]), ["/run/csi.sock"]);
+        assert_eq!(paths("AWS_CONFIG_FILE=/a/b:/c,/"), ["/a/b", "/c"]);
+    }
+
+    #[test]
+    fn own_process_is_read() {
+        let process = Process::read(std::process::id()).unwrap();
+        assert!(!process.program.is_empty() && !process.limits.is_empty());
+        assert!(process.status.threads >= 1 && !process.is_replaced);
+        assert_eq!(program_of(process.pid).unwrap(), Some(process.program));
+        assert!(is_end(&Process::read(4_194_304).unwrap_err()));
+    }
+}

@@ -1,0 +1,123 @@
+//! The compiled-in policy in words.
+
+use std::io::{self, Write};
+
+use ebs_csi_policy::blank::{self, Area};
+use ebs_csi_policy::flag::{self, FlagRule, RefusedFlag};
+use ebs_csi_policy::place::{self, Place};
+use ebs_csi_policy::profile::{self, CallAnswer, Condition, FilePlace, Files, Profile};
+use ebs_csi_policy::tool::{self, Tool};
+
+use crate::{Failure, named_profile};
+
+pub(crate) fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failure> {
+    match what {
+        None => {
+            for Profile { name, identity, calls, about, .. } in profile::ALL {
+                let (uid, rules) = (identity.uid, calls.len());
+                writeln!(
+                    out,
+                    "{name:<12} user {uid:>5}  {rules:>3} rules on system calls  {about}"
+                )?;
+            }
+        }
+        Some("flags") => {
+            for FlagRule { name, file_systems, value, effect, why, .. } in flag::FLAGS {
+                let file_systems: Vec<_> = file_systems.iter().map(|fs| fs.as_str()).collect();
+                let file_systems = file_systems.join(",");
+                writeln!(out, "{name:<22} {file_systems:<15} {value:?} {effect:?}  {why}")?;
+            }
+            for RefusedFlag { name, why } in flag::REFUSED {
+                writeln!(out, "{name:<22} refused: {why}")?;
+            }
+        }
+        Some("places") => {
+            for Place { class, pattern, operations, why, .. } in place::PLACES {
+                let class = class.as_str();
+                writeln!(out, "{class:<10} {pattern:<52} {operations:?}  {why}")?;
+            }
+        }
+        Some("tools") => {
+            for Tool { key, path, arguments, tail, about, .. } in tool::TOOLS {
+                let (arguments, tail) = (arguments.join(" "), tail.join(" "));
+                writeln!(out, "{key:<12} {path} {arguments} … {tail}  {about}")?;
+            }
+        }
+        Some("blank") => {
+            for Area { from, offset, length, why } in blank::AREAS {
+                writeln!(out, "{from:?} {offset:>14} length {length:>8}  {why}")?;
+            }
+        }
+        Some(name) => {
+            show_profile(named_profile(name)?, out)?;
+        }
+    }
+    Ok(0)
+}
+
+fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let identity = &profile.identity;
+    writeln!(out, "{}: {}", profile.name, profile.about)?;
+    writeln!(
+        out,
+        "user {} group {} groups {:?}: {}",
+        identity.uid, identity.gid, identity.groups, identity.why
+    )?;
+    for held in profile.capabilities {
+        let how = if held.effective { "effective" } else { "raised when needed" };
+        writeln!(out, "capability {} ({how}): {}", held.capability.name, held.why)?;
+    }
+    for limit in profile.limits {
+        writeln!(out, "limit {:?} {}: {}", limit.resource, limit.value, limit.why)?;
+    }
+    for listener in profile.listeners {
+        writeln!(out, "listens where {} says: {}", listener.flag, listener.why)?;
+    }
+    let landlock = &profile.landlock;
+    writeln!(
+        out,
+        "landlock from ABI {} tcp {:?} scopes {:?}: {}",
+        landlock.floor, landlock.tcp, landlock.scopes, landlock.why
+    )?;
+    match landlock.files {
+        Files::Free => writeln!(out, "files: free")?,
+        Files::Inherited => writeln!(out, "files: inherited")?,
+        Files::Listed(rules) => {
+            for rule in rules {
+                let place = match rule.place {
+                    FilePlace::Path(path) => path.to_owned(),
+                    FilePlace::Named(name) => format!("<{name}>"),
+                };
+                writeln!(out, "files {place} {:?}: {}", rule.rights, rule.why)?;
+            }
+        }
+    }
+    let chosen = profile.choices.iter().flat_map(|choice| {
+        let rules = choice.calls.iter();
+        rules.map(|rule| (rule, format!(" when chosen ({})", choice.name)))
+    });
+    let always = profile.calls.iter().map(|rule| (rule, String::new()));
+    for (rule, when) in always.chain(chosen) {
+        let condition = match rule.condition {
+            Condition::Always => String::new(),
+            Condition::OneOf { argument, values, .. } => {
+                let names: Vec<_> = values.iter().map(|value| value.name).collect();
+                format!(" argument {argument} one of {}", names.join(" "))
+            }
+            Condition::NoneOf { argument, .. } => format!(" argument {argument} any other"),
+            Condition::HasBits { argument, bits } => {
+                format!(" argument {argument} with {}", bits.name)
+            }
+            Condition::LacksBits { argument, bits } => {
+                format!(" argument {argument} without {}", bits.name)
+            }
+            Condition::Itself { argument } => format!(" argument {argument} the process itself"),
+        };
+        let answer = match rule.answer {
+            CallAnswer::Allow => String::new(),
+            CallAnswer::Errno(errno) => format!(" answered with {}", errno.name),
+        };
+        writeln!(out, "call {}{condition}{answer}{when}: {}", rule.call, rule.why)?;
+    }
+    Ok(())
+}
