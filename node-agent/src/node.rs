@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::Failure;
 use ebs_csi_proto::csi::{self, node_service_capability as offered};
 use ebs_csi_proto::health::ReadyLater;
-use ebs_csi_proto::observe::record_field;
+use ebs_csi_proto::observe::{Shortened, record_field};
 use tonic::{Code, Request, Response, Status};
 
 use crate::attach_limit::{self, Attachments, SlotSettings};
@@ -146,7 +146,7 @@ impl csi::node_server::Node for Node {
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
         let (request, deadline) = read(request, |request| &request.volume_id);
-        tracing::debug!(?request, "asked");
+        tracing::debug!(request = ?Shortened(&request), "asked");
         self.answer("NodeStageVolume", self.calls.stage(&request, deadline)).await
     }
 
@@ -155,7 +155,7 @@ impl csi::node_server::Node for Node {
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         let (request, deadline) = read(request, |request| &request.volume_id);
-        tracing::debug!(?request, "asked");
+        tracing::debug!(request = ?Shortened(&request), "asked");
         self.answer("NodeUnstageVolume", self.calls.unstage(&request, deadline)).await
     }
 
@@ -164,7 +164,7 @@ impl csi::node_server::Node for Node {
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
         let (request, deadline) = read(request, |request| &request.volume_id);
-        tracing::debug!(?request, "asked");
+        tracing::debug!(request = ?Shortened(&request), "asked");
         self.answer("NodePublishVolume", self.calls.publish(&request, deadline)).await
     }
 
@@ -173,7 +173,7 @@ impl csi::node_server::Node for Node {
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
         let (request, deadline) = read(request, |request| &request.volume_id);
-        tracing::debug!(?request, "asked");
+        tracing::debug!(request = ?Shortened(&request), "asked");
         self.answer("NodeUnpublishVolume", self.calls.unpublish(&request, deadline)).await
     }
 
@@ -190,7 +190,7 @@ impl csi::node_server::Node for Node {
         request: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
         let (request, deadline) = read(request, |request| &request.volume_id);
-        tracing::debug!(?request, "asked");
+        tracing::debug!(request = ?Shortened(&request), "asked");
         self.answer("NodeExpandVolume", self.calls.expand(&request, deadline)).await
     }
 

@@ -8,7 +8,7 @@
 mod json;
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +46,30 @@ impl fmt::Debug for VolumeContext<'_> {
             };
         }
         map.finish()
+    }
+}
+
+/// Prints the beginning of a value's `Debug` output, at most [`MAX_REQUEST`] bytes.
+pub struct Shortened<'a, T>(pub &'a T);
+
+impl<T: fmt::Debug> fmt::Debug for Shortened<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = Limited { f, left: MAX_REQUEST };
+        write!(rest, "{:?}", self.0)
+    }
+}
+
+/// A formatter that takes so many bytes, and drops what follows.
+struct Limited<'a, 'b> {
+    f: &'a mut fmt::Formatter<'b>,
+    left: usize,
+}
+
+impl fmt::Write for Limited<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let written = beginning(text, self.left);
+        self.left = if written.len() < text.len() { 0 } else { self.left - written.len() };
+        self.f.write_str(written)
     }
 }
 
@@ -128,6 +152,8 @@ fn filter(rust_log: Option<&str>, verbosity: u8, levels: &str) -> Targets {
 
 /// The longest value in a log line, in bytes: longer than every id and name that is valid.
 const MAX_VALUE: usize = 512;
+/// The longest printed request, in bytes.
+const MAX_REQUEST: usize = 16 * 1024;
 
 /// Returns the beginning of a text, at most `bytes` long.
 pub(crate) fn beginning(text: &str, bytes: usize) -> &str {
@@ -236,7 +262,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::{beginning, filter, milliseconds};
+    use super::{MAX_REQUEST, Shortened, beginning, filter, milliseconds};
     use crate::csi;
 
     #[test]
@@ -315,6 +341,15 @@ mod tests {
         ] {
             assert!(printed.contains("4096") && !printed.contains("hunter2"), "{printed}");
         }
+    }
+
+    #[test]
+    fn long_request_is_printed_in_part() {
+        let volume_id = "x".repeat(3_000_000);
+        let request = csi::NodeUnstageVolumeRequest { volume_id, ..Default::default() };
+        let printed = format!("{:?}", Shortened(&request));
+        assert!(printed.starts_with("NodeUnstageVolumeRequest { volume_id: \"xxx"));
+        assert_eq!(printed.len(), MAX_REQUEST);
     }
 
     #[test]

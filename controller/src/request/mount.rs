@@ -75,7 +75,7 @@ mod tests {
             (mount("ntfs", &[]), Some("ntfs")),
             (mount("btrfs", &[]), Some("btrfs")),
         ] {
-            let checked = check(&[capability.clone()], &FormatKeys::default());
+            let checked = check(std::slice::from_ref(&capability), &FormatKeys::default());
             let text = checked.err().map(|failure| failure.text().to_owned());
             assert_eq!(text.is_some(), word.is_some(), "{capability:?}: {text:?}");
             assert!(text.is_none_or(|text| text.contains(word.unwrap_or_default())));

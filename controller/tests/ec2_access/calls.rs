@@ -105,6 +105,8 @@ async fn each_ec2_call_returns_result_or_typed_error() {
         source: volume.id.clone(),
         size: GiB(8),
         kind: "gp3".to_owned(),
+        encrypted: None,
+        kms_key_id: None,
         iops: None,
         throughput: None,
         multi_attach: false,

@@ -26,7 +26,7 @@ fn flag() -> impl Strategy<Value = MountFlag> {
 
 fn format() -> impl Strategy<Value = FormatOptions> {
     (
-        select(vec![0, 512, 4096, 65_536]),
+        select(vec![0, 1024, 4096, 65_536]),
         select(vec![0, 128, 2048]),
         prop_oneof![Just(0), 1024..=67_108_864_u64],
         prop_oneof![Just(0), 1..=4_294_967_295_u64],
