@@ -299,12 +299,18 @@ fn step_text(failed: &Failed) -> String {
              started; restart the mount-helper where that has changed, or let a udev rule give disks a group and mode 0660"
         );
     }
-    let details = match failed.step {
+    let details = match (failed.step, failed.tool) {
         // What a file system says about a mount goes to the kernel's log.
-        Step::CreateMount => "`dmesg` on the node has the kernel's reason",
-        _ => "the mount-helper's log has the details",
+        (Step::CreateMount, _) => {
+            "it is tried again with the next request, `dmesg` on the node has the kernel's reason"
+        }
+        // The checker did not do its work, and a further run may end the same way.
+        (Step::Check, Some(ToolEnd::Exited(_))) => {
+            "this says nothing about the state of the file system, the mount-helper's log has the tool's words"
+        }
+        _ => "it is tried again with the next request, the mount-helper's log has the details",
     };
-    format!("{doing} failed{how}; it is tried again with the next request, {details}")
+    format!("{doing} failed{how}; {details}")
 }
 
 #[cfg(test)]

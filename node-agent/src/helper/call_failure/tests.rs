@@ -85,6 +85,17 @@ fn failed_mount_points_to_kernels_log() {
     assert!(failure.text().ends_with("`dmesg` on the node has the kernel's reason"), "{failure}");
 }
 
+/// e2fsck(8) ends with 8 or more when it could not do its work.
+#[test]
+fn failed_checker_says_nothing_about_file_system() {
+    let end = ToolEnd::Exited(std::num::NonZeroU8::new(12).unwrap());
+    let failed = HelperError::Failed(Failed::tool(Step::Check, end));
+    let failure = failure_of(NodeCall::Stage, &failed);
+    let said = failure.text();
+    assert!(said.contains("status 12; this says nothing about the state"), "{failure}");
+    assert!(!said.contains("tried again"), "{failure}");
+}
+
 /// No refusal is an internal error.
 #[test]
 fn every_refusal_names_volume_path_and_next_step() {
