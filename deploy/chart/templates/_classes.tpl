@@ -33,7 +33,7 @@ gp2 gp3 io1 io2 st1 sc1 standard sbg1 sbp1
 {{- end -}}
 
 {{- define "ebs.fileSystems" -}}
-ext2 ext3 ext4 xfs
+ext3 ext4 xfs
 {{- end -}}
 
 {{- define "ebs.refuseClasses" -}}

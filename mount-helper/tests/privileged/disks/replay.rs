@@ -38,11 +38,13 @@ fn by_flag(request: &mut Stage) {
     request.flags = MountFlag::parse_all("ro").expect("flags");
 }
 
+type Change = fn(&mut Stage);
+
 #[test]
 fn read_only_stage_of_copy_in_use_shows_synced_files() {
     let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
-        let rows: [(Origin, fn(&mut Stage)); 4] = [
+        let rows: [(Origin, Change); 4] = [
             (Origin::Blank, by_flag),
             (Origin::Blank, by_field),
             (Origin::Unknown, by_flag),
@@ -55,7 +57,7 @@ fn read_only_stage_of_copy_in_use_shows_synced_files() {
             staged(rig.stage(&volume, fs));
             let (copy, second) = copy_in_use(&rig, &volume, &attached);
             done(rig.unstage(&volume));
-            let stage = |change: fn(&mut Stage)| {
+            let stage = |change: Change| {
                 staged(rig.stage_with(&copy, fs, |request| {
                     request.disk.origin = origin;
                     change(request);
