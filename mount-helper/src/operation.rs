@@ -18,20 +18,21 @@ mod xen_disk;
 
 use crate::operation::context::OperationContext;
 use crate::outcome::{Done, Stop};
+use crate::tool::tool_places::{PlaceKind, TOOLS};
 use ebs_csi_policy::place;
 use ebs_csi_wire::{KubeletPath, Operation, OperationKind, Outcome, Refusal};
 
 pub(crate) use inspect::inventory;
 pub(crate) use raw_disk::record_earlier_publications;
 
-/// Carries out one operation on a volume. Returns None when the operation needs a tool, has done
-/// nothing yet, and has to wait until tools can run.
-pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<Outcome> {
+/// Carries out one operation on a volume. An error says that the operation needs a tool, has done
+/// nothing yet, and has to wait until there is a place of this kind.
+pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Result<Outcome, PlaceKind> {
     if let Err(reason) = place::check(operation, context.root.path(), context.rules.places()) {
-        return Some(reason.into());
+        return Ok(reason.into());
     }
     let Some(_reservation) = context.path_reservations.enter(properties(operation).changes) else {
-        return Some(Refusal::Busy.into());
+        return Ok(Refusal::Busy.into());
     };
     let outcome: Done<Outcome> = match operation {
         Operation::Stage(request) => stage::stage(context, request).map(Outcome::Staged),
@@ -48,7 +49,7 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
         }
         Operation::Hello(_) | Operation::Inspect(_) => Err(Refusal::Unsupported.into()),
     };
-    outcome.map_or_else(Stop::outcome, Some)
+    outcome.or_else(Stop::outcome)
 }
 
 /// Operations that may be slow for the same reason. Each class has workers of its own, so that a
@@ -79,7 +80,7 @@ impl Class {
             Self::Look | Self::Release => 6,
             Self::Inspect => 2,
             // Workers for the operations that have a tool, and six more for those that have none.
-            Self::Disk => crate::tool::tool_places::TOOLS + 6,
+            Self::Disk => TOOLS + 6,
         }
     }
 

@@ -1,6 +1,7 @@
 //! How an operation can end without success: refused by a rule, or failed at a step.
 use crate::disk::device::DeviceError;
 use crate::sys;
+use crate::tool::tool_places::PlaceKind;
 use ebs_csi_wire::{
     ContentState, Failed, FsType, Observation, Outcome, Refusal, Refused, Step, ToolEnd,
 };
@@ -14,9 +15,9 @@ pub(crate) enum Stop {
     Refused(Refused),
     /// A step that should have worked did not.
     Failed(Failed),
-    /// The operation needs a tool, and no tool can run now. The operation is started again when one
-    /// can.
-    NoPlace,
+    /// The operation needs a tool, and no tool of the kind can run now. The operation is started
+    /// again when one can.
+    NoPlace(PlaceKind),
 }
 
 /// Result of an operation or of a part of it.
@@ -35,12 +36,13 @@ impl From<Refused> for Stop {
 }
 
 impl Stop {
-    /// Converts to the outcome that is answered; None when the operation is started again.
-    pub(crate) fn outcome(self) -> Option<Outcome> {
+    /// Converts to the outcome that is answered, or to the kind of place for which the operation
+    /// waits.
+    pub(crate) fn outcome(self) -> Result<Outcome, PlaceKind> {
         match self {
-            Self::Refused(refused) => Some(Outcome::Refused(refused)),
-            Self::Failed(failed) => Some(Outcome::Failed(failed)),
-            Self::NoPlace => None,
+            Self::Refused(refused) => Ok(Outcome::Refused(refused)),
+            Self::Failed(failed) => Ok(Outcome::Failed(failed)),
+            Self::NoPlace(kind) => Err(kind),
         }
     }
 }

@@ -11,7 +11,7 @@ use ebs_csi_wire::Job;
 pub const RUNNER_WANTED: &[u8] = b"runner";
 /// Largest number of runners at one time, whatever the broker asks for; a further request waits
 /// until a runner ends. Each runner is a process, and the broker is not trusted to count them.
-pub const RUNNERS: usize = 8;
+pub const RUNNERS: usize = 12;
 /// Message that carries the disk to a runner.
 pub(crate) const DISK_MESSAGE: &[u8] = b"disk";
 

@@ -10,7 +10,7 @@ mod tests;
 
 use crate::operation::{self, Class};
 use crate::session::wake_event::WakeEvent;
-use crate::tool::tool_places::ToolPlaces;
+use crate::tool::tool_places::{PlaceKind, ToolPlaces};
 use ebs_csi_wire::{Operation, Outcome, Refusal};
 use state::{Lane, QueuedRequest, State};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -116,8 +116,8 @@ impl OperationTable {
         let mut state = self.lock();
         loop {
             if let Some((work, place)) = state.next() {
-                if place {
-                    self.places.take_reserved();
+                if let Some(kind) = place {
+                    self.places.take_reserved(kind);
                 }
                 return Some(work);
             }
@@ -143,17 +143,16 @@ impl OperationTable {
             let answers = run.waiting.into_iter().map(|request| (request, outcome.clone()));
             state.answers.extend(answers);
         }
-        if self.places.end_operation() && !state.pass_place_on() {
-            self.places.give_back();
-        }
+        self.pass_places_on(&mut state);
         state.admit_queued(&work.lane);
         self.notify_change(state);
     }
 
-    /// Returns work that needs a tool while no place for a tool is free. The operation is started
+    /// Returns work that needs a tool while no place of this kind is free. The operation is started
     /// again when there is one.
-    pub(crate) fn park(&self, work: &Work) {
+    pub(crate) fn park(&self, work: &Work, kind: PlaceKind) {
         let mut state = self.lock();
+        self.pass_places_on(&mut state);
         state.taken[operation::properties(&work.operation).class.index()] -= 1;
         let ending = state.ending || state.closed;
         let Some(run) = state.runs.get_mut(&work.lane) else {
@@ -162,12 +161,12 @@ impl OperationTable {
         run.taken = false;
         if ending {
             state.refuse_as_busy(&work.lane);
-        } else if self.places.reserve() {
+        } else if self.places.reserve(kind) {
             // A place has become free meanwhile.
-            run.place = true;
+            run.place = Some(kind);
             state.ready[Class::Disk.index()].push_front(work.lane.clone());
         } else {
-            state.parked.push_back(work.lane.clone());
+            state.parked[kind.index()].push_back(work.lane.clone());
         }
         self.notify_change(state);
     }
@@ -197,7 +196,7 @@ impl OperationTable {
         let mut state = self.lock();
         state.ending = true;
         // Nothing was done yet for operations that wait for a tool.
-        for lane in std::mem::take(&mut state.parked) {
+        for lane in std::mem::take(&mut state.parked).into_iter().flatten() {
             state.refuse_as_busy(&lane);
         }
         self.notify_change(state);
@@ -231,6 +230,15 @@ impl OperationTable {
             }
         }
         true
+    }
+
+    /// Passes the places of the operation on this thread to those that wait.
+    fn pass_places_on(&self, state: &mut State) {
+        for kind in self.places.end_operation() {
+            if !state.pass_place_on(kind) {
+                self.places.give_back(kind);
+            }
+        }
     }
 
     /// Notifies all threads that may wait for this change.

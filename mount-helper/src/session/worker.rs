@@ -5,6 +5,7 @@ use crate::operation;
 use crate::outcome::Stop;
 use crate::session::broker_state::BrokerState;
 use crate::session::operation_table::Work;
+use crate::tool::tool_places::PlaceKind;
 use ebs_csi_wire::{Inventory, Operation, Outcome, Reply, RunningOperation, ToolEnd, frame};
 use std::io;
 
@@ -20,16 +21,16 @@ pub(crate) fn serve(broker: &BrokerState) {
             operation => operation::run(&broker.context, operation),
         };
         match outcome {
-            Some(outcome) => {
+            Ok(outcome) => {
                 report(&work, &outcome);
                 broker.table.finish(&work, &outcome);
             }
-            None => broker.table.park(&work),
+            Err(kind) => broker.table.park(&work, kind),
         }
     }
 }
 
-fn inspect(broker: &BrokerState, first: u32) -> Option<Outcome> {
+fn inspect(broker: &BrokerState, first: u32) -> Result<Outcome, PlaceKind> {
     let held = match operation::inventory(&broker.context) {
         Ok(held) => held,
         Err(stop) => return Stop::outcome(stop),
@@ -56,7 +57,7 @@ fn inspect(broker: &BrokerState, first: u32) -> Option<Outcome> {
     while !fits(&inventory) && inventory.volumes.pop().is_some() {
         inventory.more = true;
     }
-    Some(Outcome::Inventory(inventory))
+    Ok(Outcome::Inventory(inventory))
 }
 
 fn fits(inventory: &Inventory) -> bool {

@@ -1,7 +1,7 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
 use crate::tool::report::Report;
-use crate::tool::tool_places::{TOOLS, ToolPlaces};
+use crate::tool::tool_places::{PlaceKind, TOOLS, ToolPlaces};
 use crate::tool::{DISK_MESSAGE, RUNNER_WANTED, RUNNERS};
 use ebs_csi_wire::Job;
 use rustix::fd::{AsFd, OwnedFd};
@@ -131,10 +131,10 @@ impl Runners {
         }
     }
 
-    /// Registers the operation on this thread as one that may run tools from now on; returns false
-    /// when no place is free.
-    pub(crate) fn take_place(&self) -> bool {
-        self.places.take()
+    /// Registers the operation on this thread as one that may run tools of a kind from now on;
+    /// returns false when no place is free.
+    pub(crate) fn take_place(&self, kind: PlaceKind) -> bool {
+        self.places.take(kind)
     }
 
     /// Runs one job on a claimed disk; see [`WaitingRunner::run`].
@@ -146,7 +146,7 @@ impl Runners {
     /// long as reading a disk. Returns None when no runner can be spared.
     pub(crate) fn request_early(&self, job: &Job) -> Option<WaitingRunner<'_>> {
         // A runner that could not run its tool is not started.
-        let place = self.early.take().filter(|_| self.places.is_available())?;
+        let place = self.early.take().filter(|_| self.places.is_available(PlaceKind::Format))?;
         // An error here would also prevent the run, which reports it.
         self.request_runner(job, Some(place)).ok()
     }

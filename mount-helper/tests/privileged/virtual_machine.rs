@@ -260,7 +260,7 @@ fn host_restricted_tests_pass_in_virtual_machine() {
     let tests = [
         "attacks::confinement::broker::broker_cannot_open_disk_or_write_root_file",
         "attacks::confinement::opener::opener_opens_disk_for_writing_only_if_unheld",
-        "attacks::confinement::supervisor::broker_gets_at_most_8_runners",
+        "attacks::confinement::supervisor::broker_gets_at_most_12_runners",
         "attacks::confinement::supervisor::supervisor_clone_with_namespace_flags_is_killed",
         "attacks::confinement::tool::tool_cannot_reach_other_processes_of_its_user",
         "attacks::upkeep::growth::ext_grows_while_mounted_if_host_allows",

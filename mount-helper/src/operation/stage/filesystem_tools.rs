@@ -11,6 +11,7 @@ use crate::sys;
 use crate::tool;
 use crate::tool::report::End;
 use crate::tool::runner_requests::WaitingRunner;
+use crate::tool::tool_places::PlaceKind;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{DeviceAccess, Meaning, ToolId};
 use ebs_csi_wire::{
@@ -210,8 +211,9 @@ fn run_tool_within(
     if tool.device == DeviceAccess::ReadOnly && !read_only {
         return Err(broken(step));
     }
-    if !context.runners.take_place() {
-        return Err(Stop::NoPlace);
+    let place = PlaceKind::of(tool.purpose);
+    if !context.runners.take_place(place) {
+        return Err(Stop::NoPlace(place));
     }
     let disk = disk.as_fd();
     let ran = match waiting {

@@ -1,6 +1,7 @@
 //! The state of the table: what is running, what waits for what, and what is next.
 use super::{RequestKey, Submitted};
 use crate::operation::{self, Class};
+use crate::tool::tool_places::PlaceKind;
 use ebs_csi_wire::{Operation, Outcome, Refusal, VolumeId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -48,8 +49,8 @@ pub(super) struct Run {
     pub(super) waiting: Vec<RequestKey>,
     /// Whether a worker carries it out.
     pub(super) taken: bool,
-    /// Whether a place for a tool is reserved for it.
-    pub(super) place: bool,
+    /// The kind of place that is reserved for it.
+    pub(super) place: Option<PlaceKind>,
 }
 
 /// A request that waits until another operation on its volume has ended.
@@ -69,8 +70,8 @@ pub(super) struct State {
     pub(super) taken: [usize; Class::ALL.len()],
     /// The workers that wait for work, in the order in which they began to wait.
     pub(super) idle: Vec<Thread>,
-    /// The operations that wait for a tool, without a worker.
-    pub(super) parked: VecDeque<Lane>,
+    /// For each kind of place, the operations that wait for one, without a worker.
+    pub(super) parked: [VecDeque<Lane>; PlaceKind::ALL.len()],
     pub(super) queued: Vec<QueuedRequest>,
     pub(super) answers: Vec<(RequestKey, Outcome)>,
     pub(super) inspections: u64,
@@ -133,7 +134,7 @@ impl State {
                     by: request.connection,
                     waiting: Vec::from_iter(waits.then_some(request)),
                     taken: false,
-                    place: false,
+                    place: None,
                 };
                 self.runs.insert(lane, run);
                 if !waits {
@@ -165,9 +166,9 @@ impl State {
         all >= MOST || of_one >= MOST_OF_ONE
     }
 
-    /// Returns the next piece of work that may have a worker, and whether it comes with a place for
-    /// a tool.
-    pub(super) fn next(&mut self) -> Option<(Work, bool)> {
+    /// Returns the next piece of work that may have a worker, and the kind of place that comes with
+    /// it.
+    pub(super) fn next(&mut self) -> Option<(Work, Option<PlaceKind>)> {
         let has_room = |class: &Class| self.taken[class.index()] < class.workers();
         let (class, index) = Class::ALL.into_iter().filter(has_room).find_map(|class| {
             let index = self.next_in_turn(&self.ready[class.index()])?;
@@ -176,7 +177,7 @@ impl State {
         let lane = self.ready[class.index()].remove(index)?;
         let run = self.runs.get_mut(&lane)?;
         run.taken = true;
-        let place = std::mem::take(&mut run.place);
+        let place = run.place.take();
         let work = Work { operation: Arc::clone(&run.operation), since: run.since, lane };
         self.taken[class.index()] += 1;
         Some((work, place))
@@ -193,7 +194,7 @@ impl State {
         }
         let load = |lane: &Lane| match self.runs.get(lane) {
             // The operation occupies a place while it waits.
-            Some(run) if run.place => 0,
+            Some(run) if run.place.is_some() => 0,
             Some(run) => busy.get(&run.by).map_or(0, |count| *count),
             None => 0,
         };
@@ -202,16 +203,16 @@ impl State {
 
     /// Passes a reserved place to the next operation that waits for one; returns false when there
     /// is none.
-    pub(super) fn pass_place_on(&mut self) -> bool {
-        let Some(index) = self.next_in_turn(&self.parked) else {
+    pub(super) fn pass_place_on(&mut self, kind: PlaceKind) -> bool {
+        let Some(index) = self.next_in_turn(&self.parked[kind.index()]) else {
             return false;
         };
-        let lane = self.parked.remove(index);
+        let lane = self.parked[kind.index()].remove(index);
         let run = lane.and_then(|lane| Some((self.runs.get_mut(&lane)?, lane)));
         let Some((run, lane)) = run else {
             return false;
         };
-        run.place = true;
+        run.place = Some(kind);
         self.ready[Class::Disk.index()].push_front(lane);
         true
     }

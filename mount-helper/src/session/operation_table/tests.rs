@@ -1,5 +1,7 @@
 use super::state::{MOST, MOST_OF_ONE};
 use super::*;
+use crate::tool::tool_places::PLACES;
+use crate::tool::tool_places::PlaceKind::Check;
 use ebs_csi_wire::{
     Disk, Done, Expand, FormatOptions, FsType, Inspect, KubeletPath, Origin, Source, Stage, Stats,
     Unpublish, Usage, VolumeId,
@@ -205,23 +207,23 @@ fn operation_without_free_tool_place_holds_no_worker() {
     let (go_on, held) = std::sync::mpsc::channel::<()>();
     let held = Mutex::new(held);
     thread::scope(|scope| {
-        let holding: Vec<_> = (0..crate::tool::tool_places::TOOLS)
+        let holding: Vec<_> = (0..PLACES)
             .map(|_| {
                 scope.spawn(|| {
                     let work = table.take().expect("work");
-                    assert!(table.places.take());
+                    assert!(table.places.take(Check));
                     held.lock().expect("lock").recv().expect("a word");
                     table.finish(&work, &DONE);
                 })
             })
             .collect();
-        while table.places.is_available() {
+        while table.places.is_available(Check) {
             thread::yield_now();
         }
         for _ in 0..2 {
             let work = table.take().expect("work");
-            assert!(!table.places.take());
-            table.park(&work);
+            assert!(!table.places.take(Check));
+            table.park(&work, Check);
         }
         assert_eq!(table.lock().taken.iter().sum::<usize>(), 4);
         for _ in 0..4 {
@@ -234,13 +236,13 @@ fn operation_without_free_tool_place_holds_no_worker() {
         // is a single worker.
         for _ in 0..2 {
             let work = table.take().expect("work");
-            assert!(table.places.take());
+            assert!(table.places.take(Check));
             table.finish(&work, &DONE);
         }
     });
     assert_eq!(table.answers().len(), 6);
-    for _ in 0..crate::tool::tool_places::TOOLS {
-        assert!(table.places.reserve(), "a place is lost");
+    for _ in 0..PLACES {
+        assert!(table.places.reserve(Check), "a place is lost");
     }
 }
 
@@ -250,12 +252,12 @@ fn operation_without_free_tool_place_holds_no_worker() {
 fn ending_table_serves_callers_and_refuses_long_operations() {
     let table = table();
     let caller = table.caller();
-    for _ in 0..crate::tool::tool_places::TOOLS {
-        assert!(table.places.reserve());
+    for _ in 0..PLACES {
+        assert!(table.places.reserve(Check));
     }
     table.submit(stage(&numbered(77)), true, of(5));
     let parked = table.take().expect("work");
-    table.park(&parked);
+    table.park(&parked, Check);
     thread::scope(|scope| {
         let serving = scope.spawn(|| table.serve_until_quiet(LONG, LONG));
         while !table.lock().ending {

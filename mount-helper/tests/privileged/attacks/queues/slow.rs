@@ -2,9 +2,13 @@
 use super::{MEMORY, Releaser, image, most_memory, send_for_each};
 use crate::attacks::row;
 use crate::rig::{
-    AGENT, Client, LONG, MIB, Rig, connect, done, staged, staging, target, usage, volume,
+    AGENT, Client, LONG, MIB, Rig, children, connect, done, role, shell, sparse_file, staged,
+    staging, status, target, text, usage, volume, wait_until,
 };
 use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Stats};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const HELD: &str = "fault-point name=tool-started";
@@ -47,6 +51,57 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
         "16 checks, of which 4 run and 12 wait for a place",
         "statistics, publish, unpublish, unstage and stage of a healthy volume are done meanwhile, then all checks",
     );
+}
+
+/// `e2fsck` waits until it knows that no other node has the file system (`mmp`), here for minutes.
+#[test]
+fn formats_do_not_wait_for_checks_that_sleep() {
+    const ASLEEP: usize = 6;
+    let Some(rig) = Rig::start_with(&["--grace", "0"]) else { return };
+    let image = mounted_elsewhere(&rig);
+    let sleeping: Vec<_> = (0..ASLEEP).map(|_| rig.attach_copy(&image)).collect();
+    let _clients =
+        send_for_each(&rig, &sleeping, LONG, |volume| rig.stage_operation(volume, FsType::Ext4));
+    wait_until(|| format!("{} checks run", checks(&rig)), || checks(&rig) == 4);
+    let fresh: Vec<_> = (0..6).map(|_| rig.new_disk(64 * MIB)).collect();
+    let mut formats =
+        send_for_each(&rig, &fresh, LONG, |volume| rig.stage_operation(volume, FsType::Ext4));
+    for client in &mut formats {
+        assert!(staged(client.receive().expect("an answer")).formatted);
+    }
+    assert_eq!(rig.inventory().operations.len(), ASLEEP, "the checks are over");
+    for (volume, _) in &fresh {
+        done(rig.unstage(volume));
+    }
+    row(
+        "N10",
+        "six ext4 with mmp after a crash, whose checks sleep, then six blank volumes",
+        "four checks sleep, two wait for a place; every blank volume is formatted meanwhile",
+    );
+}
+
+/// Creates an image of an ext4 that another node seems to have mounted, for a check that sleeps.
+fn mounted_elsewhere(rig: &Rig) -> PathBuf {
+    let image = rig.path("outside/mmp");
+    sparse_file(&image, 64 * MIB);
+    let features = ["-t", "ext4", "-b", "4096", "-O", "mmp,^metadata_csum"];
+    let interval = ["-E", "mmp_update_interval=100"];
+    shell("mke2fs", &[&["-q", "-F"], &features[..], &interval, &[text(&image)]].concat());
+    let file = fs::File::options().read(true).write(true).open(&image).expect("image");
+    // The state of the superblock, which has the number of the block for mmp as well. The second
+    // word of that block counts while the file system is mounted.
+    file.write_all_at(&[0, 0], 1024 + 0x3a).expect("write");
+    let mut block = [0; 8];
+    file.read_exact_at(&mut block, 1024 + 0x168).expect("read");
+    file.write_all_at(&5_u32.to_le_bytes(), u64::from_le_bytes(block) * 4096 + 4).expect("write");
+    image
+}
+
+/// Returns how many checks of ext run.
+fn checks(rig: &Rig) -> usize {
+    let runners = children(rig.pid()).into_iter().filter(|pid| role(*pid) == "runner");
+    let tools = runners.flat_map(children);
+    tools.filter(|pid| status(*pid, "Name") == "e2fsck").count()
 }
 
 #[test]
