@@ -1,6 +1,8 @@
 //! What operators see of the controller: metrics, health, traces and log lines, and the TLS that
 //! protects them.
 
+#[path = "../../proto/tests/flood/mod.rs"]
+mod flood;
 mod program;
 mod scripted;
 mod world;
@@ -236,6 +238,10 @@ async fn metrics_tls_follows_certificate_rotation() {
         assert!(get_by_tls(address, other).await.is_err());
     };
     assert_served_with("one", "two").await;
+    // Clients that never begin a handshake displace none that does.
+    let silent = flood::hold(address, 64, "");
+    assert_served_with("one", "two").await;
+    drop(silent);
     // Half of a rotation: the key does not fit the certificate, and the previous pair stays in use.
     replace_file("two.crt", &chain);
     assert_served_with("one", "two").await;

@@ -2,6 +2,8 @@
 
 #[path = "scripted/agent.rs"]
 mod agent;
+#[path = "../../proto/tests/flood/mod.rs"]
+mod flood;
 #[path = "scripted/metadata_service.rs"]
 mod metadata_service;
 #[path = "scripted/helper.rs"]
@@ -14,6 +16,7 @@ use std::time::Duration;
 use agent::{Host, is_root, program};
 use ebs_csi_policy::profile::NODE_AGENT;
 use ebs_csi_proto::csi;
+use ebs_csi_proto::http_endpoint::MAX_CONNECTIONS;
 use ebs_csi_wire::{HeldVolume, LogPage, Outcome, Staged};
 use metadata_service::{Behaviour, MetadataService};
 use rustix::process::Signal;
@@ -160,6 +163,29 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     for line in log.lines() {
         assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
     }
+}
+
+/// Whatever clients hold, the number of connections is bounded, and CSI calls are served.
+#[tokio::test]
+async fn liveness_probe_is_answered_during_any_flood() {
+    let Some(host) = Host::new() else { return };
+    let address = agent::free_address();
+    let agent = host.serve(&[&format!("--http-endpoint={address}")]).await;
+    let address = address.parse().unwrap();
+    let process = agent.child.id();
+    let at_rest = flood::sockets(process);
+    for (count, sent) in flood::FLOODS {
+        let held = flood::hold(address, count, sent);
+        assert_eq!(flood::answered_of_20_probes(address), 20, "{count} {sent:?}");
+        let more = flood::sockets(process).saturating_sub(at_rest);
+        // Of those, one may be about to close, and two lead to the mount-helper.
+        assert!(more <= MAX_CONNECTIONS + 3, "{count} {sent:?}: {more} more sockets");
+        drop(held);
+    }
+    let opener = flood::Opener::start(address);
+    assert_eq!(flood::answered_of_20_probes(address), 20, "connections are opened");
+    world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
+    drop(opener);
 }
 
 /// Returns the helper's answer while the helper holds one volume.
