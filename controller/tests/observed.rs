@@ -35,7 +35,7 @@ const METRICS: [&str; 18] = [
     "aws_ebs_csi_api_request_throttles_total{operation_name=\"DescribeSnapshots\",request=\"DescribeSnapshots\"}",
     "aws_ebs_csi_ec2_collector_scrapes_total",
     "aws_ebs_csi_ec2_collector_duration_seconds_bucket{le=\"0.01\"}",
-    "aws_ebs_csi_rpc_duration_seconds_bucket{le=\"10.0\",method=\"CreateVolume\",code=\"Ok\"}",
+    "aws_ebs_csi_rpc_duration_seconds_bucket{le=\"10.0\",method=\"CreateVolume\",code=\"OK\"}",
     "aws_ebs_csi_rpc_duration_seconds_count{method=\"CreateVolume\",code=\"InvalidArgument\"}",
     "aws_ebs_csi_ec2_bucket_tokens{request=\"DescribeVolumes\"}",
     "aws_ebs_csi_ec2_bucket_refill_per_second{request=\"DescribeVolumes\"}",

@@ -116,7 +116,7 @@ async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
     let (code, metrics) = controller.get("/metrics");
     assert_eq!(code, 200);
     for name in [
-        "aws_ebs_csi_rpc_duration_seconds_count{method=\"Probe\",code=\"Ok\"} 1",
+        "aws_ebs_csi_rpc_duration_seconds_count{method=\"Probe\",code=\"OK\"} 1",
         "aws_ebs_csi_ec2_usable 1",
         "aws_ebs_csi_ec2_bucket_tokens{request=\"AttachVolume\"} 45.0",
     ] {

@@ -136,7 +136,10 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     let address = agent::free_address();
     let flag = format!("--http-endpoint={address}");
     let agent = host.serve(&[&flag, "--logging-format=json"]).await;
-    world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
+    let mut node = world::node(&agent.socket);
+    node.node_stage_volume(stage()).await.unwrap();
+    let empty = csi::NodeStageVolumeRequest::default();
+    refused(node.node_stage_volume(empty).await, Code::InvalidArgument);
     let get = |path: &str| agent::get(&address, path);
     let mut statistics = vec![0; 4096];
     statistics[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
@@ -153,7 +156,10 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     ] {
         assert!(page.contains(line), "{line}\n{page}");
     }
-    assert!(page.contains("method=\"NodeStageVolume\",code=\"OK\"} 1"), "{page}");
+    for code in ["OK", "InvalidArgument"] {
+        let sample = format!("method=\"NodeStageVolume\",code=\"{code}\"}} 1");
+        assert!(page.contains(&sample), "{sample}: {page}");
+    }
     assert!(get("/healthz").contains("200 OK"));
     assert!(get("/readyz").contains("200 OK"));
     assert!(get("/etc/passwd").contains("404 Not Found"));
