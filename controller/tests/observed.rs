@@ -81,6 +81,9 @@ async fn all_metrics_are_served_deprecated_only_on_request() {
         for name in DEPRECATED {
             assert_eq!(is_served(name), deprecated, "{name}\n{page}");
         }
+        let help = page.lines().filter(|line| line.starts_with("# HELP cloudprovider_"));
+        let names_flag = help.filter(|line| line.contains("with --deprecated-metrics"));
+        assert_eq!(names_flag.count(), if deprecated { DEPRECATED.len() } else { 0 }, "{page}");
     }
 }
 
