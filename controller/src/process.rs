@@ -115,11 +115,9 @@ pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), 
     let failed = |why: std::io::Error| Ended::Serving(format!("signal handlers: {why}"));
     let stop = stop_signal().map_err(failed)?;
     if let Some(listener) = sockets.http {
-        let server =
-            http::Server::new(listener, config.certificate.clone()).map_err(Ended::Setting)?;
         let pages = Pages::new(ec2.clone(), Arc::clone(&metrics), Arc::clone(&probe));
         // Health and metrics are served until the last call has ended.
-        tokio::spawn(server.run(pages, std::future::pending()));
+        http::start(listener, config.certificate.clone(), pages).map_err(Ended::Setting)?;
     }
     let (calls_ended, end_signal) = oneshot::channel::<()>();
     let export_task = sockets.traces.map(|exporter| {

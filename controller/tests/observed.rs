@@ -1,6 +1,8 @@
 //! What operators see of the controller: metrics, health, traces and log lines, and the TLS that
 //! protects them.
 
+#[path = "../../proto/tests/flood/mod.rs"]
+mod flood;
 mod program;
 mod scripted;
 mod world;
@@ -33,7 +35,7 @@ const METRICS: [&str; 18] = [
     "aws_ebs_csi_api_request_throttles_total{operation_name=\"DescribeSnapshots\",request=\"DescribeSnapshots\"}",
     "aws_ebs_csi_ec2_collector_scrapes_total",
     "aws_ebs_csi_ec2_collector_duration_seconds_bucket{le=\"0.01\"}",
-    "aws_ebs_csi_rpc_duration_seconds_bucket{le=\"10.0\",method=\"CreateVolume\",code=\"Ok\"}",
+    "aws_ebs_csi_rpc_duration_seconds_bucket{le=\"10.0\",method=\"CreateVolume\",code=\"OK\"}",
     "aws_ebs_csi_rpc_duration_seconds_count{method=\"CreateVolume\",code=\"InvalidArgument\"}",
     "aws_ebs_csi_ec2_bucket_tokens{request=\"DescribeVolumes\"}",
     "aws_ebs_csi_ec2_bucket_refill_per_second{request=\"DescribeVolumes\"}",
@@ -79,6 +81,9 @@ async fn all_metrics_are_served_deprecated_only_on_request() {
         for name in DEPRECATED {
             assert_eq!(is_served(name), deprecated, "{name}\n{page}");
         }
+        let help = page.lines().filter(|line| line.starts_with("# HELP cloudprovider_"));
+        let names_flag = help.filter(|line| line.contains("with --deprecated-metrics"));
+        assert_eq!(names_flag.count(), if deprecated { DEPRECATED.len() } else { 0 }, "{page}");
     }
 }
 
@@ -236,6 +241,10 @@ async fn metrics_tls_follows_certificate_rotation() {
         assert!(get_by_tls(address, other).await.is_err());
     };
     assert_served_with("one", "two").await;
+    // Clients that never begin a handshake displace none that does.
+    let silent = flood::hold(address, 64, "");
+    assert_served_with("one", "two").await;
+    drop(silent);
     // Half of a rotation: the key does not fit the certificate, and the previous pair stays in use.
     replace_file("two.crt", &chain);
     assert_served_with("one", "two").await;

@@ -1,5 +1,7 @@
 //! The process: its output and exit, its state across restarts, and the result of Probe.
 
+#[path = "../../proto/tests/flood/mod.rs"]
+mod flood;
 mod program;
 mod world;
 
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
+use ebs_csi_proto::http_endpoint::MAX_CONNECTIONS;
 use ebs_csi_proto::safe_detach::QueryInstancesRequest;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use program::{Controller, probe, program, run, volume};
@@ -113,7 +116,7 @@ async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
     let (code, metrics) = controller.get("/metrics");
     assert_eq!(code, 200);
     for name in [
-        "aws_ebs_csi_rpc_duration_seconds_count{method=\"Probe\",code=\"Ok\"} 1",
+        "aws_ebs_csi_rpc_duration_seconds_count{method=\"Probe\",code=\"OK\"} 1",
         "aws_ebs_csi_ec2_usable 1",
         "aws_ebs_csi_ec2_bucket_tokens{request=\"AttachVolume\"} 45.0",
     ] {
@@ -127,6 +130,23 @@ async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
     assert_eq!(ended.code(), Some(0), "{log}");
     assert!(log.contains("SIGTERM") && log.contains("--batching has no meaning here"), "{log}");
     assert!(!log.contains("do-not-print-me"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn number_of_http_connections_is_bounded() {
+    let world = World::new().await;
+    let controller = Controller::start(&world.server.ec2(), true, &[]);
+    assert!(probe(&controller.channel().await).await.expect("ready"));
+    let address = controller.http.expect("served");
+    let at_rest = flood::sockets(controller.child.id());
+    for (count, sent) in flood::FLOODS {
+        let held = flood::hold(address, count, sent);
+        assert_eq!(flood::answered_of_20_probes(address), 20, "{count} {sent:?}");
+        let more = flood::sockets(controller.child.id()).saturating_sub(at_rest);
+        // One of them may be about to close.
+        assert!(more <= MAX_CONNECTIONS + 1, "{count} {sent:?}: {more} more sockets");
+        drop(held);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ebs_csi_proto::http_endpoint::Pages;
+use ebs_csi_proto::exposition::Page;
+use ebs_csi_proto::http_endpoint::{Pages, StatusCode};
 
 use crate::deadline::Deadline;
 use crate::helper::Helper;
@@ -19,7 +20,7 @@ mod nvme_metrics;
 pub use nvme_metrics::Collector;
 
 /// The sources of the pages.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct PageSources {
     /// The counters.
     pub(crate) metrics: Arc<Metrics>,
@@ -32,12 +33,12 @@ pub(crate) struct PageSources {
 }
 
 impl Pages for PageSources {
-    async fn metrics(&self) -> String {
+    async fn metrics(&self) -> Result<Page, StatusCode> {
         // Collecting asks the helper for its inventory, which also updates the counters.
         let volumes = self.collector.page().await;
         let mut page = self.metrics.page();
         page.push_str(&volumes);
-        page
+        Ok(Page::Text(page))
     }
 
     async fn ready(&self) -> Result<(), String> {

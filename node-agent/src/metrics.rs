@@ -149,7 +149,8 @@ impl Counted {
         // Absent where a separate registrar registers the driver.
         if let Some(registered) = self.registered {
             let name = "ebs_csi_node_agent_kubelet_registered";
-            let help = "Whether kubelet has registered the driver.";
+            let help =
+                "Whether kubelet has registered the driver, with --kubelet-registration-path.";
             head(page, name, "gauge", help)?;
             writeln!(page, "{name} {}", u8::from(registered))?;
         }

@@ -5,10 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebs_csi_proto::Failure;
 use ebs_csi_proto::csi::{self, node_service_capability as offered};
 use ebs_csi_proto::health::ReadyLater;
 use ebs_csi_proto::observe::{Shortened, record_field};
+use ebs_csi_proto::{Failure, code_name};
 use tonic::{Code, Request, Response, Status};
 
 use crate::attach_limit::{self, Attachments, SlotSettings};
@@ -115,28 +115,6 @@ fn read<T>(request: Request<T>, volume_id: impl Fn(&T) -> &str) -> (T, Deadline)
     let request = request.into_inner();
     record_field("volume.id", volume_id(&request));
     (request, deadline)
-}
-
-const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 #[tonic::async_trait]

@@ -10,7 +10,7 @@ use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::csi::node_server::NodeServer;
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::health::Health;
-use ebs_csi_proto::http_endpoint;
+use ebs_csi_proto::http_endpoint::{self, PlainText};
 use ebs_csi_proto::identity::Identity;
 use ebs_csi_proto::serve;
 use tonic::service::Routes;
@@ -168,7 +168,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
                     collector,
                     registration_state: Arc::clone(&registration_state),
                 };
-                tokio::spawn(http_endpoint::serve(http, sources));
+                tokio::spawn(http_endpoint::serve(http, PlainText, sources));
             }
             let (lost_sender, lost) = tokio::sync::oneshot::channel();
             let (csi, state) = (csi.as_ref(), Arc::clone(&registration_state));

@@ -2,6 +2,8 @@
 
 #[path = "scripted/agent.rs"]
 mod agent;
+#[path = "../../proto/tests/flood/mod.rs"]
+mod flood;
 #[path = "scripted/metadata_service.rs"]
 mod metadata_service;
 #[path = "scripted/helper.rs"]
@@ -14,6 +16,7 @@ use std::time::Duration;
 use agent::{Host, is_root, program};
 use ebs_csi_policy::profile::NODE_AGENT;
 use ebs_csi_proto::csi;
+use ebs_csi_proto::http_endpoint::MAX_CONNECTIONS;
 use ebs_csi_wire::{HeldVolume, LogPage, Outcome, Staged};
 use metadata_service::{Behaviour, MetadataService};
 use rustix::process::Signal;
@@ -133,7 +136,10 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     let address = agent::free_address();
     let flag = format!("--http-endpoint={address}");
     let agent = host.serve(&[&flag, "--logging-format=json"]).await;
-    world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
+    let mut node = world::node(&agent.socket);
+    node.node_stage_volume(stage()).await.unwrap();
+    let empty = csi::NodeStageVolumeRequest::default();
+    refused(node.node_stage_volume(empty).await, Code::InvalidArgument);
     let get = |path: &str| agent::get(&address, path);
     let mut statistics = vec![0; 4096];
     statistics[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
@@ -150,7 +156,10 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     ] {
         assert!(page.contains(line), "{line}\n{page}");
     }
-    assert!(page.contains("method=\"NodeStageVolume\",code=\"OK\"} 1"), "{page}");
+    for code in ["OK", "InvalidArgument"] {
+        let sample = format!("method=\"NodeStageVolume\",code=\"{code}\"}} 1");
+        assert!(page.contains(&sample), "{sample}: {page}");
+    }
     assert!(get("/healthz").contains("200 OK"));
     assert!(get("/readyz").contains("200 OK"));
     assert!(get("/etc/passwd").contains("404 Not Found"));
@@ -184,6 +193,29 @@ async fn unlisted_instance_type_shows_in_log_and_metric() {
     let page = agent::get(&address, "/metrics");
     let line = "ebs_csi_node_agent_attach_limit_guessed{instance_type=\"z9.large\"} 1";
     assert!(page.lines().any(|served| served == line), "{page}");
+}
+
+/// Whatever clients hold, the number of connections is bounded, and CSI calls are served.
+#[tokio::test]
+async fn liveness_probe_is_answered_during_any_flood() {
+    let Some(host) = Host::new() else { return };
+    let address = agent::free_address();
+    let agent = host.serve(&[&format!("--http-endpoint={address}")]).await;
+    let address = address.parse().unwrap();
+    let process = agent.child.id();
+    let at_rest = flood::sockets(process);
+    for (count, sent) in flood::FLOODS {
+        let held = flood::hold(address, count, sent);
+        assert_eq!(flood::answered_of_20_probes(address), 20, "{count} {sent:?}");
+        let more = flood::sockets(process).saturating_sub(at_rest);
+        // Of those, one may be about to close, and two lead to the mount-helper.
+        assert!(more <= MAX_CONNECTIONS + 3, "{count} {sent:?}: {more} more sockets");
+        drop(held);
+    }
+    let opener = flood::Opener::start(address);
+    assert_eq!(flood::answered_of_20_probes(address), 20, "connections are opened");
+    world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
+    drop(opener);
 }
 
 /// Returns the helper's answer while the helper holds one volume.

@@ -3,13 +3,31 @@
 
 use std::collections::BTreeMap;
 
-/// Media type of OpenMetrics (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
-pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Media type of the older format (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
-pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A page of metrics.
+#[derive(Clone, Debug)]
+pub enum Page {
+    /// OpenMetrics, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+    OpenMetrics(String),
+    /// The older format, <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+    Text(String),
+}
+
+impl Page {
+    /// Returns the media type and the text for a client with this `Accept` header.
+    pub(crate) fn for_client(self, accept: &str) -> (&'static str, String) {
+        match self {
+            Self::OpenMetrics(page) if accepts_openmetrics(accept) => (OPENMETRICS, page),
+            Self::OpenMetrics(page) => (TEXT, as_text(&page)),
+            Self::Text(page) => (TEXT, page),
+        }
+    }
+}
 
 /// Returns whether an `Accept` header accepts OpenMetrics.
-pub fn accepts_openmetrics(accept: &str) -> bool {
+fn accepts_openmetrics(accept: &str) -> bool {
     accept.split(',').any(|media| {
         let mut parts = media.split(';').map(str::trim);
         let kind = parts.next().unwrap_or_default();
@@ -24,7 +42,7 @@ fn is_zero(quality: &str) -> bool {
 
 /// Converts OpenMetrics to the older format, in which a counter's family has the name of its
 /// samples.
-pub fn as_text(openmetrics: &str) -> String {
+fn as_text(openmetrics: &str) -> String {
     let kinds: BTreeMap<&str, &str> = openmetrics
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))

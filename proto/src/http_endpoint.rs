@@ -1,30 +1,64 @@
-//! `/metrics`, `/healthz` and `/readyz` over plain HTTP/1.1, with one request per connection.
+//! `/metrics`, `/healthz` and `/readyz` over HTTP/1.1, with one request per connection.
 //!
-//! The node-agent and node-lifecycle serve few small pages, for which an HTTP library would need
-//! too much memory. The controller, which offers TLS, has an endpoint of its own.
+//! Health is answered however often others connect: [`MAX_CONNECTIONS`] connections are kept. The
+//! idlest connection of the client address with most connections yields to a new one.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+pub use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
 
-use crate::exposition;
+use crate::exposition::Page;
 
-/// Most simultaneous connections.
-const MAX_CONNECTIONS: usize = 8;
+mod connections;
+
+pub use connections::Connection;
+use connections::Connections;
+
+/// Most simultaneous connections. With those for CSI calls, the node-agent's questions to the
+/// mount-helper stay below the connections that the helper keeps.
+pub const MAX_CONNECTIONS: usize = 32;
+/// Connections that may wait in the kernel while the process does something else. The kernel drops
+/// further ones, and their clients try again a second later.
+const BACKLOG: i32 = 1024;
 /// Limit for the bytes of a request's head.
-const MAX_HEAD_BYTES: usize = 4096;
-/// Every connection ends after this time.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_HEAD_BYTES: usize = 8192;
+/// Pause between two looks whether the client has received everything.
+const RECEIPT_PAUSE: Duration = Duration::from_millis(10);
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+struct Timeouts {
+    /// For the TLS handshake, and for the head of the request.
+    head: Duration,
+    /// For the whole connection, until the client has received the answer.
+    connection: Duration,
+}
+
+const TIMEOUTS: Timeouts =
+    Timeouts { head: Duration::from_secs(3), connection: Duration::from_secs(10) };
 
 /// The content of the pages.
-pub trait Pages: Clone + Send + Sync + 'static {
-    /// Returns `/metrics`, in the format of [`exposition::TEXT`].
-    fn metrics(&self) -> impl Future<Output = String> + Send;
+pub trait Pages: Send + Sync + 'static {
+    /// Returns `/metrics`.
+    ///
+    /// # Errors
+    /// The status that is answered instead.
+    fn metrics(&self) -> impl Future<Output = Result<Page, StatusCode>> + Send;
 
     /// Decides `/readyz`.
     ///
@@ -33,122 +67,164 @@ pub trait Pages: Clone + Send + Sync + 'static {
     fn ready(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Serves until the runtime ends. The listener must be in non-blocking mode.
+/// What lies between TCP and HTTP.
+pub trait Transport: Send + Sync + 'static {
+    /// Carries HTTP.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin;
+
+    /// Performs the handshake.
+    ///
+    /// # Errors
+    /// When the handshake fails.
+    fn accept(
+        &self,
+        connection: Connection,
+    ) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Returns the connection beneath a stream.
+    fn connection(stream: &Self::Stream) -> &Connection;
+}
+
+/// HTTP without TLS.
+#[derive(Debug)]
+pub struct PlainText;
+
+impl Transport for PlainText {
+    type Stream = Connection;
+
+    async fn accept(&self, connection: Connection) -> io::Result<Connection> {
+        Ok(connection)
+    }
+
+    fn connection(stream: &Connection) -> &Connection {
+        stream
+    }
+}
+
+/// Serves until the future is dropped. The listener must be in non-blocking mode.
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub async fn serve(listener: std::net::TcpListener, pages: impl Pages) -> io::Result<()> {
+pub async fn serve(
+    listener: std::net::TcpListener,
+    transport: impl Transport,
+    pages: impl Pages,
+) -> io::Result<()> {
+    serve_within(listener, transport, pages, TIMEOUTS).await
+}
+
+async fn serve_within(
+    listener: std::net::TcpListener,
+    transport: impl Transport,
+    pages: impl Pages,
+    timeouts: Timeouts,
+) -> io::Result<()> {
+    rustix::net::listen(&listener, BACKLOG)?;
     let listener = TcpListener::from_std(listener)?;
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let server = Arc::new(Server { transport, pages, timeouts });
+    let mut connections = Connections::default();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // No descriptor is free, or the client has already left.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = connections.ended() => continue,
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-            continue;
-        };
-        let pages = pages.clone();
-        tokio::spawn(async move {
-            // A client that leaves or is slow is not reported.
-            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, answer(stream, &pages)).await;
-            drop(slot);
-        });
+        match accepted {
+            Ok((stream, client)) => {
+                let server = Arc::clone(&server);
+                connections.add(stream, client.ip(), async move |connection| {
+                    let serving = server.serve_connection(connection);
+                    match timeout(server.timeouts.connection, serving).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection failed"),
+                        Err(_) => tracing::debug!("an HTTP connection took too long"),
+                    }
+                });
+            }
+            Err(error) => {
+                // No descriptor is free, or the client has already left.
+                tracing::warn!(%error, "the HTTP endpoint could not accept a connection");
+                connections.close_idlest();
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        // Before a further connection can displace this one, what the client has sent is read.
+        tokio::task::yield_now().await;
     }
 }
 
-async fn answer(mut stream: TcpStream, pages: &impl Pages) -> io::Result<()> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
-        if head.len() > MAX_HEAD_BYTES || stream.read_buf(&mut head).await? == 0 {
-            return Ok(());
+struct Server<T, P> {
+    transport: T,
+    pages: P,
+    timeouts: Timeouts,
+}
+
+impl<T: Transport, P: Pages> Server<T, P> {
+    /// Answers the one request of a connection, and waits until the client has the answer.
+    async fn serve_connection(&self, connection: Connection) -> io::Result<()> {
+        let stream = timeout(self.timeouts.head, self.transport.accept(connection)).await??;
+        let service = service_fn(|request| Box::pin(self.answer(request)));
+        let mut http = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.timeouts.head)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .keep_alive(false)
+            // A client may end its side after the request.
+            .half_close(true)
+            .serve_connection(TokioIo::new(stream), service);
+        let served = poll_fn(|cx| http.poll_without_shutdown(cx)).await;
+        if let Err(error) = served
+            && !error.is_parse()
+        {
+            return Err(io::Error::other(error));
         }
-    }
-    let first = head.split(|b| *b == b'\r').next().unwrap_or_default();
-    let first = String::from_utf8_lossy(first);
-    let mut words = first.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next());
-    let path = target.and_then(|t| t.split('?').next()).unwrap_or_default();
-    let (status, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => ("200 OK", pages.metrics().await),
-        ("GET" | "HEAD", "/healthz") => ("200 OK", "ok\n".to_owned()),
-        ("GET" | "HEAD", "/readyz") => match pages.ready().await {
-            Ok(()) => ("200 OK", "ok\n".to_owned()),
-            Err(reason) => ("503 Service Unavailable", format!("{reason}\n")),
-        },
-        ("GET" | "HEAD", _) => {
-            ("404 Not Found", "/metrics, /healthz and /readyz are here\n".to_owned())
+        let mut stream = http.into_parts().io.into_inner();
+        // To close a connection with bytes that were not read would discard the answer.
+        stream.shutdown().await?;
+        let mut rest = [0; 512];
+        while stream.read(&mut rest).await? != 0 {}
+        while T::connection(&stream).is_connected() {
+            sleep(RECEIPT_PAUSE).await;
         }
-        _ => ("405 Method Not Allowed", "GET only\n".to_owned()),
-    };
-    let mut reply = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        exposition::TEXT,
-        body.len()
-    );
-    if method != "HEAD" {
-        reply.push_str(&body);
+        Ok(())
     }
-    stream.write_all(reply.as_bytes()).await?;
-    stream.shutdown().await
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<String>, Infallible> {
+        let is_read = [Method::GET, Method::HEAD].contains(request.method());
+        let (status, kind, text) = match request.uri().path() {
+            _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "GET only\n".to_owned()),
+            "/healthz" => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+            "/readyz" => match self.pages.ready().await {
+                Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+                Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{reason}\n")),
+            },
+            "/metrics" => match self.pages.metrics().await {
+                Ok(page) => {
+                    let (kind, text) = page.for_client(accept(request.headers()));
+                    (StatusCode::OK, kind, text)
+                }
+                Err(status) => {
+                    (status, PLAIN, format!("{}\n", status.canonical_reason().unwrap_or_default()))
+                }
+            },
+            _ => {
+                let text = "/metrics, /healthz and /readyz are here\n".to_owned();
+                (StatusCode::NOT_FOUND, PLAIN, text)
+            }
+        };
+        let mut response = Response::new(text);
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if !is_read {
+            headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        Ok(response)
+    }
+}
+
+fn accept(headers: &HeaderMap) -> &str {
+    headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Clone)]
-    struct Fixed(Result<(), &'static str>);
-
-    impl Pages for Fixed {
-        async fn metrics(&self) -> String {
-            "up 1\n".to_owned()
-        }
-
-        async fn ready(&self) -> Result<(), String> {
-            self.0.map_err(str::to_owned)
-        }
-    }
-
-    /// Sends the request to a new server. Returns what comes back; a reset ends it as well.
-    async fn reply(request: &str, pages: Fixed) -> String {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(listener, pages));
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut received = Vec::new();
-        let _ = stream.read_to_end(&mut received).await;
-        server.abort();
-        String::from_utf8(received).unwrap()
-    }
-
-    #[tokio::test]
-    async fn each_request_gets_its_status_and_body() {
-        let ready = Fixed(Ok(()));
-        for (line, pages, status, body) in [
-            ("GET /metrics", &ready, "200", "up 1\n"),
-            ("GET /metrics?x=1", &ready, "200", "up 1\n"),
-            ("HEAD /metrics", &ready, "200", ""),
-            ("GET /healthz", &ready, "200", "ok\n"),
-            ("GET /readyz", &ready, "200", "ok\n"),
-            ("GET /readyz", &Fixed(Err("not yet")), "503", "not yet\n"),
-            ("GET /other", &ready, "404", "/metrics, /healthz and /readyz are here\n"),
-            ("POST /metrics", &ready, "405", "GET only\n"),
-        ] {
-            let request = format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n");
-            let text = reply(&request, pages.clone()).await;
-            let (head, found) = text.split_once("\r\n\r\n").expect("a head");
-            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {text}");
-            assert_eq!(found, body, "{line}");
-        }
-    }
-
-    #[tokio::test]
-    async fn endless_head_is_closed_without_reply() {
-        let request = format!("GET /{}", "x".repeat(2 * MAX_HEAD_BYTES));
-        assert_eq!(reply(&request, Fixed(Ok(()))).await, "");
-    }
-}
+mod tests;

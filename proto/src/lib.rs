@@ -48,6 +48,7 @@ pub use capability::{AccessMode, AccessType, Capability};
 pub use capacity::{Bytes, CapacityRange, GiB};
 pub use endpoint::Endpoint;
 pub use failure::{Condition, Failure};
+pub use status::code_name;
 
 /// The driver's name in Kubernetes objects and AWS tags.
 pub const DRIVER_NAME: &str = "ebs.csi.aws.com";

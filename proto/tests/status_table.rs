@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ebs_csi_proto::Condition;
+use tonic::Code;
 
 const SPEC_MODULE: &str = "github.com/container-storage-interface/spec@v1.13.0";
 
@@ -129,5 +130,15 @@ fn exactly_10_conditions_may_be_in_progress() {
     let names: Vec<String> = may.map(|condition| format!("{condition:?}")).collect();
     let expected = "OperationPending BadStartingToken AttachLimit QuotaExhausted \
         NoCapacityInTopology Throttled BackendDown HelperDown FactsUnknown DeadlinePassed";
+    assert_eq!(names.join(" "), expected);
+}
+
+#[test]
+fn codes_have_the_names_of_grpc_for_go() {
+    let names: Vec<_> =
+        (0..17).map(|number| ebs_csi_proto::code_name(Code::from(number))).collect();
+    let expected = "OK Canceled Unknown InvalidArgument DeadlineExceeded NotFound AlreadyExists \
+        PermissionDenied ResourceExhausted FailedPrecondition Aborted OutOfRange Unimplemented \
+        Internal Unavailable DataLoss Unauthenticated";
     assert_eq!(names.join(" "), expected);
 }

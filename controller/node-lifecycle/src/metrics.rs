@@ -112,7 +112,7 @@ impl Default for Metrics {
         );
         registry.register(
             "failover_left_alone",
-            "Nodes whose instance runs, may be fenced and is not, by what EC2's status checks say; of the leader",
+            "Nodes whose instance runs, may be fenced and is not, by what EC2's status checks say, with --fence; of the leader",
             metrics.left_alone.clone(),
         );
         registry.register(
@@ -172,7 +172,7 @@ impl Default for Metrics {
         );
         registry.register(
             "fence_seconds",
-            "From the request to power an instance off until EC2 showed it off",
+            "From the request to power an instance off until EC2 showed it off, with --fence",
             metrics.fences.clone(),
         );
         metrics.clear_failover();

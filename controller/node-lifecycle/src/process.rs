@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ebs_csi_proto::http_endpoint;
+use ebs_csi_proto::http_endpoint::{self, PlainText};
 use ebs_csi_proto::serve::stop_signal;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as ApiConfig};
@@ -150,7 +150,7 @@ pub async fn run(
         };
         let pages = PageSources { metrics, ready };
         let serving = async move {
-            if let Err(error) = http_endpoint::serve(listener, pages).await {
+            if let Err(error) = http_endpoint::serve(listener, PlainText, pages).await {
                 tracing::error!(%error, "metrics are not served");
             }
         };

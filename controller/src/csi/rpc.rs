@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::{Condition, Failure, code_name};
 use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Code, Status};
@@ -90,7 +90,7 @@ where
             // The caller chooses the name of a method that does not exist, so such names must not
             // fill the metrics.
             if code != Code::Unimplemented {
-                metrics.rpc(&method, &format!("{code:?}"), started.elapsed().as_secs_f64());
+                metrics.rpc(&method, code_name(code), started.elapsed().as_secs_f64());
             }
             answer
         })

@@ -100,19 +100,19 @@ impl OlderNames {
             seconds: register(
                 registry,
                 "cloudprovider_aws_api_request_duration_seconds",
-                "Older name of aws_ebs_csi_api_request_duration_seconds",
+                "Older name of aws_ebs_csi_api_request_duration_seconds, with --deprecated-metrics",
                 Family::new_with_constructor(seconds as Seconds),
             ),
             errors: register(
                 registry,
                 "cloudprovider_aws_api_request_errors",
-                "Older name of aws_ebs_csi_api_request_errors_total",
+                "Older name of aws_ebs_csi_api_request_errors_total, with --deprecated-metrics",
                 Family::default(),
             ),
             throttles: register(
                 registry,
                 "cloudprovider_aws_api_throttled_requests",
-                "Older name of aws_ebs_csi_api_request_throttles_total",
+                "Older name of aws_ebs_csi_api_request_throttles_total, with --deprecated-metrics",
                 Family::default(),
             ),
         }

@@ -39,13 +39,13 @@ impl SafeDetach {
             fences: register(
                 registry,
                 "aws_ebs_csi_safe_detach_fences",
-                "Fences that were asked for, by mode and by what came of it",
+                "Fences that were asked for, by mode and by what came of it, with --safe-detach-fence",
                 Family::default(),
             ),
             observers: register(
                 registry,
                 "aws_ebs_csi_safe_detach_observers",
-                "Processes that are connected to answer what nodes say",
+                "Processes that are connected to answer what nodes say, with --safe-detach",
                 Gauge::default(),
             ),
             forced: register(

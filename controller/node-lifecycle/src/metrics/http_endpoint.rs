@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ebs_csi_proto::exposition;
-use ebs_csi_proto::http_endpoint::Pages;
+use ebs_csi_proto::exposition::Page;
+use ebs_csi_proto::http_endpoint::{Pages, StatusCode};
 
 use super::Metrics;
 
 /// The sources of the pages.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct PageSources<R> {
     pub(crate) metrics: Arc<Metrics>,
     /// Returns the reason while the process is not ready.
@@ -17,10 +17,10 @@ pub(crate) struct PageSources<R> {
 
 impl<R> Pages for PageSources<R>
 where
-    R: Fn() -> Result<(), &'static str> + Clone + Send + Sync + 'static,
+    R: Fn() -> Result<(), &'static str> + Send + Sync + 'static,
 {
-    async fn metrics(&self) -> String {
-        exposition::as_text(&self.metrics.page())
+    async fn metrics(&self) -> Result<Page, StatusCode> {
+        Ok(Page::OpenMetrics(self.metrics.page()))
     }
 
     async fn ready(&self) -> Result<(), String> {

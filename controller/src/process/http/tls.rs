@@ -8,11 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ebs_csi_proto::http_endpoint::{Connection, Transport};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// The files of `--metrics-cert-file` and `--metrics-key-file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ impl Tls {
 
     /// Returns the acceptor for the next connection. When changed files cannot be used, the former
     /// certificate stays in use and one warning is logged.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    fn acceptor(&self) -> TlsAcceptor {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         match file_versions(&self.files) {
             Ok(file_versions) if file_versions != loaded.file_versions => {
@@ -80,6 +82,18 @@ impl Tls {
             Ok(_) | Err(_) => {}
         }
         TlsAcceptor::from(Arc::clone(&loaded.config))
+    }
+}
+
+impl Transport for Tls {
+    type Stream = TlsStream<Connection>;
+
+    async fn accept(&self, connection: Connection) -> io::Result<TlsStream<Connection>> {
+        self.acceptor().accept(connection).await
+    }
+
+    fn connection(stream: &TlsStream<Connection>) -> &Connection {
+        stream.get_ref().0
     }
 }
 

@@ -247,6 +247,16 @@ fn processes() -> [(&'static str, &'static str, Metrics); 3] {
     ]
 }
 
+/// Returns a help text in Markdown: flags are code.
+fn with_marked_flags(help: &str) -> String {
+    let mark = |word: &str| {
+        let end = word.find([';', ',']).unwrap_or(word.len());
+        let (flag, rest) = word.split_at(end);
+        if flag.starts_with("--") { format!("`{flag}`{rest}") } else { word.to_owned() }
+    };
+    help.split(' ').map(mark).collect::<Vec<_>>().join(" ")
+}
+
 fn render() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
@@ -267,10 +277,31 @@ fn render() -> String {
         for (name, metric) in metrics {
             let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
             let Metric { kind, help, .. } = &metric;
-            let _ = writeln!(out, "| `{name}` | {kind} | {} | {} |", labels.join(", "), cell(help));
+            let help = cell(&with_marked_flags(help));
+            let _ = writeln!(out, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
         }
     }
     out
+}
+
+#[test]
+fn flags_that_metrics_name_exist() {
+    let flags = [
+        "controller/src/process/config/flags.rs",
+        "controller/node-lifecycle/src/flags.rs",
+        "node-agent/src/settings/flags.rs",
+    ];
+    let mut named = 0;
+    for ((process, _, metrics), file) in processes().iter().zip(flags) {
+        let fields: BTreeSet<String> =
+            fields(&parse(&root().join(file))).into_values().flatten().map(|it| it.0).collect();
+        let help = metrics.values().flat_map(|metric| metric.help.split([' ', ';', ',']));
+        for flag in help.filter_map(|word| word.strip_prefix("--")) {
+            assert!(fields.contains(&flag.replace('-', "_")), "{process}: --{flag}");
+            named += 1;
+        }
+    }
+    assert!(named >= 8, "{named}");
 }
 
 #[test]
