@@ -57,7 +57,7 @@ impl http_endpoint::Pages for Pages {
     }
 
     async fn ready(&self) -> Result<(), String> {
-        self.probe.unready().map_or(Ok(()), Err)
+        self.probe.unready().map_or(Ok(()), |why| Err(why.to_owned()))
     }
 }
 

@@ -62,6 +62,7 @@ mod tests {
             level: crate::facts::ExtLevel::Ext4,
             clean: true,
             needs_recovery: false,
+            fast_commit: false,
             bytes: 1 << 30,
             block_bytes: 4096,
             group_blocks: 32768,

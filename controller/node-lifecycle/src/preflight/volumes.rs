@@ -162,7 +162,12 @@ mod tests {
             (ours(GOOD, "ntfs"), json!({}), Verdict::Refused, "ntfs"),
             (ours(GOOD, "ntfs"), json!({"volumeMode": "Block"}), Verdict::Fine, "1 of"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["noload"]}), Verdict::Refused, "journal"),
-            (ours(GOOD, "xfs"), json!({"mountOptions": ["ro", "norecovery"]}), Verdict::Fine, "1 of"),
+            (
+                ours(GOOD, "xfs"),
+                json!({"mountOptions": ["ro", "norecovery"]}),
+                Verdict::Fine,
+                "1 of",
+            ),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["no_such"]}), Verdict::Refused, "no_such"),
             (ours(GOOD, "ext4"), json!({"mountOptions": ["a b"]}), Verdict::Refused, "a b"),
             (other, json!({}), Verdict::Fine, "0 of this driver"),
