@@ -103,11 +103,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     // not reach serving.
     let http = settings
         .http
-        .map(|address| {
-            std::net::TcpListener::bind(address)
-                .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-                .map_err(bind_error(address))
-        })
+        .map(|address| std::net::TcpListener::bind(address).map_err(bind_error(address)))
         .transpose()?;
     let csi = Csi::prepare(&settings.endpoint).map_err(bind_error(&settings.endpoint))?;
     let target = settings.registration.as_ref();

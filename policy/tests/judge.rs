@@ -371,7 +371,7 @@ fn only_proven_unfinished_format_is_repeated() {
 }
 
 #[test]
-fn journal_on_read_only_disk_is_refused_unless_forbidden() {
+fn unreplayed_journal_needs_writable_disk_unless_forbidden() {
     let reader = stage(|s| s.read_only = true);
     let noload = MountFlag::parse_all("noload").expect("flags");
     let unreplayed = Stage { flags: noload, ..reader.clone() };

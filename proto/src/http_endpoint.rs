@@ -101,16 +101,11 @@ impl Transport for PlainText {
     }
 }
 
-/// Serves until the future is dropped. The listener must be in non-blocking mode.
-///
-/// # Errors
-/// When the listener cannot be used.
-pub async fn serve(
-    listener: std::net::TcpListener,
-    transport: impl Transport,
-    pages: impl Pages,
-) -> io::Result<()> {
-    serve_within(listener, transport, pages, TIMEOUTS).await
+/// Serves until the future is dropped. Returns, after a log line, when the listener cannot be used.
+pub async fn serve(listener: std::net::TcpListener, transport: impl Transport, pages: impl Pages) {
+    if let Err(error) = serve_within(listener, transport, pages, TIMEOUTS).await {
+        tracing::error!(%error, "metrics and health are not served");
+    }
 }
 
 async fn serve_within(
@@ -119,6 +114,7 @@ async fn serve_within(
     pages: impl Pages,
     timeouts: Timeouts,
 ) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
     rustix::net::listen(&listener, BACKLOG)?;
     let listener = TcpListener::from_std(listener)?;
     let server = Arc::new(Server { transport, pages, timeouts });

@@ -82,7 +82,6 @@ fn run_process(arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> {
         .http_address
         .map(|address| {
             std::net::TcpListener::bind(address)
-                .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
                 .map_err(|error| Exit::new(1, format!("--http-endpoint {address}: {error}")))
         })
         .transpose()?;

@@ -149,11 +149,7 @@ pub async fn run(
             false => Err("the nodes have not been listed yet"),
         };
         let pages = PageSources { metrics, ready };
-        let serving = async move {
-            if let Err(error) = http_endpoint::serve(listener, PlainText, pages).await {
-                tracing::error!(%error, "metrics are not served");
-            }
-        };
+        let serving = http_endpoint::serve(listener, PlainText, pages);
         spawn_endless("metrics", Box::pin(serving));
     }
     tokio::select! {

@@ -89,17 +89,16 @@ impl RequestLimiter {
 /// Must run inside a tokio runtime.
 ///
 /// # Errors
-/// A text that says why the listener or a file cannot be used.
+/// A text that says why a file cannot be used.
 pub(crate) fn start(
     listener: std::net::TcpListener,
     certificate: Option<CertificateFiles>,
     pages: Pages,
 ) -> Result<(), String> {
-    listener.set_nonblocking(true).map_err(|error| format!("the HTTP endpoint: {error}"))?;
     match certificate.map(Tls::new).transpose()? {
-        Some(tls) => drop(tokio::spawn(http_endpoint::serve(listener, tls, pages))),
-        None => drop(tokio::spawn(http_endpoint::serve(listener, PlainText, pages))),
-    }
+        Some(tls) => tokio::spawn(http_endpoint::serve(listener, tls, pages)),
+        None => tokio::spawn(http_endpoint::serve(listener, PlainText, pages)),
+    };
     Ok(())
 }
 

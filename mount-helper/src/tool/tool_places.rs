@@ -1,6 +1,6 @@
 //! Places for tools. A tool may use memory in proportion to the size of its disk, so only a few run
-//! at a time. Formats have places of their own: a check may sleep for minutes, as `e2fsck` does on a
-//! file system with `mmp` that was not unmounted.
+//! at a time. Formats have places of their own: a check may sleep for minutes, as `e2fsck` does on
+//! a file system with `mmp` that was not unmounted.
 //!
 //! An operation that needs a tool while no place is free stops there and gives up its worker, and
 //! is started again when a place is free. An operation that has a place keeps it until the

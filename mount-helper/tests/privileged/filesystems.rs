@@ -102,8 +102,8 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
     assert_eq!(rig.mounts(&attached), 0);
 }
 
-/// The image of an ext4 stays unchanged byte for byte, and a write in the pod fails. The kernel ends
-/// each mount of XFS with a record in the log.
+/// The image of an ext4 stays unchanged byte for byte, and a write in the pod fails. The kernel
+/// ends each mount of XFS with a record in the log.
 #[test]
 fn read_only_stage_writes_nothing_refuses_writable_publish() {
     for fs_type in [FsType::Ext4, FsType::Xfs] {

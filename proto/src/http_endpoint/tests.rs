@@ -47,7 +47,6 @@ impl Drop for Served {
 impl Served {
     fn start(pages: Fixed, timeouts: Timeouts) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(serve_within(listener, PlainText, pages, timeouts));
         Self { address, task }
@@ -158,7 +157,7 @@ async fn half_closed_client_gets_the_answer() {
 }
 
 #[tokio::test]
-async fn head_sent_byte_by_byte_ends_at_its_deadline() {
+async fn head_sent_byte_by_byte_ends_at_deadline() {
     let timeouts = Timeouts { head: Duration::from_millis(200), connection: PATIENCE };
     let server = Served::start(Fixed::default(), timeouts);
     let mut stream = server.connect().await;
@@ -171,7 +170,7 @@ async fn head_sent_byte_by_byte_ends_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn page_that_is_not_read_ends_at_its_deadline() {
+async fn unread_page_ends_at_its_deadline() {
     let timeouts = Timeouts { head: PATIENCE, connection: Duration::from_millis(200) };
     let page = "x".repeat(64 << 20);
     let pages = Fixed { metrics: Ok(Page::Text(page)), ..Fixed::default() };

@@ -50,13 +50,13 @@ fn chart_lists_match_those_in_program_sources() {
         arms.map(|(key, _)| key.to_owned()).collect()
     };
     let format = read("controller/src/request/parameters/format.rs");
-    let rules = format.lines().filter_map(|line| line.split_once("\", is_switch: true"));
-    let rules = rules.filter_map(|(line, _)| line.split_once("key: \""));
+    let rules = format.split_once("const SWITCHES").expect("SWITCHES").1;
+    let rules = rules.split_once(';').expect("the type").1.split_once(';').expect("the end").0;
     let mut numbers = parsed_by("parse_number(");
     numbers.extend(["lockduration", "lockcooloffperiod"].map(str::to_owned));
     assert_eq!(define("_classes.tpl", "ebs.numbers"), numbers);
     let mut switches = parsed_by("parse_boolean(");
-    switches.extend(rules.map(|(_, key)| key.to_owned()));
+    switches.extend(rules.split('"').skip(1).step_by(2).map(str::to_owned));
     assert_eq!(define("_classes.tpl", "ebs.switches"), switches);
     for (file, name) in [
         ("volume_attributes.rs", "ebs.attributes"),

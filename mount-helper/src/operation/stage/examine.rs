@@ -50,8 +50,8 @@ pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Exam
     }
 }
 
-/// Has the kernel replay a journal or log: mounts the file system detached, where nobody can see it,
-/// and drops the mount again.
+/// Has the kernel replay a journal or log: mounts the file system detached, where nobody can see
+/// it, and drops the mount again.
 pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     let (found, fs) = (disk.found, disk.found.request.fs);
     drop(disk.claim);

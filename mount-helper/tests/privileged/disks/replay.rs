@@ -30,6 +30,8 @@ fn files_shown(rig: &Rig, volume: &VolumeId) -> usize {
     (0..FILES).filter(is_kept).count()
 }
 
+type Change = fn(&mut Stage);
+
 fn by_field(request: &mut Stage) {
     request.read_only = true;
 }
@@ -41,7 +43,7 @@ fn by_flag(request: &mut Stage) {
 type Change = fn(&mut Stage);
 
 #[test]
-fn read_only_stage_of_copy_in_use_shows_synced_files() {
+fn read_only_stage_shows_all_synced_files() {
     let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         let rows: [(Origin, Change); 4] = [
@@ -85,7 +87,7 @@ fn read_only_stage_of_copy_in_use_shows_synced_files() {
 
 /// Old data is not shown instead.
 #[test]
-fn unreplayed_file_system_on_read_only_disk_is_refused() {
+fn unreplayed_journal_on_read_only_disk_is_refused() {
     let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         for origin in [Origin::Blank, Origin::Copy] {
@@ -168,7 +170,7 @@ pub(super) fn damage_inode(attached: &Attached, inode: &str) {
 
 /// A mount would write to the disk, read-only or not.
 #[test]
-fn damaged_xfs_with_empty_log_is_not_mounted_for_check() {
+fn damaged_xfs_with_empty_log_is_never_mounted() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(512 * MIB);
     make_filesystem(FsType::Xfs, &attached.path());
@@ -188,7 +190,7 @@ fn damaged_xfs_with_empty_log_is_not_mounted_for_check() {
 }
 
 #[test]
-fn damaged_xfs_is_refused_after_its_log_is_replayed() {
+fn damaged_xfs_is_refused_after_log_replay() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(512 * MIB);
     make_filesystem(FsType::Xfs, &attached.path());

@@ -69,9 +69,9 @@ async fn registered(world: &World<'_>) -> Outcome {
     still_fails(stays(&at).await)
 }
 
-/// A person taints a node that is cut off. Kubernetes requests the detach, which is refused. Kubelet
-/// starts anew in the same boot, with a list that leaves out what Kubernetes no longer attaches,
-/// while the container writes on.
+/// A person taints a node that is cut off. Kubernetes requests the detach, which is refused.
+/// Kubelet starts anew in the same boot, with a list that leaves out what Kubernetes no longer
+/// attaches, while the container writes on.
 async fn restarted(world: &World<'_>) -> Outcome {
     let at = world.attached("f55", "f55").await?;
     at.stop_heartbeats();

@@ -281,10 +281,16 @@ async fn pods_of_lost_nodes(world: &World<'_>) -> Outcome {
         ("a static pod", &["none"], json!({"annotations": {"kubernetes.io/config.mirror": "x"}})),
         ("of a DaemonSet", &["none"], json!({"ownerReferences": of_daemon_set})),
     ];
-    for (what, claims, metadata) in never {
+    for (what, claims, mut metadata) in never {
         let pod = format!("{lost}-1");
-        world.add_tolerant_pod(&pod, lost, claims, json!([{"operator": "Exists"}])).await?;
-        patch(&world.pods(), &pod, json!({"metadata": metadata})).await?;
+        metadata["name"] = json!(pod);
+        let volumes: Vec<_> = claims
+            .iter()
+            .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
+            .collect();
+        let spec = json!({"nodeName": lost, "containers": [{"name": "main", "image": "none"}],
+            "volumes": volumes, "tolerations": [{"operator": "Exists"}]});
+        create(&world.pods(), json!({"metadata": metadata, "spec": spec})).await?;
         check_allowed(what, patch_status(&pods, &pod, failed.clone()).await, false)?;
         world.end_pod(&pod).await?;
     }
