@@ -3,6 +3,7 @@ that cannot be served."""
 
 import json
 import re
+import subprocess
 
 from rig.cluster import DRIVER
 from rig.simulator import ZONE
@@ -13,11 +14,10 @@ from .expect import expect
 
 def play(rig):
     space = Space(rig, "uses")
-    for use in (_attributes_class, _ephemeral, _static, _group, _one_pod, _sub_path):
+    for use in (_attributes_class, _ephemeral, _static, _group, _one_pod, _sub_path, _frozen):
         use(rig, space)
     space.remove()
     _refused_claims(rig)
-    _refused_mounts(rig)
 
 
 def _volume(rig, volume):
@@ -142,6 +142,32 @@ def _sub_path(_, space):
     space.step("subPath: two directories of one volume in a pod")
 
 
+def _frozen(rig, space):
+    """A backup freezes a file system and never thaws it; then the pod moves to the other node."""
+    space.claim("frozen")
+    space.pod("frozen", "n1", "frozen", f"echo one >/data/one; sync /data/one; {SLEEPER}")
+    space.wait_ready("frozen")
+    node = rig.node("n1")
+    path = next(line.split()[4] for line in node.volume_mounts() if "globalmount" in line)
+
+    def fsfreeze(flag, check):
+        subprocess.run(["nsenter", "-t", str(node.first_process()), "--mount", "fsfreeze", flag, path],
+                       check=check, stderr=subprocess.DEVNULL)
+
+    fsfreeze("-f", True)
+    try:
+        space.delete_pod("frozen")
+        space.api.wait("attachment gone", lambda: not space.api.list("VolumeAttachment"), 90)
+    except BaseException:
+        fsfreeze("-u", False)
+        raise
+    space.pod("frozen", "n2", "frozen", SLEEPER)
+    space.wait_ready("frozen")
+    expect(space.run("frozen", "cat /data/one") == "one", "the data is on n2")
+    space.delete_pod("frozen")
+    space.step("a file system that was frozen and not thawed left its node")
+
+
 # What the class says, what is asked for, and what the claim's event must name.
 _CLAIMS = (
     ("unknown key", {"type": "gp3", "colour": "blue"}, {}, "1Gi", "colour"),
@@ -153,6 +179,9 @@ _CLAIMS = (
     ("too large", {"type": "gp3"}, {}, "100Ti", "larger"),
     ("unknown zone", {"type": "gp3"}, {"allowedTopologies": [{"matchLabelExpressions": [
         {"key": "topology.kubernetes.io/zone", "values": ["us-west-2a"]}]}]}, "1Gi", "us-west-2a"),
+    ("mount option that reaches past the disk", {}, {"mountOptions": ["loop"]}, "1Gi", "loop"),
+    ("unknown mount option", {}, {"mountOptions": ["colour=blue"]}, "1Gi", "colour"),
+    ("mount option of another file system", {}, {"mountOptions": ["nouuid"]}, "1Gi", "nouuid"),
 )
 
 
@@ -175,34 +204,6 @@ def _refused_claims(rig):
         space.api.delete("PersistentVolumeClaim", f"refused-{number}", space.name)
         space.api.delete("StorageClass", f"refused-{number}")
     space.step(f"{len(_CLAIMS)} claims refused, each event names what is wrong")
-    space.remove()
-
-
-# What the class says, and what the pod's event must name.
-_MOUNTS = (
-    ("mount option that reaches past the disk", ["loop"], "loop"),
-    ("unknown mount option", ["colour=blue"], "colour"),
-    ("option of another file system", ["nouuid"], "nouuid"),
-)
-
-
-def _refused_mounts(rig):
-    """Volumes that no node mounts."""
-    space = Space(rig, "refused-mounts")
-    for number, (what, options, word) in enumerate(_MOUNTS):
-        name = f"mount-{number}"
-        _class(space, name, {"type": "gp3", "csi.storage.k8s.io/fstype": "ext4"},
-               {"mountOptions": options, "volumeBindingMode": "WaitForFirstConsumer"})
-        space.claim(name, kind=name)
-        space.pod(name, "n1", name, SLEEPER)
-    for number, (what, options, word) in enumerate(_MOUNTS):
-        name = f"mount-{number}"
-        said = space.api.wait(f"event about: {what}", lambda: _said(space, name, "FailedMount"), 90)
-        expect(word in said, f"the event about {what} names {word}: {said}")
-        expect(not space.ready(name), "the pod does not run")
-        print(f"    {what:<40} {options}\n      {said}", flush=True)
-        space.api.delete("StorageClass", name)
-    space.step(f"{len(_MOUNTS)} mounts refused, each event names what is wrong")
     space.remove()
 
 

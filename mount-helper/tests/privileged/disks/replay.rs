@@ -40,8 +40,6 @@ fn by_flag(request: &mut Stage) {
     request.flags = MountFlag::parse_all("ro").expect("flags");
 }
 
-type Change = fn(&mut Stage);
-
 #[test]
 fn read_only_stage_shows_all_synced_files() {
     let Some(rig) = Rig::start() else { return };
