@@ -81,7 +81,7 @@ async fn begin(filter: &[String]) -> Outcome<Outcomes> {
     let mut plane = ControlPlane::start(scratch.path()).await?;
     let admin = plane.client("admin").await?;
     let mut driver = Driver::start(scratch.path()).await?;
-    let rbac = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
+    let rbac = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml", "sidecars-rbac.yaml"];
     let policies = ["node-lifecycle-policy.yaml", "safe-detach-policy.yaml"];
     for file in ["csidriver.yaml"].into_iter().chain(policies).chain(rbac) {
         for object in manifests::read(file) {

@@ -115,7 +115,8 @@ impl ControlPlane {
             "csi-attacher",
             &[
                 format!("--csi-address={}", csi.display()),
-                format!("--kubeconfig={}", self.kubeconfig("admin").display()),
+                // The containers of the controller's pod share one account.
+                format!("--kubeconfig={}", self.kubeconfig("lifecycle").display()),
                 // After a refused detach external-attacher waits long: the nudge is what ends the
                 // wait early.
                 "--retry-interval-start=60s".to_owned(),
@@ -166,10 +167,15 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Returns the audit log's records of node-lifecycle's requests.
+    /// Returns the audit log's records of node-lifecycle's requests, without those of
+    /// external-attacher, which has the same account.
     fn records(&self) -> Outcome<Vec<Value>> {
         let log = std::fs::read_to_string(self.directory.join("audit.log"))?;
-        Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        let records = log.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let is_of_attacher = |record: &Value| {
+            record["userAgent"].as_str().is_some_and(|agent| agent.starts_with("csi-attacher"))
+        };
+        Ok(records.filter(|record| !is_of_attacher(record)).collect())
     }
 
     /// Returns how often node-lifecycle has patched that object.

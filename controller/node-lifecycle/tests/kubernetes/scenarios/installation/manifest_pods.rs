@@ -28,7 +28,7 @@ async fn taken(world: &World<'_>) -> Outcome {
     let pods = ["controller.yaml", "node.yaml"];
     let others = ["sidecars-rbac.yaml", "networkpolicy.yaml", "node-policy.yaml"];
     for object in pods.into_iter().chain(others).flat_map(manifests::read) {
-        manifests::would_create(&world.admin, &object).await?;
+        manifests::would_apply(&world.admin, &object).await?;
     }
     // Shows that the API server reports an unknown field.
     let mut odd = manifests::read("controller.yaml").remove(0);

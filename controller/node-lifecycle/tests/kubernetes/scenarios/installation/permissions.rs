@@ -313,20 +313,11 @@ async fn pods_as_admin(world: &World<'_>, pod: &str) -> Outcome<Value> {
 }
 
 /// As the user that node-lifecycle shares with external-attacher: finalizers stay, but for
-/// external-attacher's own after the detach; an attachment to a Ready node stays.
+/// external-attacher's own where the deletion is requested; an attachment to a Ready node stays.
 async fn attachments(world: &World<'_>) -> Outcome {
     let nodes = ready_lost_and_gone(world, "vas").await?;
     let client = world.plane.client("lifecycle").await?;
     let attachments: Api<VolumeAttachment> = Api::all(client);
-    let account = "system:serviceaccount:kube-system:ebs-csi-controller-sa";
-    let binding = json!({"kind": "ClusterRoleBinding", "metadata": {"name": "attacher"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "attacher"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account}]});
-    let role = json!({"kind": "ClusterRole", "metadata": {"name": "attacher"},
-        "rules": [{"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments/status"], "verbs": ["patch"]}]});
-    for object in [role, binding] {
-        manifests::create(&world.admin, &object).await?;
-    }
     let admin = world.attachments();
     let [ready, lost, gone] = &nodes;
     let meta = |field: &str, value: Value| json!({"metadata": {field: value}});
@@ -367,13 +358,8 @@ async fn attachments(world: &World<'_>) -> Outcome {
         if !allowed {
             admin.delete(&name, &DeleteParams::default()).await?;
         }
-        // While external-attacher would detach, and after that.
-        for attached in [true, false] {
-            mark(&attachments, &name, attached).await?;
-            let change = meta("finalizers", json!([kept]));
-            let what = format!("{name}: its finalizer, attached: {attached}");
-            check_allowed(&what, patch(&attachments, &name, change).await, !attached)?;
-        }
+        patch(&attachments, &name, meta("finalizers", json!([kept]))).await?;
+        mark(&attachments, &name, false).await?;
         let change = meta("finalizers", Value::Null);
         check_allowed("the last finalizer", patch(&attachments, &name, change).await, false)?;
         patch(&admin, &name, meta("finalizers", Value::Null)).await?;
