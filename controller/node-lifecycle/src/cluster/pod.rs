@@ -1,4 +1,4 @@
-//! Pods that have claims.
+//! Pods that have claims, and pods that are opted out of failover.
 
 use ebs_csi_safe_detach::lifecycle::{Pod, Toleration};
 use k8s_openapi::api::core::v1 as core;
@@ -16,7 +16,7 @@ const VERSION: usize = 3;
 /// Names of claims, one per line.
 const CLAIMS: usize = 4;
 
-/// A pod that is bound to a node and has claims.
+/// A pod that is bound to a node and has claims or is opted out.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPod {
     texts: Texts<5>,
@@ -78,7 +78,7 @@ impl Retained for SeenPod {
     type Spec = Spec;
     type Status = Status;
 
-    /// Returns `None` for a pod without a node or without claims.
+    /// Returns `None` for a pod without a node, and for one without claims that is not opted out.
     fn new(object: Object<Spec, Status>) -> Option<Self> {
         let (meta, spec) = (object.metadata, object.spec);
         let node = spec.node_name?;
@@ -95,7 +95,9 @@ impl Retained for SeenPod {
                 })
             })
             .collect();
-        if claims.is_empty() {
+        let opted_out = meta.annotations.get(OPT_OUT).is_some_and(|v| v == "off");
+        // Kubernetes would evict a pod that is opted out, too, because of the taint.
+        if claims.is_empty() && !opted_out {
             return None;
         }
         let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
@@ -109,7 +111,7 @@ impl Retained for SeenPod {
             ended: matches!(object.status.phase.as_deref(), Some("Succeeded" | "Failed")),
             of_daemon_set: managers.any(|owner| owner.kind == "DaemonSet"),
             mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
-            opted_out: meta.annotations.get(OPT_OUT).is_some_and(|v| v == "off"),
+            opted_out,
             texts: Texts::new([&key, &node, &meta.uid, &meta.resource_version, &claims.join("\n")]),
         })
     }
@@ -140,7 +142,7 @@ impl SeenPod {
     /// Returns the pod together with the volumes that its claims are bound to.
     pub(crate) fn resolve(&self, volumes: &Table<SeenVolume>) -> Pod {
         let (namespace, name) = self.name();
-        let claims = self.texts.get(CLAIMS).split('\n');
+        let claims = self.texts.get(CLAIMS).split('\n').filter(|claim| !claim.is_empty());
         Pod {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -235,8 +237,14 @@ mod tests {
     #[test]
     fn pod_without_node_or_claims_is_ignored() {
         assert!(seen(|p| p["spec"]["nodeName"] = Value::Null).is_none());
-        assert!(
-            seen(|p| p["spec"]["volumes"] = json!([{"name": "conf", "configMap": {}}])).is_none()
-        );
+        let without_claims =
+            |p: &mut Value| p["spec"]["volumes"] = json!([{"name": "conf", "configMap": {}}]);
+        assert!(seen(without_claims).is_none());
+        let opted_out = seen(|p| {
+            without_claims(p);
+            p["metadata"]["annotations"] = json!({OPT_OUT: "off"});
+        });
+        let opted_out = opted_out.expect("retained").resolve(&Table::default());
+        assert!(opted_out.opted_out && opted_out.claims.is_empty());
     }
 }

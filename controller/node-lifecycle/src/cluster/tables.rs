@@ -28,7 +28,7 @@ pub struct Tables {
     pub(crate) nodes: Arc<Table<SeenNode>>,
     /// What kubelets recorded when this driver registered with them.
     pub(crate) csi_nodes: Arc<Table<SeenCsiNode>>,
-    /// Pods that have a node and claims.
+    /// Pods that have a node, and claims or the opt-out.
     pub(crate) pods: Arc<Table<SeenPod>>,
     pub(crate) volumes: Arc<Table<SeenVolume>>,
     pub(crate) attachments: Arc<Table<SeenAttachment>>,
@@ -87,7 +87,7 @@ impl Tables {
         [watch(client, &self.volumes), watch(client, &self.attachments)]
     }
 
-    /// Returns the task that follows the pods with claims.
+    /// Returns the task that follows the pods.
     pub fn watch_pods(&self, client: &Client) -> Task {
         watch(client, &self.pods)
     }

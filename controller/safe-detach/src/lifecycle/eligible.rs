@@ -86,11 +86,16 @@ impl Pod {
 
 impl Toleration {
     fn keeps_pod_on_node(&self) -> bool {
-        let key = matches!(
-            self.key.as_str(),
-            "" | "node.kubernetes.io/out-of-service" | "node.kubernetes.io/unreachable"
-        );
-        key && matches!(self.effect.as_str(), "" | "NoExecute")
+        self.covers("node.kubernetes.io/unreachable") || self.covers_out_of_service()
+    }
+
+    /// Returns whether Kubernetes leaves the pod on a node with this driver's taint.
+    pub(super) fn covers_out_of_service(&self) -> bool {
+        self.covers("node.kubernetes.io/out-of-service")
+    }
+
+    fn covers(&self, key: &str) -> bool {
+        ["", key].contains(&self.key.as_str()) && matches!(self.effect.as_str(), "" | "NoExecute")
     }
 }
 

@@ -149,6 +149,9 @@ proptest! {
                 prop_assert_eq!(node.ready, Readiness::NotReady);
                 prop_assert_eq!(&node.out_of_service, &OutOfService::None);
                 prop_assert!(!node.opted_out);
+                // S10: Kubernetes evicts every pod of a node with the taint.
+                let mut opted_out = facts.pods.iter().filter(|pod| pod.opted_out);
+                prop_assert!(opted_out.all(|pod| pod.ended && !pod.deleting));
                 prop_assert_eq!(node.instance.as_ref(), Some(&about.instance));
                 prop_assert_eq!(&node.boot, &about.boot);
                 let power = &facts.instances[&about.instance];
@@ -166,7 +169,7 @@ proptest! {
     /// A taint of anybody else is never removed; this driver's is removed only when another boot is
     /// Ready and nothing of the former one is left.
     #[test]
-    fn taint_removal_needs_new_ready_boot_without_attachments(facts in facts(), mode in modes()) {
+    fn taint_removal_needs_new_ready_boot_without_leftovers(facts in facts(), mode in modes()) {
         if step(&facts, mode).intents.contains(&Intent::RemoveTaint) {
             let node = node_of(&facts);
             let OutOfService::Ours(about) = &node.out_of_service else {
@@ -174,7 +177,17 @@ proptest! {
             };
             prop_assert_eq!(node.ready, Readiness::Ready);
             prop_assert_ne!(&about.boot, &node.boot);
-            prop_assert!(facts.attachments.is_empty());
+            prop_assert!(facts.pods.iter().all(|pod| !pod.deleting));
+            // What is attached is used by a pod that stays.
+            for attachment in &facts.attachments {
+                prop_assert!(!attachment.deleting);
+                prop_assert_eq!(&attachment.instance, &node.instance);
+                let mut users = facts.pods.iter().filter(|pod| !pod.ended);
+                let stays = |pod: &Pod| {
+                    !pod.tolerations.is_empty() && pod.volumes().any(|v| v == attachment.volume)
+                };
+                prop_assert!(users.any(stays));
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::facts::Fact;
 use crate::lifecycle::{
     Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, Readiness, TaintedBoot,
-    eligible,
+    Toleration, eligible,
 };
 
 /// The condition under which a pod is force-deleted.
@@ -142,8 +142,8 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
     match (&node.out_of_service, node.ready) {
         (OutOfService::Ours(tainted), ready) => {
             let has_rebooted = ready == Readiness::Ready && tainted.boot != node.boot;
-            let has_leftovers =
-                !facts.attachments.is_empty() || facts.pods.iter().any(|pod| pod.deleting);
+            let has_leftovers = facts.pods.iter().any(|pod| pod.deleting)
+                || facts.attachments.iter().any(|a| is_leftover(facts, a));
             let mut intents = match ready {
                 // Kubernetes, which has evicted these pods because of the taint, deletes them as
                 // well, but its pod garbage collector runs every 20 s (`gcCheckPeriod` in
@@ -173,8 +173,10 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             let phase = phase_by_evidence(facts);
             let intents = match (phase, instance_off(facts)) {
                 _ if node.opted_out => detach_retries(facts),
+                // Kubernetes would evict a pod that is opted out as well.
                 (Phase::NodeProven, Some((instance, launched)))
-                    if affects_only_own_instance(facts, node) =>
+                    if affects_only_own_instance(facts, node)
+                        && !users(facts).any(|pod| pod.opted_out) =>
                 {
                     let (instance, launched) = (instance.to_owned(), launched.to_owned());
                     let boot = node.boot.clone();
@@ -204,6 +206,18 @@ fn affects_only_own_instance(facts: &NodeFacts, node: &Node) -> bool {
             || a.instance == node.instance
             || facts.is_proven(a.instance.as_deref(), &a.volume)
     })
+}
+
+/// Returns whether the attachment is left of the boot before this driver's taint. A pod that
+/// tolerates the taint stays on the node, and so does what it uses.
+fn is_leftover(facts: &NodeFacts, attachment: &Attachment) -> bool {
+    let stays = |pod: &&Pod| {
+        !pod.deleting && !pod.ended && pod.tolerations.iter().any(Toleration::covers_out_of_service)
+    };
+    let mut needed = facts.pods.iter().filter(stays).flat_map(Pod::volumes);
+    attachment.deleting
+        || attachment.instance.as_deref() != facts.instance()
+        || needed.all(|volume| volume != attachment.volume)
 }
 
 /// Returns the phase of a node that is not Ready or gone.

@@ -198,8 +198,9 @@ pub(crate) struct Plan {
     pub(crate) changed: Changed,
     /// Whether nothing used the volume at node A when the answers came.
     pub(crate) was_free: bool,
-    /// Whether the node had neither an attachment nor a terminating pod when it was read.
-    pub(crate) had_no_users: bool,
+    /// Whether, when the node was read, it had no terminating pod, and no attachment but that of a
+    /// pod that tolerates the taint.
+    pub(crate) had_no_leftovers: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -248,6 +249,17 @@ pub(crate) const GOALS: [Goal<World>; 4] = [
         reached: |w| !w.has_own_taint(),
     },
 ];
+
+/// What is reached when the pod tolerates our taint. A pod that was created while its
+/// VolumeAttachment is being deleted waits for ever (F53), and the taint stays with it.
+pub(crate) const GOALS_OF_TOLERANT_POD: [Goal<World>; 1] = [Goal {
+    name: "L5: our taint is removed when the node is back, with the pod on it",
+    from: |w| {
+        let waits = w.attachment.is_some_and(|va| va.deleting) && w.is_pod_on_a();
+        w.has_own_taint() && w.ec2.power == Power::Running && !waits
+    },
+    reached: |w| !w.has_own_taint(),
+}];
 
 impl World {
     /// Returns the start: the pod runs on node A, which is healthy.
@@ -361,6 +373,6 @@ impl Plan {
         self.changed.attachment &= self.attachment;
         self.changed.gone &= self.retry;
         self.was_free |= !self.pod;
-        self.had_no_users |= !self.remove_taint;
+        self.had_no_leftovers |= !self.remove_taint;
     }
 }

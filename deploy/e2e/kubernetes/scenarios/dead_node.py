@@ -4,7 +4,7 @@ import time
 
 from rig import network
 from rig.cluster import CONTROLLER, NAMESPACE
-from rig.workload import Space
+from rig.workload import Space, pod_spec
 
 from .expect import expect
 
@@ -32,6 +32,8 @@ def play(rig):
     _returns(rig, space, node)
     _running_kubelet_dead(rig, space, other)
     _partitioned(rig, space, other)
+    _tolerant_pod(rig, space, node)
+    _opted_out_pod(rig, space, node)
     space.remove()
     rig.install()
     rig.wait_installed()
@@ -148,11 +150,70 @@ def _power_cut(rig, space, node):
     return other
 
 
-def _returns(rig, space, node):
+def _tolerant_pod(rig, space, node):
+    """A pod that tolerates the driver's taint stays on its node, and the taint goes nevertheless."""
+    uid = _start(space, node, "tolerant", lambda spec: spec.update(tolerations=[{"operator": "Exists"}]))
+    _off(rig, node)
+    rig.api.wait("taint", lambda: _tainted(rig, node), 60)
+    _on(rig, node)
+    rig.api.wait("taint gone", lambda: not _tainted(rig, node), 60)
+    space.step("taint taken off a node whose pod tolerates it")
+    _is_same(space, node, "tolerant", uid)
+
+
+def _opted_out_pod(rig, space, node):
+    """A pod with failover "off" keeps the taint, which would evict it, off its node; another pod of
+    the node moves."""
+    uid = _start(space, node, "kept", lambda spec: None)
+    off = {"metadata": {"annotations": {"ebs.csi.aws.com/failover": "off"}}}
+    rig.api.patch("Pod", "kept", space.name, off)
+    moved = _start(space, node, "moved", lambda spec: None)
+    _off(rig, node)
+    rig.api.wait("the other pod gone", lambda: _uid(space, "moved") != moved, 60)
+    expect(_uid(space, "kept") == uid, "the pod that is opted out stays")
+    expect(not _tainted(rig, node), "the node gets no taint")
+    space.step("a pod with failover off stays, the other pod of its node is gone")
+    _on(rig, node)
+    expect(not _tainted(rig, node), "the node gets no taint")
+    _is_same(space, node, "kept", uid)
+
+
+def _start(space, node, name, change):
+    space.claim(name)
+    spec = pod_spec(_COUNTING, node, name, False)
+    change(spec)
+    space.start(name, spec)
+    space.wait_ready(name)
+    return _uid(space, name)
+
+
+def _uid(space, pod):
+    return (space.get("Pod", pod) or {}).get("metadata", {}).get("uid")
+
+
+def _off(rig, node):
+    rig.node(node).cut_power()
+    rig.simulator.power(node, "stop")
+    rig.wait_node(rig.node(node), ready=False)
+
+
+def _on(rig, node):
     rig.simulator.power(node, "start")
     rig.api.wait("instance running", lambda: rig.simulator.instance_state(node) == "running", 30)
     rig.node(node).start()
     rig.wait_node(rig.node(node))
+
+
+def _is_same(space, node, name, uid):
+    space.wait_ready(name)
+    expect(_uid(space, name) == uid and space.node_of(name) == node, "the same pod runs there")
+    numbers = [int(line) for line in space.run(name, "cat /data/log").split()]
+    expect(numbers == list(range(1, len(numbers) + 1)), "its numbers have no gap")
+    space.delete_pod(name)
+
+
+def _returns(rig, space, node):
+    _on(rig, node)
     space.step(f"{node} back")
     rig.api.wait("taint gone", lambda: not _tainted(rig, node), 60)
     expect(not rig.node(node).volume_mounts(), "no volume is mounted on the node that came back")

@@ -16,6 +16,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
         Scenario::new("F35_out_of_service_taint_on_ready_node", left_tainted(world)),
         Scenario::new("break_glass_detaches_named_attachment_alone", override_ordered(world)),
         Scenario::new("opted_out_node_does_not_fail_over", opted_out(world)),
+        Scenario::new("opted_out_pod_keeps_driver_taint_away", opted_out_pod(world)),
     ]
 }
 
@@ -134,4 +135,28 @@ async fn opted_out(world: &World<'_>) -> Outcome {
     ensure(at.is_attached()?, "the volume stays")?;
     at.power("start")?;
     at.boot("boot-2").await
+}
+
+/// The instance is off. The pod that is opted out stays, and so does the node without the taint, by
+/// which Kubernetes would evict that pod; the other pod is moved by itself.
+async fn opted_out_pod(world: &World<'_>) -> Outcome {
+    let kept = world.attached("kept", "kept").await?;
+    let off = json!({"metadata": {"annotations": {"ebs.csi.aws.com/failover": "off"}}});
+    patch(&world.pods(), &kept.pod, off).await?;
+    let handle = world.volume("moved").await?;
+    let moved = world.existing("moved", &kept.node, &kept.instance, &handle);
+    world.run_pod(&moved.pod, &moved.node, &["moved"]).await?;
+    world.nodes.in_use(&kept.node, &[&kept.handle, &handle]).await?;
+    kept.power("stop")?;
+    kept.stop_heartbeats();
+    moved.wait_until_pod_gone().await?;
+    moved.wait_until_detached().await?;
+    moved.move_to_new("kept-b").await?;
+    ensure(world.pods().get(&kept.pod).await.is_ok(), "the pod that is opted out stays")?;
+    ensure(kept.is_kept().await? && kept.is_attached()?, "its volume stays")?;
+    ensure(kept.taints().await?.is_empty(), "the node has no taint")?;
+    kept.power("start")?;
+    kept.boot("boot-2").await?;
+    kept.wait_until_ready().await?;
+    kept.end_pod().await
 }

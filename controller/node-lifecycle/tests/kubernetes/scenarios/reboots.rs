@@ -12,6 +12,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
         Scenario::new("F6_rebooted", rebooted(world)),
         Scenario::new("F7_rebooted_while_cut_off", rebooted_cut_off(world)),
         Scenario::new("F8_stopped_and_started_while_cut_off", restarted_cut_off(world)),
+        Scenario::new("driver_taint_leaves_node_whose_pod_tolerates_it", tolerated(world)),
     ]
 }
 
@@ -93,4 +94,28 @@ async fn restarted_cut_off(world: &World<'_>) -> Outcome {
     at.end_pod().await?;
     at.retry_until_detached().await?;
     at.check_detached_once()
+}
+
+/// The pod that tolerates the driver's taint stays on the node through the reboot with its volume;
+/// the taint is lifted when the new boot is Ready.
+async fn tolerated(world: &World<'_>) -> Outcome {
+    let node = "tolerated";
+    let instance = world.node(node).await?;
+    let handle = world.volume(node).await?;
+    let at = world.existing(node, node, &instance, &handle);
+    let every = json!([{"operator": "Exists"}]);
+    world.add_tolerant_pod(&at.pod, node, &[node], every).await?;
+    world.begin_pod(&at.pod, node, &[node]).await?;
+    at.power("stop")?;
+    at.stop_heartbeats();
+    at.wait_until_tainted().await?;
+    at.power("start")?;
+    at.boot("boot-2").await?;
+    at.wait_until_untainted().await?;
+    ensure(world.is_ready(node).await?, "the new boot is Ready")?;
+    let pod = world.pods().get(&at.pod).await?;
+    ensure(pod.metadata.deletion_timestamp.is_none(), "the pod stays")?;
+    ensure(at.is_kept().await?, "its attachment stays")?;
+    at.check_untouched().await?;
+    at.end_pod().await
 }

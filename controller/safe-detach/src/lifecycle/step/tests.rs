@@ -124,6 +124,15 @@ fn no_attachments(facts: &mut NodeFacts) {
     facts.attachments.clear();
 }
 
+/// The pod tolerates every taint.
+fn tolerates(facts: &mut NodeFacts) {
+    facts.pods[0].tolerations = vec![Toleration::default()];
+}
+
+fn opted_out_pod(facts: &mut NodeFacts) {
+    facts.pods[0].opted_out = true;
+}
+
 fn pod_deleting(facts: &mut NodeFacts) {
     facts.pods[0].deleting = true;
 }

@@ -2,7 +2,7 @@
 
 use ebs_csi_safe_detach::{Mode, Power};
 
-use super::{Attachment, NodeObject, On, Pod, Rules, Taint, World};
+use super::{Attachment, Kind, NodeObject, On, Pod, Rules, Taint, World};
 use crate::explore::Steps;
 
 impl World {
@@ -21,7 +21,7 @@ impl World {
                 w.set_node(None);
             });
         }
-        self.add_pod_steps(steps, is_ready, is_tainted);
+        self.add_pod_steps(rules, steps, is_ready, is_tainted);
         match self.attachment {
             None => {
                 let wanted = self.pod.filter(|pod| !pod.deleting);
@@ -48,7 +48,13 @@ impl World {
         }
     }
 
-    fn add_pod_steps(&self, steps: &mut Steps<Self>, is_ready: bool, is_tainted: bool) {
+    fn add_pod_steps(
+        &self,
+        rules: Rules,
+        steps: &mut Steps<Self>,
+        is_ready: bool,
+        is_tainted: bool,
+    ) {
         let Some(pod) = self.pod else {
             for (on, name) in [(On::A, "a pod is created on A"), (On::B, "a pod is created on B")] {
                 let may = on == On::B || is_ready && !is_tainted;
@@ -59,7 +65,8 @@ impl World {
         if pod.on == On::B {
             return;
         }
-        let is_evicted = self.node.is_some() && (!is_ready || is_tainted);
+        let is_evictable = rules.kind != Kind::Tolerates;
+        let is_evicted = self.node.is_some() && (!is_ready || is_tainted) && is_evictable;
         steps.add_if(is_evicted && !pod.deleting, "the pod is evicted", |w| {
             w.set_pod(Some(Pod { deleting: true, ..pod }));
         });

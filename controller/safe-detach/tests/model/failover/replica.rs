@@ -103,9 +103,11 @@ impl World {
         }
         let facts = facts(rules, look, evidence, instance);
         let step = step(&facts, rules.failover);
+        let pod_stays = rules.kind == Kind::Tolerates && look.pod.is_some_and(|pod| !pod.deleting);
         let mut plan = Plan {
             was_free: !self.guest.mounted,
-            had_no_users: look.attachment.is_none() && look.pod.is_none_or(|pod| !pod.deleting),
+            had_no_leftovers: look.attachment.is_none_or(|va| pod_stays && !va.deleting)
+                && look.pod.is_none_or(|pod| !pod.deleting),
             changed: look.changed,
             ..Plan::default()
         };
@@ -151,13 +153,13 @@ impl World {
         } else if let Some(boot) = plan.taint {
             let late = was_changed.node && rules.fault != Fault::TaintWithoutVersion;
             let node = self.node.filter(|_| !late);
-            let after = node.map_or(Ok(*self), |node| self.with_own_taint(node, boot));
+            let after = node.map_or(Ok(*self), |node| self.with_own_taint(rules, node, boot));
             (("our taint is set", conflict_name(late)), after, Plan { taint: None, ..plan })
         } else if plan.remove_taint {
             let late = was_changed.node;
             let node = self.node.filter(|_| !late);
             let after =
-                node.map_or(Ok(*self), |node| self.without_own_taint(node, plan.had_no_users));
+                node.map_or(Ok(*self), |node| self.without_own_taint(node, plan.had_no_leftovers));
             let rest = Plan { remove_taint: false, ..plan };
             (("our taint is removed", conflict_name(late)), after, rest)
         } else if plan.pod {
@@ -224,9 +226,17 @@ impl World {
         ("the instance is fenced", after)
     }
 
-    fn with_own_taint(&self, node: NodeObject, about: u8) -> Result<Self, &'static str> {
+    fn with_own_taint(
+        &self,
+        rules: Rules,
+        node: NodeObject,
+        about: u8,
+    ) -> Result<Self, &'static str> {
         if node.boot != about || self.guest.boot == about && self.guest.up {
             return Err("S9: our taint though the instance was not off since the node registered");
+        }
+        if rules.kind == Kind::OptedOut && self.is_pod_on_a() {
+            return Err("S10: our taint evicts a pod that is opted out");
         }
         let taint = Taint::Ours(about);
         Ok(changed(self, |w| w.set_node(Some(NodeObject { taint, ..node }))))
@@ -235,12 +245,12 @@ impl World {
     fn without_own_taint(
         &self,
         node: NodeObject,
-        had_no_users: bool,
+        had_no_leftovers: bool,
     ) -> Result<Self, &'static str> {
         let Taint::Ours(about) = node.taint else {
             return Err("a taint that is not ours is removed");
         };
-        if node.boot == about || !had_no_users {
+        if node.boot == about || !had_no_leftovers {
             return Err("L5: our taint is removed without proof of return");
         }
         let taint = Taint::None;
@@ -262,7 +272,7 @@ struct PlanInput {
 
 impl From<Plan> for Replica {
     fn from(plan: Plan) -> Self {
-        let nothing = Plan { was_free: true, had_no_users: true, ..Plan::default() };
+        let nothing = Plan { was_free: true, had_no_leftovers: true, ..Plan::default() };
         if plan == nothing { Self::Idle } else { Self::Acting(plan) }
     }
 }

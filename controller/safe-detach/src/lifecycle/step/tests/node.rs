@@ -6,6 +6,17 @@ fn foreign_taint(facts: &mut NodeFacts) {
     node(facts).out_of_service = OutOfService::Foreign;
 }
 
+fn unreachable() -> Vec<Toleration> {
+    let (key, effect) = ("node.kubernetes.io/unreachable".to_owned(), String::new());
+    vec![Toleration { key, effect }]
+}
+
+/// A second pod uses the second volume.
+fn second_pod(facts: &mut NodeFacts) {
+    facts.pods[0].claims.truncate(1);
+    facts.pods.push(pod("db-1", &["vol-2"]));
+}
+
 /// The taint is about the present boot.
 fn own_taint(facts: &mut NodeFacts) {
     node(facts).out_of_service = tainted("boot-1");
@@ -76,6 +87,19 @@ fn instance_off_taints_its_own_node() {
                 &[],
             ),
             ("off, and opted out", &[here_off, opted_out], Phase::NodeProven, &[]),
+            ("off, and a pod is opted out", &[here_off, opted_out_pod], Phase::NodeProven, &[]),
+            (
+                "off, an opted-out pod is being deleted, and another pod's volume is proved free",
+                &[here_off, opted_out_pod, pod_deleting, second_pod, both_proven],
+                Phase::NodeProven,
+                &["pod db-1"],
+            ),
+            (
+                "off, and an opted-out pod has ended",
+                &[here_off, opted_out_pod, |f| f.pods[0].ended = true],
+                Phase::NodeProven,
+                &["taint i-1 boot-1"],
+            ),
             (
                 "F39: one of three nodes that use a volume at once is off",
                 &[here_off, share_volume, used_elsewhere],
@@ -106,7 +130,6 @@ fn foreign_taint_is_neither_duplicated_nor_removed() {
 /// Kubernetes evicts because of the taint; a pod that it has not evicted stays.
 #[test]
 fn evicted_pod_is_deleted_while_instance_is_off() {
-    let opted_out = |f: &mut NodeFacts| f.pods[0].opted_out = true;
     let mut start = dead();
     for change in [own_taint, here_off, both_proven] {
         change(&mut start);
@@ -118,7 +141,7 @@ fn evicted_pod_is_deleted_while_instance_is_off() {
             &[
                 ("the pod was evicted", &[pod_deleting], Phase::Acting, &["pod db-0"]),
                 ("the pod was not evicted", &[], Phase::Acting, &[]),
-                ("the pod is opted out", &[pod_deleting, opted_out], Phase::Acting, &[]),
+                ("the pod is opted out", &[pod_deleting, opted_out_pod], Phase::Acting, &[]),
                 ("a volume is unproven", &[pod_deleting, other_unproven], Phase::Acting, &[]),
                 ("the node is Ready", &[pod_deleting, ready], Phase::Acting, &[]),
             ],
@@ -126,7 +149,8 @@ fn evicted_pod_is_deleted_while_instance_is_off() {
     }
 }
 
-/// The node must be Ready under another boot, with no attachment left and no pod still ending.
+/// The node must be Ready under another boot, with no attachment left that no pod on it may keep,
+/// and no pod still ending.
 #[test]
 fn driver_taint_is_removed_after_clean_new_boot() {
     check(
@@ -140,6 +164,38 @@ fn driver_taint_is_removed_after_clean_new_boot() {
                 &[former_taint, ready, no_attachments, pod_deleting],
                 Phase::Recovering,
                 &[],
+            ),
+            (
+                "the attachment of a pod that stays is being deleted",
+                &[former_taint, ready, tolerates, |f| f.attachments[0].deleting = true],
+                Phase::Recovering,
+                &[],
+            ),
+            (
+                "the attachment of a pod that stays was made for another instance",
+                &[former_taint, ready, tolerates, |f| {
+                    f.attachments[0].instance = Some(ELSEWHERE.to_owned())
+                }],
+                Phase::Recovering,
+                &[],
+            ),
+            (
+                "a pod that stays has ended",
+                &[former_taint, ready, tolerates, |f| f.pods[0].ended = true],
+                Phase::Recovering,
+                &[],
+            ),
+            (
+                "a pod tolerates another taint",
+                &[former_taint, ready, |f| f.pods[0].tolerations = unreachable()],
+                Phase::Recovering,
+                &[],
+            ),
+            (
+                "booted again, only a pod that stays and its volumes are there",
+                &[former_taint, ready, tolerates],
+                Phase::Recovering,
+                &["remove taint"],
             ),
             (
                 "booted again, nothing left",
