@@ -3,7 +3,7 @@
 
 use ebs_csi_policy::flag;
 use ebs_csi_proto::{AccessType, Capability, Failure};
-use ebs_csi_wire::{FsType, MountFlag};
+use ebs_csi_wire::FsType;
 
 use super::parameters::FormatKeys;
 
@@ -18,7 +18,9 @@ pub(super) fn check(capabilities: &[Capability], keys: &FormatKeys) -> Result<()
             AccessType::Mount { fs_type, flags } => {
                 let fs = file_system(fs_type)?;
                 keys.check_for(fs)?;
-                check_flags(flags, fs)?;
+                flag::parse(flags, &[fs], capability.is_read_only()).map_err(|error| {
+                    Failure::invalid("volume_capability.mount.mount_flags", error)
+                })?;
             }
         }
     }
@@ -30,21 +32,6 @@ fn file_system(name: &str) -> Result<FsType, Failure> {
         return Ok(FsType::Ext4);
     }
     FsType::parse(name).map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
-}
-
-fn check_flags(strings: &[String], fs: FsType) -> Result<(), Failure> {
-    let refused = |why: String| Failure::invalid("volume_capability.mount.mount_flags", why);
-    for string in strings {
-        let flags = MountFlag::parse_all(string).map_err(|error| refused(error.to_string()))?;
-        if let Some(flag) = flags.iter().find(|flag| flag::rule(flag, fs).is_err()) {
-            return Err(refused(format!(
-                "the mount flag {:?} is not allowed on {}; remove it from the StorageClass's mountOptions",
-                flag.to_string(),
-                fs.as_str()
-            )));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
