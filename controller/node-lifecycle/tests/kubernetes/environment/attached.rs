@@ -229,12 +229,17 @@ impl Attached<'_> {
         let what = format!("the detach of {} from {} is refused: {token}", self.claim, self.node);
         wait_until(&what, || async {
             self.retry().await?;
-            let status = self.world.attachment(&self.claim, &self.node).await?;
-            let error = status.and_then(|it| it.status).and_then(|status| status.detach_error);
-            let message = error.and_then(|error| error.message);
-            Ok(message.is_some_and(|message| message.contains(token)))
+            self.is_refused(token).await
         })
         .await
+    }
+
+    /// Returns whether the last attempt to detach was refused with this token.
+    pub(crate) async fn is_refused(&self, token: &str) -> Outcome<bool> {
+        let status = self.world.attachment(&self.claim, &self.node).await?;
+        let error = status.and_then(|it| it.status).and_then(|status| status.detach_error);
+        let message = error.and_then(|error| error.message);
+        Ok(message.is_some_and(|message| message.contains(token)))
     }
 
     /// Waits until EC2 has received a DetachVolume for the volume, and has it retried meanwhile.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -60,7 +60,8 @@ async fn forgotten(world: &World<'_>) -> Outcome {
 async fn stopped_in_use(world: &World<'_>) -> Outcome {
     let at = world.attached("stopped-in-use", "stopped-in-use").await?;
     at.delete_attachment().await?;
-    at.wait_until_refused("in-use").await?;
+    // Without a retry of the test's own, which might come after the stop.
+    wait_until("the detach is refused: in-use", || at.is_refused("in-use")).await?;
     let name = at.attachment_name().await?.ok_or("no attachment")?;
     at.power("stop")?;
     at.wait_until_detached().await?;
