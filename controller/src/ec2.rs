@@ -30,6 +30,7 @@ pub use model::call_input::{
 pub use model::caller_identity::CallerIdentity;
 pub use model::instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
 pub use model::instance_status::{Check, InstanceStatus};
+pub(crate) use model::look_result::READ_LAG;
 pub use model::look_result::{DatedLook, LookResult};
 pub use model::modification::{Modification, ModificationState, Performance};
 pub use model::snapshot::{Snapshot, SnapshotState};

@@ -11,13 +11,12 @@ use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
 use super::detach_decision::DetachDecision;
 use super::detaching::Detaching;
 use super::initialized::wait_until_initialized;
-use super::recent_changes::READ_LAG;
 use super::{Attached, Attachments, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{
-    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, Volume,
-    WatchedChange,
+    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, READ_LAG,
+    Volume, WatchedChange,
 };
 use crate::operation::Cancellation;
 use crate::request::{Pair, Publish};

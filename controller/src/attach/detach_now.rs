@@ -9,10 +9,11 @@ use tokio::time::Instant;
 use super::detach_decision::DetachDecision;
 use super::detaching::{DetachStep, Detaching};
 use super::pending::PendingDetach;
-use super::recent_changes::READ_LAG;
 use super::{Attachments, OPERATION_TIME};
 use crate::ec2::csi_failure::failure;
-use crate::ec2::{Action, Ec2, Ec2Error, Ec2ErrorKind, Force, LookResult, Volume, WatchedChange};
+use crate::ec2::{
+    Action, Ec2, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume, WatchedChange,
+};
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::Mode;

@@ -7,11 +7,10 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::own_volume::root_volume_refusal;
-use super::recent_changes::READ_LAG;
 use crate::attach::device_name::is_boot_device;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{
-    AttachmentState, DatedLook, Ec2Error, Ec2ErrorKind, LookResult, Timestamp, Volume,
+    AttachmentState, DatedLook, Ec2Error, Ec2ErrorKind, LookResult, READ_LAG, Timestamp, Volume,
 };
 use crate::request::Pair;
 

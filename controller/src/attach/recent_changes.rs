@@ -5,12 +5,9 @@
 
 use std::time::Duration;
 
-use crate::ec2::{AttachmentState, LookResult, Timestamp, Volume};
+use crate::ec2::{AttachmentState, LookResult, READ_LAG, Timestamp, Volume};
 use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::Pair;
-
-/// About how long reads lag behind writes.
-pub(super) const READ_LAG: Duration = Duration::from_secs(2);
 
 /// How long a proved detachment is remembered: longer than external-attacher's longest pause
 /// between two calls (`--retry-interval-max`, 5 min).

@@ -13,8 +13,8 @@ use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
 use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{
-    Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume, Volume,
-    WatchedChange,
+    Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume,
+    READ_LAG, Volume, WatchedChange,
 };
 use crate::operation::Callers;
 use crate::volume::iops::IopsLimits;
@@ -22,8 +22,6 @@ use crate::volume::is_being_deleted;
 
 /// How long one change continues. A repeated call continues where this one ended.
 const CHANGE_TIME: Duration = Duration::from_secs(300);
-/// How long reads may lag behind a creation.
-const READ_LAG: Duration = Duration::from_secs(2);
 /// How long the modification is looked for after a lost answer.
 const LOST_ANSWER_LOOKS: Duration = Duration::from_secs(5);
 

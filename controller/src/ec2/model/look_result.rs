@@ -1,8 +1,13 @@
 //! The result of one look at one resource in EC2.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use crate::ec2::error::Ec2Error;
+
+/// About how long EC2's reads lag behind writes.
+pub(crate) const READ_LAG: Duration = Duration::from_secs(2);
 
 /// The result of a look, and when the call to EC2 began that gave it. Reads lag behind writes, so
 /// the result may show a state from before that time.
