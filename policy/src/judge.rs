@@ -4,9 +4,10 @@
 use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
+use crate::flag;
 use ebs_csi_wire::{
-    Disk, Expand, FsType, MountFlag, Origin, PublishBlock, PublishFilesystem, Refusal, Signature,
-    Source, Stage,
+    Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Source,
+    Stage,
 };
 
 pub mod disk_by_name;
@@ -262,8 +263,8 @@ fn by_content(
 
 /// Returns whether a flag asks for a read-only mount that leaves the journal as it is.
 fn forbids_replay(request: &Stage) -> bool {
-    let leaves = |flag: &MountFlag| matches!(flag.name(), "noload" | "norecovery");
-    request.read_only && request.flags.iter().any(leaves)
+    request.read_only
+        && flag::plan(&request.flags, request.fs, true).is_ok_and(|plan| plan.no_replay)
 }
 
 fn is_ext(signature: Signature) -> bool {
