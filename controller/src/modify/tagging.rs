@@ -1,12 +1,12 @@
 //! The tags of a volume that a change sets and deletes.
 
+use ebs_csi_parameters::tag_key::IOPS_PER_GIB;
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
-use crate::request::tag_key::IOPS_PER_GIB;
 use crate::request::tags::Tags;
 
 /// The most tags of one resource; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use ebs_csi_proto::Failure;
-
-use super::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
-use super::tag_key::{
+use ebs_csi_parameters::tag_key::{
     CLUSTER, CLUSTER_NAME, IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY, SNAPSHOT_NAME, VOLUME_NAME,
     is_reserved,
 };
-use super::template::{self, Fields, TemplateError};
+use ebs_csi_parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
+use ebs_csi_proto::Failure;
+use ebs_csi_template::{self as template, Fields, TemplateError};
+
 use crate::ec2::OwnTags;
 
 /// Tags in sorted order, so that the same request has the same bytes.

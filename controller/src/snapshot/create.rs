@@ -147,7 +147,8 @@ impl Snapshots {
 /// Refuses a lock that ends before it begins. EC2 would refuse it only after the snapshot exists,
 /// which would then have to be deleted.
 fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
-    let expiration = request.class.lock.as_ref().and_then(|lock| lock.expiration);
+    let expiration =
+        request.class.lock.as_ref().and_then(|lock| lock.expiration).map(Timestamp::from);
     match expiration {
         Some(expiration) if expiration <= now => Err(Failure::invalid(
             "parameters.lockExpirationDate",

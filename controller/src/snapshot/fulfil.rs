@@ -1,12 +1,12 @@
 //! Fulfils the promise of a snapshot.
 
+use ebs_csi_parameters::{Lock, LockMode};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
 
 use super::promise::Promise;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Locked};
-use crate::request::parameters::{Lock, LockMode};
 
 /// Enables the fast restores and sets the lock that a snapshot is promised. For a snapshot that was
 /// found, sets only what is missing.
@@ -44,7 +44,7 @@ pub(super) async fn fulfil(
                 snapshot: snapshot.clone(),
                 mode: lock.mode.as_str().to_owned(),
                 duration_days: lock.duration_days,
-                expires: lock.expiration,
+                expires: lock.expiration.map(ec2::Timestamp::from),
                 cool_off_hours: lock.cool_off_hours,
             })
             .await

@@ -1,7 +1,8 @@
 //! The encryption that a request asks for, and whether a volume has it.
 
+use ebs_csi_parameters::VolumeParameters;
+
 use crate::ec2::Volume;
-use crate::request::parameters::VolumeParameters;
 use crate::request::{CreateVolume, Source};
 
 /// What a call asks of EC2: `Encrypted` and `KmsKeyId`.

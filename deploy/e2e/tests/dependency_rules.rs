@@ -8,8 +8,15 @@ use ebs_csi_e2e::repository::{read, root};
 use serde_json::Value;
 
 /// What the two controllers depend on.
-const OF_CONTROLLERS: &[&str] =
-    &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine", "ebs-csi-safe-detach"];
+const OF_CONTROLLERS: &[&str] = &[
+    "ebs-csi-proto",
+    "ebs-csi-wire",
+    "ebs-csi-policy",
+    "ebs-csi-confine",
+    "ebs-csi-parameters",
+    "ebs-csi-safe-detach",
+    "ebs-csi-template",
+];
 
 /// The crates of this repository, each with those of them that it may depend on (normal and build
 /// dependencies).
@@ -22,6 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-mount-helper", &["ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-node-agent", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-safe-detach", &["ebs-csi-wire"]),
+    ("ebs-csi-template", &[]),
+    ("ebs-csi-parameters", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-template"]),
     ("ebs-csi-node-lifecycle", OF_CONTROLLERS),
     ("ebs-csi-controller", OF_CONTROLLERS),
     ("ec2-sim", &[]),

@@ -31,7 +31,7 @@ fn chart_lists_match_those_in_program_sources() {
     let kept = words(&confinement, "KEPT_VARIABLES: [&str; 16] = [", "]");
     assert_eq!(define("_notes.tpl", "ebs.keptVariables"), owned(&kept));
 
-    let classes = read("controller/src/request/parameters/storage_class.rs");
+    let classes = read("controller/parameters/src/storage_class.rs");
     let known = classes.split_once("const KNOWN: &str = \"").expect("KNOWN").1;
     let known = known.split_once(", and tagSpecification_N").expect("its end").0;
     let mut known: BTreeSet<String> = known
@@ -49,7 +49,7 @@ fn chart_lists_match_those_in_program_sources() {
         let arms = arms.filter(|(key, arm)| !key.contains('"') && arm.contains(function));
         arms.map(|(key, _)| key.to_owned()).collect()
     };
-    let format = read("controller/src/request/parameters/format.rs");
+    let format = read("controller/parameters/src/format.rs");
     let rules = format.split_once("const SWITCHES").expect("SWITCHES").1;
     let rules = rules.split_once(';').expect("the type").1.split_once(';').expect("the end").0;
     let mut numbers = parsed_by("parse_number(");
@@ -62,7 +62,7 @@ fn chart_lists_match_those_in_program_sources() {
         ("volume_attributes.rs", "ebs.attributes"),
         ("snapshot_class.rs", "ebs.snapshotParameters"),
     ] {
-        let source = read(&format!("controller/src/request/parameters/{file}"));
+        let source = read(&format!("controller/parameters/src/{file}"));
         let known = source.split_once("const KNOWN: &str = \"").expect("KNOWN").1;
         let known = known.split_once(" and tag").or(known.split_once(", tag")).expect("its end").0;
         let known = known.split(", ").filter(|word| !word.starts_with("tag"));

@@ -8,18 +8,18 @@
 mod format;
 mod snapshot_class;
 mod storage_class;
+pub mod tag_key;
 mod volume_attributes;
 
 use std::collections::HashMap;
 
 use ebs_csi_proto::Failure;
+use ebs_csi_template::Fields;
 
-pub(crate) use format::FormatKeys;
-pub(crate) use snapshot_class::{Lock, LockMode, SnapshotParameters};
-pub(crate) use storage_class::{VolumeParameters, WAIT_UNTIL_INITIALIZED};
-pub(crate) use volume_attributes::VolumeAttributes;
-
-use crate::request::template::Fields;
+pub use format::FormatKeys;
+pub use snapshot_class::{Lock, LockMode, SnapshotClaim, SnapshotParameters, parse_time};
+pub use storage_class::{VolumeParameters, WAIT_UNTIL_INITIALIZED};
+pub use volume_attributes::VolumeAttributes;
 
 /// The prefix of a key whose value is a tag, `key=value`.
 const TAG_SPECIFICATION: &str = "tagSpecification";
@@ -33,7 +33,7 @@ const PV_NAME: &str = "csi.storage.k8s.io/pv/name";
 /// The claim that a volume is created for, from the provisioner's `--extra-create-metadata`. Its
 /// fields are empty without that flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Claim {
+pub struct Claim {
     /// The name of the PersistentVolumeClaim.
     pub name: String,
     /// The namespace of the PersistentVolumeClaim.
@@ -56,7 +56,7 @@ impl Claim {
     }
 
     /// Fills the empty fields from `other`.
-    pub(crate) fn or(mut self, other: &Self) -> Self {
+    pub fn or(mut self, other: &Self) -> Self {
         for (mine, theirs) in [
             (&mut self.name, &other.name),
             (&mut self.namespace, &other.namespace),

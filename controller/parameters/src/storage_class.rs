@@ -11,14 +11,14 @@ use super::{
 
 const LIST: &str = "parameters";
 /// The key of the volume context that makes a publish wait for a restored volume's blocks.
-pub(crate) const WAIT_UNTIL_INITIALIZED: &str = "blockattachuntilinitialized";
+pub const WAIT_UNTIL_INITIALIZED: &str = "blockattachuntilinitialized";
 const KNOWN: &str = "type, iops, iopsPerGB, allowAutoIOPSPerGBIncrease, allowAutoIOPSIncreaseOnModify, throughput, encrypted, kmsKeyId, \
                      volumeInitializationRate, blockAttachUntilInitialized, blockSize, inodeSize, bytesPerInode, numberOfInodes, ext4BigAlloc, \
                      ext4ClusterSize, ext4EncryptionSupport, and tagSpecification_N";
 
 /// The parameters of a StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct VolumeParameters {
+pub struct VolumeParameters {
     /// `type`; EC2 decides whether the type exists.
     pub volume_type: Option<String>,
     /// `iops`.
@@ -52,7 +52,7 @@ impl VolumeParameters {
     ///
     /// # Errors
     /// An unknown key, a key given in two spellings, or an invalid value; the text names the key.
-    pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
+    pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
         let mut parsed = Self::default();
         let mut seen_keys: Vec<String> = Vec::new();
         for (key_as_written, value) in sorted(parameters) {
@@ -109,7 +109,7 @@ impl VolumeParameters {
     }
 
     /// Returns the entries of the volume context, which a publish and the node read.
-    pub(crate) fn volume_context(&self) -> HashMap<String, String> {
+    pub fn volume_context(&self) -> HashMap<String, String> {
         let wait = self.wait_until_initialized.then_some((WAIT_UNTIL_INITIALIZED, "true"));
         self.format
             .entries()

@@ -1,12 +1,12 @@
 //! A VolumeSnapshotClass's parameters: CreateSnapshot's `parameters`.
 
 use std::collections::HashMap;
+use std::time::SystemTime;
 
 use ebs_csi_proto::Failure;
+use ebs_csi_template::Fields;
 
 use super::{TAG_SPECIFICATION, check_tag, parse_number, sorted, truncate, unknown_key};
-use crate::ec2::Timestamp;
-use crate::request::template::Fields;
 
 const LIST: &str = "parameters";
 const KNOWN: &str = "fastSnapshotRestoreAvailabilityZones, outpostArn, lockMode, lockDuration, lockExpirationDate, lockCoolOffPeriod and tagSpecification_N";
@@ -19,7 +19,7 @@ const MAX_ZONES_LENGTH: usize = 255;
 /// The VolumeSnapshot that a snapshot is taken for, from the snapshotter's
 /// `--extra-create-metadata`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct SnapshotClaim {
+pub struct SnapshotClaim {
     /// The name of the VolumeSnapshot.
     pub name: String,
     /// The namespace of the VolumeSnapshot.
@@ -45,7 +45,7 @@ impl Fields for SnapshotClaim {
 
 /// How a snapshot is locked (EC2 API, LockSnapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LockMode {
+pub enum LockMode {
     /// A user with the permission can remove the lock.
     Governance,
     /// Nobody can remove the lock once the cooling-off period is over.
@@ -54,7 +54,7 @@ pub(crate) enum LockMode {
 
 impl LockMode {
     /// Returns EC2's name of the mode.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Governance => "governance",
             Self::Compliance => "compliance",
@@ -64,20 +64,20 @@ impl LockMode {
 
 /// A lock on the new snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lock {
+pub struct Lock {
     /// `lockMode`.
     pub mode: LockMode,
     /// `lockDuration` in days.
     pub duration_days: Option<u32>,
     /// `lockExpirationDate`, RFC 3339.
-    pub expiration: Option<Timestamp>,
+    pub expiration: Option<SystemTime>,
     /// `lockCoolOffPeriod` in hours.
     pub cool_off_hours: Option<u32>,
 }
 
 /// The parameters of a VolumeSnapshotClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct SnapshotParameters {
+pub struct SnapshotParameters {
     /// `fastSnapshotRestoreAvailabilityZones`.
     pub fast_restore_zones: Vec<String>,
     /// `outpostArn`.
@@ -96,7 +96,7 @@ impl SnapshotParameters {
     /// # Errors
     /// An unknown key, or an invalid value; the text names the key. All keys of a lock are checked
     /// here, because a snapshot that is taken and then cannot be locked has to be deleted again.
-    pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
+    pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
         let mut parsed = Self::default();
         let (mut mode, mut days, mut expiration, mut hours) = (None, None, None, None);
         for (key_as_written, value) in sorted(parameters) {
@@ -132,7 +132,7 @@ impl SnapshotParameters {
                 }
                 "lockduration" => days = parse_number(LIST, key_as_written, value)?,
                 "lockexpirationdate" => {
-                    expiration = Some(Timestamp::parse(value).ok_or_else(|| {
+                    expiration = Some(parse_time(value).ok_or_else(|| {
                         invalid(format!(
                             "{:?} is not a time as RFC 3339 writes it (2030-01-31T00:00:00Z)",
                             truncate(value)
@@ -167,7 +167,7 @@ impl SnapshotParameters {
 fn lock(
     mode: Option<LockMode>,
     duration_days: Option<u32>,
-    expiration: Option<Timestamp>,
+    expiration: Option<SystemTime>,
     cool_off_hours: Option<u32>,
 ) -> Result<Option<Lock>, Failure> {
     let refuse = |key: &str, reason: &str| Err(Failure::invalid(&format!("{LIST}.{key}"), reason));
@@ -204,6 +204,18 @@ fn zones(value: &str) -> Option<Vec<String>> {
     (fits && zones.iter().all(|zone| !zone.is_empty())).then_some(zones)
 }
 
+/// Parses a time as RFC 3339 writes it. `None` for the times without seconds or offset that
+/// prost-types parses too.
+#[must_use]
+pub fn parse_time(text: &str) -> Option<SystemTime> {
+    let time = text.get(10..)?;
+    let (time, offset) = time.split_at(time.find(['Z', '+', '-'])?);
+    let has_seconds = time.starts_with('T') && time.get(6..7) == Some(":");
+    let has_offset = offset == "Z" || offset.get(3..4) == Some(":");
+    let parsed = text.parse::<prost_types::Timestamp>().ok()?;
+    SystemTime::try_from(parsed).ok().filter(|_| has_seconds && has_offset)
+}
+
 /// `arn:partition:service:region:account:resource`.
 fn is_arn(value: &str) -> bool {
     let parts: Vec<_> = value.splitn(6, ':').collect();
@@ -236,7 +248,7 @@ mod tests {
         let lock = parsed.lock.unwrap();
         assert_eq!(lock.mode, LockMode::Compliance);
         assert_eq!((lock.duration_days, lock.cool_off_hours), (Some(7), Some(24)));
-        let tag = crate::request::template::render(&parsed.tags[0], &parsed.claim);
+        let tag = ebs_csi_template::render(&parsed.tags[0], &parsed.claim);
         assert_eq!(tag.unwrap(), "a=s");
         let expiration = ("lockExpirationDate", "2030-01-31T00:00:00Z");
         assert!(parse(&[("lockMode", "governance"), expiration]).is_ok());

@@ -9,14 +9,14 @@ use super::{
     Claim, TAG_DELETION, TAG_SPECIFICATION, check_tag, parse_boolean, parse_number,
     refuse_both_iops, sorted, unknown_key,
 };
-use crate::request::tag_key;
+use crate::tag_key;
 
 const LIST: &str = "mutable_parameters";
 const KNOWN: &str = "type, volumeType, iops, throughput, iopspergb, allowautoiopsincreaseonmodify, tagSpecification_N and tagDeletion_N";
 
 /// The parameters of a VolumeAttributesClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct VolumeAttributes {
+pub struct VolumeAttributes {
     /// `type`, or its deprecated name `volumeType`.
     pub volume_type: Option<String>,
     /// `iops`.
@@ -40,7 +40,7 @@ impl VolumeAttributes {
     ///
     /// # Errors
     /// An unknown key, an invalid value, or the deletion of a reserved tag; the text names the key.
-    pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
+    pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
         let mut parsed = Self::default();
         let mut old_name = None;
         for (key, value) in sorted(parameters) {

@@ -15,7 +15,7 @@ const SWITCHES: [&str; 2] = ["ext4bigalloc", "ext4encryptionsupport"];
 
 /// The formatting keys of a StorageClass in lower case, with their values for the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct FormatKeys(BTreeMap<&'static str, String>);
+pub struct FormatKeys(BTreeMap<&'static str, String>);
 
 impl FormatKeys {
     /// Stores the value of a lower-case key; returns `Ok(false)` when it is not a formatting key.
@@ -49,7 +49,7 @@ impl FormatKeys {
     ///
     /// # Errors
     /// [`Failure::invalid`], naming the key.
-    pub(crate) fn check_for(&self, fs: FsType) -> Result<(), Failure> {
+    pub fn check_for(&self, fs: FsType) -> Result<(), Failure> {
         let number = |key| self.0.get(key).and_then(|text| parse_number(text)).unwrap_or_default();
         let given = UncheckedFormatOptions {
             block_size: number("blocksize"),
@@ -70,7 +70,7 @@ impl FormatKeys {
     ///
     /// # Errors
     /// [`Failure::invalid`], naming a key.
-    pub(crate) fn check_for_block(&self) -> Result<(), Failure> {
+    pub fn check_for_block(&self) -> Result<(), Failure> {
         match self.0.keys().next() {
             None => Ok(()),
             Some(key) => Err(Failure::invalid(
@@ -81,7 +81,7 @@ impl FormatKeys {
     }
 
     /// Returns the entries of the volume context.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(key, value)| (*key, value.as_str()))
     }
 }

@@ -13,7 +13,7 @@ mod parse;
 use std::fmt;
 
 /// The source of a template's fields.
-pub(crate) trait Fields {
+pub trait Fields {
     /// Returns the value of a field such as `PVCName`; `None` when there is no field of that name.
     fn field(&self, name: &str) -> Option<&str>;
     /// Returns the names of all fields, for error texts.
@@ -22,7 +22,7 @@ pub(crate) trait Fields {
 
 /// The reason why a template cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TemplateError(String);
+pub struct TemplateError(String);
 
 impl TemplateError {
     fn new(text: impl Into<String>) -> Self {
@@ -45,7 +45,7 @@ const LENGTH_LIMIT: usize = 8192;
 ///
 /// # Errors
 /// [`TemplateError`] for text that is not a template of this language.
-pub(crate) fn check(text: &str) -> Result<(), TemplateError> {
+pub fn check(text: &str) -> Result<(), TemplateError> {
     parse_template(text).map(drop)
 }
 
@@ -64,7 +64,7 @@ fn parse_template(text: &str) -> Result<Vec<parse::Node>, TemplateError> {
 /// # Errors
 /// [`TemplateError`] for text that is not a template of this language, an unknown field, a
 /// function's wrong arguments, or an index out of range.
-pub(crate) fn render(text: &str, fields: &dyn Fields) -> Result<String, TemplateError> {
+pub fn render(text: &str, fields: &dyn Fields) -> Result<String, TemplateError> {
     let nodes = parse_template(text)?;
     let mut out = String::new();
     eval::render(&nodes, &eval::Scope::root(fields), &mut out)?;
