@@ -4,44 +4,126 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use ebs_csi_proto::Failure;
-use ebs_csi_template::Fields;
 
-use super::{TAG_SPECIFICATION, check_tag, parse_number, sorted, truncate, unknown_key};
-
-const LIST: &str = "parameters";
-const KNOWN: &str = "fastSnapshotRestoreAvailabilityZones, outpostArn, lockMode, lockDuration, lockExpirationDate, lockCoolOffPeriod and tagSpecification_N";
+use crate::claim::SnapshotClaim;
+use crate::row::{Class, Form, Row, Store, read, rows};
+use crate::storage_class::TAG_SPECIFICATION;
+use crate::truncate;
 
 /// The most bytes of a list of zones. Its tag records the zones with one byte between two of them,
 /// and EC2 takes 256 characters (EC2 user guide, "Tag restrictions"). No region has that many
 /// zones.
 const MAX_ZONES_LENGTH: usize = 255;
 
-/// The VolumeSnapshot that a snapshot is taken for, from the snapshotter's
-/// `--extra-create-metadata`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SnapshotClaim {
-    /// The name of the VolumeSnapshot.
-    pub name: String,
-    /// The namespace of the VolumeSnapshot.
-    pub namespace: String,
-    /// The name of the VolumeSnapshotContent.
-    pub content: String,
-}
+const LOCK_DAYS: u32 = 36_500;
+const COOL_OFF_HOURS: u32 = 72;
 
-impl Fields for SnapshotClaim {
-    fn field(&self, name: &str) -> Option<&str> {
-        match name {
-            "VolumeSnapshotName" => Some(&self.name),
-            "VolumeSnapshotNamespace" => Some(&self.namespace),
-            "VolumeSnapshotContentName" => Some(&self.content),
-            _ => None,
-        }
-    }
-
-    fn names(&self) -> &'static str {
-        ".VolumeSnapshotName, .VolumeSnapshotNamespace and .VolumeSnapshotContentName"
-    }
-}
+const TABLE: &[(Row, Store<Keys>)] = &[
+    (
+        Row {
+            key: "fastSnapshotRestoreAvailabilityZones",
+            form: Form::Text("zones with commas between them, at most 255 bytes"),
+            example: "us-east-1a, us-east-1b",
+            meaning: "The zones in which EC2 restores the snapshot without loading its blocks first.",
+            ..Row::NONE
+        },
+        |class, given| {
+            let zones = zones(given.value).ok_or_else(|| {
+                given.invalid(format!("is a list of zone names with commas between them, of at most {MAX_ZONES_LENGTH} bytes"))
+            })?;
+            class.parameters.fast_restore_zones = zones;
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "outpostArn",
+            form: Form::Text("an ARN"),
+            default: "the Region",
+            example: "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1",
+            meaning: "The Outpost that keeps the snapshot; not with fast restores.",
+            ..Row::NONE
+        },
+        |class, given| {
+            if !is_arn(given.value) {
+                return Err(given.invalid(format!("{:?} is not an ARN", truncate(given.value))));
+            }
+            class.parameters.outpost = Some(given.value.to_owned());
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "lockMode",
+            form: Form::Words(&["governance", "compliance"]),
+            default: "no lock",
+            go_driver: "EC2 judges the lock, after the snapshot is taken",
+            example: "governance",
+            example_with: &[("lockDuration", "7")],
+            meaning: "Locks the snapshot against deletion; a lock of mode `compliance` can never be lifted.",
+            ..Row::NONE
+        },
+        |class, given| {
+            class.mode = Some(match given.value {
+                "governance" => LockMode::Governance,
+                "compliance" => LockMode::Compliance,
+                value => {
+                    let value = truncate(value);
+                    return Err(given.invalid(format!("{value:?} is not governance or compliance")));
+                }
+            });
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "lockDuration",
+            form: Form::Number { most: LOCK_DAYS, unit: "days" },
+            example: "7",
+            example_with: &[("lockMode", "governance")],
+            meaning: "How long the lock stays; a lock has either this or `lockExpirationDate`.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.duration_days = it),
+    ),
+    (
+        Row {
+            key: "lockExpirationDate",
+            form: Form::Text("a time as RFC 3339 writes it"),
+            go_driver: "a date that has passed makes and deletes a snapshot at each retry",
+            example: "2030-01-31T00:00:00Z",
+            example_with: &[("lockMode", "governance")],
+            meaning: "When the lock ends; a date that has passed is refused.",
+            ..Row::NONE
+        },
+        |class, given| {
+            let time = parse_time(given.value).ok_or_else(|| {
+                given.invalid(format!(
+                    "{:?} is not a time as RFC 3339 writes it (2030-01-31T00:00:00Z)",
+                    truncate(given.value)
+                ))
+            })?;
+            class.expiration = Some(time);
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "lockCoolOffPeriod",
+            form: Form::Number { most: COOL_OFF_HOURS, unit: "hours" },
+            default: "none",
+            example: "24",
+            example_with: &[("lockMode", "compliance"), ("lockDuration", "7")],
+            meaning: "How long a lock of mode `compliance` can still be lifted.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.cool_off_hours = it),
+    ),
+    (
+        Row { example: "team={{ .VolumeSnapshotNamespace }}", ..TAG_SPECIFICATION },
+        |class, given| given.tag().map(|tag| class.parameters.tags.push(tag)),
+    ),
+];
 
 /// How a snapshot is locked (EC2 API, LockSnapshot).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,112 +172,85 @@ pub struct SnapshotParameters {
     pub tags: Vec<String>,
 }
 
+/// The keys of a class as they were given.
+#[derive(Default)]
+struct Keys {
+    parameters: SnapshotParameters,
+    mode: Option<LockMode>,
+    duration_days: Option<u32>,
+    expiration: Option<SystemTime>,
+    cool_off_hours: Option<u32>,
+}
+
+impl Class for Keys {
+    const LIST: &'static str = "parameters";
+    const ANY_CASE: bool = true;
+
+    fn table() -> impl Iterator<Item = (Row, Store<Self>)> {
+        let claim = SnapshotClaim::ROWS.map(|row| {
+            let store: Store<Self> = |class, given| {
+                class.parameters.claim.store(given.row, given.value);
+                Ok(())
+            };
+            (row, store)
+        });
+        TABLE.iter().copied().chain(claim)
+    }
+}
+
 impl SnapshotParameters {
+    /// Returns the row of each key.
+    #[must_use]
+    pub fn rows() -> Vec<Row> {
+        rows::<Keys>()
+    }
+
     /// Reads the parameters. Keys are matched in any letter case.
     ///
     /// # Errors
     /// An unknown key, or an invalid value; the text names the key. All keys of a lock are checked
     /// here, because a snapshot that is taken and then cannot be locked has to be deleted again.
     pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
-        let mut parsed = Self::default();
-        let (mut mode, mut days, mut expiration, mut hours) = (None, None, None, None);
-        for (key_as_written, value) in sorted(parameters) {
-            if key_as_written.starts_with(TAG_SPECIFICATION) {
-                parsed.tags.push(check_tag(LIST, key_as_written, value)?);
-                continue;
-            }
-            let invalid =
-                |reason: String| Failure::invalid(&format!("{LIST}.{key_as_written}"), reason);
-            match key_as_written.to_ascii_lowercase().as_str() {
-                "fastsnapshotrestoreavailabilityzones" => {
-                    parsed.fast_restore_zones = zones(value).ok_or_else(|| {
-                        invalid(format!("is a list of zone names with commas between them, of at most {MAX_ZONES_LENGTH} bytes"))
-                    })?;
-                }
-                "outpostarn" => {
-                    if !is_arn(value) {
-                        return Err(invalid(format!("{:?} is not an ARN", truncate(value))));
-                    }
-                    parsed.outpost = Some(value.to_owned());
-                }
-                "lockmode" => {
-                    mode = Some(match value {
-                        "governance" => LockMode::Governance,
-                        "compliance" => LockMode::Compliance,
-                        _ => {
-                            return Err(invalid(format!(
-                                "{:?} is not governance or compliance",
-                                truncate(value)
-                            )));
-                        }
-                    });
-                }
-                "lockduration" => days = parse_number(LIST, key_as_written, value)?,
-                "lockexpirationdate" => {
-                    expiration = Some(parse_time(value).ok_or_else(|| {
-                        invalid(format!(
-                            "{:?} is not a time as RFC 3339 writes it (2030-01-31T00:00:00Z)",
-                            truncate(value)
-                        ))
-                    })?);
-                }
-                "lockcooloffperiod" => hours = parse_number(LIST, key_as_written, value)?,
-                "csi.storage.k8s.io/volumesnapshot/name" => {
-                    value.clone_into(&mut parsed.claim.name)
-                }
-                "csi.storage.k8s.io/volumesnapshot/namespace" => {
-                    value.clone_into(&mut parsed.claim.namespace);
-                }
-                "csi.storage.k8s.io/volumesnapshotcontent/name" => {
-                    value.clone_into(&mut parsed.claim.content);
-                }
-                _ => return Err(unknown_key(LIST, key_as_written, KNOWN)),
-            }
-        }
-        parsed.lock = lock(mode, days, expiration, hours)?;
+        let keys = read::<Keys>(parameters)?;
+        let lock = keys.lock()?;
         // EBS user guide, "Amazon EBS fast snapshot restore": not supported on Outposts.
-        if parsed.outpost.is_some() && !parsed.fast_restore_zones.is_empty() {
-            return Err(Failure::invalid(
-                &format!("{LIST}.fastSnapshotRestoreAvailabilityZones"),
+        if keys.parameters.outpost.is_some() && !keys.parameters.fast_restore_zones.is_empty() {
+            return Err(refusal(
+                "fastSnapshotRestoreAvailabilityZones",
                 "is not possible with outpostArn: EC2 has no fast restores of snapshots on an Outpost; keep one of the two",
             ));
         }
-        Ok(parsed)
+        Ok(Self { lock, ..keys.parameters })
     }
 }
 
-fn lock(
-    mode: Option<LockMode>,
-    duration_days: Option<u32>,
-    expiration: Option<SystemTime>,
-    cool_off_hours: Option<u32>,
-) -> Result<Option<Lock>, Failure> {
-    let refuse = |key: &str, reason: &str| Err(Failure::invalid(&format!("{LIST}.{key}"), reason));
-    let Some(mode) = mode else {
-        if duration_days.is_some() || expiration.is_some() || cool_off_hours.is_some() {
-            return refuse(
-                "lockMode",
-                "is needed with the other lock keys; use governance or compliance",
-            );
+fn refusal(key: &str, reason: &str) -> Failure {
+    Failure::invalid(&format!("{}.{key}", Keys::LIST), reason)
+}
+
+impl Keys {
+    fn lock(&self) -> Result<Option<Lock>, Failure> {
+        let Self { mode, duration_days, expiration, cool_off_hours, .. } = *self;
+        let Some(mode) = mode else {
+            if duration_days.is_some() || expiration.is_some() || cool_off_hours.is_some() {
+                return Err(refusal(
+                    "lockMode",
+                    "is needed with the other lock keys; use governance or compliance",
+                ));
+            }
+            return Ok(None);
+        };
+        if duration_days.is_some() == expiration.is_some() {
+            return Err(refusal(
+                "lockDuration",
+                "a lock needs one of lockDuration and lockExpirationDate, and not both",
+            ));
         }
-        return Ok(None);
-    };
-    if duration_days.is_some() == expiration.is_some() {
-        return refuse(
-            "lockDuration",
-            "a lock needs one of lockDuration and lockExpirationDate, and not both",
-        );
+        if cool_off_hours.is_some() && mode == LockMode::Governance {
+            return Err(refusal("lockCoolOffPeriod", "is for lockMode compliance only"));
+        }
+        Ok(Some(Lock { mode, duration_days, expiration, cool_off_hours }))
     }
-    if duration_days.is_some_and(|days| days > 36_500) {
-        return refuse("lockDuration", "is from 1 to 36500 days");
-    }
-    if cool_off_hours.is_some() && mode == LockMode::Governance {
-        return refuse("lockCoolOffPeriod", "is for lockMode compliance only");
-    }
-    if cool_off_hours.is_some_and(|hours| hours > 72) {
-        return refuse("lockCoolOffPeriod", "is from 1 to 72 hours");
-    }
-    Ok(Some(Lock { mode, duration_days, expiration, cool_off_hours }))
 }
 
 fn zones(value: &str) -> Option<Vec<String>> {
@@ -257,8 +312,9 @@ mod tests {
     #[test]
     fn invalid_parameter_is_refused_with_key_or_reason() {
         let many = "us-east-1a,".repeat(24) + "b";
-        let rows: [(&[(&str, &str)], &str); 13] = [
+        let rows: [(&[(&str, &str)], &str); 14] = [
             (&[("nosuch", "1")], "nosuch"),
+            (&[("LockMode", "governance"), ("lockMode", "compliance")], "lockmode is given twice"),
             (&[("fastSnapshotRestoreAvailabilityZones", &many)], "at most 255 bytes"),
             (&[("fastSnapshotRestoreAvailabilityZones", "")], "fastSnapshot"),
             (&[("fastSnapshotRestoreAvailabilityZones", "a,,b")], "fastSnapshot"),

@@ -4,17 +4,174 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::Failure;
 
-use super::{
-    Claim, FormatKeys, TAG_SPECIFICATION, check_tag, parse_boolean, parse_number, refuse_both_iops,
-    sorted, unknown_key,
-};
+use crate::format_rows;
+use crate::row::{Class, Form, Row, Store, read, rows};
+use crate::{Claim, FormatKeys, refuse_both_iops};
 
-const LIST: &str = "parameters";
 /// The key of the volume context that makes a publish wait for a restored volume's blocks.
 pub const WAIT_UNTIL_INITIALIZED: &str = "blockattachuntilinitialized";
-const KNOWN: &str = "type, iops, iopsPerGB, allowAutoIOPSPerGBIncrease, allowAutoIOPSIncreaseOnModify, throughput, encrypted, kmsKeyId, \
-                     volumeInitializationRate, blockAttachUntilInitialized, blockSize, inodeSize, bytesPerInode, numberOfInodes, ext4BigAlloc, \
-                     ext4ClusterSize, ext4EncryptionSupport, and tagSpecification_N";
+
+/// The key of a tag, in StorageClasses and VolumeAttributesClasses.
+pub(crate) const TAG_SPECIFICATION: Row = Row {
+    key: "tagSpecification_N",
+    form: Form::Text("`key=value`; the value is a [template](#tag-templates)"),
+    example: "team={{ .PVCNamespace }}",
+    meaning: "Sets a tag. `N` is any text, and letter case counts.",
+    ..Row::NONE
+};
+
+const TABLE: &[(Row, Store<VolumeParameters>)] = &[
+    (
+        Row {
+            key: "type",
+            form: Form::Text("a volume type of EC2"),
+            default: "gp3",
+            example: "io2",
+            meaning: "The volume type.",
+            ..Row::NONE
+        },
+        |class, given| {
+            class.volume_type = given.text();
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "iops",
+            form: Form::NUMBER,
+            default: "EC2's of the type",
+            example: "4000",
+            meaning: "The IOPS, lowered to the most that type, size and zone allow; not with `iopsPerGB`.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.iops = it),
+    ),
+    (
+        Row {
+            key: "iopsPerGB",
+            form: Form::NUMBER,
+            go_driver: "a product above 2147483647 wraps",
+            example: "50",
+            meaning: "The IOPS for each GiB of the size; a tag keeps the ratio for later growth.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.iops_per_gib = it),
+    ),
+    (
+        Row {
+            key: "allowAutoIOPSPerGBIncrease",
+            form: Form::Switch,
+            default: "false",
+            example: "true",
+            meaning: "Raises IOPS below the type's minimum to the minimum.",
+            ..Row::NONE
+        },
+        |class, given| given.switch().map(|it| class.raise_iops = it),
+    ),
+    (
+        Row {
+            key: "allowAutoIOPSIncreaseOnModify",
+            form: Form::Switch,
+            example: "true",
+            meaning: "Whether growth raises the IOPS by the ratio of `iopsPerGB`; kept in a tag.",
+            ..Row::NONE
+        },
+        |class, given| given.switch().map(|it| class.raise_iops_on_modify = Some(it)),
+    ),
+    (
+        Row {
+            key: "throughput",
+            form: Form::number("MiB/s"),
+            default: "EC2's of the type",
+            example: "250",
+            meaning: "The throughput, for types that take one.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.throughput = it),
+    ),
+    (
+        Row {
+            key: "encrypted",
+            form: Form::Switch,
+            default: "false; a restore or copy as its source",
+            go_driver: "always sent, so EC2 refuses to restore an encrypted snapshot; copies are as their source",
+            example: "true",
+            meaning: "Whether the volume is encrypted.",
+            ..Row::NONE
+        },
+        |class, given| given.switch().map(|it| class.encrypted = Some(it)),
+    ),
+    (
+        Row {
+            key: "kmsKeyId",
+            form: Form::Text("a KMS key: ARN, id or alias"),
+            default: "the account's key for EBS",
+            go_driver: "a copy has the key of its source, another one is refused",
+            example: "arn:aws:kms:us-east-1:111122223333:key/0123abcd",
+            meaning: "The key that encrypts the volume; encrypts without `encrypted` too.",
+            ..Row::NONE
+        },
+        |class, given| {
+            class.kms_key = given.text();
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "volumeInitializationRate",
+            form: Form::number("MiB/s"),
+            default: "EC2 loads blocks as they are read",
+            example: "200",
+            meaning: "How fast EC2 loads a restored volume; EC2 takes 100 to 300, for restores alone.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.initialization_rate = it),
+    ),
+    (
+        Row {
+            key: "blockAttachUntilInitialized",
+            form: Form::Switch,
+            default: "false",
+            example: "true",
+            meaning: "Whether the attach of a restored volume waits until all its blocks are loaded.",
+            ..Row::NONE
+        },
+        |class, given| given.switch().map(|it| class.wait_until_initialized = it),
+    ),
+    (
+        Row {
+            key: "fsType",
+            form: Form::Ignored,
+            example: "xfs",
+            meaning: "external-provisioner reads the key; write `csi.storage.k8s.io/fstype` instead.",
+            ..Row::NONE
+        },
+        |_, given| {
+            warn_of_no_effect(given.key);
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "blockExpress",
+            form: Form::Ignored,
+            example: "true",
+            meaning: "EC2 has Block Express without it.",
+            ..Row::NONE
+        },
+        |_, given| {
+            warn_of_no_effect(given.key);
+            Ok(())
+        },
+    ),
+];
+
+fn warn_of_no_effect(parameter: &str) {
+    tracing::warn!(
+        parameter,
+        "has no effect any more; the file system is csi.storage.k8s.io/fstype"
+    );
+}
 
 /// The parameters of a StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,65 +204,45 @@ pub struct VolumeParameters {
     pub tags: Vec<String>,
 }
 
+impl Class for VolumeParameters {
+    const LIST: &'static str = "parameters";
+    const ANY_CASE: bool = true;
+    const AND: &'static str = ", and ";
+
+    fn table() -> impl Iterator<Item = (Row, Store<Self>)> {
+        let format = format_rows::ROWS.iter().map(|row| {
+            let store: Store<Self> = |class, given| {
+                class.format.accept(&given.row.key.to_ascii_lowercase(), given.value).map(drop)
+            };
+            (*row, store)
+        });
+        let tag: Store<Self> = |class, given| given.tag().map(|tag| class.tags.push(tag));
+        let claim = Claim::ROWS.map(|row| {
+            let store: Store<Self> = |class, given| {
+                class.claim.store(given.row, given.value);
+                Ok(())
+            };
+            (row, store)
+        });
+        TABLE.iter().copied().chain(format).chain([(TAG_SPECIFICATION, tag)]).chain(claim)
+    }
+}
+
 impl VolumeParameters {
+    /// Returns the row of each key.
+    #[must_use]
+    pub fn rows() -> Vec<Row> {
+        rows::<Self>()
+    }
+
     /// Reads the parameters.
     ///
     /// # Errors
     /// An unknown key, a key given in two spellings, or an invalid value; the text names the key.
     pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
-        let mut parsed = Self::default();
-        let mut seen_keys: Vec<String> = Vec::new();
-        for (key_as_written, value) in sorted(parameters) {
-            // Only tag keys are matched as written: `TAGSPECIFICATION_1` has never been a tag key.
-            if key_as_written.starts_with(TAG_SPECIFICATION) {
-                parsed.tags.push(check_tag(LIST, key_as_written, value)?);
-                continue;
-            }
-            let key = key_as_written.to_ascii_lowercase();
-            if seen_keys.contains(&key) {
-                return Err(Failure::invalid(
-                    LIST,
-                    format!("{key} is given twice, in different spellings; keep one"),
-                ));
-            }
-            parsed.accept(key_as_written, &key, value)?;
-            seen_keys.push(key);
-        }
-        refuse_both_iops(LIST, parsed.iops, parsed.iops_per_gib)?;
+        let parsed = read::<Self>(parameters)?;
+        refuse_both_iops(Self::LIST, parsed.iops, parsed.iops_per_gib)?;
         Ok(parsed)
-    }
-
-    fn accept(&mut self, key_as_written: &str, key: &str, value: &str) -> Result<(), Failure> {
-        match key {
-            "type" => self.volume_type = Some(value.to_owned()).filter(|v| !v.is_empty()),
-            "iops" => self.iops = parse_number(LIST, key_as_written, value)?,
-            "iopspergb" => self.iops_per_gib = parse_number(LIST, key_as_written, value)?,
-            "allowautoiopspergbincrease" => {
-                self.raise_iops = parse_boolean(LIST, key_as_written, value)?;
-            }
-            "allowautoiopsincreaseonmodify" => {
-                self.raise_iops_on_modify = Some(parse_boolean(LIST, key_as_written, value)?);
-            }
-            "throughput" => self.throughput = parse_number(LIST, key_as_written, value)?,
-            "encrypted" => self.encrypted = Some(parse_boolean(LIST, key_as_written, value)?),
-            "kmskeyid" => self.kms_key = Some(value.to_owned()).filter(|v| !v.is_empty()),
-            "volumeinitializationrate" => {
-                self.initialization_rate = parse_number(LIST, key_as_written, value)?;
-            }
-            "blockattachuntilinitialized" => {
-                self.wait_until_initialized = parse_boolean(LIST, key_as_written, value)?;
-            }
-            "fstype" | "blockexpress" => {
-                tracing::warn!(
-                    parameter = key_as_written,
-                    "has no effect any more; the file system is csi.storage.k8s.io/fstype"
-                );
-            }
-            _ if self.claim.accept(key, value) => {}
-            _ if self.format.accept(key, value)? => {}
-            _ => return Err(unknown_key(LIST, key_as_written, KNOWN)),
-        }
-        Ok(())
     }
 
     /// Returns the entries of the volume context, which a publish and the node read.

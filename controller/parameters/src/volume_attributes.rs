@@ -5,19 +5,109 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::Failure;
 
-use super::{
-    Claim, TAG_DELETION, TAG_SPECIFICATION, check_tag, parse_boolean, parse_number,
-    refuse_both_iops, sorted, unknown_key,
-};
-use crate::tag_key;
+use crate::row::{Class, Form, Row, Store, read, rows};
+use crate::storage_class::TAG_SPECIFICATION;
+use crate::{Claim, refuse_both_iops, tag_key};
 
-const LIST: &str = "mutable_parameters";
-const KNOWN: &str = "type, volumeType, iops, throughput, iopspergb, allowautoiopsincreaseonmodify, tagSpecification_N and tagDeletion_N";
+const TABLE: &[(Row, Store<VolumeAttributes>)] = &[
+    (
+        Row {
+            key: "type",
+            form: Form::Text("a volume type of EC2"),
+            default: "stays",
+            example: "io2",
+            meaning: "The volume type; for a new volume, instead of the StorageClass's.",
+            ..Row::NONE
+        },
+        |class, given| {
+            class.volume_type = given.text();
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "volumeType",
+            form: Form::Text("a volume type of EC2"),
+            example: "io2",
+            meaning: "The former name of `type`, which wins.",
+            ..Row::NONE
+        },
+        |class, given| {
+            // Keys are read in their order: `type` before this one.
+            class.volume_type = class.volume_type.take().or_else(|| given.text());
+            Ok(())
+        },
+    ),
+    (
+        Row {
+            key: "iops",
+            form: Form::NUMBER,
+            default: "stays",
+            go_driver: "with `iopsPerGB` of the StorageClass, refused for a new volume",
+            example: "4000",
+            meaning: "The IOPS; ends a ratio, whose tag is deleted.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.iops = it),
+    ),
+    (
+        Row {
+            key: "throughput",
+            form: Form::number("MiB/s"),
+            default: "stays",
+            example: "250",
+            meaning: "The throughput, for types that take one.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.throughput = it),
+    ),
+    (
+        Row {
+            key: "iopspergb",
+            form: Form::NUMBER,
+            go_driver: "refused for a new volume",
+            example: "50",
+            meaning: "The IOPS for each GiB, at once and for later growth; not with `iops`.",
+            ..Row::NONE
+        },
+        |class, given| given.number().map(|it| class.iops_per_gib = it),
+    ),
+    (
+        Row {
+            key: "allowautoiopsincreaseonmodify",
+            form: Form::Switch,
+            go_driver: "refused for a new volume",
+            example: "true",
+            meaning: "Whether growth raises the IOPS by the ratio; kept in a tag.",
+            ..Row::NONE
+        },
+        |class, given| given.switch().map(|it| class.raise_iops_on_modify = Some(it)),
+    ),
+    (TAG_SPECIFICATION, |class, given| given.tag().map(|tag| class.tags.push(tag))),
+    (
+        Row {
+            key: "tagDeletion_N",
+            form: Form::Text("the key of a tag"),
+            go_driver: "refused for a new volume",
+            example: "team",
+            meaning: "Deletes a tag that is not the driver's own.",
+            ..Row::NONE
+        },
+        |class, given| {
+            if tag_key::is_reserved(given.value) {
+                return Err(given
+                    .invalid(format!("the tag {:?} is the driver's own and stays", given.value)));
+            }
+            class.tag_deletions.push(given.value.to_owned());
+            Ok(())
+        },
+    ),
+];
 
 /// The parameters of a VolumeAttributesClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VolumeAttributes {
-    /// `type`, or its deprecated name `volumeType`.
+    /// `type`, or its former name `volumeType`.
     pub volume_type: Option<String>,
     /// `iops`.
     pub iops: Option<u32>,
@@ -35,42 +125,36 @@ pub struct VolumeAttributes {
     pub claim: Claim,
 }
 
+impl Class for VolumeAttributes {
+    const LIST: &'static str = "mutable_parameters";
+    const ANY_CASE: bool = false;
+
+    fn table() -> impl Iterator<Item = (Row, Store<Self>)> {
+        let claim = Claim::ROWS.map(|row| {
+            let store: Store<Self> = |class, given| {
+                class.claim.store(given.row, given.value);
+                Ok(())
+            };
+            (row, store)
+        });
+        TABLE.iter().copied().chain(claim)
+    }
+}
+
 impl VolumeAttributes {
+    /// Returns the row of each key.
+    #[must_use]
+    pub fn rows() -> Vec<Row> {
+        rows::<Self>()
+    }
+
     /// Reads the parameters. Letter case matters.
     ///
     /// # Errors
     /// An unknown key, an invalid value, or the deletion of a reserved tag; the text names the key.
     pub fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
-        let mut parsed = Self::default();
-        let mut old_name = None;
-        for (key, value) in sorted(parameters) {
-            match key {
-                "type" => parsed.volume_type = Some(value.to_owned()).filter(|v| !v.is_empty()),
-                "volumeType" => old_name = Some(value.to_owned()).filter(|v| !v.is_empty()),
-                "iops" => parsed.iops = parse_number(LIST, key, value)?,
-                "throughput" => parsed.throughput = parse_number(LIST, key, value)?,
-                "iopspergb" => parsed.iops_per_gib = parse_number(LIST, key, value)?,
-                "allowautoiopsincreaseonmodify" => {
-                    parsed.raise_iops_on_modify = Some(parse_boolean(LIST, key, value)?);
-                }
-                _ if key.starts_with(TAG_SPECIFICATION) => {
-                    parsed.tags.push(check_tag(LIST, key, value)?)
-                }
-                _ if key.starts_with(TAG_DELETION) => {
-                    if tag_key::is_reserved(value) {
-                        return Err(Failure::invalid(
-                            &format!("{LIST}.{key}"),
-                            format!("the tag {value:?} is the driver's own and stays"),
-                        ));
-                    }
-                    parsed.tag_deletions.push(value.to_owned());
-                }
-                _ if parsed.claim.accept(key, value) => {}
-                _ => return Err(unknown_key(LIST, key, KNOWN)),
-            }
-        }
-        parsed.volume_type = parsed.volume_type.or(old_name);
-        refuse_both_iops(LIST, parsed.iops, parsed.iops_per_gib)?;
+        let parsed = read::<Self>(parameters)?;
+        refuse_both_iops(Self::LIST, parsed.iops, parsed.iops_per_gib)?;
         Ok(parsed)
     }
 }

@@ -1,0 +1,94 @@
+//! What the rows say is what the parsers do.
+
+use std::collections::HashMap;
+
+use ebs_csi_parameters::{
+    Form, FormatKeys, Row, SnapshotParameters, VolumeAttributes, VolumeParameters,
+};
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::FsType;
+
+type Entries = HashMap<String, String>;
+
+/// Parses a class, and returns the format options of a StorageClass.
+type Parse = fn(&Entries) -> Result<FormatKeys, Failure>;
+
+fn classes() -> [(Vec<Row>, Parse); 3] {
+    [
+        (VolumeParameters::rows(), |it| VolumeParameters::parse(it).map(|class| class.format)),
+        (VolumeAttributes::rows(), |it| VolumeAttributes::parse(it).map(|_| FormatKeys::default())),
+        (SnapshotParameters::rows(), |it| {
+            SnapshotParameters::parse(it).map(|_| FormatKeys::default())
+        }),
+    ]
+}
+
+/// Calls the check for each row of each class.
+fn each(check: impl Fn(&Row, Parse)) {
+    for (rows, parse) in classes() {
+        assert!(rows.len() > 6, "{rows:?}");
+        rows.iter().for_each(|row| check(row, parse));
+    }
+}
+
+/// Returns the entries of the row's example, with this value.
+fn with_value(row: &Row, value: &str) -> Entries {
+    let others = row.example_with.iter().copied();
+    let entries = others.chain([(row.key, value)]);
+    entries.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn example_of_each_row_is_accepted() {
+    each(|row, parse| {
+        assert!(!row.meaning.is_empty() && !row.example.is_empty(), "{row:?}");
+        let format = parse(&with_value(row, row.example));
+        let format = format.unwrap_or_else(|refused| panic!("{}: {refused}", row.key));
+        let is_format_key = !row.file_systems.is_empty();
+        assert_eq!(format.check_for_block().is_err(), is_format_key, "{}", row.key);
+        for fs in FsType::ALL {
+            let offered = row.file_systems.contains(fs) || !is_format_key;
+            assert_eq!(format.check_for(*fs).is_ok(), offered, "{}: {fs}", row.key);
+        }
+    });
+}
+
+#[test]
+fn value_beside_range_is_refused_by_key() {
+    each(|row, parse| {
+        let beside: Vec<String> = match row.form {
+            Form::Number { most, .. } => vec!["-1".to_owned(), (u64::from(most) + 1).to_string()],
+            Form::FormatNumber { least, most, is_power_of_two } => {
+                let mut beside = vec![(least - 1).to_string(), (most + 1).to_string()];
+                beside.extend(is_power_of_two.then(|| (least + 1).to_string()));
+                beside
+            }
+            Form::Switch => vec!["True".to_owned(), "1".to_owned()],
+            Form::Words(words) => vec![words[0].to_uppercase(), String::new()],
+            Form::Text(_) | Form::SetBySidecar | Form::Ignored => return,
+        };
+        for value in beside {
+            let format = parse(&with_value(row, &value));
+            let checked = format.and_then(|format| format.check_for(FsType::Ext4));
+            let refused = checked.expect_err(&format!("{}: {value}", row.key));
+            let text = refused.text().to_lowercase();
+            assert!(text.contains(&row.key.to_lowercase()), "{}: {value}: {refused}", row.key);
+            assert_eq!(refused.condition(), Condition::InvalidField, "{refused}");
+        }
+    });
+}
+
+#[test]
+fn keys_without_row_are_unknown() {
+    for (rows, parse) in classes() {
+        let known: Vec<_> = rows.iter().filter(|row| row.is_for_users()).collect();
+        for row in &rows {
+            let shorter = row.prefix().map_or(&row.key[1..], |prefix| &prefix[..prefix.len() - 1]);
+            let entries = HashMap::from([(shorter.to_owned(), row.example.to_owned())]);
+            let refused = parse(&entries).expect_err(shorter);
+            for part in known.iter().map(|row| row.key).chain([shorter]) {
+                assert!(refused.text().contains(part), "{part}: {refused}");
+            }
+        }
+    }
+}
