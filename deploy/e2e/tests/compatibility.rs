@@ -122,7 +122,8 @@ fn render(page: &Page) -> String {
         "# Compatibility with the Go driver\n\n\
          What a user of `aws-ebs-csi-driver` v1.64 can rely on, and the tests that show it. *same*: the\n\
          same behaviour. *better*: a defect of that driver is fixed here, or that driver lacks the\n\
-         feature. *left out*: refused on purpose, with the reason. *not yet*: a known gap.\n\n\
+         feature. *left out*: refused on purpose, with the reason. *not yet*: a known gap. Key by key, for\n\
+         classes: [parameters](parameters.md).\n\n\
          Generated from `compatibility.toml` by `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test\n\
          compatibility`; `./deploy/test` fails when a test named here does not exist.\n",
     );

@@ -89,6 +89,7 @@ fn page(values: &Value) -> String {
          - *none*: it has no effect here. A value that matters is noted (in NOTES and as a comment of the\n  \
          rendered objects) or refused.\n\
          - *own*: the Go driver's chart does not have it.\n\n\
+         What a class may hold: [parameters of classes](parameters.md).\n\n\
          Generated from `deploy/chart/values.schema.json` and `values.yaml` by\n\
          `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart`.\n",
     );
