@@ -13,6 +13,7 @@ mod format_rows;
 mod row;
 mod snapshot_class;
 mod storage_class;
+mod tag;
 pub mod tag_key;
 mod volume_attributes;
 
@@ -23,6 +24,7 @@ pub use format::FormatKeys;
 pub use row::{Form, Row};
 pub use snapshot_class::{Lock, LockMode, SnapshotParameters, parse_time};
 pub use storage_class::{VolumeParameters, WAIT_UNTIL_INITIALIZED};
+pub use tag::{check_tag, render_tag};
 pub use volume_attributes::VolumeAttributes;
 
 /// Parses a boolean; an empty value is false. The Go driver reads every other value as false, so
