@@ -259,16 +259,14 @@ fn zones(value: &str) -> Option<Vec<String>> {
     (fits && zones.iter().all(|zone| !zone.is_empty())).then_some(zones)
 }
 
-/// Parses a time as RFC 3339 writes it. `None` for the times without seconds or offset that
-/// prost-types parses too.
+/// Parses a time as RFC 3339 writes it. `None` also for a date alone, and for a time without offset
+/// or without the minutes of its offset, which prost-types would parse.
 #[must_use]
 pub fn parse_time(text: &str) -> Option<SystemTime> {
-    let time = text.get(10..)?;
-    let (time, offset) = time.split_at(time.find(['Z', '+', '-'])?);
-    let has_seconds = time.starts_with('T') && time.get(6..7) == Some(":");
-    let has_offset = offset == "Z" || offset.get(3..4) == Some(":");
-    let parsed = text.parse::<prost_types::Timestamp>().ok()?;
-    SystemTime::try_from(parsed).ok().filter(|_| has_seconds && has_offset)
+    let offset = text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    let has_offset = matches!(offset, "Z" | "z") || offset.get(3..4) == Some(":");
+    let time = text.parse::<prost_types::Timestamp>().ok().filter(|_| has_offset)?;
+    SystemTime::try_from(time).ok()
 }
 
 /// `arn:partition:service:region:account:resource`.
@@ -310,10 +308,33 @@ mod tests {
     }
 
     #[test]
+    fn times_parse_as_rfc_3339_writes_them() {
+        let seconds = |text| {
+            parse_time(text)
+                .map(|time| time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64())
+        };
+        for (text, expected) in [
+            ("2030-01-31T00:00:00Z", Some(1_896_048_000.0)),
+            ("2030-01-31T00:00:00.5Z", Some(1_896_048_000.5)),
+            ("2030-01-31T01:00:00+01:00", Some(1_896_048_000.0)),
+            ("2030-01-30T22:30:00-01:30", Some(1_896_048_000.0)),
+            ("2030-01-31", None),
+            ("2030-01-31T00:00Z", None),
+            ("2030-01-31T00:00:00", None),
+            ("2030-01-31T01:00:00+01", None),
+            ("2030-02-30T00:00:00Z", None),
+            ("2030-01-31T00:00:00Zzz", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn invalid_parameter_is_refused_with_key_or_reason() {
         let many = "us-east-1a,".repeat(24) + "b";
-        let rows: [(&[(&str, &str)], &str); 14] = [
+        let rows: [(&[(&str, &str)], &str); 17] = [
             (&[("nosuch", "1")], "nosuch"),
+            (&[("nosuch", "1")], "lockCoolOffPeriod and tagSpecification_N"),
             (&[("LockMode", "governance"), ("lockMode", "compliance")], "lockmode is given twice"),
             (&[("fastSnapshotRestoreAvailabilityZones", &many)], "at most 255 bytes"),
             (&[("fastSnapshotRestoreAvailabilityZones", "")], "fastSnapshot"),
@@ -328,6 +349,21 @@ mod tests {
             ),
             (&[("lockMode", "governance"), ("lockDuration", "40000")], "36500"),
             (&[("lockMode", "governance"), ("lockExpirationDate", "soon")], "lockExpirationDate"),
+            (
+                &[
+                    ("lockMode", "governance"),
+                    ("lockDuration", "7"),
+                    ("lockExpirationDate", "2030-01-31T01:00:00+01:00"),
+                ],
+                "not both",
+            ),
+            (
+                &[
+                    ("outpostArn", "arn:aws:outposts:us-east-1:111122223333:outpost/op-0a"),
+                    ("fastSnapshotRestoreAvailabilityZones", "us-east-1a"),
+                ],
+                "keep one of the two",
+            ),
             (&[("lockDuration", "x")], "lockDuration"),
             (
                 &[("tagSpecification_2", "team")],

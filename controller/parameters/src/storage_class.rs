@@ -324,8 +324,9 @@ mod tests {
 
     #[test]
     fn invalid_parameter_is_refused_with_key_or_reason() {
-        let rows: [(&[(&str, &str)], &str); 17] = [
-            (&[("sype", "gp3")], "sype"),
+        let rows: [(&[(&str, &str)], &str); 18] = [
+            (&[("sype", "gp3")], "parameters: \"sype\" is not a parameter of this driver"),
+            (&[("sype", "gp3")], "ext4EncryptionSupport, and tagSpecification_N"),
             (&[("iops", "many")], "iops"),
             (&[("iops", "-1")], "-1"),
             (&[("throughput", "9999999999")], "throughput"),

@@ -193,13 +193,16 @@ mod tests {
     #[test]
     fn invalid_attribute_is_refused_with_key_or_reason() {
         let rows: [(&[(&str, &str)], &str); 8] = [
-            (&[("Type", "gp3")], "Type"),
+            (
+                &[("Type", "gp3")],
+                "\"Type\" is not a parameter of this driver; known are type, volume",
+            ),
             (&[("iopsPerGB", "1")], "iopsPerGB"),
             (&[("iops", "1"), ("iopspergb", "1")], "exclude"),
             (&[("iops", "-5")], "-5"),
             (&[("allowautoiopsincreaseonmodify", "yes")], "neither \"true\" nor \"false\""),
             (&[("tagDeletion_1", "CSIVolumeName")], "CSIVolumeName"),
-            (&[("encrypted", "true")], "encrypted"),
+            (&[("encrypted", "true")], "onmodify, tagSpecification_N and tagDeletion_N"),
             (
                 &[("tagSpecification_1", "team")],
                 "tagSpecification_1: \"team\" is not a tag; write it as key=value",
