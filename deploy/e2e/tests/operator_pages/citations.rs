@@ -98,9 +98,9 @@ fn decisions_are_numbered_without_holes() {
 }
 
 #[test]
-fn readme_names_each_folder_of_deploy() {
-    let readme = read("README.md");
-    let row = readme.lines().find(|line| line.starts_with("| `deploy/` |"));
+fn index_names_each_folder_of_deploy() {
+    let index = read("deploy/docs/README.md");
+    let row = index.lines().find(|line| line.starts_with("| `deploy/` |"));
     let row = row.expect("the row of deploy/");
     for (name, path) in entries("deploy") {
         if path.is_dir() {
