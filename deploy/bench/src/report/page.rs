@@ -46,10 +46,9 @@ pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
     std::fs::write(page, text(&results, &reasons, &name))
 }
 
-/// Returns the text below `## key` in `reasons`.
-fn reason<'t>(reasons: &'t str, key: &str) -> Option<&'t str> {
-    let (_, rest) = reasons.split_once(&format!("## {key}\n"))?;
-    Some(rest.split("\n## ").next().unwrap_or(rest).trim())
+/// Returns whether `reasons` has a section of this key.
+fn is_explained(reasons: &str, key: &str) -> bool {
+    reasons.lines().any(|line| line.strip_prefix("## ") == Some(key))
 }
 
 fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
@@ -90,20 +89,12 @@ fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
         let cells = "|".repeat(4 + usize::from(peer.is_some()));
         let _ = writeln!(page, "| **{}** |{cells}", part.part);
         for figure in &part.figures {
-            let reason = reason(reasons, &figure.key).is_some();
-            write_figure(&mut page, figure, part.host.was_busy(), reason, peer.is_some());
+            let is_explained = is_explained(reasons, &figure.key);
+            write_figure(&mut page, figure, part.host.was_busy(), is_explained, peer.is_some());
         }
     }
     for figure in figures().filter(|figure| DRAWN.contains(&figure.key.as_str())) {
         let _ = writeln!(page, "\n![{}]({pictures}/{}.svg)", figure.title, figure.key);
-    }
-    let explained = figures().filter_map(|figure| Some((figure, reason(reasons, &figure.key)?)));
-    for (at, (figure, reason)) in explained.enumerate() {
-        if at == 0 {
-            page.push_str("\n## Reasons\n");
-        }
-        let Figure { key, title, .. } = figure;
-        let _ = writeln!(page, "\n<a id=\"{key}-reason\"></a>**{title}.**\n{reason}");
     }
     page
 }
@@ -127,7 +118,7 @@ fn write_conditions(page: &mut String, part: &Results) {
 }
 
 /// Writes a row for each target of the figure, or one with all measured medians.
-fn write_figure(page: &mut String, figure: &Figure, busy: bool, reason: bool, peer: bool) {
+fn write_figure(page: &mut String, figure: &Figure, busy: bool, is_explained: bool, peer: bool) {
     let Some(ours) = figure.first(Role::Ours) else { return };
     let other = |statistic: Statistic| match (peer, figure.first(Role::Peer)) {
         (false, _) => String::new(),
@@ -139,7 +130,7 @@ fn write_figure(page: &mut String, figure: &Figure, busy: bool, reason: bool, pe
     let bound = figure.first(Role::Bound);
     let bound = bound.map_or("-".to_owned(), |row| with_unit(row.summary.median, &figure.unit));
     let Figure { key, title, .. } = figure;
-    let why = format!("#{key}-reason");
+    let why = format!("../bench/results/{REASONS}#{key}");
     let mut named = format!("| <a id=\"{key}\"></a>{title}");
     if let Some(origin) = figure.notes.iter().find_map(|note| note.strip_prefix(ORIGIN)) {
         let _ = write!(named, " ({})", origin.trim_end_matches('.'));
@@ -157,11 +148,11 @@ fn write_figure(page: &mut String, figure: &Figure, busy: bool, reason: bool, pe
             _ => rows.join("; "),
         };
         let other = other(Statistic::Median);
-        let word = if reason { format!(" [why]({why})") } else { String::new() };
+        let word = if is_explained { format!(" [why]({why})") } else { String::new() };
         let _ = writeln!(page, "{named} | {measured} |{other} {bound} | - |{word} |");
     }
     for (at, verdict) in verdicts.into_iter().enumerate() {
-        let word = match (verdict.met, reason) {
+        let word = match (verdict.met, is_explained) {
             _ if busy && figure.unit == "ms" => "*busy*".to_owned(),
             (true, _) => "met".to_owned(),
             (false, true) => format!("[**missed**]({why})"),
@@ -192,7 +183,7 @@ mod tests {
 
     /// On a busy machine a target in milliseconds is shown as busy, neither met nor missed.
     #[test]
-    fn missed_target_is_published_with_its_reason() {
+    fn missed_target_links_to_its_reason() {
         let mut part = Results::begin("node", "run node".to_owned());
         let figure = |key: &str, measured: f64| {
             Figure::new(key, key, "ms")
@@ -205,12 +196,11 @@ mod tests {
         let page = text(std::slice::from_ref(&part), reasons, "pictures");
         for shown in [
             "| <a id=\"good\"></a>good | 1.00 ms | - | median ≤ 1.00 ms | met |",
-            "</a>bad | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad-reason) |",
-            "<a id=\"bad-reason\"></a>**bad.**\nBecause.\n",
+            "| median ≤ 1.00 ms | [**missed**](../bench/results/reasons.md#bad) |",
         ] {
             assert!(page.contains(shown), "{page}");
         }
-        assert!(!page.contains("No.") && !page.contains("busy"));
+        assert!(!page.contains("busy"));
 
         "9.00".clone_into(&mut part.host.load_before);
         part.host.processors = 2;
