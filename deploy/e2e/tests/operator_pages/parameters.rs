@@ -39,10 +39,8 @@ integers, `true` and `false`, pipelines, parentheses, `if`/`else if`/`else`, `wi
 comments, trim markers, the functions `toUpper toLower contains field substring index lastIndex`,
 and Go's `eq ne lt le gt ge and or not len slice print printf println`.
 
-The controller refuses, and names the reason: variables, `range`, `define`, `template`, `block`,
-`break`, `continue`, `nil`, numbers with a fraction, octal numbers, character constants (`'a'`),
-digits with underscores, `printf` with widths, flags or verbs other than `%s %d %v %q %t`, and
-`html js call urlquery` (which the Go driver refuses too). A template has at most 8192 bytes and 32
+Everything else is refused by name, for example variables, `range`, `define`, fractions, and `printf`
+with widths, flags or verbs other than `%s %d %v %q %t`. A template has at most 8192 bytes and 32
 levels.
 
 The fields come from keys that external-provisioner and external-snapshotter add
