@@ -268,6 +268,8 @@ fn format_options_reach_the_file_system() {
         ("ext4BigAlloc", 1),
         ("ext4ClusterSize", 16384),
         ("ext4EncryptionSupport", 1),
+        ("ext4Stride", 32),
+        ("ext4StripeWidth", 96),
     ];
     let (volume, dump) = formatted_with(&rig, FsType::Ext4, &given);
     // The file system's identifier contains the volume's digits.
@@ -282,6 +284,8 @@ fn format_options_reach_the_file_system() {
         "Cluster size: 16384",
         "Reserved block count: 0",
         "Filesystem features: bigalloc encrypt",
+        "RAID stride: 32",
+        "RAID stripe width: 96",
         &format!("Directory Hash Seed: {identifier}"),
     ] {
         assert!(has_line_with(&dump, words), "{words} in {dump}");
