@@ -1,7 +1,8 @@
 //! The parameters of StorageClasses, VolumeAttributesClasses and VolumeSnapshotClasses.
 //!
 //! Each class has a table with a row for each key ([`Row`]): the parser reads what the table holds,
-//! and `deploy/docs/parameters.md` and the lists of the chart are generated from it. Keys of
+//! and `deploy/docs/parameters.md` and the lists of the chart are generated from it. The rows of
+//! format options are those of `policy/format-options.toml`. Keys of
 //! StorageClasses and VolumeSnapshotClasses are matched in any letter case, keys of
 //! VolumeAttributesClasses only as written; values always as written. An unknown key is an error
 //! that names the key. One StorageClass may serve thousands of claims, so every error text is the
@@ -9,7 +10,6 @@
 
 mod claim;
 mod format;
-mod format_rows;
 mod row;
 mod snapshot_class;
 mod storage_class;

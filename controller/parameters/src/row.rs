@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_policy::format_option::{self, Kind};
 use ebs_csi_proto::Failure;
-use ebs_csi_wire::FsType;
 
 use crate::{parse_boolean, truncate};
 
@@ -16,14 +16,12 @@ pub struct Row {
     pub form: Form,
     /// What applies without the key; empty when there is nothing to say.
     pub default: &'static str,
-    /// The file systems that have the format option; empty for a key that formats nothing.
-    pub file_systems: &'static [FsType],
     /// What the Go driver (v1.64) does differently; empty when nothing.
     pub go_driver: &'static str,
-    /// A value that is accepted.
-    pub example: &'static str,
+    /// A value that is accepted; of a format option, see [`Row::example`].
+    pub(crate) example: &'static str,
     /// The other keys that the example needs, with their values.
-    pub example_with: &'static [(&'static str, &'static str)],
+    pub(crate) example_with: &'static [(&'static str, &'static str)],
     /// What the key does, in one sentence.
     pub meaning: &'static str,
 }
@@ -44,15 +42,8 @@ pub enum Form {
         /// The unit; empty for a plain number.
         unit: &'static str,
     },
-    /// A number from `least` to `most` with an optional suffix k, m or g for the powers of 1024.
-    FormatNumber {
-        /// The smallest number.
-        least: u64,
-        /// The largest number.
-        most: u64,
-        /// Whether only powers of two are accepted.
-        is_power_of_two: bool,
-    },
+    /// An option of a new file system. A number may end with k, m or g, powers of 1024.
+    FormatOption(&'static format_option::Row),
     /// Set by a sidecar, never by a user.
     SetBySidecar,
     /// Accepted without effect.
@@ -75,12 +66,48 @@ impl Row {
         key: "",
         form: Form::Text("any text"),
         default: "",
-        file_systems: &[],
         go_driver: "",
         example: "",
         example_with: &[],
         meaning: "",
     };
+
+    /// Returns the row of a format option.
+    pub(crate) fn of_format_option(option: &'static format_option::Row) -> Self {
+        Self {
+            key: option.key,
+            form: Form::FormatOption(option),
+            default: option.default,
+            go_driver: option.go_driver,
+            meaning: option.about,
+            ..Self::NONE
+        }
+    }
+
+    /// Returns entries that are accepted: one of this key, then those that it needs.
+    #[must_use]
+    pub fn example(&self) -> Vec<(&'static str, String)> {
+        let switch = |key| (key, "true".to_owned());
+        let Form::FormatOption(option) = self.form else {
+            let own = std::iter::once((self.key, self.example));
+            let entries = own.chain(self.example_with.iter().copied());
+            return entries.map(|(key, value)| (key, value.to_owned())).collect();
+        };
+        let own = match option.kind {
+            Kind::Number => (self.key, option.example.to_string()),
+            Kind::Switch => switch(self.key),
+        };
+        std::iter::once(own).chain(option.requires.map(switch)).collect()
+    }
+
+    /// Returns whether the value is `true` or `false`.
+    #[must_use]
+    pub fn is_switch(&self) -> bool {
+        match self.form {
+            Form::FormatOption(option) => option.kind == Kind::Switch,
+            form => form == Form::Switch,
+        }
+    }
 
     /// Returns the beginning of the keys that end with any text.
     #[must_use]

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_policy::format_option::storage_class_rows;
 use ebs_csi_proto::Failure;
 
-use crate::format_rows;
 use crate::row::{Class, Form, Row, Store, read, rows};
 use crate::{Claim, FormatKeys, refuse_both_iops};
 
@@ -210,11 +210,11 @@ impl Class for VolumeParameters {
     const AND: &'static str = ", and ";
 
     fn table() -> impl Iterator<Item = (Row, Store<Self>)> {
-        let format = format_rows::ROWS.iter().map(|row| {
+        let format = storage_class_rows().map(|option| {
             let store: Store<Self> = |class, given| {
                 class.format.accept(&given.row.key.to_ascii_lowercase(), given.value).map(drop)
             };
-            (*row, store)
+            (Row::of_format_option(option), store)
         });
         let tag: Store<Self> = |class, given| given.tag().map(|tag| class.tags.push(tag));
         let claim = Claim::ROWS.map(|row| {
@@ -326,7 +326,7 @@ mod tests {
     fn invalid_parameter_is_refused_with_key_or_reason() {
         let rows: [(&[(&str, &str)], &str); 18] = [
             (&[("sype", "gp3")], "parameters: \"sype\" is not a parameter of this driver"),
-            (&[("sype", "gp3")], "ext4EncryptionSupport, and tagSpecification_N"),
+            (&[("sype", "gp3")], ", and tagSpecification_N"),
             (&[("iops", "many")], "iops"),
             (&[("iops", "-1")], "-1"),
             (&[("throughput", "9999999999")], "throughput"),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use ebs_csi_parameters::{
     Form, FormatKeys, Row, SnapshotParameters, VolumeAttributes, VolumeParameters,
 };
+use ebs_csi_policy::format_option::Kind;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::FsType;
 
@@ -33,23 +34,21 @@ fn each(check: impl Fn(&Row, Parse)) {
 
 /// Returns the entries of the row's example, with this value.
 fn with_value(row: &Row, value: &str) -> Entries {
-    let others = row.example_with.iter().copied();
-    let entries = others.chain([(row.key, value)]);
-    entries.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    let mut entries: Entries =
+        row.example().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    entries.insert(row.key.to_owned(), value.to_owned());
+    entries
 }
 
 #[test]
 fn example_of_each_row_is_accepted() {
     each(|row, parse| {
-        assert!(!row.meaning.is_empty() && !row.example.is_empty(), "{row:?}");
-        let format = parse(&with_value(row, row.example));
+        let example = row.example();
+        assert!(!row.meaning.is_empty() && !example[0].1.is_empty(), "{row:?}");
+        let format = parse(&with_value(row, &example[0].1));
         let format = format.unwrap_or_else(|refused| panic!("{}: {refused}", row.key));
-        let is_format_key = !row.file_systems.is_empty();
+        let is_format_key = matches!(row.form, Form::FormatOption(_));
         assert_eq!(format.check_for_block().is_err(), is_format_key, "{}", row.key);
-        for fs in FsType::ALL {
-            let offered = row.file_systems.contains(fs) || !is_format_key;
-            assert_eq!(format.check_for(*fs).is_ok(), offered, "{}: {fs}", row.key);
-        }
     });
 }
 
@@ -63,12 +62,11 @@ fn value_beside_range_is_refused_by_key() {
         }
         let beside: Vec<String> = match row.form {
             Form::Number { most, .. } => vec!["-1".to_owned(), (u64::from(most) + 1).to_string()],
-            Form::FormatNumber { least, most, is_power_of_two } => {
-                let mut beside = vec![(least - 1).to_string(), (most + 1).to_string()];
-                beside.extend(is_power_of_two.then(|| (least + 1).to_string()));
-                beside
+            Form::FormatOption(option) if option.kind == Kind::Number => {
+                let range = option.on[0].range.expect("a number");
+                vec![(range.least - 1).to_string(), (range.most + 1).to_string()]
             }
-            Form::Switch => vec!["True".to_owned(), "1".to_owned()],
+            Form::Switch | Form::FormatOption(_) => vec!["True".to_owned(), "1".to_owned()],
             Form::Words(words) => vec![words[0].to_uppercase(), String::new()],
             Form::Text(_) | Form::SetBySidecar | Form::Ignored => return,
         };
@@ -88,7 +86,7 @@ fn keys_without_row_are_unknown() {
     for (rows, parse) in classes() {
         for row in &rows {
             let shorter = row.prefix().map_or(&row.key[1..], |prefix| &prefix[..prefix.len() - 1]);
-            let entries = HashMap::from([(shorter.to_owned(), row.example.to_owned())]);
+            let entries = HashMap::from([(shorter.to_owned(), row.example()[0].1.clone())]);
             let refused = parse(&entries).expect_err(shorter);
             for known in &rows {
                 let is_listed = !matches!(known.form, Form::SetBySidecar | Form::Ignored);

@@ -19,6 +19,8 @@ numberofinodes
 ext4bigalloc
 ext4clustersize
 ext4encryptionsupport
+ext4stride
+ext4stripewidth
 fstype
 blockexpress
 {{- end -}}

@@ -30,7 +30,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-node-agent", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-safe-detach", &["ebs-csi-wire"]),
     ("ebs-csi-template", &[]),
-    ("ebs-csi-parameters", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-template"]),
+    (
+        "ebs-csi-parameters",
+        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-template"],
+    ),
     ("ebs-csi-node-lifecycle", OF_CONTROLLERS),
     ("ebs-csi-controller", OF_CONTROLLERS),
     ("ec2-sim", &[]),

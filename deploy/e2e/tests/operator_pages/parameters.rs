@@ -60,46 +60,44 @@ fn form(row: &Row) -> String {
             format!("number of {unit}")
         }
         Form::Number { most, unit } => format!("number of {unit}, 1 to {most}"),
-        Form::FormatNumber { least, most, is_power_of_two } => {
-            let kind = if is_power_of_two { "power of two" } else { "number" };
-            format!("{kind} from {least} to {most}")
+        Form::FormatOption(option) => {
+            let mut of: Vec<(String, &str)> = Vec::new();
+            for support in option.on {
+                let words = support.range.map_or("boolean", |range| range.words);
+                let names: Vec<_> = support.file_systems.iter().map(|fs| fs.as_str()).collect();
+                match of.iter_mut().find(|(_, same)| *same == words) {
+                    Some((all, _)) => *all += &format!(", {}", names.join(", ")),
+                    None => of.push((names.join(", "), words)),
+                }
+            }
+            let of: Vec<_> = of.iter().map(|(names, words)| format!("{names}: {words}")).collect();
+            of.join("; ")
         }
         Form::SetBySidecar => "set by a sidecar".to_owned(),
         Form::Ignored => "without effect".to_owned(),
     }
 }
 
-/// Returns an entry as a manifest has it.
-fn entry((key, value): (&str, &str)) -> String {
-    format!("`{}: \"{value}\"`", key.replace("_N", "_1"))
-}
-
-/// Appends a table of the rows that a user writes; that of format options has a column for the file
-/// systems.
+/// Appends a table of the rows that a user writes.
 fn table(out: &mut String, title: &str, rows: &[Row]) {
-    let rows = rows.iter().filter(|row| row.form != Form::SetBySidecar);
-    let is_format = rows.clone().any(|row| !row.file_systems.is_empty());
-    let (name, line) = if is_format { (" File systems |", "---|") } else { ("", "") };
     let _ = write!(
         out,
-        "\n## {title}\n\n| Key |{name} Value | Default | Meaning | Go driver | Example |\n\
-         |---|{line}---|---|---|---|---|\n"
+        "\n## {title}\n\n| Key | Value | Default | Meaning | Go driver | Example |\n\
+         |---|---|---|---|---|---|\n"
     );
-    for row in rows {
-        let of: Vec<_> = row.file_systems.iter().map(|fs| fs.as_str()).collect();
-        let of = if is_format { format!(" {} |", of.join(", ")) } else { String::new() };
+    for row in rows.iter().filter(|row| row.form != Form::SetBySidecar) {
         let same = if row.go_driver.is_empty() { "same" } else { row.go_driver };
-        let entries =
-            std::iter::once((row.key, row.example)).chain(row.example_with.iter().copied());
-        let example: Vec<_> = entries.map(entry).collect();
+        let example = row.example().into_iter();
+        let example =
+            example.map(|(key, value)| format!("`{}: \"{value}\"`", key.replace("_N", "_1")));
         let _ = writeln!(
             out,
-            "| `{}` |{of} {} | {} | {} | {same} | {} |",
+            "| `{}` | {} | {} | {} | {same} | {} |",
             row.key,
             form(row),
             row.default,
             row.meaning,
-            example.join(", "),
+            example.collect::<Vec<_>>().join(", "),
         );
     }
 }
@@ -107,8 +105,9 @@ fn table(out: &mut String, title: &str, rows: &[Row]) {
 #[test]
 fn parameters_page_matches_rows_of_parser() {
     let mut out = BEGINNING.to_owned();
-    let (format, volume): (Vec<_>, Vec<_>) =
-        VolumeParameters::rows().into_iter().partition(|row| !row.file_systems.is_empty());
+    let (format, volume): (Vec<_>, Vec<_>) = VolumeParameters::rows()
+        .into_iter()
+        .partition(|row| matches!(row.form, Form::FormatOption(_)));
     table(&mut out, "StorageClass: the volume (keys in any letter case)", &volume);
     table(&mut out, "StorageClass: the file system (not for raw block volumes)", &format);
     let attributes = VolumeAttributes::rows();
@@ -146,7 +145,7 @@ fn chart_lists_match_rows_of_parser() {
     let snapshot = known(SnapshotParameters::rows());
     let of_any_case = || volume.iter().chain(&snapshot);
     let numbers = of_any_case().filter(|row| matches!(row.form, Form::Number { .. }));
-    let switches = of_any_case().filter(|row| row.form == Form::Switch);
+    let switches = of_any_case().filter(|row| row.is_switch());
     let mut out = "{{- /* Keys of classes, written by UPDATE_GENERATED=1 cargo test --workspace \
                    --test operator_pages. */ -}}\n"
         .to_owned();
