@@ -61,7 +61,6 @@ const TABLE: &[(Row, Store<Keys>)] = &[
             example: "governance",
             example_with: &[("lockDuration", "7")],
             meaning: "Locks the snapshot against deletion; a lock of mode `compliance` can never be lifted.",
-            ..Row::NONE
         },
         |class, given| {
             class.mode = Some(match given.value {
