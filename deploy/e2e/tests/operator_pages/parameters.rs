@@ -39,9 +39,9 @@ integers, `true` and `false`, pipelines, parentheses, `if`/`else if`/`else`, `wi
 comments, trim markers, the functions `toUpper toLower contains field substring index lastIndex`,
 and Go's `eq ne lt le gt ge and or not len slice print printf println`.
 
-Everything else is refused by name, for example variables, `range`, `define`, fractions, and `printf`
-with widths, flags or verbs other than `%s %d %v %q %t`. A template has at most 8192 bytes and 32
-levels.
+Everything else is refused by name, for example variables, `range`, `define`, fractions, and
+`printf` with widths, flags or verbs other than `%s %d %v %q %t`. A template has at most 8192 bytes
+and 32 levels.
 
 The fields come from keys that external-provisioner and external-snapshotter add
 (`controller.extraCreateMetadata` of the chart):
