@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-use crate::exposition::Page;
+use crate::exposition;
 
 mod connections;
 
@@ -54,11 +54,11 @@ const TIMEOUTS: Timeouts =
 
 /// The content of the pages.
 pub trait Pages: Send + Sync + 'static {
-    /// Returns `/metrics`.
+    /// Returns `/metrics`, as OpenMetrics.
     ///
     /// # Errors
     /// The status that is answered instead.
-    fn metrics(&self) -> impl Future<Output = Result<Page, StatusCode>> + Send;
+    fn metrics(&self) -> impl Future<Output = Result<String, StatusCode>> + Send;
 
     /// Decides `/readyz`.
     ///
@@ -195,7 +195,7 @@ impl<T: Transport, P: Pages> Server<T, P> {
             },
             "/metrics" => match self.pages.metrics().await {
                 Ok(page) => {
-                    let (kind, text) = page.for_client(accept(request.headers()));
+                    let (kind, text) = exposition::for_client(page, accept(request.headers()));
                     (StatusCode::OK, kind, text)
                 }
                 Err(status) => {
