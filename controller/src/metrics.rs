@@ -80,8 +80,7 @@ impl Metrics {
         let detaches = Arc::new(Detaches::default());
         all.registry().register_collector(Box::new(Arc::clone(&detaches)));
         let metrics = Self {
-            api_calls: ApiCalls::all.register(
-                older_names),
+            api_calls: ApiCalls::register(&mut all, older_names),
             poll_batch: all.register(
                 "aws_ebs_csi_ec2_poll_batch_size",
                 "Resources asked for in one call of a poller, by action",
