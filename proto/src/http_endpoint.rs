@@ -20,9 +20,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-use crate::exposition;
-
 mod connections;
+mod exposition;
 
 pub use connections::Connection;
 use connections::Connections;

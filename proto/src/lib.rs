@@ -7,7 +7,6 @@ pub mod capability;
 pub mod capacity;
 pub mod endpoint;
 pub mod exit;
-mod exposition;
 pub mod failure;
 pub mod health;
 pub mod http_endpoint;
