@@ -10,7 +10,6 @@ mod examples;
 mod metrics;
 mod parameters;
 mod quotations;
-mod registrations;
 mod source;
 
 use ebs_csi_e2e::repository::{read, root};
