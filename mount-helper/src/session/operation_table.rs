@@ -8,11 +8,10 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::operation::{self, Class};
 use crate::session::wake_event::WakeEvent;
 use crate::tool::tool_places::{PlaceKind, ToolPlaces};
-use ebs_csi_wire::{Operation, Outcome, Refusal};
-use state::{Lane, QueuedRequest, State};
+use ebs_csi_wire::{Operation, Outcome, Refusal, WorkerClass};
+use state::{Lane, QueuedRequest, State, workers_of};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +21,8 @@ pub(crate) use state::Work;
 /// Returns the number of worker threads: the sum over all classes.
 pub(crate) const fn workers() -> usize {
     let (mut sum, mut index) = (0, 0);
-    while index < Class::ALL.len() {
-        sum += Class::ALL[index].workers();
+    while index < WorkerClass::ALL.len() {
+        sum += workers_of(WorkerClass::ALL[index]);
         index += 1;
     }
     sum
@@ -138,7 +137,7 @@ impl OperationTable {
     /// Records the outcome of work. The thread that took the work must call this.
     pub(crate) fn finish(&self, work: &Work, outcome: &Outcome) {
         let mut state = self.lock();
-        state.taken[operation::properties(&work.operation).class.index()] -= 1;
+        state.taken[work.operation.properties().workers.index()] -= 1;
         if let Some(run) = state.runs.remove(&work.lane) {
             let answers = run.waiting.into_iter().map(|request| (request, outcome.clone()));
             state.answers.extend(answers);
@@ -153,7 +152,7 @@ impl OperationTable {
     pub(crate) fn park(&self, work: &Work, kind: PlaceKind) {
         let mut state = self.lock();
         self.pass_places_on(&mut state);
-        state.taken[operation::properties(&work.operation).class.index()] -= 1;
+        state.taken[work.operation.properties().workers.index()] -= 1;
         let ending = state.ending || state.closed;
         let Some(run) = state.runs.get_mut(&work.lane) else {
             return;
@@ -164,7 +163,7 @@ impl OperationTable {
         } else if self.places.reserve(kind) {
             // A place has become free meanwhile.
             run.place = Some(kind);
-            state.ready[Class::Disk.index()].push_front(work.lane.clone());
+            state.ready[WorkerClass::Disk.index()].push_front(work.lane.clone());
         } else {
             state.parked[kind.index()].push_back(work.lane.clone());
         }

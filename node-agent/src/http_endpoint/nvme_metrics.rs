@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebs_csi_wire::{Refusal, VolumeId};
+use ebs_csi_wire::{NvmeStatistics, Refusal, VolumeId};
 use tokio::sync::Mutex;
 
 use crate::deadline::Deadline;
@@ -95,8 +95,9 @@ impl Collector {
         let (mut found, mut errors) = (Vec::new(), 0);
         for volume in volumes {
             let limit = deadline.at_most(VOLUME_TIMEOUT);
-            let statistics = match self.helper.nvme_statistics(&volume, limit).await {
-                Ok(page) => Statistics::parse(&page).map_err(|error| error.to_string()),
+            let request = NvmeStatistics { volume: volume.clone() };
+            let statistics = match self.helper.send(request, limit).await {
+                Ok(answer) => Statistics::parse(&answer.page).map_err(|error| error.to_string()),
                 // A disk without an NVMe controller has no statistics.
                 Err(HelperError::Refused(refused)) if refused.reason == Refusal::Unsupported => {
                     continue;

@@ -1,14 +1,17 @@
 //! A refusal together with the helper's observation.
 
 mod features;
+mod refusal;
 mod signature;
 
 use std::fmt;
 
+use crate::codec::Message;
 use crate::malformed::Malformed;
-use crate::{KubeletPath, MountFlag, Refusal, pb};
+use crate::{KubeletPath, MountFlag, pb};
 
 pub use features::{Features, KernelVersion, largest_block};
+pub use refusal::Refusal;
 pub use signature::{ContentState, Signature};
 
 /// A refused request, and the observation behind the refusal.
@@ -104,10 +107,10 @@ impl fmt::Display for Observation {
     }
 }
 
-impl TryFrom<pb::Refused> for Refused {
-    type Error = Malformed;
+impl Message for Refused {
+    type Pb = pb::Refused;
 
-    fn try_from(wire: pb::Refused) -> Result<Self, Malformed> {
+    fn read(wire: pb::Refused) -> Result<Self, Malformed> {
         use pb::refused::Seen as Wire;
         let seen = match wire.seen {
             None => None,
@@ -123,31 +126,27 @@ impl TryFrom<pb::Refused> for Refused {
                 let (features, kernel) = lacking.try_into()?;
                 Some(Observation::Lacking { features, kernel })
             }
-            Some(Wire::MountFlag(flag)) => Some(Observation::MountFlag((&flag).try_into()?)),
+            Some(Wire::MountFlag(flag)) => Some(Observation::MountFlag(Message::read(flag)?)),
         };
         Ok(Self { reason: Refusal::from_wire(wire.reason)?, seen })
     }
-}
 
-impl From<Refused> for pb::Refused {
-    fn from(refused: Refused) -> Self {
+    fn write(&self) -> pb::Refused {
         use pb::refused::Seen as Wire;
-        Self {
-            reason: refused.reason.to_wire(),
-            seen: refused.seen.map(|seen| match seen {
-                Observation::Content { signature, state } => Wire::Content(pb::Content {
-                    signature: signature.to_wire(),
-                    state: state.to_wire(),
-                }),
-                Observation::UnknownBytes { at } => Wire::UnknownAt(at),
-                Observation::MountedAt(path) => Wire::MountedAt(path.to_string()),
-                Observation::DiskBytes(bytes) => Wire::DiskBytes(bytes),
-                Observation::Copied => Wire::Copied(true),
-                Observation::Lacking { features, kernel } => {
-                    Wire::Features((features, kernel).into())
-                }
-                Observation::MountFlag(flag) => Wire::MountFlag((&flag).into()),
+        let seen = self.seen.as_ref().map(|seen| match seen {
+            Observation::Content { signature, state } => Wire::Content(pb::Content {
+                signature: signature.to_wire(),
+                state: state.to_wire(),
             }),
-        }
+            Observation::UnknownBytes { at } => Wire::UnknownAt(*at),
+            Observation::MountedAt(path) => Wire::MountedAt(path.to_string()),
+            Observation::DiskBytes(bytes) => Wire::DiskBytes(*bytes),
+            Observation::Copied => Wire::Copied(true),
+            Observation::Lacking { features, kernel } => {
+                Wire::Features((*features, *kernel).into())
+            }
+            Observation::MountFlag(flag) => Wire::MountFlag(flag.write()),
+        });
+        pb::Refused { reason: self.reason.to_wire(), seen }
     }
 }

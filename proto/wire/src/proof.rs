@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::codec::Message;
 use crate::{Malformed, pb};
 
 /// Bytes in a nonce and in a proof.
@@ -62,20 +63,18 @@ impl KeyStep {
     }
 }
 
-impl TryFrom<pb::Challenge> for Challenge {
-    type Error = Malformed;
+impl Message for Challenge {
+    type Pb = pb::Challenge;
 
-    fn try_from(wire: pb::Challenge) -> Result<Self, Malformed> {
+    fn read(wire: pb::Challenge) -> Result<Self, Malformed> {
         Ok(Self {
             nonce: Nonce(exact_bytes(&wire.nonce, "nonce")?),
             proof: Proof(exact_bytes(&wire.proof, "proof")?),
         })
     }
-}
 
-impl From<Challenge> for pb::Challenge {
-    fn from(challenge: Challenge) -> Self {
-        Self { nonce: challenge.nonce.0.to_vec(), proof: challenge.proof.0.to_vec() }
+    fn write(&self) -> pb::Challenge {
+        pb::Challenge { nonce: self.nonce.0.to_vec(), proof: self.proof.0.to_vec() }
     }
 }
 

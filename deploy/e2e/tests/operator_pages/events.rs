@@ -151,7 +151,7 @@ fn render() -> String {
          In events of kubelet. The mount-helper's log has the word as `reason=WORD`; the event has the\n\
          explanation.\n\n| Word | Explanation |\n|---|---|\n",
     );
-    let refusal = parse(&root().join("proto/wire/src/refusal.rs"));
+    let refusal = parse(&root().join("proto/wire/src/observation/refusal.rs"));
     for (token, says) in helper_refusals(&refusal) {
         let _ = writeln!(out, "| `{token}` | {} |", cell(&says));
     }
