@@ -37,6 +37,23 @@ pub(crate) fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failu
                 writeln!(out, "{class:<10} {pattern:<52} {operations:?}  {why}")?;
             }
         }
+        Some("requests") => {
+            for row in place::REQUESTS {
+                let rules = row.paths.iter();
+                let paths: Vec<_> =
+                    rules.map(|rule| format!("{} at {:?}", rule.field, rule.uses)).collect();
+                let long = if row.may_take_long { "may take minutes" } else { "" };
+                writeln!(
+                    out,
+                    "{:<18} workers {:?}, slots {:?} {long}  {}  {}",
+                    row.name,
+                    row.workers,
+                    row.slots,
+                    paths.join(", "),
+                    row.about.trim()
+                )?;
+            }
+        }
         Some("tools") => {
             for Tool { key, path, arguments, tail, about, .. } in tool::TOOLS {
                 let (arguments, tail) = (arguments.join(" "), tail.join(" "));
