@@ -12,9 +12,9 @@ pub(crate) mod path_reservation;
 mod publish;
 mod raw_disk;
 mod stage;
+mod volume_disk;
 mod volume_stats;
 mod withdraw;
-mod xen_disk;
 
 use crate::operation::context::OperationContext;
 use crate::outcome::{Done, Stop};
