@@ -8,7 +8,6 @@ mod grow;
 mod holders;
 mod inspect;
 mod nvme;
-pub(crate) mod path_reservation;
 mod publish;
 mod raw_disk;
 mod stage;

@@ -9,7 +9,7 @@ use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop, broken, damaged, failed, tool_failed};
 use crate::sys;
 use crate::tool;
-use crate::tool::report::End;
+use crate::tool::End;
 use crate::tool::runner_requests::WaitingRunner;
 use crate::tool::tool_places::PlaceKind;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};

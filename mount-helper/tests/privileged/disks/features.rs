@@ -3,7 +3,7 @@
 use crate::rig::{
     Attached, MIB, Rig, done, make_filesystem, refusal, shell, sparse_file, staged, text,
 };
-use ebs_csi_mount_helper::disk::content::checksum::crc32c;
+use ebs_csi_mount_helper::disk::content::crc32c;
 use ebs_csi_mount_helper::sys::page_bytes;
 use ebs_csi_wire::format::UncheckedFormatOptions;
 use ebs_csi_wire::{
