@@ -21,7 +21,6 @@ pub(crate) mod call_failure;
 mod connection;
 mod error;
 mod target;
-mod transport;
 
 pub use address::Address;
 use connection::Connection;

@@ -9,8 +9,11 @@ use ebs_csi_wire::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::{Instant, timeout_at};
 
-use super::transport::Stream;
 use super::{Deadline, HelperError, Target};
+
+mod transport;
+
+use transport::Stream;
 
 /// How long to wait for a helper that is being restarted.
 const CONNECT: Duration = Duration::from_millis(1500);

@@ -9,13 +9,10 @@ use std::time::{Duration, Instant};
 use ebs_csi_wire::{NvmeStatistics, Refusal, VolumeId};
 use tokio::sync::Mutex;
 
+use super::log_page::{Bin, Statistics};
 use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::{Helper, HelperError};
-
-mod log_page;
-
-use log_page::{Bin, Statistics};
 
 /// Time limit for all volumes together within one scrape.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -249,11 +246,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http_endpoint::log_page::example;
 
     #[test]
     fn nvme_statistics_become_go_driver_metrics() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
-        let statistics = Statistics::parse(&log_page::example()).unwrap();
+        let statistics = Statistics::parse(&example()).unwrap();
         let mut page = String::new();
         write_volumes(&mut page, "i-0123456789abcdef0", &[(volume, statistics)]).unwrap();
         let labels = r#"instance_id="i-0123456789abcdef0",volume_id="vol-0123456789abcdef0""#;
