@@ -188,9 +188,9 @@ impl OperationContext {
     }
 }
 
-/// The places (paths) that operations change are reserved. Changes of one volume run one after the
-/// other; so that operations of two volumes never meet at one place, an operation reserves its place
-/// together with everything above and beneath it.
+/// The places (paths) that are reserved. Changes of one volume run one after the other; so that
+/// operations of two volumes never meet at one place, an operation reserves its place together with
+/// everything above and beneath it.
 #[derive(Debug, Default)]
 pub(crate) struct PathReservations(Mutex<Vec<KubeletPath>>);
 

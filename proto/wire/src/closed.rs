@@ -58,18 +58,6 @@ macro_rules! closed_enum {
             }
         }
 
-        impl crate::codec::Field for $name {
-            type Pb = i32;
-
-            fn read(wire: i32, _: &'static str) -> Result<Self, crate::Malformed> {
-                Ok(Self::from_wire(wire)?)
-            }
-
-            fn write(&self) -> i32 {
-                self.to_wire()
-            }
-        }
-
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())

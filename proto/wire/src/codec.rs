@@ -127,6 +127,23 @@ fields! {
         |value| value.as_ref().map(ToString::to_string).unwrap_or_default();
 }
 
+/// Closed lists that are fields of messages.
+macro_rules! closed_fields {
+    ($($name:ident),+) => {
+        $(impl crate::codec::Field for $name {
+            type Pb = i32;
+
+            fn read(wire: i32, _: &'static str) -> Result<Self, crate::Malformed> {
+                Ok(Self::from_wire(wire)?)
+            }
+
+            fn write(&self) -> i32 {
+                self.to_wire()
+            }
+        })+
+    };
+}
+
 /// Defines a message with its checked fields, `name: type = name on the wire`. A path has no type:
 /// `name @ Change [uses] = name on the wire` is one where the operation attaches or removes
 /// something, `@ Look [uses]` another one, and the policy allows it only at places for one of the
@@ -306,4 +323,4 @@ macro_rules! one_of {
     };
 }
 
-pub(crate) use {field, message, one_of, same_on_wire};
+pub(crate) use {closed_fields, field, message, one_of, same_on_wire};

@@ -5,7 +5,7 @@ use std::num::{NonZeroI32, NonZeroU8};
 use prost::Message as _;
 
 use crate::closed::closed_enum;
-use crate::codec::{Message, message, one_of, same_on_wire};
+use crate::codec::{Message, closed_fields, message, one_of, same_on_wire};
 use crate::frame::MAX_FRAME;
 use crate::malformed::{bounded, required};
 use crate::{Challenge, Malformed, Refusal, Refused, VolumeId, pb};
@@ -138,6 +138,8 @@ message! {
         running_ms: u64 = running_ms,
     }
 }
+
+closed_fields!(OperationKind);
 
 closed_enum! {
     /// The operation that runs on a volume.

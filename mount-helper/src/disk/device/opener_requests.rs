@@ -1,6 +1,6 @@
-//! The broker's requests to the process that opens disks ([`crate::roles::opener`]), and the answers:
-//! words, one datagram for each message. A request names a disk and the proof by which the broker
-//! knows the disk.
+//! The broker's requests to the process that opens disks ([`crate::roles::opener`]), and the
+//! answers: words, one datagram for each message. A request names a disk and the proof by which the
+//! broker knows the disk.
 use super::{Access, Device, DeviceError, Proof};
 use crate::channel;
 use ebs_csi_policy::facts::DeviceNumber;

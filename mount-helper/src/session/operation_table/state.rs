@@ -36,8 +36,8 @@ pub(super) enum Lane {
 }
 
 impl Lane {
-    /// Returns the lane of an operation; None for one that names no volume and whose class needs one.
-    /// `number` distinguishes inventories.
+    /// Returns the lane of an operation; None for one that names no volume where its class needs
+    /// one. `number` distinguishes inventories.
     pub(super) fn of(operation: &Operation, number: u64) -> Option<Self> {
         Some(match operation.properties().workers {
             WorkerClass::Inspect => Self::Inspect(number),

@@ -3,8 +3,8 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::closed::closed_enum;
-use crate::codec::{Field, Message, message};
-use crate::{DeviceName, FormatOptions, Malformed, MountFlag, VolumeId, pb};
+use crate::codec::{Field, Message, closed_fields, message};
+use crate::{DeviceName, FormatOptions, FsType, Malformed, MountFlag, VolumeId, pb};
 
 /// Partition numbers are limited by the kernel's minor numbers.
 const PARTITION_LIMIT: u32 = 255;
@@ -32,6 +32,8 @@ closed_enum! {
         Untold => "untold",
     }
 }
+
+closed_fields!(FsType, Origin, Source);
 
 message! {
     /// How to find and identify the volume's disk.
