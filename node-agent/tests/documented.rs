@@ -1,4 +1,4 @@
-//! The operator's page names every flag and metric of the program, and no others.
+//! The operators' pages name every flag and metric of the program, and no others.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ fn documented_metrics_match_served_metrics_exactly() {
     let served = metrics.page();
     let served: BTreeSet<_> =
         served.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    let page = page();
+    let page = deployed("docs/metrics.md");
     assert_eq!(words(&page, "ebs_csi_node_agent_"), served);
 }
 

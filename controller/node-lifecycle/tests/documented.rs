@@ -163,13 +163,13 @@ fn sources(folder: &Path, all: &mut String) {
 /// Every numbered scenario that the tests run must also be in the table.
 #[test]
 fn every_scenario_names_existing_tests() {
-    let page = deploy("docs/safe-detach.md");
-    let table = page.split("## Scenario by scenario").nth(1);
+    let page = deploy("docs/failure-scenarios.md");
+    let table = page.split("## Scenarios").nth(1);
     let table = table.and_then(|rest| rest.split("\n## ").next());
     let rows = table.expect("the section").lines().filter(|line| line.starts_with("| F"));
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let mut text = String::new();
-    for folder in ["..", "../../deploy/bench/tests"] {
+    for folder in ["..", "../../deploy/bench/tests", "../../deploy/e2e/tests"] {
         sources(&PathBuf::from(&here).join(folder), &mut text);
     }
     let mut named = BTreeSet::new();

@@ -1,5 +1,5 @@
 //! Compares the rights of the live processes, as the kernel reports them, with the table of
-//! `deploy/docs/architecture.md`.
+//! `policy/README.md`.
 
 use std::path::Path;
 

@@ -174,6 +174,10 @@ fn build_image(role: &Role, settings: &Settings, workspace: &Workspace) -> Resul
     for file in &files {
         add_file(&system.file(file), file)?;
     }
+    if role.has_tools {
+        let configuration = read(&settings.release.checkout.join("policy/mke2fs.conf"))?;
+        add_content(&mut contents, TOOL_CONFIGURATION, configuration.into_bytes())?;
+    }
     let mut certificates = BTreeSet::new();
     if role.has_certificates {
         certificates = certificates_of_mozilla()?;
@@ -281,7 +285,6 @@ fn system_files(
             files.insert(tool);
             programs.push(at);
         }
-        files.insert(TOOL_CONFIGURATION.into());
     }
     files.extend(linked::libraries(system, &programs)?);
     Ok(files)

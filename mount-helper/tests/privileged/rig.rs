@@ -14,8 +14,8 @@ mod xen;
 pub(crate) use client::{Client, connect};
 pub(crate) use elsewhere::Elsewhere;
 pub(crate) use files::{
-    MIB, check_filesystem, claim, copy_sparse, crate_directory, make_filesystem, set_mode, sources,
-    sparse_file, text, write_synced,
+    MIB, check_filesystem, claim, copy_sparse, make_filesystem, set_mode, sources, sparse_file,
+    text, write_synced,
 };
 pub(crate) use loop_device::Attached;
 pub(crate) use namespace::{Namespace, OpenCopy};

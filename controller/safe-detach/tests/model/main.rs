@@ -2,7 +2,7 @@
 //! ([`detach`]), of a failover from end to end ([`failover`]), and of the replicas that act and the
 //! brake that limits them ([`brake`]).
 //!
-//! `deploy/docs/safe-detach.md` defines the numbers of the properties. `EBS_CSI_MODEL=large`
+//! `deploy/docs/failure-scenarios.md` defines the numbers of the properties. `EBS_CSI_MODEL=large`
 //! explores larger scopes; the variable may name one of them instead (`EBS_CSI_MODEL="enforce,
 //! persons, two boots"`). Each larger scope takes minutes and up to some gigabytes.
 

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 
 use super::bar_chart;
-use super::figure::{Figure, FigureRow, Role, Statistic, number, with_unit};
-use super::results::Results;
+use super::figure::{Figure, FigureRow, Role, Statistic, with_unit};
+use super::results::{ORIGIN, Results};
 
 /// The file with the reasons for missed targets, by figure, in the directory of the results.
 const REASONS: &str = "reasons.md";
@@ -46,57 +46,34 @@ pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
     std::fs::write(page, text(&results, &reasons, &name))
 }
 
-/// Returns the text below `## key` in `reasons`.
-fn reason<'t>(reasons: &'t str, key: &str) -> Option<&'t str> {
-    let (_, rest) = reasons.split_once(&format!("## {key}\n"))?;
-    Some(rest.split("\n## ").next().unwrap_or(rest).trim())
+/// Returns whether `reasons` has a section of this key.
+fn is_explained(reasons: &str, key: &str) -> bool {
+    reasons.lines().any(|line| line.strip_prefix("## ") == Some(key))
 }
 
 fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
     let mut page = String::from(
         "# Performance\n\n\
-         Generated from `deploy/bench/results/` by `./deploy/bench/run report`. Every number is a\n\
-         measurement of a release build of the driver, against simulated EC2 on loopback and, for the\n\
-         node, real loop devices. Ratios to the bound carry over to other machines, absolute times do\n\
-         not, and nothing here has met real EC2. `deploy/bench/README.md` says how each figure is\n\
-         measured. Below the tables, a figure's parts are listed with the median and, in brackets,\n\
-         the quartiles, the 99th percentile and the greatest sample.\n",
+         For operators who size a cluster, and for developers. Generated from `deploy/bench/results/` by\n\
+         `./deploy/bench/run report`. Every number is a measurement of a release build of the driver,\n\
+         against simulated EC2 on loopback and, for the node, real loop devices. Ratios to the bound\n\
+         carry over to other machines, absolute times do not, and nothing here has met real EC2.\n\
+         [The bench](../bench/README.md) says how it measures. The results hold the conditions, quartiles\n\
+         and command of each figure.\n\n\
+         | Part | Command | Measured |\n|---|---|---|\n",
     );
     for part in results {
-        write_summary(&mut page, part, reasons);
+        write_conditions(&mut page, part);
     }
-    for part in results {
-        let _ = writeln!(page, "\n## {}: the figures", part.part);
-        for figure in &part.figures {
-            write_figure(&mut page, figure, reason(reasons, &figure.key), pictures);
-        }
-    }
-    page
-}
-
-fn write_summary(page: &mut String, part: &Results, reasons: &str) {
-    let host = &part.host;
-    let _ = writeln!(
-        page,
-        "\n## {}\n\n    {}\n\n{}, {} × {}, {} GiB, Linux {}, files on {}; load average before the run {}.\n",
-        part.part,
-        part.command,
-        part.date,
-        host.processors,
-        host.processor,
-        host.memory_gib,
-        host.kernel,
-        host.file_system,
-        host.load_before
-    );
-    if host.was_busy() {
+    if results.iter().any(|part| part.host.was_busy()) {
         page.push_str(
-            "**Others used this machine at the same time.** Spans of milliseconds, the bound's too, are mostly waiting then: they say neither that a target is \
-             met nor that it is missed, and are marked *busy*. Counts, memory, processor time, and spans set by EC2's rates are what they are.\n\n",
+            "\n*busy*: others used the machine at the same time. Spans of milliseconds, the bound's too,\n\
+             are mostly waiting then, and say neither that a target is met nor that it is missed.\n",
         );
     }
-    let peer = part.figures.iter().find_map(|f| f.first(Role::Peer));
-    let (peer_title, peer_line) = match peer {
+    let figures = || results.iter().flat_map(|part| &part.figures);
+    let peer = figures().find_map(|figure| figure.first(Role::Peer));
+    let (title, line) = match peer {
         // Some labels hold more than the name: `NAME: create, attach`.
         Some(row) => {
             let name = row.label.split(':').next().unwrap_or(&row.label);
@@ -106,79 +83,97 @@ fn write_summary(page: &mut String, part: &Results, reasons: &str) {
     };
     let _ = writeln!(
         page,
-        "| figure | measured |{peer_title} bound | target | |\n|---|---|{peer_line}---|---|---|"
+        "\n| Figure | Measured |{title} Bound | Target | |\n|---|---|{line}---|---|---|"
     );
-    for figure in &part.figures {
-        let Some(ours) = figure.first(Role::Ours) else {
-            continue;
-        };
-        let other = |statistic: Statistic| match (peer, figure.first(Role::Peer)) {
-            (None, _) => String::new(),
-            (_, None) => " - |".to_owned(),
-            (_, Some(row)) => {
-                let measured = statistic.of(&row.summary);
-                format!(" {} |", with_unit(measured, &figure.unit))
-            }
-        };
-        let bound = figure.first(Role::Bound);
-        let bound = bound.map_or("-".to_owned(), |row| with_unit(row.summary.median, &figure.unit));
-        let named = format!("| [{}](#{})", figure.title, figure.key);
-        let verdicts = figure.verdicts();
-        if verdicts.is_empty() {
-            let measured = with_unit(ours.summary.median, &figure.unit);
-            let other = other(Statistic::Median);
-            let _ = writeln!(page, "{named} | {measured} |{other} {bound} | - | |");
-        }
-        for verdict in verdicts {
-            let busy = host.was_busy() && figure.unit == "ms";
-            let word = match (verdict.met, reason(reasons, &figure.key)) {
-                _ if busy => "*busy*".to_owned(),
-                (true, _) => "met".to_owned(),
-                (false, Some(_)) => format!("[**missed**](#{})", figure.key),
-                (false, None) => "**missed**".to_owned(),
-            };
-            let measured = with_unit(verdict.measured, &figure.unit);
-            let (other, target) = (other(verdict.statistic), verdict.target);
-            let _ = writeln!(page, "{named} | {measured} |{other} {bound} | {target} | {word} |");
+    for part in results {
+        let cells = "|".repeat(4 + usize::from(peer.is_some()));
+        let _ = writeln!(page, "| **{}** |{cells}", part.part);
+        for figure in &part.figures {
+            let is_explained = is_explained(reasons, &figure.key);
+            write_figure(&mut page, figure, part.host.was_busy(), is_explained, peer.is_some());
         }
     }
-}
-
-fn write_figure(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
-    let rows: Vec<String> = figure.rows.iter().map(|row| row_in_words(row, &figure.unit)).collect();
-    let _ =
-        writeln!(page, "\n<a id=\"{}\"></a>**{}.** {}.", figure.key, figure.title, rows.join("; "));
-    if DRAWN.contains(&figure.key.as_str()) {
+    for figure in figures().filter(|figure| DRAWN.contains(&figure.key.as_str())) {
         let _ = writeln!(page, "\n![{}]({pictures}/{}.svg)", figure.title, figure.key);
     }
-    for more in figure.notes.iter().map(String::as_str).chain(reason) {
-        let _ = writeln!(page, "\n{more}");
+    page
+}
+
+fn write_conditions(page: &mut String, part: &Results) {
+    let host = &part.host;
+    let _ = writeln!(
+        page,
+        "| {} | `{}` | {}, {} × {}, {} GiB, Linux {}, files on {}; load average before {}{} |",
+        part.part,
+        part.command,
+        part.date,
+        host.processors,
+        host.processor,
+        host.memory_gib,
+        host.kernel,
+        host.file_system,
+        host.load_before,
+        if host.was_busy() { "; *busy*" } else { "" }
+    );
+}
+
+/// Writes a row for each target of the figure, or one with all measured medians.
+fn write_figure(page: &mut String, figure: &Figure, busy: bool, is_explained: bool, peer: bool) {
+    let Some(ours) = figure.first(Role::Ours) else { return };
+    let other = |statistic: Statistic| match (peer, figure.first(Role::Peer)) {
+        (false, _) => String::new(),
+        (true, None) => " - |".to_owned(),
+        (true, Some(row)) => {
+            format!(" {} |", with_unit(statistic.of(&row.summary), &figure.unit))
+        }
+    };
+    let bound = figure.first(Role::Bound);
+    let bound = bound.map_or("-".to_owned(), |row| with_unit(row.summary.median, &figure.unit));
+    let Figure { key, title, .. } = figure;
+    let why = format!("../bench/results/{REASONS}#{key}");
+    let mut named = format!("| <a id=\"{key}\"></a>{title}");
+    if let Some(origin) = figure.notes.iter().find_map(|note| note.strip_prefix(ORIGIN)) {
+        let _ = write!(named, " ({})", origin.trim_end_matches('.'));
     }
-    if !figure.command.is_empty() {
-        let _ = writeln!(page, "\n    {}", figure.command);
+    let medians = |roles: &[Role]| -> Vec<String> {
+        let rows = figure.rows.iter().filter(|row| roles.contains(&row.role));
+        let measured = rows.filter(|row| row.summary.count > 0);
+        measured.map(|row| median_of(row, &figure.unit)).collect()
+    };
+    let verdicts = figure.verdicts();
+    if verdicts.is_empty() {
+        let rows = medians(&[Role::Ours, Role::Part]);
+        let measured = match rows.len() {
+            0 | 1 => with_unit(ours.summary.median, &figure.unit),
+            _ => rows.join("; "),
+        };
+        let other = other(Statistic::Median);
+        let word = if is_explained { format!(" [why]({why})") } else { String::new() };
+        let _ = writeln!(page, "{named} | {measured} |{other} {bound} | - |{word} |");
+    }
+    for (at, verdict) in verdicts.into_iter().enumerate() {
+        let word = match (verdict.met, is_explained) {
+            _ if busy && figure.unit == "ms" => "*busy*".to_owned(),
+            (true, _) => "met".to_owned(),
+            (false, true) => format!("[**missed**]({why})"),
+            (false, false) => "**missed**".to_owned(),
+        };
+        let mut measured = with_unit(verdict.measured, &figure.unit);
+        // A chart shows the parts of its figure.
+        if at == 0 && !DRAWN.contains(&key.as_str()) {
+            for part in medians(&[Role::Part]) {
+                let _ = write!(measured, "; {part}");
+            }
+        }
+        let (other, target) = (other(verdict.statistic), verdict.target);
+        let _ = writeln!(page, "{named} | {measured} |{other} {bound} | {target} | {word} |");
+        // The anchor stands in the first row alone.
+        named = format!("| {title}");
     }
 }
 
-/// A row as a phrase: its median, and its spread where there is one.
-fn row_in_words(row: &FigureRow, unit: &str) -> String {
-    let s = &row.summary;
-    let label = match row.role {
-        Role::Ours => format!("**{}**", row.label),
-        Role::Bound => format!("*bound:* {}", row.label),
-        Role::Peer | Role::Part => row.label.clone(),
-    };
-    let median = with_unit(s.median, unit);
-    if s.count <= 1 {
-        return format!("{label} {median}");
-    }
-    format!(
-        "{label} {median} ({} to {}, p99 {}, greatest {}, {} samples)",
-        number(s.lower),
-        number(s.upper),
-        number(s.p99),
-        number(s.greatest),
-        s.count
-    )
+fn median_of(row: &FigureRow, unit: &str) -> String {
+    format!("{} {}", row.label, with_unit(row.summary.median, unit))
 }
 
 #[cfg(test)]
@@ -188,7 +183,7 @@ mod tests {
 
     /// On a busy machine a target in milliseconds is shown as busy, neither met nor missed.
     #[test]
-    fn missed_target_is_published_with_its_reason() {
+    fn missed_target_links_to_its_reason() {
         let mut part = Results::begin("node", "run node".to_owned());
         let figure = |key: &str, measured: f64| {
             Figure::new(key, key, "ms")
@@ -200,18 +195,30 @@ mod tests {
         let reasons = "## bad\n\nBecause.\n\n## other\n\nNo.\n";
         let page = text(std::slice::from_ref(&part), reasons, "pictures");
         for shown in [
-            "| [good](#good) | 1.00 ms | - | median ≤ 1.00 ms | met |",
-            "| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |",
-            "**bad.** **driver** 2.00 ms.\n\nBecause.\n",
+            "| <a id=\"good\"></a>good | 1.00 ms | - | median ≤ 1.00 ms | met |",
+            "| median ≤ 1.00 ms | [**missed**](../bench/results/reasons.md#bad) |",
         ] {
             assert!(page.contains(shown), "{page}");
         }
-        assert!(!page.contains("No.") && !page.contains("busy"));
+        assert!(!page.contains("busy"));
 
         "9.00".clone_into(&mut part.host.load_before);
         part.host.processors = 2;
         let page = text(&[part], "", "pictures");
         assert!(!page.contains("met |") && page.contains("ms | *busy* |"), "{page}");
+    }
+
+    #[test]
+    fn figure_without_target_lists_all_medians() {
+        let mut part = Results::begin("kubernetes", "run".to_owned());
+        let steps = Figure::new("steps", "steps", "s")
+            .row(Role::Part, "taint", vec![1.0])
+            .row(Role::Ours, "pod", vec![2.0])
+            .note(format!("{ORIGIN}2026-01-01 on a machine."));
+        part.figures = vec![steps];
+        let page = text(&[part], "", "pictures");
+        let row = "</a>steps (2026-01-01 on a machine) | taint 1.00 s; pod 2.00 s | - | - | |";
+        assert!(page.contains(row), "{page}");
     }
 
     #[test]
@@ -228,9 +235,9 @@ mod tests {
         ];
         let page = text(&[part], "", "pictures");
         for shown in [
-            "| figure | measured | other-v1 | bound |",
-            "| [both](#both) | 3.00 s | 4.00 s | - | greatest ≤ 2.00 s |",
-            "| [alone](#alone) | 3.00 s | - | - | greatest ≤ 2.00 s |",
+            "| Figure | Measured | other-v1 | Bound |",
+            "both | 3.00 s | 4.00 s | - | greatest ≤ 2.00 s |",
+            "alone | 3.00 s | - | - | greatest ≤ 2.00 s |",
         ] {
             assert!(page.contains(shown), "{page}");
         }

@@ -9,7 +9,7 @@ use super::figure::Figure;
 use super::host::Host;
 
 /// How the note begins that says when and where an earlier run measured a figure.
-const ORIGIN: &str = "Measured in an earlier run: ";
+pub(super) const ORIGIN: &str = "Measured in an earlier run: ";
 
 /// The results of one run of one part.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -83,12 +83,13 @@ fn page(values: &Value) -> String {
     let schema = schema();
     let mut out = String::from(
         "# Values of the chart\n\n\
-         Beside each key stands what it is to the key of that name in the Go driver's chart 2.64.\n\n\
+         For operators: every value, and what it is to the key of that name in the Go driver's chart 2.64.\n\n\
          - *same*: name, meaning and default carry over.\n\
          - *changed*: the key is taken, its effect differs as told.\n\
-         - *none*: it has no effect here. A value that matters is noted (in NOTES and as a comment of the\n  \
-         rendered objects) or refused.\n\
+         - *none*: no effect. A value that matters is noted (in NOTES and in the rendered objects) or\n  \
+         refused.\n\
          - *own*: the Go driver's chart does not have it.\n\n\
+         NAME stands for the sidecars attacher, provisioner, resizer, snapshotter and volumemodifier.\n\n\
          Generated from `deploy/chart/values.schema.json` and `values.yaml` by\n\
          `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart`.\n",
     );
@@ -110,14 +111,42 @@ fn page(values: &Value) -> String {
     for part in ["top level", "controller", "node", "sidecars"] {
         let _ =
             writeln!(out, "\n## {part}\n\n| Key | Default | Class | Meaning |\n|---|---|---|---|");
-        for (path, leaf) in schema.iter().filter(|(path, _)| part_of(path) == part) {
-            let _ = writeln!(out, "{}", row(values, path, leaf));
+        let leaves = schema.iter().filter(|(path, _)| part_of(path) == part);
+        for (key, cells) in merged(leaves.map(|(path, leaf)| (path, cells(values, path, leaf)))) {
+            let _ = writeln!(out, "| {key} | {cells} |");
         }
     }
     out
 }
 
-fn row(values: &Value, path: &str, leaf: &Value) -> String {
+/// The sidecars whose values have the same keys, in the order of the page.
+const SIDECARS: [&str; 5] = ["attacher", "provisioner", "resizer", "snapshotter", "volumemodifier"];
+
+/// Returns the first cell of each row with the others; equal rows of several sidecars are one row.
+fn merged<'a>(rows: impl Iterator<Item = (&'a String, String)>) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let mut shared: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
+    for (path, cells) in rows {
+        let named = path.strip_prefix("sidecars.").and_then(|rest| rest.split_once('.'));
+        match named {
+            Some((name, key)) => shared.entry((key, cells)).or_default().push(name),
+            None => {
+                all.insert(format!("`{path}`"), cells);
+            }
+        }
+    }
+    for ((key, cells), names) in shared {
+        let first = match names[..] {
+            [name] => format!("`sidecars.{name}.{key}`"),
+            _ if names == SIDECARS => format!("`sidecars.NAME.{key}`"),
+            _ => format!("`sidecars.NAME.{key}` ({})", names.join(", ")),
+        };
+        all.insert(first, cells);
+    }
+    all
+}
+
+fn cells(values: &Value, path: &str, leaf: &Value) -> String {
     let default = match default_of(values, path) {
         None => "unset".to_owned(),
         Some(Value::Null) => "null".to_owned(),
@@ -129,5 +158,5 @@ fn row(values: &Value, path: &str, leaf: &Value) -> String {
     };
     let class = leaf["x-go-driver"].as_str().unwrap_or_default();
     let meaning = leaf["description"].as_str().unwrap_or_default();
-    format!("| `{path}` | {default} | {class} | {meaning} |")
+    format!("{default} | {class} | {meaning}")
 }

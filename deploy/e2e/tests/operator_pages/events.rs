@@ -104,8 +104,9 @@ fn may_be_in_progress() -> BTreeSet<String> {
 fn render() -> String {
     let mut out = String::from(
         "# Events and the words in the driver's answers\n\n\
-         The driver itself writes events on Nodes, Pods and VolumeAttachments (the second table). Most\n\
-         failures reach a user in the events of Kubernetes' own components, which quote the driver's answer:\n\n\
+         For operators. The driver itself writes events on Nodes, Pods and VolumeAttachments (the second\n\
+         table). Most failures reach a user in the events of Kubernetes' own components, which quote the\n\
+         driver's answer:\n\n\
          | Event | Object | Written by | Quotes the answer to |\n|---|---|---|---|\n\
          | `ProvisioningFailed` | PersistentVolumeClaim | external-provisioner | CreateVolume |\n\
          | `FailedAttachVolume` | Pod | kube-controller-manager, from the VolumeAttachment's `status.attachError` | ControllerPublishVolume |\n\

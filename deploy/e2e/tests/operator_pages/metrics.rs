@@ -260,9 +260,9 @@ fn with_marked_flags(help: &str) -> String {
 fn render() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
-         The metrics that each process serves at `/metrics`, in the text format of Prometheus or, when\n\
-         asked for, as OpenMetrics. A histogram has the series `_bucket`, `_sum` and `_count`. The\n\
-         mount-helper serves nothing. Alerts over these metrics, with what to do:\n\
+         For operators: the metrics that each process serves at `/metrics`, in the text format of\n\
+         Prometheus or, when asked for, as OpenMetrics. A histogram has the series `_bucket`, `_sum` and\n\
+         `_count`. The mount-helper serves nothing. Alerts over these metrics, with what to do:\n\
          [controller](safe-detach.md#alerts-of-the-controller-and-what-to-do),\n\
          [node-lifecycle](node-lifecycle.md#alerts-and-what-to-do),\n\
          [node-agent](node-agent.md#alerts-and-what-to-do).\n\n\

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// Returns this crate's directory.
-pub(crate) fn crate_directory() -> PathBuf {
+fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
