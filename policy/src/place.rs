@@ -5,7 +5,7 @@ use ebs_csi_wire::{KubeletPath, Operation, PathRule, Refusal};
 
 use crate::named_values::named_values;
 
-pub use ebs_csi_wire::{PlaceFor, REQUESTS};
+pub use ebs_csi_wire::{PlaceFor, REQUESTS, RequestProperties};
 
 named_values! {
     /// How wide the allowed places are; each class includes the class before it.

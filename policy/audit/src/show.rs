@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use ebs_csi_policy::blank::{self, Area};
 use ebs_csi_policy::flag::{self, FlagRule, RefusedFlag};
-use ebs_csi_policy::place::{self, Place};
+use ebs_csi_policy::place::{self, Place, RequestProperties};
 use ebs_csi_policy::profile::{self, CallAnswer, Condition, FilePlace, Files, Profile};
 use ebs_csi_policy::tool::{self, Tool};
 
@@ -38,20 +38,10 @@ pub(crate) fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failu
             }
         }
         Some("requests") => {
-            for row in place::REQUESTS {
-                let rules = row.paths.iter();
-                let paths: Vec<_> =
-                    rules.map(|rule| format!("{} at {:?}", rule.field, rule.uses)).collect();
-                let long = if row.may_take_long { "may take minutes" } else { "" };
-                writeln!(
-                    out,
-                    "{:<18} workers {:?}, slots {:?} {long}  {}  {}",
-                    row.name,
-                    row.workers,
-                    row.slots,
-                    paths.join(", "),
-                    row.about.trim()
-                )?;
+            for RequestProperties { name, about, slots, workers, paths, .. } in place::REQUESTS {
+                let rules = paths.iter().map(|rule| format!("{} at {:?} ", rule.field, rule.uses));
+                let (paths, about) = (rules.collect::<String>(), about.trim());
+                writeln!(out, "{name:<18} {workers:?} {slots:?} {paths} {about}")?;
             }
         }
         Some("tools") => {

@@ -2,12 +2,11 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::malformed::{Malformed, required};
 use crate::path::PathRule;
-use crate::{DeviceName, KubeletPath, VolumeId};
+use crate::{DeviceName, KubeletPath, Malformed, VolumeId};
 
-/// A message, or a choice of several, in its checked form.
-pub(crate) trait Message: Sized {
+/// A message or a field of one, in its checked form.
+pub(crate) trait Wire: Sized {
     /// The generated type.
     type Pb;
     /// The fields with a path, and where each of them may lead.
@@ -18,93 +17,32 @@ pub(crate) trait Message: Sized {
 
     fn write(&self) -> Self::Pb;
 
-    /// Checks a list of these messages, which `field` holds.
-    fn check_list(_list: &[Self], _field: &'static str) -> Result<(), Malformed> {
-        Ok(())
-    }
-
-    /// Returns the volume that the message names.
-    fn volume(&self) -> Option<&VolumeId> {
-        None
-    }
-
-    /// Returns the paths, in the order of [`Message::PATHS`].
+    /// Returns the paths, in the order of [`Wire::PATHS`].
     fn paths(&self) -> Vec<&KubeletPath> {
         Vec::new()
     }
 }
 
-/// A field of a message in its checked form. Paths are not fields of this kind: [`message`] says
-/// where each path may lead.
-pub(crate) trait Field: Sized {
-    /// The generated type.
-    type Pb;
-
-    /// Checks what another process sent as `field`.
-    fn read(wire: Self::Pb, field: &'static str) -> Result<Self, Malformed>;
-
-    fn write(&self) -> Self::Pb;
-
-    /// Returns the volume that the field names.
-    fn volume(&self) -> Option<&VolumeId> {
-        None
-    }
-}
-
-impl<T: Message> Field for T {
-    type Pb = Option<T::Pb>;
-
-    fn read(wire: Option<T::Pb>, field: &'static str) -> Result<Self, Malformed> {
-        T::read(required(wire, field)?)
-    }
-
-    fn write(&self) -> Option<T::Pb> {
-        Some(self.write())
-    }
-
-    fn volume(&self) -> Option<&VolumeId> {
-        self.volume()
-    }
-}
-
-impl<T: Message> Field for Vec<T> {
+impl<T: Wire> Wire for Vec<T> {
     type Pb = Vec<T::Pb>;
 
-    fn read(wire: Vec<T::Pb>, field: &'static str) -> Result<Self, Malformed> {
-        // The frame's size limits their number.
-        let list = wire.into_iter().map(T::read).collect::<Result<Vec<_>, _>>()?;
-        T::check_list(&list, field)?;
-        Ok(list)
+    // The frame's size limits their number.
+    fn read(wire: Self::Pb) -> Result<Self, Malformed> {
+        wire.into_iter().map(T::read).collect()
     }
 
-    fn write(&self) -> Vec<T::Pb> {
+    fn write(&self) -> Self::Pb {
         self.iter().map(T::write).collect()
     }
 }
 
-impl Field for VolumeId {
-    type Pb = String;
-
-    fn read(wire: String, _: &'static str) -> Result<Self, Malformed> {
-        Ok(Self::parse(&wire)?)
-    }
-
-    fn write(&self) -> String {
-        self.to_string()
-    }
-
-    fn volume(&self) -> Option<&VolumeId> {
-        Some(self)
-    }
-}
-
 /// Types whose values on the wire, of type `$pb`, are read and written by expressions.
-macro_rules! fields {
+macro_rules! values {
     ($($type:ty, $pb:ty: |$wire:pat_param| $read:expr, |$value:pat_param| $write:expr;)+) => {
-        $(impl Field for $type {
+        $(impl crate::codec::Wire for $type {
             type Pb = $pb;
 
-            fn read($wire: $pb, _: &'static str) -> Result<Self, Malformed> {
+            fn read($wire: $pb) -> Result<Self, crate::Malformed> {
                 Ok($read)
             }
 
@@ -116,32 +54,16 @@ macro_rules! fields {
     };
 }
 
-fields! {
+values! {
     bool, bool: |wire| wire, |value| *value;
     u32, u32: |wire| wire, |value| *value;
     u64, u64: |wire| wire, |value| *value;
     Option<NonZeroU32>, u32: |wire| NonZeroU32::new(wire), |value| value.map_or(0, NonZeroU32::get);
     Option<NonZeroU64>, u64: |wire| NonZeroU64::new(wire), |value| value.map_or(0, NonZeroU64::get);
+    VolumeId, String: |wire| Self::parse(&wire)?, |value| value.to_string();
     Option<DeviceName>, String:
         |wire| if wire.is_empty() { None } else { Some(DeviceName::parse(&wire)?) },
         |value| value.as_ref().map(ToString::to_string).unwrap_or_default();
-}
-
-/// Closed lists that are fields of messages.
-macro_rules! closed_fields {
-    ($($name:ident),+) => {
-        $(impl crate::codec::Field for $name {
-            type Pb = i32;
-
-            fn read(wire: i32, _: &'static str) -> Result<Self, crate::Malformed> {
-                Ok(Self::from_wire(wire)?)
-            }
-
-            fn write(&self) -> i32 {
-                self.to_wire()
-            }
-        })+
-    };
 }
 
 /// Defines a message with its checked fields, `name: type = name on the wire`. A path has no type:
@@ -151,10 +73,11 @@ macro_rules! closed_fields {
 macro_rules! message {
     (
         $(#[$attribute:meta])*
-        $name:ident $(, checked by $check:path)? {
+        $name:ident $(, checked by ($check:expr))? {
             $(
                 $(#[$doc:meta])*
-                $field:ident $(@ $use:ident [$($place:ident),*])? $(: $type:ty)? = $wire:ident,
+                $field:ident $(@ $use:ident [$($place:ident),*])? $(: $type:ty)?
+                    = $wire:ident $(or missing $missing:literal)?,
             )+
         }
     ) => {
@@ -164,7 +87,7 @@ macro_rules! message {
             $($(#[$doc])* pub $field: crate::codec::field!(type $(@ $use)? $($type)?),)+
         }
 
-        impl crate::codec::Message for $name {
+        impl crate::codec::Wire for $name {
             type Pb = crate::pb::$name;
             const PATHS: &'static [crate::path::PathRule] = &[
                 $($(crate::path::PathRule {
@@ -176,18 +99,16 @@ macro_rules! message {
 
             fn read(wire: Self::Pb) -> Result<Self, crate::Malformed> {
                 let message = Self {
-                    $($field: crate::codec::field!(read wire.$wire, stringify!($wire) $(, $type)?),)+
+                    $($field: crate::codec::field!(read wire.$wire $(, $type)? $(, $missing)?),)+
                 };
                 $($check(&message)?;)?
                 Ok(message)
             }
 
             fn write(&self) -> Self::Pb {
-                crate::pb::$name { $($wire: crate::codec::field!(write self.$field $(, $type)?),)+ }
-            }
-
-            fn volume(&self) -> Option<&crate::VolumeId> {
-                [$(crate::codec::field!(volume self.$field $(, $type)?)),+].into_iter().flatten().next()
+                crate::pb::$name {
+                    $($wire: crate::codec::field!(write self.$field $(, $type)? $(, $missing)?),)+
+                }
             }
 
             fn paths(&self) -> Vec<&crate::KubeletPath> {
@@ -214,30 +135,30 @@ macro_rules! field {
     (path $use:ident $value:expr) => {
         &$value
     };
-    (read $wire:expr, $name:expr) => {
+    (read $wire:expr) => {
         crate::KubeletPath::parse(&$wire)?
     };
-    (read $wire:expr, $name:expr, $type:ty) => {
-        <$type as crate::codec::Field>::read($wire, $name)?
+    (read $wire:expr, $type:ty) => {
+        <$type as crate::codec::Wire>::read($wire)?
+    };
+    (read $wire:expr, $type:ty, $missing:literal) => {
+        <$type as crate::codec::Wire>::read(crate::malformed::required($wire, $missing)?)?
     };
     (write $value:expr) => {
         $value.to_string()
     };
     (write $value:expr, $type:ty) => {
-        <$type as crate::codec::Field>::write(&$value)
+        $value.write()
     };
-    (volume $value:expr) => {
-        None
-    };
-    (volume $value:expr, $type:ty) => {
-        <$type as crate::codec::Field>::volume(&$value)
+    (write $value:expr, $type:ty, $missing:literal) => {
+        Some($value.write())
     };
 }
 
 /// Messages whose fields have no other type on the wire, with a check of their bounds.
 macro_rules! same_on_wire {
     ($($name:ident $(checked by $check:path)?,)+) => {
-        $(impl crate::codec::Message for $name {
+        $(impl crate::codec::Wire for $name {
             type Pb = Self;
 
             fn read(wire: Self) -> Result<Self, crate::Malformed> {
@@ -268,38 +189,20 @@ macro_rules! one_of {
             $($(#[$unit_doc])* $unit,)?
         }
 
-        impl crate::codec::Message for $name {
+        impl crate::codec::Wire for $name {
             type Pb = crate::pb::$module::$wire;
 
             fn read(wire: Self::Pb) -> Result<Self, crate::Malformed> {
                 match wire {
-                    $(Self::Pb::$variant(message) => {
-                        crate::codec::Message::read(message).map(Self::$variant)
-                    })+
+                    $(Self::Pb::$variant(message) => Wire::read(message).map(Self::$variant),)+
                     $(Self::Pb::$unit(_) => Ok(Self::$unit),)?
                 }
             }
 
             fn write(&self) -> Self::Pb {
                 match self {
-                    $(Self::$variant(message) => {
-                        Self::Pb::$variant(crate::codec::Message::write(message))
-                    })+
+                    $(Self::$variant(message) => Self::Pb::$variant(message.write()),)+
                     $(Self::$unit => Self::Pb::$unit(crate::pb::$unit {}),)?
-                }
-            }
-
-            fn volume(&self) -> Option<&crate::VolumeId> {
-                match self {
-                    $(Self::$variant(message) => crate::codec::Message::volume(message),)+
-                    $(Self::$unit => None,)?
-                }
-            }
-
-            fn paths(&self) -> Vec<&crate::KubeletPath> {
-                match self {
-                    $(Self::$variant(message) => crate::codec::Message::paths(message),)+
-                    $(Self::$unit => Vec::new(),)?
                 }
             }
         }
@@ -314,13 +217,10 @@ macro_rules! one_of {
             type Error = ();
 
             fn try_from(choice: $name) -> Result<Self, ()> {
-                match choice {
-                    $name::$variant(message) => Ok(message),
-                    _ => Err(()),
-                }
+                if let $name::$variant(message) = choice { Ok(message) } else { Err(()) }
             }
         })+
     };
 }
 
-pub(crate) use {closed_fields, field, message, one_of, same_on_wire};
+pub(crate) use {field, message, one_of, same_on_wire, values};

@@ -6,7 +6,7 @@ mod signature;
 
 use std::fmt;
 
-use crate::codec::Message;
+use crate::codec::Wire;
 use crate::malformed::Malformed;
 use crate::{KubeletPath, MountFlag, pb};
 
@@ -107,45 +107,45 @@ impl fmt::Display for Observation {
     }
 }
 
-impl Message for Refused {
+impl Wire for Refused {
     type Pb = pb::Refused;
 
     fn read(wire: pb::Refused) -> Result<Self, Malformed> {
-        use pb::refused::Seen as Wire;
+        use pb::refused::Seen;
         let seen = match wire.seen {
             None => None,
-            Some(Wire::Content(content)) => Some(Observation::Content {
+            Some(Seen::Content(content)) => Some(Observation::Content {
                 signature: Signature::from_wire(content.signature)?,
                 state: ContentState::from_wire(content.state)?,
             }),
-            Some(Wire::UnknownAt(at)) => Some(Observation::UnknownBytes { at }),
-            Some(Wire::MountedAt(path)) => Some(Observation::MountedAt(KubeletPath::parse(&path)?)),
-            Some(Wire::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
-            Some(Wire::Copied(_)) => Some(Observation::Copied),
-            Some(Wire::Features(lacking)) => {
-                let (features, kernel) = lacking.try_into()?;
+            Some(Seen::UnknownAt(at)) => Some(Observation::UnknownBytes { at }),
+            Some(Seen::MountedAt(path)) => Some(Observation::MountedAt(KubeletPath::parse(&path)?)),
+            Some(Seen::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
+            Some(Seen::Copied(_)) => Some(Observation::Copied),
+            Some(Seen::Features(lacking)) => {
+                let (features, kernel) = Wire::read(lacking)?;
                 Some(Observation::Lacking { features, kernel })
             }
-            Some(Wire::MountFlag(flag)) => Some(Observation::MountFlag(Message::read(flag)?)),
+            Some(Seen::MountFlag(flag)) => Some(Observation::MountFlag(MountFlag::read(flag)?)),
         };
         Ok(Self { reason: Refusal::from_wire(wire.reason)?, seen })
     }
 
     fn write(&self) -> pb::Refused {
-        use pb::refused::Seen as Wire;
+        use pb::refused::Seen;
         let seen = self.seen.as_ref().map(|seen| match seen {
-            Observation::Content { signature, state } => Wire::Content(pb::Content {
+            Observation::Content { signature, state } => Seen::Content(pb::Content {
                 signature: signature.to_wire(),
                 state: state.to_wire(),
             }),
-            Observation::UnknownBytes { at } => Wire::UnknownAt(*at),
-            Observation::MountedAt(path) => Wire::MountedAt(path.to_string()),
-            Observation::DiskBytes(bytes) => Wire::DiskBytes(*bytes),
-            Observation::Copied => Wire::Copied(true),
+            Observation::UnknownBytes { at } => Seen::UnknownAt(*at),
+            Observation::MountedAt(path) => Seen::MountedAt(path.to_string()),
+            Observation::DiskBytes(bytes) => Seen::DiskBytes(*bytes),
+            Observation::Copied => Seen::Copied(true),
             Observation::Lacking { features, kernel } => {
-                Wire::Features((*features, *kernel).into())
+                Seen::Features((*features, *kernel).write())
             }
-            Observation::MountFlag(flag) => Wire::MountFlag(flag.write()),
+            Observation::MountFlag(flag) => Seen::MountFlag(flag.write()),
         });
         pb::Refused { reason: self.reason.to_wire(), seen }
     }

@@ -5,8 +5,7 @@ use std::num::{NonZeroI32, NonZeroU8};
 use prost::Message as _;
 
 use crate::closed::closed_enum;
-use crate::codec::{Message, closed_fields, message, one_of, same_on_wire};
-use crate::frame::MAX_FRAME;
+use crate::codec::{Wire, message, one_of, same_on_wire, values};
 use crate::malformed::{bounded, required};
 use crate::{Challenge, Malformed, Refusal, Refused, VolumeId, pb};
 
@@ -94,6 +93,11 @@ fn check_welcome(welcome: &Welcome) -> Result<(), Malformed> {
     Ok(())
 }
 
+fn check_inventory(inventory: &Inventory) -> Result<(), Malformed> {
+    bounded(inventory.volumes.len(), INVENTORY_LIMIT, "volumes")?;
+    bounded(inventory.operations.len(), INVENTORY_LIMIT, "operations")
+}
+
 fn check_log_page(answer: &LogPage) -> Result<(), Malformed> {
     bounded(answer.page.len(), LOG_PAGE_LIMIT, "page")
 }
@@ -101,7 +105,7 @@ fn check_log_page(answer: &LogPage) -> Result<(), Malformed> {
 message! {
     /// The answer to Inspect: one page of the volumes and operations that the helper holds.
     #[derive(Default)]
-    Inventory, checked by Inventory::check_lengths {
+    Inventory, checked by (check_inventory) {
         /// Volumes from the requested position on.
         volumes: Vec<HeldVolume> = volumes,
         /// Running operations.
@@ -139,7 +143,9 @@ message! {
     }
 }
 
-closed_fields!(OperationKind);
+values! {
+    OperationKind, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+}
 
 closed_enum! {
     /// The operation that runs on a volume.
@@ -247,7 +253,7 @@ impl Failed {
     }
 }
 
-impl Message for Failed {
+impl Wire for Failed {
     type Pb = pb::Failed;
 
     fn read(wire: pb::Failed) -> Result<Self, Malformed> {
@@ -289,39 +295,6 @@ impl Message for Failed {
             tool_exit,
             tool_signal,
             node: self.node,
-        }
-    }
-}
-
-impl Inventory {
-    fn check_lengths(&self) -> Result<(), Malformed> {
-        bounded(self.volumes.len(), INVENTORY_LIMIT, "volumes")?;
-        bounded(self.operations.len(), INVENTORY_LIMIT, "operations")
-    }
-
-    /// Returns one page: as many entries of `held` from `first` on as fit into a frame, and at most
-    /// 64 of the operations.
-    #[must_use]
-    pub fn page(held: &[HeldVolume], operations: &[RunningOperation], first: u32) -> Self {
-        // Each entry has its strings and the overhead of the encoding, rounded up.
-        const ENTRY_OVERHEAD: usize = 64;
-        let operations = operations.get(..operations.len().min(64)).unwrap_or_default().to_vec();
-        let mut room = MAX_FRAME - 256 - operations.len() * ENTRY_OVERHEAD;
-        let start = usize::try_from(first).unwrap_or(usize::MAX).min(held.len());
-        let fitting = held[start..]
-            .iter()
-            .take(INVENTORY_LIMIT)
-            .take_while(|entry| {
-                let size = entry.path.as_str().len() + ENTRY_OVERHEAD;
-                let fits = size <= room;
-                room = room.saturating_sub(size);
-                fits
-            })
-            .count();
-        Self {
-            volumes: held[start..start + fitting].to_vec(),
-            operations,
-            more: start + fitting < held.len(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 
-use crate::codec::{Message, message, one_of, same_on_wire};
+use crate::codec::{Wire, message, one_of, same_on_wire};
 use crate::malformed::required;
 use crate::reply::{
     Done, Expanded, Inventory, LogPage, OperationKind, Outcome, Staged, Usage, Welcome,
@@ -28,7 +28,7 @@ requests! {
     Hello => Welcome, "hello", RequestProperties { workers: WorkerClass::Inspect, ..LOOK };
     /// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts
     /// and grows.
-    Stage => Staged, "stage", RequestProperties {
+    Stage of disk.volume => Staged, "stage", RequestProperties {
         slots: Slots::Slow,
         workers: WorkerClass::Disk,
         kind: OperationKind::Stage,
@@ -36,30 +36,30 @@ requests! {
         ..CHANGE
     };
     /// Undoes Stage.
-    Unstage => Done, "unstage", RequestProperties {
+    Unstage of volume => Done, "unstage", RequestProperties {
         slots: Slots::Slow,
         workers: WorkerClass::Release,
         kind: OperationKind::Unstage,
         ..CHANGE
     };
     /// Shows the staged file system at the target path.
-    PublishFilesystem => Done, "publish-filesystem", RequestProperties {
+    PublishFilesystem of disk.volume => Done, "publish-filesystem", RequestProperties {
         kind: OperationKind::Publish,
         ..CHANGE
     };
     /// Shows the disk itself at the target path.
-    PublishBlock => Done, "publish-block", RequestProperties {
+    PublishBlock of disk.volume => Done, "publish-block", RequestProperties {
         workers: WorkerClass::Disk,
         kind: OperationKind::Publish,
         ..CHANGE
     };
     /// Undoes either publish.
-    Unpublish => Done, "unpublish", RequestProperties {
+    Unpublish of volume => Done, "unpublish", RequestProperties {
         kind: OperationKind::Unpublish,
         ..CHANGE
     };
     /// Grows the file system to the size of its disk.
-    Expand => Expanded, "expand", RequestProperties {
+    Expand of volume => Expanded, "expand", RequestProperties {
         slots: Slots::Slow,
         workers: WorkerClass::Disk,
         kind: OperationKind::Expand,
@@ -67,9 +67,9 @@ requests! {
         ..CHANGE
     };
     /// Requests space and inodes in use.
-    Stats => Usage, "stats", LOOK;
+    Stats of volume => Usage, "stats", LOOK;
     /// Requests log page 0xD0 of the volume's NVMe controller.
-    NvmeStatistics => LogPage, "nvme-statistics", LOOK;
+    NvmeStatistics of volume => LogPage, "nvme-statistics", LOOK;
     /// Requests what the helper holds.
     Inspect => Inventory, "inspect", RequestProperties {
         workers: WorkerClass::Inspect,
@@ -115,7 +115,7 @@ impl Hello {
     }
 }
 
-impl Message for Hello {
+impl Wire for Hello {
     type Pb = pb::Hello;
 
     fn read(wire: pb::Hello) -> Result<Self, Malformed> {
@@ -138,9 +138,9 @@ impl Message for Hello {
 message! {
     /// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts
     /// and grows.
-    Stage {
+    Stage, checked by (|stage: &Self| MountFlag::check_list(&stage.flags)) {
         /// The disk.
-        disk: Disk = disk,
+        disk: Disk = disk or missing "disk",
         /// Where the file system is mounted.
         staging @ Change [Stage] = staging_path,
         /// The file system that is expected or made.
@@ -166,9 +166,9 @@ message! {
 
 message! {
     /// Shows the staged file system at the target path.
-    PublishFilesystem {
+    PublishFilesystem, checked by (|publish: &Self| MountFlag::check_list(&publish.flags)) {
         /// The disk, whose mount must be at the staging path.
-        disk: Disk = disk,
+        disk: Disk = disk or missing "disk",
         /// Where it is staged.
         staging @ Look [Stage] = staging_path,
         /// The target path.
@@ -184,7 +184,7 @@ message! {
     /// Shows the disk itself at the target path.
     PublishBlock {
         /// The disk.
-        disk: Disk = disk,
+        disk: Disk = disk or missing "disk",
         /// The target path.
         target @ Change [PublishBlock] = target_path,
         /// Make the disk refuse writes.

@@ -67,6 +67,20 @@ fn pb_flag(flag: &MountFlag) -> pb::MountFlag {
     pb::MountFlag { name: flag.name().to_owned(), value }
 }
 
+fn dynamic(kind: &MessageDescriptor, message: &impl Message) -> DynamicMessage {
+    let mut dynamic = DynamicMessage::new(kind.clone());
+    dynamic.transcode_from(message).expect("a message of this kind");
+    dynamic
+}
+
+fn typed(
+    kind: &MessageDescriptor,
+    messages: impl Strategy<Value = impl Message> + 'static,
+) -> BoxedStrategy<DynamicMessage> {
+    let kind = kind.clone();
+    messages.prop_map(move |message| dynamic(&kind, &message)).boxed()
+}
+
 /// Returns messages of this kind, from the definition in `helper.proto`, as a correct peer sends
 /// them.
 fn message(kind: &MessageDescriptor) -> BoxedStrategy<DynamicMessage> {
@@ -103,46 +117,37 @@ fn message(kind: &MessageDescriptor) -> BoxedStrategy<DynamicMessage> {
 
 /// Returns the messages of which one field bounds another one.
 fn message_with_related_fields(kind: &MessageDescriptor) -> Option<BoxedStrategy<DynamicMessage>> {
-    let of = {
-        let kind = kind.clone();
-        move |message: &dyn Fn(&mut DynamicMessage)| {
-            let mut dynamic = DynamicMessage::new(kind.clone());
-            message(&mut dynamic);
-            dynamic
-        }
-    };
-    macro_rules! typed {
-        ($strategy:expr) => {
-            $strategy
-                .prop_map(move |message| of(&|dynamic| dynamic.transcode_from(&message).unwrap()))
-                .boxed()
-        };
-    }
     Some(match kind.name() {
-        "Hello" => typed!((1..=u32::MAX, any::<u32>(), 0..3, any::<[u8; 32]>()).prop_map(
-            |(oldest, more, step, bytes)| pb::Hello {
-                oldest,
-                newest: oldest.saturating_add(more),
-                nonce: if step == 1 { bytes.to_vec() } else { Vec::new() },
-                proof: if step == 2 { bytes.to_vec() } else { Vec::new() },
-            }
-        )),
-        "MountFlag" => typed!(flag().prop_map(|flag| pb_flag(&flag))),
-        "FormatOptions" => typed!(format().prop_map(FormatOptions::unchecked)),
-        "Features" => typed!((select(FsType::ALL), any::<[u32; 4]>(), any::<u32>()).prop_map(
-            |(fs, [compatible, incompatible, read_only_compatible, block_bytes], minor)| {
-                let kernel_major = if minor.is_multiple_of(2) { 6 } else { 0 };
-                pb::Features {
-                    fs_type: fs.to_wire(),
-                    compatible,
-                    incompatible,
-                    read_only_compatible,
-                    block_bytes,
-                    kernel_major,
-                    kernel_minor: if kernel_major == 0 { 0 } else { minor },
-                }
-            }
-        )),
+        "Hello" => typed(
+            kind,
+            (1..=u32::MAX, any::<u32>(), 0..3, any::<[u8; 32]>()).prop_map(
+                |(oldest, more, step, bytes)| pb::Hello {
+                    oldest,
+                    newest: oldest.saturating_add(more),
+                    nonce: if step == 1 { bytes.to_vec() } else { Vec::new() },
+                    proof: if step == 2 { bytes.to_vec() } else { Vec::new() },
+                },
+            ),
+        ),
+        "MountFlag" => typed(kind, flag().prop_map(|flag| pb_flag(&flag))),
+        "FormatOptions" => typed(kind, format().prop_map(FormatOptions::unchecked)),
+        "Features" => typed(
+            kind,
+            (select(FsType::ALL), any::<[u32; 4]>(), any::<u32>()).prop_map(
+                |(fs, [compatible, incompatible, read_only_compatible, block_bytes], minor)| {
+                    let kernel_major = if minor.is_multiple_of(2) { 6 } else { 0 };
+                    pb::Features {
+                        fs_type: fs.to_wire(),
+                        compatible,
+                        incompatible,
+                        read_only_compatible,
+                        block_bytes,
+                        kernel_major,
+                        kernel_minor: if kernel_major == 0 { 0 } else { minor },
+                    }
+                },
+            ),
+        ),
         "Failed" => {
             let tool = prop_oneof![
                 Just((0, 0)),
@@ -150,15 +155,18 @@ fn message_with_related_fields(kind: &MessageDescriptor) -> Option<BoxedStrategy
                 (1..=64_i32).prop_map(|signal| (-1, signal)),
             ];
             let node = any::<Option<(u32, u32)>>();
-            typed!((select(Step::ALL), 0..=4095_i32, tool, node, 0..=0o7777_u32).prop_map(
-                |(step, errno, (tool_exit, tool_signal), owner, mode)| pb::Failed {
-                    step: step.to_wire(),
-                    errno,
-                    tool_exit,
-                    tool_signal,
-                    node: owner.map(|(uid, gid)| Node { uid, gid, mode }),
-                }
-            ))
+            typed(
+                kind,
+                (select(Step::ALL), 0..=4095_i32, tool, node, 0..=0o7777_u32).prop_map(
+                    |(step, errno, (tool_exit, tool_signal), owner, mode)| pb::Failed {
+                        step: step.to_wire(),
+                        errno,
+                        tool_exit,
+                        tool_signal,
+                        node: owner.map(|(uid, gid)| Node { uid, gid, mode }),
+                    },
+                ),
+            )
         }
         _ => return None,
     })
@@ -171,11 +179,7 @@ fn field_values(field: &FieldDescriptor) -> BoxedStrategy<Value> {
     match (field.parent_message().name(), field.name()) {
         ("Stage" | "PublishFilesystem", "flags") => {
             let Kind::Message(kind) = field.kind() else { panic!("flags are messages") };
-            let flag = move |flag: &MountFlag| {
-                let mut message = DynamicMessage::new(kind.clone());
-                message.transcode_from(&pb_flag(flag)).unwrap();
-                Value::Message(message)
-            };
+            let flag = move |flag: &_| Value::Message(dynamic(&kind, &pb_flag(flag)));
             return flags()
                 .prop_map(move |all| Value::List(all.iter().map(&flag).collect()))
                 .boxed();
@@ -306,44 +310,6 @@ proptest! {
         prop_assert_eq!(found, payloads);
         prop_assert!(buffer.is_empty());
     }
-}
-
-#[test]
-fn every_inventory_page_fits_in_frame() {
-    let held: Vec<HeldVolume> = (0..2000_u32)
-        .map(|n| HeldVolume {
-            volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),
-            path: KubeletPath::parse(&format!("/{}", "é/".repeat(1 + n as usize % 1300) + "x"))
-                .expect("of a path's shape"),
-            read_only: true,
-            staged: true,
-            by_name: true,
-        })
-        .collect();
-    let operations: Vec<RunningOperation> = (0..200)
-        .map(|n: u32| RunningOperation {
-            volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),
-            kind: OperationKind::Publish,
-            running_ms: u64::MAX,
-        })
-        .collect();
-    let mut seen = 0;
-    loop {
-        let first = u32::try_from(seen).expect("small");
-        let page = Inventory::page(&held, &operations, first);
-        assert!(!page.volumes.is_empty());
-        assert_eq!(page.volumes[..], held[seen..seen + page.volumes.len()]);
-        seen += page.volumes.len();
-        let more = page.more;
-        let reply = Reply { id: u64::MAX, outcome: Outcome::Inventory(page) };
-        assert!(reply.encode().len() <= frame::MAX_FRAME);
-        if !more {
-            break;
-        }
-    }
-    assert_eq!(seen, held.len());
-    let beyond = Inventory::page(&held, &[], 5000);
-    assert!(beyond.volumes.is_empty() && !beyond.more);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::closed::closed_enum;
-use crate::codec::{Field, Message, closed_fields, message};
+use crate::codec::{message, values};
 use crate::{DeviceName, FormatOptions, FsType, Malformed, MountFlag, VolumeId, pb};
 
 /// Partition numbers are limited by the kernel's minor numbers.
@@ -33,11 +33,23 @@ closed_enum! {
     }
 }
 
-closed_fields!(FsType, Origin, Source);
+values! {
+    FsType, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+    Origin, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+    Source, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+    FormatOptions, Option<pb::FormatOptions>:
+        |wire| Self::check(wire.unwrap_or_default())?, |value| Some(value.unchecked());
+    MountFlag, pb::MountFlag:
+        |wire| Self::new(&wire.name, Some(wire.value.as_str()).filter(|value| !value.is_empty()))?,
+        |flag| pb::MountFlag {
+            name: flag.name().to_owned(),
+            value: flag.value().unwrap_or_default().to_owned(),
+        };
+}
 
 message! {
     /// How to find and identify the volume's disk.
-    Disk, checked by Disk::check_partition {
+    Disk, checked by (check_partition) {
         /// The volume; its serial identifies the disk.
         volume: VolumeId = volume_id,
         /// The device name that EC2 was given: a hint for a disk with a serial. It identifies only
@@ -55,43 +67,7 @@ message! {
     }
 }
 
-impl Disk {
-    fn check_partition(&self) -> Result<(), Malformed> {
-        match self.partition {
-            Some(number) if number.get() > PARTITION_LIMIT => {
-                Err(Malformed::Invalid { field: "partition" })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Field for FormatOptions {
-    type Pb = Option<pb::FormatOptions>;
-
-    fn read(wire: Self::Pb, _: &'static str) -> Result<Self, Malformed> {
-        Ok(Self::check(wire.unwrap_or_default())?)
-    }
-
-    fn write(&self) -> Self::Pb {
-        Some(self.unchecked())
-    }
-}
-
-impl Message for MountFlag {
-    type Pb = pb::MountFlag;
-
-    fn read(wire: pb::MountFlag) -> Result<Self, Malformed> {
-        let value = (!wire.value.is_empty()).then_some(wire.value.as_str());
-        Ok(Self::new(&wire.name, value)?)
-    }
-
-    fn write(&self) -> pb::MountFlag {
-        let (name, value) = (self.name().to_owned(), self.value().unwrap_or_default().to_owned());
-        pb::MountFlag { name, value }
-    }
-
-    fn check_list(flags: &[Self], _: &'static str) -> Result<(), Malformed> {
-        Ok(Self::check_list(flags)?)
-    }
+fn check_partition(disk: &Disk) -> Result<(), Malformed> {
+    let in_range = disk.partition.is_none_or(|number| number.get() <= PARTITION_LIMIT);
+    if in_range { Ok(()) } else { Err(Malformed::Invalid { field: "partition" }) }
 }

@@ -84,9 +84,12 @@ pub(super) const LOOK: RequestProperties = RequestProperties {
 pub(super) const CHANGE: RequestProperties =
     RequestProperties { workers: WorkerClass::Mount, success_is_logged: true, ..LOOK };
 
-/// Defines the table of requests: `message => answer, name, properties;`.
+/// Defines the table of requests: `message of volume => answer, name, properties;`.
 macro_rules! requests {
-    ($($(#[doc = $about:literal])+ $name:ident => $answer:ident, $text:literal, $row:expr;)+) => {
+    ($(
+        $(#[doc = $about:literal])+
+        $name:ident $(of $($volume:ident).+)? => $answer:ident, $text:literal, $row:expr;
+    )+) => {
         one_of! {
             /// The closed table of operations.
             Operation mirrors request::Operation {
@@ -102,7 +105,7 @@ macro_rules! requests {
         pub const REQUESTS: &[RequestProperties] = &[$(RequestProperties {
             name: $text,
             about: concat!($($about),+),
-            paths: <$name as Message>::PATHS,
+            paths: <$name as Wire>::PATHS,
             ..$row
         }),+];
 
@@ -119,13 +122,19 @@ macro_rules! requests {
 
             /// Returns the volume of the request; `None` for Hello and Inspect.
             #[must_use]
-            pub fn volume(&self) -> Option<&VolumeId> {
-                Message::volume(self)
+            pub const fn volume(&self) -> Option<&VolumeId> {
+                match self {
+                    $($(Self::$name(request) => Some(&request.$($volume).+),)?)+
+                    _ => None,
+                }
             }
 
             /// Returns each path of the request, and where it may lead.
             pub fn paths(&self) -> impl Iterator<Item = (&'static crate::PathRule, &KubeletPath)> {
-                self.properties().paths.iter().zip(Message::paths(self))
+                let paths = match self {
+                    $(Self::$name(request) => request.paths(),)+
+                };
+                self.properties().paths.iter().zip(paths)
             }
 
             /// Returns the path at which the operation attaches or removes something.
