@@ -10,12 +10,12 @@ mod prepare;
 use crate::operation::context::OperationContext;
 use crate::outcome::Done;
 use ebs_csi_wire::{Stage, Staged};
-use found_disk::{FoundDisk, Place};
+use found_disk::{FoundDisk, Guarded};
 
 /// Carries out the request.
 pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged> {
-    match FoundDisk::find(context, request)?.judge_place()? {
-        Place::Already(mounted) => mounted.restage(),
-        Place::Fresh(disk) => disk.check_unused()?.prepare()?.mount()?.attach(),
+    match FoundDisk::find(context, request)?.guard()? {
+        Guarded::Mounted(disk) => disk.restage(),
+        Guarded::Unused(disk) => disk.prepare()?.mount()?.attach(),
     }
 }

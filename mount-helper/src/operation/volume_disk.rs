@@ -51,11 +51,8 @@ impl<'r> VolumeDisk<'r> {
             _ => reason.into(),
         })?;
         let disk = Self { context, requested, device, facts };
-        match disk.device.by_name() {
-            // A serial needs no further proof.
-            None => {}
-            Some(named) => disk.check_name(named)?,
-        }
+        // A serial needs no further proof.
+        disk.device.by_name().map_or(Ok(()), |named| disk.check_name(named))?;
         Ok(disk)
     }
 
@@ -75,25 +72,25 @@ impl<'r> VolumeDisk<'r> {
         let Some(named) = self.device.by_name() else {
             return Ok(());
         };
-        match self.context.xen_disk_record.add(named, &self.requested.volume) {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                let told = self.requested.device_hint.as_ref().map_or("", |name| name.as_str());
-                journal::warn(
-                    "disk-by-name",
-                    &[
-                        ("volume", self.requested.volume.as_str()),
-                        ("disk", &self.device.path()),
-                        ("told", told),
-                        ("diskseq", &named.sequence.to_string()),
-                        ("meaning", "the disk has no serial: its name is taken for its identity"),
-                    ],
-                );
-                Ok(())
-            }
-            Err(RecordError::Another) => Err(Refusal::DeviceMismatch.into()),
-            Err(RecordError::Os(errno)) => Err(failed(Step::FindDevice, errno)),
+        let added = self.context.xen_disk_record.add(named, &self.requested.volume);
+        let is_new = added.map_err(|error| match error {
+            RecordError::Another => Refusal::DeviceMismatch.into(),
+            RecordError::Os(errno) => failed(Step::FindDevice, errno),
+        })?;
+        if is_new {
+            let told = self.requested.device_hint.as_ref().map_or("", |name| name.as_str());
+            journal::warn(
+                "disk-by-name",
+                &[
+                    ("volume", self.requested.volume.as_str()),
+                    ("disk", &self.device.path()),
+                    ("told", told),
+                    ("diskseq", &named.sequence.to_string()),
+                    ("meaning", "the disk has no serial: its name is taken for its identity"),
+                ],
+            );
         }
+        Ok(())
     }
 
     /// Checks that the disk is still the one that was found.
@@ -125,17 +122,14 @@ impl<'r> VolumeDisk<'r> {
                 Before::Another
             }
         };
+        let mut facts =
+            NameFacts { before, other_disk: false, mark: Mark::None, used: Use::Nobody };
         // An earlier decision that is remembered settles the question alone.
-        let facts = if before == Before::Nothing {
-            NameFacts {
-                before,
-                other_disk: self.has_other_disk(named),
-                mark: self.read_mark()?,
-                used: self.find_use(named)?,
-            }
-        } else {
-            NameFacts { before, other_disk: false, mark: Mark::None, used: Use::Nobody }
-        };
+        if before == Before::Nothing {
+            facts.other_disk = self.has_other_disk(named);
+            facts.mark = self.read_mark()?;
+            facts.used = self.find_use(named)?;
+        }
         disk_by_name::judge(self.requested, &facts).map_err(|reason| match reason {
             Refusal::StillHeld => {
                 self.context.in_use_refusal(reason, self.device.number(), "").into()

@@ -26,7 +26,7 @@ pub(super) fn join_copy(
     found: &FoundDisk<'_>,
     stop: Stop,
 ) -> Done<(Authorized<StageDisk>, JoinedMount)> {
-    let (context, request, device) = (found.context(), found.request(), found.device());
+    let (context, request, device) = (found.context, &found.request, found.device());
     let volume = &request.disk.volume;
     let ours = context.mounted_disks.is_own_mount(device, volume);
     if !ours.at(Step::ReadDevice)? {

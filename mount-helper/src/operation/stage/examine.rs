@@ -17,7 +17,7 @@ const PASSES: usize = 3;
 /// For ext, the check is `full`. Returns the disk, with a new claim perhaps, and whether something
 /// was repaired.
 pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
-    let request = disk.found.request();
+    let request = &disk.found.request;
     match request.fs {
         // A disk that has to be written to anyway, for a replay, is checked as for any request.
         FsType::Ext3 | FsType::Ext4 if request.read_only && !needs_replay(&disk.content) => {
@@ -53,7 +53,7 @@ pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Exam
 /// Has the kernel replay a journal or log: mounts the file system detached, where nobody can see
 /// it, and drops the mount again.
 pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
-    let (found, fs) = (disk.found, disk.found.request().fs);
+    let (found, fs) = (disk.found, disk.found.request.fs);
     drop(disk.claim);
     let plan = MountPlan::default();
     let parameters = detached_mount::parameters(&plan, fs, disk.permit.act().continues);
@@ -68,7 +68,7 @@ pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
 }
 
 fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
-    let (found, fs) = (disk.found, disk.found.request().fs);
+    let (found, fs) = (disk.found, disk.found.request.fs);
     let tool = match &disk.content {
         Content::Xfs(facts) => ToolId::checks_xfs(facts.groups),
         _ => ToolId::XfsRepairMany,

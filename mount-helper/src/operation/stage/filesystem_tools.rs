@@ -31,10 +31,10 @@ pub(super) fn request_format_runner<'w>(
     found: &FoundDisk<'w>,
     time: u64,
 ) -> Option<WaitingRunner<'w>> {
-    let mut job = format_job(found.request(), time);
+    let mut job = format_job(&found.request, time);
     let (_, tool) = tool::of(&job)?;
-    job.deadline = found.context().rules.deadline(tool).as_secs();
-    found.context().runners.request_early(&job)
+    job.deadline = found.context.rules.deadline(tool).as_secs();
+    found.context.runners.request_early(&job)
 }
 
 /// Makes the file system that a request asks for on a claimed disk, by the runner that waits for
@@ -47,7 +47,7 @@ pub(super) fn format(
     if disk.permit.act().preparation != Preparation::Format {
         return Err(broken(Step::Format));
     }
-    let (context, request) = (disk.found.context(), disk.found.request());
+    let (context, request) = (disk.found.context, &disk.found.request);
     let job = format_job(request, time);
     match run_tool(context, job, &disk.claim, waiting, Step::Format)? {
         Meaning::Done => Ok(()),
@@ -63,7 +63,7 @@ pub(super) fn format_in_memory(
     time: u64,
     limit: Duration,
 ) -> Done<OwnedFd> {
-    let (context, request) = (found.context(), found.request());
+    let (context, request) = (found.context, &found.request);
     journal::info("made-in-memory", &[("volume", request.disk.volume.as_str())]);
     let memory = format_comparison::memory(bytes).at(Step::Format)?;
     let job = format_job(request, time);
@@ -100,8 +100,8 @@ pub(super) enum Check {
 /// left is repaired whatever it is; the repair counts when another full check then finds nothing
 /// that needs a person.
 pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
-    let fs = disk.found.request().fs;
-    let run = |job| run_tool(disk.found.context(), job, &disk.claim, None, Step::Check);
+    let fs = disk.found.request.fs;
+    let run = |job| run_tool(disk.found.context, job, &disk.claim, None, Step::Check);
     let full = |time| Job { time, ..job_of(ToolId::E2fsckFull) };
     let (first, again) = match how {
         Check::Usual => (job_of(ToolId::E2fsck), full(0)),
@@ -128,7 +128,7 @@ pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
 /// Checks all of ext3 or ext4 without changing it; returns whether there is no error.
 pub(super) fn is_sound_ext(found: &FoundDisk<'_>, _permit: &Authorized<StageDisk>) -> Done<bool> {
     let meaning =
-        run_tool(found.context(), job_of(ToolId::E2fsckLook), found.device(), None, Step::Check)?;
+        run_tool(found.context, job_of(ToolId::E2fsckLook), found.device(), None, Step::Check)?;
     Ok(meaning == Meaning::Clean)
 }
 
@@ -152,15 +152,15 @@ pub(super) fn has_unreplayed_log(
 /// Runs a tool with direct reads, because the page cache of the disk may be older than what a mount
 /// wrote.
 fn look_at_xfs(found: &FoundDisk<'_>, tool: ToolId) -> Done<Meaning> {
-    let disk = found.device().read_directly(&found.context().disks).at(Step::ReadDevice)?;
-    run_tool(found.context(), job_of(tool), &disk, None, Step::Check)
+    let disk = found.device().read_directly(&found.context.disks).at(Step::ReadDevice)?;
+    run_tool(found.context, job_of(tool), &disk, None, Step::Check)
 }
 
 /// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
 /// does not grow it: it cannot grow some file systems.
 pub(super) fn grow_ext(disk: &Examined<'_>) -> Done<bool> {
     let job = job_of(ToolId::Resize2fs);
-    match run_tool(disk.found.context(), job, &disk.claim, None, Step::Grow) {
+    match run_tool(disk.found.context, job, &disk.claim, None, Step::Grow) {
         Ok(Meaning::Done) => Ok(true),
         Ok(_) => Err(broken(Step::Grow)),
         Err(Stop::Failed(Failed { tool: Some(ToolEnd::Exited(_)), .. })) => Ok(false),

@@ -1,11 +1,10 @@
-//! The first steps of a stage: the disk that was found for a request whose options are allowed; the
-//! same disk with a place where it may be mounted; the same disk, which nobody else uses.
+//! The first steps of a stage: the disk that was found for a request whose options are allowed, and
+//! the same disk when it may be mounted at the staging path and nobody else uses it.
 use crate::disk::content;
 use crate::disk::device::{Access, Claim, Device};
 use crate::disk::filesystem_identifier;
 use crate::fault_point;
 use crate::mount::directory_requests::Act;
-use crate::mount::mount_table::Mount;
 use crate::operation::context::OperationContext;
 use crate::operation::volume_disk::{DISK_WAIT, VolumeDisk};
 use crate::operation::{grow, holders, raw_disk};
@@ -20,39 +19,35 @@ use rustix::io::Errno;
 /// A stage request, and the disk that was found and identified for it.
 #[derive(Debug)]
 pub(super) struct FoundDisk<'s> {
-    context: &'s OperationContext,
-    request: Stage,
-    plan: MountPlan,
-    path: &'s str,
+    /// What the operation may use.
+    pub(super) context: &'s OperationContext,
+    /// The request, which is read-only also when a mount flag asks for that.
+    pub(super) request: Stage,
+    /// What the mount flags ask for.
+    pub(super) plan: MountPlan,
+    /// The staging path beneath the kubelet root.
+    pub(super) path: &'s str,
     disk: VolumeDisk<'s>,
 }
 
 /// How a stage goes on.
 #[derive(Debug)]
-pub(super) enum Place<'s> {
+pub(super) enum Guarded<'s> {
     /// The disk is mounted at the staging path as requested.
-    Already(MountedDisk<'s>),
+    Mounted(MountedDisk<'s>),
     /// Nothing is mounted there.
-    Fresh(PlacedDisk<'s>),
+    Unused(UnusedDisk<'s>),
 }
 
 /// A disk that is mounted at the staging path already.
 #[derive(Debug)]
 pub(super) struct MountedDisk<'s>(FoundDisk<'s>);
 
-/// A disk that may be mounted at the staging path.
-#[derive(Debug)]
-pub(super) struct PlacedDisk<'s> {
-    found: FoundDisk<'s>,
-    table: Vec<Mount>,
-    /// The staging directory must be made.
-    make: bool,
-}
-
 /// A disk that may be mounted at the staging path, and that nobody uses.
 #[derive(Debug)]
 pub(super) struct UnusedDisk<'s> {
-    found: FoundDisk<'s>,
+    /// The request and its disk.
+    pub(super) found: FoundDisk<'s>,
     /// The staging directory must be made.
     make: bool,
 }
@@ -74,44 +69,31 @@ impl<'s> FoundDisk<'s> {
         Ok(Self { context, request, plan, path, disk })
     }
 
-    /// Asks the policy whether the disk may be mounted at the staging path.
-    pub(super) fn judge_place(self) -> Done<Place<'s>> {
+    /// Asks the policy whether the disk may be mounted at the staging path, checks that nobody else
+    /// uses it, and makes it writable.
+    pub(super) fn guard(self) -> Done<Guarded<'s>> {
         let Self { context, request, path, disk, .. } = &self;
-        let facts = disk.facts();
+        let (device, facts) = (disk.device(), disk.facts());
         let place = context.path_facts(path)?;
         let table = context.mount_table.read().at(Step::ReadMountTable)?;
         let mounts = context.root.volume_mounts(&table, |mount| mount.device == facts.device);
-        let raw = raw_disk::publications_in(context, disk.device(), &table);
+        let raw = raw_disk::publications_in(context, device, &table);
         let judged = judge::stage_place(request, facts, &place, &mounts, &raw);
         let permit = judged.map_err(|reason| match (reason, raw.first()) {
             (Refusal::StagedElsewhere, _) => context.in_use_refusal(reason, facts.device, path),
             (Refusal::StillHeld, Some(other)) => raw_disk::held_at(context, other),
             _ => reason.into(),
         })?;
-        Ok(match permit.into_act() {
-            StagePlace::Already => Place::Already(MountedDisk(self)),
-            StagePlace::Fresh { make } => Place::Fresh(PlacedDisk { found: self, table, make }),
-        })
-    }
-
-    /// Returns what the operation may use.
-    pub(super) fn context(&self) -> &'s OperationContext {
-        self.context
-    }
-
-    /// Returns the request, which is read-only also when a mount flag asks for that.
-    pub(super) fn request(&self) -> &Stage {
-        &self.request
-    }
-
-    /// Returns what the mount flags ask for.
-    pub(super) fn plan(&self) -> &MountPlan {
-        &self.plan
-    }
-
-    /// Returns the staging path beneath the kubelet root.
-    pub(super) fn path(&self) -> &'s str {
-        self.path
+        let StagePlace::Fresh { make } = permit.into_act() else {
+            return Ok(Guarded::Mounted(MountedDisk(self)));
+        };
+        holders::check_no_other_holder(context, device, &table, Some(facts.device))?;
+        match raw_disk::make_writable(context, device) {
+            // Whether a read-only stage has to write depends on the content.
+            Err(stop) if request.read_only && stop == Refusal::DeviceReadOnly.into() => {}
+            other => other?,
+        }
+        Ok(Guarded::Unused(UnusedDisk { found: self, make }))
     }
 
     /// Returns the disk.
@@ -178,28 +160,7 @@ impl MountedDisk<'_> {
     }
 }
 
-impl<'s> PlacedDisk<'s> {
-    /// Checks that nobody else uses the disk, and makes it writable.
-    pub(super) fn check_unused(self) -> Done<UnusedDisk<'s>> {
-        let Self { found, table, make } = self;
-        let FoundDisk { context, request, disk, .. } = &found;
-        let claimed_next = Some(disk.facts().device);
-        holders::check_no_other_holder(context, disk.device(), &table, claimed_next)?;
-        match raw_disk::make_writable(context, disk.device()) {
-            // Whether a read-only stage has to write depends on the content.
-            Err(stop) if request.read_only && stop == Refusal::DeviceReadOnly.into() => {}
-            other => other?,
-        }
-        Ok(UnusedDisk { found, make })
-    }
-}
-
-impl<'s> UnusedDisk<'s> {
-    /// Returns the request and its disk.
-    pub(super) fn found(&self) -> &FoundDisk<'s> {
-        &self.found
-    }
-
+impl UnusedDisk<'_> {
     /// Makes the staging directory where it is missing.
     pub(super) fn make_directory(&self) -> Done<()> {
         let (context, path) = (self.found.context, self.found.path);

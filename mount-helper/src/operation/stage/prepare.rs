@@ -43,9 +43,9 @@ pub(super) struct UnseenMount<'s> {
 impl<'s> UnusedDisk<'s> {
     /// Recognises the content of the disk and does what the policy allows.
     pub(super) fn prepare(self) -> Done<Prepared<'s>> {
-        let found = self.found();
+        let found = &self.found;
         let (permit, mut staged, grow_mounted, joined) = match prepare_claimed(found) {
-            Err(stop) if beside_copy::may_be_held_by_copy(found.context(), &stop) => {
+            Err(stop) if beside_copy::may_be_held_by_copy(found.context, &stop) => {
                 let (permit, joined) = beside_copy::join_copy(found, stop)?;
                 (permit, Staged::default(), false, Some(joined))
             }
@@ -59,7 +59,7 @@ impl<'s> UnusedDisk<'s> {
             journal::warn(
                 "origin-untold",
                 &[
-                    ("volume", found.request().disk.volume.as_str()),
+                    ("volume", found.request.disk.volume.as_str()),
                     (
                         "meaning",
                         "the controller did not say where this file system was made, so it is mounted without the full check of what was \
@@ -79,13 +79,13 @@ impl<'s> Prepared<'s> {
     pub(super) fn mount(self) -> Done<UnseenMount<'s>> {
         let Self { disk, permit, mut staged, grow_mounted, joined } = self;
         disk.make_directory()?;
-        let found = disk.found();
+        let found = &disk.found;
         let mut mount = match joined {
             Some(joined) => beside_copy::mount(joined, attributes(found, &permit))?,
             None => create(found, &permit)?,
         };
         found.disk().verify_mounted()?;
-        let request = found.request();
+        let request = &found.request;
         if request.fs == FsType::Xfs && !request.read_only {
             staged.grown = grow::detached_xfs(&mount, found.device())?;
         }
@@ -110,9 +110,9 @@ impl UnseenMount<'_> {
     /// Attaches the mount at the staging path.
     pub(super) fn attach(self) -> Done<Staged> {
         let Self { disk, mount, mut staged } = self;
-        let found = disk.found();
-        let (context, device) = (found.context(), found.device());
-        let target = context.root.hold_free(found.path())?;
+        let found = &disk.found;
+        let (context, device) = (found.context, found.device());
+        let target = context.root.hold_free(found.path)?;
         mount.attach(&target)?;
         context.mounted_disks.add(device.sequence(), device.number());
         drop(target);
@@ -138,8 +138,8 @@ fn prepare_claimed(found: &FoundDisk<'_>) -> Done<(Authorized<StageDisk>, Staged
     match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
-            let block_bytes = found.request().format.unchecked().block_size;
-            detached_mount::check_block_size(found.request().fs, block_bytes)?;
+            let block_bytes = found.request.format.unchecked().block_size;
+            detached_mount::check_block_size(found.request.fs, block_bytes)?;
             disk.format(format)?;
             staged.formatted = true;
             fault_point::reached("stage-formatted");
@@ -180,7 +180,7 @@ fn prepare_claimed(found: &FoundDisk<'_>) -> Done<(Authorized<StageDisk>, Staged
         disk.grow(checked, &mut staged)?;
     }
     if preparation == Preparation::Examine {
-        found.context().examined_disks.add(found.device());
+        found.context.examined_disks.add(found.device());
     }
     Ok((disk.permit, staged, grow_mounted))
 }
@@ -201,7 +201,7 @@ impl<'s> Examined<'s> {
     /// Claims the disk, recognises its content and asks the policy. A runner gets ready for a
     /// format while the content is read.
     fn recognise(found: &'s FoundDisk<'s>) -> Done<(Self, Evidence, Option<WaitingRunner<'s>>)> {
-        let request = found.request();
+        let request = &found.request;
         let claim = found.claim()?;
         // Only a blank disk needs a format.
         let mut wanted = !request.read_only && request.disk.origin == Origin::Blank;
@@ -229,7 +229,7 @@ impl<'s> Examined<'s> {
         // The tool flushes its writes before it reports success, and the content is read from the
         // disk.
         filesystem_tools::format(self, waiting, now())?;
-        check_format(self.found.request(), &read_content(&self.claim)?)?;
+        check_format(&self.found.request, &read_content(&self.claim)?)?;
         fault_point::reached("stage-made");
         self.found.disk().verify()
     }
@@ -252,7 +252,7 @@ impl<'s> Examined<'s> {
         if !staged.grown {
             // The file system keeps its size. A full check confirms that it is still sound before
             // anybody uses it.
-            grow::log_not_grown(self.found.request().fs, "resize2fs does not grow it");
+            grow::log_not_grown(self.found.request.fs, "resize2fs does not grow it");
             staged.repaired |= filesystem_tools::check(self, Check::Full)?;
             self.found.flush()?;
         }
@@ -278,11 +278,11 @@ fn check_format(request: &Stage, content: &Content) -> Done<()> {
 }
 
 fn create(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> Done<DetachedMount> {
-    let (fs, attributes) = (found.request().fs, attributes(found, permit));
-    let parameters = detached_mount::parameters(found.plan(), fs, permit.act().continues);
+    let (fs, attributes) = (found.request.fs, attributes(found, permit));
+    let parameters = detached_mount::parameters(&found.plan, fs, permit.act().continues);
     detached_mount::create(permit, fs, found.device(), &parameters, attributes)
 }
 
 fn attributes(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> u64 {
-    found.plan().set | found.context().rules.nodev_nosuid().staged(permit.act().ours)
+    found.plan.set | found.context.rules.nodev_nosuid().staged(permit.act().ours)
 }
