@@ -11,13 +11,13 @@ use crate::malformed::required;
 use crate::reply::{
     Done, Expanded, Inventory, LogPage, OperationKind, Outcome, Staged, Usage, Welcome,
 };
-use crate::{FormatOptions, FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb};
+use crate::{FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb};
 
 mod disk;
 mod properties;
 
-// A message whose field has no other type on the wire, and no bound.
-pub use crate::pb::Inspect;
+// Messages whose fields have no other type on the wire, and no bound.
+pub use crate::pb::{FormatOption, Inspect};
 pub use disk::{Disk, Origin, Source};
 pub use properties::{RequestProperties, Slots, WorkerClass};
 
@@ -149,8 +149,8 @@ message! {
         read_only: bool = read_only,
         /// Mount flags, at most 32.
         flags: Vec<MountFlag> = flags,
-        /// How to make the file system.
-        format: FormatOptions = format,
+        /// How to make the file system. Not checked.
+        format: Vec<FormatOption> = format,
     }
 }
 
@@ -236,6 +236,7 @@ message! {
 }
 
 same_on_wire! {
+    FormatOption,
     Inspect,
 }
 

@@ -11,6 +11,7 @@ use crate::operation::{grow, holders, raw_disk};
 use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::{Content, Evidence};
 use ebs_csi_policy::flag::{self, MountPlan};
+use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::judge::{self, Authorized, StageDisk, StagePlace};
 use ebs_csi_wire::{Refusal, Refused, Stage, Staged, Step};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -23,6 +24,8 @@ pub(super) struct FoundDisk<'s> {
     pub(super) context: &'s OperationContext,
     /// The request, which is read-only also when a mount flag asks for that.
     pub(super) request: Stage,
+    /// The checked format options of the request.
+    pub(super) format: FormatOptions,
     /// What the mount flags ask for.
     pub(super) plan: MountPlan,
     /// The staging path beneath the kubelet root.
@@ -61,12 +64,13 @@ impl<'s> FoundDisk<'s> {
         if !context.rules.offers(request.fs) {
             return Err(Refusal::FsType.into());
         }
-        request.format.check_for(request.fs).map_err(|_| Refusal::FormatOption)?;
+        let format =
+            FormatOptions::check(&request.format, request.fs).map_err(|_| Refusal::FormatOption)?;
         let disk = VolumeDisk::find(context, &request.disk, DISK_WAIT)?;
         fault_point::reached("stage-found");
         // A mount flag may ask for read-only, too.
         let request = Stage { read_only: plan.read_only, ..request.clone() };
-        Ok(Self { context, request, plan, path, disk })
+        Ok(Self { context, request, format, plan, path, disk })
     }
 
     /// Asks the policy whether the disk may be mounted at the staging path, checks that nobody else

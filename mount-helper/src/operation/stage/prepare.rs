@@ -138,7 +138,7 @@ fn prepare_claimed(found: &FoundDisk<'_>) -> Done<(Authorized<StageDisk>, Staged
     match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
-            let block_bytes = found.request.format.unchecked().block_size;
+            let block_bytes = found.format.block_size().unwrap_or_default();
             detached_mount::check_block_size(found.request.fs, block_bytes)?;
             disk.format(format)?;
             staged.formatted = true;

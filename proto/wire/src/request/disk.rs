@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::closed::closed_enum;
 use crate::codec::{message, values};
-use crate::{DeviceName, FormatOptions, FsType, Malformed, MountFlag, VolumeId, pb};
+use crate::{DeviceName, FsType, Malformed, MountFlag, VolumeId, pb};
 
 /// Partition numbers are limited by the kernel's minor numbers.
 const PARTITION_LIMIT: u32 = 255;
@@ -37,8 +37,6 @@ values! {
     FsType, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
     Origin, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
     Source, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
-    FormatOptions, Option<pb::FormatOptions>:
-        |wire| Self::check(wire.unwrap_or_default())?, |value| Some(value.unchecked());
     MountFlag, pb::MountFlag:
         |wire| Self::new(&wire.name, Some(wire.value.as_str()).filter(|value| !value.is_empty()))?,
         |flag| pb::MountFlag {
