@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::process_status::Status;
+use crate::profile::process_status::Status;
 use crate::profile::{HeldCapability, Identity, Profile};
 
 /// One difference between a profile and the kernel's report about a process.

@@ -8,20 +8,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_vsock::{VsockAddr, VsockStream};
 
-use super::Address;
+use crate::helper::Address;
 
 /// The longest answer of a hypervisor to CONNECT: `OK`, a port of ten digits, the end of the line.
 const LONGEST_ANSWER: usize = 16;
 
 /// A connected stream.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(in crate::helper) enum Stream {
     Unix(UnixStream),
     Vsock(VsockStream),
 }
 
 impl Address {
-    pub(super) async fn connect(&self) -> io::Result<Stream> {
+    pub(in crate::helper) async fn connect(&self) -> io::Result<Stream> {
         match self {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
             Self::Vsock { cid, port } => {
@@ -63,7 +63,7 @@ async fn connect_through(socket: &Path, port: u32) -> io::Result<UnixStream> {
 
 impl Stream {
     /// Writes all bytes.
-    pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(in crate::helper) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.write_all(bytes).await,
             Self::Vsock(stream) => stream.write_all(bytes).await,
@@ -71,7 +71,7 @@ impl Stream {
     }
 
     /// Appends the available bytes to `buffer`; returns 0 at the end of the stream.
-    pub(super) async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub(in crate::helper) async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.read_buf(buffer).await,
             Self::Vsock(stream) => stream.read_buf(buffer).await,
