@@ -7,13 +7,12 @@ mod promise;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Ec2ErrorKind, ExpiringCache, ListPage, Snapshot, SnapshotState};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
-use crate::operation::expiring_cache::ExpiringCache;
+use crate::csi_failure::failure;
 use crate::operation::operation_count::OperationCount;
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateSnapshot;

@@ -13,18 +13,17 @@ mod settle;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Ec2ErrorKind, ExpiringCache, LookResult, Volume, VolumeState};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState};
+use crate::csi_failure::{failure, failure_as};
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateVolume;
 use crate::request::tags::TagSettings;
 use iops::IopsCeilings;
 
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::operation::operation_count::OperationCount;
 use client_token::Attempt;
 pub(crate) use plan::wanted_iops;

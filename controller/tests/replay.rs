@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_controller::csi::service::{Controller, Settings};
-use ebs_csi_controller::ec2::{
+use ebs_csi_ec2::{
     AttachmentState, CreateVolume, Ec2, Ec2Error, Force, LookResult, Tags, VolumeState,
     WatchedChange,
 };

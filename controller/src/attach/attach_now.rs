@@ -3,6 +3,10 @@
 
 use std::ops::ControlFlow;
 
+use ebs_csi_ec2::{
+    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, READ_LAG,
+    Volume, WatchedChange,
+};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
@@ -13,11 +17,7 @@ use super::detaching::Detaching;
 use super::initialized::wait_until_initialized;
 use super::{Attached, Attachments, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{
-    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, READ_LAG,
-    Volume, WatchedChange,
-};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::{Pair, Publish};
 

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::Ec2;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-
-use crate::ec2::Ec2;
 
 /// How long an answer of EC2 is valid: types do not change.
 const ANSWER_TTL: Duration = Duration::from_hours(24);

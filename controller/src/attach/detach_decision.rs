@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Force, InstanceState, LookResult, Timestamp};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
 use super::detaching::Detaching;
 use super::own_volume::root_volume_refusal;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Force, InstanceState, LookResult, Timestamp};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::verdict_text::refusal_text;

@@ -3,6 +3,9 @@
 
 use std::ops::ControlFlow;
 
+use ebs_csi_ec2::{
+    Action, Ec2, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume, WatchedChange,
+};
 use ebs_csi_proto::Failure;
 use tokio::time::Instant;
 
@@ -10,10 +13,7 @@ use super::detach_decision::DetachDecision;
 use super::detaching::{DetachStep, Detaching};
 use super::pending::PendingDetach;
 use super::{Attachments, OPERATION_TIME};
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{
-    Action, Ec2, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume, WatchedChange,
-};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::Mode;

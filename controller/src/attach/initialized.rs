@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Initialization};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Initialization};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 
 /// EC2 renews its report about initialization every few minutes; a small volume is done in seconds.

@@ -5,12 +5,12 @@
 //! name, the detach is about that instance, EC2 shows no such attachment, and the volume stays at
 //! the first instance without anybody who would detach it again. The next publish finds it here.
 
+use ebs_csi_ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::InstanceId;
 
 use super::Attachments;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};

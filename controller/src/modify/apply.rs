@@ -3,6 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use ebs_csi_ec2::{
+    Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume,
+    READ_LAG, Volume, WatchedChange,
+};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
@@ -11,11 +15,7 @@ use super::Modifications;
 use super::change::{Change, describe_request, has_values_of};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{
-    Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume,
-    READ_LAG, Volume, WatchedChange,
-};
+use crate::csi_failure::{failure, failure_as};
 use crate::operation::Callers;
 use crate::volume::iops::IopsLimits;
 use crate::volume::is_being_deleted;

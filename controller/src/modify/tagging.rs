@@ -1,11 +1,11 @@
 //! The tags of a volume that a change sets and deletes.
 
+use ebs_csi_ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
+use crate::csi_failure::failure;
 use crate::request::tag_key::IOPS_PER_GIB;
 use crate::request::tags::Tags;
 
@@ -126,7 +126,7 @@ mod tests {
     use ebs_csi_proto::Condition;
 
     use super::*;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
 
     fn tags(keys: &[&str]) -> Tags {
         keys.iter().map(|key| ((*key).to_owned(), "v".to_owned())).collect()

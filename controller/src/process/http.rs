@@ -4,6 +4,7 @@ mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ebs_csi_ec2::{Ec2, LaneLevel};
 use ebs_csi_proto::exposition::Page;
 use ebs_csi_proto::http_endpoint::{self, PlainText, StatusCode};
 use tokio::time::Instant;
@@ -11,8 +12,7 @@ use tokio::time::Instant;
 pub(crate) use tls::CertificateFiles;
 use tls::Tls;
 
-use crate::ec2::Ec2;
-use crate::metrics::{LaneLevel, Metrics};
+use crate::metrics::Metrics;
 use crate::process::probe::Probe;
 
 /// Scrapes per second that are answered, and how many at once; further scrapes get status 429.

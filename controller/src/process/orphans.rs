@@ -11,10 +11,10 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Ec2Error, ListPage, OwnTags, Page, Timestamp, VolumeState};
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use crate::ec2::{Ec2, Ec2Error, ListPage, OwnTags, Page, Timestamp, VolumeState};
 use crate::request::tag_key::{SNAPSHOT_NAME, VOLUME_NAME};
 use crate::request::tags::TagSettings;
 

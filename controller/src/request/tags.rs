@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ebs_csi_ec2::OwnTags;
 use ebs_csi_proto::Failure;
 
 use super::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
@@ -11,7 +12,6 @@ use super::tag_key::{
     is_reserved,
 };
 use super::template::{self, Fields, TemplateError};
-use crate::ec2::OwnTags;
 
 /// Tags in sorted order, so that the same request has the same bytes.
 pub type Tags = BTreeMap<String, String>;

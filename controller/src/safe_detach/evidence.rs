@@ -1,15 +1,15 @@
 //! The facts that EC2 shows, read after the call began.
 
+use ebs_csi_ec2::{
+    AttachmentState, DatedLook, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp,
+    Volume,
+};
 use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
 use tokio::time::Instant;
 
 use super::cluster_evidence::ClusterEvidence;
 use super::instance_fact::instance_look_to_fact;
-use crate::ec2::{
-    AttachmentState, DatedLook, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp,
-    Volume,
-};
 use crate::request::Pair;
 
 /// The facts, and the error that left some of them unknown.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Ec2Error, ExpiringCache, LookResult, PowerOff};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_safe_detach::{Fact, Power, Verdict, decide_instance};
 use ebs_csi_wire::InstanceId;
@@ -14,10 +15,8 @@ use tokio::time::Instant;
 
 use super::checks;
 use super::instance_fact::instance_look_to_fact;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Ec2Error, LookResult, PowerOff};
+use crate::csi_failure::failure;
 use crate::metrics::Metrics;
-use crate::operation::expiring_cache::ExpiringCache;
 
 /// The brake's window.
 const WINDOW: Duration = Duration::from_secs(600);

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::safe_detach::safe_detach_server::{self, SafeDetachServer};
 use ebs_csi_proto::safe_detach::{
@@ -28,7 +29,6 @@ use super::evidence::gather_all;
 use super::fence::Fence;
 use super::instance_fact::instance_look_to_fact;
 use super::{checks, peers, verdict_text};
-use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use crate::metrics::Metrics;
 use crate::request::Pair;
 

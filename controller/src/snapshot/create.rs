@@ -7,15 +7,14 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{self as ec2, Ec2, Ec2ErrorKind, KnownBug, Snapshot, SnapshotState, Timestamp};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::fulfil::fulfil;
 use super::promise::Promise;
 use super::{LOOKUP_GAP, SHOWN_TTL, Snapshots, failed};
-use crate::ec2::KnownBug;
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
+use crate::csi_failure::{failure, failure_as};
 use crate::operation::Cancellation;
 use crate::request::CreateSnapshot;
 
@@ -250,7 +249,9 @@ mod tests {
     use ebs_csi_wire::{SnapshotId, VolumeId};
 
     use super::*;
-    use crate::ec2::{Timestamp, example_snapshot};
+    use ebs_csi_ec2::Timestamp;
+
+    use crate::example::example_snapshot;
 
     fn snapshot(n: u8, volume: &str, state: SnapshotState) -> Snapshot {
         Snapshot {

@@ -1,11 +1,11 @@
 //! Fulfils the promise of a snapshot.
 
+use ebs_csi_ec2::{self as ec2, Ec2, Ec2Error, Ec2ErrorKind, Locked};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
 
 use super::promise::Promise;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Locked};
+use crate::csi_failure::failure;
 use crate::request::parameters::{Lock, LockMode};
 
 /// Enables the fast restores and sets the lock that a snapshot is promised. For a snapshot that was

@@ -7,7 +7,8 @@
 
 use std::fmt::Write as _;
 
-use crate::ec2::Timestamp;
+use ebs_csi_ec2::Timestamp;
+
 use crate::request::parameters::{Lock, LockMode, SnapshotParameters};
 use crate::request::tag_key::{PROMISED_FAST_RESTORES, PROMISED_LOCK};
 use crate::request::tags::Tags;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Ec2ErrorKind, Volume, VolumeState};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::encryption;
-use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{Ec2, Ec2ErrorKind, Volume, VolumeState};
+use crate::csi_failure::failure_as;
 use crate::request::{CreateVolume, Source};
 
 /// What the volumes of one name mean for a request.
@@ -132,7 +132,9 @@ pub(super) mod tests {
     use ebs_csi_proto::GiB;
     use ebs_csi_proto::csi;
 
-    use crate::ec2::{Timestamp, example_volume};
+    use ebs_csi_ec2::Timestamp;
+
+    use crate::example::example_volume;
 
     fn volume(n: u8) -> Volume {
         Volume {

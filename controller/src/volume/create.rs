@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Ec2Error, Ec2ErrorKind, ExpiringCache, KnownBug, Volume};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
@@ -16,11 +17,8 @@ use super::create_failure::create_failure;
 use super::encryption;
 use super::plan::Plan;
 use super::settle::{Settled, not_ready, settle, watch_adopted};
-use crate::ec2::KnownBug;
-use crate::ec2::csi_failure::{condition, failure, failure_as};
-use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
+use crate::csi_failure::{condition, failure, failure_as};
 use crate::operation::Cancellation;
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::CreateVolume;
 use crate::volume::client_token::Attempt;
 

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, IopsQuestion, MaxIops};
 use ebs_csi_proto::GiB;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-
-use crate::ec2::{Ec2, IopsQuestion, MaxIops};
 
 /// How long EC2's answer about a zone's maximum stays valid.
 const ANSWER_TTL: Duration = Duration::from_secs(12 * 3600);

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, ExpiringCache, LookResult, Volume};
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, LookResult, Volume};
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::tags::TagSettings;
 
 /// How long the look may delay an attach.

@@ -1,14 +1,15 @@
 //! From a request to the parameters of the EC2 call: place, size, IOPS, source, tags.
 
+use ebs_csi_ec2::{
+    self as ec2, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Snapshot, Volume, Zone, ZoneKind,
+};
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::create_failure::create_failure;
 use super::encryption;
 use super::{Volumes, is_being_deleted};
-use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Snapshot, Volume};
-use crate::ec2::{Zone, ZoneKind};
+use crate::csi_failure::failure_as;
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
 use crate::volume::client_token::{Attempt, ClientToken};

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
+use crate::csi_failure::failure_as;
 
 /// A volume that is missing in this many looks in a row may be dropped, late, or hidden for a
 /// while.
@@ -126,8 +126,8 @@ pub(super) fn not_ready(id: &VolumeId) -> Failure {
 mod tests {
     use super::*;
     use crate::attach::tests::unknown;
-    use crate::ec2::Ec2ErrorKind;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
+    use ebs_csi_ec2::Ec2ErrorKind;
 
     const HIDDEN: Duration = Duration::from_secs(3);
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebs_csi_controller::csi::service::Settings;
-use ebs_csi_controller::ec2::Locked;
+use ebs_csi_ec2::Locked;
 use ebs_csi_proto::csi;
 use ebs_csi_wire::SnapshotId;
 use serde_json::json;

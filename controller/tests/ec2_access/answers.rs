@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{Ec2ErrorKind, Force, LookResult, ModifyVolume, Sent, Settings};
+use ebs_csi_ec2::{Ec2ErrorKind, Force, LookResult, ModifyVolume, Sent, Settings};
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::VolumeId;
 use serde_json::json;

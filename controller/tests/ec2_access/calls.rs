@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{
+use ebs_csi_ec2::{
     AttachmentState, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, LookResult, MaxIops,
     ModificationState, ModifyVolume, Snapshot, SnapshotState, Tags, WatchedChange,
 };

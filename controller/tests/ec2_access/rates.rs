@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{
-    Action, Ec2, Ec2ErrorKind, Force, LookResult, Rate, Sent, Settings, VolumeState, WatchedChange,
+use ebs_csi_ec2::{
+    Action, Ec2, Ec2ErrorKind, Force, LaneLevel, LookResult, Rate, Sent, Settings, VolumeState,
+    WatchedChange,
 };
-use ebs_csi_controller::metrics::LaneLevel;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

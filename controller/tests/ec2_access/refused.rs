@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{Ec2ErrorKind, LookResult, Sent, Settings, StartError, Surroundings};
+use ebs_csi_ec2::{Ec2ErrorKind, LookResult, Sent, Settings, StartError, Surroundings};
 use serde_json::json;
 
 use crate::world::{World, access, small};
@@ -65,8 +65,7 @@ async fn non_url_endpoint_is_refused_by_name() {
         profile_files: false,
         ..Settings::default()
     };
-    let error =
-        ebs_csi_controller::ec2::Ec2::connect(settings, Surroundings::default()).await.unwrap_err();
+    let error = ebs_csi_ec2::Ec2::connect(settings, Surroundings::default()).await.unwrap_err();
     assert!(matches!(&error, StartError::Endpoint(given) if given == "ec2.example"));
     assert!(error.to_string().contains("AWS_EC2_ENDPOINT"));
 }

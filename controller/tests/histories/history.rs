@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::KnownBug;
+use ebs_csi_ec2::KnownBug;
 use tokio::time::Instant;
 
 use super::fault_plan::{FaultPlan, scenario};

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use aws_smithy_async::time::SharedTimeSource;
 use ebs_csi_controller::csi::service::{Controller, Settings};
-use ebs_csi_controller::ec2;
-use ebs_csi_controller::ec2::KnownBug;
 use ebs_csi_controller::tags::{TagSettings, Tags};
+use ebs_csi_ec2 as ec2;
+use ebs_csi_ec2::KnownBug;
 
 use super::connection::{Connection, WrongClock};
 use super::fault_plan::FaultPlan;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use ebs_csi_controller::ec2::KnownBug;
+use ebs_csi_ec2::KnownBug;
 
 use super::history;
 

@@ -1,7 +1,7 @@
 //! A simulated EC2 and a controller's access to it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use ebs_csi_controller::ec2::{
+use ebs_csi_ec2::{
     CreateVolume, Ec2, LookResult, Settings, Surroundings, Tags, Volume, VolumeState, WatchedChange,
 };
 use ebs_csi_proto::GiB;

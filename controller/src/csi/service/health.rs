@@ -1,5 +1,6 @@
 //! ControllerGetVolumeHealth and ControllerListVolumeHealth (alpha in the specification).
 
+use ebs_csi_ec2::{Ec2Error, Page, VolumeStatus};
 use ebs_csi_proto::csi::{self, VolumeHealth, VolumeHealthErrorType, volume_health};
 use ebs_csi_proto::observe::record_field;
 use ebs_csi_proto::{Condition, Failure};
@@ -10,8 +11,7 @@ use tonic::{Request, Response};
 use super::volume::find_existing;
 use super::{Controller, RpcResult};
 use crate::csi::volume_health::{Problem, Severity, problems};
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2Error, Page, VolumeStatus};
+use crate::csi_failure::failure;
 use crate::request;
 use crate::request::listing::PageRequest;
 

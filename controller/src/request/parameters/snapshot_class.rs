@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_ec2::Timestamp;
 use ebs_csi_proto::Failure;
 
 use super::{TAG_SPECIFICATION, check_tag, parse_number, sorted, truncate, unknown_key};
-use crate::ec2::Timestamp;
 use crate::request::template::Fields;
 
 const LIST: &str = "parameters";

@@ -1,0 +1,101 @@
+//! The most IOPS that EC2 grants.
+
+use aws_sdk_ec2::types as sdk;
+
+use super::tag_specifications;
+use crate::action::Action;
+use crate::client::Ec2;
+use crate::error::Ec2Error;
+use crate::error::code::Ec2ErrorKind;
+use crate::model::call_input::{IopsQuestion, MaxIops};
+use crate::sdk::call::send;
+
+impl Ec2 {
+    /// Finds the most IOPS that EC2 grants, by a dry run with too many, whose refusal names the
+    /// number.
+    ///
+    /// # Errors
+    /// When the dry run failed for another reason (a missing permission, no answer).
+    pub async fn max_iops(&self, question: &IopsQuestion) -> Result<MaxIops, Ec2Error> {
+        let action = Action::CreateVolume;
+        let result: Result<(), Ec2Error> = self
+            .send_change(action, || async {
+                let zone_id = question.zone_id.clone().filter(|_| question.zone.is_none());
+                let tags = tag_specifications(sdk::ResourceType::Volume, &question.tags);
+                let call = self.core.client.create_volume().dry_run(true).size(4).iops(i32::MAX);
+                let call = call
+                    .volume_type(sdk::VolumeType::from(question.kind.as_str()))
+                    .set_availability_zone(question.zone.clone())
+                    .set_availability_zone_id(zone_id)
+                    .set_outpost_arn(question.outpost_arn.clone());
+                send!(action, call.set_tag_specifications(tags));
+                Ok(())
+            })
+            .await;
+        match result {
+            Ok(()) => Ok(MaxIops::NotSaid),
+            Err(error)
+                if matches!(
+                    error.kind,
+                    Ec2ErrorKind::DryRun
+                        | Ec2ErrorKind::InvalidParameter
+                        | Ec2ErrorKind::InvalidCombination
+                        | Ec2ErrorKind::UnknownVolumeType
+                        | Ec2ErrorKind::ZoneNotFound
+                ) =>
+            {
+                Ok(read_max_iops(&error.message))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Parses the three messages with which EC2 refuses too many IOPS.
+fn read_max_iops(message: &str) -> MaxIops {
+    let lower = message.to_lowercase();
+    if lower.contains("parameter iops is not supported") {
+        return MaxIops::NotSettable;
+    }
+    let number_after = |marker: &str| -> Option<u32> {
+        let rest = &lower[lower.find(marker)? + marker.len()..];
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    };
+    if lower.contains("volume iops")
+        && lower.contains("too high")
+        && let Some(max) = number_after("maximum is ")
+    {
+        return MaxIops::AtMost(max);
+    }
+    // "... greater than 64 TiB or 256K IOPS or ..."
+    let thousands = lower.find("k iops").and_then(|end| {
+        let start = lower[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+        lower[start..end].parse::<u32>().ok()?.checked_mul(1000)
+    });
+    thousands.map_or(MaxIops::NotSaid, MaxIops::AtMost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maximum_iops_is_parsed_from_ec2_refusal() {
+        let rows = [
+            ("Volume iops of 2147483647 is too high; maximum is 80000.", MaxIops::AtMost(80_000)),
+            (
+                "io2 volumes configured with greater than 64 TiB or 256K IOPS or 1000:1 IOPS:GB ratio are not supported",
+                MaxIops::AtMost(256_000),
+            ),
+            ("The parameter iops is not supported for gp2 volumes.", MaxIops::NotSettable),
+            ("Request would have succeeded, but DryRun flag is set.", MaxIops::NotSaid),
+            ("Volume iops of 1 is too high; maximum is 99999999999.", MaxIops::NotSaid),
+            ("é too high K IOPS", MaxIops::NotSaid),
+            ("", MaxIops::NotSaid),
+        ];
+        for (message, want) in rows {
+            assert_eq!(read_max_iops(message), want, "{message}");
+        }
+    }
+}
