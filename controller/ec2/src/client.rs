@@ -7,7 +7,7 @@ mod turn;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_config::identity::IdentityCache;
 use aws_config::meta::region::RegionProviderChain;
@@ -23,9 +23,9 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
 
+use super::call::Call;
 use super::describe::poller_set::PollerSet;
 use super::model::timestamp::Timestamp;
-use super::pacing::lane::QueuePlace;
 use super::sdk::ca_bundle;
 use super::sdk::call::Core;
 use super::sdk::connector::ByScheme;
@@ -33,10 +33,6 @@ use super::sdk::credentials::RenewingCredentials;
 use super::sdk::interceptors::{ExecutionEnvironment, IntactAnswers, RecordHttpExchange};
 use super::sdk::settings::{Settings, Surroundings};
 use crate::known_bug::KnownBug;
-
-/// A check whether somebody still waits for the change that a call makes; made right before the
-/// call is sent.
-pub type Wanted = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,30 +61,18 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Access to EC2. Clones share everything but the settings of one piece of work: the deadline, the
-/// predicate of waiting callers, the beginning and the place.
+/// Access to EC2, which all callers share: clones are the same access.
 #[derive(Clone)]
 pub struct Ec2 {
     pub(super) core: Arc<Core>,
     pub(super) pollers: Arc<PollerSet>,
-    deadline: Option<Instant>,
-    wanted: Option<Wanted>,
-    /// When the work that this clone serves began.
-    began: Option<Instant>,
-    /// When the answers to looks are needed, if not at once.
-    pub(super) answers_by: Option<Instant>,
-    /// The place from which a change of that place's action is sent.
-    pub(super) place: Option<Arc<QueuePlace>>,
     sdk: Arc<SdkConfig>,
     region: Arc<str>,
 }
 
 impl fmt::Debug for Ec2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ec2")
-            .field("region", &self.region)
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
+        f.debug_struct("Ec2").field("region", &self.region).finish_non_exhaustive()
     }
 }
 
@@ -175,36 +159,7 @@ impl Ec2 {
         let client = aws_sdk_ec2::Client::from_conf(config.build());
         let core = Arc::new(Core::new(client, credentials, settings, surroundings.observer));
         let pollers = PollerSet::new(&core);
-        Ok(Self {
-            core,
-            pollers: Arc::new(pollers),
-            deadline: None,
-            wanted: None,
-            began: None,
-            answers_by: None,
-            place: None,
-            sdk: Arc::new(sdk),
-            region: region.into(),
-        })
-    }
-
-    /// Returns a clone for work that begins now and must be answered by `deadline`: calls that have
-    /// not had their turn by then fail.
-    #[must_use]
-    pub fn with_deadline(&self, deadline: Instant) -> Self {
-        Self { deadline: Some(deadline), began: Some(Instant::now()), ..self.clone() }
-    }
-
-    /// Returns a clone whose changes are sent only while `wanted` holds: a call may wait long for
-    /// its turn or its retry, and meanwhile the caller may have asked another process for the
-    /// opposite.
-    #[must_use]
-    pub fn while_wanted(&self, wanted: Wanted) -> Self {
-        Self { wanted: Some(wanted), ..self.clone() }
-    }
-
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| wanted())
+        Ok(Self { core, pollers: Arc::new(pollers), sdk: Arc::new(sdk), region: region.into() })
     }
 
     /// Returns whether a test has switched this bug on.
@@ -239,12 +194,7 @@ impl Ec2 {
         &self.sdk
     }
 
-    /// Returns how long the work has gone on.
-    pub(super) fn waited(&self) -> Duration {
-        self.began.map_or(Duration::ZERO, |began| began.elapsed())
-    }
-
-    pub(super) fn deadline_or_default(&self) -> Instant {
-        self.deadline.unwrap_or_else(|| Instant::now() + self.core.settings.default_timeout)
+    pub(super) fn deadline_of(&self, call: &Call) -> Instant {
+        call.deadline_or(self.core.settings.default_timeout)
     }
 }

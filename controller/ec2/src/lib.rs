@@ -7,6 +7,7 @@
 //! `pacing/retry.rs` decides whether it is sent again.
 
 mod action;
+mod call;
 mod client;
 mod describe;
 mod error;
@@ -18,8 +19,9 @@ mod pacing;
 mod sdk;
 
 pub use action::{Action, Rate};
+pub use call::{Call, Wanted};
 pub use client::look::snapshot::Locked;
-pub use client::{Ec2, StartError, Wanted};
+pub use client::{Ec2, StartError};
 pub use error::code::Ec2ErrorKind;
 pub use error::{Ec2Error, Sent};
 pub use expiring_cache::ExpiringCache;

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_ec2::{AttachmentState, Ec2, Instance};
+use ebs_csi_ec2::{AttachmentState, Call, Ec2, Instance};
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::publish_context::{DEVICE_PATH, VOLUME_ID};
 use ebs_csi_proto::{Capability, Condition, Failure, csi};
@@ -78,7 +78,7 @@ pub(crate) async fn publish(
         ));
     }
     let node: InstanceId = parse_id("node_id", node)?;
-    let look = ec2.look_instance(&node).await.known();
+    let look = ec2.look_instance(&Call::default(), &node).await.known();
     let instance =
         look.map_err(|error| failure(&error))?.ok_or_else(|| Failure::not_found("node", &node))?;
     find_volume(&instance, &device)

@@ -1,6 +1,6 @@
 //! The tags of a volume that a change sets and deletes.
 
-use ebs_csi_ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
+use ebs_csi_ec2::{Call, Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
@@ -94,8 +94,13 @@ impl Tagging {
     ///
     /// # Errors
     /// A missing permission, by name; and EC2's errors.
-    pub(super) async fn dry_run(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
-        ec2.may_change_tags(id.as_str(), &self.set, &self.delete)
+    pub(super) async fn dry_run(
+        &self,
+        ec2: &Ec2,
+        call: &Call,
+        id: &VolumeId,
+    ) -> Result<(), Failure> {
+        ec2.may_change_tags(call, id.as_str(), &self.set, &self.delete)
             .await
             .map_err(|error| failure(&error).context("nothing is changed"))
     }
@@ -104,14 +109,19 @@ impl Tagging {
     ///
     /// # Errors
     /// EC2's errors.
-    pub(super) async fn carry_out(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
+    pub(super) async fn carry_out(
+        &self,
+        ec2: &Ec2,
+        call: &Call,
+        id: &VolumeId,
+    ) -> Result<(), Failure> {
         let failed = |error: Ec2Error| failure(&error);
-        ec2.delete_tags(id.as_str(), &self.delete).await.map_err(failed)?;
-        ec2.create_tags(id.as_str(), &self.set).await.map_err(failed)?;
+        ec2.delete_tags(call, id.as_str(), &self.delete).await.map_err(failed)?;
+        ec2.create_tags(call, id.as_str(), &self.set).await.map_err(failed)?;
         if !self.ends_ratio {
             return Ok(());
         }
-        match ec2.delete_tags(id.as_str(), &[IOPS_PER_GIB.to_owned()]).await {
+        match ec2.delete_tags(call, id.as_str(), &[IOPS_PER_GIB.to_owned()]).await {
             Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
                 tracing::warn!(%error, volume.id = id.as_str(), tag = IOPS_PER_GIB, "the tag stays: the next growth may change the IOPS by its ratio");
                 Ok(())

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Ec2;
 use crate::action::Action;
+use crate::call::Call;
 use crate::client::mutate::accept_dry_run;
 use crate::describe::page::{escape_wildcards, filter, read_all};
 use crate::describe::{Listed, describe_every_page};
@@ -29,70 +30,79 @@ use crate::sdk::call::{Tries, send};
 
 impl Ec2 {
     /// Looks at the volume: one answer from a call that began after this one.
-    pub async fn look_volume(&self, id: &VolumeId) -> LookResult<Volume> {
-        self.look_volume_dated(id).await.result
+    pub async fn look_volume(&self, call: &Call, id: &VolumeId) -> LookResult<Volume> {
+        self.look_volume_dated(call, id).await.result
     }
 
     /// Does what [`Ec2::look_volume`] does, and says when the call began that was answered.
-    pub async fn look_volume_dated(&self, id: &VolumeId) -> DatedLook<Volume> {
+    pub async fn look_volume_dated(&self, call: &Call, id: &VolumeId) -> DatedLook<Volume> {
         let volumes = &self.pollers.volumes;
-        volumes.poller_of(id).look(id, self.answers_by, self.deadline_or_default()).await
+        volumes.poller_of(id).look(id, call.answers_by, self.deadline_of(call)).await
     }
 
     /// Looks at the instance: one answer from a call that began after this one.
-    pub async fn look_instance(&self, id: &InstanceId) -> LookResult<Instance> {
-        self.look_instance_dated(id).await.result
+    pub async fn look_instance(&self, call: &Call, id: &InstanceId) -> LookResult<Instance> {
+        self.look_instance_dated(call, id).await.result
     }
 
     /// Does what [`Ec2::look_instance`] does, and says when the call began that was answered.
-    pub async fn look_instance_dated(&self, id: &InstanceId) -> DatedLook<Instance> {
+    pub async fn look_instance_dated(&self, call: &Call, id: &InstanceId) -> DatedLook<Instance> {
         let instances = &self.pollers.instances;
-        instances.poller_of(id).look(id, self.answers_by, self.deadline_or_default()).await
+        instances.poller_of(id).look(id, call.answers_by, self.deadline_of(call)).await
     }
 
     /// Looks at all volumes, in as few calls as EC2 allows. Returns the answers in the order of
     /// `ids`. Does not ask again where EC2 fails.
-    pub async fn look_volumes(&self, ids: &[VolumeId]) -> Vec<LookResult<Volume>> {
-        self.pollers.volumes.look_all(ids, self.deadline_or_default()).await
+    pub async fn look_volumes(&self, call: &Call, ids: &[VolumeId]) -> Vec<LookResult<Volume>> {
+        self.pollers.volumes.look_all(ids, self.deadline_of(call)).await
     }
 
     /// Does for instances what [`Ec2::look_volumes`] does for volumes.
-    pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<LookResult<Instance>> {
-        self.pollers.instances.look_all(ids, self.deadline_or_default()).await
+    pub async fn look_instances(
+        &self,
+        call: &Call,
+        ids: &[InstanceId],
+    ) -> Vec<LookResult<Instance>> {
+        self.pollers.instances.look_all(ids, self.deadline_of(call)).await
     }
 
     /// Looks at the status checks of the instance; absent when the instance does not run or does
     /// not exist.
-    pub async fn look_instance_status(&self, id: &InstanceId) -> LookResult<InstanceStatus> {
+    pub async fn look_instance_status(
+        &self,
+        call: &Call,
+        id: &InstanceId,
+    ) -> LookResult<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.poller_of(id).look(id, None, self.deadline_or_default()).await.result
+        statuses.poller_of(id).look(id, None, self.deadline_of(call)).await.result
     }
 
     /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
     pub async fn look_instance_statuses(
         &self,
+        call: &Call,
         ids: &[InstanceId],
     ) -> Vec<LookResult<InstanceStatus>> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.look_all(ids, self.deadline_or_default()).await
+        statuses.look_all(ids, self.deadline_of(call)).await
     }
 
     /// Looks at the latest modification of the volume; absent when the volume was never modified or
     /// does not exist.
-    pub async fn look_modification(&self, id: &VolumeId) -> LookResult<Modification> {
+    pub async fn look_modification(&self, call: &Call, id: &VolumeId) -> LookResult<Modification> {
         let modifications = &self.pollers.modifications;
-        modifications.poller_of(id).look(id, None, self.deadline_or_default()).await.result
+        modifications.poller_of(id).look(id, None, self.deadline_of(call)).await.result
     }
 
     /// Looks at the snapshot: one of this account, or one that another account shares with it.
-    pub async fn look_snapshot(&self, id: &SnapshotId) -> LookResult<Snapshot> {
+    pub async fn look_snapshot(&self, call: &Call, id: &SnapshotId) -> LookResult<Snapshot> {
         let snapshots = &self.pollers.snapshots;
-        snapshots.look(id, None, self.deadline_or_default()).await.result
+        snapshots.look(id, None, self.deadline_of(call)).await.result
     }
 
     /// Looks at the status of the volume. EC2's own data may be minutes old.
-    pub async fn look_volume_status(&self, id: &VolumeId) -> LookResult<VolumeStatus> {
-        self.pollers.statuses.poller_of(id).look(id, None, self.deadline_or_default()).await.result
+    pub async fn look_volume_status(&self, call: &Call, id: &VolumeId) -> LookResult<VolumeStatus> {
+        self.pollers.statuses.poller_of(id).look(id, None, self.deadline_of(call)).await.result
     }
 
     /// Passes each fresh answer about the volume to `evaluate` until `evaluate` breaks; returns
@@ -100,17 +110,19 @@ impl Ec2 {
     /// times of the reads follow from how long such changes took before.
     pub async fn watch_volume<R>(
         &self,
+        call: &Call,
         id: &VolumeId,
         watched: WatchedChange,
         deadline: Instant,
         mut evaluate: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.watch_volume_dated(id, watched, deadline, |look| evaluate(&look.result)).await
+        self.watch_volume_dated(call, id, watched, deadline, |look| evaluate(&look.result)).await
     }
 
     /// Does what [`Ec2::watch_volume`] does, and says of each answer when its call began.
     pub async fn watch_volume_dated<R>(
         &self,
+        call: &Call,
         id: &VolumeId,
         watched: WatchedChange,
         deadline: Instant,
@@ -118,13 +130,14 @@ impl Ec2 {
     ) -> Option<R> {
         let durations = self.pollers.changes.of(watched);
         let volumes = &self.pollers.volumes;
-        let waited = self.waited();
+        let waited = call.waited();
         volumes.poller_of(id).watch(id, Some(durations), waited, deadline, evaluate).await
     }
 
     /// Does for an instance what [`Ec2::watch_volume`] does for a volume.
     pub async fn watch_instance<R>(
         &self,
+        call: &Call,
         id: &InstanceId,
         deadline: Instant,
         mut evaluate: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
@@ -132,13 +145,14 @@ impl Ec2 {
         self.pollers
             .instances
             .poller_of(id)
-            .watch(id, None, self.waited(), deadline, |look| evaluate(&look.result))
+            .watch(id, None, call.waited(), deadline, |look| evaluate(&look.result))
             .await
     }
 
     /// Does for the volume's latest modification what [`Ec2::watch_volume`] does for a volume.
     pub async fn watch_modification<R>(
         &self,
+        call: &Call,
         id: &VolumeId,
         deadline: Instant,
         mut evaluate: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
@@ -146,7 +160,7 @@ impl Ec2 {
         self.pollers
             .modifications
             .poller_of(id)
-            .watch(id, None, self.waited(), deadline, |look| evaluate(&look.result))
+            .watch(id, None, call.waited(), deadline, |look| evaluate(&look.result))
             .await
     }
 
@@ -155,9 +169,9 @@ impl Ec2 {
     ///
     /// # Errors
     /// When no complete answer came.
-    pub async fn volumes_by_name(&self, name: &str) -> Result<Vec<Volume>, Ec2Error> {
+    pub async fn volumes_by_name(&self, call: &Call, name: &str) -> Result<Vec<Volume>, Ec2Error> {
         let volumes = &self.pollers.volumes_by_name;
-        let found = volumes.look(&name.to_owned(), None, self.deadline_or_default()).await;
+        let found = volumes.look(&name.to_owned(), None, self.deadline_of(call)).await;
         Ok(found.result.known()?.unwrap_or_default())
     }
 
@@ -166,18 +180,27 @@ impl Ec2 {
     ///
     /// # Errors
     /// When no complete answer came.
-    pub async fn snapshots_by_name(&self, name: &str) -> Result<Vec<Snapshot>, Ec2Error> {
+    pub async fn snapshots_by_name(
+        &self,
+        call: &Call,
+        name: &str,
+    ) -> Result<Vec<Snapshot>, Ec2Error> {
         let snapshots = &self.pollers.snapshots_by_name;
-        let found = snapshots.look(&name.to_owned(), None, self.deadline_or_default()).await;
+        let found = snapshots.look(&name.to_owned(), None, self.deadline_of(call)).await;
         Ok(found.result.known()?.unwrap_or_default())
     }
 
     /// Makes a call that changes nothing.
-    async fn read<T, F>(&self, action: Action, send: impl Fn() -> F) -> Result<T, Ec2Error>
+    async fn read<T, F>(
+        &self,
+        call: &Call,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
-        self.core.call(action, None, self.deadline_or_default(), Tries::Several, send).await
+        self.core.call(action, None, self.deadline_of(call), Tries::Several, send).await
     }
 
     /// Returns one page of this account's snapshots, or of one volume's snapshots when the page
@@ -186,9 +209,13 @@ impl Ec2 {
     /// # Errors
     /// [`BadPageToken`](crate::Ec2ErrorKind::BadPageToken) for a token that EC2 does not know,
     /// and the errors of every call.
-    pub async fn list_snapshots(&self, page: ListPage) -> Result<Page<Snapshot>, Ec2Error> {
+    pub async fn list_snapshots(
+        &self,
+        call: &Call,
+        page: ListPage,
+    ) -> Result<Page<Snapshot>, Ec2Error> {
         let volume = page.volume.map(|volume| filter("volume-id", [volume.to_string()]));
-        self.list(volume.as_slice(), page.max, page.token).await
+        self.list(call, volume.as_slice(), page.max, page.token).await
     }
 
     /// Returns one page of this account's volumes that have these tags.
@@ -197,6 +224,7 @@ impl Ec2 {
     /// Those of [`Ec2::list_snapshots`].
     pub async fn list_volumes(
         &self,
+        call: &Call,
         max: Option<u32>,
         token: Option<String>,
         tags: &OwnTags,
@@ -206,7 +234,7 @@ impl Ec2 {
             filter("tag-key", [tags.key.to_owned()]),
             filter(&format!("tag:{key}"), [escape_wildcards(value)]),
         ];
-        self.list(&filters, max, token).await
+        self.list(call, &filters, max, token).await
     }
 
     /// Returns one page of the volumes that EC2 reports as impaired or with a warning, whoever in
@@ -216,31 +244,33 @@ impl Ec2 {
     /// Those of [`Ec2::list_snapshots`].
     pub async fn list_impaired_volumes(
         &self,
+        call: &Call,
         max: Option<u32>,
         token: Option<String>,
     ) -> Result<Page<VolumeStatus>, Ec2Error> {
         let statuses = filter("volume-status.status", ["impaired", "warning"].map(str::to_owned));
-        self.list(&[statuses], max, token).await
+        self.list(call, &[statuses], max, token).await
     }
 
     async fn list<V: Listed>(
         &self,
+        call: &Call,
         filters: &[Filter],
         max: Option<u32>,
         token: Option<String>,
     ) -> Result<Page<V>, Ec2Error> {
         let max = page_size(max, V::MAX_PAGE);
         let send = || V::describe_page(&self.core, filters, max, token.clone());
-        self.read(V::ACTION, send).await
+        self.read(call, V::ACTION, send).await
     }
 
     /// Returns the zones of the Region that this account may use.
     ///
     /// # Errors
     /// Those of every call.
-    pub async fn availability_zones(&self) -> Result<Vec<Zone>, Ec2Error> {
+    pub async fn availability_zones(&self, call: &Call) -> Result<Vec<Zone>, Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
-        self.read(action, || async {
+        self.read(call, action, || async {
             let output = send!(action, self.core.client.describe_availability_zones());
             read_all(action, output.availability_zones(), Zone::read)
         })
@@ -252,9 +282,13 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of every call.
-    pub async fn zone_of_outpost(&self, arn: &str) -> Result<Option<String>, Ec2Error> {
+    pub async fn zone_of_outpost(
+        &self,
+        call: &Call,
+        arn: &str,
+    ) -> Result<Option<String>, Ec2Error> {
         let filters = [filter("outpost-arn", [escape_wildcards(arn)])];
-        let (deadline, tries) = (self.deadline_or_default(), Tries::Several);
+        let (deadline, tries) = (self.deadline_of(call), Tries::Several);
         let instances: Vec<Instance> =
             describe_every_page(&self.core, &filters, deadline, tries).await?;
         let mut zones = instances.into_iter().map(|instance| instance.zone);
@@ -266,9 +300,13 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of every call; EC2 refuses a name that it does not know.
-    pub async fn instance_type(&self, name: &str) -> Result<Option<InstanceType>, Ec2Error> {
+    pub async fn instance_type(
+        &self,
+        call: &Call,
+        name: &str,
+    ) -> Result<Option<InstanceType>, Ec2Error> {
         let action = Action::DescribeInstanceTypes;
-        self.read(action, || async {
+        self.read(call, action, || async {
             let request = self.core.client.describe_instance_types().instance_types(name.into());
             let output = send!(action, request);
             let found = read_all(action, output.instance_types(), InstanceType::read)?;

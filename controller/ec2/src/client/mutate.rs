@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Ec2;
 use crate::action::Action;
+use crate::call::Call;
 use crate::error::Ec2Error;
 use crate::error::code::Ec2ErrorKind;
 use crate::model::call_input::{CopyVolume, CreateVolume, Force, ModifyVolume, Tags};
@@ -51,19 +52,23 @@ fn unreadable(action: Action) -> impl Fn(Incomplete) -> Ec2Error {
 }
 
 impl Ec2 {
-    async fn send_change<T, F>(&self, action: Action, send: impl Fn() -> F) -> Result<T, Ec2Error>
+    async fn send_change<T, F>(
+        &self,
+        call: &Call,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
         let send_if_wanted = || async {
-            match self.is_wanted() {
+            match call.is_wanted() {
                 true => send().await,
                 false => Err(Ec2Error::unwanted(action)),
             }
         };
-        let (deadline, tries) = (self.deadline_or_default(), Tries::Several);
-        let place = self.place.as_deref().filter(|place| place.action() == action);
-        self.core.call(action, place, deadline, tries, send_if_wanted).await
+        let (deadline, tries) = (self.deadline_of(call), Tries::Several);
+        self.core.call(action, call.place(action), deadline, tries, send_if_wanted).await
     }
 
     /// Creates a volume. Returns as soon as EC2 accepts; the volume is then `creating`.
@@ -71,10 +76,14 @@ impl Ec2 {
     /// # Errors
     /// Any [`Ec2Error`]. A failed creation may also show later, as a volume in state `error` or
     /// none at all.
-    pub async fn create_volume(&self, request: &CreateVolume) -> Result<Volume, Ec2Error> {
+    pub async fn create_volume(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+    ) -> Result<Volume, Ec2Error> {
         let action = Action::CreateVolume;
         let created = self
-            .send_change(action, || async {
+            .send_change(call, action, || async {
                 let output = send!(action, self.create_volume_request(request));
                 Volume::read_created(&output).map_err(unreadable(action))
             })
@@ -110,9 +119,13 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of [`Ec2::create_volume`].
-    pub async fn copy_volumes(&self, request: &CopyVolume) -> Result<Volume, Ec2Error> {
+    pub async fn copy_volumes(
+        &self,
+        call: &Call,
+        request: &CopyVolume,
+    ) -> Result<Volume, Ec2Error> {
         let action = Action::CopyVolumes;
-        let created = self.send_change(action, || async {
+        let created = self.send_change(call, action, || async {
             let call = self
                 .core
                 .client
@@ -147,9 +160,9 @@ impl Ec2 {
     /// [`VolumeNotFound`](Ec2ErrorKind::VolumeNotFound) when the volume does not exist, or
     /// not any more; [`VolumeInUse`](Ec2ErrorKind::VolumeInUse) while it is attached; and
     /// the errors of every call.
-    pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), Ec2Error> {
+    pub async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Ec2Error> {
         let action = Action::DeleteVolume;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             send!(action, self.core.client.delete_volume().volume_id(id.as_str()));
             Ok(())
         })
@@ -162,13 +175,14 @@ impl Ec2 {
     /// Any [`Ec2Error`]; after one that may have happened, look at the volume.
     pub async fn attach_volume(
         &self,
+        call: &Call,
         volume: &VolumeId,
         instance: &InstanceId,
         device: &DeviceName,
         card: Option<u32>,
     ) -> Result<Attachment, Ec2Error> {
         let action = Action::AttachVolume;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             let call = self.core.client.attach_volume().volume_id(volume.as_str());
             let call = call.instance_id(instance.as_str()).device(device.as_str());
             let output = send!(action, call.set_ebs_card_index(card.map(to_i32)));
@@ -186,13 +200,14 @@ impl Ec2 {
     /// have happened, look at the volume.
     pub async fn detach_volume(
         &self,
+        call: &Call,
         volume: &VolumeId,
         instance: &InstanceId,
         force: Force,
         looked_at: Instant,
     ) -> Result<Attachment, Ec2Error> {
         let action = Action::DetachVolume;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             if looked_at.elapsed() > MAX_FACTS_AGE {
                 return Err(Ec2Error::stale(action));
             }
@@ -209,9 +224,13 @@ impl Ec2 {
     ///
     /// # Errors
     /// Any [`Ec2Error`]; after one that may have happened, look at the modification.
-    pub async fn modify_volume(&self, request: &ModifyVolume) -> Result<Modification, Ec2Error> {
+    pub async fn modify_volume(
+        &self,
+        call: &Call,
+        request: &ModifyVolume,
+    ) -> Result<Modification, Ec2Error> {
         let action = Action::ModifyVolume;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             let output = send!(
                 action,
                 self.core
@@ -239,15 +258,16 @@ impl Ec2 {
     /// call.
     pub async fn may_change_tags(
         &self,
+        call: &Call,
         resource: &str,
         set: &Tags,
         delete: &[String],
     ) -> Result<(), Ec2Error> {
         if !delete.is_empty() {
-            accept_dry_run(self.send_delete_tags(resource, delete, true).await)?;
+            accept_dry_run(self.send_delete_tags(call, resource, delete, true).await)?;
         }
         if !set.is_empty() {
-            accept_dry_run(self.send_create_tags(resource, set, true).await)?;
+            accept_dry_run(self.send_create_tags(call, resource, set, true).await)?;
         }
         Ok(())
     }
@@ -256,21 +276,27 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of every call.
-    pub async fn create_tags(&self, resource: &str, tags: &Tags) -> Result<(), Ec2Error> {
+    pub async fn create_tags(
+        &self,
+        call: &Call,
+        resource: &str,
+        tags: &Tags,
+    ) -> Result<(), Ec2Error> {
         match tags.is_empty() {
             true => Ok(()),
-            false => self.send_create_tags(resource, tags, false).await,
+            false => self.send_create_tags(call, resource, tags, false).await,
         }
     }
 
     async fn send_create_tags(
         &self,
+        call: &Call,
         resource: &str,
         tags: &Tags,
         dry_run: bool,
     ) -> Result<(), Ec2Error> {
         let action = Action::CreateTags;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             let call = self.core.client.create_tags().set_dry_run(dry_run.then_some(true));
             send!(action, call.resources(resource).set_tags(Some(sdk_tags(tags))));
             Ok(())
@@ -282,21 +308,27 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of every call.
-    pub async fn delete_tags(&self, resource: &str, keys: &[String]) -> Result<(), Ec2Error> {
+    pub async fn delete_tags(
+        &self,
+        call: &Call,
+        resource: &str,
+        keys: &[String],
+    ) -> Result<(), Ec2Error> {
         match keys.is_empty() {
             true => Ok(()),
-            false => self.send_delete_tags(resource, keys, false).await,
+            false => self.send_delete_tags(call, resource, keys, false).await,
         }
     }
 
     async fn send_delete_tags(
         &self,
+        call: &Call,
         resource: &str,
         keys: &[String],
         dry_run: bool,
     ) -> Result<(), Ec2Error> {
         let action = Action::DeleteTags;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             let tags = keys.iter().map(|key| sdk::Tag::builder().key(key).build()).collect();
             let call = self.core.client.delete_tags().set_dry_run(dry_run.then_some(true));
             send!(action, call.resources(resource).set_tags(Some(tags)));

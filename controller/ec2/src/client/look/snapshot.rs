@@ -4,6 +4,7 @@ use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::SnapshotId;
 
 use crate::action::Action;
+use crate::call::Call;
 use crate::client::Ec2;
 use crate::describe::page::filter;
 use crate::error::Ec2Error;
@@ -25,10 +26,14 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of every call.
-    pub async fn fast_restore_zones(&self, id: &SnapshotId) -> Result<Vec<String>, Ec2Error> {
+    pub async fn fast_restore_zones(
+        &self,
+        call: &Call,
+        id: &SnapshotId,
+    ) -> Result<Vec<String>, Ec2Error> {
         use sdk::FastSnapshotRestoreStateCode as State;
         let action = Action::DescribeFastSnapshotRestores;
-        self.read(action, || async {
+        self.read(call, action, || async {
             let filter = filter("snapshot-id", [id.to_string()]);
             let request = self.core.client.describe_fast_snapshot_restores().filters(filter);
             let output = send!(action, request);
@@ -49,9 +54,13 @@ impl Ec2 {
     /// # Errors
     /// Those of every call; [`Ec2ErrorKind::Unreadable`](crate::Ec2ErrorKind::Unreadable) for
     /// an answer that lacks the lock's state.
-    pub async fn snapshot_lock(&self, id: &SnapshotId) -> Result<Option<Locked>, Ec2Error> {
+    pub async fn snapshot_lock(
+        &self,
+        call: &Call,
+        id: &SnapshotId,
+    ) -> Result<Option<Locked>, Ec2Error> {
         let action = Action::DescribeLockedSnapshots;
-        self.read(action, || async {
+        self.read(call, action, || async {
             let request = self.core.client.describe_locked_snapshots().snapshot_ids(id.as_str());
             let output = send!(action, request);
             let mut snapshots = output.snapshots().iter();

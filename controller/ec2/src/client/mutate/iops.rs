@@ -4,6 +4,7 @@ use aws_sdk_ec2::types as sdk;
 
 use super::tag_specifications;
 use crate::action::Action;
+use crate::call::Call;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
 use crate::error::code::Ec2ErrorKind;
@@ -16,10 +17,14 @@ impl Ec2 {
     ///
     /// # Errors
     /// When the dry run failed for another reason (a missing permission, no answer).
-    pub async fn max_iops(&self, question: &IopsQuestion) -> Result<MaxIops, Ec2Error> {
+    pub async fn max_iops(
+        &self,
+        call: &Call,
+        question: &IopsQuestion,
+    ) -> Result<MaxIops, Ec2Error> {
         let action = Action::CreateVolume;
         let result: Result<(), Ec2Error> = self
-            .send_change(action, || async {
+            .send_change(call, action, || async {
                 let zone_id = question.zone_id.clone().filter(|_| question.zone.is_none());
                 let tags = tag_specifications(sdk::ResourceType::Volume, &question.tags);
                 let call = self.core.client.create_volume().dry_run(true).size(4).iops(i32::MAX);

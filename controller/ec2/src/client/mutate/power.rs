@@ -5,6 +5,7 @@ use ebs_csi_wire::InstanceId;
 
 use super::accept_dry_run;
 use crate::action::Action;
+use crate::call::Call;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
 use crate::model::call_input::PowerOff;
@@ -19,10 +20,11 @@ impl Ec2 {
     /// every call.
     pub async fn may_power_off(
         &self,
+        call: &Call,
         instance: &InstanceId,
         how: PowerOff,
     ) -> Result<(), Ec2Error> {
-        accept_dry_run(self.send_power_off(instance, how, true).await.map(drop))
+        accept_dry_run(self.send_power_off(call, instance, how, true).await.map(drop))
     }
 
     /// Stops or terminates the instance. Returns as soon as EC2 accepts, with the state that EC2
@@ -35,14 +37,16 @@ impl Ec2 {
     /// Any [`Ec2Error`]; after one that may have happened, look at the instance.
     pub async fn power_off(
         &self,
+        call: &Call,
         instance: &InstanceId,
         how: PowerOff,
     ) -> Result<String, Ec2Error> {
-        self.send_power_off(instance, how, false).await
+        self.send_power_off(call, instance, how, false).await
     }
 
     async fn send_power_off(
         &self,
+        call: &Call,
         instance: &InstanceId,
         how: PowerOff,
         dry_run: bool,
@@ -51,7 +55,7 @@ impl Ec2 {
         match how {
             PowerOff::Stop => {
                 let action = Action::StopInstances;
-                self.send_change(action, || async {
+                self.send_change(call, action, || async {
                     let call = client.stop_instances().instance_ids(instance.as_str());
                     let output = send!(action, call.force(true).set_dry_run(dry_run));
                     Ok(state(output.stopping_instances()))
@@ -60,7 +64,7 @@ impl Ec2 {
             }
             PowerOff::Terminate => {
                 let action = Action::TerminateInstances;
-                self.send_change(action, || async {
+                self.send_change(call, action, || async {
                     let call = client.terminate_instances().instance_ids(instance.as_str());
                     let output = send!(action, call.set_dry_run(dry_run));
                     Ok(state(output.terminating_instances()))

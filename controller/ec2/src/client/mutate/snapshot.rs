@@ -5,6 +5,7 @@ use ebs_csi_wire::SnapshotId;
 
 use super::{tag_specifications, to_i32, unreadable};
 use crate::action::Action;
+use crate::call::Call;
 use crate::client::Ec2;
 use crate::error::code::Ec2ErrorKind;
 use crate::error::{Ec2Error, Sent};
@@ -19,9 +20,13 @@ impl Ec2 {
     ///
     /// # Errors
     /// Any [`Ec2Error`]; after one that may have happened, look for the snapshot by name.
-    pub async fn create_snapshot(&self, request: &CreateSnapshot) -> Result<Snapshot, Ec2Error> {
+    pub async fn create_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Ec2Error> {
         let action = Action::CreateSnapshot;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             let tags = tag_specifications(sdk::ResourceType::Snapshot, &request.tags);
             let call = self.core.client.create_snapshot().volume_id(request.volume.as_str());
             let call = call.description(&request.description).set_tag_specifications(tags);
@@ -36,9 +41,9 @@ impl Ec2 {
     /// # Errors
     /// [`Ec2ErrorKind::SnapshotNotFound`], [`Ec2ErrorKind::SnapshotInUse`],
     /// [`Ec2ErrorKind::SnapshotLocked`], and the errors of every call.
-    pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Ec2Error> {
+    pub async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Ec2Error> {
         let action = Action::DeleteSnapshot;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             send!(action, self.core.client.delete_snapshot().snapshot_id(id.as_str()));
             Ok(())
         })
@@ -52,11 +57,12 @@ impl Ec2 {
     /// the errors of every call.
     pub async fn enable_fast_snapshot_restores(
         &self,
+        call: &Call,
         snapshot: &SnapshotId,
         zones: &[String],
     ) -> Result<(), Ec2Error> {
         let action = Action::EnableFastSnapshotRestores;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             let call = self.core.client.enable_fast_snapshot_restores();
             let call = call.source_snapshot_ids(snapshot.as_str());
             let output = send!(action, call.set_availability_zones(Some(zones.to_vec())));
@@ -83,9 +89,9 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of every call.
-    pub async fn lock_snapshot(&self, request: &LockSnapshot) -> Result<(), Ec2Error> {
+    pub async fn lock_snapshot(&self, call: &Call, request: &LockSnapshot) -> Result<(), Ec2Error> {
         let action = Action::LockSnapshot;
-        self.send_change(action, || async {
+        self.send_change(call, action, || async {
             send!(
                 action,
                 self.core
