@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::action::Action;
+use crate::calls::Action;
 use crate::pacing::lane::QueuePlace;
 
 /// A check whether somebody still waits for the change that a call makes; made right before the

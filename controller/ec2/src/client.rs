@@ -1,8 +1,7 @@
 //! Builds the client: Region, endpoint, credentials, timeouts, user agent.
 
 mod identity;
-pub(super) mod look;
-mod mutate;
+mod look;
 mod turn;
 
 use std::fmt;
@@ -23,7 +22,6 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::time::Instant;
 
-use super::call::Call;
 use super::describe::poller_set::PollerSet;
 use super::model::timestamp::Timestamp;
 use super::sdk::ca_bundle;
@@ -192,9 +190,5 @@ impl Ec2 {
 
     pub(super) fn sdk_config(&self) -> &SdkConfig {
         &self.sdk
-    }
-
-    pub(super) fn deadline_of(&self, call: &Call) -> Instant {
-        call.deadline_or(self.core.settings.default_timeout)
     }
 }

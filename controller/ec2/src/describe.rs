@@ -17,12 +17,12 @@ use aws_sdk_ec2::types::Filter;
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
-use super::action::Action;
+use super::calls::Action;
 use super::error::code::Ec2ErrorKind;
 use super::error::{Ec2Error, Sent};
-use super::model::call_input::Page;
 use super::model::instance::Instance;
 use super::model::instance_status::InstanceStatus;
+use super::model::list_page::Page;
 use super::model::look_result::LookResult;
 use super::model::modification::Modification;
 use super::model::snapshot::Snapshot;

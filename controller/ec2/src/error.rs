@@ -6,7 +6,7 @@ mod next_step;
 use std::error::Error as StdError;
 use std::fmt;
 
-use super::action::Action;
+use super::calls::Action;
 use code::Ec2ErrorKind;
 
 /// Whether the request may have had its effect.

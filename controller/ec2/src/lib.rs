@@ -8,6 +8,7 @@
 
 mod action;
 mod call;
+mod calls;
 mod client;
 mod describe;
 mod error;
@@ -18,25 +19,23 @@ mod observer;
 mod pacing;
 mod sdk;
 
-pub use action::{Action, Rate};
+pub use action::Rate;
 pub use call::{Call, Wanted};
-pub use client::look::snapshot::Locked;
+pub use calls::*;
 pub use client::{Ec2, StartError};
 pub use error::code::Ec2ErrorKind;
 pub use error::{Ec2Error, Sent};
 pub use expiring_cache::ExpiringCache;
 #[doc(hidden)]
 pub use known_bug::KnownBug;
-pub use model::call_input::{
-    CopyVolume, CreateSnapshot, CreateVolume, Force, IopsQuestion, ListPage, LockSnapshot, MaxIops,
-    ModifyVolume, OwnTags, Page, PowerOff, Tags,
-};
 pub use model::caller_identity::CallerIdentity;
 pub use model::instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
 pub use model::instance_status::{Check, InstanceStatus};
+pub use model::list_page::{ListPage, Page};
 pub use model::look_result::{DatedLook, LookResult, READ_LAG};
 pub use model::modification::{Modification, ModificationState, Performance};
 pub use model::snapshot::{Snapshot, SnapshotState};
+pub use model::tags::{OwnTags, Tags};
 pub use model::timestamp::Timestamp;
 pub use model::volume::{Attachment, AttachmentState, Volume, VolumeState};
 pub use model::volume_status::{Health, Initialization, VolumeStatus};

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::action::Action;
+use crate::calls::Action;
 
 /// Counts what happens to calls. The methods of `()` do nothing.
 pub trait Observer: Debug + Send + Sync {

@@ -7,4 +7,5 @@ pub(super) mod connector;
 pub(super) mod credentials;
 pub(super) mod error_conversion;
 pub(super) mod interceptors;
+pub(super) mod request_field;
 pub(super) mod settings;

@@ -1,7 +1,5 @@
 //! Reads of EC2's state.
 
-pub(crate) mod snapshot;
-
 use std::ops::ControlFlow;
 
 use aws_sdk_ec2::types::Filter;
@@ -9,24 +7,23 @@ use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
 use super::Ec2;
-use crate::action::Action;
 use crate::call::Call;
-use crate::client::mutate::accept_dry_run;
-use crate::describe::page::{escape_wildcards, filter, read_all};
+use crate::calls::Action;
+use crate::describe::page::{escape_wildcards, filter};
 use crate::describe::{Listed, describe_every_page};
 use crate::error::Ec2Error;
-use crate::model::call_input::{ListPage, OwnTags, Page};
-use crate::model::instance::{Instance, InstanceType};
+use crate::model::instance::Instance;
 use crate::model::instance_status::InstanceStatus;
+use crate::model::list_page::{ListPage, Page};
 use crate::model::look_result::{DatedLook, LookResult};
 use crate::model::modification::Modification;
 use crate::model::snapshot::Snapshot;
+use crate::model::tags::OwnTags;
 use crate::model::volume::Volume;
 use crate::model::volume_status::VolumeStatus;
-use crate::model::zone::Zone;
 use crate::pacing::duration_estimate::WatchedChange;
 use crate::pacing::lane_level::LaneLevel;
-use crate::sdk::call::{Tries, send};
+use crate::sdk::call::Tries;
 
 impl Ec2 {
     /// Looks at the volume: one answer from a call that began after this one.
@@ -37,7 +34,7 @@ impl Ec2 {
     /// Does what [`Ec2::look_volume`] does, and says when the call began that was answered.
     pub async fn look_volume_dated(&self, call: &Call, id: &VolumeId) -> DatedLook<Volume> {
         let volumes = &self.pollers.volumes;
-        volumes.poller_of(id).look(id, call.answers_by, self.deadline_of(call)).await
+        volumes.poller_of(id).look(id, call.answers_by, self.core.deadline_of(call)).await
     }
 
     /// Looks at the instance: one answer from a call that began after this one.
@@ -48,13 +45,13 @@ impl Ec2 {
     /// Does what [`Ec2::look_instance`] does, and says when the call began that was answered.
     pub async fn look_instance_dated(&self, call: &Call, id: &InstanceId) -> DatedLook<Instance> {
         let instances = &self.pollers.instances;
-        instances.poller_of(id).look(id, call.answers_by, self.deadline_of(call)).await
+        instances.poller_of(id).look(id, call.answers_by, self.core.deadline_of(call)).await
     }
 
     /// Looks at all volumes, in as few calls as EC2 allows. Returns the answers in the order of
     /// `ids`. Does not ask again where EC2 fails.
     pub async fn look_volumes(&self, call: &Call, ids: &[VolumeId]) -> Vec<LookResult<Volume>> {
-        self.pollers.volumes.look_all(ids, self.deadline_of(call)).await
+        self.pollers.volumes.look_all(ids, self.core.deadline_of(call)).await
     }
 
     /// Does for instances what [`Ec2::look_volumes`] does for volumes.
@@ -63,7 +60,7 @@ impl Ec2 {
         call: &Call,
         ids: &[InstanceId],
     ) -> Vec<LookResult<Instance>> {
-        self.pollers.instances.look_all(ids, self.deadline_of(call)).await
+        self.pollers.instances.look_all(ids, self.core.deadline_of(call)).await
     }
 
     /// Looks at the status checks of the instance; absent when the instance does not run or does
@@ -74,7 +71,7 @@ impl Ec2 {
         id: &InstanceId,
     ) -> LookResult<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.poller_of(id).look(id, None, self.deadline_of(call)).await.result
+        statuses.poller_of(id).look(id, None, self.core.deadline_of(call)).await.result
     }
 
     /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
@@ -84,25 +81,25 @@ impl Ec2 {
         ids: &[InstanceId],
     ) -> Vec<LookResult<InstanceStatus>> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.look_all(ids, self.deadline_of(call)).await
+        statuses.look_all(ids, self.core.deadline_of(call)).await
     }
 
     /// Looks at the latest modification of the volume; absent when the volume was never modified or
     /// does not exist.
     pub async fn look_modification(&self, call: &Call, id: &VolumeId) -> LookResult<Modification> {
         let modifications = &self.pollers.modifications;
-        modifications.poller_of(id).look(id, None, self.deadline_of(call)).await.result
+        modifications.poller_of(id).look(id, None, self.core.deadline_of(call)).await.result
     }
 
     /// Looks at the snapshot: one of this account, or one that another account shares with it.
     pub async fn look_snapshot(&self, call: &Call, id: &SnapshotId) -> LookResult<Snapshot> {
         let snapshots = &self.pollers.snapshots;
-        snapshots.look(id, None, self.deadline_of(call)).await.result
+        snapshots.look(id, None, self.core.deadline_of(call)).await.result
     }
 
     /// Looks at the status of the volume. EC2's own data may be minutes old.
     pub async fn look_volume_status(&self, call: &Call, id: &VolumeId) -> LookResult<VolumeStatus> {
-        self.pollers.statuses.poller_of(id).look(id, None, self.deadline_of(call)).await.result
+        self.pollers.statuses.poller_of(id).look(id, None, self.core.deadline_of(call)).await.result
     }
 
     /// Passes each fresh answer about the volume to `evaluate` until `evaluate` breaks; returns
@@ -171,7 +168,7 @@ impl Ec2 {
     /// When no complete answer came.
     pub async fn volumes_by_name(&self, call: &Call, name: &str) -> Result<Vec<Volume>, Ec2Error> {
         let volumes = &self.pollers.volumes_by_name;
-        let found = volumes.look(&name.to_owned(), None, self.deadline_of(call)).await;
+        let found = volumes.look(&name.to_owned(), None, self.core.deadline_of(call)).await;
         Ok(found.result.known()?.unwrap_or_default())
     }
 
@@ -186,21 +183,8 @@ impl Ec2 {
         name: &str,
     ) -> Result<Vec<Snapshot>, Ec2Error> {
         let snapshots = &self.pollers.snapshots_by_name;
-        let found = snapshots.look(&name.to_owned(), None, self.deadline_of(call)).await;
+        let found = snapshots.look(&name.to_owned(), None, self.core.deadline_of(call)).await;
         Ok(found.result.known()?.unwrap_or_default())
-    }
-
-    /// Makes a call that changes nothing.
-    async fn read<T, F>(
-        &self,
-        call: &Call,
-        action: Action,
-        send: impl Fn() -> F,
-    ) -> Result<T, Ec2Error>
-    where
-        F: Future<Output = Result<T, Ec2Error>>,
-    {
-        self.core.call(action, None, self.deadline_of(call), Tries::Several, send).await
     }
 
     /// Returns one page of this account's snapshots, or of one volume's snapshots when the page
@@ -261,20 +245,7 @@ impl Ec2 {
     ) -> Result<Page<V>, Ec2Error> {
         let max = page_size(max, V::MAX_PAGE);
         let send = || V::describe_page(&self.core, filters, max, token.clone());
-        self.read(call, V::ACTION, send).await
-    }
-
-    /// Returns the zones of the Region that this account may use.
-    ///
-    /// # Errors
-    /// Those of every call.
-    pub async fn availability_zones(&self, call: &Call) -> Result<Vec<Zone>, Ec2Error> {
-        let action = Action::DescribeAvailabilityZones;
-        self.read(call, action, || async {
-            let output = send!(action, self.core.client.describe_availability_zones());
-            read_all(action, output.availability_zones(), Zone::read)
-        })
-        .await
+        self.core.read(call, V::ACTION, send).await
     }
 
     /// Returns the zone of an Outpost, as any instance on it shows; `None` when no instance of this
@@ -288,52 +259,11 @@ impl Ec2 {
         arn: &str,
     ) -> Result<Option<String>, Ec2Error> {
         let filters = [filter("outpost-arn", [escape_wildcards(arn)])];
-        let (deadline, tries) = (self.deadline_of(call), Tries::Several);
+        let (deadline, tries) = (self.core.deadline_of(call), Tries::Several);
         let instances: Vec<Instance> =
             describe_every_page(&self.core, &filters, deadline, tries).await?;
         let mut zones = instances.into_iter().map(|instance| instance.zone);
         Ok(zones.find(|zone| !zone.is_empty()))
-    }
-
-    /// Returns what an instance type can attach. Asks by name, because a page of a filtered list
-    /// may lack the type.
-    ///
-    /// # Errors
-    /// Those of every call; EC2 refuses a name that it does not know.
-    pub async fn instance_type(
-        &self,
-        call: &Call,
-        name: &str,
-    ) -> Result<Option<InstanceType>, Ec2Error> {
-        let action = Action::DescribeInstanceTypes;
-        self.read(call, action, || async {
-            let request = self.core.client.describe_instance_types().instance_types(name.into());
-            let output = send!(action, request);
-            let found = read_all(action, output.instance_types(), InstanceType::read)?;
-            Ok(found.into_iter().find(|kind| kind.name == name))
-        })
-        .await
-    }
-
-    /// Checks whether the controller may use EC2, by a dry run of DescribeAvailabilityZones. The
-    /// dry run is sent once, and once more after AWS refused the cached credentials; it changes
-    /// nothing and reads nothing.
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub async fn check_access(&self) -> Result<(), Ec2Error> {
-        let action = Action::DescribeAvailabilityZones;
-        let send = || async {
-            send!(action, self.core.client.describe_availability_zones().dry_run(true));
-            Ok(())
-        };
-        let mut result = self.core.send_once(action, send).await.0;
-        if let Err(error) = &result
-            && self.core.drop_refused_credentials(error)
-        {
-            result = self.core.send_once(action, send).await.0;
-        }
-        accept_dry_run(result)
     }
 
     /// Counts a look-up of a remembered value about EC2: `cache` names the kind of value, `hit`

@@ -8,8 +8,8 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::Ec2;
-use crate::action::Action;
 use crate::call::Call;
+use crate::calls::Action;
 use crate::error::Ec2Error;
 use crate::model::look_result::LookResult;
 use crate::model::volume::Volume;
@@ -44,7 +44,7 @@ impl Ec2 {
                 return Ok(call.clone());
             }
         }
-        let turn = place.wait_until_near(self.deadline_of(call)).await?;
+        let turn = place.wait_until_near(self.core.deadline_of(call)).await?;
         Ok(call.with_answers_by(turn).with_place(place))
     }
 }

@@ -180,7 +180,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::action::Action;
+    use crate::calls::Action;
     use crate::error::Sent;
 
     fn failure(kind: Ec2ErrorKind, message: &str) -> Ec2Error {

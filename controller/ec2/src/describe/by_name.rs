@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::page::{escape_wildcards, filter};
 use super::poller::Source;
 use super::{Listed, describe_every_page};
-use crate::action::Action;
+use crate::calls::Action;
 use crate::error::Ec2Error;
 use crate::model::look_result::LookResult;
 use crate::model::snapshot::Snapshot;

@@ -11,7 +11,7 @@ use super::by_id::ById;
 use super::page::filter;
 use super::poller::Source;
 use super::{Described, describe_by_ids, describe_every_page, to_strings};
-use crate::action::Action;
+use crate::calls::Action;
 use crate::error::Ec2Error;
 use crate::error::code::Ec2ErrorKind;
 use crate::expiring_cache::ExpiringCache;

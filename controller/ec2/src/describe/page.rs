@@ -4,9 +4,9 @@ use std::future::Future;
 
 use aws_sdk_ec2::types::Filter;
 
-use crate::action::Action;
+use crate::calls::Action;
 use crate::error::Ec2Error;
-use crate::model::call_input::Page;
+use crate::model::list_page::Page;
 use crate::model::sdk_field::Incomplete;
 
 /// The most pages of one list: EC2 is assumed to repeat itself beyond them.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::by_id::{ById, Zones};
 use super::poller::{Poller, Source, ZonePollers};
 use super::{ByName, Described, DescribedById, Modifications};
-use crate::action::Action;
+use crate::calls::Action;
 use crate::model::instance::Instance;
 use crate::model::instance_status::InstanceStatus;
 use crate::model::snapshot::Snapshot;

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use super::bucket::{Bucket, CallOutcome, Ceiling, Token};
 use super::lane_level::LaneLevel;
-use crate::action::{Action, Rate};
+use crate::action::Rate;
+use crate::calls::Action;
 use crate::error::Ec2Error;
 
 /// How near a turn must be before the caller reads the facts for its change: the facts are then

@@ -40,7 +40,7 @@ pub(crate) fn backoff(attempts: u32, fraction: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::Action;
+    use crate::calls::Action;
 
     fn error(action: Action, kind: Kind, sent: Sent) -> Ec2Error {
         Ec2Error::new(kind, action, sent, "")

@@ -12,10 +12,12 @@ use tracing::{Instrument, field};
 use super::credentials::RenewingCredentials;
 use super::interceptors;
 use super::settings::Settings;
-use crate::action::Action;
+use crate::call::Call;
+use crate::calls::Action;
 use crate::error::code::Ec2ErrorKind;
 use crate::error::{Ec2Error, Sent};
 use crate::model::caller_identity::CallerIdentity;
+use crate::model::sdk_field::Incomplete;
 use crate::observer::Observer;
 use crate::pacing::bucket::CallOutcome;
 use crate::pacing::lane::{Lane, QueuePlace};
@@ -32,6 +34,19 @@ macro_rules! send {
 }
 
 pub(crate) use send;
+
+/// Takes the error with which EC2 answers a dry run that would have succeeded for a success.
+pub(crate) fn accept_dry_run(result: Result<(), Ec2Error>) -> Result<(), Ec2Error> {
+    match result {
+        Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
+        result => result,
+    }
+}
+
+/// Returns the conversion of a missing field to the error of a success that cannot be read.
+pub(crate) fn unreadable(action: Action) -> impl Fn(Incomplete) -> Ec2Error {
+    move |incomplete| Ec2Error::unreadable(action, incomplete.to_string())
+}
 
 /// Whether a failed call is sent again here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +115,45 @@ impl Core {
     pub(crate) fn take_place(&self, action: Action) -> Option<QueuePlace> {
         // Never `None`: the lanes were made from `Action::ALL`.
         self.lanes.get(&action).map(Lane::take_place)
+    }
+
+    /// Makes a call that changes nothing. `send` sends the request once.
+    pub(crate) async fn read<T, F>(
+        &self,
+        call: &Call,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        self.call(action, None, self.deadline_of(call), Tries::Several, send).await
+    }
+
+    /// Makes a call that changes something, while somebody waits for it. `send` sends the request
+    /// once.
+    pub(crate) async fn send_change<T, F>(
+        &self,
+        call: &Call,
+        action: Action,
+        send: impl Fn() -> F,
+    ) -> Result<T, Ec2Error>
+    where
+        F: Future<Output = Result<T, Ec2Error>>,
+    {
+        let send_if_wanted = || async {
+            match call.is_wanted() {
+                true => send().await,
+                false => Err(Ec2Error::unwanted(action)),
+            }
+        };
+        let (place, deadline) = (call.place(action), self.deadline_of(call));
+        self.call(action, place, deadline, Tries::Several, send_if_wanted).await
+    }
+
+    /// Returns when a call for this work must have had its turn.
+    pub(crate) fn deadline_of(&self, call: &Call) -> Instant {
+        call.deadline_or(self.settings.default_timeout)
     }
 
     /// Makes a call, from `place` when the caller has taken one of this action. `send` sends it

@@ -11,7 +11,7 @@ use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
-use crate::action::Action;
+use crate::calls::Action;
 use crate::error::code::Ec2ErrorKind;
 use crate::error::{Ec2Error, Sent};
 use crate::sdk::interceptors::{self, Truncated};

@@ -10,7 +10,8 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
-use crate::action::{Action, Rate};
+use crate::action::Rate;
+use crate::calls::Action;
 use crate::known_bug::KnownBug;
 use crate::observer::Observer;
 use crate::pacing::bucket::Ceiling;

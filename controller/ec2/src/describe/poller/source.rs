@@ -5,7 +5,7 @@ use std::future::Future;
 
 use tokio::time::Instant;
 
-use crate::action::Action;
+use crate::calls::Action;
 use crate::error::code::Ec2ErrorKind;
 use crate::error::{Ec2Error, Sent};
 use crate::model::look_result::LookResult;

@@ -6,7 +6,7 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::action::Action;
+use crate::calls::Action;
 use crate::error::Sent;
 use crate::sdk::connector::ByScheme;
 use crate::sdk::settings::Settings;
