@@ -30,7 +30,6 @@ use super::sdk::connector::ByScheme;
 use super::sdk::credentials::RenewingCredentials;
 use super::sdk::interceptors::{ExecutionEnvironment, IntactAnswers, RecordHttpExchange};
 use super::sdk::settings::{Settings, Surroundings};
-use crate::known_bug::KnownBug;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,11 +157,6 @@ impl Ec2 {
         let core = Arc::new(Core::new(client, credentials, settings, surroundings.observer));
         let pollers = PollerSet::new(&core);
         Ok(Self { core, pollers: Arc::new(pollers), sdk: Arc::new(sdk), region: region.into() })
-    }
-
-    /// Returns whether a test has switched this bug on.
-    pub fn has_known_bug(&self, bug: KnownBug) -> bool {
-        self.core.settings.known_bug == Some(bug)
     }
 
     /// Returns, for an error text, which actions EC2 has throttled since then; `None` when it has

@@ -18,8 +18,7 @@ use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
 
 use super::calls::Action;
-use super::error::code::Ec2ErrorKind;
-use super::error::{Ec2Error, Sent};
+use super::error::Ec2Error;
 use super::model::instance::Instance;
 use super::model::instance_status::InstanceStatus;
 use super::model::list_page::Page;
@@ -29,7 +28,6 @@ use super::model::snapshot::Snapshot;
 use super::model::volume::Volume;
 use super::model::volume_status::VolumeStatus;
 use super::sdk::call::{Core, Tries, send};
-use crate::known_bug::KnownBug;
 use by_id::ById;
 use by_name::ByName;
 use modifications::Modifications;
@@ -205,14 +203,6 @@ impl<V: Described> Source for DescribedById<V> {
         let mut answers = BTreeMap::new();
         for keys in keys.chunks(V::MAX_IDS) {
             answers.extend(describe_by_ids(&self.core, &self.by_id, keys, deadline).await);
-        }
-        if self.core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
-            && V::ACTION == Action::DescribeVolumes
-            && answers.values().any(|result| matches!(result, LookResult::Absent))
-        {
-            let text = "a volume of the call does not exist";
-            let kind = Ec2ErrorKind::VolumeNotFound;
-            return Err(Ec2Error::new(kind, V::ACTION, Sent::Answered, text));
         }
         Ok(answers)
     }

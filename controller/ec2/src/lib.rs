@@ -13,7 +13,6 @@ mod client;
 mod describe;
 mod error;
 mod expiring_cache;
-mod known_bug;
 mod model;
 mod observer;
 mod pacing;
@@ -26,8 +25,6 @@ pub use client::{Ec2, StartError};
 pub use error::code::Ec2ErrorKind;
 pub use error::{Ec2Error, Sent};
 pub use expiring_cache::ExpiringCache;
-#[doc(hidden)]
-pub use known_bug::KnownBug;
 pub use model::caller_identity::CallerIdentity;
 pub use model::instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
 pub use model::instance_status::{Check, InstanceStatus};

@@ -7,9 +7,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_ec2::{
-    self as ec2, Call, Ec2, Ec2ErrorKind, KnownBug, Snapshot, SnapshotState, Timestamp,
-};
+use ebs_csi_ec2::{self as ec2, Call, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
@@ -36,14 +34,8 @@ impl Snapshots {
     ) -> Result<Snapshot, Failure> {
         let call = Call::until(Instant::now() + CREATE_TIME);
         let unclear_until = self.unclear.get(&request.name).map(|()| Instant::now() + TAG_LAG);
-        let found = match self.ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp) {
-            true => None,
-            false => {
-                find_until(&self.ec2, &call, &request, unclear_until.max(Some(self.takeover_ends)))
-                    .await?
-            }
-        };
-        if let Some(snapshot) = found {
+        let until = unclear_until.max(Some(self.takeover_ends));
+        if let Some(snapshot) = find_until(&self.ec2, &call, &request, until).await? {
             if snapshot.state == SnapshotState::Error {
                 // A caller that does not know the id could never delete the failed snapshot, and a
                 // caller that knows it would not learn of another one. So the failed snapshot is
@@ -112,8 +104,7 @@ impl Snapshots {
 
     /// Returns whether EC2 recently showed, accepted or may have accepted a snapshot of this name.
     fn may_be_hidden(&self, name: &str) -> bool {
-        !self.ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp)
-            && (self.shown.get(name).is_some() || self.unclear.get(name).is_some())
+        self.shown.get(name).is_some() || self.unclear.get(name).is_some()
     }
 
     /// Fulfils the promise of the snapshot, once per [`FINISHED_TTL`].

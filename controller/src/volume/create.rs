@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_ec2::{Call, Ec2Error, Ec2ErrorKind, ExpiringCache, KnownBug, Volume};
+use ebs_csi_ec2::{Call, Ec2Error, Ec2ErrorKind, ExpiringCache, Volume};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
@@ -200,9 +200,6 @@ impl Volumes {
             Err(error)
                 if matches!(error.kind, Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent) =>
             {
-                if self.ec2.has_known_bug(KnownBug::TokenBumpWithoutAdoption) {
-                    return Ok(AttemptEnd::TokenUsedUp(failure(&error)));
-                }
                 match find(&self.ec2, call, request, TAG_LAG).await? {
                     Found::Fitting(volume) => {
                         watch_adopted(&self.ec2, call, *volume, deadline).await?

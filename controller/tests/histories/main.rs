@@ -6,19 +6,20 @@
 //! A seed decides everything. `HISTORY_SEEDS=1-100000` runs that range; `HISTORY_SEEDS=17
 //! HISTORY_SHOW=1 … -- --nocapture` shows one history, request by request.
 
-use ebs_csi_ec2::KnownBug;
-
 mod answer_checks;
 mod connection;
 mod fault_plan;
 mod history;
 #[path = "../world/in_process.rs"]
 mod in_process;
+mod known_bug;
 mod orchestrator;
 mod replica;
 mod seeded_random;
 mod seeds;
 mod workload;
+
+use known_bug::KnownBug;
 
 #[test]
 fn nothing_leaks_or_doubles_and_answers_are_true() {

@@ -12,7 +12,6 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
 use crate::action::Rate;
 use crate::calls::Action;
-use crate::known_bug::KnownBug;
 use crate::observer::Observer;
 use crate::pacing::bucket::Ceiling;
 
@@ -50,9 +49,6 @@ pub struct Settings {
     pub default_timeout: Duration,
     /// The seed of the jitter.
     pub seed: u64,
-    /// A bug that a test switched on; no configuration reaches this field.
-    #[doc(hidden)]
-    pub known_bug: Option<KnownBug>,
 }
 
 impl Default for Settings {
@@ -73,7 +69,6 @@ impl Default for Settings {
             call_timeout: Duration::from_secs(15),
             default_timeout: Duration::from_secs(60),
             seed: 0,
-            known_bug: None,
         }
     }
 }
