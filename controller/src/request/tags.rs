@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ebs_csi_ec2::OwnTags;
 use ebs_csi_parameters::tag_key::{
     CLUSTER, CLUSTER_NAME, IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY, SNAPSHOT_NAME, VOLUME_NAME,
     is_reserved,
@@ -10,8 +11,6 @@ use ebs_csi_parameters::tag_key::{
 use ebs_csi_parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters, render_tag};
 use ebs_csi_proto::Failure;
 use ebs_csi_template::{self as template, Fields, TemplateError};
-
-use crate::ec2::OwnTags;
 
 /// Tags in sorted order, so that the same request has the same bytes.
 pub type Tags = BTreeMap<String, String>;

@@ -7,10 +7,10 @@
 
 use std::fmt::Write as _;
 
+use ebs_csi_ec2::Timestamp;
 use ebs_csi_parameters::tag_key::{PROMISED_FAST_RESTORES, PROMISED_LOCK};
 use ebs_csi_parameters::{Lock, LockMode, SnapshotParameters, parse_time};
 
-use crate::ec2::Timestamp;
 use crate::request::tags::Tags;
 
 /// The fast restores and the lock promised for a snapshot.
