@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::path::PathRule;
 use crate::reply::OperationKind;
 
-/// The connections of the node-agent that a request may use: a quick one never waits for a slow one.
+/// The connections of the node-agent that a request uses: a quick one never waits for a slow one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slots {
     /// For requests that format, check, mount or write back file systems that may be large.
@@ -15,7 +15,7 @@ pub enum Slots {
 }
 
 /// Operations that may be slow for the same reason. Each class has workers of its own in the
-/// helper. Changes of one volume run one after the other; `Look` and `Inspect` do not wait for them.
+/// helper. Changes of one volume run one after the other; `Look` and `Inspect` do not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerClass {
     /// Copies or removes mounts, and writes to no disk.
