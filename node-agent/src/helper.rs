@@ -80,10 +80,7 @@ impl Helper {
     }
 
     /// Sends an operation whose answer is of this type.
-    ///
-    /// # Errors
-    /// [`HelperError`].
-    pub async fn send_operation<A: TryFrom<Outcome>>(
+    pub(crate) async fn send_operation<A: TryFrom<Outcome>>(
         &self,
         operation: Operation,
         deadline: Deadline,

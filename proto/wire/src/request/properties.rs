@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::path::PathRule;
 use crate::reply::OperationKind;
 
-/// The connections of the node-agent that a request may use. Each kind has a limit of its own, so
-/// that a quick request never waits for a slow one.
+/// The connections of the node-agent that a request uses: a quick one never waits for a slow one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slots {
     /// For requests that format, check, mount or write back file systems that may be large.
@@ -16,8 +15,7 @@ pub enum Slots {
 }
 
 /// Operations that may be slow for the same reason. Each class has workers of its own in the
-/// helper, so that a quick operation never waits for a slow one. Changes of one volume run one
-/// after the other; operations of the classes `Look` and `Inspect` do not wait for them.
+/// helper. Changes of one volume run one after the other; `Look` and `Inspect` do not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerClass {
     /// Copies or removes mounts, and writes to no disk.
@@ -56,10 +54,9 @@ pub struct RequestProperties {
     pub workers: WorkerClass,
     /// The kind under which the operation is listed while it runs.
     pub kind: OperationKind,
-    /// The operation may take minutes: it formats, checks or grows a large volume. A helper that is
-    /// about to end begins no such operation.
+    /// The operation may take minutes, and a helper that is about to end does not begin it.
     pub may_take_long: bool,
-    /// A success is logged. Requests that come continuously and change nothing are not.
+    /// A success is logged, unless such requests come continuously and change nothing.
     pub success_is_logged: bool,
     /// The helper lets the caller wait at least this long.
     pub least_wait: Duration,
