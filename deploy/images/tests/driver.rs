@@ -216,19 +216,21 @@ fn bill_is_closed(files: &Files, name: &str) {
 
 fn listing_names_package_of_each_file(files: &Files, name: &str) {
     let listing = text(files, &format!("{name}.files.tsv"));
-    let own =
-        [format!("/usr/bin/ebs-csi-{name}"), format!("/usr/share/doc/ebs-csi-{name}/licences.txt")];
+    let program = format!("/usr/bin/ebs-csi-{name}");
+    let licences = format!("/usr/share/doc/ebs-csi-{name}/licences.txt");
+    let mut own = vec![program.as_str(), &licences];
+    own.extend((name == "mount-helper").then_some("/etc/mke2fs.conf"));
     for line in listing.lines().skip(1) {
         let [mode, owner, _, package, version, _, path] = fields(line);
         assert_eq!(owner, "0:0", "{line}");
         if mode.starts_with('-') {
-            let is_own = own.iter().any(|own| own == path);
+            let is_own = own.contains(&path);
             assert_eq!(package == "ebs-csi", is_own, "{line}");
             assert!(!version.is_empty() && version != "-", "{line}");
             assert!(matches!(mode, "-644" | "-755"), "{line}");
         }
     }
-    assert!(listing.contains(&own[0]) && listing.contains(&own[1]), "{listing}");
+    assert!(own.iter().all(|own| listing.contains(own)), "{listing}");
     let certificates = listing.lines().find(|line| line.contains("ca-certificates.crt"));
     let package = certificates.map(|line| fields(line)[3]);
     assert_eq!(package, (name == "controller").then_some("ca-certificates"));
