@@ -1,8 +1,8 @@
 //! Serves the store over HTTP.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,75 +17,43 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Kind;
-use super::route::{Target, parameter, target};
-use super::store::{Refused, Store};
+use super::kind::NODES;
+use super::store::{Store, key};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
+type Query = HashMap<String, String>;
 
-/// An object that a client patched or deleted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Changed {
-    /// `patch` or `delete`.
-    pub verb: String,
-    /// The object's kind.
-    pub kind: Kind,
-    /// The object's key in the store.
-    pub key: String,
+/// The object or collection that a path names.
+struct Target {
+    kind: String,
+    namespace: Option<String>,
+    name: Option<String>,
 }
 
-/// Counts how often each verb was used on each kind.
-#[derive(Debug, Default)]
-pub(crate) struct Requests {
-    counts: Mutex<BTreeMap<(String, &'static str), u64>>,
-    changed: Mutex<Vec<Changed>>,
-}
-
-impl Requests {
-    fn count(&self, verb: &str, kind: Kind) {
-        *lock(&self.counts).entry((verb.to_owned(), kind.plural())).or_default() += 1;
-    }
-
-    /// Returns all counts.
-    pub(crate) fn counts(&self) -> BTreeMap<(String, &'static str), u64> {
-        lock(&self.counts).clone()
-    }
-
-    /// Resets the counts.
-    pub(crate) fn reset(&self) {
-        lock(&self.counts).clear();
-    }
-
-    fn record_change(&self, verb: &str, kind: Kind, key: &str) {
-        let changed = Changed { verb: verb.to_owned(), kind, key: key.to_owned() };
-        lock(&self.changed).push(changed);
-    }
-
-    /// Returns the objects that were patched or deleted since the last call of this function.
-    pub(crate) fn take_changed(&self) -> Vec<Changed> {
-        std::mem::take(&mut lock(&self.changed))
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Parses `/api/v1/…` and `/apis/GROUP/VERSION/…`.
+fn target(path: &str) -> Option<Target> {
+    let mut parts = path.trim_matches('/').split('/').map(str::to_owned);
+    let rest = match parts.next()?.as_str() {
+        "api" => parts.skip(1),
+        "apis" => parts.skip(2),
+        _ => return None,
+    };
+    let mut rest = rest.peekable();
+    let namespace = rest.next_if_eq("namespaces").and_then(|_| rest.next());
+    Some(Target { kind: rest.next()?, namespace, name: rest.next() })
 }
 
 /// Serves the store until the future is dropped.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    store: Arc<Store>,
-    requests: Arc<Requests>,
-) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, store: Arc<Store>) -> std::io::Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        let (store, requests) = (Arc::clone(&store), Arc::clone(&requests));
+        let store = Arc::clone(&store);
         connections.spawn(async move {
             let service = hyper::service::service_fn(move |request| {
-                let (store, requests) = (Arc::clone(&store), Arc::clone(&requests));
-                async move { Ok::<_, Infallible>(answer(request, store, &requests).await) }
+                let store = Arc::clone(&store);
+                async move { Ok::<_, Infallible>(answer(request, store).await) }
             });
             let http = hyper::server::conn::http1::Builder::new();
             // The client may disconnect at any time.
@@ -96,97 +64,47 @@ pub(crate) async fn serve(
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    store: Arc<Store>,
-    requests: &Requests,
-) -> Response<Body> {
+async fn answer(request: Request<Incoming>, store: Arc<Store>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let Some(named) = target(head.uri.path()) else {
+    let Some(target) = target(head.uri.path()) else {
         return status(StatusCode::NOT_FOUND, "NotFound");
     };
-    let query = head.uri.query().unwrap_or_default().to_owned();
-    let watches = parameter(&query, "watch").is_some_and(|watch| watch != "false");
-    let verb = match (&head.method, &named.name) {
-        (&Method::GET, None) if watches => "watch",
-        (&Method::GET, None) => "list",
-        (&Method::GET, Some(_)) => "get",
-        (&Method::POST, _) => "create",
-        (&Method::PUT, _) => "update",
-        (&Method::PATCH, _) => "patch",
-        (&Method::DELETE, _) => "delete",
-        _ => return status(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+    let query = head.uri.query().unwrap_or_default();
+    let query: Query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let Some(name) = target.name.as_deref().filter(|_| head.method != Method::POST) else {
+        return match (&head.method, query.get("watch").map(String::as_str)) {
+            (&Method::POST, _) => create(&store, &target, sent(body).await),
+            (_, None | Some("false")) => list(&store, &target, &query),
+            (_, Some(_)) => watch(store, target.kind, &query),
+        };
     };
-    requests.count(verb, named.kind);
-    let sent = match body.collect().await {
-        Ok(sent) => serde_json::from_slice(&sent.to_bytes()).unwrap_or(Value::Null),
-        Err(_) => return status(StatusCode::BAD_REQUEST, "BadRequest"),
-    };
-    match verb {
-        "watch" => watch(store, &named, &query),
-        "list" => list(&store, &named, &query),
-        _ => change(&store, requests, verb, &named, sent),
+    let (kind, key) = (target.kind.as_str(), key(target.namespace.as_deref(), name));
+    let found = store.get(kind, &key);
+    match (&head.method, found) {
+        (_, None) => status(StatusCode::NOT_FOUND, "NotFound"),
+        (&Method::GET, Some(object)) => reply(StatusCode::OK, object.to_string().into()),
+        (&Method::PUT, Some(_)) => {
+            let object = sent(body).await;
+            written(store.change(kind, version(&object), object))
+        }
+        (&Method::PATCH, Some(object)) if kind == NODES => {
+            let done = patched(object, sent(body).await)
+                .and_then(|object| store.change(kind, version(&object), object));
+            if done.is_some() {
+                store.record_change(format!("PATCH {kind} {key}"));
+            }
+            written(done)
+        }
+        (method, Some(_)) => {
+            store.record_change(format!("{method} {kind} {key}"));
+            status(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed")
+        }
     }
 }
 
-/// Answers a request about one object.
-fn change(
-    store: &Store,
-    requests: &Requests,
-    verb: &str,
-    named: &Target,
-    sent: Value,
-) -> Response<Body> {
-    let name = named.name.as_deref().unwrap_or_default();
-    let key = Store::key(named.namespace.as_deref(), name);
-    let done = match verb {
-        "get" => store.raw(named.kind, &key).ok_or(Refused::NotFound),
-        // Events are counted and discarded.
-        "create" if named.kind == Kind::Events => Ok(Bytes::from(sent.to_string())),
-        "create" => {
-            let mut object = sent;
-            if let Some(namespace) = &named.namespace {
-                object["metadata"]["namespace"] = json!(namespace);
-            }
-            store.change(named.kind, Some(0), object)
-        }
-        "update" => {
-            let expected = version(&sent);
-            store.change(named.kind, expected, sent)
-        }
-        "patch" => match store.get(named.kind, &key) {
-            None => Err(Refused::NotFound),
-            Some(mut object) if sent.is_array() => {
-                let expected = version(&object);
-                if !apply(&mut object, &sent) {
-                    return status(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
-                }
-                store.change(named.kind, expected, object)
-            }
-            Some(mut object) => {
-                let uid = &sent["metadata"]["uid"];
-                if !uid.is_null() && *uid != object["metadata"]["uid"] {
-                    Err(Refused::Conflict)
-                } else {
-                    let expected = version(&sent).or_else(|| version(&object));
-                    merge(&mut object, sent);
-                    store.change(named.kind, expected, object)
-                }
-            }
-        },
-        _ => {
-            let uid = sent["preconditions"]["uid"].as_str();
-            store.remove(named.kind, &key, uid)
-        }
-    };
-    if matches!(verb, "patch" | "delete") && done.is_ok() {
-        requests.record_change(verb, named.kind, &key);
-    }
-    match done {
-        Ok(object) => reply(StatusCode::OK, object),
-        Err(Refused::NotFound) => status(StatusCode::NOT_FOUND, "NotFound"),
-        Err(Refused::Conflict) => status(StatusCode::CONFLICT, "Conflict"),
-    }
+async fn sent(body: Incoming) -> Value {
+    let sent = body.collect().await.map(|sent| sent.to_bytes()).unwrap_or_default();
+    serde_json::from_slice(&sent).unwrap_or_default()
 }
 
 /// Returns the resource version on which the client based its write.
@@ -194,8 +112,33 @@ fn version(sent: &Value) -> Option<u64> {
     sent["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
-/// Applies a JSON patch (RFC 6902) of the operations `test` and `replace`, which are all that this
-/// server's clients send. Returns false when one of them fails.
+fn create(store: &Store, target: &Target, mut object: Value) -> Response<Body> {
+    // Events are discarded.
+    if target.kind == "events" {
+        return reply(StatusCode::OK, object.to_string().into());
+    }
+    if let Some(namespace) = &target.namespace {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    written(store.change(&target.kind, Some(0), object))
+}
+
+/// Applies a JSON patch or a merge patch; `None` when the patch is for another object or state. A
+/// merge patch that requires a version sets it in the result.
+fn patched(mut object: Value, patch: Value) -> Option<Value> {
+    if patch.is_array() {
+        return apply(&mut object, &patch).then_some(object);
+    }
+    let uid = &patch["metadata"]["uid"];
+    if !uid.is_null() && *uid != object["metadata"]["uid"] {
+        return None;
+    }
+    merge(&mut object, patch);
+    Some(object)
+}
+
+/// Applies a JSON patch (RFC 6902) of the operations `test` and `replace`, which are all that
+/// node-lifecycle sends. Returns false when one of them fails.
 fn apply(object: &mut Value, patch: &Value) -> bool {
     let mut steps = patch.as_array().into_iter().flatten();
     steps.all(|step| {
@@ -214,8 +157,7 @@ fn apply(object: &mut Value, patch: &Value) -> bool {
     })
 }
 
-/// Applies a merge patch (RFC 7396). Strategic merge patches are treated as merge patches: this
-/// server's clients patch no list for which the two differ.
+/// Applies a merge patch (RFC 7396).
 fn merge(object: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *object = patch;
@@ -235,63 +177,47 @@ fn merge(object: &mut Value, patch: Value) {
     }
 }
 
-fn list(store: &Store, named: &Target, query: &str) -> Response<Body> {
-    let limit = parameter(query, "limit").and_then(|limit| limit.parse().ok());
-    let after = parameter(query, "continue");
-    let selector = parameter(query, "fieldSelector");
-    let node = selector.as_deref().and_then(|text| text.strip_prefix("spec.nodeName="));
+fn list(store: &Store, target: &Target, query: &Query) -> Response<Body> {
+    let text = |name: &str| query.get(name).map(String::as_str);
     let page = store.page(
-        named.kind,
-        named.namespace.as_deref(),
-        node,
-        after.as_deref(),
-        limit.unwrap_or(usize::MAX),
+        &target.kind,
+        target.namespace.as_deref(),
+        text("fieldSelector").and_then(|selector| selector.strip_prefix("spec.nodeName=")),
+        text("continue"),
+        text("limit").and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX),
     );
-    let (api, kind) = named.kind.types();
-    let size: usize = page.items.iter().map(|item| item.len() + 1).sum();
-    let mut body = Vec::with_capacity(size + 200);
-    let more = page.next.unwrap_or_default();
-    let head = format!(
-        "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api}\",\"metadata\":{{\"resourceVersion\":\"{}\",\"continue\":{}}},\"items\":[",
-        page.version,
-        json!(more)
-    );
-    body.extend_from_slice(head.as_bytes());
-    for (number, item) in page.items.iter().enumerate() {
-        if number > 0 {
-            body.push(b',');
-        }
-        body.extend_from_slice(item);
-    }
-    body.extend_from_slice(b"]}");
-    reply(StatusCode::OK, Bytes::from(body))
+    let metadata = json!({"resourceVersion": page.version.to_string(), "continue": page.next.unwrap_or_default()});
+    let head =
+        format!("{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"metadata\":{metadata},\"items\":[");
+    let items = page.items.join(&b","[..]);
+    reply(StatusCode::OK, [head.as_bytes(), &items, b"]}"].concat().into())
 }
 
-fn watch(store: Arc<Store>, named: &Target, query: &str) -> Response<Body> {
-    let number = |name: &str| parameter(query, name).and_then(|text| text.parse::<u64>().ok());
+fn watch(store: Arc<Store>, kind: String, query: &Query) -> Response<Body> {
+    store.record_watch(&kind);
+    let number = |name: &str| query.get(name).and_then(|text| text.parse::<u64>().ok());
     let mut version = number("resourceVersion").unwrap_or(0);
     let ends = Duration::from_secs(number("timeoutSeconds").unwrap_or(290));
-    let kind = named.kind;
     let (send, lines) = mpsc::channel::<Bytes>(64);
     tokio::spawn(async move {
-        let mut changes = store.changes();
+        let mut latest = store.latest();
         let following = async {
             loop {
-                changes.mark_unchanged();
-                let Some((latest, events)) = store.events(kind, version) else {
-                    let gone = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                        "message": "too old resource version", "reason": "Expired", "code": 410}});
+                latest.mark_unchanged();
+                let Some((seen, events)) = store.events(&kind, version) else {
+                    let gone = failure(StatusCode::GONE, "Expired");
+                    let gone = json!({"type": "ERROR", "object": gone});
                     // The client may have disconnected.
                     let _ = send.send(Bytes::from(format!("{gone}\n"))).await;
                     return;
                 };
-                version = latest;
+                version = seen;
                 for line in events {
                     if send.send(line).await.is_err() {
                         return;
                     }
                 }
-                if send.is_closed() || changes.changed().await.is_err() {
+                if send.is_closed() || latest.changed().await.is_err() {
                     return;
                 }
             }
@@ -304,9 +230,20 @@ fn watch(store: Arc<Store>, named: &Target, query: &str) -> Response<Body> {
     answer_with(StatusCode::OK, StreamBody::new(frames).boxed_unsync())
 }
 
+/// Answers a write, which failed when there is no object.
+fn written(object: Option<Bytes>) -> Response<Body> {
+    match object {
+        Some(object) => reply(StatusCode::OK, object),
+        None => status(StatusCode::CONFLICT, "Conflict"),
+    }
+}
+
+fn failure(code: StatusCode, reason: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code.as_u16()})
+}
+
 fn status(code: StatusCode, reason: &str) -> Response<Body> {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code.as_u16()});
-    reply(code, Bytes::from(status.to_string()))
+    reply(code, failure(code, reason).to_string().into())
 }
 
 fn reply(code: StatusCode, body: Bytes) -> Response<Body> {
@@ -324,6 +261,21 @@ fn answer_with(code: StatusCode, body: Body) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn request_paths_are_parsed() {
+        let parsed = |path: &str| {
+            let target = target(path)?;
+            Some((target.kind, target.namespace, target.name))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            parsed("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x"),
+            Some(("leases".to_owned(), some("kube-system"), some("x")))
+        );
+        assert_eq!(parsed("/api/v1/pods"), Some(("pods".to_owned(), None, None)));
+        assert_eq!(parsed("/metrics"), None);
+    }
 
     #[test]
     fn a_merge_patch_adds_replaces_and_removes() {

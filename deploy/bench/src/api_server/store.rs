@@ -1,32 +1,28 @@
-//! Objects by kind and key, with the recent events.
+//! Objects by kind and key, with the recent events and what the clients did.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::mem;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::Kind;
+use super::kind::PODS;
 
 /// Number of events kept of each kind; a client that asks for older ones must list again.
 const KEPT: usize = 100_000;
 
-/// The reason why a change was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    NotFound,
-    Conflict,
-}
-
 /// A page of a list.
+#[derive(Default)]
 pub(super) struct Page {
     pub(super) version: u64,
     pub(super) items: Vec<Bytes>,
     pub(super) next: Option<String>,
 }
 
-/// The server's objects and events.
+/// The server's objects and events. An object's key is `NAMESPACE/NAME`, or the name alone.
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: Mutex<Inner>,
@@ -36,13 +32,15 @@ pub(crate) struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     version: u64,
-    uids: u64,
-    kinds: HashMap<Kind, Held>,
+    kinds: HashMap<String, Held>,
+    watched: BTreeSet<String>,
+    changes: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
-    objects: BTreeMap<String, Bytes>,
+    /// Each with its version.
+    objects: BTreeMap<String, (u64, Bytes)>,
     /// Keys of pods by the node that they are bound to.
     by_node: HashMap<String, BTreeSet<String>>,
     events: VecDeque<(u64, Bytes)>,
@@ -52,9 +50,7 @@ struct Held {
 
 impl Default for Store {
     fn default() -> Self {
-        let inner = Mutex::default();
-        let (latest, _) = watch::channel(0);
-        Self { inner, latest }
+        Self { inner: Mutex::default(), latest: watch::channel(0).0 }
     }
 }
 
@@ -63,27 +59,18 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an object's key: `NAMESPACE/NAME`, or the name alone.
-    pub(crate) fn key(namespace: Option<&str>, name: &str) -> String {
-        match namespace {
-            Some(namespace) => format!("{namespace}/{name}"),
-            None => name.to_owned(),
-        }
-    }
-
     /// Creates or replaces an object.
-    pub(crate) fn put(&self, kind: Kind, object: Value) {
+    pub(crate) fn put(&self, kind: &str, object: Value) {
         let _ = self.change(kind, None, object);
     }
 
     /// Returns the object.
-    pub(crate) fn get(&self, kind: Kind, key: &str) -> Option<Value> {
-        let bytes = self.raw(kind, key)?;
-        serde_json::from_slice(&bytes).ok()
+    pub(crate) fn get(&self, kind: &str, key: &str) -> Option<Value> {
+        serde_json::from_slice(&self.raw(kind, key)?).ok()
     }
 
     /// Applies `change` to an object, if the object exists.
-    pub(crate) fn edit(&self, kind: Kind, key: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit(&self, kind: &str, key: &str, change: impl FnOnce(&mut Value)) {
         if let Some(mut object) = self.get(kind, key) {
             change(&mut object);
             self.put(kind, object);
@@ -91,8 +78,24 @@ impl Store {
     }
 
     /// Deletes an object, if it exists.
-    pub(crate) fn delete(&self, kind: Kind, key: &str) {
-        let _ = self.remove(kind, key, None);
+    pub(crate) fn delete(&self, kind: &str, key: &str) {
+        let mut inner = self.lock();
+        inner.version += 1;
+        let version = inner.version;
+        let held = inner.kinds.entry(kind.to_owned()).or_default();
+        let Some((_, object)) = held.objects.remove(key) else {
+            return;
+        };
+        let mut last: Value = serde_json::from_slice(&object).unwrap_or_default();
+        if let Some(node) = last["spec"]["nodeName"].as_str()
+            && let Some(keys) = held.by_node.get_mut(node)
+        {
+            keys.remove(key);
+        }
+        last["metadata"]["resourceVersion"] = json!(version.to_string());
+        held.record(version, "DELETED", last.to_string().as_bytes());
+        drop(inner);
+        self.latest.send_replace(version);
     }
 
     /// Drops all events, so that every watcher must list again.
@@ -101,6 +104,7 @@ impl Store {
         // A watcher that has seen every event becomes outdated, too.
         inner.version += 1;
         let version = inner.version;
+        inner.watched.clear();
         for held in inner.kinds.values_mut() {
             held.events.clear();
             held.forgotten = version;
@@ -109,57 +113,75 @@ impl Store {
         self.latest.send_replace(version);
     }
 
-    pub(super) fn raw(&self, kind: Kind, key: &str) -> Option<Bytes> {
-        self.lock().kinds.get(&kind)?.objects.get(key).cloned()
+    /// Returns the kinds that a client has begun to watch since all events were dropped.
+    pub(crate) fn watched(&self) -> BTreeSet<String> {
+        self.lock().watched.clone()
+    }
+
+    /// Returns the patches and deletes that clients asked for since the last call of this function,
+    /// each as `VERB KIND KEY`.
+    pub(crate) fn take_changes(&self) -> Vec<String> {
+        mem::take(&mut self.lock().changes)
+    }
+
+    pub(super) fn record_watch(&self, kind: &str) {
+        self.lock().watched.insert(kind.to_owned());
+    }
+
+    pub(super) fn record_change(&self, change: String) {
+        self.lock().changes.push(change);
+    }
+
+    pub(super) fn raw(&self, kind: &str, key: &str) -> Option<Bytes> {
+        self.lock().kinds.get(kind)?.objects.get(key).map(|(_, object)| object.clone())
     }
 
     /// Returns a receiver that is notified of each change.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(super) fn latest(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
     }
 
-    /// Returns at most `limit` objects whose key is greater than `after`.
+    /// Returns the objects of a node, or at most `limit` objects whose key is greater than `after`.
     pub(super) fn page(
         &self,
-        kind: Kind,
+        kind: &str,
         namespace: Option<&str>,
         node: Option<&str>,
         after: Option<&str>,
         limit: usize,
     ) -> Page {
         let inner = self.lock();
-        let version = inner.version;
-        let mut items = Vec::new();
-        let mut next = None;
-        let Some(held) = inner.kinds.get(&kind) else {
-            return Page { version, items, next };
+        let mut page = Page { version: inner.version, ..Page::default() };
+        let Some(held) = inner.kinds.get(kind) else {
+            return page;
         };
         if let Some(node) = node {
             let keys = held.by_node.get(node).into_iter().flatten();
-            items.extend(keys.filter_map(|key| held.objects.get(key).cloned()));
-            return Page { version, items, next };
+            let objects = keys.filter_map(|key| held.objects.get(key));
+            page.items.extend(objects.map(|(_, object)| object.clone()));
+            return page;
         }
-        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut last = "";
-        for (key, object) in held.objects.range::<str, _>((from, std::ops::Bound::Unbounded)) {
+        for (key, (_, object)) in held.objects.range::<str, _>((from, Bound::Unbounded)) {
             if namespace.is_some_and(|name| key.split('/').next() != Some(name)) {
                 continue;
             }
-            if items.len() == limit {
-                next = Some(last.to_owned());
+            if page.items.len() == limit {
+                page.next = Some(last.to_owned());
                 break;
             }
-            items.push(object.clone());
+            page.items.push(object.clone());
             last = key;
         }
-        Page { version, items, next }
+        page
     }
 
     /// Returns the events after `version` and the resulting version, or `None` when some of those
     /// events have been dropped.
-    pub(super) fn events(&self, kind: Kind, version: u64) -> Option<(u64, Vec<Bytes>)> {
+    pub(super) fn events(&self, kind: &str, version: u64) -> Option<(u64, Vec<Bytes>)> {
         let inner = self.lock();
-        let Some(held) = inner.kinds.get(&kind) else {
+        let Some(held) = inner.kinds.get(kind) else {
             return Some((inner.version, Vec::new()));
         };
         if version < held.forgotten {
@@ -171,87 +193,43 @@ impl Store {
     }
 
     /// Writes an object. With `expected`, replaces only that version (0: writes only if there is no
-    /// object).
+    /// object), and returns `None` when there is another one.
     pub(super) fn change(
         &self,
-        kind: Kind,
+        kind: &str,
         expected: Option<u64>,
         mut object: Value,
-    ) -> Result<Bytes, Refused> {
+    ) -> Option<Bytes> {
         let meta = &object["metadata"];
-        let key = Self::key(meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
+        let key = key(meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
         let mut inner = self.lock();
-        let held = inner.kinds.entry(kind).or_default();
-        let old = held.objects.get(&key);
-        if let Some(expected) = expected {
-            let there = old.map_or(0, version_of);
-            if there != expected {
-                return Err(if old.is_none() { Refused::NotFound } else { Refused::Conflict });
-            }
+        let version = inner.version + 1;
+        let held = inner.kinds.entry(kind.to_owned()).or_default();
+        let old = held.objects.get(&key).map_or(0, |(version, _)| *version);
+        if expected.is_some_and(|expected| expected != old) {
+            return None;
         }
-        let kind_of_event = if old.is_some() { "MODIFIED" } else { "ADDED" };
-        inner.version += 1;
-        inner.uids += 1;
-        let (version, uid) = (inner.version, inner.uids);
-        let (api, name) = kind.types();
-        object["apiVersion"] = json!(api);
-        object["kind"] = json!(name);
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         if object["metadata"]["uid"].is_null() {
-            object["metadata"]["uid"] = json!(format!("00000000-0000-4000-8000-{uid:012x}"));
+            object["metadata"]["uid"] = json!(format!("00000000-0000-4000-8000-{version:012x}"));
         }
         let bytes = Bytes::from(object.to_string());
-        let node = object["spec"]["nodeName"].as_str().map(str::to_owned);
-        let held = inner.kinds.entry(kind).or_default();
-        if let Some(node) = node.filter(|_| kind == Kind::Pods) {
-            held.by_node.entry(node).or_default().insert(key.clone());
+        if let Some(node) = object["spec"]["nodeName"].as_str().filter(|_| kind == PODS) {
+            held.by_node.entry(node.to_owned()).or_default().insert(key.clone());
         }
-        held.objects.insert(key, bytes.clone());
-        held.record(version, kind_of_event, &bytes);
+        held.objects.insert(key, (version, bytes.clone()));
+        held.record(version, if old == 0 { "ADDED" } else { "MODIFIED" }, &bytes);
+        inner.version = version;
         drop(inner);
         self.latest.send_replace(version);
-        Ok(bytes)
-    }
-
-    pub(super) fn remove(
-        &self,
-        kind: Kind,
-        key: &str,
-        uid: Option<&str>,
-    ) -> Result<Bytes, Refused> {
-        let mut inner = self.lock();
-        inner.version += 1;
-        let version = inner.version;
-        let held = inner.kinds.entry(kind).or_default();
-        let Some(object) = held.objects.get(key).cloned() else {
-            return Err(Refused::NotFound);
-        };
-        let value: Value = serde_json::from_slice(&object).unwrap_or_default();
-        if uid.is_some_and(|uid| value["metadata"]["uid"] != uid) {
-            return Err(Refused::Conflict);
-        }
-        held.objects.remove(key);
-        if let Some(node) = value["spec"]["nodeName"].as_str()
-            && let Some(keys) = held.by_node.get_mut(node)
-        {
-            keys.remove(key);
-        }
-        let mut last = value;
-        last["metadata"]["resourceVersion"] = json!(version.to_string());
-        held.record(version, "DELETED", &Bytes::from(last.to_string()));
-        drop(inner);
-        self.latest.send_replace(version);
-        Ok(object)
+        Some(bytes)
     }
 }
 
 impl Held {
-    fn record(&mut self, version: u64, what: &str, object: &Bytes) {
-        let mut line = Vec::with_capacity(object.len() + 40);
-        line.extend_from_slice(format!("{{\"type\":\"{what}\",\"object\":").as_bytes());
-        line.extend_from_slice(object);
-        line.extend_from_slice(b"}\n");
-        self.events.push_back((version, Bytes::from(line)));
+    fn record(&mut self, version: u64, what: &str, object: &[u8]) {
+        let head = format!("{{\"type\":\"{what}\",\"object\":");
+        self.events.push_back((version, [head.as_bytes(), object, b"}\n"].concat().into()));
         while self.events.len() > KEPT {
             let gone = self.events.pop_front();
             self.forgotten = gone.map_or(self.forgotten, |(version, _)| version);
@@ -259,10 +237,9 @@ impl Held {
     }
 }
 
-fn version_of(object: &Bytes) -> u64 {
-    let value: Value = serde_json::from_slice(object).unwrap_or_default();
-    let version = value["metadata"]["resourceVersion"].as_str();
-    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+/// Returns an object's key.
+pub(super) fn key(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
 #[cfg(test)]
@@ -277,34 +254,33 @@ mod tests {
     fn pages_cover_all_objects_and_events_all_changes() {
         let store = Store::default();
         for number in 0..5 {
-            store.put(Kind::Pods, named(&format!("p{number}")));
+            store.put(PODS, named(&format!("p{number}")));
         }
-        let first = store.page(Kind::Pods, None, None, None, 2);
+        let first = store.page(PODS, None, None, None, 2);
         assert_eq!(first.items.len(), 2);
         let next = first.next.expect("more");
-        let rest = store.page(Kind::Pods, None, None, Some(&next), 10);
+        let rest = store.page(PODS, None, None, Some(&next), 10);
         assert_eq!((rest.items.len(), rest.next), (3, None));
-        assert_eq!(store.page(Kind::Pods, None, Some("n"), None, 10).items.len(), 5);
+        assert_eq!(store.page(PODS, None, Some("n"), None, 10).items.len(), 5);
 
-        store.delete(Kind::Pods, "a/p0");
-        store.edit(Kind::Pods, "a/p1", |pod| pod["x"] = json!(1));
-        let (version, lines) = store.events(Kind::Pods, rest.version).expect("known");
+        store.delete(PODS, "a/p0");
+        store.edit(PODS, "a/p1", |pod| pod["x"] = json!(1));
+        let (version, lines) = store.events(PODS, rest.version).expect("known");
         assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with(b"{\"type\":\"DELETED\""));
-        let (_, lines) = store.events(Kind::Pods, version).expect("known");
+        let (_, lines) = store.events(PODS, version).expect("known");
         assert!(lines.is_empty());
         store.expire();
-        assert!(store.events(Kind::Pods, version).is_none());
-        assert_eq!(store.page(Kind::Pods, None, Some("n"), None, 10).items.len(), 4);
+        assert!(store.events(PODS, version).is_none());
+        assert_eq!(store.page(PODS, None, Some("n"), None, 10).items.len(), 4);
     }
 
     #[test]
     fn change_with_mismatched_resource_version_conflicts() {
         let store = Store::default();
-        let made = store.change(Kind::Pods, Some(0), named("p")).expect("there is none");
-        assert_eq!(store.change(Kind::Pods, Some(0), named("p")), Err(Refused::Conflict));
-        let (version, made) = (version_of(&made), serde_json::from_slice(&made).expect("JSON"));
-        assert!(store.change(Kind::Pods, Some(version), made).is_ok());
-        assert_eq!(store.remove(Kind::Pods, "a/p", Some("another")), Err(Refused::Conflict));
+        assert!(store.change(PODS, Some(0), named("p")).is_some());
+        assert_eq!(store.change(PODS, Some(0), named("p")), None);
+        assert_eq!(store.change(PODS, Some(2), named("p")), None);
+        assert!(store.change(PODS, Some(1), named("p")).is_some());
     }
 }

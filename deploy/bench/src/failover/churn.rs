@@ -7,7 +7,7 @@ use ebs_csi_sandbox::binaries::Binaries;
 
 use super::memory;
 use super::testbed::{Size, Testbed, is_tainted, names, node_name, place};
-use crate::api_server::{self, Kind};
+use crate::api_server::{self, kind};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::process_usage::cpu_seconds;
@@ -168,12 +168,12 @@ impl<'a> Churn<'a> {
         let period = LEASE * TICKS_PER_SECOND;
         for node in (tick % period..nodes).step_by(period) {
             if !self.dead.contains_key(&node) {
-                store.put(Kind::Leases, api_server::lease(&node_name(node), now));
+                store.put(kind::LEASES, api_server::lease(&node_name(node), now));
             }
         }
         let period = STATUS * TICKS_PER_SECOND;
         for node in (tick % period..nodes).step_by(period) {
-            store.edit(Kind::Nodes, &node_name(node), |object| {
+            store.edit(kind::NODES, &node_name(node), |object| {
                 object["status"]["conditions"][0]["lastHeartbeatTime"] =
                     serde_json::json!(now.to_string());
             });
@@ -198,8 +198,8 @@ impl<'a> Churn<'a> {
     fn place(&mut self, begun: (usize, usize), to: usize) {
         let names = names(begun.0, begun.1);
         let store = &self.testbed.store;
-        store.delete(Kind::Pods, &format!("{}/{}", super::testbed::NAMESPACE, names.pod));
-        store.delete(Kind::VolumeAttachments, &names.attachment);
+        store.delete(kind::PODS, &format!("{}/{}", super::testbed::NAMESPACE, names.pod));
+        store.delete(kind::VOLUME_ATTACHMENTS, &names.attachment);
         place(store, to, &names);
         self.places.insert(begun, to);
     }
@@ -221,7 +221,7 @@ impl<'a> Churn<'a> {
         let mut tainted = Vec::new();
         let mut back = Vec::new();
         for (node, dead) in &self.dead {
-            let object = self.testbed.store.get(Kind::Nodes, &node_name(*node));
+            let object = self.testbed.store.get(kind::NODES, &node_name(*node));
             let has_taint = object.is_some_and(|object| is_tainted(&object));
             match dead {
                 Dead::Untainted(since) if has_taint => {

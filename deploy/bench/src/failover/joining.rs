@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::testbed::{Testbed, node_name, register};
-use crate::api_server::{self, Kind, Store};
+use crate::api_server::{self, Store, kind};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -17,7 +17,7 @@ pub(super) async fn measure(testbed: &Testbed, extent: Extent) -> Result<Figure,
     let single = extent.of(2, 50, 50);
     let at_once = extent.of(3, 25, 25);
     let first = testbed.size.nodes;
-    testbed.requests.take_changed();
+    testbed.store.take_changes();
     let mut alone = Vec::new();
     for node in first..first + single {
         join(&testbed.store, node);
@@ -51,7 +51,7 @@ fn join(store: &Store, node: usize) {
     let name = node_name(node);
     let mut object = api_server::node(&name, &instance(node), "boot-1", true);
     object["spec"]["taints"] = json!([{"key": STARTUP_TAINT, "effect": "NoExecute"}]);
-    store.put(Kind::Nodes, object);
+    store.put(kind::NODES, object);
 }
 
 /// Registers the driver at these nodes. Returns the seconds until each of them has no taint.

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::api_server::{self, Changed, Kind, Requests, Store};
+use crate::api_server::{self, Store, kind};
 use crate::error::BenchError;
 use crate::world::{
     UNLIMITED, WITHOUT_QUOTA, call_as_other_client, create_as_other_client, instance, without_nodes,
@@ -45,7 +45,6 @@ pub(super) struct Size {
 pub(super) struct Testbed {
     pub(super) size: Size,
     pub(super) store: Arc<Store>,
-    pub(super) requests: Arc<Requests>,
     /// `Some` until [`end`](Self::end).
     world: Option<World>,
     lifecycle: Child,
@@ -93,11 +92,9 @@ impl Testbed {
         let program = binaries.path("ebs-csi-node-lifecycle")?;
         let store = Arc::new(Store::default());
         fill(&store, size);
-        let requests = Arc::new(Requests::default());
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let server =
-            tokio::spawn(api_server::serve(listener, Arc::clone(&store), Arc::clone(&requests)));
+        let server = tokio::spawn(api_server::serve(listener, Arc::clone(&store)));
         let mut options = without_nodes(binaries, size.nodes, UNLIMITED);
         options.controller_arguments = vec![WITHOUT_QUOTA.to_owned()];
         let mut world = World::start(options).await?;
@@ -133,37 +130,41 @@ impl Testbed {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
-        let mut testbed =
-            Self { size, store, requests, world: Some(world), lifecycle, http, server };
+        let mut testbed = Self { size, store, world: Some(world), lifecycle, http, server };
         testbed.settle().await?;
         Ok(testbed)
     }
 
     /// Makes node-lifecycle list everything again, as after an outage of the API server.
     pub(super) async fn relist(&mut self) -> Result<(), BenchError> {
-        self.requests.reset();
         self.store.expire();
         self.settle().await
     }
 
     async fn settle(&mut self) -> Result<(), BenchError> {
         let begun = Instant::now();
-        let kinds = ["nodes", "pods", "persistentvolumes", "volumeattachments", "csinodes"];
+        let kinds = [
+            kind::NODES,
+            kind::PODS,
+            kind::PERSISTENT_VOLUMES,
+            kind::VOLUME_ATTACHMENTS,
+            kind::CSI_NODES,
+        ];
         loop {
             if let Some(status) = self.lifecycle.try_wait()? {
                 let log = self.world()?.state_dir().join("node-lifecycle/log");
                 let said = std::fs::read_to_string(log).unwrap_or_default();
                 return Err(format!("node-lifecycle ended: {status}\n{said}").into());
             }
-            let counts = self.requests.counts();
             // A client watches a kind only after it has listed the kind completely.
-            let all = kinds.iter().all(|kind| counts.contains_key(&("watch".to_owned(), *kind)));
+            let watched = self.store.watched();
+            let all = kinds.iter().all(|kind| watched.contains(*kind));
             if all && self.metric("aws_ebs_csi_safe_detach_failover_leader ").await? > 0.0 {
                 return Ok(());
             }
             if begun.elapsed() > TIMEOUT {
                 return Err(format!(
-                    "node-lifecycle had not listed everything and taken the lead within {TIMEOUT:?}: {counts:?}"
+                    "node-lifecycle had not listed everything and taken the lead within {TIMEOUT:?}; it watches {watched:?}"
                 ).into());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -220,7 +221,7 @@ impl Testbed {
                 format!("/dev/xvdb{}", char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0)));
             let attach = json!({"VolumeId": id, "InstanceId": instance(node), "Device": device});
             call_as_other_client(world, "AttachVolume", &attach).await?;
-            self.store.edit(Kind::PersistentVolumes, &names(node, volume).volume, |object| {
+            self.store.edit(kind::PERSISTENT_VOLUMES, &names(node, volume).volume, |object| {
                 object["spec"]["csi"]["volumeHandle"] = json!(id);
             });
         }
@@ -237,7 +238,7 @@ impl Testbed {
 
     /// Sets the node's Ready condition and boot id, as kubelet or Kubernetes would.
     pub(super) fn ready(&self, node: usize, ready: bool, boot: Option<&str>) {
-        self.store.edit(Kind::Nodes, &node_name(node), |object| {
+        self.store.edit(kind::NODES, &node_name(node), |object| {
             let conditions = object["status"]["conditions"].as_array_mut();
             for condition in conditions.into_iter().flatten() {
                 if condition["type"] == "Ready" {
@@ -283,7 +284,7 @@ impl Testbed {
         while !waiting.is_empty() {
             let now = Instant::now();
             waiting.retain(|(node, since)| {
-                let object = self.store.get(Kind::Nodes, &node_name(*node));
+                let object = self.store.get(kind::NODES, &node_name(*node));
                 let done = object.is_some_and(|object| done(&object));
                 samples.extend(done.then(|| now.duration_since(*since).as_secs_f64()));
                 !done
@@ -303,16 +304,15 @@ impl Testbed {
         &self,
         nodes: impl Iterator<Item = usize>,
     ) -> Result<(), BenchError> {
-        let mut changed = self.requests.take_changed();
-        let patch =
-            |node| Changed { verb: "patch".to_owned(), kind: Kind::Nodes, key: node_name(node) };
-        let mut expected: Vec<Changed> = nodes.map(patch).collect();
-        changed.sort();
+        let mut changes = self.store.take_changes();
+        let patch = |node| format!("PATCH {} {}", kind::NODES, node_name(node));
+        let mut expected: Vec<String> = nodes.map(patch).collect();
+        changes.sort();
         expected.sort();
-        if changed == expected {
+        if changes == expected {
             return Ok(());
         }
-        Err(format!("these changes were expected: {expected:?}; these were made: {changed:?}")
+        Err(format!("these changes were expected: {expected:?}; these were made: {changes:?}")
             .into())
     }
 }
@@ -332,20 +332,20 @@ fn free_port() -> std::io::Result<u16> {
 /// Fills the store with a healthy cluster.
 fn fill(store: &Store, size: Size) {
     store.put(
-        Kind::CsiDrivers,
+        kind::CSI_DRIVERS,
         json!({"metadata": {"name": ebs_csi_proto::DRIVER_NAME, "annotations": {"ebs.csi.aws.com/safe-detach": "v1"}}, "spec": {}}),
     );
     let now = jiff::Timestamp::now();
     for node in 0..size.nodes {
         let name = node_name(node);
-        store.put(Kind::Nodes, api_server::node(&name, &instance(node), "boot-1", true));
-        store.put(Kind::Leases, api_server::lease(&name, now));
+        store.put(kind::NODES, api_server::node(&name, &instance(node), "boot-1", true));
+        store.put(kind::LEASES, api_server::lease(&name, now));
         register(store, node);
         for volume in 0..size.volumes_per_node {
             let names = names(node, volume);
             let handle = handle(node, volume);
             store.put(
-                Kind::PersistentVolumes,
+                kind::PERSISTENT_VOLUMES,
                 api_server::claim_volume(&names.volume, NAMESPACE, &names.claim, &handle),
             );
             place(store, node, &names);
@@ -354,7 +354,7 @@ fn fill(store: &Store, size: Size) {
     for number in 0..size.pods_without_volumes {
         let node = node_name(number % size.nodes);
         let name = format!("stateless-{number}");
-        store.put(Kind::Pods, api_server::pod(NAMESPACE, &name, &node, &[]));
+        store.put(kind::PODS, api_server::pod(NAMESPACE, &name, &node, &[]));
     }
     // No watcher receives the events of the initial objects.
     store.expire();
@@ -363,18 +363,18 @@ fn fill(store: &Store, size: Size) {
 /// Writes the CSINode of a node, as its kubelet does once the driver is registered there.
 pub(super) fn register(store: &Store, node: usize) {
     let name = node_name(node);
-    let object = store.get(Kind::Nodes, &name).unwrap_or_default();
+    let object = store.get(kind::NODES, &name).unwrap_or_default();
     let uid = &object["metadata"]["uid"];
-    store.put(Kind::CsiNodes, api_server::csi_node(&name, uid, &instance(node)));
+    store.put(kind::CSI_NODES, api_server::csi_node(&name, uid, &instance(node)));
 }
 
 /// Puts the pod of a volume on a node, and the volume's VolumeAttachment.
 pub(super) fn place(store: &Store, node: usize, names: &Names) {
     let name = node_name(node);
     let claims = [names.claim.clone()];
-    store.put(Kind::Pods, api_server::pod(NAMESPACE, &names.pod, &name, &claims));
+    store.put(kind::PODS, api_server::pod(NAMESPACE, &names.pod, &name, &claims));
     store.put(
-        Kind::VolumeAttachments,
+        kind::VOLUME_ATTACHMENTS,
         api_server::attachment(&names.attachment, &names.volume, &name, &instance(node)),
     );
 }
