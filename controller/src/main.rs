@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use ebs_csi_confine::{Fault, start};
+use ebs_csi_controller::metrics::Metrics;
 use ebs_csi_controller::process::config::{Config, Stop};
 use ebs_csi_controller::process::confinement;
 use ebs_csi_controller::process::orphans::{Known, command};
@@ -46,6 +47,9 @@ fn run() -> Result<(), Exit> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     if arguments.next_if(|first| first == command::NAME).is_some() {
         return orphans(arguments, &environment);
+    }
+    if arguments.next_if(|first| first == "metrics").is_some() {
+        return print(&Metrics::example_page());
     }
     let config = match Config::read(arguments, &environment) {
         Ok(config) => config,
@@ -106,11 +110,13 @@ fn run() -> Result<(), Exit> {
 /// Prints help or version, or returns the error of a wrong command line, one line.
 fn exit_before_serving(stop: Stop) -> Result<(), Exit> {
     match stop {
-        Stop::Print(text) => {
-            std::io::stdout().write_all(text.as_bytes()).map_err(|error| Exit::new(1, error))
-        }
+        Stop::Print(text) => print(&text),
         Stop::Usage(line) => Err(Exit::new(64, format!("{line}; see --help"))),
     }
+}
+
+fn print(text: &str) -> Result<(), Exit> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Exit::new(1, error))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Exit> {

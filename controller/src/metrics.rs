@@ -7,15 +7,13 @@ mod labels;
 mod lane_level;
 mod safe_detach;
 
-use std::fmt;
 use std::sync::Arc;
 
-use prometheus_client::encoding::text;
+use ebs_csi_proto::metrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
 use tokio::time::Instant;
 
 use api_calls::ApiCalls;
@@ -32,7 +30,7 @@ type Seconds = fn() -> Histogram;
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    all: metrics::Metrics,
     api_calls: ApiCalls,
     poll_batch: Family<ByRequest, Histogram, Seconds>,
     rpc_seconds: Family<ByRpc, Histogram, Seconds>,
@@ -48,12 +46,6 @@ pub struct Metrics {
     scrapes: Counter,
     scrape_seconds: Histogram,
     detaches: Arc<Detaches>,
-}
-
-/// Registers the metric and returns it.
-fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
-    registry.register(name, help, metric.clone());
-    metric
 }
 
 fn seconds() -> Histogram {
@@ -74,86 +66,84 @@ impl Metrics {
     /// Creates the metrics, with nothing counted. `older_names` serves the API metrics under their
     /// older names, too.
     pub fn new(older_names: bool) -> Self {
-        let mut registry = Registry::default();
+        Self::register(metrics::Metrics::default(), older_names)
+    }
+
+    /// Returns a page on which each metric has a sample.
+    pub fn example_page() -> String {
+        let metrics = Self::register(metrics::Metrics::new(true), true);
+        metrics.detaches.add_example();
+        metrics.all.page()
+    }
+
+    fn register(mut all: metrics::Metrics, older_names: bool) -> Self {
         let detaches = Arc::new(Detaches::default());
-        registry.register_collector(Box::new(Arc::clone(&detaches)));
+        all.registry().register_collector(Box::new(Arc::clone(&detaches)));
         let metrics = Self {
-            api_calls: ApiCalls::register(&mut registry, older_names),
-            poll_batch: register(
-                &mut registry,
+            api_calls: ApiCalls::register(&mut all, older_names),
+            poll_batch: all.register(
                 "aws_ebs_csi_ec2_poll_batch_size",
                 "Resources asked for in one call of a poller, by action",
                 Family::new_with_constructor(batch_sizes as Seconds),
             ),
-            rpc_seconds: register(
-                &mut registry,
+            rpc_seconds: all.register(
                 "aws_ebs_csi_rpc_duration_seconds",
                 "Duration of CSI calls, by method and gRPC code, in seconds",
                 Family::new_with_constructor(seconds as Seconds),
             ),
-            tokens: register(
-                &mut registry,
+            tokens: all.register(
                 "aws_ebs_csi_ec2_bucket_tokens",
                 "Calls that the driver's estimate of EC2's request bucket allows now, by action",
                 Family::default(),
             ),
-            refill: register(
-                &mut registry,
+            refill: all.register(
                 "aws_ebs_csi_ec2_bucket_refill_per_second",
                 "Calls per second that the driver thinks EC2 grants for long, by action",
                 Family::default(),
             ),
-            waiting: register(
-                &mut registry,
+            waiting: all.register(
                 "aws_ebs_csi_ec2_lane_waiting",
                 "EC2 API calls that wait for their turn, by action",
                 Family::default(),
             ),
-            under_way: register(
-                &mut registry,
+            under_way: all.register(
                 "aws_ebs_csi_ec2_lane_under_way",
                 "EC2 API calls under way, by action",
                 Family::default(),
             ),
-            safe_detach: SafeDetach::register(&mut registry),
-            oldest: register(
-                &mut registry,
+            safe_detach: SafeDetach::register(&mut all),
+            oldest: all.register(
                 "aws_ebs_csi_ec2_lane_oldest_seconds",
                 "How long the EC2 API call at the head of its queue has waited, by action",
                 Family::default(),
             ),
-            cache: register(
-                &mut registry,
+            cache: all.register(
                 "aws_ebs_csi_cache_lookups",
                 "Look-ups of what is remembered about EC2, by what it is about and whether it was known",
                 Family::default(),
             ),
-            operations: register(
-                &mut registry,
+            operations: all.register(
                 "aws_ebs_csi_operations",
                 "Operations on volumes and snapshots that are running, whether or not a caller waits for them",
                 Gauge::default(),
             ),
-            usable: register(
-                &mut registry,
+            usable: all.register(
                 "aws_ebs_csi_ec2_usable",
                 "1 when the last check of the AWS credentials and permissions succeeded",
                 Gauge::default(),
             ),
-            scrapes: register(
-                &mut registry,
+            scrapes: all.register(
                 "aws_ebs_csi_ec2_collector_scrapes",
                 "How often pending detaches were collected",
                 Counter::default(),
             ),
-            scrape_seconds: register(
-                &mut registry,
+            scrape_seconds: all.register(
                 "aws_ebs_csi_ec2_collector_duration_seconds",
                 "Time that collecting took, in seconds",
                 Histogram::new([0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0]),
             ),
             detaches,
-            registry,
+            all,
         };
         // Created at the start, so that a rate over them has a first value.
         for result in ["hit", "miss"] {
@@ -201,10 +191,7 @@ impl Metrics {
 
     /// Returns all metrics as text in the OpenMetrics format, with the current state of the lane of
     /// each action.
-    ///
-    /// # Errors
-    /// When a metric cannot be written, which is a bug of the driver.
-    pub fn encode(&self, lanes: &[(&str, LaneLevel)]) -> Result<String, fmt::Error> {
+    pub fn encode(&self, lanes: &[(&str, LaneLevel)]) -> String {
         let started = Instant::now();
         for (action, level) in lanes {
             let request = ByRequest { request: (*action).to_owned() };
@@ -219,10 +206,9 @@ impl Metrics {
                 .set(i64::try_from(level.under_way).unwrap_or(i64::MAX));
         }
         self.scrapes.inc();
-        let mut text = String::new();
-        text::encode(&mut text, &self.registry)?;
+        let page = self.all.page();
         self.scrape_seconds.observe(started.elapsed().as_secs_f64());
-        Ok(text)
+        page
     }
 }
 

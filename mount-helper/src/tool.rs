@@ -24,7 +24,7 @@ pub(crate) fn of(job: &Job) -> Option<(ToolId, &'static Tool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_wire::{FormatOptions, FsType};
+    use ebs_csi_wire::FsType;
 
     #[test]
     fn job_with_unknown_tool_number_has_no_tool() {
@@ -32,7 +32,7 @@ mod tests {
             tool,
             fs: FsType::Ext4,
             uuid: [0; 16],
-            format: FormatOptions::default(),
+            format: Vec::new(),
             time: 0,
             deadline: 0,
         };

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ebs_csi_proto::exposition::Page;
 use ebs_csi_proto::http_endpoint::{Pages, StatusCode};
+use ebs_csi_proto::metrics::Metrics as Registered;
 
 use crate::deadline::Deadline;
 use crate::helper::Helper;
@@ -17,7 +17,7 @@ use crate::registration::RegistrationState;
 
 mod nvme_metrics;
 
-pub use nvme_metrics::Collector;
+pub use nvme_metrics::{Collection, VolumeStatistics};
 
 /// The sources of the pages.
 #[derive(Debug)]
@@ -27,18 +27,16 @@ pub(crate) struct PageSources {
     /// The mount-helper.
     pub(crate) helper: Arc<Helper>,
     /// The volumes' statistics.
-    pub(crate) collector: Arc<Collector>,
+    pub(crate) collection: Arc<Collection>,
     /// The state of the registration with kubelet.
     pub(crate) registration_state: Arc<RegistrationState>,
 }
 
 impl Pages for PageSources {
-    async fn metrics(&self) -> Result<Page, StatusCode> {
+    async fn metrics(&self) -> Result<String, StatusCode> {
         // Collecting asks the helper for its inventory, which also updates the counters.
-        let volumes = self.collector.page().await;
-        let mut page = self.metrics.page();
-        page.push_str(&volumes);
-        Ok(Page::Text(page))
+        self.collection.refresh().await;
+        Ok(self.metrics.page())
     }
 
     async fn ready(&self) -> Result<(), String> {
@@ -48,4 +46,25 @@ impl Pages for PageSources {
         let greeting = self.helper.greet(Deadline::after(READY_TIMEOUT)).await;
         greeting.map(drop).map_err(|error| error.to_string())
     }
+}
+
+/// Creates the metrics of the process, those of its volumes among them.
+pub(crate) fn metrics(
+    all: Registered,
+    policy: &str,
+    landlock: &str,
+    statistics: Arc<VolumeStatistics>,
+) -> Metrics {
+    let facts =
+        [("version", env!("CARGO_PKG_VERSION")), ("policy", policy), ("landlock", landlock)];
+    let facts = facts.map(|(label, value)| (label, value.to_owned()));
+    let mut metrics = Metrics::new(all, facts.to_vec());
+    metrics.register_collector(Box::new(statistics));
+    metrics
+}
+
+/// Returns a page on which each metric has a sample.
+#[must_use]
+pub fn example_page() -> String {
+    metrics(Registered::new(true), "", "", Arc::new(VolumeStatistics::example())).page()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ebs_csi_confine::{Fault, start};
 use ebs_csi_node_agent::helper::Target;
+use ebs_csi_node_agent::http_endpoint;
 use ebs_csi_node_agent::pre_stop::{self, Wait};
 use ebs_csi_node_agent::preflight;
 use ebs_csi_node_agent::registration::{self, own_directories};
@@ -48,6 +49,10 @@ fn main() -> ExitCode {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => exit_with(1, format_args!("{error}")),
             };
+        }
+        Some(Job::Metrics) => {
+            let _ = std::io::stdout().write_all(http_endpoint::example_page().as_bytes());
+            return ExitCode::SUCCESS;
         }
         Some(Job::EnterProfile) => {
             return match confinement::enter(None, None, [], false) {

@@ -1,248 +1,268 @@
-//! Counters of the process, written in Prometheus' text format.
+//! Metrics of the process.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ebs_csi_proto::metrics::{self, Sampled};
 use ebs_csi_wire::HeldVolume;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 
 /// Upper bounds of the latency histogram, in seconds.
 const BOUNDS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 30.0, 120.0];
 
-/// All counters.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRpc {
+    method: &'static str,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByMethod {
+    method: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRequest {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByVolume {
+    volume_id: String,
+}
+
+impl ByVolume {
+    fn new(volume: &str) -> Self {
+        Self { volume_id: volume.to_owned() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByType {
+    instance_type: String,
+}
+
+/// A gauge that has no sample until it is set.
+#[derive(Clone, Debug, Default)]
+struct LateGauge(Arc<Mutex<Option<u32>>>);
+
+impl LateGauge {
+    fn set(&self, value: Option<u32>) {
+        *self.value() = value;
+    }
+
+    fn value(&self) -> MutexGuard<'_, Option<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EncodeMetric for LateGauge {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        encoder.encode_gauge(&self.value().unwrap_or_default())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+
+    fn is_empty(&self) -> bool {
+        self.value().is_none()
+    }
+}
+
+impl Sampled for LateGauge {
+    fn create_sample(&self) {
+        self.set(Some(0));
+    }
+}
+
+/// All metrics.
+#[derive(Debug)]
 pub struct Metrics {
-    counted: Mutex<Counted>,
+    all: metrics::Metrics,
+    rpcs: Family<ByRpc, Counter>,
+    rpc_seconds: Family<ByMethod, Histogram, fn() -> Histogram>,
+    helper_requests: Family<ByRequest, Counter>,
+    registered: LateGauge,
+    hung: Family<ByVolume, Gauge>,
+    damaged: Family<ByVolume, Gauge>,
+    by_name: Family<ByVolume, Gauge>,
+    limit_guessed: Family<ByType, Gauge>,
+    unanswered: Counter,
+    origin_unknown: Counter,
+    beside_copy: Counter,
+    landlock: LateGauge,
 }
 
-#[derive(Debug, Default)]
-struct Counted {
-    calls: BTreeMap<(&'static str, &'static str), u64>,
-    latencies: BTreeMap<&'static str, Latency>,
-    helper: BTreeMap<(&'static str, &'static str), u64>,
-    facts: Vec<(&'static str, String)>,
-    registered: Option<bool>,
-    hung: BTreeSet<String>,
-    damaged: BTreeSet<String>,
-    by_name: BTreeSet<String>,
-    limit_guessed: BTreeSet<String>,
-    unanswered: u64,
-    origin_unknown: u64,
-    beside_copy: u64,
-    landlock: Option<u32>,
-}
-
-#[derive(Debug, Default)]
-struct Latency {
-    within: [u64; BOUNDS.len()],
-    count: u64,
-    seconds: f64,
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(metrics::Metrics::default(), Vec::new())
+    }
 }
 
 impl Metrics {
+    /// Registers the metrics. `facts` about the process do not change: they are the labels of
+    /// `ebs_csi_node_agent_info`.
+    #[must_use]
+    pub fn new(mut all: metrics::Metrics, facts: Vec<(&'static str, String)>) -> Self {
+        all.registry().register("ebs_csi_node_agent", "What this process is", Info::new(facts));
+        all.set_prefix("ebs_csi_node_agent_");
+        Self {
+            registered: all.register(
+                "kubelet_registered",
+                "Whether kubelet has registered the driver, with --kubelet-registration-path",
+                LateGauge::default(),
+            ),
+            rpcs: all.register("rpcs", "CSI calls answered", Family::default()),
+            rpc_seconds: all.register(
+                "rpc_seconds",
+                "Time to answer a CSI call",
+                Family::new_with_constructor((|| Histogram::new(BOUNDS)) as fn() -> Histogram),
+            ),
+            hung: all.register(
+                "filesystem_hung",
+                "File systems that do not answer now",
+                Family::default(),
+            ),
+            damaged: all.register(
+                "filesystem_damaged",
+                "File systems in which the kernel met errors, which it made read-only or shut down",
+                Family::default(),
+            ),
+            by_name: all.register(
+                "disk_by_name",
+                "Volumes whose disks have no serial (Xen) and were taken by their device name",
+                Family::default(),
+            ),
+            limit_guessed: all.register(
+                "attach_limit_guessed",
+                "Instance types that the table of attachment limits lacks; 27 slots are assumed",
+                Family::default(),
+            ),
+            unanswered: all.register(
+                "usage_unanswered",
+                "Questions how full a file system is that it did not answer in time",
+                Counter::default(),
+            ),
+            origin_unknown: all.register(
+                "staged_origin_untold",
+                "File systems mounted without a full check because the controller did not say where they were made",
+                Counter::default(),
+            ),
+            beside_copy: all.register(
+                "released_beside_copy",
+                "Volumes released read-only while another mount namespace keeps their file system",
+                Counter::default(),
+            ),
+            landlock: all.register(
+                "helper_landlock",
+                "Version of Landlock that binds the mount-helper's tools; 0: they run without",
+                LateGauge::default(),
+            ),
+            helper_requests: all.register(
+                "helper_requests",
+                "Questions to the mount-helper",
+                Family::default(),
+            ),
+            all,
+        }
+    }
+
+    /// Adds metrics that are collected when the page is read.
+    pub fn register_collector(&mut self, collector: Box<dyn Collector>) {
+        self.all.registry().register_collector(collector);
+    }
+
     /// Counts an answered RPC. `code` is gRPC's name of the code.
     pub fn rpc_answered(&self, method: &'static str, code: &'static str, took: Duration) {
-        let mut counted = self.counted();
-        *counted.calls.entry((method, code)).or_default() += 1;
-        let latency = counted.latencies.entry(method).or_default();
-        let seconds = took.as_secs_f64();
-        for (bound, within) in BOUNDS.iter().zip(&mut latency.within) {
-            if seconds <= *bound {
-                *within += 1;
-            }
-        }
-        latency.count += 1;
-        latency.seconds += seconds;
+        self.rpcs.get_or_create(&ByRpc { method, code }).inc();
+        self.rpc_seconds.get_or_create(&ByMethod { method }).observe(took.as_secs_f64());
     }
 
     /// Counts an answer of the helper.
     pub fn helper_answered(&self, operation: &'static str, outcome: &'static str) {
-        *self.counted().helper.entry((operation, outcome)).or_default() += 1;
+        self.helper_requests.get_or_create(&ByRequest { operation, outcome }).inc();
     }
 
     /// Sets whether kubelet has registered the driver.
     pub fn kubelet_registered(&self, registered: bool) {
-        self.counted().registered = Some(registered);
+        self.registered.set(Some(registered.into()));
     }
 
     /// Counts a volume's file system that did not report its usage in time.
     pub fn filesystem_hangs(&self, volume: &str) {
-        let mut counted = self.counted();
-        counted.unanswered += 1;
-        counted.hung.insert(volume.to_owned());
+        self.unanswered.inc();
+        mark(&self.hung, ByVolume::new(volume));
     }
 
     /// Records that a volume's file system answers again, or is gone.
     pub fn filesystem_answers(&self, volume: &str) {
-        self.counted().hung.remove(volume);
+        self.hung.remove(&ByVolume::new(volume));
     }
 
     /// Records whether the kernel has found errors in a volume's file system. Returns whether the
     /// state changed.
     pub fn filesystem_damaged(&self, volume: &str, damaged: bool) -> bool {
-        let known = &mut self.counted().damaged;
-        if damaged { known.insert(volume.to_owned()) } else { known.remove(volume) }
+        match damaged {
+            true => mark(&self.damaged, ByVolume::new(volume)),
+            false => self.damaged.remove(&ByVolume::new(volume)),
+        }
     }
 
     /// Records, from the helper's present inventory, the volumes whose disks have no serial and
     /// were identified by their device name.
     pub fn disks_by_name(&self, held: &[HeldVolume]) {
-        let by_name = held.iter().filter(|entry| entry.by_name);
-        self.counted().by_name = by_name.map(|entry| entry.volume.to_string()).collect();
+        self.by_name.clear();
+        for entry in held.iter().filter(|entry| entry.by_name) {
+            mark(&self.by_name, ByVolume::new(entry.volume.as_str()));
+        }
     }
 
     /// Records an instance type whose attachment limit the table lacks. Returns whether the type is
     /// new.
     pub fn attach_limit_guessed(&self, instance_type: &str) -> bool {
-        self.counted().limit_guessed.insert(instance_type.to_owned())
+        mark(&self.limit_guessed, ByType { instance_type: instance_type.to_owned() })
     }
 
     /// Counts a file system that was mounted unchecked because the controller did not send its
     /// origin.
     pub fn staged_with_unknown_origin(&self) {
-        self.counted().origin_unknown += 1;
+        self.origin_unknown.inc();
     }
 
     /// Counts a volume that was released while another mount namespace keeps its file system in
     /// use.
     pub fn released_beside_copy(&self) {
-        self.counted().beside_copy += 1;
+        self.beside_copy.inc();
     }
 
     /// Sets the version of Landlock that binds the mount-helper's tools; 0 for none.
     pub fn helper_landlock(&self, version: Option<u32>) {
-        self.counted().landlock = version;
+        self.landlock.set(version);
     }
 
-    /// Adds a fact about the process that does not change: a label of `ebs_csi_node_agent_info`.
-    pub fn info(&self, label: &'static str, value: impl Into<String>) {
-        self.counted().facts.push((label, value.into()));
-    }
-
-    /// Returns the page.
+    /// Returns the page, as OpenMetrics.
     #[must_use]
     pub fn page(&self) -> String {
-        let counted = self.counted();
-        let mut page = String::new();
-        // Writing to a String cannot fail.
-        let _ = counted.write(&mut page);
-        page
-    }
-
-    fn counted(&self) -> std::sync::MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.page()
     }
 }
 
-impl Counted {
-    fn write(&self, page: &mut String) -> std::fmt::Result {
-        let head = |page: &mut String, name: &str, kind: &str, help: &str| {
-            writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}")
-        };
-        let name = "ebs_csi_node_agent_info";
-        head(page, name, "gauge", "What this process is.")?;
-        let label = |(label, value): &(&str, String)| format!("{label}=\"{}\"", escaped(value));
-        let labels: Vec<String> = self.facts.iter().map(label).collect();
-        writeln!(page, "{name}{{{}}} 1", labels.join(","))?;
-
-        // Absent where a separate registrar registers the driver.
-        if let Some(registered) = self.registered {
-            let name = "ebs_csi_node_agent_kubelet_registered";
-            let help =
-                "Whether kubelet has registered the driver, with --kubelet-registration-path.";
-            head(page, name, "gauge", help)?;
-            writeln!(page, "{name} {}", u8::from(registered))?;
-        }
-
-        let name = "ebs_csi_node_agent_rpcs_total";
-        head(page, name, "counter", "CSI calls answered.")?;
-        for ((method, code), count) in &self.calls {
-            writeln!(page, "{name}{{method=\"{method}\",code=\"{code}\"}} {count}")?;
-        }
-
-        let name = "ebs_csi_node_agent_rpc_seconds";
-        head(page, name, "histogram", "Time to answer a CSI call.")?;
-        for (method, latency) in &self.latencies {
-            for (bound, within) in BOUNDS.iter().zip(latency.within) {
-                writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"{bound}\"}} {within}")?;
-            }
-            let (count, seconds) = (latency.count, latency.seconds);
-            writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"+Inf\"}} {count}")?;
-            writeln!(page, "{name}_sum{{method=\"{method}\"}} {seconds}")?;
-            writeln!(page, "{name}_count{{method=\"{method}\"}} {count}")?;
-        }
-
-        for (name, help, volumes) in [
-            (
-                "ebs_csi_node_agent_filesystem_hung",
-                "File systems that do not answer now.",
-                &self.hung,
-            ),
-            (
-                "ebs_csi_node_agent_filesystem_damaged",
-                "File systems in which the kernel met errors, which it made read-only or shut down.",
-                &self.damaged,
-            ),
-            (
-                "ebs_csi_node_agent_disk_by_name",
-                "Volumes whose disks have no serial (Xen) and were taken by their device name.",
-                &self.by_name,
-            ),
-        ] {
-            head(page, name, "gauge", help)?;
-            for volume in volumes {
-                writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
-            }
-        }
-        let name = "ebs_csi_node_agent_attach_limit_guessed";
-        let help =
-            "Instance types that the table of attachment limits lacks; 27 slots are assumed.";
-        head(page, name, "gauge", help)?;
-        for instance_type in &self.limit_guessed {
-            writeln!(page, "{name}{{instance_type=\"{}\"}} 1", escaped(instance_type))?;
-        }
-        for (name, help, value) in [
-            (
-                "ebs_csi_node_agent_usage_unanswered_total",
-                "Questions how full a file system is that it did not answer in time.",
-                self.unanswered,
-            ),
-            (
-                "ebs_csi_node_agent_staged_origin_untold_total",
-                "File systems mounted without a full check because the controller did not say where they were made.",
-                self.origin_unknown,
-            ),
-            (
-                "ebs_csi_node_agent_released_beside_copy_total",
-                "Volumes released read-only while another mount namespace keeps their file system.",
-                self.beside_copy,
-            ),
-        ] {
-            head(page, name, "counter", help)?;
-            writeln!(page, "{name} {value}")?;
-        }
-
-        // Absent until a helper has reported it.
-        if let Some(version) = self.landlock {
-            let name = "ebs_csi_node_agent_helper_landlock";
-            let help =
-                "Version of Landlock that binds the mount-helper's tools; 0: they run without.";
-            head(page, name, "gauge", help)?;
-            writeln!(page, "{name} {version}")?;
-        }
-
-        let name = "ebs_csi_node_agent_helper_requests_total";
-        head(page, name, "counter", "Questions to the mount-helper.")?;
-        for ((operation, outcome), count) in &self.helper {
-            writeln!(page, "{name}{{operation=\"{operation}\",outcome=\"{outcome}\"}} {count}")?;
-        }
-        Ok(())
-    }
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+/// Marks a thing. Returns whether it was not marked before.
+fn mark<S>(marks: &Family<S, Gauge>, thing: S) -> bool
+where
+    S: Clone + Eq + std::hash::Hash,
+{
+    marks.get_or_create(&thing).set(1) == 0
 }
 
 #[cfg(test)]
@@ -251,8 +271,8 @@ mod tests {
 
     #[test]
     fn metrics_page_reports_recorded_events() {
-        let metrics = Metrics::default();
-        metrics.info("version", "1\"2\\3\n");
+        let metrics =
+            Metrics::new(metrics::Metrics::default(), vec![("version", "1\"2\\3\n".to_owned())]);
         metrics.rpc_answered("NodeStageVolume", "OK", Duration::from_millis(4));
         metrics.rpc_answered("NodeStageVolume", "OK", Duration::from_secs(200));
         metrics.helper_answered("stage", "ok");
@@ -280,9 +300,9 @@ mod tests {
             "ebs_csi_node_agent_released_beside_copy_total 1",
             "ebs_csi_node_agent_helper_landlock 0",
             r#"ebs_csi_node_agent_rpcs_total{method="NodeStageVolume",code="OK"} 2"#,
-            r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.001"} 0"#,
-            r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="0.005"} 1"#,
-            r#"ebs_csi_node_agent_rpc_seconds_bucket{method="NodeStageVolume",le="+Inf"} 2"#,
+            r#"ebs_csi_node_agent_rpc_seconds_bucket{le="0.001",method="NodeStageVolume"} 0"#,
+            r#"ebs_csi_node_agent_rpc_seconds_bucket{le="0.005",method="NodeStageVolume"} 1"#,
+            r#"ebs_csi_node_agent_rpc_seconds_bucket{le="+Inf",method="NodeStageVolume"} 2"#,
             r#"ebs_csi_node_agent_rpc_seconds_count{method="NodeStageVolume"} 2"#,
             r#"ebs_csi_node_agent_helper_requests_total{operation="stage",outcome="ok"} 1"#,
         ] {

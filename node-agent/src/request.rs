@@ -60,7 +60,7 @@ pub(crate) struct Growing {
     pub(crate) limit_bytes: Option<NonZeroU64>,
 }
 
-/// Parses NodeStageVolume. `legacy_xfs`: see [`wire::format`].
+/// Parses NodeStageVolume. `legacy_xfs`: see `policy/format-options.toml`.
 ///
 /// # Errors
 /// A [`Failure`] that names the field; NOT_FOUND for a volume id that EC2 cannot have issued.

@@ -12,6 +12,7 @@ use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::health::Health;
 use ebs_csi_proto::http_endpoint::{self, PlainText};
 use ebs_csi_proto::identity::Identity;
+use ebs_csi_proto::metrics::Metrics as Registered;
 use ebs_csi_proto::serve;
 use tonic::service::Routes;
 
@@ -19,8 +20,7 @@ use crate::attach_limit::{self, Attachments};
 use crate::facts;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::Helper;
-use crate::http_endpoint::{Collector, PageSources};
-use crate::metrics::Metrics;
+use crate::http_endpoint::{self as pages, Collection, PageSources, VolumeStatistics};
 use crate::node::Node;
 use crate::registration::socket_file::{Holder, Prepared, SocketFile};
 use crate::registration::{self, Lost, Registration, RegistrationState};
@@ -139,16 +139,16 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     let policy = variant::PRODUCTION.digest;
     tracing::info!(%enforced, policy, "confined");
 
-    let metrics = Arc::new(Metrics::default());
-    metrics.info("version", env!("CARGO_PKG_VERSION"));
-    metrics.info("policy", policy);
-    metrics.info("landlock", enforced.landlock.to_string());
+    let statistics = Arc::new(VolumeStatistics::default());
+    let landlock = enforced.landlock.to_string();
+    let metrics = pages::metrics(Registered::default(), policy, &landlock, Arc::clone(&statistics));
+    let metrics = Arc::new(metrics);
     let registration_state = Arc::new(match &registration {
         Some(_) => RegistrationState::waiting(Arc::clone(&metrics), Instant::now()),
         None => RegistrationState::elsewhere(Arc::clone(&metrics)),
     });
     let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
-    let collector = Arc::new(Collector::new(Arc::clone(&helper), Arc::clone(&facts)));
+    let collection = Arc::new(Collection::new(Arc::clone(&helper), Arc::clone(&facts), statistics));
     let node =
         Node::new(facts, settings.options, attachments, Arc::clone(&helper), Arc::clone(&metrics));
     tokio::runtime::Builder::new_current_thread()
@@ -161,7 +161,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
                 let sources = PageSources {
                     metrics,
                     helper,
-                    collector,
+                    collection,
                     registration_state: Arc::clone(&registration_state),
                 };
                 tokio::spawn(http_endpoint::serve(http, PlainText, sources));

@@ -1,11 +1,8 @@
-//! The operators' pages name every flag and metric of the program, and no others.
+//! The operator's page names every flag of the program, and no others.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
-
-use ebs_csi_node_agent::metrics::Metrics;
 
 /// Returns a file of `deploy`.
 fn deployed(path: &str) -> String {
@@ -64,26 +61,8 @@ fn documented_flags_match_agent_flags_exactly() {
 }
 
 #[test]
-fn documented_metrics_match_served_metrics_exactly() {
-    let metrics = Metrics::default();
-    metrics.info("version", "1");
-    metrics.kubelet_registered(true);
-    metrics.rpc_answered("NodeStageVolume", "OK", Duration::ZERO);
-    metrics.helper_answered("stage", "ok");
-    metrics.filesystem_hangs("vol-1");
-    metrics.helper_landlock(Some(7));
-    let served = metrics.page();
-    let served: BTreeSet<_> =
-        served.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    let page = deployed("docs/metrics.md");
-    assert_eq!(words(&page, "ebs_csi_node_agent_"), served);
-}
-
-#[test]
 fn alerts_use_served_metrics_and_have_runbook_entry() {
-    let metrics = Metrics::default();
-    metrics.kubelet_registered(false);
-    let served = metrics.page();
+    let served = ebs_csi_node_agent::http_endpoint::example_page();
     let rules = deployed("kubernetes/node-alerts.yaml");
     let runbook = page();
     let mut alerts = 0;

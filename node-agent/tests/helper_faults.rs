@@ -148,7 +148,7 @@ async fn publish_succeeds_while_60_stages_hang() {
 #[tokio::test]
 async fn unresponsive_disk_does_not_block_other_statistics() {
     use ebs_csi_node_agent::helper::Helper;
-    use ebs_csi_node_agent::http_endpoint::Collector;
+    use ebs_csi_node_agent::http_endpoint::{Collection, VolumeStatistics};
     use ebs_csi_node_agent::metrics::Metrics;
     use ebs_csi_wire::{HeldVolume, VolumeId};
     let dir = tempfile::tempdir().unwrap();
@@ -168,8 +168,12 @@ async fn unresponsive_disk_does_not_block_other_statistics() {
     ]);
     let address = format!("unix://{}", path.display()).parse().unwrap();
     let helper = Arc::new(Helper::new(address, Arc::new(Metrics::default())));
-    let collector = Collector::new(helper, Arc::new(world::facts().into()));
-    let page = collector.page().await;
+    let statistics = Arc::new(VolumeStatistics::default());
+    let mut metrics = Metrics::default();
+    metrics.register_collector(Box::new(Arc::clone(&statistics)));
+    let collection = Collection::new(helper, Arc::new(world::facts().into()), statistics);
+    collection.refresh().await;
+    let page = metrics.page();
     assert!(page.contains(&format!("volume_id=\"{well}\"}} 0")), "{page}");
     assert!(!page.contains(silent), "{page}");
     assert!(page.contains("nvme_collector_errors_total{instance_id=\"i-0123456789abcdef0\"} 1"));

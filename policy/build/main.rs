@@ -3,6 +3,7 @@
 
 mod constants;
 mod digest;
+mod format_options;
 mod literal;
 mod mounts;
 mod sandbox;
@@ -13,9 +14,10 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files that make up the policy, in the order in which the digest covers them.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "mounts.toml",
     "tools.toml",
+    "format-options.toml",
     "sandbox/groups.toml",
     "sandbox/controller.toml",
     "sandbox/node-lifecycle.toml",
@@ -34,11 +36,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed={}", path.display());
         texts.push((name, fs::read_to_string(path)?));
     }
-    let [(_, mounts), (_, tools), (_, groups), profiles @ ..] = texts.as_slice() else {
+    let [(_, mounts), (_, tools), (_, options), (_, groups), profiles @ ..] = texts.as_slice()
+    else {
         return Err("the policy has more files".into());
     };
     let mounts = mounts::compile(mounts).map_err(|e| format!("mounts.toml: {e}"))?;
     let tools = tools::compile(tools).map_err(|e| format!("tools.toml: {e}"))?;
+    let options =
+        format_options::compile(options).map_err(|e| format!("format-options.toml: {e}"))?;
     let groups = sandbox::groups(groups).map_err(|e| format!("sandbox/groups.toml: {e}"))?;
     let mut all = sandbox::Profiles::new(groups);
     for (name, text) in profiles {
@@ -49,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("flags.rs", mounts.flags),
         ("blank.rs", mounts.blank),
         ("tools.rs", tools),
+        ("format_options.rs", options),
         ("profiles.rs", all.compile()?),
         ("digests.rs", digest::compile(&texts)),
     ] {

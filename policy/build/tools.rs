@@ -20,20 +20,13 @@ struct Tool {
     data_mib: u64,
     stack_kib: u64,
     pretend_ioctls: Vec<String>,
+    #[serde(default)]
+    lists: Vec<String>,
     arguments: Vec<String>,
     tail: Vec<String>,
-    #[serde(default)]
-    options: Vec<FormatOption>,
     exits: Vec<Exit>,
     unknown_feature: Option<String>,
     why: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FormatOption {
-    when: String,
-    arguments: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -57,13 +50,6 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
     if tool.tail.last().map(String::as_str) != Some("{disk}") {
         return Err("the last argument must be {disk}".to_owned());
     }
-    let options = tool.options.iter().map(|option| {
-        format!(
-            "OptionalArguments {{ when: {}, arguments: {} }}",
-            literal::variant("FormatOption", &option.when),
-            literal::texts(&option.arguments)
-        )
-    });
     let exits = tool.exits.iter().map(|exit| {
         let meaning = literal::variant("Meaning", &exit.meaning);
         format!("Exit {{ status: {}, meaning: {meaning} }}", exit.status)
@@ -71,7 +57,7 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
     Ok(format!(
         "Tool {{ key: {key:?}, path: {path:?}, about: {about:?}, file_systems: {file_systems}, purpose: {purpose}, \
          device: {access}, deadline: Duration::from_secs({deadline}), address_space: {space}, data: {data}, stack: {stack}, \
-         pretended: {pretend}, arguments: {arguments}, options: {options}, tail: {tail}, exits: {exits}, unknown_feature: {unknown_feature:?}, \
+         pretended: {pretend}, lists: {lists}, arguments: {arguments}, tail: {tail}, exits: {exits}, unknown_feature: {unknown_feature:?}, \
          why: {why} }}",
         path = tool.path,
         about = tool.about,
@@ -83,8 +69,8 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
         data = tool.data_mib << 20,
         stack = tool.stack_kib << 10,
         pretend = literal::rows(&tool.pretend_ioctls, |name| literal::value(name))?,
+        lists = literal::texts(&tool.lists),
         arguments = literal::texts(&tool.arguments),
-        options = literal::slice(options),
         tail = literal::texts(&tool.tail),
         exits = literal::slice(exits),
         unknown_feature = tool.unknown_feature,

@@ -11,6 +11,7 @@
 //! | [`flag`] | `mounts.toml` | which mount flags are allowed, and what they do |
 //! | [`blank`] | `mounts.toml` | what must be zero before a disk counts as blank |
 //! | [`tool`] | `tools.toml` | which programs look at a disk, and with which arguments |
+//! | [`format_option`] | `format-options.toml` | which options a new file system may have |
 //! | [`profile`] | `sandbox/*.toml` | what each process may do once it has started |
 
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod deviation;
 pub mod disk_class;
 pub mod facts;
 pub mod flag;
+pub mod format_option;
 pub mod judge;
 mod named_values;
 pub mod place;

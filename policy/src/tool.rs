@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ebs_csi_wire::{FormatOptions, FsType};
+use ebs_csi_wire::FsType;
 
 use crate::Value;
+use crate::format_option::FormatOptions;
 
 /// The path under which a tool opens its disk: descriptor 3.
 pub const DISK: &str = "/proc/self/fd/3";
@@ -79,10 +80,10 @@ pub struct Tool {
     pub stack: u64,
     /// Commands of ioctl(2) that are answered with success without being executed.
     pub pretended: &'static [Value],
-    /// The first arguments; `{…}` marks a value.
+    /// Flags whose values are lists with commas, so that each such flag comes once.
+    pub lists: &'static [&'static str],
+    /// The arguments before the format options; `{…}` marks a value.
     pub arguments: &'static [&'static str],
-    /// Arguments that a format option adds.
-    pub options: &'static [OptionalArguments],
     /// The last arguments.
     pub tail: &'static [&'static str],
     /// The exit statuses that have a meaning.
@@ -91,36 +92,6 @@ pub struct Tool {
     pub unknown_feature: Option<&'static str>,
     /// The reason for this command line.
     pub why: &'static str,
-}
-
-/// Arguments that a format option adds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionalArguments {
-    /// The option.
-    pub when: FormatOption,
-    /// The arguments.
-    pub arguments: &'static [&'static str],
-}
-
-/// The option of [`FormatOptions`] that adds arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FormatOption {
-    /// A block size is given.
-    BlockSize,
-    /// An inode size is given.
-    InodeSize,
-    /// A ratio of bytes to inodes is given.
-    BytesPerInode,
-    /// A number of inodes is given.
-    NumberOfInodes,
-    /// Cluster allocation is requested.
-    Ext4Bigalloc,
-    /// A cluster size is given.
-    Ext4ClusterSize,
-    /// Encryption is requested.
-    Ext4Encryption,
-    /// Old kernels must be able to mount the file system.
-    LegacyXfs,
 }
 
 /// An exit status with a meaning.
@@ -252,46 +223,42 @@ impl Tool {
     /// Returns the program's path and its arguments.
     #[must_use]
     pub fn command_line(&self, given: &Arguments<'_>) -> Vec<String> {
-        let optional = self
-            .options
-            .iter()
-            .filter(|option| option.when.is_given(given.format))
-            .flat_map(|option| option.arguments);
-        let pattern = self.arguments.iter().chain(optional).chain(self.tail);
-        std::iter::once(self.path.to_owned())
-            .chain(pattern.map(|argument| fill_placeholder(argument, given)))
-            .collect()
+        let fill =
+            |words: &'static [&'static str]| words.iter().map(|word| fill_placeholder(word, given));
+        // A checker's arguments do not depend on how the file system was made.
+        let options = (self.purpose == Purpose::Format).then(|| given.format.arguments(given.fs));
+        let words = std::iter::once(self.path.to_owned())
+            .chain(fill(self.arguments))
+            .chain(options.into_iter().flatten())
+            .chain(fill(self.tail));
+        self.join_lists(words)
     }
-}
 
-impl FormatOption {
-    fn is_given(self, format: &FormatOptions) -> bool {
-        let format = format.unchecked();
-        match self {
-            Self::BlockSize => format.block_size != 0,
-            Self::InodeSize => format.inode_size != 0,
-            Self::BytesPerInode => format.bytes_per_inode != 0,
-            Self::NumberOfInodes => format.number_of_inodes != 0,
-            Self::Ext4Bigalloc => format.ext4_bigalloc,
-            Self::Ext4ClusterSize => format.ext4_cluster_size != 0,
-            Self::Ext4Encryption => format.ext4_encryption,
-            Self::LegacyXfs => format.legacy_xfs,
+    /// Joins the values of a flag that occurs more than once, at its first place: mke2fs ignores
+    /// all but the last `-E`.
+    fn join_lists(&self, mut words: impl Iterator<Item = String>) -> Vec<String> {
+        let mut line: Vec<String> = Vec::new();
+        while let Some(word) = words.next() {
+            let flag = self.lists.contains(&word.as_str());
+            let earlier = line.iter().position(|earlier| flag && *earlier == word);
+            match earlier.and_then(|at| line.get_mut(at + 1)) {
+                Some(list) => {
+                    list.push(',');
+                    list.extend(words.next());
+                }
+                None => line.push(word),
+            }
         }
+        line
     }
 }
 
 fn fill_placeholder(argument: &str, given: &Arguments<'_>) -> String {
-    let format = given.format.unchecked();
     // A placeholder occurs at most once in an argument, and no value contains a brace.
-    let values: [(&str, &dyn Fn() -> String); 8] = [
+    let values: [(&str, &dyn Fn() -> String); 3] = [
         ("{disk}", &|| DISK.to_owned()),
         ("{fs}", &|| given.fs.as_str().to_owned()),
         ("{uuid}", &|| uuid_text(given.uuid)),
-        ("{block-size}", &|| format.block_size.to_string()),
-        ("{inode-size}", &|| format.inode_size.to_string()),
-        ("{bytes-per-inode}", &|| format.bytes_per_inode.to_string()),
-        ("{number-of-inodes}", &|| format.number_of_inodes.to_string()),
-        ("{ext4-cluster-size}", &|| format.ext4_cluster_size.to_string()),
     ];
     values
         .iter()

@@ -18,8 +18,8 @@ use ebs_csi_wire::Refusal::{
     TooManyPublications, UnknownContent, Unsupported, UntrustedImage, UsedRaw, VolumeNotAtPath,
 };
 use ebs_csi_wire::{
-    ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, MountFlag, Observation, Origin,
-    PublishBlock, PublishFilesystem, Refusal, Signature, Source, Stage, VolumeId,
+    ContentState, Disk, Expand, FsType, KubeletPath, MountFlag, Observation, Origin, PublishBlock,
+    PublishFilesystem, Refusal, Signature, Source, Stage, VolumeId,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -53,7 +53,7 @@ fn stage(change: impl FnOnce(&mut Stage)) -> Stage {
         fs: FsType::Ext4,
         read_only: false,
         flags: Vec::new(),
-        format: FormatOptions::default(),
+        format: Vec::new(),
     };
     change(&mut stage);
     stage

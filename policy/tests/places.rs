@@ -2,8 +2,8 @@
 
 use ebs_csi_policy::place::{self, PLACES, Part, PlaceClass, PlaceFor, allowed};
 use ebs_csi_wire::{
-    Disk, Expand, FormatOptions, FsType, KubeletPath, Operation, Origin, PublishBlock,
-    PublishFilesystem, Refusal, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
+    Disk, Expand, FsType, KubeletPath, Operation, Origin, PublishBlock, PublishFilesystem, Refusal,
+    Source, Stage, Stats, Unpublish, Unstage, VolumeId,
 };
 use proptest::prelude::*;
 
@@ -149,7 +149,7 @@ fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) 
             fs: FsType::Ext4,
             read_only: false,
             flags: Vec::new(),
-            format: FormatOptions::default(),
+            format: Vec::new(),
         }),
         Operation::Unstage(Unstage { volume: volume(), staging: staging.clone() }),
         Operation::PublishFilesystem(PublishFilesystem {

@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use ebs_csi_policy::format_option::{FormatOptions, ROWS, find};
 use ebs_csi_policy::tool::{Arguments, DISK, DeviceAccess, Meaning, Purpose, TOOLS, ToolId};
-use ebs_csi_wire::format::UncheckedFormatOptions;
-use ebs_csi_wire::{FormatOptions, FsType};
+use ebs_csi_wire::{FormatOption, FsType};
 
 const UUID: [u8; 16] = [
     0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0x4d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
 ];
 const UUID_TEXT: &str = "12345678-9abc-4def-8123-456789abcdef";
 
-fn line(id: ToolId, fs: FsType, given: UncheckedFormatOptions) -> Vec<String> {
-    let format = FormatOptions::check(given).expect("within the ranges");
+fn line(id: ToolId, fs: FsType, given: &[FormatOption]) -> Vec<String> {
+    let format = FormatOptions::check(given, fs).expect("within the ranges");
     let tool = id.tool().expect("a row");
     tool.command_line(&Arguments { fs, format: &format, uuid: UUID })
 }
 
 /// Returns the words of the command line without a format option.
 fn plain(id: ToolId, fs: FsType) -> Vec<String> {
-    line(id, fs, UncheckedFormatOptions::default())
+    line(id, fs, &[])
 }
 
 #[test]
@@ -76,30 +76,89 @@ fn format_without_options_uses_tool_defaults() {
 
 #[test]
 fn format_options_become_mkfs_arguments() {
-    let full = UncheckedFormatOptions {
-        block_size: 4096,
-        inode_size: 512,
-        bytes_per_inode: 16384,
-        number_of_inodes: 1000,
-        ext4_bigalloc: true,
-        ext4_cluster_size: 65536,
-        ext4_encryption: true,
-        legacy_xfs: true,
+    let line = |fs, given: &[(&str, u64)]| {
+        let given = given.iter().map(|(key, value)| find(key).expect(key).with(*value));
+        line(ToolId::formats(fs), fs, &given.collect::<Vec<_>>())
     };
-    let ext = line(ToolId::Mke2fs, FsType::Ext4, full);
+    let both = [("blockSize", 4096), ("inodeSize", 512), ("legacyXfs", 1)];
+    let only_ext4 = [
+        ("bytesPerInode", 16384),
+        ("numberOfInodes", 1000),
+        ("ext4BigAlloc", 1),
+        ("ext4ClusterSize", 65536),
+        ("ext4EncryptionSupport", 1),
+    ];
+    let ext = line(FsType::Ext4, &[&both[..], &only_ext4].concat());
     assert_eq!(
         ext[3..ext.len() - 9],
         [
-            "-b", "4096", "-I", "512", "-i", "16384", "-N", "1000", "-O", "bigalloc", "-C",
-            "65536", "-O", "encrypt",
+            "-b",
+            "4096",
+            "-I",
+            "512",
+            "-i",
+            "16384",
+            "-N",
+            "1000",
+            "-O",
+            "bigalloc,encrypt",
+            "-C",
+            "65536"
         ]
     );
-    let xfs = line(ToolId::MkfsXfs, FsType::Xfs, full);
-    let old_kernels = "bigtime=0,inobtcount=0,reflink=0";
+    let xfs = line(FsType::Xfs, &both);
     assert_eq!(
-        xfs[1..xfs.len() - 6],
-        ["-b", "size=4096", "-i", "size=512", "-m", old_kernels, "-i", "nrext64=0"]
+        xfs[1..],
+        [
+            "-b",
+            "size=4096",
+            "-i",
+            "size=512,nrext64=0",
+            "-m",
+            &format!("bigtime=0,inobtcount=0,reflink=0,uuid={UUID_TEXT}"),
+            "-K",
+            "-f",
+            "-q",
+            DISK,
+        ]
     );
+}
+
+/// A flag that comes twice is one whose values are joined: of others, the tool may use the last.
+#[test]
+fn every_flag_of_a_format_comes_once() {
+    for fs in FsType::ALL.iter().copied() {
+        let tool = ToolId::formats(fs);
+        let rows = || ROWS.iter().filter(|row| row.on(fs).is_some());
+        let examples: Vec<_> = rows().map(|row| row.with(row.example)).collect();
+        let line = line(tool, fs, &examples);
+        let flags: Vec<_> = line.iter().filter(|word| word.starts_with('-')).collect();
+        assert_eq!(flags.iter().collect::<BTreeSet<_>>().len(), flags.len(), "{line:?}");
+        let lists = tool.tool().expect("a row").lists;
+        for row in rows() {
+            for (flag, value) in row.on(fs).expect("supported").arguments {
+                let value = value.replace("{value}", &row.example.to_string());
+                let at = line.iter().position(|word| word == flag).expect(flag);
+                let given = format!(",{},", line[at + 1]);
+                let whole = if lists.contains(flag) {
+                    given.contains(&format!(",{value},"))
+                } else {
+                    line[at + 1] == value
+                };
+                assert!(whole, "{flag} {value} in {line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn checkers_get_no_format_options() {
+    let block = find("blockSize").expect("a row").with(1024);
+    for tool in TOOLS.iter().filter(|tool| tool.purpose != Purpose::Format) {
+        let id = ToolId::ALL.into_iter().find(|id| id.key() == tool.key).expect("an id");
+        let fs = tool.file_systems[0];
+        assert_eq!(line(id, fs, &[block]), plain(id, fs));
+    }
 }
 
 #[test]

@@ -20,9 +20,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-use crate::exposition::Page;
-
 mod connections;
+mod exposition;
 
 pub use connections::Connection;
 use connections::Connections;
@@ -54,11 +53,11 @@ const TIMEOUTS: Timeouts =
 
 /// The content of the pages.
 pub trait Pages: Send + Sync + 'static {
-    /// Returns `/metrics`.
+    /// Returns `/metrics`, as OpenMetrics.
     ///
     /// # Errors
     /// The status that is answered instead.
-    fn metrics(&self) -> impl Future<Output = Result<Page, StatusCode>> + Send;
+    fn metrics(&self) -> impl Future<Output = Result<String, StatusCode>> + Send;
 
     /// Decides `/readyz`.
     ///
@@ -195,7 +194,7 @@ impl<T: Transport, P: Pages> Server<T, P> {
             },
             "/metrics" => match self.pages.metrics().await {
                 Ok(page) => {
-                    let (kind, text) = page.for_client(accept(request.headers()));
+                    let (kind, text) = exposition::for_client(page, accept(request.headers()));
                     (StatusCode::OK, kind, text)
                 }
                 Err(status) => {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use ebs_csi_confine::{Fault, start};
 use ebs_csi_node_lifecycle::flags::{Config, EarlyExit};
+use ebs_csi_node_lifecycle::metrics::Metrics;
 use ebs_csi_node_lifecycle::preflight;
 use ebs_csi_node_lifecycle::process::{self, confinement, kubeconfig};
 use ebs_csi_proto::exit::{self, Exit};
@@ -23,6 +24,10 @@ fn run_command(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode
     let first_argument = arguments.next();
     if first_argument.as_deref() == Some(OsStr::new(preflight::SUBCOMMAND)) {
         return run_preflight(arguments);
+    }
+    if first_argument.as_deref() == Some(OsStr::new("metrics")) {
+        print(&Metrics::example_page())?;
+        return Ok(ExitCode::SUCCESS);
     }
     run_process(first_argument.into_iter().chain(arguments)).map(|()| ExitCode::SUCCESS)
 }
@@ -49,12 +54,13 @@ fn run_preflight(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, 
 
 fn report_early_exit(early_exit: EarlyExit) -> Result<(), Exit> {
     match early_exit {
-        EarlyExit::Print(text) => {
-            let mut stdout = std::io::stdout();
-            stdout.write_all(text.as_bytes()).map_err(|e| Exit::new(1, e))
-        }
+        EarlyExit::Print(text) => print(&text),
         EarlyExit::Usage(line) => Err(Exit::new(64, format!("{line}; see --help"))),
     }
+}
+
+fn print(text: &str) -> Result<(), Exit> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Exit::new(1, error))
 }
 
 fn build_runtime() -> Result<tokio::runtime::Runtime, Exit> {

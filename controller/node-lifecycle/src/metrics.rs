@@ -1,15 +1,12 @@
 //! The metrics of the process.
 
-use std::fmt::Write as _;
-
+use ebs_csi_proto::metrics;
 use ebs_csi_safe_detach::lifecycle::Phase;
 use jiff::Timestamp;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use crate::cluster::RefusedDetach;
 
@@ -25,7 +22,7 @@ pub(crate) mod unidentified_nodes;
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    all: metrics::Metrics,
     pub(crate) startup_tainted: Gauge,
     pub(crate) startup_taints: Family<ResultLabel, Counter>,
     pub(crate) pods_annotated: Family<ResultLabel, Counter>,
@@ -53,128 +50,41 @@ const SECONDS: [f64; 11] = [1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut metrics = Self {
-            registry: Registry::default(),
-            startup_tainted: Gauge::default(),
-            startup_taints: Family::default(),
-            pods_annotated: Family::default(),
-            pods_behind: Gauge::default(),
-            leads: Gauge::default(),
-            nodes: Family::default(),
-            held: Family::default(),
-            left_alone: Family::default(),
-            acts: Family::default(),
-            queries: Family::default(),
-            kubelet_reports: Family::default(),
-            connected: Gauge::default(),
-            unidentified: Gauge::default(),
-            refused: Family::default(),
-            refused_oldest: Gauge::default(),
-            taints: Gauge::default(),
-            taint_oldest: Gauge::default(),
-            to_proof: Histogram::new(SECONDS),
-            to_recovery: Histogram::new(SECONDS),
-            fences: Histogram::new(SECONDS),
+        Self::new(metrics::Metrics::default())
+    }
+}
+
+impl Metrics {
+    /// Returns a page on which each metric has a sample.
+    pub fn example_page() -> String {
+        Self::new(metrics::Metrics::new(true)).page()
+    }
+
+    fn new(mut all: metrics::Metrics) -> Self {
+        all.set_prefix("aws_ebs_csi_");
+        let metrics = Self {
+            startup_tainted: all.register("onboarding_nodes_waiting", "Nodes that have the startup taint; of the leader", Gauge::default()),
+            startup_taints: all.register("onboarding_taints_removed", "Removals of the startup taint, by result", Family::default()),
+            pods_annotated: all.register("onboarding_pods_annotated", "Patches that write node facts and drains to the node-agents' pods, by result", Family::default()),
+            pods_behind: all.register("onboarding_pods_behind", "Pods of node-agents that have lacked a fact or a change of a drain for 30 s; of the leader", Gauge::default()),
+            leads: all.register("safe_detach_failover_leader", "1 while this replica may act", Gauge::default()),
+            nodes: all.register("safe_detach_failover_nodes", "Nodes that are not healthy, by phase; of the leader", Family::default()),
+            held: all.register("safe_detach_failover_held", "Nodes that could be acted on and are not, by reason; of the leader", Family::default()),
+            left_alone: all.register("safe_detach_failover_left_alone", "Nodes whose instance runs, may be fenced and is not, by what EC2's status checks say, with --fence; of the leader", Family::default()),
+            acts: all.register("safe_detach_failover_acts", "Acts in Kubernetes, by act and result", Family::default()),
+            queries: all.register("safe_detach_failover_questions", "Questions to the controller about suspect nodes, by result", Family::default()),
+            kubelet_reports: all.register("safe_detach_node_words", "The controller's questions for kubelet's reports, by result", Family::default()),
+            connected: all.register("safe_detach_controller_connected", "1 while the controller in this replica's pod asks for kubelet's reports; 0 with safe detach off", Gauge::default()),
+            unidentified: all.register("safe_detach_nodes_unidentified", "Nodes with neither a providerID nor an entry of this driver in their CSINode", Gauge::default()),
+            refused: all.register("safe_detach_refused_volumes", "VolumeAttachments whose detach is requested and refused, by reason; of the leader", Family::default()),
+            refused_oldest: all.register("safe_detach_refused_oldest_seconds", "Time since the oldest of these detaches was requested, by the API server's clock; of the leader", Gauge::default()),
+            taints: all.register("safe_detach_failover_taints", "Nodes that have the driver's out-of-service taint; of the leader", Gauge::default()),
+            taint_oldest: all.register("safe_detach_failover_taint_oldest_seconds", "Age of the oldest of these taints; of the leader", Gauge::default()),
+            to_proof: all.register("safe_detach_time_to_proof_seconds", "From the first round that found a node lost to the proof that it, or a volume of it, may be acted on", Histogram::new(SECONDS)),
+            to_recovery: all.register("safe_detach_time_to_recover_seconds", "From the first round that found a node lost to the end of its last attachment, of nodes that were proved", Histogram::new(SECONDS)),
+            fences: all.register("safe_detach_fence_seconds", "From the request to power an instance off until EC2 showed it off, with --fence", Histogram::new(SECONDS)),
+            all,
         };
-        let all = &mut metrics.registry;
-        let onboarding = all.sub_registry_with_prefix("aws_ebs_csi_onboarding");
-        onboarding.register(
-            "nodes_waiting",
-            "Nodes that have the startup taint; of the leader",
-            metrics.startup_tainted.clone(),
-        );
-        onboarding.register(
-            "taints_removed",
-            "Removals of the startup taint, by result",
-            metrics.startup_taints.clone(),
-        );
-        onboarding.register(
-            "pods_annotated",
-            "Patches that write node facts and drains to the node-agents' pods, by result",
-            metrics.pods_annotated.clone(),
-        );
-        onboarding.register(
-            "pods_behind",
-            "Pods of node-agents that have lacked a fact or a change of a drain for 30 s; of the leader",
-            metrics.pods_behind.clone(),
-        );
-        let registry = all.sub_registry_with_prefix("aws_ebs_csi_safe_detach");
-        registry.register("failover_leader", "1 while this replica may act", metrics.leads.clone());
-        registry.register(
-            "failover_nodes",
-            "Nodes that are not healthy, by phase; of the leader",
-            metrics.nodes.clone(),
-        );
-        registry.register(
-            "failover_held",
-            "Nodes that could be acted on and are not, by reason; of the leader",
-            metrics.held.clone(),
-        );
-        registry.register(
-            "failover_left_alone",
-            "Nodes whose instance runs, may be fenced and is not, by what EC2's status checks say, with --fence; of the leader",
-            metrics.left_alone.clone(),
-        );
-        registry.register(
-            "failover_acts",
-            "Acts in Kubernetes, by act and result",
-            metrics.acts.clone(),
-        );
-        registry.register(
-            "failover_questions",
-            "Questions to the controller about suspect nodes, by result",
-            metrics.queries.clone(),
-        );
-        registry.register(
-            "node_words",
-            "The controller's questions for kubelet's reports, by result",
-            metrics.kubelet_reports.clone(),
-        );
-        registry.register(
-            "controller_connected",
-            "1 while the controller in this replica's pod asks for kubelet's reports; 0 with safe detach off",
-            metrics.connected.clone(),
-        );
-        registry.register(
-            "nodes_unidentified",
-            "Nodes with neither a providerID nor an entry of this driver in their CSINode",
-            metrics.unidentified.clone(),
-        );
-        registry.register(
-            "refused_volumes",
-            "VolumeAttachments whose detach is requested and refused, by reason; of the leader",
-            metrics.refused.clone(),
-        );
-        registry.register(
-            "refused_oldest_seconds",
-            "Time since the oldest of these detaches was requested, by the API server's clock; of the leader",
-            metrics.refused_oldest.clone(),
-        );
-        registry.register(
-            "failover_taints",
-            "Nodes that have the driver's out-of-service taint; of the leader",
-            metrics.taints.clone(),
-        );
-        registry.register(
-            "failover_taint_oldest_seconds",
-            "Age of the oldest of these taints; of the leader",
-            metrics.taint_oldest.clone(),
-        );
-        registry.register(
-            "time_to_proof_seconds",
-            "From the first round that found a node lost to the proof that it, or a volume of it, may be acted on",
-            metrics.to_proof.clone(),
-        );
-        registry.register(
-            "time_to_recover_seconds",
-            "From the first round that found a node lost to the end of its last attachment, of nodes that were proved",
-            metrics.to_recovery.clone(),
-        );
-        registry.register(
-            "fence_seconds",
-            "From the request to power an instance off until EC2 showed it off, with --fence",
-            metrics.fences.clone(),
-        );
         metrics.clear_failover();
         metrics.set_refused(&[], Timestamp::UNIX_EPOCH);
         // A missing series cannot be distinguished from one that does not grow.
@@ -272,12 +182,7 @@ impl Metrics {
 
     /// Returns the page for Prometheus.
     pub fn page(&self) -> String {
-        let mut page = String::new();
-        if encode(&mut page, &self.registry).is_err() {
-            // Writing to a String cannot fail; if it did, the page would say so.
-            let _ = writeln!(page, "# encoding failed");
-        }
-        page
+        self.all.page()
     }
 }
 

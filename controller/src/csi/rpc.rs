@@ -155,7 +155,7 @@ mod tests {
         let status = Status::from_header_map(response.headers()).unwrap();
         // Not final: the effect of what the call had begun may exist.
         assert_eq!(status.code(), Code::Aborted);
-        let text = metrics.encode(&[]).unwrap();
+        let text = metrics.encode(&[]);
         let labels = r#"{method="CreateVolume",code="Aborted"}"#;
         let line = format!("aws_ebs_csi_rpc_duration_seconds_count{labels} 1");
         assert!(text.contains(&line), "{text}");

@@ -1,13 +1,13 @@
 //! Metrics of EC2 calls, under the names of the Go driver and, when asked, under its older names.
 
+use ebs_csi_proto::metrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use super::labels::{ByCode, ByOperation, ByRequest};
-use super::{Metrics, Seconds, register, seconds};
+use super::{Metrics, Seconds, seconds};
 
 /// Durations, failures and throttles of EC2 calls.
 #[derive(Debug)]
@@ -20,27 +20,24 @@ pub(super) struct ApiCalls {
 
 impl ApiCalls {
     /// Registers the metrics; with `older_names` under their older names, too.
-    pub(super) fn register(registry: &mut Registry, older_names: bool) -> Self {
+    pub(super) fn register(all: &mut metrics::Metrics, older_names: bool) -> Self {
         Self {
-            seconds: register(
-                registry,
+            seconds: all.register(
                 "aws_ebs_csi_api_request_duration_seconds",
                 "Duration of successful EC2 API calls, by action, in seconds",
                 Family::new_with_constructor(seconds as Seconds),
             ),
-            errors: register(
-                registry,
+            errors: all.register(
                 "aws_ebs_csi_api_request_errors",
                 "EC2 API calls that failed for a reason other than throttling, by action and error code",
                 Family::default(),
             ),
-            throttles: register(
-                registry,
+            throttles: all.register(
                 "aws_ebs_csi_api_request_throttles",
                 "EC2 API calls that were throttled, by action",
                 Family::default(),
             ),
-            older: older_names.then(|| OlderNames::register(registry)),
+            older: older_names.then(|| OlderNames::register(all)),
         }
     }
 }
@@ -95,22 +92,19 @@ struct OlderNames {
 }
 
 impl OlderNames {
-    fn register(registry: &mut Registry) -> Self {
+    fn register(all: &mut metrics::Metrics) -> Self {
         Self {
-            seconds: register(
-                registry,
+            seconds: all.register(
                 "cloudprovider_aws_api_request_duration_seconds",
                 "Older name of aws_ebs_csi_api_request_duration_seconds, with --deprecated-metrics",
                 Family::new_with_constructor(seconds as Seconds),
             ),
-            errors: register(
-                registry,
+            errors: all.register(
                 "cloudprovider_aws_api_request_errors",
                 "Older name of aws_ebs_csi_api_request_errors_total, with --deprecated-metrics",
                 Family::default(),
             ),
-            throttles: register(
-                registry,
+            throttles: all.register(
                 "cloudprovider_aws_api_throttled_requests",
                 "Older name of aws_ebs_csi_api_request_throttles_total, with --deprecated-metrics",
                 Family::default(),

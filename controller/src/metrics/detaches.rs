@@ -38,6 +38,13 @@ impl Pending {
 }
 
 impl Detaches {
+    /// Adds a detach that is shown.
+    pub(super) fn add_example(&self) {
+        let since = Instant::now().checked_sub(PENDING_AFTER).unwrap_or_else(Instant::now);
+        let pending = Pending { state: String::new(), since, timed_out_at: None };
+        self.all().insert(Default::default(), pending);
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), Pending>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use ebs_csi_proto::metrics;
 use ebs_csi_safe_detach::Verdict;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
+use super::Metrics;
 use super::labels::{ByFence, ByMode, ByVerdict};
-use super::{Metrics, register};
 
 /// The metrics of safe detach.
 #[derive(Debug)]
@@ -22,34 +22,29 @@ pub(super) struct SafeDetach {
 }
 
 impl SafeDetach {
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(all: &mut metrics::Metrics) -> Self {
         Self {
-            mode: register(
-                registry,
+            mode: all.register(
                 "aws_ebs_csi_safe_detach_mode",
                 "1 for the mode of safe detach that is in force",
                 Family::default(),
             ),
-            decisions: register(
-                registry,
+            decisions: all.register(
                 "aws_ebs_csi_safe_detach_decisions",
                 "Decisions whether a volume may leave a node, by verdict and by the evidence or the reason",
                 Family::default(),
             ),
-            fences: register(
-                registry,
+            fences: all.register(
                 "aws_ebs_csi_safe_detach_fences",
                 "Fences that were asked for, by mode and by what came of it, with --safe-detach-fence",
                 Family::default(),
             ),
-            observers: register(
-                registry,
+            observers: all.register(
                 "aws_ebs_csi_safe_detach_observers",
                 "Processes that are connected to answer what nodes say, with --safe-detach",
                 Gauge::default(),
             ),
-            forced: register(
-                registry,
+            forced: all.register(
                 "aws_ebs_csi_safe_detach_forced",
                 "Detaches that were forced by a person's order",
                 Counter::default(),

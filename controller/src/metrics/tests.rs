@@ -13,7 +13,7 @@ async fn metric_names_and_labels_match_go_driver() {
     metrics.detach_pending("vol-2", "i-1", "detaching", Instant::now());
     metrics.detach_ended("vol-2", "i-1");
     tokio::time::advance(Duration::from_secs(61)).await;
-    let text = metrics.encode(&[]).unwrap();
+    let text = metrics.encode(&[]);
     for line in [
         "aws_ebs_csi_api_request_duration_seconds_count{request=\"CreateVolume\"} 1",
         "aws_ebs_csi_api_request_duration_seconds_count{request=\"DeleteVolume\"} 0",
@@ -31,14 +31,14 @@ async fn pending_detach_metric_is_absent_before_60_seconds() {
     let metrics = Metrics::default();
     metrics.detach_pending("vol-1", "i-1", "detaching", Instant::now());
     tokio::time::advance(Duration::from_secs(59)).await;
-    assert!(!metrics.encode(&[]).unwrap().contains("detach_pending_seconds_total"));
+    assert!(!metrics.encode(&[]).contains("detach_pending_seconds_total"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn pending_detach_keeps_counting_across_retries_until_abandoned() {
     let metrics = Metrics::default();
     let shown = || {
-        let text = metrics.encode(&[]).unwrap();
+        let text = metrics.encode(&[]);
         let mut lines = text.lines().filter(|line| line.contains("detach_pending_seconds_total{"));
         lines.next().and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
     };
@@ -88,7 +88,7 @@ async fn alerts_use_served_metrics_and_have_runbook_entry() {
     metrics.safe_detach_mode("enforce");
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
     tokio::time::advance(Duration::from_secs(61)).await;
-    let served = metrics.encode(&[]).unwrap();
+    let served = metrics.encode(&[]);
     let rules = deploy("kubernetes/controller-alerts.yaml");
     let runbook = deploy("docs/safe-detach.md");
     let mut alerts = 0;

@@ -4,7 +4,6 @@ mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ebs_csi_proto::exposition::Page;
 use ebs_csi_proto::http_endpoint::{self, PlainText, StatusCode};
 use tokio::time::Instant;
 
@@ -48,12 +47,11 @@ impl Pages {
 }
 
 impl http_endpoint::Pages for Pages {
-    async fn metrics(&self) -> Result<Page, StatusCode> {
+    async fn metrics(&self) -> Result<String, StatusCode> {
         if !self.try_allow() {
             return Err(StatusCode::TOO_MANY_REQUESTS);
         }
-        let page = self.metrics.encode(&self.lanes());
-        page.map(Page::OpenMetrics).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+        Ok(self.metrics.encode(&self.lanes()))
     }
 
     async fn ready(&self) -> Result<(), String> {

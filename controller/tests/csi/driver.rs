@@ -275,7 +275,7 @@ impl Driver {
 
     /// Returns the metrics as text.
     pub(crate) fn metrics(&self) -> String {
-        self.shown.encode(&[]).unwrap()
+        self.shown.encode(&[])
     }
 
     /// Returns the number of live resources of this kind in EC2, without root volumes.

@@ -4,7 +4,7 @@
 {{- define "ebs.parameters" -}}
 type iops iopspergb allowautoiopspergbincrease allowautoiopsincreaseonmodify throughput encrypted kmskeyid
 volumeinitializationrate blockattachuntilinitialized blocksize inodesize bytesperinode numberofinodes ext4bigalloc
-ext4clustersize ext4encryptionsupport fstype blockexpress
+ext4clustersize ext4encryptionsupport ext4stride ext4stripewidth fstype blockexpress
 {{- end -}}
 
 {{- /* Those of a VolumeAttributesClass, as they are written. */ -}}

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
-use ebs_csi_wire::{FormatOptions, FsType};
+use ebs_csi_wire::FsType;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 /// A loop device over a sparse file, outside the simulator; cleared when dropped.

@@ -16,6 +16,7 @@ use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag;
+use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::judge::{self, StagePlace};
 use ebs_csi_wire::{Disk, FsType, Observation, Refusal, Refused, Stage, Staged, Step};
 use found_disk::FoundDisk;
@@ -35,7 +36,8 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
     if !context.rules.offers(request.fs) {
         return Err(Refusal::FsType.into());
     }
-    request.format.check_for(request.fs).map_err(|_| Refusal::FormatOption)?;
+    let format =
+        FormatOptions::check(&request.format, request.fs).map_err(|_| Refusal::FormatOption)?;
     // Read access is enough here: each step that writes to the disk claims it.
     let (device, facts) = find_disk(context, &request.disk, DISK_WAIT)?;
     fault_point::reached("stage-found");
@@ -76,7 +78,7 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
         Err(stop) if request.read_only && stop == Refusal::DeviceReadOnly.into() => {}
         other => other?,
     }
-    let found = FoundDisk { context, request, device: &device };
+    let found = FoundDisk { context, request, format, device: &device };
     let (prepared, joined) = match prepare::prepare(&found) {
         Err(stop) if beside_copy::may_be_held_by_copy(context, &stop) => {
             let (permit, joined) = beside_copy::join_copy(&found, stop)?;

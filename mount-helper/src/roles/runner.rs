@@ -15,6 +15,7 @@ use crate::tool::report::{End, Report, TAIL};
 use crate::tool::{self, DISK_MESSAGE};
 use ebs_csi_confine::Places;
 use ebs_csi_confine::tool::{self as confine, Filters};
+use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
 use ebs_csi_wire::Job;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -127,8 +128,10 @@ fn run(
 }
 
 fn program(id: ToolId, tool: &Tool, job: &Job) -> io::Result<Program> {
-    let arguments =
-        tool.command_line(&Arguments { fs: job.fs, format: &job.format, uuid: job.uuid });
+    // The runner does not trust the broker, which has checked the options.
+    let format = FormatOptions::check(&job.format, job.fs)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+    let arguments = tool.command_line(&Arguments { fs: job.fs, format: &format, uuid: job.uuid });
     let strings = |list: &[String]| -> io::Result<Vec<CString>> {
         list.iter().map(|text| CString::new(text.as_str()).map_err(io::Error::from)).collect()
     };
@@ -351,4 +354,26 @@ fn answer_open(listener: &OwnedFd, disk: &OwnedFd) -> io::Result<()> {
 /// Kills a runner or tool that does not end by itself.
 pub(crate) fn kill(pid: Pid) {
     let _ = rustix::process::kill_process(pid, Signal::KILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_policy::format_option::find;
+    use ebs_csi_wire::FsType;
+
+    #[test]
+    fn job_with_unfit_format_option_starts_no_program() {
+        let program = |fs, key, value| {
+            let tool = ToolId::formats(fs);
+            let format = vec![find(key).expect("a row").with(value)];
+            let job = Job { tool: tool.number(), fs, uuid: [7; 16], format, time: 0, deadline: 60 };
+            program(tool, tool.tool().expect("a row"), &job)
+        };
+        assert!(program(FsType::Ext4, "blockSize", 4096).is_ok());
+        for (fs, key, value) in [(FsType::Ext4, "blockSize", 3), (FsType::Xfs, "ext4BigAlloc", 1)] {
+            let refused = program(fs, key, value).expect_err("refused");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{key}");
+        }
+    }
 }

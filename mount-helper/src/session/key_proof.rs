@@ -140,7 +140,7 @@ mod tests {
                 Some("wrong proof"),
             ),
             ("missing", Hello::with_key(KeyStep::None), Some("without a key")),
-            ("of version 1", Hello::OURS, Some("version without a key")),
+            ("of the version over unix sockets", Hello::OURS, Some("version without a key")),
             ("a nonce again", nonce(1), Some("second nonce")),
         ] {
             let mut session = KeyProof::new(&vsock);

@@ -159,7 +159,7 @@ impl Runners {
         channel::send(&self.supervisor, RUNNER_WANTED, &[])?;
         Ok(WaitingRunner {
             runners: self,
-            job: *job,
+            job: job.clone(),
             runner: SupervisorAnswer::Awaited,
             _place: place,
         })
@@ -184,14 +184,14 @@ mod tests {
     use super::*;
     use crate::tool::report::End;
     use ebs_csi_policy::tool::ToolId;
-    use ebs_csi_wire::{FormatOptions, FsType};
+    use ebs_csi_wire::FsType;
 
     fn job() -> Job {
         Job {
             tool: ToolId::Mke2fs.number(),
             fs: FsType::Ext4,
             uuid: [1; 16],
-            format: FormatOptions::default(),
+            format: Vec::new(),
             time: 0,
             deadline: 60,
         }

@@ -1,9 +1,10 @@
 //! File systems that are not clean, that are copies of each other or that are read-only, and mount
 //! flags that must take effect.
 use crate::rig::{
-    Attached, MIB, Rig, assert_refused, done, refusal, shell, staged, staging, target, text, usage,
-    wait_until, write_synced,
+    Attached, MIB, Rig, assert_refused, done, format_options, refusal, shell, staged, staging,
+    target, text, usage, wait_until, write_synced,
 };
+use ebs_csi_policy::format_option::ROWS;
 use ebs_csi_wire::{
     ContentState, FsType, MountFlag, Observation, Outcome, Refusal, Refused, Signature, VolumeId,
 };
@@ -222,40 +223,73 @@ fn requested_mount_without_replay_changes_nothing() {
     }
 }
 
+/// Formats a new disk with these options, and returns what the file system's tool shows of it.
+fn formatted_with(rig: &Rig, fs: FsType, given: &[(&str, u64)]) -> (VolumeId, String) {
+    let (volume, attached) = rig.new_disk(512 * MIB);
+    let options = format_options(given);
+    staged(rig.stage_with(&volume, fs, |request| request.format = options));
+    done(rig.unstage(&volume));
+    let disk = attached.path();
+    let shown = match fs {
+        FsType::Xfs => shell("xfs_info", &[&disk]),
+        FsType::Ext3 | FsType::Ext4 => shell("dumpe2fs", &["-h", &disk]),
+    };
+    (volume, shown)
+}
+
+/// Returns whether one line has each of the words.
+fn has_line_with(shown: &str, words: &str) -> bool {
+    let has = |line: &str, word| line.split_whitespace().any(|shown| shown == word);
+    shown.lines().any(|line| words.split_whitespace().all(|word| has(line, word)))
+}
+
+#[test]
+fn each_format_option_shows_in_the_file_system() {
+    let Some(rig) = Rig::start() else { return };
+    for fs in FsType::ALL.iter().copied() {
+        for row in ROWS {
+            let Some(support) = row.on(fs) else { continue };
+            let required = row.requires.map(|switch| (switch, 1));
+            let given: Vec<_> = required.into_iter().chain([(row.key, row.example)]).collect();
+            let (_, shown) = formatted_with(&rig, fs, &given);
+            println!("{fs}: {given:?}: {}", support.shown);
+            assert!(has_line_with(&shown, support.shown), "{} in {shown}", support.shown);
+        }
+    }
+}
+
 #[test]
 fn format_options_reach_the_file_system() {
-    use ebs_csi_wire::FormatOptions;
-    use ebs_csi_wire::format::UncheckedFormatOptions;
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 * MIB);
-    staged(rig.stage_with(&volume, FsType::Ext4, |request| {
-        request.format = FormatOptions::check(UncheckedFormatOptions {
-            block_size: 2048,
-            inode_size: 512,
-            number_of_inodes: 4096,
-            ext4_bigalloc: true,
-            ext4_cluster_size: 16384,
-            ext4_encryption: true,
-            ..UncheckedFormatOptions::default()
-        })
-        .expect("options")
-    }));
-    done(rig.unstage(&volume));
-    let dump = shell("dumpe2fs", &["-h", &attached.path()]);
-    for (field, value) in [
-        ("Block size:", "2048"),
-        ("Inode size:", "512"),
-        ("Inode count:", "4096"),
-        ("Cluster size:", "16384"),
-        ("Reserved block count:", "0"),
-    ] {
-        let line = dump.lines().find(|line| line.starts_with(field));
-        assert!(line.is_some_and(|line| line.ends_with(value)), "{field} in {dump}");
-    }
-    assert!(dump.contains("bigalloc") && dump.contains("encrypt"));
+    let given = [
+        ("blockSize", 2048),
+        ("inodeSize", 512),
+        ("numberOfInodes", 4096),
+        ("ext4BigAlloc", 1),
+        ("ext4ClusterSize", 16384),
+        ("ext4EncryptionSupport", 1),
+        ("ext4Stride", 32),
+        ("ext4StripeWidth", 96),
+    ];
+    let (volume, dump) = formatted_with(&rig, FsType::Ext4, &given);
     // The file system's identifier contains the volume's digits.
     let digits = &volume.as_str()[volume.as_str().len() - 12..];
-    assert!(dump.contains(digits), "{digits} in {dump}");
+    let identifier = dump.lines().find_map(|line| line.strip_prefix("Filesystem UUID:"));
+    let identifier = identifier.expect("an identifier").trim();
+    assert!(identifier.ends_with(digits), "{digits} in {identifier}");
+    for words in [
+        "Block size: 2048",
+        "Inode size: 512",
+        "Inode count: 4096",
+        "Cluster size: 16384",
+        "Reserved block count: 0",
+        "Filesystem features: bigalloc encrypt",
+        "RAID stride: 32",
+        "RAID stripe width: 96",
+        &format!("Directory Hash Seed: {identifier}"),
+    ] {
+        assert!(has_line_with(&dump, words), "{words} in {dump}");
+    }
 }
 
 #[test]

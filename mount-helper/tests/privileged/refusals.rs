@@ -4,8 +4,8 @@ use crate::rig::{
     volume,
 };
 use ebs_csi_wire::{
-    ContentState, FsType, MountFlag, Observation, Operation, Origin, Outcome, Refusal, Refused,
-    Signature, Stage, Step, VolumeId,
+    ContentState, FormatOption, FsType, MountFlag, Observation, Operation, Origin, Outcome,
+    Refusal, Refused, Signature, Stage, Step, VolumeId,
 };
 use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -61,6 +61,20 @@ fn a_disk_that_holds_anything_is_never_formatted() {
     // Each tool ran on a file in memory, for the comparison.
     let count = |words| rig.journal().matches(words).count();
     assert_eq!(count(" tool "), count(" made-in-memory "));
+}
+
+/// The last option is of a newer node-agent.
+#[test]
+fn format_option_that_no_tool_takes_is_refused() {
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
+    for (fs, number, value) in
+        [(FsType::Ext4, 1, 4097), (FsType::Xfs, 5, 1), (FsType::Ext4, u32::MAX, 1)]
+    {
+        let format = vec![FormatOption { number, value }];
+        let request = Stage { format, ..rig.stage_request(&volume, fs) };
+        assert_eq!(refuses(&rig, &attached, request, Refusal::FormatOption), None);
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(crate) use parts::{
     become_user, children, grows_mounted, role, send_signal, status, try_signal,
 };
 pub(crate) use random::Random;
-pub(crate) use requests::{block_target, disk, inventory, staging, target};
+pub(crate) use requests::{block_target, disk, format_options, inventory, staging, target};
 pub(crate) use xen::Xen;
 
 use ebs_csi_wire::{KubeletPath, Outcome, VolumeId};

@@ -2,8 +2,8 @@
 //! needs the kernel's vsock_loopback; the virtual machine has it.
 use crate::rig::{Client, LONG, Rig, able, done, inventory, set_mode, staged, staging, text};
 use ebs_csi_wire::{
-    Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, Proof, Request,
-    Side, Transcript, frame,
+    Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, PROTOCOL_WITH_KEY,
+    Proof, Request, Side, Transcript, frame,
 };
 use std::fs;
 use std::io::Write;
@@ -84,7 +84,7 @@ fn greeted() -> (Client, Proof) {
     let own = key().prove(Side::Agent, &said);
     prove(&mut client, own);
     match client.receive() {
-        Some(Outcome::Welcome(welcome)) => assert_eq!(welcome.version, 2),
+        Some(Outcome::Welcome(welcome)) => assert_eq!(welcome.version, PROTOCOL_WITH_KEY),
         other => panic!("{other:?}"),
     }
     (client, own)

@@ -10,7 +10,7 @@ use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::{Content, DeviceNumber, DiskFacts, Evidence};
 use ebs_csi_policy::judge::untrusted_images::UntrustedImages;
 use ebs_csi_policy::judge::{self, Preparation};
-use ebs_csi_wire::{Disk, FormatOptions, FsType, KubeletPath, Origin, Source, Stage, VolumeId};
+use ebs_csi_wire::{Disk, FsType, KubeletPath, Origin, Source, Stage, VolumeId};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::pwrite;
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
         fs,
         read_only,
         flags: Vec::new(),
-        format: FormatOptions::default(),
+        format: Vec::new(),
     };
     let facts = DiskFacts {
         bytes: disk.size,

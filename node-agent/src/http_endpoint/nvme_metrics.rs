@@ -2,11 +2,17 @@
 //! driver's collector.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebs_csi_wire::{Refusal, VolumeId};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Mutex;
 
 use crate::deadline::Deadline;
@@ -30,55 +36,36 @@ const BOUNDS: [f64; 13] =
 
 /// Collects the statistics when the metrics page is requested.
 #[derive(Debug)]
-pub struct Collector {
+pub struct Collection {
     helper: Arc<Helper>,
     facts: Arc<LiveFacts>,
-    state: Mutex<State>,
+    statistics: Arc<VolumeStatistics>,
+    at: Mutex<Option<Instant>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    page: String,
-    at: Option<Instant>,
-    scrapes: u64,
-    errors: u64,
-    within: [u64; BOUNDS.len()],
-    seconds: f64,
-}
-
-impl Collector {
-    /// Creates a collector for the volumes that the helper holds on the instance of these facts.
+impl Collection {
+    /// Creates a collection for the volumes that the helper holds on the instance of these facts.
     #[must_use]
-    pub fn new(helper: Arc<Helper>, facts: Arc<LiveFacts>) -> Self {
-        Self { helper, facts, state: Mutex::default() }
+    pub fn new(
+        helper: Arc<Helper>,
+        facts: Arc<LiveFacts>,
+        statistics: Arc<VolumeStatistics>,
+    ) -> Self {
+        Self { helper, facts, statistics, at: Mutex::default() }
     }
 
-    /// Returns the lines of the page: each volume that is staged or published here, and statistics
-    /// about the collection. Empty until the instance, which is a label of each line, is known.
-    pub async fn page(&self) -> String {
-        let Some(instance) = self.facts.instance() else {
-            return String::new();
-        };
-        let mut state = self.state.lock().await;
-        if state.at.is_some_and(|at| at.elapsed() < LONGEST_AGE) {
-            return state.page.clone();
+    /// Reads the statistics of each volume that is staged or published here. Does nothing until the
+    /// instance, which is a label of each sample, is known.
+    pub async fn refresh(&self) {
+        let Some(instance) = self.facts.instance() else { return };
+        let mut at = self.at.lock().await;
+        if at.is_some_and(|at| at.elapsed() < LONGEST_AGE) {
+            return;
         }
         let started = Instant::now();
         let (volumes, errors) = self.collect().await;
-        let seconds = started.elapsed().as_secs_f64();
-        state.scrapes += 1;
-        state.errors += errors;
-        state.seconds += seconds;
-        for (bound, within) in BOUNDS.iter().zip(&mut state.within) {
-            *within += u64::from(seconds <= *bound);
-        }
-        let mut page = String::new();
-        // Writing to a String cannot fail.
-        let _ = write_volumes(&mut page, instance.as_str(), &volumes);
-        let _ = state.write(&mut page, instance.as_str());
-        state.page.clone_from(&page);
-        state.at = Some(Instant::now());
-        page
+        self.statistics.replace(instance.as_str(), volumes, errors, started.elapsed());
+        *at = Some(Instant::now());
     }
 
     async fn collect(&self) -> (Vec<(VolumeId, Statistics)>, u64) {
@@ -115,146 +102,202 @@ impl Collector {
     }
 }
 
+/// The statistics of the last collection, and about all collections.
+#[derive(Debug, Default)]
+pub struct VolumeStatistics(std::sync::Mutex<Option<Collected>>);
+
+#[derive(Debug)]
+struct Collected {
+    instance: String,
+    volumes: Vec<(VolumeId, Statistics)>,
+    scrapes: Counter,
+    errors: Counter,
+    seconds: Histogram,
+}
+
+impl VolumeStatistics {
+    fn replace(
+        &self,
+        instance: &str,
+        volumes: Vec<(VolumeId, Statistics)>,
+        errors: u64,
+        took: Duration,
+    ) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let collected = state.get_or_insert_with(|| Collected {
+            instance: instance.to_owned(),
+            volumes: Vec::new(),
+            scrapes: Counter::default(),
+            errors: Counter::default(),
+            seconds: Histogram::new(BOUNDS),
+        });
+        collected.volumes = volumes;
+        collected.scrapes.inc();
+        collected.errors.inc_by(errors);
+        collected.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Returns the statistics of one volume, all zero.
+    pub(crate) fn example() -> Self {
+        let example = Self::default();
+        let volume = VolumeId::parse("vol-0123456789abcdef0").into_iter();
+        let volumes = volume.map(|volume| (volume, Statistics::default())).collect();
+        example.replace("", volumes, 0, Duration::ZERO);
+        example
+    }
+}
+
 /// A number of [`Statistics`].
 type Field = fn(&Statistics) -> u64;
 
-/// Name, kind, help, field, and divisor.
-const NUMBERS: [(&str, &str, &str, Field, u64); 11] = [
-    ("read_ops_total", "counter", "Completed reads.", |s| s.read_ops, 1),
-    ("write_ops_total", "counter", "Completed writes.", |s| s.write_ops, 1),
-    ("read_bytes_total", "counter", "Bytes read.", |s| s.read_bytes, 1),
-    ("write_bytes_total", "counter", "Bytes written.", |s| s.write_bytes, 1),
-    ("read_seconds_total", "counter", "Time spent on reads.", |s| s.read_us, MICROSECONDS),
-    ("write_seconds_total", "counter", "Time spent on writes.", |s| s.write_us, MICROSECONDS),
-    (
-        "exceeded_iops_seconds_total",
-        "counter",
-        "Time in which the volume's provisioned IOPS were exceeded.",
-        |s| s.volume_iops_exceeded_us,
-        MICROSECONDS,
-    ),
-    (
-        "exceeded_tp_seconds_total",
-        "counter",
-        "Time in which the volume's provisioned throughput was exceeded.",
-        |s| s.volume_throughput_exceeded_us,
-        MICROSECONDS,
-    ),
-    (
-        "ec2_exceeded_iops_seconds_total",
-        "counter",
-        "Time in which the instance's IOPS were exceeded.",
-        |s| s.instance_iops_exceeded_us,
-        MICROSECONDS,
-    ),
-    (
-        "ec2_exceeded_tp_seconds_total",
-        "counter",
-        "Time in which the instance's throughput was exceeded.",
-        |s| s.instance_throughput_exceeded_us,
-        MICROSECONDS,
-    ),
-    ("volume_queue_length", "gauge", "Operations that wait at the volume.", |s| s.queue_length, 1),
-];
+/// How a number is served.
+#[derive(Clone, Copy)]
+enum Served {
+    Count,
+    /// Microseconds, as seconds.
+    Seconds,
+    Gauge,
+}
 
-/// Microseconds in a second.
-const MICROSECONDS: u64 = 1_000_000;
+/// Name, help, field, and how it is served.
+const NUMBERS: [(&str, &str, Field, Served); 11] = [
+    ("aws_ebs_csi_read_ops", "Completed reads", |s| s.read_ops, Served::Count),
+    ("aws_ebs_csi_write_ops", "Completed writes", |s| s.write_ops, Served::Count),
+    ("aws_ebs_csi_read_bytes", "Bytes read", |s| s.read_bytes, Served::Count),
+    ("aws_ebs_csi_write_bytes", "Bytes written", |s| s.write_bytes, Served::Count),
+    ("aws_ebs_csi_read_seconds", "Time spent on reads", |s| s.read_us, Served::Seconds),
+    ("aws_ebs_csi_write_seconds", "Time spent on writes", |s| s.write_us, Served::Seconds),
+    (
+        "aws_ebs_csi_exceeded_iops_seconds",
+        "Time in which the volume's provisioned IOPS were exceeded",
+        |s| s.volume_iops_exceeded_us,
+        Served::Seconds,
+    ),
+    (
+        "aws_ebs_csi_exceeded_tp_seconds",
+        "Time in which the volume's provisioned throughput was exceeded",
+        |s| s.volume_throughput_exceeded_us,
+        Served::Seconds,
+    ),
+    (
+        "aws_ebs_csi_ec2_exceeded_iops_seconds",
+        "Time in which the instance's IOPS were exceeded",
+        |s| s.instance_iops_exceeded_us,
+        Served::Seconds,
+    ),
+    (
+        "aws_ebs_csi_ec2_exceeded_tp_seconds",
+        "Time in which the instance's throughput was exceeded",
+        |s| s.instance_throughput_exceeded_us,
+        Served::Seconds,
+    ),
+    (
+        "aws_ebs_csi_volume_queue_length",
+        "Operations that wait at the volume",
+        |s| s.queue_length,
+        Served::Gauge,
+    ),
+];
 
 /// Bins of [`Statistics`].
 type Bins = fn(&Statistics) -> &[Bin];
 
 /// Name, help, bins, and the total time of the operations.
 const HISTOGRAMS: [(&str, &str, Bins, Field); 2] = [
-    ("read_io_latency_seconds", "Reads by latency.", |s| &s.read_latency, |s| s.read_us),
-    ("write_io_latency_seconds", "Writes by latency.", |s| &s.write_latency, |s| s.write_us),
+    ("aws_ebs_csi_read_io_latency_seconds", "Reads by latency", |s| &s.read_latency, |s| s.read_us),
+    (
+        "aws_ebs_csi_write_io_latency_seconds",
+        "Writes by latency",
+        |s| &s.write_latency,
+        |s| s.write_us,
+    ),
 ];
 
-fn head(page: &mut String, name: &str, kind: &str, help: &str) -> std::fmt::Result {
-    writeln!(page, "# HELP aws_ebs_csi_{name} {help}\n# TYPE aws_ebs_csi_{name} {kind}")
+fn seconds(microseconds: u64) -> f64 {
+    // A disk would need 285 years for more digits than an f64 has.
+    microseconds as f64 / 1e6
 }
 
-fn write_volumes(
-    page: &mut String,
-    instance: &str,
-    volumes: &[(VolumeId, Statistics)],
-) -> std::fmt::Result {
-    if volumes.is_empty() {
-        return Ok(());
-    }
-    for (name, kind, help, field, divisor) in NUMBERS {
-        head(page, name, kind, help)?;
-        for (volume, statistics) in volumes {
-            let value = scaled(field(statistics), divisor);
-            writeln!(
-                page,
-                "aws_ebs_csi_{name}{{instance_id=\"{instance}\",volume_id=\"{volume}\"}} {value}"
-            )?;
-        }
-    }
-    for (name, help, bins, sum) in HISTOGRAMS {
-        head(page, name, "histogram", help)?;
-        for (volume, statistics) in volumes {
-            let labels = format!("instance_id=\"{instance}\",volume_id=\"{volume}\"");
-            let mut count = 0_u64;
-            for bin in bins(statistics) {
-                count += u64::from(bin.count);
-                // The last bin of a page may have no upper bound.
-                if bin.upper_us < u64::MAX {
-                    let bound = scaled(bin.upper_us, MICROSECONDS);
-                    writeln!(page, "aws_ebs_csi_{name}_bucket{{{labels},le=\"{bound}\"}} {count}")?;
+impl Collector for VolumeStatistics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(collected) = &*state else { return Ok(()) };
+        let instance = ("instance_id", collected.instance.as_str());
+        let volumes: &[_] = &collected.volumes;
+        if !volumes.is_empty() {
+            for (name, help, field, served) in NUMBERS {
+                let kind = match served {
+                    Served::Gauge => MetricType::Gauge,
+                    Served::Count | Served::Seconds => MetricType::Counter,
+                };
+                let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+                for (volume, statistics) in volumes {
+                    let labels = [instance, ("volume_id", volume.as_str())];
+                    let (value, encoder) = (field(statistics), family.encode_family(&labels)?);
+                    match served {
+                        Served::Count => ConstCounter::new(value).encode(encoder)?,
+                        Served::Seconds => ConstCounter::new(seconds(value)).encode(encoder)?,
+                        Served::Gauge => ConstGauge::new(value).encode(encoder)?,
+                    }
                 }
             }
-            let sum = scaled(sum(statistics), MICROSECONDS);
-            writeln!(page, "aws_ebs_csi_{name}_bucket{{{labels},le=\"+Inf\"}} {count}")?;
-            writeln!(page, "aws_ebs_csi_{name}_sum{{{labels}}} {sum}")?;
-            writeln!(page, "aws_ebs_csi_{name}_count{{{labels}}} {count}")?;
+            for (name, help, bins, sum) in HISTOGRAMS {
+                let mut family =
+                    encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+                for (volume, statistics) in volumes {
+                    let labels = [instance, ("volume_id", volume.as_str())];
+                    let bins = bins(statistics);
+                    let count = bins.iter().map(|bin| u64::from(bin.count)).sum();
+                    // The last bin of a page may have no upper bound.
+                    let bounded = bins.iter().filter(|bin| bin.upper_us < u64::MAX);
+                    let mut buckets: Vec<(f64, u64)> =
+                        bounded.map(|bin| (seconds(bin.upper_us), bin.count.into())).collect();
+                    let within: u64 = buckets.iter().map(|(_, count)| count).sum();
+                    buckets.push((f64::INFINITY, count - within));
+                    family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                        seconds(sum(statistics)),
+                        count,
+                        &buckets,
+                        None,
+                    )?;
+                }
+            }
         }
-    }
-    Ok(())
-}
-
-/// Returns a quotient as Prometheus writes it; whole numbers stay exact.
-fn scaled(value: u64, divisor: u64) -> String {
-    let (whole, rest) = (value / divisor, value % divisor);
-    if rest == 0 {
-        return whole.to_string();
-    }
-    let digits = format!("{rest:06}");
-    format!("{whole}.{}", digits.trim_end_matches('0'))
-}
-
-impl State {
-    fn write(&self, page: &mut String, instance: &str) -> std::fmt::Result {
-        let label = format!("instance_id=\"{instance}\"");
-        for (name, help, value) in [
-            ("nvme_collector_scrapes_total", "Collections of statistics.", self.scrapes),
-            ("nvme_collector_errors_total", "Volumes that gave no statistics.", self.errors),
-        ] {
-            head(page, name, "counter", help)?;
-            writeln!(page, "aws_ebs_csi_{name}{{{label}}} {value}")?;
+        let about: [(&str, &str, &dyn EncodeMetric); 3] = [
+            ("aws_ebs_csi_nvme_collector_scrapes", "Collections of statistics", &collected.scrapes),
+            (
+                "aws_ebs_csi_nvme_collector_errors",
+                "Volumes that gave no statistics",
+                &collected.errors,
+            ),
+            (
+                "aws_ebs_csi_nvme_collector_duration_seconds",
+                "Time to collect the statistics",
+                &collected.seconds,
+            ),
+        ];
+        for (name, help, metric) in about {
+            let mut family = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+            metric.encode(family.encode_family(&[instance])?)?;
         }
-        let name = "nvme_collector_duration_seconds";
-        head(page, name, "histogram", "Time to collect the statistics.")?;
-        for (bound, within) in BOUNDS.iter().zip(self.within) {
-            writeln!(page, "aws_ebs_csi_{name}_bucket{{{label},le=\"{bound}\"}} {within}")?;
-        }
-        let (count, seconds) = (self.scrapes, self.seconds);
-        writeln!(page, "aws_ebs_csi_{name}_bucket{{{label},le=\"+Inf\"}} {count}")?;
-        writeln!(page, "aws_ebs_csi_{name}_sum{{{label}}} {seconds}")?;
-        writeln!(page, "aws_ebs_csi_{name}_count{{{label}}} {count}")
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metrics;
 
     #[test]
     fn nvme_statistics_become_go_driver_metrics() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
         let statistics = Statistics::parse(&log_page::example()).unwrap();
-        let mut page = String::new();
-        write_volumes(&mut page, "i-0123456789abcdef0", &[(volume, statistics)]).unwrap();
+        let shown = VolumeStatistics::default();
+        shown.replace("i-0123456789abcdef0", vec![(volume, statistics)], 0, Duration::ZERO);
+        let mut metrics = Metrics::default();
+        metrics.register_collector(Box::new(Arc::new(shown)));
+        let page = metrics.page();
         let labels = r#"instance_id="i-0123456789abcdef0",volume_id="vol-0123456789abcdef0""#;
         for (name, labels_more, value) in [
             ("read_ops_total", "", "1"),
@@ -268,15 +311,16 @@ mod tests {
             ("ec2_exceeded_iops_seconds_total", "", "0.000009"),
             ("ec2_exceeded_tp_seconds_total", "", "0.00001"),
             ("volume_queue_length", "", "11"),
-            ("read_io_latency_seconds_bucket", r#",le="0.0005""#, "7"),
-            ("read_io_latency_seconds_bucket", r#",le="2""#, "10"),
-            ("read_io_latency_seconds_bucket", r#",le="+Inf""#, "10"),
+            ("read_io_latency_seconds_bucket", r#"le="0.0005","#, "7"),
+            ("read_io_latency_seconds_bucket", r#"le="2.0","#, "10"),
+            ("read_io_latency_seconds_bucket", r#"le="+Inf","#, "10"),
             ("read_io_latency_seconds_sum", "", "0.000005"),
             ("read_io_latency_seconds_count", "", "10"),
             ("write_io_latency_seconds_count", "", "0"),
         ] {
-            let line = format!("aws_ebs_csi_{name}{{{labels}{labels_more}}} {value}");
-            assert!(page.lines().any(|have| have == line), "{line}\n{page}");
+            let sample = format!("aws_ebs_csi_{name}{{{labels_more}{labels}}} ");
+            let found = page.lines().find_map(|line| line.strip_prefix(&sample)?.parse().ok());
+            assert_eq!(found, value.parse::<f64>().ok(), "{sample}\n{page}");
         }
     }
 }

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_policy::format_option::{FormatOptions, GivenBy, Kind, ROWS, Row, parse_number};
 use ebs_csi_proto::Failure;
-use ebs_csi_wire::format::{UncheckedFormatOptions, parse_number};
-use ebs_csi_wire::{FormatOptions, FsType};
+use ebs_csi_wire::{FormatOption, FsType};
 
 type Context = HashMap<String, String>;
 
@@ -14,23 +14,17 @@ pub(super) fn options(
     volume_context: &Context,
     fs: FsType,
     legacy_xfs: bool,
-) -> Result<FormatOptions, Failure> {
-    let number = |key| number(volume_context, key);
-    let switch = |key| switch(volume_context, key);
-    let given = UncheckedFormatOptions {
-        block_size: number("blocksize")?,
-        inode_size: number("inodesize")?,
-        bytes_per_inode: number("bytesperinode")?,
-        number_of_inodes: number("numberofinodes")?,
-        ext4_bigalloc: switch("ext4bigalloc")?,
-        ext4_cluster_size: number("ext4clustersize")?,
-        ext4_encryption: switch("ext4encryptionsupport")?,
-        legacy_xfs,
+) -> Result<Vec<FormatOption>, Failure> {
+    let value = |row: &Row| match (row.given_by, row.kind) {
+        (GivenBy::LegacyXfsFlag, _) => Ok(legacy_xfs.into()),
+        (GivenBy::StorageClass, Kind::Number) => number(volume_context, row.context_key),
+        (GivenBy::StorageClass, Kind::Switch) => switch(volume_context, row.context_key),
     };
-    let options =
-        FormatOptions::check(given).map_err(|error| Failure::invalid("volume_context", error))?;
-    options.check_for(fs).map_err(|error| Failure::invalid("volume_context", error))?;
-    Ok(options)
+    let given =
+        ROWS.iter().map(|row| Ok(row.with(value(row)?))).collect::<Result<Vec<_>, Failure>>()?;
+    FormatOptions::check(&given, fs)
+        .map(|options| options.to_wire())
+        .map_err(|error| Failure::invalid("volume_context", error))
 }
 
 fn number(volume_context: &Context, key: &str) -> Result<u64, Failure> {
@@ -48,10 +42,10 @@ fn number(volume_context: &Context, key: &str) -> Result<u64, Failure> {
     })
 }
 
-fn switch(volume_context: &Context, key: &str) -> Result<bool, Failure> {
+fn switch(volume_context: &Context, key: &str) -> Result<u64, Failure> {
     match volume_context.get(key).map(String::as_str) {
-        None | Some("" | "false") => Ok(false),
-        Some("true") => Ok(true),
+        None | Some("" | "false") => Ok(0),
+        Some("true") => Ok(1),
         Some(other) => Err(Failure::invalid(
             &format!("volume_context.{key}"),
             format!(

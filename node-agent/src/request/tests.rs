@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_policy::format_option::{GivenBy, Kind, ROWS, Row, storage_class_rows};
 use ebs_csi_proto::csi::volume_capability::{
     AccessMode as WireMode, AccessType as WireType, BlockVolume, MountVolume, access_mode::Mode,
 };
@@ -211,17 +212,17 @@ fn all_stage_parameters_reach_helper_request() {
         mount("EXT4", &["noatime", "commit=5,noatime", "context=\"a:b:c:d1,d2\""]),
         Mode::SingleNodeReaderOnly,
     ));
-    request.volume_context = map(&[
-        ("partition", "3"),
-        ("blocksize", "4k"),
-        ("inodesize", "512"),
-        ("bytesperinode", "16384"),
-        ("numberofinodes", "1000"),
-        ("ext4bigalloc", "true"),
-        ("ext4clustersize", "65536"),
-        ("ext4encryptionsupport", "true"),
-        ("storage.kubernetes.io/csiProvisionerIdentity", "x"),
-    ]);
+    request.volume_context =
+        map(&[("partition", "3"), ("storage.kubernetes.io/csiProvisionerIdentity", "x")]);
+    let on_ext4 = |row: &&Row| row.on(FsType::Ext4).is_some();
+    for row in storage_class_rows().filter(on_ext4) {
+        let value = match row.kind {
+            Kind::Number => row.example.to_string(),
+            Kind::Switch => "true".to_owned(),
+        };
+        request.volume_context.insert(row.context_key.to_owned(), value);
+    }
+    request.volume_context.insert("blocksize".to_owned(), "4k".to_owned());
     request.publish_context = map(&[
         ("devicePath", "/dev/xvdaa"),
         ("ebs.csi.aws.com/size-bytes", "1073741824"),
@@ -238,13 +239,12 @@ fn all_stage_parameters_reach_helper_request() {
     assert_eq!(request.disk.origin, Origin::Copy);
     let flags: Vec<String> = request.flags.iter().map(ToString::to_string).collect();
     assert_eq!(flags, ["noatime", "commit=5", "context=\"a:b:c:d1,d2\""]);
-    let format = request.format.unchecked();
-    assert_eq!(format.block_size, 4096);
-    assert_eq!(format.inode_size, 512);
-    assert_eq!(format.bytes_per_inode, 16384);
-    assert_eq!(format.number_of_inodes, 1000);
-    assert_eq!(format.ext4_cluster_size, 65536);
-    assert!(format.ext4_bigalloc && format.ext4_encryption && format.legacy_xfs);
+    let sent = |row: &&Row| on_ext4(row) || row.given_by == GivenBy::LegacyXfsFlag;
+    let expected = ROWS.iter().filter(sent).map(|row| match row.key {
+        "blockSize" => row.with(4096),
+        _ => row.with(row.example),
+    });
+    assert_eq!(request.format, expected.collect::<Vec<_>>());
 }
 
 /// Migrated in-tree volumes carry partition 0.

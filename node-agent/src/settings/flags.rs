@@ -34,6 +34,9 @@ pub enum Job {
     /// Gives the directories of the agent's sockets to the agent's user, as root, so that the agent
     /// itself can start as that user.
     GiveDirectories(GiveDirectories),
+    /// Prints a page on which each metric has a sample.
+    #[command(hide = true)]
+    Metrics,
     /// Confines itself like the service and ends.
     #[command(name = REHEARSE, hide = true)]
     EnterProfile,

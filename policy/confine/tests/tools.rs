@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use ebs_csi_confine::{Entering, Fault, Places, tool};
+use ebs_csi_policy::format_option::{FormatError, FormatOptions, ROWS};
 use ebs_csi_policy::profile::SUPERVISOR;
 use ebs_csi_policy::tool::{Arguments, DISK, Meaning, ToolId};
-use ebs_csi_wire::format::UncheckedFormatOptions;
-use ebs_csi_wire::{FormatOptions, FsType};
+use ebs_csi_wire::FsType;
 use rustix::fs::{FileType, Mode, mknodat};
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -88,29 +88,22 @@ fn ext(fs: FsType) -> Outcome {
         .map_err(|problem| format!("a check for XFS where there is none: {problem}").into())
 }
 
+/// Returns the examples of all options that the file system has.
+fn every_option(fs: FsType) -> Result<FormatOptions, FormatError> {
+    let rows = ROWS.iter().filter(|row| row.on(fs).is_some());
+    FormatOptions::check(&rows.map(|row| row.with(row.example)).collect::<Vec<_>>(), fs)
+}
+
 fn ext4_options() -> Outcome {
     let disk = Disk::new(64 * MIB)?;
-    let options = FormatOptions::check(UncheckedFormatOptions {
-        block_size: 4096,
-        inode_size: 512,
-        number_of_inodes: 2048,
-        ext4_bigalloc: true,
-        ext4_cluster_size: 16384,
-        ext4_encryption: true,
-        ..UncheckedFormatOptions::default()
-    })?;
+    let options = every_option(FsType::Ext4)?;
     disk.run(ToolId::Mke2fs, FsType::Ext4, &options, Some(Meaning::Done))?;
     disk.run(ToolId::E2fsckFull, FsType::Ext4, &options, Some(Meaning::Clean))
 }
 
 fn xfs() -> Outcome {
     let disk = Disk::new(320 * MIB)?;
-    let options = FormatOptions::check(UncheckedFormatOptions {
-        block_size: 4096,
-        inode_size: 512,
-        legacy_xfs: true,
-        ..UncheckedFormatOptions::default()
-    })?;
+    let options = every_option(FsType::Xfs)?;
     disk.run(ToolId::MkfsXfs, FsType::Xfs, &options, Some(Meaning::Done))?;
     disk.run(ToolId::XfsRepair, FsType::Xfs, &options, Some(Meaning::Clean))?;
     disk.run(ToolId::MkfsXfs, FsType::Xfs, &FormatOptions::default(), Some(Meaning::Done))?;

@@ -12,18 +12,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What each page answers.
 #[derive(Clone)]
 struct Fixed {
-    metrics: Result<Page, StatusCode>,
+    metrics: Result<String, StatusCode>,
     ready: Result<(), &'static str>,
 }
 
 impl Default for Fixed {
     fn default() -> Self {
-        Self { metrics: Ok(Page::Text("up 1\n".to_owned())), ready: Ok(()) }
+        Self { metrics: Ok("up 1\n".to_owned()), ready: Ok(()) }
     }
 }
 
 impl Pages for Fixed {
-    async fn metrics(&self) -> Result<Page, StatusCode> {
+    async fn metrics(&self) -> Result<String, StatusCode> {
         self.metrics.clone()
     }
 
@@ -111,7 +111,7 @@ async fn each_request_gets_its_status_and_body() {
 #[tokio::test]
 async fn openmetrics_is_converted_for_older_clients() {
     let page = "# TYPE calls counter\ncalls_total 3\n# EOF\n";
-    let pages = Fixed { metrics: Ok(Page::OpenMetrics(page.to_owned())), ..Fixed::default() };
+    let pages = Fixed { metrics: Ok(page.to_owned()), ..Fixed::default() };
     for (accept, kind, first) in [
         ("application/openmetrics-text", "application/openmetrics-text;", "# TYPE calls counter"),
         ("*/*", "text/plain; version=0.0.4;", "# TYPE calls_total counter"),
@@ -173,7 +173,7 @@ async fn head_sent_byte_by_byte_ends_at_deadline() {
 async fn unread_page_ends_at_its_deadline() {
     let timeouts = Timeouts { head: PATIENCE, connection: Duration::from_millis(200) };
     let page = "x".repeat(64 << 20);
-    let pages = Fixed { metrics: Ok(Page::Text(page)), ..Fixed::default() };
+    let pages = Fixed { metrics: Ok(page), ..Fixed::default() };
     let server = Served::start(pages, timeouts);
     let mut stream = server.connect().await;
     stream.write_all(SCRAPE.as_bytes()).await.unwrap();

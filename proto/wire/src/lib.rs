@@ -1,7 +1,8 @@
 //! The types that the processes share: identifiers, paths, and the helper's closed request table.
 //!
 //! Everything that comes from another process is parsed here, once, into types that cannot hold an
-//! invalid value: no other crate handles an unchecked path, identifier or option. [`Request`] and
+//! invalid value: no other crate handles an unchecked path, identifier or mount flag. Options of a
+//! new file system are checked where their table is, in `ebs-csi-policy`. [`Request`] and
 //! [`Reply`] are the checked forms of the messages in `helper.proto`; [`frame`] carries them over
 //! any byte stream.
 //!
@@ -27,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 mod closed;
-pub mod format;
 pub mod frame;
 pub mod ids;
 mod job;
@@ -43,7 +43,6 @@ mod reply;
 mod request;
 
 pub use closed::UnknownNumber;
-pub use format::FormatOptions;
 pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
 pub use job::Job;
 #[cfg(feature = "key")]
@@ -61,17 +60,17 @@ pub use reply::{
     RunningOperation, Staged, Step, ToolEnd, Usage, Welcome,
 };
 pub use request::{
-    Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
+    Disk, Expand, FormatOption, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
     PublishFilesystem, Request, Source, Stage, Stats, Unpublish, Unstage,
 };
 
 /// The oldest version of the helper's protocol that this release speaks over a unix socket.
-pub const PROTOCOL_OLDEST: u32 = 1;
+pub const PROTOCOL_OLDEST: u32 = 3;
 /// The newest version of the helper's protocol that this release speaks over a unix socket.
-pub const PROTOCOL_NEWEST: u32 = 1;
+pub const PROTOCOL_NEWEST: u32 = 3;
 /// The version in which both sides prove a key, over transports whose peer the kernel does not
 /// name.
-pub const PROTOCOL_WITH_KEY: u32 = 2;
+pub const PROTOCOL_WITH_KEY: u32 = 4;
 
 /// The ports of AF_VSOCK at which an unprivileged program can listen: above LAST_RESERVED_PORT of
 /// net/vmw_vsock/af_vsock.c and below VMADDR_PORT_ANY of linux/vm_sockets.h.

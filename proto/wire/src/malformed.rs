@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::closed::UnknownNumber;
-use crate::format::FormatError;
 use crate::ids::IdError;
 use crate::mount::MountWordError;
 use crate::path::PathError;
@@ -45,8 +44,6 @@ pub enum Malformed {
     Path(PathError),
     /// A mount flag or file system of the wrong form.
     MountWord(MountWordError),
-    /// A format option out of range.
-    Format(FormatError),
 }
 
 impl fmt::Display for Malformed {
@@ -64,7 +61,6 @@ impl fmt::Display for Malformed {
             Self::Id(_) => f.write_str("an identifier has the wrong shape"),
             Self::Path(_) => f.write_str("a path has the wrong shape"),
             Self::MountWord(_) => f.write_str("a mount option has the wrong shape"),
-            Self::Format(_) => f.write_str("a format option is out of range"),
         }
     }
 }
@@ -75,7 +71,6 @@ impl std::error::Error for Malformed {
             Self::Id(error) => Some(error),
             Self::Path(error) => Some(error),
             Self::MountWord(error) => Some(error),
-            Self::Format(error) => Some(error),
             _ => None,
         }
     }
@@ -102,7 +97,6 @@ from_errors! {
     IdError => Id,
     PathError => Path,
     MountWordError => MountWord,
-    FormatError => Format,
 }
 
 /// Returns the sub-message, or an error that names the missing one.

@@ -6,14 +6,12 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::closed::closed_enum;
-use crate::{
-    DeviceName, FormatOptions, FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb,
-};
+use crate::{DeviceName, FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb};
 
 mod encoding;
 
-// A message whose field has no other type on the wire, and no bound.
-pub use crate::pb::Inspect;
+// Messages whose fields have no other types on the wire, and no bound here.
+pub use crate::pb::{FormatOption, Inspect};
 
 closed_enum! {
     /// The controller's report about the volume's first content.
@@ -140,8 +138,8 @@ pub struct Stage {
     pub read_only: bool,
     /// Mount flags, at most 32.
     pub flags: Vec<MountFlag>,
-    /// How to make the file system.
-    pub format: FormatOptions,
+    /// How to make the file system. Not checked.
+    pub format: Vec<FormatOption>,
 }
 
 /// Undoes [`Stage`].

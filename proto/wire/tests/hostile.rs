@@ -1,7 +1,7 @@
 //! Valid protobuf messages that no correct peer sends.
 
 use ebs_csi_wire::mount::MountWordError;
-use ebs_csi_wire::{Job, Malformed, Reply, Request, pb};
+use ebs_csi_wire::{Hello, Job, KeyStep, Malformed, Reply, Request, pb};
 use prost::Message;
 
 const VOLUME: &str = "vol-0123456789abcdef0";
@@ -106,27 +106,14 @@ fn refusal_without_seen_detail_matches_previous_release() {
 #[test]
 fn job_with_invalid_value_is_refused() {
     let job = |change: fn(&mut pb::Job)| {
-        let mut job = pb::Job {
-            fs_type: pb::FsType::Ext4 as i32,
-            uuid: vec![7; 16],
-            format: Some(pb::FormatOptions::default()),
-            ..pb::Job::default()
-        };
+        let mut job =
+            pb::Job { fs_type: pb::FsType::Ext4 as i32, uuid: vec![7; 16], ..pb::Job::default() };
         change(&mut job);
         Job::decode(&job.encode_to_vec())
     };
     assert!(job(|_| {}).is_ok());
-    let changes: [fn(&mut pb::Job); 6] = [
-        |job| job.tool = 256,
-        |job| job.fs_type = 0,
-        |job| job.uuid = vec![7; 15],
-        |job| job.format = None,
-        |job| job.format.get_or_insert_default().block_size = 3,
-        |job| {
-            job.fs_type = pb::FsType::Xfs as i32;
-            job.format.get_or_insert_default().ext4_bigalloc = true;
-        },
-    ];
+    let changes: [fn(&mut pb::Job); 3] =
+        [|job| job.tool = 256, |job| job.fs_type = 0, |job| job.uuid = vec![7; 15]];
     for change in changes {
         assert!(job(change).is_err());
     }
@@ -168,9 +155,6 @@ fn stage_request_beyond_limits_is_refused() {
         Err(Malformed::MountWord(MountWordError::TooMuchText(4352)))
     );
     assert!(with_disk(|disk| disk.partition = 256).is_err());
-    let format = |block_size| pb::FormatOptions { block_size, ..pb::FormatOptions::default() };
-    assert!(staged(|stage| stage.format = Some(format(4096))).is_ok());
-    assert!(staged(|stage| stage.format = Some(format(4097))).is_err());
 }
 
 /// A comma, quote, space or newline in a flag could carry a second mount option.
@@ -195,6 +179,17 @@ fn hello_with_invalid_version_range_is_refused() {
         assert!(hello(oldest, newest).is_err());
     }
     assert!(hello(1, 9).is_ok());
+}
+
+/// An option that is lost would make another file system than was asked for.
+#[test]
+fn peers_with_other_format_options_find_no_version() {
+    let of = |version| Hello { oldest: version, newest: version, key: KeyStep::None };
+    let with_key = Hello::with_key(KeyStep::None);
+    for (ours, earlier) in [(Hello::OURS, of(1)), (with_key, of(2)), (with_key, Hello::OURS)] {
+        assert_eq!(ours.common(earlier), None);
+        assert_eq!(ours.common(ours), Some(ours.newest));
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::num::{NonZeroI32, NonZeroU8, NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use ebs_csi_wire::format::UncheckedFormatOptions;
 use ebs_csi_wire::*;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -24,28 +23,9 @@ fn flag() -> impl Strategy<Value = MountFlag> {
     )
 }
 
-fn format() -> impl Strategy<Value = FormatOptions> {
-    (
-        select(vec![0, 1024, 4096, 65_536]),
-        select(vec![0, 128, 2048]),
-        prop_oneof![Just(0), 1024..=67_108_864_u64],
-        prop_oneof![Just(0), 1..=4_294_967_295_u64],
-        any::<[bool; 3]>(),
-        select(vec![0, 2048, 1 << 28]),
-    )
-        .prop_map(|(block_size, inode_size, ratio, inodes, flags, cluster)| {
-            FormatOptions::check(UncheckedFormatOptions {
-                block_size,
-                inode_size,
-                bytes_per_inode: ratio,
-                number_of_inodes: inodes,
-                ext4_bigalloc: flags[0],
-                ext4_cluster_size: if flags[0] { cluster } else { 0 },
-                ext4_encryption: flags[1],
-                legacy_xfs: flags[2],
-            })
-            .expect("within the ranges")
-        })
+fn format() -> impl Strategy<Value = Vec<FormatOption>> {
+    let option = any::<(u32, u64)>().prop_map(|(number, value)| FormatOption { number, value });
+    proptest::collection::vec(option, 0..20)
 }
 
 fn disk() -> impl Strategy<Value = Disk> {
@@ -125,16 +105,12 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn job() -> impl Strategy<Value = Job> {
-    (any::<u8>(), any::<[u8; 16]>(), select(vec![0, 1024, 4096]), any::<[u64; 2]>()).prop_map(
-        |(tool, uuid, block_size, [time, deadline])| Job {
+    (any::<u8>(), any::<[u8; 16]>(), format(), any::<[u64; 2]>()).prop_map(
+        |(tool, uuid, format, [time, deadline])| Job {
             tool,
             fs: FsType::Ext4,
             uuid,
-            format: FormatOptions::check(UncheckedFormatOptions {
-                block_size,
-                ..UncheckedFormatOptions::default()
-            })
-            .expect("within the ranges"),
+            format,
             time,
             deadline,
         },

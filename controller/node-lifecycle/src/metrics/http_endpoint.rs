@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ebs_csi_proto::exposition::Page;
 use ebs_csi_proto::http_endpoint::{Pages, StatusCode};
 
 use super::Metrics;
@@ -19,8 +18,8 @@ impl<R> Pages for PageSources<R>
 where
     R: Fn() -> Result<(), &'static str> + Send + Sync + 'static,
 {
-    async fn metrics(&self) -> Result<Page, StatusCode> {
-        Ok(Page::OpenMetrics(self.metrics.page()))
+    async fn metrics(&self) -> Result<String, StatusCode> {
+        Ok(self.metrics.page())
     }
 
     async fn ready(&self) -> Result<(), String> {

@@ -3,15 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use ebs_csi_policy::format_option::{FormatOptions, Kind, parse_number, storage_class_rows};
 use ebs_csi_proto::Failure;
-use ebs_csi_wire::format::{UncheckedFormatOptions, parse_number};
-use ebs_csi_wire::{FormatOptions, FsType};
-
-/// The keys whose value is a number, as written in the volume context.
-const NUMBERS: [&str; 5] =
-    ["blocksize", "inodesize", "bytesperinode", "numberofinodes", "ext4clustersize"];
-/// The keys whose value is a boolean.
-const SWITCHES: [&str; 2] = ["ext4bigalloc", "ext4encryptionsupport"];
+use ebs_csi_wire::FsType;
 
 /// The formatting keys of a StorageClass in lower case, with their values for the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,23 +17,21 @@ impl FormatKeys {
     /// # Errors
     /// A value that is not a number or boolean.
     pub(super) fn accept(&mut self, key: &str, value: &str) -> Result<bool, Failure> {
-        let known = |keys: &[&'static str]| keys.iter().copied().find(|known| *known == key);
-        if let Some(key) = known(&SWITCHES) {
-            if super::parse_boolean("parameters", key, value)? {
-                self.0.insert(key, value.to_owned());
-            }
-        } else if let Some(key) = known(&NUMBERS) {
-            if !value.is_empty() {
-                parse_number(value).ok_or_else(|| {
-                    Failure::invalid(
-                        &format!("parameters.{key}"),
-                        format!("{:?} is not a positive number", super::truncate(value)),
-                    )
-                })?;
-                self.0.insert(key, value.to_owned());
-            }
-        } else {
+        let Some(row) = storage_class_rows().find(|row| row.context_key == key) else {
             return Ok(false);
+        };
+        let is_given = match row.kind {
+            Kind::Switch => super::parse_boolean("parameters", key, value)?,
+            Kind::Number => !value.is_empty(),
+        };
+        if is_given {
+            number(row.kind, value).ok_or_else(|| {
+                Failure::invalid(
+                    &format!("parameters.{key}"),
+                    format!("{:?} is not a positive number", super::truncate(value)),
+                )
+            })?;
+            self.0.insert(row.context_key, value.to_owned());
         }
         Ok(true)
     }
@@ -50,19 +42,12 @@ impl FormatKeys {
     /// # Errors
     /// [`Failure::invalid`], naming the key.
     pub(crate) fn check_for(&self, fs: FsType) -> Result<(), Failure> {
-        let number = |key| self.0.get(key).and_then(|text| parse_number(text)).unwrap_or_default();
-        let given = UncheckedFormatOptions {
-            block_size: number("blocksize"),
-            inode_size: number("inodesize"),
-            bytes_per_inode: number("bytesperinode"),
-            number_of_inodes: number("numberofinodes"),
-            ext4_bigalloc: self.0.contains_key("ext4bigalloc"),
-            ext4_cluster_size: number("ext4clustersize"),
-            ext4_encryption: self.0.contains_key("ext4encryptionsupport"),
-            legacy_xfs: false,
-        };
-        FormatOptions::check(given)
-            .and_then(|options| options.check_for(fs))
+        let given = storage_class_rows().filter_map(|row| {
+            let text = self.0.get(row.context_key)?;
+            Some(row.with(number(row.kind, text)?))
+        });
+        FormatOptions::check(&given.collect::<Vec<_>>(), fs)
+            .map(|_| ())
             .map_err(|error| Failure::invalid("parameters", error))
     }
 
@@ -83,6 +68,14 @@ impl FormatKeys {
     /// Returns the entries of the volume context.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(key, value)| (*key, value.as_str()))
+    }
+}
+
+/// Parses a value of [`FormatKeys`], 1 for a switch, which is there only when it is true.
+fn number(kind: Kind, text: &str) -> Option<u64> {
+    match kind {
+        Kind::Number => parse_number(text),
+        Kind::Switch => Some(1),
     }
 }
 
@@ -113,6 +106,20 @@ mod tests {
             let offered = [FsType::Ext4, FsType::Ext3, FsType::Xfs].map(|fs| keys.check_for(fs));
             assert_eq!(offered.map(|checked| checked.is_ok()), supported, "{key}");
             assert!(keys.check_for_block().is_err(), "{key}");
+        }
+        for row in storage_class_rows() {
+            let example = match row.kind {
+                Kind::Number => row.example.to_string(),
+                Kind::Switch => "true".to_owned(),
+            };
+            let required = row.requires.map(|key| (key.to_ascii_lowercase(), "true".to_owned()));
+            let given = required.into_iter().chain([(row.context_key.to_owned(), example)]);
+            let given: Vec<_> = given.collect();
+            let given: Vec<_> = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            let keys = keys(&given).unwrap();
+            for fs in FsType::ALL.iter().copied() {
+                assert_eq!(keys.check_for(fs).is_ok(), row.on(fs).is_some(), "{} on {fs}", row.key);
+            }
         }
     }
 

@@ -14,7 +14,7 @@ const LIST: &str = "parameters";
 pub(crate) const WAIT_UNTIL_INITIALIZED: &str = "blockattachuntilinitialized";
 const KNOWN: &str = "type, iops, iopsPerGB, allowAutoIOPSPerGBIncrease, allowAutoIOPSIncreaseOnModify, throughput, encrypted, kmsKeyId, \
                      volumeInitializationRate, blockAttachUntilInitialized, blockSize, inodeSize, bytesPerInode, numberOfInodes, ext4BigAlloc, \
-                     ext4ClusterSize, ext4EncryptionSupport, and tagSpecification_N";
+                     ext4ClusterSize, ext4EncryptionSupport, ext4Stride, ext4StripeWidth, and tagSpecification_N";
 
 /// The parameters of a StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ebs_csi_e2e::program;
+use ebs_csi_policy::format_option::{Kind, storage_class_rows};
 use ebs_csi_sandbox::binaries::for_test;
 use serde_json::Value;
 
@@ -49,14 +50,12 @@ fn chart_lists_match_those_in_program_sources() {
         let arms = arms.filter(|(key, arm)| !key.contains('"') && arm.contains(function));
         arms.map(|(key, _)| key.to_owned()).collect()
     };
-    let format = read("controller/src/request/parameters/format.rs");
-    let rules = format.split_once("const SWITCHES").expect("SWITCHES").1;
-    let rules = rules.split_once(';').expect("the type").1.split_once(';').expect("the end").0;
     let mut numbers = parsed_by("parse_number(");
     numbers.extend(["lockduration", "lockcooloffperiod"].map(str::to_owned));
     assert_eq!(define("_classes.tpl", "ebs.numbers"), numbers);
     let mut switches = parsed_by("parse_boolean(");
-    switches.extend(rules.split('"').skip(1).step_by(2).map(str::to_owned));
+    let of_format = storage_class_rows().filter(|row| row.kind == Kind::Switch);
+    switches.extend(of_format.map(|row| row.context_key.to_owned()));
     assert_eq!(define("_classes.tpl", "ebs.switches"), switches);
     for (file, name) in [
         ("volume_attributes.rs", "ebs.attributes"),

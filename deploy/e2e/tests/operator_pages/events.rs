@@ -51,44 +51,6 @@ fn of_other_objects() -> BTreeMap<String, &'static str> {
     found
 }
 
-/// Returns the tokens and explanations of the helper's refusals, from the macro that declares them.
-fn helper_refusals(file: &syn::File) -> Vec<(String, String)> {
-    struct Entries(Vec<(String, String)>);
-    impl syn::parse::Parse for Entries {
-        fn parse(input: syn::parse::ParseStream<'_>) -> syn::Result<Self> {
-            syn::Attribute::parse_outer(input)?;
-            // The enum's name, `mirrors`, the mirrored enum's name, and the name for messages.
-            for _ in 0..3 {
-                input.parse::<syn::Ident>()?;
-            }
-            input.parse::<syn::Token![,]>()?;
-            input.parse::<syn::LitStr>()?;
-            input.parse::<syn::Token![;]>()?;
-            syn::Attribute::parse_outer(input)?;
-            input.parse::<syn::Ident>()?;
-            let content;
-            syn::braced!(content in input);
-            let mut entries = Vec::new();
-            while !content.is_empty() {
-                content.parse::<syn::Ident>()?;
-                content.parse::<syn::Token![=>]>()?;
-                let token: syn::LitStr = content.parse()?;
-                content.parse::<syn::Token![,]>()?;
-                let says: syn::LitStr = content.parse()?;
-                content.parse::<syn::Token![;]>()?;
-                entries.push((token.value(), says.value()));
-            }
-            Ok(Self(entries))
-        }
-    }
-    let declared = file.items.iter().find_map(|item| match item {
-        syn::Item::Macro(it) if it.mac.path.is_ident("described_enum") => Some(&it.mac),
-        _ => None,
-    });
-    let declared = declared.expect("the macro of the refusals");
-    declared.parse_body::<Entries>().expect("the macro's entries").0
-}
-
 /// Returns the codes that `Condition::may_be_in_progress` names.
 fn may_be_in_progress() -> BTreeSet<String> {
     let text = read("proto/src/status.rs");
@@ -152,9 +114,8 @@ fn render() -> String {
          In events of kubelet. The mount-helper's log has the word as `reason=WORD`; the event has the\n\
          explanation.\n\n| Word | Explanation |\n|---|---|\n",
     );
-    let refusal = parse(&root().join("proto/wire/src/refusal.rs"));
-    for (token, says) in helper_refusals(&refusal) {
-        let _ = writeln!(out, "| `{token}` | {} |", cell(&says));
+    for refusal in ebs_csi_wire::Refusal::ALL {
+        let _ = writeln!(out, "| `{refusal}` | {} |", cell(refusal.explain()));
     }
 
     out.push_str(

@@ -9,7 +9,6 @@ mod events;
 mod examples;
 mod metrics;
 mod quotations;
-mod registrations;
 mod source;
 
 use ebs_csi_e2e::repository::{read, root};

@@ -38,7 +38,7 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
         return Ok(unfinished(marked && request.fs == FsType::Xfs));
     }
     let compared =
-        Compared { content: content.clone(), uuid, fs: request.fs, format: request.format };
+        Compared { content: content.clone(), uuid, fs: request.fs, format: found.format };
     if let Some(witness) = context.comparisons.find_difference(device, &compared) {
         // The remembered difference counts while its piece is still on the disk. Whoever erased the
         // piece may have erased everything that was not the format's, so the comparison runs again.

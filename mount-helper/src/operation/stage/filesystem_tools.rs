@@ -14,10 +14,7 @@ use crate::tool::runner_requests::WaitingRunner;
 use crate::tool::tool_places::PlaceKind;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{DeviceAccess, Meaning, ToolId};
-use ebs_csi_wire::{
-    Failed, Features, FormatOptions, FsType, Job, Observation, Refusal, Refused, Stage, Step,
-    ToolEnd,
-};
+use ebs_csi_wire::{Failed, Features, FsType, Job, Observation, Refusal, Refused, Step, ToolEnd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
@@ -31,7 +28,7 @@ pub(super) fn request_format_runner<'w>(
     found: &FoundDisk<'w>,
     time: u64,
 ) -> Option<WaitingRunner<'w>> {
-    let mut job = format_job(found.request, time);
+    let mut job = format_job(found, time);
     let (_, tool) = tool::of(&job)?;
     job.deadline = found.context.rules.deadline(tool).as_secs();
     found.context.runners.request_early(&job)
@@ -47,9 +44,8 @@ pub(super) fn format(
     if disk.permit.act().preparation != Preparation::Format {
         return Err(broken(Step::Format));
     }
-    let FoundDisk { context, request, .. } = *disk.found;
-    let job = format_job(request, time);
-    match run_tool(context, job, &disk.claim, waiting, Step::Format)? {
+    let job = format_job(disk.found, time);
+    match run_tool(disk.found.context, job, &disk.claim, waiting, Step::Format)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Format)),
     }
@@ -66,19 +62,20 @@ pub(super) fn format_in_memory(
     let FoundDisk { context, request, .. } = *found;
     journal::info("made-in-memory", &[("volume", request.disk.volume.as_str())]);
     let memory = format_comparison::memory(bytes).at(Step::Format)?;
-    let job = format_job(request, time);
+    let job = format_job(found, time);
     match run_tool_within(context, job, &memory, None, Step::Format, limit)? {
         Meaning::Done => Ok(memory),
         _ => Err(broken(Step::Format)),
     }
 }
 
-fn format_job(request: &Stage, time: u64) -> Job {
+fn format_job(found: &FoundDisk<'_>, time: u64) -> Job {
+    let request = found.request;
     Job {
         tool: ToolId::formats(request.fs).number(),
         fs: request.fs,
         uuid: identifier(&request.disk.volume),
-        format: request.format,
+        format: found.format.to_wire(),
         time,
         deadline: 0,
     }
@@ -177,7 +174,7 @@ fn job_of(tool: ToolId) -> Job {
             _ => FsType::Ext4,
         },
         uuid: [0; 16],
-        format: FormatOptions::default(),
+        format: Vec::new(),
         time: 0,
         deadline: 0,
     }

@@ -6,6 +6,7 @@ use crate::disk::filesystem_identifier;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::{Content, Evidence};
+use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::judge::{self, Authorized, StageDisk};
 use ebs_csi_wire::{Refused, Stage, Step};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -18,6 +19,8 @@ pub(super) struct FoundDisk<'s> {
     pub(super) context: &'s OperationContext,
     /// The request.
     pub(super) request: &'s Stage,
+    /// The checked format options of the request.
+    pub(super) format: FormatOptions,
     /// The held disk.
     pub(super) device: &'s Device,
 }

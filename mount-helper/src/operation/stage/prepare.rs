@@ -41,7 +41,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
     match preparation {
         Preparation::Nothing => {}
         Preparation::Format => {
-            let block_bytes = found.request.format.unchecked().block_size;
+            let block_bytes = found.format.block_size().unwrap_or_default();
             detached_mount::check_block_size(found.request.fs, block_bytes)?;
             disk.format(format)?;
             staged.formatted = true;

@@ -3,8 +3,8 @@ use super::*;
 use crate::tool::tool_places::PLACES;
 use crate::tool::tool_places::PlaceKind::Check;
 use ebs_csi_wire::{
-    Disk, Done, Expand, FormatOptions, FsType, Inspect, KubeletPath, Origin, Source, Stage, Stats,
-    Unpublish, Usage, VolumeId,
+    Disk, Done, Expand, FsType, Inspect, KubeletPath, Origin, Source, Stage, Stats, Unpublish,
+    Usage, VolumeId,
 };
 
 fn unpublish(volume: &str, target: &str) -> Operation {
@@ -35,7 +35,7 @@ fn stage(volume: &str) -> Operation {
         fs: FsType::Ext4,
         read_only: false,
         flags: Vec::new(),
-        format: FormatOptions::default(),
+        format: Vec::new(),
     })
 }
 

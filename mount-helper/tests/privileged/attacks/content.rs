@@ -1,9 +1,8 @@
 //! Contents of disks, and what a tool needs to examine them.
 use super::row;
-use crate::rig::{LONG, MIB, Rig, assert_refused, done, reason, shell, staged};
+use crate::rig::{LONG, MIB, Rig, assert_refused, done, format_options, reason, shell, staged};
 use ebs_csi_policy::blank;
-use ebs_csi_wire::format::UncheckedFormatOptions;
-use ebs_csi_wire::{FormatOptions, FsType, Operation, Origin, Outcome, Refusal, VolumeId};
+use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal, VolumeId};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,9 +138,7 @@ fn a_comparison_is_bounded_and_made_once() {
     // With these options a format of 4 TiB writes more than a gigabyte.
     let stage = |volume: &VolumeId| {
         let mut request = rig.stage_request(volume, FsType::Ext4);
-        let options =
-            UncheckedFormatOptions { block_size: 1024, ..UncheckedFormatOptions::default() };
-        request.format = FormatOptions::check(options).expect("options");
+        request.format = format_options(&[("blockSize", 1024)]);
         let end = Instant::now() + LONG * 5;
         loop {
             assert!(Instant::now() < end, "never answered");

@@ -5,8 +5,9 @@ use crate::rig::{
 };
 use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 use ebs_csi_mount_helper::disk::filesystem_identifier::identifier;
+use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
-use ebs_csi_wire::{FormatOptions, FsType, Outcome, VolumeId};
+use ebs_csi_wire::{FsType, Outcome, VolumeId};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::FileExt;

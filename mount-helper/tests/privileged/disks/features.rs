@@ -1,14 +1,14 @@
 //! File systems with features that the kernel or the checker does not have, as newer tools make
 //! them.
 use crate::rig::{
-    Attached, MIB, Rig, done, make_filesystem, refusal, shell, sparse_file, staged, text,
+    Attached, MIB, Rig, done, format_options, make_filesystem, refusal, shell, sparse_file, staged,
+    text,
 };
 use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 use ebs_csi_mount_helper::sys::page_bytes;
-use ebs_csi_wire::format::UncheckedFormatOptions;
 use ebs_csi_wire::{
-    FormatOptions, FsType, KernelVersion, MountFlag, Observation, Origin, Outcome, Refusal,
-    Refused, VolumeId, largest_block,
+    FsType, KernelVersion, MountFlag, Observation, Origin, Outcome, Refusal, Refused, VolumeId,
+    largest_block,
 };
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -120,8 +120,7 @@ fn block_size_above_page_is_refused_before_format() {
     }
     let stage = || {
         rig.stage_with(&volume, FsType::Ext4, |request| {
-            let given = UncheckedFormatOptions { block_size: 65_536, ..Default::default() };
-            request.format = FormatOptions::check(given).expect("in range");
+            request.format = format_options(&[("blockSize", 65_536)]);
         })
     };
     assert_lacking(stage(), Refusal::KernelLacksFeature, "needs: blocks of 65536 bytes");

@@ -1,6 +1,7 @@
 //! The geometries.
-use ebs_csi_wire::format::UncheckedFormatOptions;
-use ebs_csi_wire::{FormatOptions, FsType};
+use crate::rig::format_options;
+use ebs_csi_policy::format_option::ROWS;
+use ebs_csi_wire::{FormatOption, FsType};
 
 const GIB: u64 = 1 << 30;
 
@@ -9,11 +10,11 @@ pub(super) enum Make {
     /// A program with its arguments; the disk is the last argument.
     ByHand(&'static str, &'static str),
     /// The helper.
-    ByHelper(UncheckedFormatOptions),
+    ByHelper(Vec<FormatOption>),
 }
 
 pub(super) struct Geometry {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// The requested file system type.
     pub(super) fs: FsType,
     pub(super) bytes: u64,
@@ -26,10 +27,10 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    pub(super) fn format(&self) -> FormatOptions {
+    pub(super) fn format(&self) -> Vec<FormatOption> {
         match &self.make {
-            Make::ByHand(..) => FormatOptions::default(),
-            Make::ByHelper(options) => FormatOptions::check(*options).expect("options"),
+            Make::ByHand(..) => Vec::new(),
+            Make::ByHelper(options) => options.clone(),
         }
     }
 }
@@ -137,7 +138,8 @@ const EXT: &str = "
   64 TiB, bigalloc | 64 TiB | -t ext4 -O bigalloc -C 65536
 ";
 
-/// What the helper makes: the name, the size, the requested type, the name of the options.
+/// What the helper makes: the name, the size, the requested type, the options. Each option alone
+/// follows, with the example of its row.
 const FORMATS: &str = "
   made here, 16 MiB | 16 MiB | ext4
 * made here, 1 GiB | 1 GiB | ext4
@@ -145,19 +147,18 @@ const FORMATS: &str = "
   made here, 1 TiB | 1 TiB | ext4
   made here, 16 TiB | 16 TiB | ext4
   made here, 64 TiB | 64 TiB | ext4
-  made here, blocks of 1024 | 100 GiB | ext4 | small blocks
-  made here, blocks of 1024, 2 TiB | 2 TiB | ext4 | small blocks
-  made here, bigalloc | 100 GiB | ext4 | clusters
-  made here, bigalloc, 64 TiB | 64 TiB | ext4 | clusters
-  made here, many inodes, 4 TiB | 4 TiB | ext4 | many inodes
+  made here, blocks of 1024 | 100 GiB | ext4 | blockSize=1024
+  made here, blocks of 1024, 2 TiB | 2 TiB | ext4 | blockSize=1024
+  made here, bigalloc | 100 GiB | ext4 | ext4BigAlloc=1 ext4ClusterSize=65536
+  made here, bigalloc, 64 TiB | 64 TiB | ext4 | ext4BigAlloc=1 ext4ClusterSize=65536
+  made here, many inodes, 4 TiB | 4 TiB | ext4 | bytesPerInode=4096 inodeSize=512
   made here, 1 GiB | 1 GiB | ext3
   made here, 100 GiB | 100 GiB | ext3
 * made here, 300 MiB | 300 MiB | xfs
   made here, 100 GiB | 100 GiB | xfs
   made here, 1 TiB | 1 TiB | xfs
   made here, 64 TiB | 64 TiB | xfs
-  made here, for old kernels | 1 GiB | xfs | old
-  made here, blocks of 1024 | 100 GiB | xfs | small blocks
+  made here, blocks of 1024 | 100 GiB | xfs | blockSize=1024
 ";
 
 /// Returns whether a row is tried by default, its name, its size in bytes and its other cells.
@@ -181,23 +182,12 @@ fn rows<const N: usize>(
     })
 }
 
-fn options(name: &str) -> UncheckedFormatOptions {
-    let mut options = UncheckedFormatOptions::default();
-    match name {
-        "" => {}
-        "small blocks" => options.block_size = 1024,
-        "clusters" => {
-            options.ext4_bigalloc = true;
-            options.ext4_cluster_size = 65_536;
-        }
-        "many inodes" => {
-            options.bytes_per_inode = 4096;
-            options.inode_size = 512;
-        }
-        "old" => options.legacy_xfs = true,
-        _ => panic!("{name}"),
-    }
-    options
+fn options(text: &str) -> Vec<FormatOption> {
+    let given = text.split_whitespace().map(|option| {
+        let (key, value) = option.split_once('=').expect(option);
+        (key, value.parse().expect(option))
+    });
+    format_options(&given.collect::<Vec<_>>())
 }
 
 pub(super) fn all() -> Vec<Geometry> {
@@ -206,8 +196,8 @@ pub(super) fn all() -> Vec<Geometry> {
         (FsType::Xfs, "mkfs.xfs", "-q -f", "-q", XFS),
         (FsType::Ext4, "mke2fs", "-q -F", "-q -F -t ext4", EXT),
     ] {
-        let by_hand = |name, bytes, line: String| Geometry {
-            name,
+        let by_hand = |name: &str, bytes, line: String| Geometry {
+            name: name.to_owned(),
             fs,
             bytes,
             sector: 512,
@@ -226,14 +216,25 @@ pub(super) fn all() -> Vec<Geometry> {
             ..by_hand("200000 files", 4 * GIB, plain.to_owned())
         });
     }
-    all.extend(rows(FORMATS).map(|(slice, name, bytes, [fs, named])| Geometry {
-        name,
-        fs: FsType::parse(fs).expect(fs),
+    let by_helper = |name: &str, fs, bytes, options, slice| Geometry {
+        name: name.to_owned(),
+        fs,
         bytes,
         sector: 512,
-        make: Make::ByHelper(options(named)),
+        make: Make::ByHelper(options),
         files: 300,
         slice,
+    };
+    all.extend(rows(FORMATS).map(|(slice, name, bytes, [fs, given])| {
+        by_helper(name, FsType::parse(fs).expect(fs), bytes, options(given), slice)
     }));
+    for fs in FsType::ALL.iter().copied() {
+        all.extend(ROWS.iter().filter(|row| row.on(fs).is_some()).map(|row| {
+            let required = row.requires.map(|switch| (switch, 1));
+            let given: Vec<_> = required.into_iter().chain([(row.key, row.example)]).collect();
+            let name = format!("made here with {}", row.key);
+            by_helper(&name, fs, GIB, format_options(&given), false)
+        }));
+    }
     all
 }

@@ -1,7 +1,8 @@
 //! Requests that a node-agent sends.
 use super::{AGENT, Client, LONG, Rig, connect};
+use ebs_csi_policy::format_option;
 use ebs_csi_wire::{
-    Disk, Expand, FormatOptions, FsType, Inspect, Inventory, Operation, Origin, Outcome,
+    Disk, Expand, FormatOption, FsType, Inspect, Inventory, Operation, Origin, Outcome,
     PublishBlock, PublishFilesystem, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
 };
 use std::num::{NonZeroU32, NonZeroU64};
@@ -63,7 +64,7 @@ impl Rig {
             fs,
             read_only: false,
             flags: Vec::new(),
-            format: FormatOptions::default(),
+            format: Vec::new(),
         }
     }
 
@@ -185,6 +186,11 @@ pub(crate) fn inventory(client: &mut Client) -> Inventory {
         Outcome::Inventory(inventory) => inventory,
         other => panic!("{other:?}"),
     }
+}
+
+/// Returns format options by the keys of a StorageClass.
+pub(crate) fn format_options(given: &[(&str, u64)]) -> Vec<FormatOption> {
+    given.iter().map(|(key, value)| format_option::find(key).expect(key).with(*value)).collect()
 }
 
 pub(crate) fn staging(volume: &VolumeId) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ebs_csi_wire::Proof;
+use ebs_csi_wire::{PROTOCOL_WITH_KEY, Proof};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -80,7 +80,7 @@ async fn send_outcome(stream: &mut UnixStream, outcome: Outcome) {
 
 fn welcome() -> Outcome {
     Outcome::Welcome(Welcome {
-        version: ebs_csi_wire::PROTOCOL_WITH_KEY,
+        version: PROTOCOL_WITH_KEY,
         release: "0.0.1".to_owned(),
         policy_digest: "0".repeat(64),
         sandbox: false,
@@ -101,8 +101,11 @@ async fn serve_connection(mut stream: UnixStream, row: PeerBehaviour) {
         PeerBehaviour::SilentHypervisor => return std::future::pending().await,
         _ => stream.write_all(b"OK 1073741824\n").await.unwrap(),
     }
-    let Some(Hello { oldest: 2, newest: 2, key: KeyStep::Nonce(agent) }) =
-        receive_hello(&mut stream).await
+    let Some(Hello {
+        oldest: PROTOCOL_WITH_KEY,
+        newest: PROTOCOL_WITH_KEY,
+        key: KeyStep::Nonce(agent),
+    }) = receive_hello(&mut stream).await
     else {
         panic!("no nonce");
     };
@@ -232,7 +235,7 @@ async fn unproved_helper_is_left_and_next_greeting_works() {
             let error = Connection::open(&target, deadline_in_a_minute()).await.unwrap_err();
             assert_eq!(error.label(), label, "{row:?}: {error:?}");
             let connection = Connection::open(&target, deadline_in_a_minute()).await.unwrap();
-            assert_eq!(connection.welcome().version, 2, "{row:?}");
+            assert_eq!(connection.welcome().version, PROTOCOL_WITH_KEY, "{row:?}");
             assert_eq!(hypervisor.connections.load(Ordering::Relaxed), 2);
         })
     });

@@ -19,9 +19,7 @@ struct Chosen {
     size: u64,
     read_only: bool,
     flags: Vec<(String, String)>,
-    block_size: u64,
-    cluster: u64,
-    bigalloc: bool,
+    format: Vec<(u32, u64)>,
 }
 
 fuzz_target!(|chosen: Chosen| {
@@ -45,12 +43,11 @@ fuzz_target!(|chosen: Chosen| {
                 .into_iter()
                 .map(|(name, value)| pb::MountFlag { name, value })
                 .collect(),
-            format: Some(pb::FormatOptions {
-                block_size: chosen.block_size,
-                ext4_bigalloc: chosen.bigalloc,
-                ext4_cluster_size: chosen.cluster,
-                ..pb::FormatOptions::default()
-            }),
+            format: chosen
+                .format
+                .into_iter()
+                .map(|(number, value)| pb::FormatOption { number, value })
+                .collect(),
         })),
     };
     if let Ok(request) = Request::try_from(wire) {

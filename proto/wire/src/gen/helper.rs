@@ -40,9 +40,10 @@ pub mod request {
         Inspect(super::Inspect),
     }
 }
-/// Versions of this protocol that the caller speaks, both inclusive: 1 over a unix socket, whose peer the kernel names; 2
-/// where it names none. There, the first Hello has the caller's nonce, the helper answers with Challenge, and the second
-/// Hello has the caller's proof.
+/// Versions of this protocol that the caller speaks, both inclusive: 3 over a unix socket, whose peer
+/// the kernel names; 4 where it names none. There, the first Hello has the caller's nonce, the helper
+/// answers with Challenge, and the second Hello has the caller's proof. Versions 1 and 2 were the same
+/// with another message for format options.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Hello {
     #[prost(uint32, tag = "1")]
@@ -65,33 +66,16 @@ pub struct MountFlag {
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
 }
-/// Numbers are 0 when the StorageClass does not give them.
+/// An option of a new file system: a row of policy/format-options.toml. The helper checks both numbers
+/// by that table, so that an option which only a newer caller knows is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FormatOptions {
-    /// Bytes in a block of the file system.
-    #[prost(uint64, tag = "1")]
-    pub block_size: u64,
-    /// Bytes in an inode.
+pub struct FormatOption {
+    /// The row's number.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// The given number, 1 for a switch that is on.
     #[prost(uint64, tag = "2")]
-    pub inode_size: u64,
-    /// Bytes of space for each inode.
-    #[prost(uint64, tag = "3")]
-    pub bytes_per_inode: u64,
-    /// Inodes in the whole file system.
-    #[prost(uint64, tag = "4")]
-    pub number_of_inodes: u64,
-    /// ext4's cluster allocation.
-    #[prost(bool, tag = "5")]
-    pub ext4_bigalloc: bool,
-    /// Bytes in an allocation cluster.
-    #[prost(uint64, tag = "6")]
-    pub ext4_cluster_size: u64,
-    /// ext4's per-file encryption feature.
-    #[prost(bool, tag = "7")]
-    pub ext4_encryption: bool,
-    /// Leave out XFS features that kernels before 5.10 cannot mount.
-    #[prost(bool, tag = "8")]
-    pub legacy_xfs: bool,
+    pub value: u64,
 }
 /// How to find and identify the volume's disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -126,8 +110,8 @@ pub struct Stage {
     pub read_only: bool,
     #[prost(message, repeated, tag = "5")]
     pub flags: ::prost::alloc::vec::Vec<MountFlag>,
-    #[prost(message, optional, tag = "6")]
-    pub format: ::core::option::Option<FormatOptions>,
+    #[prost(message, repeated, tag = "7")]
+    pub format: ::prost::alloc::vec::Vec<FormatOption>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Unstage {
@@ -495,7 +479,7 @@ pub struct Node {
 pub struct Pending {}
 /// The job that the broker sends to a runner, as one datagram. The runner builds the tool's command
 /// line from the policy's table and these values.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Job {
     /// The number of the tool in the policy's table.
     #[prost(uint32, tag = "1")]
@@ -505,14 +489,14 @@ pub struct Job {
     /// Identifier of the file system, 16 bytes.
     #[prost(bytes = "vec", tag = "3")]
     pub uuid: ::prost::alloc::vec::Vec<u8>,
-    #[prost(message, optional, tag = "4")]
-    pub format: ::core::option::Option<FormatOptions>,
     /// The time that the tool writes into the file system, in seconds since 1970.
     #[prost(uint64, tag = "5")]
     pub time: u64,
     /// Longest run time, in seconds, where the policy would allow more.
     #[prost(uint64, tag = "6")]
     pub deadline_seconds: u64,
+    #[prost(message, repeated, tag = "7")]
+    pub format: ::prost::alloc::vec::Vec<FormatOption>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -7,7 +7,6 @@ use super::{
     Disk, Expand, Hello, NvmeStatistics, Operation, Origin, PublishBlock, PublishFilesystem,
     Request, Source, Stage, Stats, Unpublish, Unstage,
 };
-use crate::format::FormatOptions;
 use crate::malformed::{Malformed, required};
 use crate::{DeviceName, FsType, KeyStep, KubeletPath, MountFlag, VolumeId, pb};
 
@@ -178,7 +177,7 @@ impl TryFrom<pb::Stage> for Stage {
             fs: FsType::from_wire(wire.fs_type)?,
             read_only: wire.read_only,
             flags: flags_from(&wire.flags)?,
-            format: FormatOptions::check(wire.format.unwrap_or_default())?,
+            format: wire.format,
         })
     }
 }
@@ -191,7 +190,7 @@ impl From<Stage> for pb::Stage {
             fs_type: stage.fs.to_wire(),
             read_only: stage.read_only,
             flags: flags_to(&stage.flags),
-            format: Some(stage.format.unchecked()),
+            format: stage.format,
         }
     }
 }

@@ -6,23 +6,13 @@ use std::collections::BTreeMap;
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A page of metrics.
-#[derive(Clone, Debug)]
-pub enum Page {
-    /// OpenMetrics, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
-    OpenMetrics(String),
-    /// The older format, <https://prometheus.io/docs/instrumenting/exposition_formats/>.
-    Text(String),
-}
-
-impl Page {
-    /// Returns the media type and the text for a client with this `Accept` header.
-    pub(crate) fn for_client(self, accept: &str) -> (&'static str, String) {
-        match self {
-            Self::OpenMetrics(page) if accepts_openmetrics(accept) => (OPENMETRICS, page),
-            Self::OpenMetrics(page) => (TEXT, as_text(&page)),
-            Self::Text(page) => (TEXT, page),
-        }
+/// Returns the media type and the text of an OpenMetrics page for a client with this `Accept`
+/// header: OpenMetrics (<https://prometheus.io/docs/specs/om/open_metrics_spec/>), or the older
+/// format (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+pub(crate) fn for_client(openmetrics: String, accept: &str) -> (&'static str, String) {
+    match accepts_openmetrics(accept) {
+        true => (OPENMETRICS, openmetrics),
+        false => (TEXT, as_text(&openmetrics)),
     }
 }
 
