@@ -17,11 +17,10 @@ mod recent_changes;
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, ExpiringCache, Timestamp, Volume};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, Timestamp, Volume};
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::operation::operation_count::OperationCount;
 use crate::operation::{Conflict, Operations};
 use crate::request::{Pair, Publish};

@@ -1,11 +1,13 @@
-//! The CSI Controller service; the only crate that links the AWS SDK.
+//! The CSI Controller service.
 //!
 //! The service is a library, so that tests can supply clock, randomness and HTTP client: time is
-//! `tokio::time`; [`ec2::Surroundings`] and [`ec2::Settings`] hold the rest.
+//! `tokio::time`; [`ebs_csi_ec2::Surroundings`] and [`ebs_csi_ec2::Settings`] hold the rest.
 
 mod attach;
 pub mod csi;
-pub mod ec2;
+mod csi_failure;
+#[cfg(test)]
+mod example;
 pub mod metrics;
 mod modify;
 mod operation;

@@ -4,11 +4,11 @@
 mod api_calls;
 mod detaches;
 mod labels;
-mod lane_level;
 mod safe_detach;
 
 use std::sync::Arc;
 
+use ebs_csi_ec2::LaneLevel;
 use ebs_csi_proto::metrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use api_calls::ApiCalls;
 use detaches::Detaches;
 use labels::{ByCache, ByRequest, ByRpc};
-pub use lane_level::LaneLevel;
 use safe_detach::SafeDetach;
 
 /// The default buckets of Prometheus' client libraries, in seconds.
@@ -155,21 +154,6 @@ impl Metrics {
             }
         }
         metrics
-    }
-
-    /// Counts a look-up of a remembered value about EC2; `hit` says whether the value was known.
-    pub(crate) fn cache(&self, cache: &str, hit: bool) {
-        let result = if hit { "hit" } else { "miss" };
-        self.cache
-            .get_or_create(&ByCache { cache: cache.to_owned(), result: result.to_owned() })
-            .inc();
-    }
-
-    /// Notes how many resources one call of a poller asks for.
-    pub(crate) fn poll_batch(&self, action: &str, size: usize) {
-        self.poll_batch
-            .get_or_create(&ByRequest { request: action.to_owned() })
-            .observe(size as f64);
     }
 
     /// Counts a CSI call that ended.

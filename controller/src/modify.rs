@@ -14,16 +14,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Volume};
+use ebs_csi_parameters::VolumeAttributes;
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::VolumeId;
 use tokio::sync::Notify;
 use tracing::Instrument;
 
-use crate::ec2::{Ec2, Volume};
 use crate::operation::operation_count::OperationCount;
 use crate::operation::ordered_watch::{Outcome, outcome};
 use crate::operation::{Caller, Callers};
-use crate::request::parameters::VolumeAttributes;
 use crate::request::tags::TagSettings;
 use crate::volume::iops::IopsCeilings;
 

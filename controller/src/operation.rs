@@ -5,7 +5,6 @@
 //! the same intent joins the operation and gets its result. A call with another intent is refused,
 //! or its operation replaces the running one, as the table's [`Conflict`] says.
 
-pub(crate) mod expiring_cache;
 pub(crate) mod operation_count;
 pub mod ordered_watch;
 
@@ -18,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ebs_csi_ec2::Wanted;
 use ebs_csi_proto::{Condition, Failure};
 use tracing::Instrument;
 
@@ -65,10 +65,6 @@ struct Running<I, T> {
     result: Outcome<Result<T, Failure>>,
     cancellation: Cancellation,
 }
-
-/// A check whether somebody still waits for the change that a call makes; made right before the
-/// call is sent.
-pub(crate) type Wanted = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The callers that wait for the result of one operation.
 ///

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Ec2, Surroundings};
 use ebs_csi_proto::csi::controller_server::ControllerServer;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::endpoint::Listener;
@@ -27,7 +28,6 @@ use self::http::Pages;
 use crate::VERSION;
 use crate::csi::rpc;
 use crate::csi::service::Controller;
-use crate::ec2::{Ec2, Surroundings};
 use crate::metrics::Metrics;
 use crate::safe_detach::Mode;
 use config::Config;
@@ -93,7 +93,7 @@ impl From<ServeError> for Ended {
 /// [`Ended`].
 pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), Ended> {
     let metrics = Arc::new(Metrics::new(config.deprecated_metrics));
-    let surroundings = Surroundings { metrics: Arc::clone(&metrics), ..Surroundings::default() };
+    let surroundings = Surroundings { observer: metrics.clone(), ..Surroundings::default() };
     let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings)
         .await
         .map_err(|error| Ended::Setting(error.to_string()))?;

@@ -3,21 +3,19 @@
 pub(crate) mod listing;
 mod mount;
 pub(crate) mod node_local_handle;
-pub(crate) mod parameters;
-pub(crate) mod tag_key;
 pub mod tags;
-mod template;
 pub(crate) mod topology;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
+use ebs_csi_parameters::{
+    SnapshotParameters, VolumeAttributes, VolumeParameters, WAIT_UNTIL_INITIALIZED,
+};
 use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
 use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
-
-use parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
 
 /// The source of a new volume's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,7 +196,7 @@ impl Publish {
             },
             wait_until_initialized: wire
                 .volume_context
-                .get(parameters::WAIT_UNTIL_INITIALIZED)
+                .get(WAIT_UNTIL_INITIALIZED)
                 .is_some_and(|value| value == "true"),
         })
     }

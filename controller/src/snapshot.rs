@@ -7,13 +7,12 @@ mod promise;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, ExpiringCache, ListPage, Snapshot, SnapshotState};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Ec2ErrorKind, ListPage, Snapshot, SnapshotState};
-use crate::operation::expiring_cache::ExpiringCache;
+use crate::csi_failure::failure;
 use crate::operation::operation_count::OperationCount;
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateSnapshot;
@@ -118,7 +117,8 @@ impl Snapshots {
         let (ec2, shown) = (self.ec2.clone(), self.shown.clone());
         self.deleting
             .run(id.clone(), (), timeout, move |_| async move {
-                match ec2.with_deadline(Instant::now() + DELETE_TIME).delete_snapshot(&id).await {
+                let call = Call::until(Instant::now() + DELETE_TIME);
+                match ec2.delete_snapshot(&call, &id).await {
                     Ok(()) => {
                         shown.remove_if(|other| *other == id);
                         Ok(())
@@ -143,7 +143,12 @@ impl Snapshots {
     /// EC2's errors. A snapshot that EC2 could not create is an error too, because it never becomes
     /// ready.
     pub(crate) async fn get(&self, id: &SnapshotId) -> Result<Option<Snapshot>, Failure> {
-        let found = self.ec2.look_snapshot(id).await.known().map_err(|error| failure(&error))?;
+        let found = self
+            .ec2
+            .look_snapshot(&Call::default(), id)
+            .await
+            .known()
+            .map_err(|error| failure(&error))?;
         match found {
             Some(snapshot) if snapshot.state == SnapshotState::Error => Err(failed(&snapshot)),
             found => Ok(found),
@@ -161,8 +166,9 @@ impl Snapshots {
         wanted: &PageRequest,
     ) -> Result<(Vec<Snapshot>, String), Failure> {
         wanted
-            .read(|max, token| {
-                self.ec2.list_snapshots(ListPage { max, token, volume: volume.clone() })
+            .read(async |max, token| {
+                let page = ListPage { max, token, volume: volume.clone() };
+                self.ec2.list_snapshots(&Call::default(), page).await
             })
             .await
     }

@@ -13,18 +13,17 @@ mod settle;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, ExpiringCache, LookResult, Volume, VolumeState};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState};
+use crate::csi_failure::{failure, failure_as};
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateVolume;
 use crate::request::tags::TagSettings;
 use iops::IopsCeilings;
 
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::operation::operation_count::OperationCount;
 use client_token::Attempt;
 pub(crate) use plan::wanted_iops;
@@ -114,14 +113,14 @@ impl Volumes {
     }
 
     async fn delete_now(&self, id: &VolumeId) -> Result<(), Failure> {
-        let ec2 = self.ec2.with_deadline(Instant::now() + DELETE_TIME);
-        let Err(error) = ec2.delete_volume(id).await else {
+        let call = Call::until(Instant::now() + DELETE_TIME);
+        let Err(error) = self.ec2.delete_volume(&call, id).await else {
             return Ok(());
         };
         match error.kind {
             // EC2 may not know a volume yet that it has just created.
             Ec2ErrorKind::VolumeNotFound if self.recently_created.get(id.as_str()).is_some() => {
-                match ec2.look_volume(id).await {
+                match self.ec2.look_volume(&call, id).await {
                     LookResult::Absent => Ok(()),
                     LookResult::Present(volume) if is_being_deleted(&volume) => Ok(()),
                     LookResult::Present(_) => Err(failure_as(Condition::OperationPending, &error)),
@@ -133,7 +132,7 @@ impl Volumes {
             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => Ok(()),
             Ec2ErrorKind::VolumeInUse => {
                 // A look that does not show the volume does not disprove EC2's answer.
-                let holders = match ec2.look_volume(id).await.present() {
+                let holders = match self.ec2.look_volume(&call, id).await.present() {
                     Some(volume) => holders(volume),
                     None => "an instance".to_owned(),
                 };

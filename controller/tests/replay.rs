@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_controller::csi::service::{Controller, Settings};
-use ebs_csi_controller::ec2::{
-    AttachmentState, CreateVolume, Ec2, Ec2Error, Force, LookResult, Tags, VolumeState,
+use ebs_csi_ec2::{
+    AttachmentState, Call, CreateVolume, Ec2, Ec2Error, Force, LookResult, Tags, VolumeState,
     WatchedChange,
 };
 use ebs_csi_proto::GiB;
@@ -24,42 +24,43 @@ use tokio::time::Instant;
 use tonic::Request;
 
 /// Creates, attaches, detaches and deletes a volume. Returns the first error.
-async fn use_volume(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
+async fn use_volume(ec2: Ec2, call: Call, n: usize) -> Result<(), Ec2Error> {
     let node = InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap();
     let letter = char::from(b'a' + u8::try_from(n % 26).unwrap());
     let device = DeviceName::parse(&format!("/dev/xvda{letter}")).unwrap();
-    let volume = ec2
-        .create_volume(&CreateVolume {
-            client_token: format!("token-{n}"),
-            size: GiB(1),
-            kind: "gp3".to_owned(),
-            zone: Some("us-east-1a".to_owned()),
-            encrypted: Some(false),
-            tags: Tags::from([("CSIVolumeName".to_owned(), format!("pvc-{n}"))]),
-            ..CreateVolume::default()
-        })
-        .await?;
+    let request = CreateVolume {
+        client_token: format!("token-{n}"),
+        size: GiB(1),
+        kind: "gp3".to_owned(),
+        zone: Some("us-east-1a".to_owned()),
+        encrypted: Some(false),
+        tags: Tags::from([("CSIVolumeName".to_owned(), format!("pvc-{n}"))]),
+        ..CreateVolume::default()
+    };
+    let volume = ec2.create_volume(&call, &request).await?;
     let far = Instant::now() + Duration::from_secs(600);
-    ec2.watch_volume(&volume.id, WatchedChange::Creation, far, |seen| match seen {
+    ec2.watch_volume(&call, &volume.id, WatchedChange::Creation, far, |seen| match seen {
         LookResult::Present(v) if v.state == VolumeState::Available => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     })
     .await;
-    ec2.attach_volume(&volume.id, &node, &device, None).await?;
-    ec2.watch_volume(&volume.id, WatchedChange::Attachment, far, |seen| {
+    ec2.attach_volume(&call, &volume.id, &node, &device, None).await?;
+    ec2.watch_volume(&call, &volume.id, WatchedChange::Attachment, far, |seen| {
         match seen.present().and_then(|v| v.attachment(&node)) {
             Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }
     })
     .await;
-    ec2.detach_volume(&volume.id, &node, Force::No, Instant::now()).await?;
-    ec2.watch_volume(&volume.id, WatchedChange::Detachment, far, |seen| match seen.present() {
-        Some(v) if v.attachments.is_empty() => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
+    ec2.detach_volume(&call, &volume.id, &node, Force::No, Instant::now()).await?;
+    ec2.watch_volume(&call, &volume.id, WatchedChange::Detachment, far, |seen| {
+        match seen.present() {
+            Some(v) if v.attachments.is_empty() => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     })
     .await;
-    ec2.delete_volume(&volume.id).await
+    ec2.delete_volume(&call, &volume.id).await
 }
 
 /// Returns all requests between the driver and EC2, and the result for each volume.
@@ -77,8 +78,9 @@ fn history(seed: u64) -> (Vec<String>, Vec<String>) {
             ],
         }));
         let ec2 = world.access(seed).await;
-        let ec2 = ec2.with_deadline(Instant::now() + Duration::from_secs(900));
-        let volumes: Vec<_> = (0..20).map(|n| tokio::spawn(use_volume(ec2.clone(), n))).collect();
+        let call = Call::until(Instant::now() + Duration::from_secs(900));
+        let use_volume = |n| tokio::spawn(use_volume(ec2.clone(), call.clone(), n));
+        let volumes: Vec<_> = (0..20).map(use_volume).collect();
         let mut results = Vec::new();
         for volume in volumes {
             let result = volume.await.unwrap();

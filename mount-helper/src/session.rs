@@ -4,7 +4,7 @@ pub(crate) mod broker_state;
 mod connection;
 pub(crate) mod event_loop;
 mod key_proof;
+pub(crate) mod listen;
 pub(crate) mod listener;
 pub(crate) mod operation_table;
-pub(crate) mod wake_event;
 pub(crate) mod worker;

@@ -1,6 +1,5 @@
 //! The command line.
-pub(crate) mod listen;
-
+use crate::session::listen::{self, Listen};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
@@ -9,8 +8,6 @@ use ebs_csi_wire::KubeletPath;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
-
-use listen::Listen;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\

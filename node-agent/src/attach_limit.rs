@@ -2,10 +2,8 @@
 
 use crate::facts::NodeFacts;
 
-mod taken_slots;
-
-pub use taken_slots::Attachments;
-pub(crate) use taken_slots::{SYSFS, TakenSlots};
+pub use crate::facts::taken_slots::Attachments;
+pub(crate) use crate::facts::taken_slots::{SYSFS, TakenSlots};
 
 /// Rows of `FAMILY LIMIT KIND SIZE...`.
 const TABLE: &str = include_str!("../data/attach-limits.txt");

@@ -13,6 +13,7 @@ mod http_client;
 pub mod imds;
 pub mod live_facts;
 pub(crate) mod node_facts_file;
+pub(crate) mod taken_slots;
 pub(crate) mod topology;
 
 /// The facts behind `NodeGetInfo`.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_wire as wire;
-use ebs_csi_wire::{Operation, Outcome, Refusal, VolumeId};
+use ebs_csi_wire::{HelperRequest, Operation, Outcome, Refusal, Slots, VolumeId};
 use tokio::sync::Semaphore;
 
 use crate::deadline::Deadline;
@@ -21,7 +21,6 @@ pub(crate) mod call_failure;
 mod connection;
 mod error;
 mod target;
-mod transport;
 
 pub use address::Address;
 use connection::Connection;
@@ -68,80 +67,33 @@ impl Helper {
         }
     }
 
-    /// Prepares the volume's file system at the staging path.
+    /// Sends a request and returns its answer.
     ///
     /// # Errors
     /// [`HelperError`], as for every request here.
-    pub async fn stage(
+    pub async fn send<R: HelperRequest>(
         &self,
-        request: wire::Stage,
+        request: R,
         deadline: Deadline,
-    ) -> Result<wire::Staged, HelperError> {
-        match self.send_request(Operation::Stage(request), deadline).await? {
-            Outcome::Staged(staged) => Ok(staged),
-            _ => Err(HelperError::Foreign("another answer than to stage")),
-        }
+    ) -> Result<R::Answer, HelperError> {
+        self.send_operation(request.into(), deadline).await
     }
 
-    /// Performs an operation whose answer is Done: unstage, either publish, unpublish.
-    ///
-    /// # Errors
-    /// [`HelperError`].
-    pub async fn perform(
+    /// Sends an operation whose answer is of this type.
+    pub(crate) async fn send_operation<A: TryFrom<Outcome>>(
         &self,
         operation: Operation,
         deadline: Deadline,
-    ) -> Result<wire::Done, HelperError> {
-        match self.send_request(operation, deadline).await? {
-            Outcome::Done(done) => Ok(done),
-            _ => Err(HelperError::Foreign("another answer than done")),
-        }
-    }
-
-    /// Grows the file system to the size of its disk.
-    ///
-    /// # Errors
-    /// [`HelperError`].
-    pub async fn expand(
-        &self,
-        request: wire::Expand,
-        deadline: Deadline,
-    ) -> Result<wire::Expanded, HelperError> {
-        match self.send_request(Operation::Expand(request), deadline).await? {
-            Outcome::Expanded(expanded) => Ok(expanded),
-            _ => Err(HelperError::Foreign("another answer than to expand")),
-        }
-    }
-
-    /// Returns space and inodes in use.
-    ///
-    /// # Errors
-    /// [`HelperError`].
-    pub async fn stats(
-        &self,
-        request: wire::Stats,
-        deadline: Deadline,
-    ) -> Result<wire::Usage, HelperError> {
-        match self.send_request(Operation::Stats(request), deadline).await? {
-            Outcome::Usage(usage) => Ok(usage),
-            _ => Err(HelperError::Foreign("another answer than to stats")),
-        }
-    }
-
-    /// Returns EC2's statistics page of a volume's NVMe controller, as the disk returned it.
-    ///
-    /// # Errors
-    /// [`HelperError`]; a refusal as unsupported for a disk without such a page.
-    pub async fn nvme_statistics(
-        &self,
-        volume: &VolumeId,
-        deadline: Deadline,
-    ) -> Result<Vec<u8>, HelperError> {
-        let request = Operation::NvmeStatistics(wire::NvmeStatistics { volume: volume.clone() });
-        match self.send_request(request, deadline).await? {
-            Outcome::LogPage(answer) => Ok(answer.page),
-            _ => Err(HelperError::Foreign("another answer than a page")),
-        }
+    ) -> Result<A, HelperError> {
+        let name = operation.properties().name;
+        let result = self.send_until_not_busy(operation, deadline).await;
+        let outcome = match &result {
+            Ok(_) => "ok",
+            Err(error) => error.label(),
+        };
+        self.metrics.helper_answered(name, outcome);
+        A::try_from(result?)
+            .map_err(|_| HelperError::Foreign(format!("another answer than to {name}").into()))
     }
 
     /// Returns every place where the helper holds a volume.
@@ -152,20 +104,15 @@ impl Helper {
         let mut held = Vec::new();
         loop {
             let first = u32::try_from(held.len()).unwrap_or(u32::MAX);
-            let request = Operation::Inspect(wire::Inspect { first });
-            match self.send_request(request, deadline).await? {
-                Outcome::Inventory(page) => {
-                    let stuck = page.volumes.is_empty();
-                    held.extend(page.volumes);
-                    if !page.more {
-                        self.metrics.disks_by_name(&held);
-                        return Ok(held);
-                    }
-                    if stuck {
-                        return Err(HelperError::Foreign("an inventory that does not end"));
-                    }
-                }
-                _ => return Err(HelperError::Foreign("another answer than to inspect")),
+            let page = self.send(wire::Inspect { first }, deadline).await?;
+            let stuck = page.volumes.is_empty();
+            held.extend(page.volumes);
+            if !page.more {
+                self.metrics.disks_by_name(&held);
+                return Ok(held);
+            }
+            if stuck {
+                return Err(HelperError::Foreign("an inventory that does not end".into()));
             }
         }
     }
@@ -194,21 +141,6 @@ impl Helper {
         Ok(welcome)
     }
 
-    async fn send_request(
-        &self,
-        operation: Operation,
-        deadline: Deadline,
-    ) -> Result<Outcome, HelperError> {
-        let name = operation.name();
-        let result = self.send_until_not_busy(operation, deadline).await;
-        let outcome = match &result {
-            Ok(_) => "ok",
-            Err(error) => error.label(),
-        };
-        self.metrics.helper_answered(name, outcome);
-        result
-    }
-
     /// Sends a request, and repeats it while the helper reports another operation on the volume.
     async fn send_until_not_busy(
         &self,
@@ -232,10 +164,9 @@ impl Helper {
         operation: &Operation,
         deadline: Deadline,
     ) -> Result<Outcome, HelperError> {
-        let slots = match operation {
-            // These format, check, mount or write back file systems that may be large.
-            Operation::Stage(_) | Operation::Unstage(_) | Operation::Expand(_) => &self.slow,
-            _ => &self.quick,
+        let slots = match operation.properties().slots {
+            Slots::Slow => &self.slow,
+            Slots::Quick => &self.quick,
         };
         let slot = tokio::time::timeout_at(deadline.instant(), slots.acquire()).await;
         let Ok(Ok(_slot)) = slot else {

@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::node::READY_TIMEOUT;
 use crate::registration::RegistrationState;
 
+mod log_page;
 mod nvme_metrics;
 
 pub use nvme_metrics::{Collection, VolumeStatistics};

@@ -36,7 +36,8 @@ async fn volume_lifecycle_calls_reach_helper_in_order() {
     assert_eq!(expanded.into_inner().capacity_bytes, 2 << 30);
     node.node_unpublish_volume(world::unpublish()).await.unwrap();
     node.node_unstage_volume(world::unstage()).await.unwrap();
-    let names: Vec<&str> = world.helper.requests().iter().map(Operation::name).collect();
+    let names: Vec<&str> =
+        world.helper.requests().iter().map(|one| one.properties().name).collect();
     assert_eq!(names, ["stage", "publish-filesystem", "stats", "expand", "unpublish", "unstage"]);
     assert_eq!(world.helper.connections(), 1, "one connection serves them one by one");
 }
@@ -216,7 +217,8 @@ async fn single_writer_publish_at_second_target_is_refused() {
     assert!(status.message().contains("/k/other"), "{status}");
     // Without that access mode the agent does not ask where else the volume is published.
     node.node_publish_volume(publish()).await.unwrap();
-    let names: Vec<&str> = world.helper.requests().iter().map(Operation::name).collect();
+    let names: Vec<&str> =
+        world.helper.requests().iter().map(|one| one.properties().name).collect();
     assert_eq!(names, ["inspect", "publish-filesystem", "inspect", "publish-filesystem"]);
 }
 

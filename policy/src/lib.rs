@@ -18,7 +18,6 @@
 
 pub mod blank;
 pub mod ceiling;
-pub mod deviation;
 pub mod disk_class;
 pub mod facts;
 pub mod flag;
@@ -26,11 +25,11 @@ pub mod format_option;
 pub mod judge;
 mod named_values;
 pub mod place;
-pub mod process_status;
 pub mod profile;
 pub mod tool;
 pub mod variant;
 
+pub use profile::{deviation, process_status};
 pub use variant::{GUEST, PRODUCTION, Policy, SANDBOX};
 
 /// A number of the kernel's interface, with its name there.

@@ -1,9 +1,11 @@
 //! Where volumes may be staged and published.
 
 use ebs_csi_wire::path::RelativePath;
-use ebs_csi_wire::{KubeletPath, Operation, Refusal};
+use ebs_csi_wire::{KubeletPath, Operation, PathRule, Refusal};
 
 use crate::named_values::named_values;
+
+pub use ebs_csi_wire::{PlaceFor, REQUESTS, RequestProperties};
 
 named_values! {
     /// How wide the allowed places are; each class includes the class before it.
@@ -14,21 +16,6 @@ named_values! {
         /// conformance tests.
         Any => "any",
     }
-}
-
-/// The use of a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PlaceFor {
-    /// A staging path.
-    Stage,
-    /// A staging path where nothing can be staged any more, and which can only be removed.
-    Unstage,
-    /// A target path that shows a file system.
-    PublishFilesystem,
-    /// A target path that shows a disk.
-    PublishBlock,
-    /// A path for statistics alone.
-    Stats,
 }
 
 /// One component of a pattern.
@@ -97,26 +84,9 @@ pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> 
 /// # Errors
 /// [`Refusal::PathOutside`].
 pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Result<(), Refusal> {
-    use PlaceFor::{PublishBlock, PublishFilesystem, Stage, Stats, Unstage};
-    const READABLE: &[PlaceFor] = &[Stage, Unstage, PublishFilesystem, PublishBlock, Stats];
-    let check_path = |uses: &[PlaceFor], path: &KubeletPath| match path.strip_root(root) {
-        Some(relative) if allowed(class, uses, relative) => Ok(()),
-        _ => Err(Refusal::PathOutside),
+    let mut paths = operation.paths();
+    let is_allowed = |(rule, path): (&PathRule, &KubeletPath)| {
+        path.strip_root(root).is_some_and(|relative| allowed(class, rule.uses, relative))
     };
-    match operation {
-        Operation::Hello(_) | Operation::NvmeStatistics(_) | Operation::Inspect(_) => Ok(()),
-        Operation::Stage(request) => check_path(&[Stage], &request.staging),
-        Operation::Unstage(request) => check_path(&[Stage, Unstage], &request.staging),
-        Operation::PublishFilesystem(request) => {
-            check_path(&[Stage], &request.staging)?;
-            check_path(&[PublishFilesystem], &request.target)
-        }
-        Operation::PublishBlock(request) => check_path(&[PublishBlock], &request.target),
-        Operation::Unpublish(request) => {
-            check_path(&[PublishFilesystem, PublishBlock], &request.target)
-        }
-        // Without `Stats`: no file system is grown at a path for statistics alone.
-        Operation::Expand(request) => check_path(&READABLE[..4], &request.path),
-        Operation::Stats(request) => check_path(READABLE, &request.path),
-    }
+    if paths.all(is_allowed) { Ok(()) } else { Err(Refusal::PathOutside) }
 }

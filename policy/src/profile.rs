@@ -6,6 +6,8 @@
 use crate::Value;
 
 mod block_nodes;
+pub mod deviation;
+pub mod process_status;
 
 pub use block_nodes::{BlockNodes, NodeOwner};
 

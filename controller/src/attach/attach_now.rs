@@ -3,6 +3,10 @@
 
 use std::ops::ControlFlow;
 
+use ebs_csi_ec2::{
+    Action, AttachmentState, Call, Ec2ErrorKind, Instance, InstanceState, LookResult, READ_LAG,
+    Volume, WatchedChange,
+};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
@@ -13,11 +17,7 @@ use super::detaching::Detaching;
 use super::initialized::wait_until_initialized;
 use super::{Attached, Attachments, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{
-    Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, READ_LAG,
-    Volume, WatchedChange,
-};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::{Pair, Publish};
 
@@ -33,7 +33,8 @@ impl Attachments {
     ) -> Result<Attached, Failure> {
         let began = Instant::now();
         let deadline = began + OPERATION_TIME;
-        let ec2 = self.ec2.with_deadline(deadline).while_wanted(cancellation.wanted());
+        let ec2 = &self.ec2;
+        let call = Call::until(deadline).while_wanted(cancellation.wanted());
         let pair = &request.pair;
         let Pair { volume, node } = pair;
         self.recent.note_attach_begins(pair);
@@ -41,10 +42,11 @@ impl Attachments {
             let attachment = look.present().and_then(|volume| volume.attachment(node));
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
         };
-        let queued = ec2.wait_in_queue(Action::AttachVolume, volume, is_attached);
-        let ec2 = queued.await.map_err(|e| failure(&e))?;
+        let queued = ec2.wait_in_queue(&call, Action::AttachVolume, volume, is_attached);
+        let call = queued.await.map_err(|e| failure(&e))?;
         cancellation.check_not_superseded()?;
-        let (instance, look) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
+        let (instance, look) =
+            tokio::join!(ec2.look_instance(&call, node), ec2.look_volume(&call, volume));
         let shown = check_not_terminated(node, instance.known().map_err(|e| failure(&e))?)?;
         if let Some(instance) = &shown {
             own_volume::refuse_publish(instance, volume)?;
@@ -89,7 +91,7 @@ impl Attachments {
                     let elsewhere = failure.condition() == Condition::PublishedElsewhere;
                     is_freed = elsewhere
                         && !is_freed
-                        && self.detach_left_behind(&ec2, pair, cancellation).await?;
+                        && self.detach_left_behind(&call, pair, cancellation).await?;
                     if !is_freed {
                         return Err(failure);
                     }
@@ -99,7 +101,9 @@ impl Attachments {
                 AttachStep::Stuck => {
                     cancellation.check_wanted()?;
                     let stuck = Detaching::new(pair.clone(), began, published);
-                    return Err(self.detach_stuck(&ec2, pair, stuck, cancellation, deadline).await);
+                    return Err(self
+                        .detach_stuck(&call, pair, stuck, cancellation, deadline)
+                        .await);
                 }
                 AttachStep::Attach => {
                     cancellation.check_wanted()?;
@@ -107,7 +111,10 @@ impl Attachments {
                         Some(instance) => instance,
                         None => check_not_terminated(
                             node,
-                            ec2.look_instance(node).await.known().map_err(|e| failure(&e))?,
+                            ec2.look_instance(&call, node)
+                                .await
+                                .known()
+                                .map_err(|e| failure(&e))?,
                         )?,
                     };
                     let is_mapped = instance.as_ref().is_some_and(|i| is_mapped(i, volume));
@@ -116,14 +123,14 @@ impl Attachments {
                         machine.note_sent(Instant::now());
                     } else {
                         reservation = self
-                            .send_attach(&ec2, &request.pair, instance.as_ref(), &mut machine)
+                            .send_attach(&call, &request.pair, instance.as_ref(), &mut machine)
                             .await?;
                     }
                 }
                 AttachStep::Wait => {}
             }
             let next = ec2
-                .watch_volume(volume, WatchedChange::Attachment, deadline, |look| {
+                .watch_volume(&call, volume, WatchedChange::Attachment, deadline, |look| {
                     if cancellation.is_superseded() {
                         return ControlFlow::Break(AttachStep::Wait);
                     }
@@ -138,7 +145,7 @@ impl Attachments {
         drop(reservation);
         self.publish_options.check_or_remember(pair, &request.options, attached.since)?;
         if request.wait_until_initialized {
-            wait_until_initialized(&ec2, volume, deadline, cancellation).await?;
+            wait_until_initialized(ec2, &call, volume, deadline, cancellation).await?;
         }
         Ok(attached)
     }
@@ -146,14 +153,14 @@ impl Attachments {
     /// Sends AttachVolume with free device names until EC2 accepts one.
     async fn send_attach(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         pair: &Pair,
         instance: Option<&Instance>,
         machine: &mut Attaching,
     ) -> Result<Option<Reservation>, Failure> {
         let Pair { volume, node } = pair;
         let cards = match instance {
-            Some(instance) => self.cards.count_of(ec2, &instance.kind).await,
+            Some(instance) => self.cards.count_of(&self.ec2, call, &instance.kind).await,
             None => 1,
         };
         let devices = instance.iter().flat_map(|instance| &instance.devices);
@@ -174,7 +181,8 @@ impl Attachments {
                 })?;
             reservation.note_sent();
             let place = reservation.name_and_card();
-            let answer = ec2.attach_volume(volume, node, &place.device, place.card).await;
+            let answer =
+                self.ec2.attach_volume(call, volume, node, &place.device, place.card).await;
             machine.note_sent(Instant::now());
             let error = match answer {
                 Ok(attachment) => {
@@ -221,17 +229,17 @@ impl Attachments {
     /// Detaches a volume that stays in `attaching`, if it may leave.
     async fn detach_stuck(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         pair: &Pair,
         mut machine: Detaching,
         cancellation: &Cancellation,
         deadline: Instant,
     ) -> Failure {
         let Pair { volume, node } = pair;
-        let decision = self.decide_detach(ec2, pair, &mut machine, cancellation, deadline).await;
+        let decision = self.decide_detach(call, pair, &mut machine, cancellation, deadline).await;
         let outcome = match decision {
             Ok(DetachDecision::Send(force, looked_at)) => {
-                match self.send_detach(ec2, pair, force, looked_at).await {
+                match self.send_detach(call, pair, force, looked_at).await {
                     Ok(()) => "it is detached, so that the next try begins afresh".to_owned(),
                     Err(error) => format!("detaching it failed too: {error}"),
                 }

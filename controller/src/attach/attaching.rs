@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{
+    Attachment, AttachmentState, Ec2Error, LookResult, Timestamp, Volume, VolumeState,
+};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attached;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{
-    Attachment, AttachmentState, Ec2Error, LookResult, Timestamp, Volume, VolumeState,
-};
+use crate::csi_failure::failure;
 use crate::request::Pair;
 use crate::volume::holders;
 

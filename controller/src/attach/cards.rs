@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-
-use crate::ec2::Ec2;
 
 /// How long an answer of EC2 is valid: types do not change.
 const ANSWER_TTL: Duration = Duration::from_hours(24);
@@ -30,7 +29,7 @@ pub(super) struct Cards(Arc<Mutex<HashMap<String, (u32, Instant)>>>);
 
 impl Cards {
     /// Returns the number of cards of a type, at least 1.
-    pub(super) async fn count_of(&self, ec2: &Ec2, instance_type: &str) -> u32 {
+    pub(super) async fn count_of(&self, ec2: &Ec2, call: &Call, instance_type: &str) -> u32 {
         // Held while EC2 is asked, so that concurrent callers find the answer.
         let mut known = self.0.lock().await;
         let now = Instant::now();
@@ -41,7 +40,7 @@ impl Cards {
             return *cards;
         }
         ec2.count_cache_lookup("instance_type", false);
-        let (cards, ttl) = match ec2.instance_type(instance_type).await {
+        let (cards, ttl) = match ec2.instance_type(call, instance_type).await {
             Ok(Some(found)) => (found.cards, ANSWER_TTL),
             Ok(None) => (guess(instance_type), GUESS_TTL),
             Err(error) => {

@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Force, InstanceState, LookResult, Timestamp};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
 use super::detaching::Detaching;
 use super::own_volume::root_volume_refusal;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Force, InstanceState, LookResult, Timestamp};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::verdict_text::refusal_text;
@@ -40,7 +40,7 @@ impl Attachments {
     /// facts unknown; [`Condition::DeadlinePassed`].
     pub(super) async fn decide_detach(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         pair: &Pair,
         machine: &mut Detaching,
         cancellation: &Cancellation,
@@ -51,7 +51,8 @@ impl Attachments {
         }
         loop {
             cancellation.check_not_superseded()?;
-            let mut gathered = gather(ec2, self.safe_detach, pair, &self.cluster_evidence).await;
+            let mut gathered =
+                gather(&self.ec2, call, self.safe_detach, pair, &self.cluster_evidence).await;
             if let Some(device) = &gathered.root_device {
                 return Err(root_volume_refusal(&pair.volume, &pair.node, device));
             }
@@ -90,7 +91,7 @@ impl Attachments {
                 Verdict::Wait(Waiting::Leaving) => return Ok(DetachDecision::InProgress),
                 Verdict::Wait(Waiting::Transition) => {
                     cancellation.check_wanted()?;
-                    wait_for_transition(ec2, pair, cancellation, deadline).await?;
+                    wait_for_transition(&self.ec2, call, pair, cancellation, deadline).await?;
                 }
                 Verdict::Refuse(why) => {
                     tracing::info!(reason = why.token(), facts = ?gathered.facts, "the detach is refused");
@@ -163,12 +164,13 @@ impl Attachments {
 
 async fn wait_for_transition(
     ec2: &Ec2,
+    call: &Call,
     pair: &Pair,
     cancellation: &Cancellation,
     deadline: Instant,
 ) -> Result<(), Failure> {
     let transition_end = ec2
-        .watch_instance(&pair.node, deadline, |look| match look {
+        .watch_instance(call, &pair.node, deadline, |look| match look {
             _ if cancellation.is_superseded() => ControlFlow::Break(()),
             LookResult::Present(instance) => match instance.state {
                 InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {

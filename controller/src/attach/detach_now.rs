@@ -3,6 +3,9 @@
 
 use std::ops::ControlFlow;
 
+use ebs_csi_ec2::{
+    Action, Call, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume, WatchedChange,
+};
 use ebs_csi_proto::Failure;
 use tokio::time::Instant;
 
@@ -10,10 +13,7 @@ use super::detach_decision::DetachDecision;
 use super::detaching::{DetachStep, Detaching};
 use super::pending::PendingDetach;
 use super::{Attachments, OPERATION_TIME};
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{
-    Action, Ec2, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume, WatchedChange,
-};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::Mode;
@@ -27,9 +27,10 @@ impl Attachments {
     ) -> Result<(), Failure> {
         let began = Instant::now();
         let deadline = began + OPERATION_TIME;
-        let ec2 = self.ec2.with_deadline(deadline).while_wanted(cancellation.wanted());
+        let ec2 = &self.ec2;
+        let call = Call::until(deadline).while_wanted(cancellation.wanted());
         let Pair { volume, node } = pair;
-        if self.was_detached(&ec2, pair).await {
+        if self.was_detached(&call, pair).await {
             return Ok(());
         }
         let mut machine = Detaching::new(pair.clone(), began, self.publish_options.published(pair));
@@ -38,13 +39,13 @@ impl Attachments {
             LookResult::Absent => true,
             LookResult::Unknown(_) => false,
         };
-        let queued = ec2.wait_in_queue(Action::DetachVolume, volume, is_detached);
-        let ec2 = queued.await.map_err(|e| failure(&e))?;
+        let queued = ec2.wait_in_queue(&call, Action::DetachVolume, volume, is_detached);
+        let call = queued.await.map_err(|e| failure(&e))?;
         cancellation.check_not_superseded()?;
         let mut pending = PendingDetach::new(pair, self.operation_count.metrics());
         // With safe detach, `decide_detach` gathers the facts before any DetachVolume.
         let mut step = if self.safe_detach == Mode::Off {
-            let look = ec2.look_volume_dated(volume).await;
+            let look = ec2.look_volume_dated(&call, volume).await;
             machine.observe(&look, Instant::now())
         } else {
             DetachStep::Detach
@@ -66,7 +67,7 @@ impl Attachments {
                 DetachStep::Detach => {
                     cancellation.check_wanted()?;
                     let decision = self
-                        .decide_detach(&ec2, pair, &mut machine, cancellation, deadline)
+                        .decide_detach(&call, pair, &mut machine, cancellation, deadline)
                         .await?;
                     let (force, looked_at) = match decision {
                         DetachDecision::NotAttached => {
@@ -82,7 +83,7 @@ impl Attachments {
                     // The decision may have taken long.
                     cancellation.check_not_superseded()?;
                     cancellation.check_wanted()?;
-                    let answer = self.send_detach(&ec2, pair, force, looked_at).await;
+                    let answer = self.send_detach(&call, pair, force, looked_at).await;
                     if let Err(error) = &answer
                         && error.kind == Ec2ErrorKind::Stale
                     {
@@ -109,14 +110,14 @@ impl Attachments {
                 }
                 DetachStep::LookAt(at) => {
                     tokio::time::sleep_until(at.min(deadline)).await;
-                    let look = ec2.look_volume_dated(volume).await;
+                    let look = ec2.look_volume_dated(&call, volume).await;
                     step = machine.observe(&look, Instant::now());
                     continue;
                 }
                 DetachStep::Wait => {}
             }
             let next = ec2
-                .watch_volume_dated(volume, WatchedChange::Detachment, deadline, |look| {
+                .watch_volume_dated(&call, volume, WatchedChange::Detachment, deadline, |look| {
                     if cancellation.is_superseded() {
                         return ControlFlow::Break(DetachStep::Wait);
                     }
@@ -145,15 +146,19 @@ impl Attachments {
     /// oldest of the facts was read.
     ///
     /// # Errors
-    /// Those of [`Ec2::detach_volume`].
+    /// Those of [`Ec2::detach_volume`](ebs_csi_ec2::Ec2::detach_volume).
     pub(super) async fn send_detach(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         pair: &Pair,
         force: Force,
         looked_at: Instant,
     ) -> Result<(), Ec2Error> {
-        let answer = ec2.detach_volume(&pair.volume, &pair.node, force, looked_at).await.map(drop);
+        let answer = self
+            .ec2
+            .detach_volume(call, &pair.volume, &pair.node, force, looked_at)
+            .await
+            .map(drop);
         let is_sent = !matches!(&answer, Err(error) if error.kind == Ec2ErrorKind::Stale);
         if is_sent && force == Force::Yes && self.cluster_evidence.overrides.use_up(pair) {
             self.operation_count.metrics().forced_detach();
@@ -166,12 +171,12 @@ impl Attachments {
     /// the repeated call would need another DetachVolume as its proof without this.
     ///
     /// The look is made when reads show every attach from before this call.
-    async fn was_detached(&self, ec2: &Ec2, pair: &Pair) -> bool {
+    async fn was_detached(&self, call: &Call, pair: &Pair) -> bool {
         if self.safe_detach != Mode::Off || !self.recent.was_detached(pair) {
             return false;
         }
         tokio::time::sleep(READ_LAG).await;
-        let look = ec2.look_volume(&pair.volume).await;
+        let look = self.ec2.look_volume(call, &pair.volume).await;
         look.present().is_some_and(|volume| volume.attachment(&pair.node).is_none())
     }
 }

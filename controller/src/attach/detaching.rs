@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{
+    AttachmentState, DatedLook, Ec2Error, Ec2ErrorKind, LookResult, READ_LAG, Timestamp, Volume,
+};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::own_volume::root_volume_refusal;
 use crate::attach::device_name::is_boot_device;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{
-    AttachmentState, DatedLook, Ec2Error, Ec2ErrorKind, LookResult, READ_LAG, Timestamp, Volume,
-};
+use crate::csi_failure::failure;
 use crate::request::Pair;
 
 /// A request counts as lost when it shows no effect for [`NO_EFFECT_AFTER`] and over
@@ -224,8 +224,8 @@ impl Detaching {
 mod tests {
     use super::*;
     use crate::attach::tests::{attachment, error, node, other_node, pair, unknown};
-    use crate::ec2::example_volume;
-    use crate::ec2::{Attachment, VolumeState};
+    use crate::example::example_volume;
+    use ebs_csi_ec2::{Attachment, VolumeState};
 
     fn with(state: AttachmentState) -> DatedLook<Volume> {
         in_use(vec![attachment(node(), state), attachment(other_node(), AttachmentState::Attached)])

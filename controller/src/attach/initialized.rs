@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Initialization};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Initialization};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 
 /// EC2 renews its report about initialization every few minutes; a small volume is done in seconds.
@@ -18,13 +18,14 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// it at once.
 pub(super) async fn wait_until_initialized(
     ec2: &Ec2,
+    call: &Call,
     volume: &VolumeId,
     deadline: Instant,
     cancellation: &Cancellation,
 ) -> Result<(), Failure> {
     let mut pause = FIRST_PAUSE;
     loop {
-        let status = match ec2.look_volume_status(volume).await.known() {
+        let status = match ec2.look_volume_status(call, volume).await.known() {
             Ok(status) => status,
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "how much of a volume's data has come is not known; it is asked again");

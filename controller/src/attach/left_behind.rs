@@ -5,12 +5,12 @@
 //! name, the detach is about that instance, EC2 shows no such attachment, and the volume stays at
 //! the first instance without anybody who would detach it again. The next publish finds it here.
 
+use ebs_csi_ec2::{Action, Attachment, AttachmentState, Call, Ec2ErrorKind, Force, Volume};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::InstanceId;
 
 use super::Attachments;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
+use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};
@@ -29,14 +29,15 @@ impl Attachments {
     /// for it any more.
     pub(super) async fn detach_left_behind(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         Pair { volume, node }: &Pair,
         cancellation: &Cancellation,
     ) -> Result<bool, Failure> {
         if self.safe_detach == Mode::Off {
             return Ok(false);
         }
-        let look = ec2.look_volume(volume).await;
+        let ec2 = &self.ec2;
+        let look = ec2.look_volume(call, volume).await;
         let Some(attachment) = look.present().and_then(|volume| only_holder(volume, node)) else {
             return Ok(false);
         };
@@ -44,10 +45,10 @@ impl Attachments {
             return Ok(false);
         };
         let pair = Pair { volume: volume.clone(), node: holder.clone() };
-        let queued = ec2.wait_in_queue(Action::DetachVolume, volume, |_| false);
-        let ec2 = &queued.await.map_err(|e| failure(&e))?;
+        let queued = ec2.wait_in_queue(call, Action::DetachVolume, volume, |_| false);
+        let call = &queued.await.map_err(|e| failure(&e))?;
         loop {
-            let gathered = gather(ec2, self.safe_detach, &pair, &self.cluster_evidence).await;
+            let gathered = gather(ec2, call, self.safe_detach, &pair, &self.cluster_evidence).await;
             if gathered.root_device.is_some() || gathered.is_launch_volume {
                 return Ok(false);
             }
@@ -67,7 +68,7 @@ impl Attachments {
             );
             let metrics = self.operation_count.metrics();
             metrics.safe_detach_decided(Verdict::Safe(rung).label());
-            match ec2.detach_volume(volume, &holder, Force::No, gathered.looked_at).await {
+            match ec2.detach_volume(call, volume, &holder, Force::No, gathered.looked_at).await {
                 Ok(_) => break,
                 Err(error) => match error.kind {
                     Ec2ErrorKind::Stale => {}

@@ -1,10 +1,9 @@
 //! The volumes that an instance was launched with. They are not published, and the root volume is
 //! not detached.
 
+use ebs_csi_ec2::Instance;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
-
-use crate::ec2::Instance;
 
 /// Refuses the instance's root volume, and data volumes of its launch template or image.
 ///

@@ -1,8 +1,8 @@
 //! The metric of detaches that do not end.
 
+use ebs_csi_ec2::{AttachmentState, LookResult, Volume};
 use tokio::time::Instant;
 
-use crate::ec2::{AttachmentState, LookResult, Volume};
 use crate::metrics::Metrics;
 use crate::request::Pair;
 

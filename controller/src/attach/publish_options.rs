@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ebs_csi_ec2::Timestamp;
 use ebs_csi_proto::{AccessType, Condition, Failure};
 use tokio::time::Instant;
 
-use crate::ec2::Timestamp;
 use crate::request::{Pair, PublishOptions};
 
 /// The most attachments that are remembered; nothing is known about further ones.

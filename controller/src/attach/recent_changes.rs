@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::ec2::{AttachmentState, LookResult, READ_LAG, Timestamp, Volume};
-use crate::operation::expiring_cache::ExpiringCache;
+use ebs_csi_ec2::{AttachmentState, ExpiringCache, LookResult, READ_LAG, Timestamp, Volume};
+
 use crate::request::Pair;
 
 /// How long a proved detachment is remembered: longer than external-attacher's longest pause
@@ -69,8 +69,8 @@ impl RecentChanges {
 mod tests {
     use super::*;
     use crate::attach::tests::{attachment, node, pair};
-    use crate::ec2::Attachment;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
+    use ebs_csi_ec2::Attachment;
 
     fn time(seconds: i64) -> Option<Timestamp> {
         Some(Timestamp { seconds, nanoseconds: 0 })

@@ -1,8 +1,8 @@
-use super::*;
-use crate::ec2::{
-    Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Sent, example_volume,
-};
+use ebs_csi_ec2::{Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Sent};
 use ebs_csi_wire::InstanceId;
+
+use super::*;
+use crate::example::example_volume;
 
 pub(crate) fn node() -> InstanceId {
     InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()

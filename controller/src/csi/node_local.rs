@@ -4,14 +4,14 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_ec2::{AttachmentState, Call, Ec2, Instance};
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::publish_context::{DEVICE_PATH, VOLUME_ID};
 use ebs_csi_proto::{Capability, Condition, Failure, csi};
 use ebs_csi_wire::InstanceId;
 
 use crate::csi::validated;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{AttachmentState, Ec2, Instance};
+use crate::csi_failure::failure;
 use crate::request::node_local_handle::PREFIX;
 use crate::request::{parse_id, require};
 
@@ -78,7 +78,7 @@ pub(crate) async fn publish(
         ));
     }
     let node: InstanceId = parse_id("node_id", node)?;
-    let look = ec2.look_instance(&node).await.known();
+    let look = ec2.look_instance(&Call::default(), &node).await.known();
     let instance =
         look.map_err(|error| failure(&error))?.ok_or_else(|| Failure::not_found("node", &node))?;
     find_volume(&instance, &device)
@@ -129,7 +129,7 @@ fn find_volume(instance: &Instance, device: &str) -> Result<HashMap<String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::{BlockMapping, InstanceState};
+    use ebs_csi_ec2::{BlockMapping, InstanceState};
     use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
     use ebs_csi_wire::VolumeId;
 
@@ -149,7 +149,7 @@ mod tests {
             kind: "m5.large".to_owned(),
             state: InstanceState::Running,
             launched: None,
-            hibernation: crate::ec2::Hibernation::No,
+            hibernation: ebs_csi_ec2::Hibernation::No,
             zone: "us-east-1a".to_owned(),
             zone_id: None,
             outpost_arn: None,

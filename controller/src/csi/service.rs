@@ -10,6 +10,7 @@ mod volume_list;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::Ec2;
 use ebs_csi_proto::csi::{self, controller_server};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
@@ -17,7 +18,6 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::attach::Attachments;
 use crate::csi::capabilities;
-use crate::ec2::Ec2;
 use crate::metrics::Metrics;
 use crate::modify::Modifications;
 use crate::operation::operation_count::OperationCount;

@@ -1,6 +1,6 @@
 //! Maps EC2's status of a volume to the effect on its users.
 
-use crate::ec2::{Health, Volume, VolumeState, VolumeStatus};
+use ebs_csi_ec2::{Health, Volume, VolumeState, VolumeStatus};
 
 /// The severity of a problem (CSI specification, `VolumeHealthErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +109,8 @@ pub(crate) fn problems(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Pr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::Initialization;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
+    use ebs_csi_ec2::Initialization;
 
     fn status(health: Health, details: &[(&str, &str)]) -> VolumeStatus {
         VolumeStatus {

@@ -1,12 +1,13 @@
 //! Metrics of EC2 calls, under the names of the Go driver and, when asked, under its older names.
 
+use ebs_csi_ec2::{Action, Observer};
 use ebs_csi_proto::metrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::labels::{ByCode, ByOperation, ByRequest};
+use super::labels::{ByCache, ByCode, ByOperation, ByRequest};
 use super::{Metrics, Seconds, seconds};
 
 /// Durations, failures and throttles of EC2 calls.
@@ -42,42 +43,53 @@ impl ApiCalls {
     }
 }
 
-impl Metrics {
+impl Observer for Metrics {
     /// Shows the duration of calls of this action as zero, until one is counted: a rate over it has
     /// a first value then.
-    pub(crate) fn expect_api_call(&self, action: &str) {
-        let request = ByRequest { request: action.to_owned() };
+    fn expect_api_call(&self, action: Action) {
+        let request = ByRequest::of(action);
         drop(self.api_calls.seconds.get_or_create(&request));
         if let Some(older) = &self.api_calls.older {
             drop(older.seconds.get_or_create(&request));
         }
     }
 
-    /// Counts an EC2 call that succeeded.
-    pub(crate) fn api_call(&self, action: &str, seconds: f64) {
-        let request = ByRequest { request: action.to_owned() };
+    fn api_call(&self, action: Action, seconds: f64) {
+        let request = ByRequest::of(action);
         self.api_calls.seconds.get_or_create(&request).observe(seconds);
         if let Some(older) = &self.api_calls.older {
             older.seconds.get_or_create(&request).observe(seconds);
         }
     }
 
-    /// Counts an EC2 call that failed.
-    pub(crate) fn api_error(&self, action: &str, code: &str) {
-        let labels = ByCode { request: action.to_owned(), code: code.to_owned() };
+    fn api_error(&self, action: Action, code: &str) {
+        let labels = ByCode { request: action.name().to_owned(), code: code.to_owned() };
         self.api_calls.errors.get_or_create(&labels).inc();
         if let Some(older) = &self.api_calls.older {
             older.errors.get_or_create(&labels).inc();
         }
     }
 
-    /// Counts an EC2 call that was throttled.
-    pub(crate) fn api_throttle(&self, action: &str) {
-        let labels = ByOperation { operation_name: action.to_owned(), request: action.to_owned() };
+    fn api_throttle(&self, action: Action) {
+        let labels = ByOperation {
+            operation_name: action.name().to_owned(),
+            request: action.name().to_owned(),
+        };
         self.api_calls.throttles.get_or_create(&labels).inc();
         if let Some(older) = &self.api_calls.older {
             older.throttles.get_or_create(&labels).inc();
         }
+    }
+
+    fn poll_batch(&self, action: Action, size: usize) {
+        self.poll_batch.get_or_create(&ByRequest::of(action)).observe(size as f64);
+    }
+
+    fn cache(&self, cache: &str, hit: bool) {
+        let result = if hit { "hit" } else { "miss" };
+        self.cache
+            .get_or_create(&ByCache { cache: cache.to_owned(), result: result.to_owned() })
+            .inc();
     }
 }
 

@@ -1,10 +1,17 @@
 //! The label sets of the metrics.
 
+use ebs_csi_ec2::Action;
 use prometheus_client::encoding::EncodeLabelSet;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ByRequest {
     pub(super) request: String,
+}
+
+impl ByRequest {
+    pub(super) fn of(action: Action) -> Self {
+        Self { request: action.name().to_owned() }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -1,14 +1,16 @@
 use std::time::Duration;
 
+use ebs_csi_ec2::{Action, Observer};
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn metric_names_and_labels_match_go_driver() {
     let metrics = Metrics::default();
-    metrics.expect_api_call("DeleteVolume");
-    metrics.api_call("CreateVolume", 0.4);
-    metrics.api_error("CreateVolume", "InvalidParameterValue");
-    metrics.api_throttle("AttachVolume");
+    metrics.expect_api_call(Action::DeleteVolume);
+    metrics.api_call(Action::CreateVolume, 0.4);
+    metrics.api_error(Action::CreateVolume, "InvalidParameterValue");
+    metrics.api_throttle(Action::AttachVolume);
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
     metrics.detach_pending("vol-2", "i-1", "detaching", Instant::now());
     metrics.detach_ended("vol-2", "i-1");

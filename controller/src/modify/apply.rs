@@ -3,6 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use ebs_csi_ec2::{
+    Call, Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume,
+    READ_LAG, Volume, WatchedChange,
+};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
@@ -11,11 +15,7 @@ use super::Modifications;
 use super::change::{Change, describe_request, has_values_of};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{
-    Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume,
-    READ_LAG, Volume, WatchedChange,
-};
+use crate::csi_failure::{failure, failure_as};
 use crate::operation::Callers;
 use crate::volume::iops::IopsLimits;
 use crate::volume::is_being_deleted;
@@ -35,19 +35,20 @@ impl Modifications {
         callers: &Callers,
     ) -> Result<Volume, Failure> {
         let deadline = Instant::now() + CHANGE_TIME;
-        let ec2 = self.ec2.with_deadline(deadline);
-        let (volume, latest) = tokio::join!(ec2.look_volume(id), ec2.look_modification(id));
-        let mut volume = existing(&ec2, id, volume).await?;
+        let (ec2, call) = (&self.ec2, &Call::until(deadline));
+        let (volume, latest) =
+            tokio::join!(ec2.look_volume(call, id), ec2.look_modification(call, id));
+        let mut volume = existing(ec2, call, id, volume).await?;
         if change.is_empty() {
             return Ok(volume);
         }
         let mut latest = latest.known().map_err(|error| failure(&error))?;
         if let Some(running) = latest.take_if(|m| m.state == ModificationState::Modifying) {
-            latest = wait_until_effective(&ec2, id, running, deadline).await.ok();
-            volume = existing(&ec2, id, ec2.look_volume(id).await).await?;
+            latest = wait_until_effective(ec2, call, id, running, deadline).await.ok();
+            volume = existing(ec2, call, id, ec2.look_volume(call, id).await).await?;
         }
         let wanted_iops = change.wanted_iops(&volume)?;
-        let limits = self.limits(&ec2, change, &volume, wanted_iops).await;
+        let limits = self.limits(call, change, &volume, wanted_iops).await;
         let request = change.request(&volume, wanted_iops, limits);
         let tagging = Tagging::of(change, &volume)?;
         if let (Some(_), Some(latest)) = (&request, &latest)
@@ -58,17 +59,17 @@ impl Modifications {
         // A change of several calls must not stop halfway for a missing permission that could have
         // been detected before.
         if tagging.calls() > 0 && tagging.calls() + usize::from(request.is_some()) > 1 {
-            tagging.dry_run(&ec2, id).await?;
+            tagging.dry_run(ec2, call, id).await?;
         }
         let modifies = request.is_some();
         if let Some(request) = request {
             callers.check_any_waits()?;
             tracing::info!("modifying {}", describe_request(id, &request));
-            volume = self.send(&ec2, &request, latest.as_ref(), deadline).await?;
+            volume = self.send(call, &request, latest.as_ref(), deadline).await?;
         }
         if tagging.has_changes() {
             callers.check_any_waits()?;
-            tagging.carry_out(&ec2, id).await.map_err(|failed| {
+            tagging.carry_out(ec2, call, id).await.map_err(|failed| {
                 if modifies {
                     failed.context("the volume is modified, its tags are not yet")
                 } else {
@@ -81,7 +82,7 @@ impl Modifications {
 
     async fn limits(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         change: &Change,
         volume: &Volume,
         wanted: Option<u32>,
@@ -96,27 +97,27 @@ impl Modifications {
             outpost_arn: volume.outpost_arn.clone(),
             tags: self.tags.identity(),
         };
-        self.ceilings.limits(ec2, question, wanted).await
+        self.ceilings.limits(&self.ec2, call, question, wanted).await
     }
 
     async fn send(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         request: &ModifyVolume,
         latest: Option<&Modification>,
         deadline: Instant,
     ) -> Result<Volume, Failure> {
-        let id = &request.volume;
-        let accepted = match ec2.modify_volume(request).await {
+        let (ec2, id) = (&self.ec2, &request.volume);
+        let accepted = match ec2.modify_volume(call, request).await {
             Ok(accepted) => accepted,
             Err(error) if error.may_have_happened() => {
-                find_lost_modification(ec2, request, &error).await?
+                find_lost_modification(ec2, call, request, &error).await?
             }
             Err(error) => return Err(refused(&error, latest)),
         };
-        wait_until_effective(ec2, id, accepted, deadline).await?;
+        wait_until_effective(ec2, call, id, accepted, deadline).await?;
         let shown = ec2
-            .watch_volume(id, WatchedChange::Visibility, deadline, |look| match look {
+            .watch_volume(call, id, WatchedChange::Visibility, deadline, |look| match look {
                 LookResult::Present(volume) if has_values_of(volume, request) => {
                     ControlFlow::Break(volume.clone())
                 }
@@ -133,12 +134,13 @@ impl Modifications {
 /// one decides.
 async fn existing(
     ec2: &Ec2,
+    call: &Call,
     id: &VolumeId,
     mut look: LookResult<Volume>,
 ) -> Result<Volume, Failure> {
     if matches!(look, LookResult::Absent) {
         tokio::time::sleep(READ_LAG).await;
-        look = ec2.look_volume(id).await;
+        look = ec2.look_volume(call, id).await;
     }
     look.known()
         .map_err(|error| failure(&error))?
@@ -149,6 +151,7 @@ async fn existing(
 /// Waits until the new size is effective and the new performance is under way.
 async fn wait_until_effective(
     ec2: &Ec2,
+    call: &Call,
     id: &VolumeId,
     accepted_modification: Modification,
     deadline: Instant,
@@ -170,7 +173,7 @@ async fn wait_until_effective(
         return end;
     }
     let outcome = ec2
-        .watch_modification(id, deadline, |look| match look {
+        .watch_modification(call, id, deadline, |look| match look {
             // A late look shows the modification before this one.
             LookResult::Present(modification)
                 if modification.started >= accepted_modification.started =>
@@ -187,6 +190,7 @@ async fn wait_until_effective(
 /// request's targets if EC2 accepted it.
 async fn find_lost_modification(
     ec2: &Ec2,
+    call: &Call,
     request: &ModifyVolume,
     error: &Ec2Error,
 ) -> Result<Modification, Failure> {
@@ -198,8 +202,8 @@ async fn find_lost_modification(
                 m.target.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
             })
     };
-    let found =
-        ec2.watch_modification(&request.volume, Instant::now() + LOST_ANSWER_LOOKS, |look| {
+    let found = ec2
+        .watch_modification(call, &request.volume, Instant::now() + LOST_ANSWER_LOOKS, |look| {
             match look {
                 LookResult::Present(modification) if is_ours(modification) => {
                     ControlFlow::Break(modification.clone())

@@ -1,12 +1,12 @@
 //! A requested change of a volume, and the call that it needs.
 
+use ebs_csi_ec2::{ModifyVolume, Volume};
+use ebs_csi_parameters::VolumeAttributes;
+use ebs_csi_parameters::tag_key::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY};
 use ebs_csi_proto::{Failure, GiB};
 use ebs_csi_wire::VolumeId;
 
-use crate::ec2::{ModifyVolume, Volume};
-use crate::request::parameters::VolumeAttributes;
 use crate::request::parse_go_bool;
-use crate::request::tag_key::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY};
 use crate::request::tags::{TagSettings, Tags};
 use crate::volume::iops::IopsLimits;
 use crate::volume::wanted_iops;
@@ -187,7 +187,7 @@ pub(super) fn describe_request(volume: &VolumeId, sent: &ModifyVolume) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
     use proptest::prelude::*;
 
     fn gp3() -> Volume {

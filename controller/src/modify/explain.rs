@@ -5,11 +5,11 @@
 //! RESOURCE_EXHAUSTED as "may be under way" (its `IsFinalError`). It repeats the request after both
 //! kinds.
 
+use ebs_csi_ec2::{Ec2Error, Ec2ErrorKind, Modification, Timestamp};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{Ec2Error, Ec2ErrorKind, Modification, Timestamp};
+use crate::csi_failure::{failure, failure_as};
 
 /// Estimates are rounded up to a quarter of an hour, so that the text of a repeated answer stays
 /// the same for a while.
@@ -90,7 +90,7 @@ fn parse_wait_until(message: &str) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::{Action, ModificationState, Performance, Sent};
+    use ebs_csi_ec2::{Action, ModificationState, Performance, Sent};
 
     fn at(text: &str) -> Timestamp {
         Timestamp::parse(text).unwrap()

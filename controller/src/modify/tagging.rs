@@ -1,12 +1,12 @@
 //! The tags of a volume that a change sets and deletes.
 
+use ebs_csi_ec2::{Call, Ec2, Ec2Error, Ec2ErrorKind, Volume};
+use ebs_csi_parameters::tag_key::IOPS_PER_GIB;
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
-use crate::request::tag_key::IOPS_PER_GIB;
+use crate::csi_failure::failure;
 use crate::request::tags::Tags;
 
 /// The most tags of one resource; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag
@@ -94,8 +94,13 @@ impl Tagging {
     ///
     /// # Errors
     /// A missing permission, by name; and EC2's errors.
-    pub(super) async fn dry_run(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
-        ec2.may_change_tags(id.as_str(), &self.set, &self.delete)
+    pub(super) async fn dry_run(
+        &self,
+        ec2: &Ec2,
+        call: &Call,
+        id: &VolumeId,
+    ) -> Result<(), Failure> {
+        ec2.may_change_tags(call, id.as_str(), &self.set, &self.delete)
             .await
             .map_err(|error| failure(&error).context("nothing is changed"))
     }
@@ -104,14 +109,19 @@ impl Tagging {
     ///
     /// # Errors
     /// EC2's errors.
-    pub(super) async fn carry_out(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
+    pub(super) async fn carry_out(
+        &self,
+        ec2: &Ec2,
+        call: &Call,
+        id: &VolumeId,
+    ) -> Result<(), Failure> {
         let failed = |error: Ec2Error| failure(&error);
-        ec2.delete_tags(id.as_str(), &self.delete).await.map_err(failed)?;
-        ec2.create_tags(id.as_str(), &self.set).await.map_err(failed)?;
+        ec2.delete_tags(call, id.as_str(), &self.delete).await.map_err(failed)?;
+        ec2.create_tags(call, id.as_str(), &self.set).await.map_err(failed)?;
         if !self.ends_ratio {
             return Ok(());
         }
-        match ec2.delete_tags(id.as_str(), &[IOPS_PER_GIB.to_owned()]).await {
+        match ec2.delete_tags(call, id.as_str(), &[IOPS_PER_GIB.to_owned()]).await {
             Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
                 tracing::warn!(%error, volume.id = id.as_str(), tag = IOPS_PER_GIB, "the tag stays: the next growth may change the IOPS by its ratio");
                 Ok(())
@@ -126,7 +136,7 @@ mod tests {
     use ebs_csi_proto::Condition;
 
     use super::*;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
 
     fn tags(keys: &[&str]) -> Tags {
         keys.iter().map(|key| ((*key).to_owned(), "v".to_owned())).collect()

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
+use ebs_csi_ec2::{Action, Rate};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFormat;
 
@@ -18,7 +19,6 @@ use flag_syntax::socket_address;
 use flags::{Failover, Flags, Format};
 
 use crate::VERSION;
-use crate::ec2::{Action, Rate};
 use crate::process::http::CertificateFiles;
 use crate::process::probe::ProbeAws;
 use crate::process::traces;

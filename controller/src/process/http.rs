@@ -4,14 +4,14 @@ mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ebs_csi_ec2::{Ec2, LaneLevel};
 use ebs_csi_proto::http_endpoint::{self, PlainText, StatusCode};
 use tokio::time::Instant;
 
 pub(crate) use tls::CertificateFiles;
 use tls::Tls;
 
-use crate::ec2::Ec2;
-use crate::metrics::{LaneLevel, Metrics};
+use crate::metrics::Metrics;
 use crate::process::probe::Probe;
 
 /// Scrapes per second that are answered, and how many at once; further scrapes get status 429.

@@ -11,11 +11,11 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Ec2Error, ListPage, OwnTags, Page, Timestamp, VolumeState};
+use ebs_csi_parameters::tag_key::{SNAPSHOT_NAME, VOLUME_NAME};
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use crate::ec2::{Ec2, Ec2Error, ListPage, OwnTags, Page, Timestamp, VolumeState};
-use crate::request::tag_key::{SNAPSHOT_NAME, VOLUME_NAME};
 use crate::request::tags::TagSettings;
 
 /// The handles that a cluster knows.
@@ -113,7 +113,9 @@ pub async fn find(
         created.is_none_or(|at| age(at).is_some_and(|age| age >= older_than.as_secs()))
     };
     let own = tags.of_own_volumes();
-    let volumes = read_every_page(async |token| ec2.list_volumes(None, token, &own).await).await?;
+    let call = Call::default();
+    let page = async |token| ec2.list_volumes(&call, None, token, &own).await;
+    let volumes = read_every_page(page).await?;
     let mut orphans: Vec<_> = volumes
         .into_iter()
         .filter(|volume| {
@@ -137,7 +139,7 @@ pub async fn find(
         let own = OwnTags { key: SNAPSHOT_NAME, ..own };
         let page = async |token| {
             let all = ListPage { token, ..ListPage::default() };
-            ec2.list_snapshots(all).await
+            ec2.list_snapshots(&call, all).await
         };
         let snapshots = read_every_page(page).await?;
         let left = snapshots.into_iter().filter(|snapshot| {

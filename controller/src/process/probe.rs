@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use ebs_csi_ec2::{Ec2, Ec2Error};
 use ebs_csi_proto::identity::Readiness;
 use ebs_csi_proto::{Condition, Failure};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::ec2::{Ec2, Ec2Error};
 use crate::metrics::Metrics;
 
 /// What Probe says about AWS.
@@ -175,7 +175,7 @@ async fn log_identity(ec2: Ec2) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::{Action, Ec2ErrorKind, Sent};
+    use ebs_csi_ec2::{Action, Ec2ErrorKind, Sent};
 
     fn down() -> Result<(), Ec2Error> {
         let (kind, action) = (Ec2ErrorKind::Unreachable, Action::DescribeAvailabilityZones);

@@ -2,9 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ebs_csi_ec2 as ec2;
+
 use super::config::Config;
 use crate::csi::service;
-use crate::ec2;
 use crate::request::tags::{TagSettings, Tags};
 
 /// Returns the settings of the EC2 layer.

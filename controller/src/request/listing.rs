@@ -4,10 +4,10 @@ mod page_token;
 
 use std::future::Future;
 
+use ebs_csi_ec2::{Ec2Error, Ec2ErrorKind, Page};
 use ebs_csi_proto::Failure;
 
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2Error, Ec2ErrorKind, Page};
+use crate::csi_failure::failure;
 
 use page_token::PageToken;
 
@@ -88,7 +88,7 @@ impl PageRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::{Action, Sent};
+    use ebs_csi_ec2::{Action, Sent};
     use ebs_csi_proto::Condition;
     use std::collections::VecDeque;
 

@@ -1,11 +1,10 @@
 //! The mount that a capability asks for, checked before a volume is created that no node could
 //! mount.
 
+use ebs_csi_parameters::FormatKeys;
 use ebs_csi_policy::flag;
 use ebs_csi_proto::{AccessType, Capability, Failure};
 use ebs_csi_wire::FsType;
-
-use super::parameters::FormatKeys;
 
 /// Checks the file system, its format options and the mount options of each capability.
 ///

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use ebs_csi_proto::Failure;
-
-use super::parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters};
-use super::tag_key::{
+use ebs_csi_ec2::OwnTags;
+use ebs_csi_parameters::tag_key::{
     CLUSTER, CLUSTER_NAME, IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY, SNAPSHOT_NAME, VOLUME_NAME,
     is_reserved,
 };
-use super::template::{self, Fields, TemplateError};
-use crate::ec2::OwnTags;
+use ebs_csi_parameters::{SnapshotParameters, VolumeAttributes, VolumeParameters, render_tag};
+use ebs_csi_proto::Failure;
+use ebs_csi_template::{self as template, Fields, TemplateError};
 
 /// Tags in sorted order, so that the same request has the same bytes.
 pub type Tags = BTreeMap<String, String>;
@@ -186,30 +185,11 @@ impl TagSettings {
     ) -> Result<Tags, Failure> {
         let mut tags = Tags::new();
         for specification in specifications {
-            let Some((key, value)) = specification.split_once('=') else {
-                return Err(Failure::invalid(
-                    &format!("{list}.tagSpecification"),
-                    format!("{specification:?} is not key=value"),
-                ));
-            };
-            let rendered = if is_reserved(key) {
-                Err(Failure::invalid(
-                    &format!("{list}.tagSpecification"),
-                    format!("the tag {key:?} is the driver's own; use another key"),
-                ))
-            } else {
-                template::render(value, fields).map_err(|error| {
-                    Failure::invalid(
-                        &format!("{list}.tagSpecification"),
-                        format!("{specification:?}: {error}"),
-                    )
-                })
-            };
-            match rendered {
-                Ok(value) => {
-                    tags.insert(key.to_owned(), value);
+            match render_tag(list, specification, fields) {
+                Ok((key, value)) => {
+                    tags.insert(key, value);
                 }
-                Err(failure) if self.warn_on_invalid => {
+                Err(failure) if self.warn_on_invalid && specification.contains('=') => {
                     tracing::warn!(tag = specification, %failure, "left out");
                 }
                 Err(failure) => return Err(failure),

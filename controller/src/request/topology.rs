@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_ec2::CallerIdentity;
 use ebs_csi_proto::csi::{Topology, TopologyRequirement};
 use ebs_csi_proto::{Condition, Failure};
-
-use crate::ec2::CallerIdentity;
 
 /// The key of the zone's name, present on every node of Kubernetes.
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";

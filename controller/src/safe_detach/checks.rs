@@ -1,11 +1,10 @@
 //! EC2's status checks of an instance that is to be fenced. They hint when to act, and never prove
 //! that nothing writes.
 
+use ebs_csi_ec2::{Check, InstanceStatus, LookResult};
 use ebs_csi_proto::safe_detach::StatusChecks;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_wire::InstanceId;
-
-use crate::ec2::{Check, InstanceStatus, LookResult};
 
 /// Returns `Present` when the check of the instance or of its host fails, `Absent` when both pass.
 ///

@@ -1,15 +1,15 @@
 //! The facts that EC2 shows, read after the call began.
 
+use ebs_csi_ec2::{
+    AttachmentState, Call, DatedLook, Ec2, Ec2Error, Instance, InstanceState, LookResult,
+    Timestamp, Volume,
+};
 use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
 use tokio::time::Instant;
 
 use super::cluster_evidence::ClusterEvidence;
 use super::instance_fact::instance_look_to_fact;
-use crate::ec2::{
-    AttachmentState, DatedLook, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp,
-    Volume,
-};
 use crate::request::Pair;
 
 /// The facts, and the error that left some of them unknown.
@@ -36,12 +36,13 @@ pub(crate) struct Gathered {
 /// Kubelet's report is not requested here: it is `Unknown`.
 pub(crate) async fn gather(
     ec2: &Ec2,
+    call: &Call,
     mode: Mode,
     pair: &Pair,
     cluster_evidence: &ClusterEvidence,
 ) -> Gathered {
     let first = match mode {
-        Mode::Ec2Only => Some(ec2.look_instance_dated(&pair.node).await),
+        Mode::Ec2Only => Some(ec2.look_instance_dated(call, &pair.node).await),
         Mode::Off | Mode::Enforce => None,
     };
     let running = first.filter(|look| is_running(&look.result));
@@ -49,10 +50,10 @@ pub(crate) async fn gather(
         let DatedLook { began, result } = look.clone();
         return derive_facts(mode, pair, result, None, cluster_evidence, began);
     }
-    let volume = ec2.look_volume_dated(&pair.volume).await;
+    let volume = ec2.look_volume_dated(call, &pair.volume).await;
     let instance = match running {
         Some(look) => look,
-        None => ec2.look_instance_dated(&pair.node).await,
+        None => ec2.look_instance_dated(call, &pair.node).await,
     };
     let looked_at = volume.began.min(instance.began);
     let volume = Some(volume.result);
@@ -66,18 +67,19 @@ pub(crate) async fn gather(
 /// query.
 pub(super) async fn gather_all(
     ec2: &Ec2,
+    call: &Call,
     mode: Mode,
     pairs: &[Pair],
     cluster_evidence: &ClusterEvidence,
 ) -> Vec<Gathered> {
     let nodes: Vec<_> = pairs.iter().map(|pair| pair.node.clone()).collect();
     let looked_at = Instant::now();
-    let nodes = ec2.look_instances(&nodes).await;
+    let nodes = ec2.look_instances(call, &nodes).await;
     let shown: Vec<bool> =
         pairs.iter().zip(&nodes).map(|(pair, instance)| is_shown(pair, instance)).collect();
     let others = pairs.iter().zip(&shown).filter(|(_, shown)| !**shown);
     let others: Vec<_> = others.map(|(pair, _)| pair.volume.clone()).collect();
-    let mut volumes = ec2.look_volumes(&others).await.into_iter();
+    let mut volumes = ec2.look_volumes(call, &others).await.into_iter();
     let looks = pairs.iter().zip(nodes).zip(shown);
     looks
         .map(|((pair, node), shown)| {

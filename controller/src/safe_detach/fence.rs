@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Ec2Error, ExpiringCache, LookResult, PowerOff};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_safe_detach::{Fact, Power, Verdict, decide_instance};
 use ebs_csi_wire::InstanceId;
@@ -14,10 +15,8 @@ use tokio::time::Instant;
 
 use super::checks;
 use super::instance_fact::instance_look_to_fact;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2, Ec2Error, LookResult, PowerOff};
+use crate::csi_failure::failure;
 use crate::metrics::Metrics;
-use crate::operation::expiring_cache::ExpiringCache;
 
 /// The brake's window.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -133,6 +132,7 @@ impl Fences {
     pub(super) async fn fence(
         &self,
         ec2: &Ec2,
+        call: &Call,
         metrics: &Metrics,
         fence: &Fence,
     ) -> Result<String, Failure> {
@@ -145,7 +145,7 @@ impl Fences {
             only_impaired,
             "a fence is asked for"
         );
-        let result = self.try_fence(ec2, fence).await;
+        let result = self.try_fence(ec2, call, fence).await;
         let outcome = match &result {
             Ok(_) if *dry_run => "allowed",
             Ok((_, true)) => "accepted",
@@ -166,7 +166,12 @@ impl Fences {
     }
 
     /// Returns the state, and whether anything was sent.
-    async fn try_fence(&self, ec2: &Ec2, fence: &Fence) -> Result<(String, bool), FenceError> {
+    async fn try_fence(
+        &self,
+        ec2: &Ec2,
+        call: &Call,
+        fence: &Fence,
+    ) -> Result<(String, bool), FenceError> {
         let Fence { instance, how, dry_run, .. } = fence;
         let required = match how {
             PowerOff::Stop => FencePermission::Stop,
@@ -183,7 +188,7 @@ impl Fences {
                 failure: Failure::new(Condition::NotPrepared, text),
             });
         }
-        let look = ec2.look_instance(instance).await;
+        let look = ec2.look_instance(call, instance).await;
         let look = instance_look_to_fact(&look);
         if let Fact::Present(shown) = look {
             let is_off = matches!(decide_instance(&look, Fact::Absent), Verdict::Safe(_));
@@ -192,15 +197,15 @@ impl Fences {
             }
         }
         if fence.only_impaired {
-            require_impaired(ec2, instance).await?;
+            require_impaired(ec2, call, instance).await?;
         }
         // EC2 says whether the call is permitted before the brake counts it.
-        ec2.may_power_off(instance, *how).await?;
+        ec2.may_power_off(call, instance, *how).await?;
         if *dry_run {
             return Ok((String::new(), false));
         }
         self.count_against_limit(instance)?;
-        let answered = ec2.power_off(instance, *how).await;
+        let answered = ec2.power_off(call, instance, *how).await;
         if answered.is_ok() {
             self.done.put(instance.as_str(), (), FENCE_TTL);
         }
@@ -236,8 +241,8 @@ impl Fences {
 
 /// Refuses the fence unless EC2's status checks fail now: they may have passed again since the
 /// caller saw them.
-async fn require_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), FenceError> {
-    let status = ec2.look_instance_status(instance).await;
+async fn require_impaired(ec2: &Ec2, call: &Call, instance: &InstanceId) -> Result<(), FenceError> {
+    let status = ec2.look_instance_status(call, instance).await;
     let text = checks::describe(instance, &status);
     if checks::impaired(&status) == Fact::Present(()) {
         tracing::warn!(node.id = instance.as_str(), text, "its checks fail");

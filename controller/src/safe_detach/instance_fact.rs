@@ -1,8 +1,7 @@
 //! One look at an instance, as a fact for the decision about detaches.
 
+use ebs_csi_ec2::{Hibernation, Instance, InstanceState, LookResult};
 use ebs_csi_safe_detach::{Fact, InstanceFact, Power};
-
-use crate::ec2::{Hibernation, Instance, InstanceState, LookResult};
 
 /// Converts a look at an instance to a fact.
 pub(super) fn instance_look_to_fact(seen: &LookResult<Instance>) -> Fact<InstanceFact> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::ExpiringCache;
 use ebs_csi_safe_detach::{AttachTime, Fact, OverrideOrder};
 
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::Pair;
 
 /// How long an order is valid that is not repeated.

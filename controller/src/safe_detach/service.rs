@@ -5,6 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{
+    Call, Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp,
+};
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::safe_detach::safe_detach_server::{self, SafeDetachServer};
 use ebs_csi_proto::safe_detach::{
@@ -28,7 +31,6 @@ use super::evidence::gather_all;
 use super::fence::Fence;
 use super::instance_fact::instance_look_to_fact;
 use super::{checks, peers, verdict_text};
-use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use crate::metrics::Metrics;
 use crate::request::Pair;
 
@@ -55,9 +57,9 @@ impl Service {
         Routes::new(SafeDetachServer::with_interceptor(self, checked))
     }
 
-    fn ec2<T>(&self, request: &Request<T>) -> Ec2 {
+    fn call<T>(request: &Request<T>) -> Call {
         let timeout = caller_timeout::of(request.metadata()).unwrap_or(DEFAULT_TIMEOUT);
-        self.ec2.with_deadline(Instant::now() + timeout)
+        Call::until(Instant::now() + timeout)
     }
 
     fn volume_answer(pair: &Pair, facts: &Facts) -> query_response::Answer {
@@ -106,11 +108,12 @@ impl Service {
 #[tonic::async_trait]
 impl safe_detach_server::SafeDetach for Service {
     async fn query(&self, request: Request<QueryRequest>) -> RpcResult<QueryResponse> {
-        let ec2 = self.ec2(&request);
+        let call = Self::call(&request);
         let subjects = request.into_inner().subjects;
         check_count(subjects.len())?;
         let pairs = subjects.iter().map(parse_pair).collect::<Result<Vec<_>, _>>()?;
-        let gathered = gather_all(&ec2, self.mode, &pairs, &self.cluster_evidence).await;
+        let gathered =
+            gather_all(&self.ec2, &call, self.mode, &pairs, &self.cluster_evidence).await;
         let answers = pairs.iter().zip(&gathered);
         let answers =
             answers.map(|(pair, gathered)| Self::volume_answer(pair, &gathered.facts)).collect();
@@ -121,12 +124,12 @@ impl safe_detach_server::SafeDetach for Service {
         &self,
         request: Request<QueryInstancesRequest>,
     ) -> RpcResult<QueryInstancesResponse> {
-        let ec2 = self.ec2(&request);
+        let call = Self::call(&request);
         let QueryInstancesRequest { instance_ids, status_checks_of } = request.into_inner();
         check_count(instance_ids.len())?;
         let ids =
             instance_ids.iter().map(|id| parse_instance(id)).collect::<Result<Vec<_>, _>>()?;
-        let looks = ec2.look_instances(&ids).await;
+        let looks = self.ec2.look_instances(&call, &ids).await;
         let wanted: HashSet<&str> = status_checks_of.iter().map(String::as_str).collect();
         let checked: Vec<InstanceId> = ids
             .iter()
@@ -134,7 +137,7 @@ impl safe_detach_server::SafeDetach for Service {
             .filter(|(id, look)| wanted.contains(id.as_str()) && is_running(look))
             .map(|(id, _)| id.clone())
             .collect();
-        let statuses = ec2.look_instance_statuses(&checked).await;
+        let statuses = self.ec2.look_instance_statuses(&call, &checked).await;
         let statuses: HashMap<_, _> = checked.iter().zip(&statuses).collect();
         let answers = ids.iter().zip(&looks);
         let answers = answers
@@ -164,7 +167,7 @@ impl safe_detach_server::SafeDetach for Service {
     }
 
     async fn fence(&self, request: Request<FenceRequest>) -> RpcResult<FenceResponse> {
-        let ec2 = self.ec2(&request);
+        let call = Self::call(&request);
         let wire = request.into_inner();
         let how = match wire.mode() {
             fence_request::Mode::Stop => PowerOff::Stop,
@@ -181,9 +184,11 @@ impl safe_detach_server::SafeDetach for Service {
             only_impaired: wire.only_impaired,
         };
         let (this, metrics) = (self.cluster_evidence.fences.clone(), Arc::clone(&self.metrics));
+        let ec2 = self.ec2.clone();
         // The fence continues when the caller no longer waits, so that a fence that was begun is
         // also logged.
-        let fence_task = tokio::spawn(async move { this.fence(&ec2, &metrics, &fence).await });
+        let fence_task =
+            tokio::spawn(async move { this.fence(&ec2, &call, &metrics, &fence).await });
         let instance_state = fence_task.await.map_err(|_| fault())??;
         Ok(Response::new(FenceResponse { instance_state }))
     }

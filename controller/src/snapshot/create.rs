@@ -7,15 +7,14 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{self as ec2, Call, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::fulfil::fulfil;
 use super::promise::Promise;
 use super::{LOOKUP_GAP, SHOWN_TTL, Snapshots, failed};
-use crate::ec2::KnownBug;
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
+use crate::csi_failure::{failure, failure_as};
 use crate::operation::Cancellation;
 use crate::request::CreateSnapshot;
 
@@ -33,15 +32,10 @@ impl Snapshots {
         request: CreateSnapshot,
         cancellation: Cancellation,
     ) -> Result<Snapshot, Failure> {
-        let ec2 = self.ec2.with_deadline(Instant::now() + CREATE_TIME);
+        let call = Call::until(Instant::now() + CREATE_TIME);
         let unclear_until = self.unclear.get(&request.name).map(|()| Instant::now() + TAG_LAG);
-        let found = match ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp) {
-            true => None,
-            false => {
-                find_until(&ec2, &request, unclear_until.max(Some(self.takeover_ends))).await?
-            }
-        };
-        if let Some(snapshot) = found {
+        let until = unclear_until.max(Some(self.takeover_ends));
+        if let Some(snapshot) = find_until(&self.ec2, &call, &request, until).await? {
             if snapshot.state == SnapshotState::Error {
                 // A caller that does not know the id could never delete the failed snapshot, and a
                 // caller that knows it would not learn of another one. So the failed snapshot is
@@ -54,7 +48,7 @@ impl Snapshots {
             // The process may have crashed between the snapshot and its fast restores and lock.
             let promise =
                 Promise::from_tags(&snapshot.tags).unwrap_or_else(|| Promise::of(&request.class));
-            self.fulfil_promise(&ec2, &request.name, &snapshot, &promise, true).await?;
+            self.fulfil_promise(&call, &request.name, &snapshot, &promise, true).await?;
             return Ok(snapshot);
         }
         if self.may_be_hidden(&request.name) {
@@ -67,8 +61,8 @@ impl Snapshots {
                 ),
             ));
         }
-        check_lock(&request, ec2.now())?;
-        check_zones(&ec2, &request).await?;
+        check_lock(&request, self.ec2.now())?;
+        check_zones(&self.ec2, &call, &request).await?;
         let promise = Promise::of(&request.class);
         let mut tags = self.tags.of_snapshot(&request.name, &request.class)?;
         tags.extend(promise.to_tags());
@@ -81,13 +75,13 @@ impl Snapshots {
         // The caller may have got its snapshot from another process by now: EC2 would create a
         // second one.
         cancellation.check_wanted()?;
-        let wanted = ec2.while_wanted(cancellation.wanted());
-        let snapshot = match wanted.create_snapshot(&create).await {
+        let wanted = call.clone().while_wanted(cancellation.wanted());
+        let snapshot = match self.ec2.create_snapshot(&wanted, &create).await {
             Ok(snapshot) => snapshot,
             Err(error) if error.may_have_happened() => {
                 self.unclear.put(&request.name, (), LOOKUP_GAP);
                 tracing::warn!(name = request.name, %error, "whether the snapshot was taken is looked for by its name");
-                find_until(&ec2, &request, Some(Instant::now() + TAG_LAG))
+                find_until(&self.ec2, &call, &request, Some(Instant::now() + TAG_LAG))
                     .await?
                     .ok_or_else(|| failure_as(Condition::OperationPending, &error))?
             }
@@ -99,25 +93,24 @@ impl Snapshots {
         if snapshot.state == SnapshotState::Error {
             return Ok(snapshot);
         }
-        match self.fulfil_promise(&ec2, &request.name, &snapshot, &promise, false).await {
+        match self.fulfil_promise(&call, &request.name, &snapshot, &promise, false).await {
             Ok(()) => Ok(snapshot),
             // The caller calls again, and the promise is in the snapshot's tags: no second snapshot
             // is needed.
             Err(why) if why.condition().may_be_in_progress() => Err(why),
-            Err(why) => Err(self.delete_unfulfilled(&ec2, &snapshot, why).await),
+            Err(why) => Err(self.delete_unfulfilled(&call, &snapshot, why).await),
         }
     }
 
     /// Returns whether EC2 recently showed, accepted or may have accepted a snapshot of this name.
     fn may_be_hidden(&self, name: &str) -> bool {
-        !self.ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp)
-            && (self.shown.get(name).is_some() || self.unclear.get(name).is_some())
+        self.shown.get(name).is_some() || self.unclear.get(name).is_some()
     }
 
     /// Fulfils the promise of the snapshot, once per [`FINISHED_TTL`].
     async fn fulfil_promise(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         name: &str,
         snapshot: &Snapshot,
         promise: &Promise,
@@ -126,14 +119,14 @@ impl Snapshots {
         if promise.is_empty() || self.finished.get(name).is_some() {
             return Ok(());
         }
-        fulfil(ec2, &snapshot.id, promise, found).await?;
+        fulfil(&self.ec2, call, &snapshot.id, promise, found).await?;
         self.finished.put(name, (), FINISHED_TTL);
         Ok(())
     }
 
     /// Deletes a snapshot whose promise could not be fulfilled: it must not stay without its lock.
-    async fn delete_unfulfilled(&self, ec2: &Ec2, snapshot: &Snapshot, why: Failure) -> Failure {
-        match ec2.delete_snapshot(&snapshot.id).await {
+    async fn delete_unfulfilled(&self, call: &Call, snapshot: &Snapshot, why: Failure) -> Failure {
+        match self.ec2.delete_snapshot(call, &snapshot.id).await {
             Ok(()) => why,
             Err(error) if error.kind == Ec2ErrorKind::SnapshotNotFound => why,
             Err(error) => Failure::new(
@@ -147,7 +140,8 @@ impl Snapshots {
 /// Refuses a lock that ends before it begins. EC2 would refuse it only after the snapshot exists,
 /// which would then have to be deleted.
 fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
-    let expiration = request.class.lock.as_ref().and_then(|lock| lock.expiration);
+    let expiration =
+        request.class.lock.as_ref().and_then(|lock| lock.expiration).map(Timestamp::from);
     match expiration {
         Some(expiration) if expiration <= now => Err(Failure::invalid(
             "parameters.lockExpirationDate",
@@ -161,9 +155,13 @@ fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
 
 /// Finds the snapshot that has the name: of several the oldest; a failed one when there is no
 /// other.
-async fn find(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, Failure> {
+async fn find(
+    ec2: &Ec2,
+    call: &Call,
+    request: &CreateSnapshot,
+) -> Result<Option<Snapshot>, Failure> {
     let snapshots = ec2
-        .snapshots_by_name(&request.name)
+        .snapshots_by_name(call, &request.name)
         .await
         // An unknown state must not be reported as "nothing was done": an earlier request may have
         // taken the snapshot.
@@ -175,12 +173,13 @@ async fn find(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, F
 /// nothing either.
 async fn find_until(
     ec2: &Ec2,
+    call: &Call,
     request: &CreateSnapshot,
     until: Option<Instant>,
 ) -> Result<Option<Snapshot>, Failure> {
     loop {
         let look_began = Instant::now();
-        if let Some(snapshot) = find(ec2, request).await? {
+        if let Some(snapshot) = find(ec2, call, request).await? {
             return Ok(Some(snapshot));
         }
         match until {
@@ -224,12 +223,12 @@ fn choose(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<S
 
 /// Refuses zones that do not exist before a snapshot is taken. A failure to list the zones is
 /// ignored: EC2 reports a wrong zone later.
-async fn check_zones(ec2: &Ec2, request: &CreateSnapshot) -> Result<(), Failure> {
+async fn check_zones(ec2: &Ec2, call: &Call, request: &CreateSnapshot) -> Result<(), Failure> {
     let wanted = &request.class.fast_restore_zones;
     if wanted.is_empty() {
         return Ok(());
     }
-    let zones = match ec2.availability_zones().await {
+    let zones = match ec2.availability_zones(call).await {
         Ok(zones) => zones,
         Err(error) => {
             tracing::warn!(%error, "the zones of fastSnapshotRestoreAvailabilityZones are not checked");
@@ -250,7 +249,9 @@ mod tests {
     use ebs_csi_wire::{SnapshotId, VolumeId};
 
     use super::*;
-    use crate::ec2::{Timestamp, example_snapshot};
+    use ebs_csi_ec2::Timestamp;
+
+    use crate::example::example_snapshot;
 
     fn snapshot(n: u8, volume: &str, state: SnapshotState) -> Snapshot {
         Snapshot {

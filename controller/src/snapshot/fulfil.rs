@@ -1,12 +1,12 @@
 //! Fulfils the promise of a snapshot.
 
+use ebs_csi_ec2::{self as ec2, Call, Ec2, Ec2Error, Ec2ErrorKind, Locked};
+use ebs_csi_parameters::{Lock, LockMode};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
 
 use super::promise::Promise;
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, Locked};
-use crate::request::parameters::{Lock, LockMode};
+use crate::csi_failure::failure;
 
 /// Enables the fast restores and sets the lock that a snapshot is promised. For a snapshot that was
 /// found, sets only what is missing.
@@ -15,6 +15,7 @@ use crate::request::parameters::{Lock, LockMode};
 /// EC2's errors.
 pub(super) async fn fulfil(
     ec2: &Ec2,
+    call: &Call,
     snapshot: &SnapshotId,
     promise: &Promise,
     found: bool,
@@ -24,31 +25,32 @@ pub(super) async fn fulfil(
     };
     if !promise.zones.is_empty() {
         let zones = match found {
-            true => missing_zones(ec2, snapshot, &promise.zones).await,
+            true => missing_zones(ec2, call, snapshot, &promise.zones).await,
             false => Ok(promise.zones.clone()),
         }
         .map_err(|error| describe("which fast restores are enabled is not known", &error))?;
         if !zones.is_empty() {
-            ec2.enable_fast_snapshot_restores(snapshot, &zones)
+            ec2.enable_fast_snapshot_restores(call, snapshot, &zones)
                 .await
                 .map_err(|error| describe("fast restores are not enabled", &error))?;
         }
     }
     if let Some(lock) = &promise.lock {
         let has_lock = found
-            && is_locked(ec2, snapshot, lock)
+            && is_locked(ec2, call, snapshot, lock)
                 .await
                 .map_err(|error| describe("whether it is locked is not known", &error))?;
         if !has_lock {
-            ec2.lock_snapshot(&ec2::LockSnapshot {
+            let request = ec2::LockSnapshot {
                 snapshot: snapshot.clone(),
                 mode: lock.mode.as_str().to_owned(),
                 duration_days: lock.duration_days,
-                expires: lock.expiration,
+                expires: lock.expiration.map(ec2::Timestamp::from),
                 cool_off_hours: lock.cool_off_hours,
-            })
-            .await
-            .map_err(|error| describe("it is not locked", &error))?;
+            };
+            ec2.lock_snapshot(call, &request)
+                .await
+                .map_err(|error| describe("it is not locked", &error))?;
         }
     }
     Ok(())
@@ -56,10 +58,11 @@ pub(super) async fn fulfil(
 
 async fn missing_zones(
     ec2: &Ec2,
+    call: &Call,
     snapshot: &SnapshotId,
     wanted: &[String],
 ) -> Result<Vec<String>, Ec2Error> {
-    let enabled = match ec2.fast_restore_zones(snapshot).await {
+    let enabled = match ec2.fast_restore_zones(call, snapshot).await {
         Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
             return Ok(warn_and_assume(wanted, &error));
         }
@@ -70,8 +73,13 @@ async fn missing_zones(
 
 /// Returns whether the snapshot has the promised lock. An expired lock counts as kept; a weaker
 /// lock than the promised one does not count.
-async fn is_locked(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bool, Ec2Error> {
-    match ec2.snapshot_lock(snapshot).await {
+async fn is_locked(
+    ec2: &Ec2,
+    call: &Call,
+    snapshot: &SnapshotId,
+    promised: &Lock,
+) -> Result<bool, Ec2Error> {
+    match ec2.snapshot_lock(call, snapshot).await {
         Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
             Ok(warn_and_assume(&false, &error))
         }

@@ -7,9 +7,10 @@
 
 use std::fmt::Write as _;
 
-use crate::ec2::Timestamp;
-use crate::request::parameters::{Lock, LockMode, SnapshotParameters};
-use crate::request::tag_key::{PROMISED_FAST_RESTORES, PROMISED_LOCK};
+use ebs_csi_ec2::Timestamp;
+use ebs_csi_parameters::tag_key::{PROMISED_FAST_RESTORES, PROMISED_LOCK};
+use ebs_csi_parameters::{Lock, LockMode, SnapshotParameters, parse_time};
+
 use crate::request::tags::Tags;
 
 /// The fast restores and the lock promised for a snapshot.
@@ -46,7 +47,7 @@ impl Promise {
                 let _ = write!(words, " days={days}");
             }
             if let Some(expires) = lock.expiration {
-                let _ = write!(words, " until={expires}");
+                let _ = write!(words, " until={}", Timestamp::from(expires));
             }
             if let Some(hours) = lock.cool_off_hours {
                 let _ = write!(words, " cool-off-hours={hours}");
@@ -87,7 +88,7 @@ fn parse_lock(words: &str) -> Option<Lock> {
     for word in words {
         match word.split_once('=')? {
             ("days", days) => lock.duration_days = Some(days.parse().ok()?),
-            ("until", time) => lock.expiration = Some(Timestamp::parse(time)?),
+            ("until", time) => lock.expiration = Some(parse_time(time)?),
             ("cool-off-hours", hours) => lock.cool_off_hours = Some(hours.parse().ok()?),
             _ => return None,
         }
@@ -99,15 +100,16 @@ fn parse_lock(words: &str) -> Option<Lock> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::{Duration, UNIX_EPOCH};
 
     prop_compose! {
-        fn promise()(zones in proptest::collection::vec("[a-z]{2}-[a-z]{4}-[1-9][a-f]", 0..4), lock in proptest::option::of((any::<bool>(), proptest::option::of(1u32..36500), proptest::option::of(0i64..4_000_000_000), proptest::option::of(1u32..72)))) -> Promise {
+        fn promise()(zones in proptest::collection::vec("[a-z]{2}-[a-z]{4}-[1-9][a-f]", 0..4), lock in proptest::option::of((any::<bool>(), proptest::option::of(1u32..36500), proptest::option::of(0u64..4_000_000_000), proptest::option::of(1u32..72)))) -> Promise {
             Promise {
                 zones,
                 lock: lock.map(|(hard, duration_days, until, cool_off_hours)| Lock {
                     mode: if hard { LockMode::Compliance } else { LockMode::Governance },
                     duration_days,
-                    expiration: until.map(|seconds| Timestamp { seconds, nanoseconds: 0 }),
+                    expiration: until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
                     cool_off_hours,
                 }),
             }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, Volume, VolumeState};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::encryption;
-use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{Ec2, Ec2ErrorKind, Volume, VolumeState};
+use crate::csi_failure::failure_as;
 use crate::request::{CreateVolume, Source};
 
 /// What the volumes of one name mean for a request.
@@ -91,17 +91,18 @@ pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<Stri
 /// Finds the volumes that have the name. When there is none, looks once more after `lag`.
 pub(super) async fn find(
     ec2: &Ec2,
+    call: &Call,
     request: &CreateVolume,
     lag: Duration,
 ) -> Result<Found, Failure> {
     let mut has_looked_again = lag.is_zero();
     loop {
         let volumes = ec2
-            .volumes_by_name(&request.name)
+            .volumes_by_name(call, &request.name)
             .await
             .map_err(|error| failure_as(Condition::OperationPending, &error))?;
         for failed in volumes.iter().filter(|v| v.state == VolumeState::Error) {
-            delete_failed(ec2, failed).await?;
+            delete_failed(ec2, call, failed).await?;
         }
         match choose(request, volumes) {
             Found::Nothing if !has_looked_again => {
@@ -115,8 +116,8 @@ pub(super) async fn find(
 
 /// Deletes a volume that EC2 failed to create: the volume has this request's name, is of no use,
 /// and nobody else would delete it.
-pub(super) async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
-    match ec2.delete_volume(&volume.id).await {
+pub(super) async fn delete_failed(ec2: &Ec2, call: &Call, volume: &Volume) -> Result<(), Failure> {
+    match ec2.delete_volume(call, &volume.id).await {
         Ok(()) => Ok(()),
         Err(error) if error.kind == Ec2ErrorKind::VolumeNotFound => Ok(()),
         Err(error) => Err(failure_as(Condition::OperationPending, &error).context(format!(
@@ -132,7 +133,9 @@ pub(super) mod tests {
     use ebs_csi_proto::GiB;
     use ebs_csi_proto::csi;
 
-    use crate::ec2::{Timestamp, example_volume};
+    use ebs_csi_ec2::Timestamp;
+
+    use crate::example::example_volume;
 
     fn volume(n: u8) -> Volume {
         Volume {

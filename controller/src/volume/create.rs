@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2Error, Ec2ErrorKind, ExpiringCache, Volume};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
@@ -16,11 +17,8 @@ use super::create_failure::create_failure;
 use super::encryption;
 use super::plan::Plan;
 use super::settle::{Settled, not_ready, settle, watch_adopted};
-use crate::ec2::KnownBug;
-use crate::ec2::csi_failure::{condition, failure, failure_as};
-use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
+use crate::csi_failure::{condition, failure, failure_as};
 use crate::operation::Cancellation;
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::CreateVolume;
 use crate::volume::client_token::Attempt;
 
@@ -45,7 +43,7 @@ const MAX_HIDDEN_AFTER: Duration = Duration::from_secs(48);
 
 /// One attempt: a request under one client token.
 struct Creation<'a> {
-    ec2: &'a Ec2,
+    call: &'a Call,
     request: &'a CreateVolume,
     plan: &'a Plan,
     attempt: Attempt,
@@ -70,16 +68,16 @@ impl Volumes {
         {
             return Err(failure);
         }
-        let ec2 = self.ec2.with_deadline(Instant::now() + CREATE_TIME);
-        let plan = match self.plan(&ec2, &request).await {
+        let call = Call::until(Instant::now() + CREATE_TIME);
+        let plan = match self.plan(&call, &request).await {
             Ok(plan) => plan,
-            Err(failure) => return self.find_created_before(&ec2, &request, failure).await,
+            Err(failure) => return self.find_created_before(&call, &request, failure).await,
         };
         let mut attempt = self.next_attempts.get(&request.name).unwrap_or(Attempt::FIRST);
         let mut last = None;
         for _ in 0..Attempt::MAX_PER_CALL {
             let creation = Creation {
-                ec2: &ec2,
+                call: &call,
                 request: &request,
                 plan: &plan,
                 attempt,
@@ -111,14 +109,14 @@ impl Volumes {
     /// more (its source is gone, for example).
     async fn find_created_before(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         request: &CreateVolume,
         failure: Failure,
     ) -> Result<Volume, Failure> {
         if failure.condition().may_be_in_progress() {
             return Err(failure);
         }
-        let found = find(ec2, request, self.lag(request)).await;
+        let found = find(&self.ec2, call, request, self.lag(request)).await;
         let volume = match found.map_err(|unknown| existence_unknown(&failure, &unknown))? {
             Found::Fitting(volume) => *volume,
             Found::Other(text) => return Err(incompatible(request, &text)),
@@ -131,7 +129,7 @@ impl Volumes {
             Found::Nothing => return Err(self.final_or_pending(request, failure)),
         };
         let deadline = Instant::now() + CREATE_TIME;
-        match watch_adopted(ec2, volume, deadline).await? {
+        match watch_adopted(&self.ec2, call, volume, deadline).await? {
             Settled::Ready(volume) => Ok(volume),
             Settled::Hidden(volume) => Err(not_ready(&volume.id)),
             Settled::Failed(_) | Settled::Deleted | Settled::Dropped => Err(failure),
@@ -175,7 +173,7 @@ impl Volumes {
     /// Sends the create to EC2 with this attempt's token.
     async fn send(&self, creation: &Creation<'_>) -> Result<Volume, Ec2Error> {
         let name = &creation.request.name;
-        let sent = creation.plan.send(creation.ec2, name, creation.attempt).await;
+        let sent = creation.plan.send(&self.ec2, creation.call, name, creation.attempt).await;
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
             self.recently_requested.put(name, (), RECENT_REQUEST);
         }
@@ -187,7 +185,7 @@ impl Volumes {
     }
 
     async fn attempt(&self, creation: &Creation<'_>) -> Result<AttemptEnd, Failure> {
-        let Creation { ec2, request, attempt, .. } = *creation;
+        let Creation { call, request, attempt, .. } = *creation;
         let deadline = Instant::now() + CREATE_TIME;
         let end = match self.send(creation).await {
             Ok(volume) => {
@@ -202,11 +200,10 @@ impl Volumes {
             Err(error)
                 if matches!(error.kind, Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent) =>
             {
-                if ec2.has_known_bug(KnownBug::TokenBumpWithoutAdoption) {
-                    return Ok(AttemptEnd::TokenUsedUp(failure(&error)));
-                }
-                match find(ec2, request, TAG_LAG).await? {
-                    Found::Fitting(volume) => watch_adopted(ec2, *volume, deadline).await?,
+                match find(&self.ec2, call, request, TAG_LAG).await? {
+                    Found::Fitting(volume) => {
+                        watch_adopted(&self.ec2, call, *volume, deadline).await?
+                    }
                     Found::Other(text) => return Err(incompatible(request, &text)),
                     Found::Nothing if error.kind == Ec2ErrorKind::TokenSpent => {
                         return Ok(AttemptEnd::TokenUsedUp(failure(&error)));
@@ -214,8 +211,8 @@ impl Volumes {
                     Found::Nothing => return self.handle_token_mismatch(&request.name, &error),
                 }
             }
-            Err(error) => match self.find_despite_error(ec2, request, &error).await? {
-                Some(volume) => watch_adopted(ec2, volume, deadline).await?,
+            Err(error) => match self.find_despite_error(call, request, &error).await? {
+                Some(volume) => watch_adopted(&self.ec2, call, volume, deadline).await?,
                 None => {
                     return Err(self.final_or_pending(request, create_failure(&error)));
                 }
@@ -233,7 +230,7 @@ impl Volumes {
             Settled::Hidden(volume) => Err(not_ready(&volume.id)),
             Settled::Failed(volume) => {
                 // The token stays bound to the failed volume until the volume is deleted.
-                delete_failed(ec2, &volume).await?;
+                delete_failed(&self.ec2, call, &volume).await?;
                 self.use_next_token(&request.name, attempt);
                 Err(Failure::new(
                     Condition::Local,
@@ -258,7 +255,7 @@ impl Volumes {
     /// asks for, and that no caller got. Returns the refusal, which is repeated without a call for
     /// [`ATTEMPT_TTL`].
     async fn discard(&self, creation: &Creation<'_>, volume: &Volume, text: &str) -> Failure {
-        if let Err(error) = creation.ec2.delete_volume(&volume.id).await
+        if let Err(error) = self.ec2.delete_volume(creation.call, &volume.id).await
             && error.kind != Ec2ErrorKind::VolumeNotFound
         {
             let kept = failure_as(Condition::OperationPending, &error);
@@ -287,7 +284,7 @@ impl Volumes {
     ) -> Result<Settled, Failure> {
         let mut hidden_after = HIDDEN_AFTER;
         loop {
-            match settle(creation.ec2, volume, hidden_after, deadline).await? {
+            match settle(&self.ec2, creation.call, volume, hidden_after, deadline).await? {
                 Settled::Hidden(last) => {
                     creation.cancellation.check_wanted()?;
                     volume = match self.send(creation).await {
@@ -331,7 +328,7 @@ impl Volumes {
     /// final is final only when no such volume exists.
     async fn find_despite_error(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         request: &CreateVolume,
         error: &Ec2Error,
     ) -> Result<Option<Volume>, Failure> {
@@ -358,7 +355,7 @@ impl Volumes {
             true => TAG_LAG,
             false => self.lag(request),
         };
-        match find(ec2, request, lag).await {
+        match find(&self.ec2, call, request, lag).await {
             Ok(Found::Fitting(volume)) => Ok(Some(*volume)),
             // Look-ups may lag for longer, or have a gap.
             Ok(found)

@@ -1,9 +1,9 @@
 //! The failures of a create.
 
+use ebs_csi_ec2::{Ec2Error, Ec2ErrorKind};
 use ebs_csi_proto::{Condition, Failure};
 
-use crate::ec2::csi_failure::{failure, failure_as};
-use crate::ec2::{Ec2Error, Ec2ErrorKind};
+use crate::csi_failure::{failure, failure_as};
 
 /// Returns the failure for an error of a create.
 ///

@@ -1,7 +1,8 @@
 //! The encryption that a request asks for, and whether a volume has it.
 
-use crate::ec2::Volume;
-use crate::request::parameters::VolumeParameters;
+use ebs_csi_ec2::Volume;
+use ebs_csi_parameters::VolumeParameters;
+
 use crate::request::{CreateVolume, Source};
 
 /// What a call asks of EC2: `Encrypted` and `KmsKeyId`.
@@ -81,7 +82,7 @@ fn is_same_key(wanted: &str, shown: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
     use crate::volume::adopt::tests::request;
     use ebs_csi_wire::VolumeId;
 

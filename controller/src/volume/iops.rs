@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, IopsQuestion, MaxIops};
 use ebs_csi_proto::GiB;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-
-use crate::ec2::{Ec2, IopsQuestion, MaxIops};
 
 /// How long EC2's answer about a zone's maximum stays valid.
 const ANSWER_TTL: Duration = Duration::from_secs(12 * 3600);
@@ -79,6 +78,7 @@ impl IopsCeilings {
     pub(crate) async fn limits(
         &self,
         ec2: &Ec2,
+        call: &Call,
         question: IopsQuestion,
         wanted: u32,
     ) -> IopsLimits {
@@ -94,7 +94,7 @@ impl IopsCeilings {
         let answer = match answers.get(&question) {
             Some((answer, _)) => *answer,
             None => {
-                let answer = ec2.max_iops(&question).await.unwrap_or_else(|error| {
+                let answer = ec2.max_iops(call, &question).await.unwrap_or_else(|error| {
                     tracing::warn!(%error, "the most IOPS of a zone were not learnt; the documented maximum is used");
                     MaxIops::NotSaid
                 });

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, ExpiringCache, LookResult, Volume};
 use tokio::time::Instant;
 
-use crate::ec2::{Ec2, LookResult, Volume};
-use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::tags::TagSettings;
 
 /// How long the look may delay an attach.
@@ -56,13 +55,15 @@ impl Sources {
     /// Returns where the volume's first content came from. A look that fails does not fail the
     /// attach.
     pub(crate) async fn origin_of(&self, volume: &Volume) -> Origin {
-        let ec2 = self.ec2.with_deadline(Instant::now() + LOOK_TIMEOUT);
+        let (ec2, call) = (&self.ec2, Call::until(Instant::now() + LOOK_TIMEOUT));
         if let Some(snapshot) = &volume.snapshot {
-            let look = async { writer(&self.tags, ec2.look_snapshot(snapshot).await, |s| s.tags) };
+            let look =
+                async { writer(&self.tags, ec2.look_snapshot(&call, snapshot).await, |s| s.tags) };
             return Origin::Snapshot(self.known_or_look(snapshot.as_str(), look).await);
         }
         if let Some(source) = &volume.source_volume {
-            let look = async { writer(&self.tags, ec2.look_volume(source).await, |v| v.tags) };
+            let look =
+                async { writer(&self.tags, ec2.look_volume(&call, source).await, |v| v.tags) };
             return Origin::Volume(self.known_or_look(source.as_str(), look).await);
         }
         Origin::Blank

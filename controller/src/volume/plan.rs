@@ -1,14 +1,15 @@
 //! From a request to the parameters of the EC2 call: place, size, IOPS, source, tags.
 
+use ebs_csi_ec2::{
+    self as ec2, Call, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Snapshot, Volume, Zone, ZoneKind,
+};
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::create_failure::create_failure;
 use super::encryption;
 use super::{Volumes, is_being_deleted};
-use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{self, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Snapshot, Volume};
-use crate::ec2::{Zone, ZoneKind};
+use crate::csi_failure::failure_as;
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
 use crate::volume::client_token::{Attempt, ClientToken};
@@ -27,6 +28,7 @@ impl Plan {
     pub(super) async fn send(
         &self,
         ec2: &Ec2,
+        call: &Call,
         name: &str,
         attempt: Attempt,
     ) -> Result<Volume, Ec2Error> {
@@ -34,11 +36,11 @@ impl Plan {
         match self {
             Self::Create(create) => {
                 let create = ec2::CreateVolume { client_token, ..(**create).clone() };
-                ec2.create_volume(&create).await
+                ec2.create_volume(call, &create).await
             }
             Self::Copy(copy) => {
                 let copy = ec2::CopyVolume { client_token, ..copy.clone() };
-                ec2.copy_volumes(&copy).await
+                ec2.copy_volumes(call, &copy).await
             }
         }
     }
@@ -46,12 +48,12 @@ impl Plan {
 
 impl Volumes {
     /// Returns the call for a request. The same request gives the same plan.
-    pub(super) async fn plan(&self, ec2: &Ec2, request: &CreateVolume) -> Result<Plan, Failure> {
+    pub(super) async fn plan(&self, call: &Call, request: &CreateVolume) -> Result<Plan, Failure> {
         let kind = request.volume_type().to_owned();
         let tags = self.tags.of_volume(&request.name, &request.class, &request.attributes)?;
         let throughput = request.attributes.throughput.or(request.class.throughput);
         if let Some(Source::Volume(source)) = &request.source {
-            let source = self.copy_source(ec2, request, source).await?;
+            let source = self.copy_source(call, request, source).await?;
             let size = copy_size(request, source.size)?;
             let placement = Placement {
                 zone: Some(source.zone.clone()),
@@ -63,7 +65,7 @@ impl Volumes {
                 client_token: String::new(),
                 encrypted,
                 kms_key_id,
-                iops: self.iops(ec2, request, size, &placement).await?,
+                iops: self.iops(call, request, size, &placement).await?,
                 source: source.id,
                 size,
                 kind,
@@ -77,19 +79,19 @@ impl Volumes {
             _ => None,
         };
         let from_encrypted = match &snapshot {
-            Some(snapshot) => may_be_encrypted(ec2, request, snapshot).await?,
+            Some(snapshot) => may_be_encrypted(&self.ec2, call, request, snapshot).await?,
             None => false,
         };
         let placement = match &request.placement {
             Some(placement) if placement.has_zone() => placement.clone(),
-            Some(placement) => self.zone_of_outpost(ec2, placement).await?,
-            None => self.any_zone(ec2, &request.name).await?,
+            Some(placement) => self.zone_of_outpost(call, placement).await?,
+            None => self.any_zone(call, &request.name).await?,
         };
         Ok(Plan::Create(Box::new(ec2::CreateVolume {
             client_token: String::new(),
             size: request.size,
             kind,
-            iops: self.iops(ec2, request, request.size, &placement).await?,
+            iops: self.iops(call, request, request.size, &placement).await?,
             zone: placement.zone,
             zone_id: placement.zone_id,
             outpost_arn: placement.outpost,
@@ -106,12 +108,13 @@ impl Volumes {
     /// Returns the volume to copy, if it exists and may be copied to the requested place.
     async fn copy_source(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         request: &CreateVolume,
         id: &VolumeId,
     ) -> Result<Volume, Failure> {
-        let source = ec2
-            .look_volume(id)
+        let source = self
+            .ec2
+            .look_volume(call, id)
             .await
             .known()
             .map_err(|error| failure_as(Condition::OperationPending, &error))?
@@ -128,8 +131,8 @@ impl Volumes {
 
     /// Chooses a zone for a request that names none. The zone is the same for the same name, so
     /// that a repeated create is the same create.
-    async fn any_zone(&self, ec2: &Ec2, name: &str) -> Result<Placement, Failure> {
-        let zones = ec2.availability_zones().await.map_err(|e| create_failure(&e))?;
+    async fn any_zone(&self, call: &Call, name: &str) -> Result<Placement, Failure> {
+        let zones = self.ec2.availability_zones(call).await.map_err(|e| create_failure(&e))?;
         let zones: Vec<&str> = zones
             .iter()
             .filter(|zone| holds_volumes(zone))
@@ -147,11 +150,11 @@ impl Volumes {
     /// Returns the placement completed with the zone of its Outpost.
     async fn zone_of_outpost(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         placement: &Placement,
     ) -> Result<Placement, Failure> {
         let outpost = placement.outpost.as_deref().unwrap_or_default();
-        let found = ec2.zone_of_outpost(outpost).await;
+        let found = self.ec2.zone_of_outpost(call, outpost).await;
         let zone = found.map_err(|e| create_failure(&e))?.ok_or_else(|| {
             Failure::invalid(
                 "accessibility_requirements",
@@ -168,7 +171,7 @@ impl Volumes {
     /// settings of a VolumeAttributesClass override the StorageClass's.
     async fn iops(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         request: &CreateVolume,
         size: GiB,
         placement: &Placement,
@@ -180,13 +183,13 @@ impl Volumes {
         let Some(wanted) = wanted_iops(explicit, ratio, size)? else {
             return Ok(None);
         };
-        let limits = self.limits(ec2, request.volume_type(), placement, wanted).await;
+        let limits = self.limits(call, request.volume_type(), placement, wanted).await;
         Ok(Some(limits.fit(wanted, size, request.class.raise_iops)))
     }
 
     async fn limits(
         &self,
-        ec2: &Ec2,
+        call: &Call,
         kind: &str,
         placement: &Placement,
         wanted: u32,
@@ -198,7 +201,7 @@ impl Volumes {
             outpost_arn: placement.outpost.clone(),
             tags: self.tags.identity(),
         };
-        self.ceilings.limits(ec2, question, wanted).await
+        self.ceilings.limits(&self.ec2, call, question, wanted).await
     }
 }
 
@@ -206,6 +209,7 @@ impl Volumes {
 /// restore that EC2 would silently make larger than the limit, or refuse with a less helpful error.
 async fn may_be_encrypted(
     ec2: &Ec2,
+    call: &Call,
     request: &CreateVolume,
     id: &SnapshotId,
 ) -> Result<bool, Failure> {
@@ -213,7 +217,7 @@ async fn may_be_encrypted(
     if !is_needed && encryption::is_wanted(&request.class) {
         return Ok(true);
     }
-    match ec2.look_snapshot(id).await.known() {
+    match ec2.look_snapshot(call, id).await.known() {
         Ok(None) => Ok(true),
         Ok(Some(snapshot)) => {
             check_restore(request, &snapshot)?;

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
-use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
+use crate::csi_failure::failure_as;
 
 /// A volume that is missing in this many looks in a row may be dropped, late, or hidden for a
 /// while.
@@ -77,15 +77,17 @@ impl Settling {
 /// Follows a volume that was found by its name and whose client token is unknown here.
 pub(super) async fn watch_adopted(
     ec2: &Ec2,
+    call: &Call,
     volume: Volume,
     deadline: Instant,
 ) -> Result<Settled, Failure> {
-    settle(ec2, volume, Duration::MAX, deadline).await
+    settle(ec2, call, volume, Duration::MAX, deadline).await
 }
 
 /// Follows a volume to the end of its creation, or until no look has shown it for `hidden_after`.
 pub(super) async fn settle(
     ec2: &Ec2,
+    call: &Call,
     volume: Volume,
     hidden_after: Duration,
     deadline: Instant,
@@ -96,7 +98,7 @@ pub(super) async fn settle(
         return Ok(Settled::Ready(volume));
     }
     let mut settling = Settling::new(volume, hidden_after);
-    let watched = ec2.watch_volume(&id, WatchedChange::Creation, deadline, |look| {
+    let watched = ec2.watch_volume(call, &id, WatchedChange::Creation, deadline, |look| {
         // Watching longer would only end in a deadline that does not give the reason. The volume
         // may exist, so the condition is not final.
         if let LookResult::Unknown(error) = look
@@ -126,8 +128,8 @@ pub(super) fn not_ready(id: &VolumeId) -> Failure {
 mod tests {
     use super::*;
     use crate::attach::tests::unknown;
-    use crate::ec2::Ec2ErrorKind;
-    use crate::ec2::example_volume;
+    use crate::example::example_volume;
+    use ebs_csi_ec2::Ec2ErrorKind;
 
     const HIDDEN: Duration = Duration::from_secs(3);
 

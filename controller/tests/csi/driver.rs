@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_controller::csi::service::{Controller, Settings};
-use ebs_csi_controller::ec2::{Ec2, Settings as Ec2Settings};
 use ebs_csi_controller::metrics::Metrics;
 use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
 use ebs_csi_controller::tags::TagSettings;
+use ebs_csi_ec2::{Call, Ec2, Settings as Ec2Settings};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
@@ -165,9 +165,9 @@ impl Driver {
     }
 
     /// Returns the volume as EC2 has it.
-    pub(crate) async fn look(&self, id: &str) -> ebs_csi_controller::ec2::Volume {
+    pub(crate) async fn look(&self, id: &str) -> ebs_csi_ec2::Volume {
         let id = ebs_csi_wire::VolumeId::parse(id).unwrap();
-        self.world.ec2.look_volume(&id).await.known().unwrap().unwrap()
+        self.world.ec2.look_volume(&Call::default(), &id).await.known().unwrap().unwrap()
     }
 
     pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebs_csi_controller::csi::service::Settings;
-use ebs_csi_controller::ec2::Locked;
+use ebs_csi_ec2::{Call, Locked};
 use ebs_csi_proto::csi;
 use ebs_csi_wire::SnapshotId;
 use serde_json::json;
@@ -91,8 +91,11 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
     assert_eq!(set(), (2, 1), "only what was missing");
     let snapshot = SnapshotId::parse(&taken).unwrap();
     let ec2 = &driver.world.ec2;
-    assert_eq!(ec2.snapshot_lock(&snapshot).await.unwrap(), Some(Locked::Governance));
-    let mut zones = ec2.fast_restore_zones(&snapshot).await.unwrap();
+    assert_eq!(
+        ec2.snapshot_lock(&Call::default(), &snapshot).await.unwrap(),
+        Some(Locked::Governance)
+    );
+    let mut zones = ec2.fast_restore_zones(&Call::default(), &snapshot).await.unwrap();
     zones.sort_unstable();
     assert_eq!(zones, ["us-east-1a", "us-east-1b"]);
 
@@ -230,7 +233,7 @@ async fn snapshot_tags_and_outpost_match_class() {
     let made = driver.snapshot_of_class("s", &id, &class).await.unwrap();
     assert_eq!(made.size_bytes, 1 << 30);
     assert!(made.creation_time.is_some());
-    let found = driver.world.ec2.snapshots_by_name("s").await.unwrap();
+    let found = driver.world.ec2.snapshots_by_name(&Call::default(), "s").await.unwrap();
     let found = found.first().unwrap();
     assert_eq!(found.outpost_arn.as_deref(), Some(OUTPOST));
     for (key, value) in [

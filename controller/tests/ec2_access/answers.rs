@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{Ec2ErrorKind, Force, LookResult, ModifyVolume, Sent, Settings};
+use ebs_csi_ec2::{Call, Ec2ErrorKind, Force, LookResult, ModifyVolume, Sent, Settings};
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::VolumeId;
 use serde_json::json;
@@ -16,11 +16,11 @@ use crate::{device, nobody, node_a, snapshot_of};
 async fn unknown_id_in_batch_leaves_others_present() {
     let world = World::new().await;
     let (one, two) = (world.volume("a").await, world.volume("b").await);
-    let unknown = nobody();
+    let (call, unknown) = (&Call::default(), nobody());
     let (a, b, c) = tokio::join!(
-        world.ec2.look_volume(&one.id),
-        world.ec2.look_volume(&unknown),
-        world.ec2.look_volume(&two.id),
+        world.ec2.look_volume(call, &one.id),
+        world.ec2.look_volume(call, &unknown),
+        world.ec2.look_volume(call, &two.id),
     );
     assert!(a.present().is_some() && matches!(b, LookResult::Absent) && c.present().is_some());
     // A final read for the volumes that were just made may be on its way, so only the requests that
@@ -34,9 +34,9 @@ async fn unknown_id_in_batch_leaves_others_present() {
     assert!(sent.len() == 1 && !names_others, "{sent:?}");
 
     let (a, b, c) = tokio::join!(
-        world.ec2.look_volume_status(&one.id),
-        world.ec2.look_volume_status(&unknown),
-        world.ec2.look_volume_status(&two.id),
+        world.ec2.look_volume_status(call, &one.id),
+        world.ec2.look_volume_status(call, &unknown),
+        world.ec2.look_volume_status(call, &two.id),
     );
     assert!(a.present().is_some() && matches!(b, LookResult::Absent) && c.present().is_some());
     // The call by id fails once because of the unknown id and is repeated without it.
@@ -66,17 +66,17 @@ async fn broken_answer_is_never_taken_as_absence() {
         let ec2 = access(&world.server.ec2(), settings()).await;
         world
             .fault(json!({ "match": { "action": "DescribeVolumes" }, "count": 2, "fault": fault }));
-        let seen = ec2.look_volume(&volume.id).await;
+        let seen = ec2.look_volume(&Call::default(), &volume.id).await;
         assert!(seen.present().is_some(), "after two answers of {fault}: {seen:?}");
         world.clear_faults();
         world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": fault }));
-        let seen = ec2.look_volume(&volume.id).await;
+        let seen = ec2.look_volume(&Call::default(), &volume.id).await;
         assert!(matches!(seen, LookResult::Unknown(_)), "while all are {fault}: {seen:?}");
         world.clear_faults();
     }
     let cut = json!({ "kind": "garble", "how": "cut" });
     world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": cut }));
-    let named = world.ec2.volumes_by_name("a").await;
+    let named = world.ec2.volumes_by_name(&Call::default(), "a").await;
     assert!(named.is_err(), "{named:?}");
 }
 
@@ -92,8 +92,12 @@ async fn lost_create_reply_still_makes_exactly_1_volume() {
     ] {
         world.fault_once("CreateVolume", &fault);
         let name = token();
-        world.ec2.create_volume(&small(&name)).await.unwrap();
-        assert_eq!(world.ec2.volumes_by_name(&name).await.unwrap().len(), 1, "{fault}");
+        world.ec2.create_volume(&Call::default(), &small(&name)).await.unwrap();
+        assert_eq!(
+            world.ec2.volumes_by_name(&Call::default(), &name).await.unwrap().len(),
+            1,
+            "{fault}"
+        );
     }
 }
 
@@ -108,23 +112,26 @@ async fn lost_reply_without_token_is_not_retried() {
         world.fault_once(action, &lost);
         let (ec2, id, node) = (&world.ec2, &volume.id, &node_a());
         let result = match action {
-            "AttachVolume" => ec2.attach_volume(id, node, &device(), None).await.map(drop),
-            "DetachVolume" => {
-                ec2.detach_volume(id, node, Force::No, Instant::now()).await.map(drop)
+            "AttachVolume" => {
+                ec2.attach_volume(&Call::default(), id, node, &device(), None).await.map(drop)
             }
+            "DetachVolume" => ec2
+                .detach_volume(&Call::default(), id, node, Force::No, Instant::now())
+                .await
+                .map(drop),
             "ModifyVolume" => {
                 let modify =
                     ModifyVolume { size: Some(GiB(9)), ..ModifyVolume::nothing(id.clone()) };
-                ec2.modify_volume(&modify).await.map(drop)
+                ec2.modify_volume(&Call::default(), &modify).await.map(drop)
             }
-            _ => ec2.create_snapshot(&snapshot_of(id, "s")).await.map(drop),
+            _ => ec2.create_snapshot(&Call::default(), &snapshot_of(id, "s")).await.map(drop),
         };
         let error = result.unwrap_err();
         assert_eq!((error.kind, error.sent), (Ec2ErrorKind::NoAnswer, Sent::Maybe), "{action}");
         assert!(error.may_have_happened());
         assert_eq!(world.calls(action), 1, "{action} was sent again");
     }
-    assert_eq!(world.ec2.snapshots_by_name("s").await.unwrap().len(), 1);
+    assert_eq!(world.ec2.snapshots_by_name(&Call::default(), "s").await.unwrap().len(), 1);
 }
 
 /// Returns a world with a call timeout of 400 ms, after an AttachVolume whose answer `fault`
@@ -134,7 +141,11 @@ async fn attach_until_timeout(fault: &serde_json::Value) -> (World, VolumeId) {
     let world = World::with(json!({ "profile": "instant" }), settings).await;
     let volume = world.volume("a").await;
     world.fault_once("AttachVolume", fault);
-    let error = world.ec2.attach_volume(&volume.id, &node_a(), &device(), None).await.unwrap_err();
+    let error = world
+        .ec2
+        .attach_volume(&Call::default(), &volume.id, &node_a(), &device(), None)
+        .await
+        .unwrap_err();
     assert_eq!((error.kind, error.sent), (Ec2ErrorKind::NoAnswer, Sent::Maybe));
     (world, volume.id)
 }
@@ -145,7 +156,7 @@ async fn hanging_answer_ends_at_call_timeout() {
     let (world, volume) = attach_until_timeout(&hang).await;
     let slow = json!({ "kind": "slow", "first_byte_ms": 150, "byte_ms": 0 });
     world.fault_once("DescribeVolumes", &slow);
-    assert!(world.ec2.look_volume(&volume).await.present().is_some());
+    assert!(world.ec2.look_volume(&Call::default(), &volume).await.present().is_some());
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ mod refused;
 #[path = "../world/mod.rs"]
 mod world;
 
-use ebs_csi_controller::ec2::{CreateSnapshot, Tags};
+use ebs_csi_ec2::{CreateSnapshot, Tags};
 use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
 use world::NODE_A;
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{
-    Action, Ec2, Ec2ErrorKind, Force, LookResult, Rate, Sent, Settings, VolumeState, WatchedChange,
+use ebs_csi_ec2::{
+    Action, Call, Ec2, Ec2ErrorKind, Force, LaneLevel, LookResult, Rate, Sent, Settings,
+    VolumeState, WatchedChange,
 };
-use ebs_csi_controller::metrics::LaneLevel;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -51,10 +51,10 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
     let ec2 = world.access_with(settings).await;
     let tasks: Vec<_> = (0..volumes)
         .map(|n| {
-            let ec2 = ec2.with_deadline(Instant::now() + Duration::from_secs(600));
+            let (ec2, call) = (ec2.clone(), Call::until(Instant::now() + Duration::from_secs(600)));
             tokio::spawn(async move {
                 let volume = small(&format!("pvc-{n}"));
-                ec2.create_volume(&volume).await.map(drop)
+                ec2.create_volume(&call, &volume).await.map(drop)
             })
         })
         .collect();
@@ -112,7 +112,7 @@ async fn configured_max_rate_holds_below_ec2_limit() {
     let (world, ec2) = limited(Action::DeleteVolume, 10.0, 5.0).await;
     let begun = Instant::now();
     for _ in 0..30 {
-        let _ = ec2.delete_volume(&nobody()).await;
+        let _ = ec2.delete_volume(&Call::default(), &nobody()).await;
     }
     assert!(begun.elapsed() >= Duration::from_secs(4));
     assert_eq!(calls(&world, "DeleteVolume").1, 0);
@@ -121,21 +121,29 @@ async fn configured_max_rate_holds_below_ec2_limit() {
 #[tokio::test(start_paused = true)]
 async fn an_attach_does_not_wait_behind_detaches() {
     let (_world, ec2) = limited(Action::DetachVolume, 2.0, 1.0).await;
-    let volume = ec2.create_volume(&small("a")).await.unwrap();
+    let volume = ec2.create_volume(&Call::default(), &small("a")).await.unwrap();
     let far = Instant::now() + Duration::from_secs(60);
-    ec2.watch_volume(&volume.id, WatchedChange::Creation, far, |seen| match seen {
-        LookResult::Present(volume) if volume.state == VolumeState::Available => {
-            ControlFlow::Break(())
-        }
-        _ => ControlFlow::Continue(()),
-    })
+    ec2.watch_volume(
+        &Call::default(),
+        &volume.id,
+        WatchedChange::Creation,
+        far,
+        |seen| match seen {
+            LookResult::Present(volume) if volume.state == VolumeState::Available => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        },
+    )
     .await
     .unwrap();
     let detaches: Vec<_> = (0..300)
         .map(|_| {
             let (ec2, id) = (ec2.clone(), volume.id.clone());
             tokio::spawn(async move {
-                ec2.detach_volume(&id, &node_a(), Force::No, Instant::now()).await.map(drop)
+                ec2.detach_volume(&Call::default(), &id, &node_a(), Force::No, Instant::now())
+                    .await
+                    .map(drop)
             })
         })
         .collect();
@@ -144,7 +152,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = waiting();
     assert!(before > 290, "{before}");
-    ec2.attach_volume(&volume.id, &node_a(), &device(), None).await.unwrap();
+    ec2.attach_volume(&Call::default(), &volume.id, &node_a(), &device(), None).await.unwrap();
     assert!(waiting() > 290, "the detaches are still waiting");
     for detach in detaches {
         detach.abort();
@@ -154,11 +162,11 @@ async fn an_attach_does_not_wait_behind_detaches() {
 #[tokio::test(start_paused = true)]
 async fn call_waiting_past_deadline_is_not_sent() {
     let (world, ec2) = limited(Action::DeleteVolume, 1.0, 0.001).await;
-    let ec2 = ec2.with_deadline(Instant::now() + Duration::from_millis(300));
+    let call = Call::until(Instant::now() + Duration::from_millis(300));
     // Either the reserve keeps the only token, or the first call takes it.
-    let _ = ec2.delete_volume(&nobody()).await;
+    let _ = ec2.delete_volume(&call, &nobody()).await;
     let before = calls(&world, "DeleteVolume");
-    let error = ec2.delete_volume(&nobody()).await.unwrap_err();
+    let error = ec2.delete_volume(&call, &nobody()).await.unwrap_err();
     assert_eq!((error.kind, error.sent), (Ec2ErrorKind::Deadline, Sent::Not));
     assert_eq!(calls(&world, "DeleteVolume"), before);
 }

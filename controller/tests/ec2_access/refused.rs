@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::{Ec2ErrorKind, LookResult, Sent, Settings, StartError, Surroundings};
+use ebs_csi_ec2::{Call, Ec2ErrorKind, LookResult, Sent, Settings, StartError, Surroundings};
 use serde_json::json;
 
 use crate::world::{World, access, small};
@@ -18,9 +18,9 @@ async fn unreachable_ec2_is_reported_and_nothing_is_sent() {
     assert_eq!((check.kind, check.sent), (Ec2ErrorKind::Unreachable, Sent::Not));
     let text = check.to_string();
     assert!(text.contains("refused") && text.contains("AWS_EC2_ENDPOINT"), "{text}");
-    let create = ec2.create_volume(&small("a")).await.unwrap_err();
+    let create = ec2.create_volume(&Call::default(), &small("a")).await.unwrap_err();
     assert!(!create.may_have_happened(), "{create:?}");
-    assert!(matches!(ec2.look_volume(&nobody()).await, LookResult::Unknown(_)));
+    assert!(matches!(ec2.look_volume(&Call::default(), &nobody()).await, LookResult::Unknown(_)));
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn missing_permission_names_action_and_is_not_retried() {
         "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403,
                    "message": "You are not authorized to perform this operation. Encoded authorization failure message: abc" },
     }));
-    let error = world.ec2.create_volume(&small("a")).await.unwrap_err();
+    let error = world.ec2.create_volume(&Call::default(), &small("a")).await.unwrap_err();
     assert_eq!((error.kind, error.sent), (Ec2ErrorKind::Unauthorized, Sent::Answered));
     let text = error.to_string();
     assert!(
@@ -46,13 +46,18 @@ async fn missing_permission_names_action_and_is_not_retried() {
 async fn fast_restore_failure_inside_success_is_error() {
     let world = World::new().await;
     let volume = world.volume("a").await;
-    let snapshot = world.ec2.create_snapshot(&snapshot_of(&volume.id, "s")).await.unwrap();
+    let snapshot =
+        world.ec2.create_snapshot(&Call::default(), &snapshot_of(&volume.id, "s")).await.unwrap();
     world.fault(json!({
         "match": { "action": "EnableFastSnapshotRestores" },
         "fault": { "kind": "unsuccessful", "code": "SnapshotLimitExceeded", "message": "no more" },
     }));
     let zones = ["us-east-1a".to_owned()];
-    let error = world.ec2.enable_fast_snapshot_restores(&snapshot.id, &zones).await.unwrap_err();
+    let error = world
+        .ec2
+        .enable_fast_snapshot_restores(&Call::default(), &snapshot.id, &zones)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, Ec2ErrorKind::SnapshotQuota);
     assert!(error.message.contains("us-east-1a"), "{error}");
 }
@@ -65,8 +70,7 @@ async fn non_url_endpoint_is_refused_by_name() {
         profile_files: false,
         ..Settings::default()
     };
-    let error =
-        ebs_csi_controller::ec2::Ec2::connect(settings, Surroundings::default()).await.unwrap_err();
+    let error = ebs_csi_ec2::Ec2::connect(settings, Surroundings::default()).await.unwrap_err();
     assert!(matches!(&error, StartError::Endpoint(given) if given == "ec2.example"));
     assert!(error.to_string().contains("AWS_EC2_ENDPOINT"));
 }

@@ -14,6 +14,7 @@ use ec2_sim::time::Millis;
 
 use super::fault_plan::FaultPlan;
 use super::in_process::{InProcess, deliver};
+use super::known_bug::KnownBug;
 use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
@@ -42,6 +43,8 @@ pub(crate) struct Connection {
     pub(crate) random: Arc<SeededRandom>,
     /// Whether the process is dead.
     pub(crate) is_dead: Arc<OrderedWatch<bool>>,
+    /// The bug that the driver seems to have.
+    pub(crate) bug: Option<KnownBug>,
 }
 
 impl HttpConnector for Connection {
@@ -73,19 +76,27 @@ impl Connection {
         }
         let form = request.body().bytes().unwrap_or_default().to_vec();
         if form.starts_with(b"Action=Describe") {
-            return Some(self.ec2.handle(request));
+            return Some(self.handle(request, &form));
         }
         let is_killed = !self.faults.is_calm() && self.random.chance(self.faults.crash);
         if is_killed && self.random.chance(0.3) {
             self.kill_process("before", &form);
             return None;
         }
-        let reply = self.ec2.handle(request);
+        let reply = self.handle(request, &form);
         if is_killed {
             self.kill_process("after", &form);
             return None;
         }
         Some(reply)
+    }
+
+    fn handle(&self, request: &HttpRequest, form: &[u8]) -> Reply {
+        let reply = self.ec2.handle(request);
+        match self.bug {
+            Some(bug) => bug.change(form, reply),
+            None => reply,
+        }
     }
 
     fn kill_process(&self, when: &str, form: &[u8]) {

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::KnownBug;
 use tokio::time::Instant;
 
 use super::fault_plan::{FaultPlan, scenario};
 use super::in_process::{InProcess, block_on};
+use super::known_bug::KnownBug;
 use super::orchestrator::{self, Leaders, SIDECARS};
 use super::replica::{Replica, ReplicaParts};
 use super::seeded_random::SeededRandom;

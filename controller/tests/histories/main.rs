@@ -12,13 +12,14 @@ mod fault_plan;
 mod history;
 #[path = "../world/in_process.rs"]
 mod in_process;
+mod known_bug;
 mod orchestrator;
 mod replica;
 mod seeded_random;
 mod seeds;
 mod workload;
 
-use ebs_csi_controller::ec2::KnownBug;
+use known_bug::KnownBug;
 
 #[test]
 fn nothing_leaks_or_doubles_and_answers_are_true() {

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use aws_smithy_async::time::SharedTimeSource;
 use ebs_csi_controller::csi::service::{Controller, Settings};
-use ebs_csi_controller::ec2;
-use ebs_csi_controller::ec2::KnownBug;
 use ebs_csi_controller::tags::{TagSettings, Tags};
+use ebs_csi_ec2 as ec2;
 
 use super::connection::{Connection, WrongClock};
 use super::fault_plan::FaultPlan;
 use super::in_process::InProcess;
+use super::known_bug::KnownBug;
 use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
@@ -95,14 +95,11 @@ impl Replica {
             faults: Arc::clone(&self.parts.faults),
             random: Arc::clone(&self.random),
             is_dead: Arc::clone(&dead),
+            bug: self.parts.bug,
         };
         let clock =
             WrongClock { ec2: self.parts.ec2.clone(), ahead_ms: Arc::clone(&self.ahead_ms) };
-        let settings = ec2::Settings {
-            seed: self.random.seed(),
-            known_bug: self.parts.bug,
-            ..ec2::Settings::default()
-        };
+        let settings = ec2::Settings { seed: self.random.seed(), ..ec2::Settings::default() };
         let ec2 =
             self.parts.ec2.access_by(connection, SharedTimeSource::new(clock), settings).await;
         // The restart may come with an upgrade or another command line: the same volume is then

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_controller::ec2::Random;
+use ebs_csi_ec2::Random;
 
 /// One sequence.
 #[derive(Debug)]

@@ -4,9 +4,8 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use ebs_csi_controller::ec2::KnownBug;
-
 use super::history;
+use super::known_bug::KnownBug;
 
 /// Seeds above 300 whose histories failed once.
 const FAILED_ONCE: [u64; 9] = [656, 2794, 3794, 4595, 6082, 6742, 7779, 8242, 9327];

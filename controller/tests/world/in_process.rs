@@ -14,7 +14,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
-use ebs_csi_controller::ec2::{Ec2, Settings, Surroundings};
+use ebs_csi_ec2::{Ec2, Settings, Surroundings};
 use ec2_sim::Delivery;
 use ec2_sim::time::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};

@@ -1,8 +1,9 @@
 //! A simulated EC2 and a controller's access to it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use ebs_csi_controller::ec2::{
-    CreateVolume, Ec2, LookResult, Settings, Surroundings, Tags, Volume, VolumeState, WatchedChange,
+use ebs_csi_ec2::{
+    Call, CreateVolume, Ec2, LookResult, Settings, Surroundings, Tags, Volume, VolumeState,
+    WatchedChange,
 };
 use ebs_csi_proto::GiB;
 use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
@@ -183,13 +184,16 @@ impl World {
 
     /// Creates a volume and waits until it is available.
     pub(crate) async fn volume(&self, name: &str) -> Volume {
-        let created = self.ec2.create_volume(&small(name)).await.expect("a volume");
+        let created =
+            self.ec2.create_volume(&Call::default(), &small(name)).await.expect("a volume");
         self.ec2
-            .watch_volume(&created.id, WatchedChange::Creation, soon(), |seen| match seen {
-                LookResult::Present(volume) if volume.state == VolumeState::Available => {
-                    ControlFlow::Break(volume.clone())
+            .watch_volume(&Call::default(), &created.id, WatchedChange::Creation, soon(), |seen| {
+                match seen {
+                    LookResult::Present(volume) if volume.state == VolumeState::Available => {
+                        ControlFlow::Break(volume.clone())
+                    }
+                    _ => ControlFlow::Continue(()),
                 }
-                _ => ControlFlow::Continue(()),
             })
             .await
             .expect("the volume becomes available")

@@ -1,33 +1,5 @@
 {{- /* What the controller would refuse of a class, for each claim anew. */ -}}
 
-{{- /* Keys of a StorageClass that the controller knows, in lower case. */ -}}
-{{- define "ebs.parameters" -}}
-type iops iopspergb allowautoiopspergbincrease allowautoiopsincreaseonmodify throughput encrypted kmskeyid
-volumeinitializationrate blockattachuntilinitialized blocksize inodesize bytesperinode numberofinodes ext4bigalloc
-ext4clustersize ext4encryptionsupport ext4stride ext4stripewidth fstype blockexpress
-{{- end -}}
-
-{{- /* Those of a VolumeAttributesClass, as they are written. */ -}}
-{{- define "ebs.attributes" -}}
-type volumeType iops throughput iopspergb allowautoiopsincreaseonmodify
-{{- end -}}
-
-{{- /* Those of a VolumeSnapshotClass, in lower case. */ -}}
-{{- define "ebs.snapshotParameters" -}}
-fastsnapshotrestoreavailabilityzones outpostarn lockmode lockduration lockexpirationdate lockcooloffperiod
-{{- end -}}
-
-{{- /* Those of all of them whose values are whole numbers. */ -}}
-{{- define "ebs.numbers" -}}
-iops iopspergb throughput volumeinitializationrate lockduration lockcooloffperiod
-{{- end -}}
-
-{{- /* Those whose values are true or false. */ -}}
-{{- define "ebs.switches" -}}
-allowautoiopspergbincrease allowautoiopsincreaseonmodify encrypted blockattachuntilinitialized ext4bigalloc
-ext4encryptionsupport
-{{- end -}}
-
 {{- define "ebs.volumeTypes" -}}
 gp2 gp3 io1 io2 st1 sc1 standard sbg1 sbp1
 {{- end -}}

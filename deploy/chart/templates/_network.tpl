@@ -1,7 +1,7 @@
 {{- /* Parts of the NetworkPolicies. */ -}}
 
 {{- /* Where link-local services hand out credentials and metadata, as
-       controller/src/ec2/sdk/connector.rs has them. */ -}}
+       controller/ec2/src/sdk/connector.rs has them. */ -}}
 {{- define "ebs.linkLocal" -}}
 169.254.169.254/32 169.254.170.2/32 169.254.170.23/32 fd00:ec2::254/128 fd00:ec2::23/128
 {{- end -}}

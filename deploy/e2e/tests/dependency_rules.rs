@@ -7,9 +7,28 @@ use std::process::Command;
 use ebs_csi_e2e::repository::{read, root};
 use serde_json::Value;
 
-/// What the two controllers depend on.
-const OF_CONTROLLERS: &[&str] =
-    &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine", "ebs-csi-safe-detach"];
+/// What node-lifecycle depends on.
+const OF_NODE_LIFECYCLE: &[&str] = &[
+    "ebs-csi-proto",
+    "ebs-csi-wire",
+    "ebs-csi-policy",
+    "ebs-csi-confine",
+    "ebs-csi-parameters",
+    "ebs-csi-safe-detach",
+    "ebs-csi-template",
+];
+
+/// What the controller depends on.
+const OF_CONTROLLER: &[&str] = &[
+    "ebs-csi-proto",
+    "ebs-csi-wire",
+    "ebs-csi-policy",
+    "ebs-csi-confine",
+    "ebs-csi-parameters",
+    "ebs-csi-safe-detach",
+    "ebs-csi-template",
+    "ebs-csi-ec2",
+];
 
 /// The crates of this repository, each with those of them that it may depend on (normal and build
 /// dependencies).
@@ -22,8 +41,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-mount-helper", &["ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-node-agent", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-safe-detach", &["ebs-csi-wire"]),
-    ("ebs-csi-node-lifecycle", OF_CONTROLLERS),
-    ("ebs-csi-controller", OF_CONTROLLERS),
+    ("ebs-csi-template", &[]),
+    (
+        "ebs-csi-parameters",
+        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-template"],
+    ),
+    ("ebs-csi-ec2", &["ebs-csi-proto", "ebs-csi-wire"]),
+    ("ebs-csi-node-lifecycle", OF_NODE_LIFECYCLE),
+    ("ebs-csi-controller", OF_CONTROLLER),
     ("ec2-sim", &[]),
     ("aws-ebs-csi-driver", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     (
@@ -136,14 +161,25 @@ fn no_crate_links_what_its_trust_level_forbids() {
     }
 }
 
+fn is_aws_sdk(name: &str) -> bool {
+    name.starts_with("aws-") && !name.starts_with("aws-lc-") && name != "aws-ebs-csi-driver"
+}
+
 #[test]
-fn only_the_controller_links_the_aws_sdk() {
-    for (name, _) in ARROWS.iter().filter(|(name, _)| *name != "ebs-csi-controller") {
-        let sdk: Vec<_> = linked(name)
-            .into_iter()
-            .filter(|c| c.starts_with("aws-") && !c.starts_with("aws-lc-"))
-            .collect();
-        assert!(sdk.is_empty(), "{name} links {sdk:?}");
+fn controller_alone_links_aws_sdk_through_ec2() {
+    for (name, _) in ARROWS {
+        let is_allowed = ["ebs-csi-controller", "ebs-csi-ec2"].contains(name);
+        let sdk: Vec<_> = linked(name).into_iter().filter(|it| is_aws_sdk(it)).collect();
+        assert!(is_allowed || sdk.is_empty(), "{name} links {sdk:?}");
+    }
+    let packages = packages();
+    for package in packages.iter().filter(|p| p["source"].is_null()) {
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let target = dependency["name"].as_str().expect("name");
+            let is_allowed = dependency["kind"].as_str() == Some("dev")
+                || package["name"].as_str() == Some("ebs-csi-ec2");
+            assert!(is_allowed || !is_aws_sdk(target), "{} names {target}", package["name"]);
+        }
     }
 }
 

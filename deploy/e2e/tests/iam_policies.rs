@@ -6,7 +6,8 @@
 
 mod iam_world;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ebs_csi_e2e::repository;
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
@@ -27,60 +28,29 @@ enum Shows {
     Warning,
 }
 
-/// Policy and statement, one of its actions, the feature that breaks without it, and the symptom.
-type Needed = (&'static str, &'static str, Feature, Shows);
-
-/// One row for each action of each statement.
-const NEEDED: &[Needed] = {
+/// What shows that an action is missing, where it is something else than a refusal of the first
+/// feature that uses the action.
+const SHOWN_OTHERWISE: &[(&str, Feature, Shows)] = {
     use Feature::*;
-    use Shows::{Pending, Refusal, Warning, Words};
+    use Shows::{Pending, Warning, Words};
     const NO_KEY: Shows = Words("encryption key");
-    const FAST: &str = "fast-restore-and-lock/SpeedUpAndLockOwnSnapshots";
-    const READ_FAST: &str = "fast-restore-and-lock/ReadWhatSnapshotsHave";
     &[
-        ("base/ReadVolumesAndInstances", "ec2:DescribeAvailabilityZones", Create, Refusal),
-        ("base/ReadVolumesAndInstances", "ec2:DescribeInstances", Publish, Refusal),
-        ("base/ReadVolumesAndInstances", "ec2:DescribeInstanceTypes", PublishToNewType, Warning),
-        ("base/ReadVolumesAndInstances", "ec2:DescribeVolumes", Create, Pending),
-        ("base/CreateVolumes", "ec2:CreateVolume", Create, Refusal),
-        ("base/TagNewVolumes", "ec2:CreateTags", Create, Refusal),
-        ("base/UseOwnVolumes", "ec2:AttachVolume", Publish, Refusal),
-        ("base/UseOwnVolumes", "ec2:DetachVolume", Unpublish, Refusal),
-        ("base/UseOwnVolumes", "ec2:DeleteVolume", Delete, Refusal),
-        ("base/UseMigratedVolumes", "ec2:AttachVolume", PublishMigrated, Refusal),
-        ("base/UseMigratedVolumes", "ec2:DetachVolume", UnpublishMigrated, Refusal),
-        ("base/UseMigratedVolumes", "ec2:DeleteVolume", DeleteMigrated, Refusal),
-        ("base/UseInstances", "ec2:AttachVolume", Publish, Refusal),
-        ("base/UseInstances", "ec2:DetachVolume", Unpublish, Refusal),
-        ("modify/ReadModifications", "ec2:DescribeVolumesModifications", Expand, Refusal),
-        ("modify/ModifyOwnVolumes", "ec2:ModifyVolume", Expand, Refusal),
-        ("modify/ModifyMigratedVolumes", "ec2:ModifyVolume", ExpandMigrated, Refusal),
-        ("modify/ChangeTagsOfOwnVolumes", "ec2:CreateTags", SetTag, Refusal),
-        ("modify/ChangeTagsOfOwnVolumes", "ec2:DeleteTags", RemoveTag, Refusal),
-        ("snapshots/ReadSnapshots", "ec2:DescribeSnapshots", Snapshot, Pending),
-        ("snapshots/ReadSnapshots", "ec2:DescribeVolumeStatus", PublishWhenFilled, Refusal),
-        ("snapshots/SnapshotOwnVolumes", "ec2:CreateSnapshot", Snapshot, Refusal),
-        ("snapshots/SnapshotMigratedVolumes", "ec2:CreateSnapshot", SnapshotMigrated, Refusal),
-        ("snapshots/CreateSnapshots", "ec2:CreateSnapshot", Snapshot, Refusal),
-        ("snapshots/TagNewSnapshots", "ec2:CreateTags", Snapshot, Refusal),
-        ("snapshots/RestoreAndDeleteOwnSnapshots", "ec2:CreateVolume", Restore, Refusal),
-        ("snapshots/RestoreAndDeleteOwnSnapshots", "ec2:DeleteSnapshot", DeleteSnapshot, Refusal),
-        ("clone/CopyOwnVolumes", "ec2:CopyVolumes", Clone, Refusal),
-        ("clone/CopyMigratedVolumes", "ec2:CopyVolumes", CloneMigrated, Refusal),
-        ("clone/CreateCopies", "ec2:CopyVolumes", Clone, Refusal),
-        ("clone/TagCopies", "ec2:CreateTags", Clone, Refusal),
-        (READ_FAST, "ec2:DescribeFastSnapshotRestores", FastRestoreTakenOver, Warning),
-        (READ_FAST, "ec2:DescribeLockedSnapshots", LockTakenOver, Warning),
-        (FAST, "ec2:EnableFastSnapshotRestores", FastRestore, Refusal),
-        (FAST, "ec2:LockSnapshot", Lock, Refusal),
-        ("fence/FenceTaggedInstances", "ec2:StopInstances", FenceByStop, Refusal),
-        ("fence/FenceTaggedInstances", "ec2:TerminateInstances", FenceByTermination, Refusal),
-        ("fence/ReadStatusChecks", "ec2:DescribeInstanceStatus", FenceOfTheImpaired, Refusal),
-        ("kms/EncryptThroughEc2", "kms:Decrypt", RestoreEncrypted, NO_KEY),
-        ("kms/EncryptThroughEc2", "kms:GenerateDataKeyWithoutPlaintext", Encrypt, NO_KEY),
-        ("kms/LetEc2UseTheKey", "kms:CreateGrant", Encrypt, NO_KEY),
+        ("ec2:DescribeInstanceTypes", PublishToNewType, Warning),
+        ("ec2:DescribeVolumes", Create, Pending),
+        ("ec2:DescribeSnapshots", Snapshot, Pending),
+        ("ec2:DescribeFastSnapshotRestores", FastRestoreTakenOver, Warning),
+        ("ec2:DescribeLockedSnapshots", LockTakenOver, Warning),
+        ("kms:Decrypt", RestoreEncrypted, NO_KEY),
+        ("kms:GenerateDataKeyWithoutPlaintext", Encrypt, NO_KEY),
+        ("kms:CreateGrant", Encrypt, NO_KEY),
     ]
 };
+
+/// A policy, one of its statements, and one of the statement's actions.
+type Element = (String, String, String);
+
+/// An element, the feature that breaks without it, and the symptom.
+type Needed = (Element, Feature, Shows);
 
 /// The policies that are split by feature.
 const BY_FEATURE: [&str; 7] =
@@ -102,8 +72,8 @@ async fn must_run(world: &IamWorld, feature: Feature) {
     }
 }
 
-/// The policies also refuse to fence an untagged instance, and controller/README.md lists exactly
-/// the EC2 calls made.
+/// The policies also refuse to fence an untagged instance, and `controller/ec2/src/calls.rs` has a
+/// row for exactly the EC2 calls made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_features_work_and_use_every_policy_action() {
     let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else { return };
@@ -124,45 +94,68 @@ async fn all_features_work_and_use_every_policy_action() {
         .filter_map(|row| row["action"].as_str())
         .filter(|action| action.starts_with("ec2:"))
         .collect();
-    let documented = documented();
-    let documented: BTreeSet<&str> = documented.iter().map(String::as_str).collect();
-    assert_eq!(made, documented, "controller/README.md lists the calls that are made");
+    let rows = actions();
+    let rows: BTreeSet<&str> = rows.iter().map(String::as_str).collect();
+    assert_eq!(made, rows, "controller/ec2/src/calls.rs has a row for each call that is made");
 }
 
-/// Returns the EC2 actions in the table of `controller/README.md`.
-fn documented() -> BTreeSet<String> {
-    let text = repository::read("controller/README.md");
-    let table = text
-        .split("## Calls and permissions")
-        .nth(1)
-        .and_then(|rest| rest.split("\n## ").next())
-        .expect("the table of calls");
-    table
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split('|').next())
-        .flat_map(|cell| cell.split(", "))
-        .map(|action| action.trim().to_owned())
-        .filter(|action| action.starts_with("ec2:"))
-        .collect()
+/// Returns the EC2 actions that have a row in `controller/ec2/src/calls.rs`.
+fn actions() -> BTreeSet<String> {
+    let text = repository::read("controller/ec2/src/calls.rs");
+    let rows = text.split("actions! {").nth(1).expect("the rows").lines().map(str::trim);
+    let rows = rows.filter(|line| !line.starts_with("//"));
+    rows.filter_map(|row| Some(format!("ec2:{}", row.split_once(": ")?.0))).collect()
+}
+
+/// Returns how often each element has decided about a call.
+fn times(world: &IamWorld) -> BTreeMap<Element, u64> {
+    let rows = rows(&world.report(), "statements");
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let element = |row| (text(row, "policy"), text(row, "statement"), text(row, "element"));
+    rows.iter().map(|row| (element(row), row["times"].as_u64().unwrap_or_default())).collect()
+}
+
+/// Runs every feature. Returns a row for each element of the policies.
+///
+/// A feature's preparations are last steps of features before it, so the first feature that uses an
+/// element needs it in its last step.
+async fn needed(world: &IamWorld) -> Vec<Needed> {
+    let mut first: BTreeMap<Element, Feature> = BTreeMap::new();
+    let mut before = times(world);
+    for &feature in Feature::ALL {
+        must_run(world, feature).await;
+        let after = times(world);
+        for (element, times) in &after {
+            if before.get(element) != Some(times) {
+                first.entry(element.clone()).or_insert(feature);
+            }
+        }
+        before = after;
+    }
+    let unused: Vec<_> = before.keys().filter(|element| !first.contains_key(element)).collect();
+    assert!(unused.is_empty(), "no feature uses {unused:?}");
+    let row = |(element, feature): (Element, Feature)| {
+        let otherwise = SHOWN_OTHERWISE.iter().find(|(action, ..)| *action == element.2);
+        let (feature, shows) =
+            otherwise.map_or((feature, Shows::Refusal), |(_, feature, shows)| (*feature, *shows));
+        (element, feature, shows)
+    };
+    first.into_iter().map(row).collect()
 }
 
 /// The error or the log names the action; a missing KMS action shows only as "encryption key".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_policy_action_shows_in_error_or_log() {
     let policies = read_policies(&BY_FEATURE);
-    let elements: BTreeSet<(String, String, String)> = policies.elements().collect();
-    let listed = NEEDED.iter().map(|(name, action, ..)| {
-        let (policy, statement) = name.split_once('/').expect("policy/statement");
-        (policy.to_owned(), statement.to_owned(), (*action).to_owned())
-    });
-    let listed: BTreeSet<(String, String, String)> = listed.collect();
-    assert_eq!(elements, listed, "each action of each statement has a row");
+    let Some(world) = IamWorld::start(policies.clone()).await else { return };
+    let needed: Arc<[Needed]> = needed(&world).await.into();
     let mut lanes = Vec::new();
     for lane in 0..LANES {
         let Some(world) = IamWorld::start(policies.clone()).await else { return };
+        let needed = Arc::clone(&needed);
         lanes.push(tokio::spawn(async move {
             let mut wrong = Vec::new();
-            for row in NEEDED.iter().skip(lane).step_by(LANES) {
+            for row in needed.iter().skip(lane).step_by(LANES) {
                 wrong.extend(breaks(&world, row).await);
             }
             wrong
@@ -181,8 +174,7 @@ const LANES: usize = 4;
 
 /// Runs a feature without one action. Returns a description when the result differs from the row.
 async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
-    let (name, action, feature, shows) = row;
-    let (policy, statement) = name.split_once('/').expect("policy/statement");
+    let ((policy, statement, action), feature, shows) = row;
     world.plan_without(policy, statement, action);
     let result = world.run(*feature).await;
     world.restore();
@@ -190,14 +182,16 @@ async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
         (Shows::Refusal, Err(s)) => {
             let is_final = s.code() == Code::PermissionDenied;
             let is_final_later = s.message().contains("final when it has been the answer");
-            (is_final || is_final_later) && s.message().contains(action)
+            (is_final || is_final_later) && s.message().contains(action.as_str())
         }
-        (Shows::Pending, Err(s)) => s.code() == Code::Aborted && s.message().contains(action),
+        (Shows::Pending, Err(s)) => {
+            s.code() == Code::Aborted && s.message().contains(action.as_str())
+        }
         (Shows::Words(words), Err(s)) => s.message().contains(words),
-        (Shows::Warning, Ok(())) => world.log().contains(action),
+        (Shows::Warning, Ok(())) => world.log().contains(action.as_str()),
         _ => false,
     };
-    (!clear).then(|| format!("{feature:?} without {action} of {name}: {result:?}"))
+    (!clear).then(|| format!("{feature:?} without {action} of {policy}/{statement}: {result:?}"))
 }
 
 /// Ending an `iopsPerGB` ratio deletes its tag; without ec2:DeleteTags the change succeeds and the
@@ -208,6 +202,45 @@ async fn modify_without_delete_tags_permission_succeeds_and_warns() {
     world.plan_without("modify", "ChangeTagsOfOwnVolumes", "ec2:DeleteTags");
     world.run(Feature::EndRatio).await.expect("the rate");
     assert!(world.log().contains("ec2:DeleteTags"), "{}", world.log());
+}
+
+/// The statements of the policies by feature, with the condition on the cluster's name. EC2's
+/// instances belong to the cluster by one of two tags. Migrated volumes have no tag of a cluster,
+/// fenced instances have one of their own, and keys belong to no cluster.
+#[test]
+fn cluster_scoped_policy_follows_from_feature_policies() {
+    let name = "ebs.csi.aws.com/cluster-name";
+    let own = |key: &str| format!(r#"{key}": "${{aws:PrincipalTag/eks-cluster-name}}""#);
+    let mut statements = Vec::new();
+    for feature in BY_FEATURE.iter().filter(|feature| !["fence", "kms"].contains(feature)) {
+        let text = repository::read(&format!("policy/iam/{feature}.json"));
+        for statement in text.split("\n    {\n").skip(1) {
+            let statement = statement.split("\n    }").next().unwrap_or_default();
+            let scoped = statement.replace(r#"ebs.csi.aws.com/cluster": "true""#, &own(name));
+            let sid = statement.split('"').nth(3).unwrap_or_default();
+            match sid {
+                _ if sid.contains("Migrated") => {}
+                "UseInstances" => {
+                    for (what, key) in [
+                        ("InstancesOfManagedNodeGroups", "eks:cluster-name"),
+                        ("TaggedInstances", name),
+                    ] {
+                        let condition = own(&format!("aws:ResourceTag/{key}"));
+                        statements.push(format!(
+                            "{},\n      \"Condition\": {{\n        \"StringEquals\": {{\n          \"{condition}\n        }}\n      }}",
+                            scoped.replace("Instances\"", &format!("{what}\""))
+                        ));
+                    }
+                }
+                _ => statements.push(scoped),
+            }
+        }
+    }
+    let body = statements.join("\n    },\n    {\n");
+    let made = format!(
+        "{{\n  \"Version\": \"2012-10-17\",\n  \"Statement\": [\n    {{\n{body}\n    }}\n  ]\n}}\n"
+    );
+    repository::assert_generated("policy/iam/cluster-scoped.json", &made, "iam_policies");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

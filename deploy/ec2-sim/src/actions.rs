@@ -45,39 +45,31 @@ pub(crate) struct Call<'a> {
 
 type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
-const ACTIONS: &[(&str, Handler)] = &[
-    ("AttachVolume", volume::attach_volume::answer),
-    ("CopyVolumes", volume::copy_volumes::answer),
-    ("CreateSnapshot", snapshot::create_snapshot::answer),
-    ("CreateTags", tagging::create_tags),
-    ("CreateVolume", volume::create_volume::answer),
-    ("DeleteSnapshot", snapshot::delete_snapshot::answer),
-    ("DeleteTags", tagging::delete_tags),
-    ("DeleteVolume", volume::delete_volume::answer),
-    ("DescribeAvailabilityZones", describe_availability_zones::answer),
-    ("DescribeFastSnapshotRestores", snapshot::fast_snapshot_restores::describe),
-    ("DescribeInstanceStatus", instance::describe_instances::status),
-    ("DescribeInstanceTypes", instance::describe_instances::types),
-    ("DescribeInstances", instance::describe_instances::instances),
-    ("DescribeLockedSnapshots", snapshot::lock_snapshot::describe_locked),
-    ("DescribeSnapshots", snapshot::describe_snapshots::answer),
-    ("DescribeVolumeStatus", volume::describe_volumes::status),
-    ("DescribeVolumes", volume::describe_volumes::volumes),
-    ("DescribeVolumesModifications", volume::describe_volumes::modifications),
-    ("DetachVolume", volume::detach_volume::answer),
-    ("EnableFastSnapshotRestores", snapshot::fast_snapshot_restores::enable),
-    ("LockSnapshot", snapshot::lock_snapshot::lock),
-    ("ModifySnapshotTier", snapshot::snapshot_tier::archive),
-    ("ModifyVolume", volume::modify_volume::answer),
-    ("RestoreSnapshotTier", snapshot::snapshot_tier::restore),
-    ("StopInstances", instance::power::stop_instances),
-    ("TerminateInstances", instance::power::terminate_instances),
-    ("UnlockSnapshot", snapshot::lock_snapshot::unlock),
+/// An action's name, what answers it, and a call that EC2 accepts, as a query that has
+/// `{volume}`, `{snapshot}` and `{instance}` in the place of ids.
+pub(crate) type ActionRow = (&'static str, Handler, &'static str);
+
+/// The rows of each kind of resource, by file.
+const ACTIONS: &[&[&[ActionRow]]] = &[
+    &[describe_availability_zones::ROWS, tagging::ROWS],
+    instance::ROWS,
+    snapshot::ROWS,
+    volume::ROWS,
 ];
+
+fn rows() -> impl Iterator<Item = &'static ActionRow> {
+    ACTIONS.iter().copied().flatten().copied().flatten()
+}
 
 /// Returns the names of all actions.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    ACTIONS.iter().map(|(name, _)| *name)
+    rows().map(|(name, ..)| *name)
+}
+
+/// Returns the name of each action with a call that EC2 accepts, as a query that has `{volume}`,
+/// `{snapshot}` and `{instance}` in the place of ids.
+pub fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+    rows().map(|(name, _, example)| (*name, *example))
 }
 
 /// Returns whether the simulator implements the action.
@@ -86,7 +78,7 @@ pub(crate) fn known(action: &str) -> bool {
 }
 
 fn handler(action: &str) -> Option<Handler> {
-    ACTIONS.iter().find(|(name, _)| *name == action).map(|row| row.1)
+    rows().find(|(name, ..)| *name == action).map(|row| row.1)
 }
 
 /// Answers a call with the members of the reply, or with an error.

@@ -57,38 +57,11 @@ fn each_action_needs_its_own_permission() {
     let id = w.volume("");
     let snapshot = w.snapshot(&id);
     w.step(1);
-    let (v, s) = (id.as_str(), snapshot.as_str());
-    let on_volume = format!("VolumeId={v}");
-    let on_instance = format!("InstanceId.1={NODE_A}");
-    let tags = format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=b");
-    let restores = format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a");
-    let lock = format!("SnapshotId={s}&LockMode=governance&LockDuration=2");
-    let mut cases: Vec<(&str, String)> = vec![
-        ("AttachVolume", attach(v, NODE_A, "/dev/xvdba")),
-        ("CopyVolumes", format!("SourceVolumeId={v}&VolumeType=gp3")),
-        ("CreateSnapshot", on_volume.clone()),
-        ("CreateTags", tags),
-        ("CreateVolume", create("")),
-        ("DeleteSnapshot", format!("SnapshotId={s}")),
-        ("DeleteTags", format!("ResourceId.1={v}&Tag.1.Key=a")),
-        ("DeleteVolume", on_volume.clone()),
-        ("DetachVolume", format!("{on_volume}&InstanceId={NODE_A}")),
-        ("EnableFastSnapshotRestores", restores),
-        ("LockSnapshot", lock),
-        ("ModifySnapshotTier", format!("SnapshotId={s}&StorageTier=archive")),
-        ("ModifyVolume", on_volume),
-        ("RestoreSnapshotTier", format!("SnapshotId={s}&PermanentRestore=true")),
-        ("StopInstances", on_instance.clone()),
-        ("TerminateInstances", on_instance),
-        ("UnlockSnapshot", format!("SnapshotId={s}")),
-    ];
-    let reads = ec2_sim::actions::names().filter(|name| name.starts_with("Describe"));
-    cases.extend(reads.map(|name| (name, String::new())));
-    let tried: BTreeSet<&str> = cases.iter().map(|(a, _)| *a).collect();
     let all: BTreeSet<&str> = ec2_sim::actions::names().collect();
-    assert_eq!(tried, all, "each action has a case");
-    for (action, parameters) in &cases {
-        let parameters = &format!("{parameters}&DryRun=true");
+    for (action, example) in ec2_sim::actions::examples() {
+        let example = example.replace("{volume}", &id).replace("{snapshot}", &snapshot);
+        let example = example.replace("{instance}", NODE_A);
+        let parameters = &format!("{example}&DryRun=true");
         allow(&mut w, &json!([]));
         assert!(!allowed(&mut w, action, parameters), "{action}");
         let (_, refusal) = call(&mut w, action, parameters);

@@ -4,13 +4,14 @@
 //! [`Content::Blank`] is a proof: every area that could hold something recognisable was read,
 //! directly from the disk and without an error, and held only zeros.
 mod backup_superblock;
-pub mod checksum;
 pub mod ext;
 mod field;
 pub(crate) mod reference;
 mod signature;
 pub mod xfs;
 pub(crate) mod xfs_reference;
+
+pub use field::crc32c;
 
 use crate::sys;
 use ebs_csi_policy::blank;

@@ -2,11 +2,9 @@
 //! that time whenever they matter.
 mod arrivals;
 mod disk_roots;
-mod holders;
 pub mod opener_requests;
 
 pub use disk_roots::{DiskRoots, XenDisk};
-pub use holders::Part;
 
 use crate::disk::device_number::of_node;
 use crate::path_resolution::{self, HeldPath};
@@ -53,6 +51,17 @@ pub enum Access {
     ReadWrite,
     /// Reading.
     ReadOnly,
+}
+
+/// A disk, or a partition of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The kernel's name.
+    pub name: String,
+    /// The kernel's device number.
+    pub number: DeviceNumber,
+    /// The partition number; None for the whole disk.
+    pub partition: Option<NonZeroU32>,
 }
 
 /// What a disk was found by.
@@ -206,6 +215,41 @@ impl Device {
             Ok(whole) if whole.number == self.whole => Ok(true),
             Ok(_) => Err(DeviceError::Mismatch),
             Err(DeviceError::Os(Errno::BUSY)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the whole disk and then its partitions, whether this device is the disk or one of
+    /// the partitions.
+    pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<Part>, Errno> {
+        let directory = format!("block/{}", self.disk);
+        let mut parts = vec![Part { name: self.disk.clone(), number: self.whole, partition: None }];
+        let names = roots.list_directory(&directory)?;
+        // Partitions are the entries whose names begin with the disk's name.
+        for name in names.into_iter().filter(|name| name.starts_with(&self.disk)) {
+            let part = format!("{directory}/{name}");
+            if roots.start_beneath(&part).is_some() {
+                let number = roots.number_beneath(&part)?;
+                let partition = roots.partition_of(number);
+                parts.push(Part { name, number, partition });
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Returns whether somebody has claimed the part. A disk counts as claimed while one of its
+    /// partitions is claimed, and a partition while its disk is. A part without a node cannot be
+    /// opened, and counts as claimed.
+    pub fn is_claimed(&self, roots: &DiskRoots, part: &Part) -> Result<bool, DeviceError> {
+        let request = OpenRequest {
+            partition: part.partition,
+            exclusive: true,
+            ..self.open_request(Access::ReadOnly)
+        };
+        match roots.open_by_request(&request) {
+            Ok(claim) if claim.number() == part.number => Ok(false),
+            Ok(_) => Err(DeviceError::Mismatch),
+            Err(DeviceError::Absent | DeviceError::Os(Errno::BUSY | Errno::NOENT)) => Ok(true),
             Err(error) => Err(error),
         }
     }

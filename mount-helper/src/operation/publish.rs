@@ -1,12 +1,12 @@
 //! Publish: makes a staged file system, or a disk itself, available at a target.
-use super::{holders, raw_disk, xen_disk};
+use super::{holders, raw_disk};
 use crate::disk::device_number::of_filesystem;
 use crate::fault_point;
 use crate::mount::detached_mount;
 use crate::mount::directory_requests::Act;
 use crate::mount::mount_table::Mount;
 use crate::operation::context::OperationContext;
-use crate::operation::stage::{DISK_WAIT, find_disk};
+use crate::operation::volume_disk::{DISK_WAIT, VolumeDisk};
 use crate::outcome::{At, Done};
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
@@ -28,12 +28,13 @@ pub(super) fn filesystem(
     plan.clear &= !context.rules.nodev_nosuid().kept();
     let request = &PublishFilesystem { read_only: plan.read_only, ..request.clone() };
     // A staged volume has its disk already, so there is no wait.
-    let (device, facts) = find_disk(context, &request.disk, Duration::ZERO)?;
+    let disk = VolumeDisk::find(context, &request.disk, Duration::ZERO)?;
+    let facts = disk.facts();
     let (staging, mounts) =
         context.root.path_facts_and_mounts(staging_path, &context.mount_table)?;
     let target = context.path_facts(target_path)?;
-    let permit = judge::publish_filesystem(request, &facts, &staging, &target)?;
-    xen_disk::remember(context, &request.disk, &device)?;
+    let permit = judge::publish_filesystem(request, facts, &staging, &target)?;
+    disk.remember()?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done { already: true, ..wire::Done::default() });
     };
@@ -63,16 +64,17 @@ pub(super) fn filesystem(
 /// Binds the disk's node onto the target file.
 pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<wire::Done> {
     let target_path = context.relative(&request.target)?;
-    let (device, facts) = find_disk(context, &request.disk, DISK_WAIT)?;
+    let disk = VolumeDisk::find(context, &request.disk, DISK_WAIT)?;
+    let (device, facts) = (disk.device(), disk.facts());
     let target = context.path_facts(target_path)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
-    let is_overlapping = |mount: &Mount| raw_disk::overlaps(context, &device, mount);
+    let is_overlapping = |mount: &Mount| raw_disk::overlaps(context, device, mount);
     let mounts = context.root.volume_mounts(&table, is_overlapping);
-    let others: Vec<_> = raw_disk::publications_in(context, &device, &table)
+    let others: Vec<_> = raw_disk::publications_in(context, device, &table)
         .into_iter()
         .filter(|mount| mount.path.as_deref() != Some(target_path))
         .collect();
-    let judged = judge::publish_block(request, &facts, &target, &mounts, &others);
+    let judged = judge::publish_block(request, facts, &target, &mounts, &others);
     let permit = judged.map_err(|reason| match (reason, others.first()) {
         (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw_disk::held_at(context, other),
         (Refusal::StillHeld, _) => {
@@ -82,12 +84,12 @@ pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<
         }
         _ => reason.into(),
     })?;
-    holders::check_no_other_holder(context, &device, &table, None)?;
-    let claim = holders::claim_unless_published(context, &device, &table)?;
-    xen_disk::remember(context, &request.disk, &device)?;
+    holders::check_no_other_holder(context, device, &table, None)?;
+    let claim = holders::claim_unless_published(context, device, &table)?;
+    disk.remember()?;
     // Switch the disk before anybody can see it, and again when it is published already: only the
     // disk itself can refuse a write.
-    raw_disk::switch(context, &device, request.read_only)?;
+    raw_disk::switch(context, device, request.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done { already: true, ..wire::Done::default() });
     };
@@ -101,10 +103,10 @@ pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<
     drop(node);
     let read_only = u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
     mount.change(if request.read_only { read_only } else { 0 }, 0)?;
-    context.verify(&device)?;
+    disk.verify()?;
     if !request.read_only {
         // From now on, a container may have written any byte of the disk.
-        context.examined_disks.note_raw_use(&device);
+        context.examined_disks.note_raw_use(device);
     }
     let target = context.root.hold_free(target_path)?;
     mount.attach(&target)?;

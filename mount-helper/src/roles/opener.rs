@@ -2,7 +2,7 @@
 //! and cannot mount. The broker names a disk and the proof by which it knows the disk. The opener
 //! checks this proof itself, before and after the open, and passes the descriptor to the broker.
 use crate::channel;
-use crate::disk::device::opener_requests::{HANDED_OVER, OpenRequest, message};
+use crate::disk::device::opener_requests::{self, HANDED_OVER, OpenRequest};
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -32,12 +32,16 @@ fn serve(lane: &OwnedFd, disks: &DiskRoots) {
         }
         // Descriptors that come with a request are not used.
         drop(descriptors);
-        let opened = message::parse_request(&message)
+        let opened = opener_requests::parse_request(&message)
             .ok_or(DeviceError::Os(Errno::INVAL))
             .and_then(|request| Ok((open(disks, &request)?, request.exclusive)));
         let sent = match opened {
             Ok((device, exclusive)) => {
-                let sent = channel::send(lane, &message::encode_opened(&device), &[device.as_fd()]);
+                let sent = channel::send(
+                    lane,
+                    &opener_requests::encode_opened(&device),
+                    &[device.as_fd()],
+                );
                 drop(device);
                 // From here on only the broker holds the claim, and the claim ends when the broker
                 // closes it.
@@ -46,7 +50,7 @@ fn serve(lane: &OwnedFd, disks: &DiskRoots) {
                     other => other,
                 }
             }
-            Err(error) => channel::send(lane, &message::encode_error(&error), &[]),
+            Err(error) => channel::send(lane, &opener_requests::encode_error(&error), &[]),
         };
         if sent.is_err() {
             return;

@@ -11,8 +11,8 @@
 use crate::channel;
 use crate::fault_point;
 use crate::sys::{self, Fork, OpenNotification};
-use crate::tool::report::{End, Report, TAIL};
 use crate::tool::{self, DISK_MESSAGE};
+use crate::tool::{End, Report, TAIL};
 use ebs_csi_confine::Places;
 use ebs_csi_confine::tool::{self as confine, Filters};
 use ebs_csi_policy::format_option::FormatOptions;

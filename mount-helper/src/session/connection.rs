@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 const FRAME_TIME: Duration = Duration::from_secs(10);
 /// Longest time that a peer waits for a reply, whatever its request says.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// Shortest wait for an inventory, because a repeated request cannot join one.
-const INSPECT_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +214,7 @@ impl<'b> Connection<'b> {
         };
         let table = &self.broker.table;
         table.note_request();
-        let wait = match operation {
+        match operation {
             Operation::Hello(theirs) if self.must_prove_key() => return self.prove(id, theirs),
             Operation::Hello(theirs) if !self.greeted => {
                 let outcome = greet(self.broker, theirs);
@@ -227,9 +225,9 @@ impl<'b> Connection<'b> {
             // Hello is the first request, and only the first.
             Operation::Hello(_) => return cut_off("a second hello"),
             _ if !self.greeted => return cut_off("a request before hello"),
-            Operation::Inspect(_) => wait.max(INSPECT_WAIT),
-            _ => wait,
-        };
+            _ => {}
+        }
+        let wait = wait.max(operation.properties().least_wait);
         let connection = self.number;
         match table.submit(operation, !wait.is_zero(), RequestKey { connection, id }) {
             Submitted::Answer(outcome) => self.reply(id, outcome),

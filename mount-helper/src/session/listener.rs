@@ -1,6 +1,6 @@
 //! The sockets that agents connect to, and who may.
 use crate::journal;
-use crate::settings::listen::Listen;
+use crate::session::listen::Listen;
 use crate::sys;
 use ebs_csi_policy::profile;
 use ebs_csi_wire::Key;

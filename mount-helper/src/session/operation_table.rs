@@ -8,11 +8,12 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::operation::{self, Class};
-use crate::session::wake_event::WakeEvent;
 use crate::tool::tool_places::{PlaceKind, ToolPlaces};
-use ebs_csi_wire::{Operation, Outcome, Refusal};
-use state::{Lane, QueuedRequest, State};
+use ebs_csi_wire::{Operation, Outcome, Refusal, WorkerClass};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use state::{Lane, QueuedRequest, State, workers_of};
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +23,8 @@ pub(crate) use state::Work;
 /// Returns the number of worker threads: the sum over all classes.
 pub(crate) const fn workers() -> usize {
     let (mut sum, mut index) = (0, 0);
-    while index < Class::ALL.len() {
-        sum += Class::ALL[index].workers();
+    while index < WorkerClass::ALL.len() {
+        sum += workers_of(WorkerClass::ALL[index]);
         index += 1;
     }
     sum
@@ -138,7 +139,7 @@ impl OperationTable {
     /// Records the outcome of work. The thread that took the work must call this.
     pub(crate) fn finish(&self, work: &Work, outcome: &Outcome) {
         let mut state = self.lock();
-        state.taken[operation::properties(&work.operation).class.index()] -= 1;
+        state.taken[work.operation.properties().workers.index()] -= 1;
         if let Some(run) = state.runs.remove(&work.lane) {
             let answers = run.waiting.into_iter().map(|request| (request, outcome.clone()));
             state.answers.extend(answers);
@@ -153,7 +154,7 @@ impl OperationTable {
     pub(crate) fn park(&self, work: &Work, kind: PlaceKind) {
         let mut state = self.lock();
         self.pass_places_on(&mut state);
-        state.taken[operation::properties(&work.operation).class.index()] -= 1;
+        state.taken[work.operation.properties().workers.index()] -= 1;
         let ending = state.ending || state.closed;
         let Some(run) = state.runs.get_mut(&work.lane) else {
             return;
@@ -164,7 +165,7 @@ impl OperationTable {
         } else if self.places.reserve(kind) {
             // A place has become free meanwhile.
             run.place = Some(kind);
-            state.ready[Class::Disk.index()].push_front(work.lane.clone());
+            state.ready[WorkerClass::Disk.index()].push_front(work.lane.clone());
         } else {
             state.parked[kind.index()].push_back(work.lane.clone());
         }
@@ -277,5 +278,36 @@ impl Drop for Caller<'_> {
     fn drop(&mut self) {
         self.0.lock().callers -= 1;
         self.0.change.notify_all();
+    }
+}
+
+/// Wakes the thread that serves the sockets, from the worker threads: a counter of the kernel that
+/// can be polled together with sockets (eventfd(2)).
+#[derive(Debug)]
+pub(crate) struct WakeEvent(OwnedFd);
+
+impl WakeEvent {
+    /// Creates an event that has not been signalled.
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(eventfd(0, flags)?))
+    }
+
+    /// Wakes the thread that waits for this event.
+    pub(crate) fn signal(&self) {
+        // The write fails only when the counter has reached its maximum, and then the event is
+        // signalled already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Resets the counter, so that the next [`WakeEvent::signal`] wakes the waiting thread again.
+    pub(crate) fn reset(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for WakeEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

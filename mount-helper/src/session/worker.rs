@@ -43,7 +43,7 @@ fn inspect(broker: &BrokerState, first: u32) -> Result<Outcome, PlaceKind> {
         .filter_map(|(operation, since)| {
             Some(RunningOperation {
                 volume: operation.volume()?.clone(),
-                kind: operation::properties(&operation).kind,
+                kind: operation.properties().kind,
                 running_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
             })
         })
@@ -69,12 +69,10 @@ fn fits(inventory: &Inventory) -> bool {
 /// form is checked.
 fn report(work: &Work, outcome: &Outcome) {
     let volume = work.operation().volume().map_or("", |volume| volume.as_str());
+    let properties = work.operation().properties();
     let took = work.since().elapsed().as_micros().to_string();
-    let mut fields = vec![
-        ("operation", work.operation().name()),
-        ("volume", volume),
-        ("took_us", took.as_str()),
-    ];
+    let mut fields =
+        vec![("operation", properties.name), ("volume", volume), ("took_us", took.as_str())];
     let (errno, code, seen, owner);
     match outcome {
         Outcome::Refused(refused) => {
@@ -120,7 +118,7 @@ fn report(work: &Work, outcome: &Outcome) {
             ]);
             journal::info("operation", &fields);
         }
-        _ if operation::properties(work.operation()).frequent => {}
+        _ if !properties.success_is_logged => {}
         _ => {
             fields.push(("outcome", "done"));
             journal::info("operation", &fields);

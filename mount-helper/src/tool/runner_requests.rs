@@ -1,6 +1,6 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
-use crate::tool::report::Report;
+use crate::tool::Report;
 use crate::tool::tool_places::{PlaceKind, TOOLS, ToolPlaces};
 use crate::tool::{DISK_MESSAGE, RUNNER_WANTED, RUNNERS};
 use ebs_csi_wire::Job;
@@ -182,7 +182,7 @@ impl Runners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::report::End;
+    use crate::tool::End;
     use ebs_csi_policy::tool::ToolId;
     use ebs_csi_wire::FsType;
 

@@ -9,8 +9,11 @@ use ebs_csi_wire::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::{Instant, timeout_at};
 
-use super::transport::Stream;
 use super::{Deadline, HelperError, Target};
+
+mod transport;
+
+use transport::Stream;
 
 /// How long to wait for a helper that is being restarted.
 const CONNECT: Duration = Duration::from_millis(1500);
@@ -75,7 +78,7 @@ impl Connection {
             Outcome::Refused(refused) if refused.reason == Refusal::Version => {
                 Err(HelperError::Refused(refused))
             }
-            _ => Err(HelperError::Foreign("another answer than a welcome")),
+            _ => Err(HelperError::Foreign("another answer than a welcome".into())),
         }
     }
 
@@ -99,7 +102,7 @@ impl Connection {
                 Outcome::Refused(refused) if refused.reason == Refusal::Version => {
                     return Err(HelperError::Refused(refused));
                 }
-                _ => return Err(HelperError::Foreign("another answer than a challenge")),
+                _ => return Err(HelperError::Foreign("another answer than a challenge".into())),
             };
         let transcript = Transcript { port, agent, helper: nonce };
         if !key.verifies(Side::Helper, &transcript, &proof) {
@@ -128,30 +131,30 @@ impl Connection {
 
     async fn exchange_unbounded(&mut self, request: &Request) -> Result<Outcome, HelperError> {
         let bytes = frame::framed(&request.encode())
-            .map_err(|_| HelperError::Foreign("a question longer than a frame"))?;
+            .map_err(|_| HelperError::Foreign("a question longer than a frame".into()))?;
         self.stream.write_all(&bytes).await.map_err(HelperError::Lost)?;
         let payload = loop {
             match frame::split(&mut self.received) {
                 Ok(Some(payload)) => break payload,
                 Ok(None) => {}
-                Err(_) => return Err(HelperError::Foreign("bytes that are no frame")),
+                Err(_) => return Err(HelperError::Foreign("bytes that are no frame".into())),
             }
             match self.stream.read(&mut self.received).await {
                 Ok(0) if self.received.is_empty() => {
                     return Err(HelperError::Lost(std::io::ErrorKind::UnexpectedEof.into()));
                 }
-                Ok(0) => return Err(HelperError::Foreign("an answer that ends too early")),
+                Ok(0) => return Err(HelperError::Foreign("an answer that ends too early".into())),
                 Ok(_) => {}
                 Err(error) => return Err(HelperError::Lost(error)),
             }
         };
         let reply = Reply::decode(&payload)
-            .map_err(|_| HelperError::Foreign("an answer that is not of the protocol"))?;
+            .map_err(|_| HelperError::Foreign("an answer that is not of the protocol".into()))?;
         if reply.id != request.id {
-            return Err(HelperError::Foreign("the answer to another question"));
+            return Err(HelperError::Foreign("the answer to another question".into()));
         }
         if !self.received.is_empty() {
-            return Err(HelperError::Foreign("more than one answer"));
+            return Err(HelperError::Foreign("more than one answer".into()));
         }
         Ok(reply.outcome)
     }

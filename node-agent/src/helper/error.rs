@@ -1,5 +1,6 @@
 //! Why a request to the helper has no result.
 
+use std::borrow::Cow;
 use std::io;
 
 use ebs_csi_wire::{Failed, Refused};
@@ -24,7 +25,7 @@ pub enum HelperError {
     Silent,
     /// An answer that no helper of this protocol sends.
     #[error("the mount-helper answered with {0}")]
-    Foreign(&'static str),
+    Foreign(Cow<'static, str>),
     /// The program at the address does not have this process's key.
     #[error("the program at the mount-helper's address does not have the key")]
     Unproved,

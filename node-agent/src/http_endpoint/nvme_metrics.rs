@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use ebs_csi_wire::{Refusal, VolumeId};
+use ebs_csi_wire::{NvmeStatistics, Refusal, VolumeId};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -15,13 +15,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Mutex;
 
+use super::log_page::{Bin, Statistics};
 use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::{Helper, HelperError};
-
-mod log_page;
-
-use log_page::{Bin, Statistics};
 
 /// Time limit for all volumes together within one scrape.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -82,8 +79,9 @@ impl Collection {
         let (mut found, mut errors) = (Vec::new(), 0);
         for volume in volumes {
             let limit = deadline.at_most(VOLUME_TIMEOUT);
-            let statistics = match self.helper.nvme_statistics(&volume, limit).await {
-                Ok(page) => Statistics::parse(&page).map_err(|error| error.to_string()),
+            let request = NvmeStatistics { volume: volume.clone() };
+            let statistics = match self.helper.send(request, limit).await {
+                Ok(answer) => Statistics::parse(&answer.page).map_err(|error| error.to_string()),
                 // A disk without an NVMe controller has no statistics.
                 Err(HelperError::Refused(refused)) if refused.reason == Refusal::Unsupported => {
                     continue;
@@ -287,12 +285,13 @@ impl Collector for VolumeStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http_endpoint::log_page::example;
     use crate::metrics::Metrics;
 
     #[test]
     fn nvme_statistics_become_go_driver_metrics() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
-        let statistics = Statistics::parse(&log_page::example()).unwrap();
+        let statistics = Statistics::parse(&example()).unwrap();
         let shown = VolumeStatistics::default();
         shown.replace("i-0123456789abcdef0", vec![(volume, statistics)], 0, Duration::ZERO);
         let mut metrics = Metrics::default();

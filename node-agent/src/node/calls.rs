@@ -46,7 +46,7 @@ impl Calls {
         let _turn = self.exclusive_turn(NodeCall::Stage, &volume, deadline).await?;
         let staged = self
             .helper
-            .stage(stage, deadline)
+            .send(stage, deadline)
             .await
             .map_err(|e| failure_of(NodeCall::Stage, &volume, &path, &e, deadline))?;
         tracing::info!(
@@ -86,12 +86,9 @@ impl Calls {
             return Ok(done);
         };
         let _turn = self.exclusive_turn(NodeCall::Unstage, &volume, deadline).await?;
-        let operation = Operation::Unstage(wire::Unstage {
-            volume: volume.clone(),
-            staging: place.path.clone(),
-        });
+        let request = wire::Unstage { volume: volume.clone(), staging: place.path.clone() };
         let released =
-            self.perform(NodeCall::Unstage, operation, &volume, &place.path, deadline).await?;
+            self.perform(NodeCall::Unstage, request, &volume, &place.path, deadline).await?;
         if released.copied {
             self.metrics.released_beside_copy();
             tracing::warn!(
@@ -136,11 +133,8 @@ impl Calls {
             return Ok(done);
         };
         let _turn = self.shared_turn(NodeCall::Unpublish, &volume, deadline).await?;
-        let operation = Operation::Unpublish(wire::Unpublish {
-            volume: volume.clone(),
-            target: place.path.clone(),
-        });
-        self.perform(NodeCall::Unpublish, operation, &volume, &place.path, deadline).await?;
+        let request = wire::Unpublish { volume: volume.clone(), target: place.path.clone() };
+        self.perform(NodeCall::Unpublish, request, &volume, &place.path, deadline).await?;
         self.known.remove_path(&place.path);
         Ok(done)
     }
@@ -165,7 +159,7 @@ impl Calls {
         };
         let expanded = self
             .helper
-            .expand(expand, deadline)
+            .send(expand, deadline)
             .await
             .map_err(|e| failure_of(NodeCall::Expand, &volume, path, &e, deadline))?;
         Ok(csi::NodeExpandVolumeResponse { capacity_bytes: usage::signed(expanded.device_bytes) })
@@ -174,13 +168,13 @@ impl Calls {
     async fn perform(
         &self,
         call: NodeCall,
-        operation: Operation,
+        operation: impl Into<Operation>,
         volume: &VolumeId,
         path: &KubeletPath,
         deadline: Deadline,
     ) -> Result<wire::Done, Failure> {
         self.helper
-            .perform(operation, deadline)
+            .send_operation(operation.into(), deadline)
             .await
             .map_err(|e| failure_of(call, volume, path, &e, deadline))
     }

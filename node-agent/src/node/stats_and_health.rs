@@ -163,7 +163,7 @@ impl Calls {
         deadline: Deadline,
     ) -> Result<UsageResult, HelperError> {
         let request = wire::Stats { volume: volume.clone(), path: path.clone() };
-        match self.helper.stats(request, deadline.at_most(USAGE_TIMEOUT)).await {
+        match self.helper.send(request, deadline.at_most(USAGE_TIMEOUT)).await {
             Ok(usage) => {
                 if self.known.record_answer(volume, path, usage) {
                     tracing::info!(volume.id = %volume, %path, "the file system answers again");

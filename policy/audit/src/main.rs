@@ -19,7 +19,8 @@ Commands:
       --policy guest|sandbox     with audit: the mount-helper may enforce this policy instead of production
   digest                         the digests of the compiled-in policies
   show [PROFILE]                 all profiles in short, or one with every rule and its reason
-  show flags|places|tools|blank  the rules about mounts, tools and blank disks
+  show flags|places|requests|tools|blank
+                                 the rules about mounts, the mount-helper's requests, tools and blank disks
 
 Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, opener, runner, tool
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use ebs_csi_policy::blank::{self, Area};
 use ebs_csi_policy::flag::{self, FlagRule, RefusedFlag};
-use ebs_csi_policy::place::{self, Place};
+use ebs_csi_policy::place::{self, Place, RequestProperties};
 use ebs_csi_policy::profile::{self, CallAnswer, Condition, FilePlace, Files, Profile};
 use ebs_csi_policy::tool::{self, Tool};
 
@@ -35,6 +35,13 @@ pub(crate) fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failu
             for Place { class, pattern, operations, why, .. } in place::PLACES {
                 let class = class.as_str();
                 writeln!(out, "{class:<10} {pattern:<52} {operations:?}  {why}")?;
+            }
+        }
+        Some("requests") => {
+            for RequestProperties { name, about, slots, workers, paths, .. } in place::REQUESTS {
+                let rules = paths.iter().map(|rule| format!("{} at {:?} ", rule.field, rule.uses));
+                let (paths, about) = (rules.collect::<String>(), about.trim());
+                writeln!(out, "{name:<18} {workers:?} {slots:?} {paths} {about}")?;
             }
         }
         Some("tools") => {

@@ -63,6 +63,7 @@ fn auditor_prints_digests_and_rule_tables() {
         ("tool", "BLKDISCARD"),
         ("flags", "noatime"),
         ("places", "kubernetes.io~csi"),
+        ("requests", "staging_path at [Stage]"),
         ("tools", "mke2fs"),
         ("blank", "btrfs"),
     ] {

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod closed;
+mod codec;
 pub mod frame;
 pub mod ids;
 mod job;
@@ -38,7 +39,6 @@ pub mod mount;
 mod observation;
 pub mod path;
 mod proof;
-mod refusal;
 mod reply;
 mod request;
 
@@ -50,19 +50,12 @@ pub use key::{Key, KeyFileError, Side, Transcript};
 pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
 pub use observation::{
-    ContentState, Features, KernelVersion, Observation, Refused, Signature, largest_block,
+    ContentState, Features, KernelVersion, Observation, Refusal, Refused, Signature, largest_block,
 };
-pub use path::KubeletPath;
+pub use path::{KubeletPath, PathRule, PlaceFor};
 pub use proof::{Challenge, KeyStep, Nonce, Proof};
-pub use refusal::Refusal;
-pub use reply::{
-    Done, Expanded, Failed, HeldVolume, Inventory, LogPage, Node, OperationKind, Outcome, Reply,
-    RunningOperation, Staged, Step, ToolEnd, Usage, Welcome,
-};
-pub use request::{
-    Disk, Expand, FormatOption, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
-    PublishFilesystem, Request, Source, Stage, Stats, Unpublish, Unstage,
-};
+pub use reply::*;
+pub use request::*;
 
 /// The oldest version of the helper's protocol that this release speaks over a unix socket.
 pub const PROTOCOL_OLDEST: u32 = 3;

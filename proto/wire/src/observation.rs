@@ -1,14 +1,17 @@
 //! A refusal together with the helper's observation.
 
 mod features;
+mod refusal;
 mod signature;
 
 use std::fmt;
 
+use crate::codec::Wire;
 use crate::malformed::Malformed;
-use crate::{KubeletPath, MountFlag, Refusal, pb};
+use crate::{KubeletPath, MountFlag, pb};
 
 pub use features::{Features, KernelVersion, largest_block};
+pub use refusal::Refusal;
 pub use signature::{ContentState, Signature};
 
 /// A refused request, and the observation behind the refusal.
@@ -104,50 +107,46 @@ impl fmt::Display for Observation {
     }
 }
 
-impl TryFrom<pb::Refused> for Refused {
-    type Error = Malformed;
+impl Wire for Refused {
+    type Pb = pb::Refused;
 
-    fn try_from(wire: pb::Refused) -> Result<Self, Malformed> {
-        use pb::refused::Seen as Wire;
+    fn read(wire: pb::Refused) -> Result<Self, Malformed> {
+        use pb::refused::Seen;
         let seen = match wire.seen {
             None => None,
-            Some(Wire::Content(content)) => Some(Observation::Content {
+            Some(Seen::Content(content)) => Some(Observation::Content {
                 signature: Signature::from_wire(content.signature)?,
                 state: ContentState::from_wire(content.state)?,
             }),
-            Some(Wire::UnknownAt(at)) => Some(Observation::UnknownBytes { at }),
-            Some(Wire::MountedAt(path)) => Some(Observation::MountedAt(KubeletPath::parse(&path)?)),
-            Some(Wire::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
-            Some(Wire::Copied(_)) => Some(Observation::Copied),
-            Some(Wire::Features(lacking)) => {
-                let (features, kernel) = lacking.try_into()?;
+            Some(Seen::UnknownAt(at)) => Some(Observation::UnknownBytes { at }),
+            Some(Seen::MountedAt(path)) => Some(Observation::MountedAt(KubeletPath::parse(&path)?)),
+            Some(Seen::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
+            Some(Seen::Copied(_)) => Some(Observation::Copied),
+            Some(Seen::Features(lacking)) => {
+                let (features, kernel) = Wire::read(lacking)?;
                 Some(Observation::Lacking { features, kernel })
             }
-            Some(Wire::MountFlag(flag)) => Some(Observation::MountFlag((&flag).try_into()?)),
+            Some(Seen::MountFlag(flag)) => Some(Observation::MountFlag(MountFlag::read(flag)?)),
         };
         Ok(Self { reason: Refusal::from_wire(wire.reason)?, seen })
     }
-}
 
-impl From<Refused> for pb::Refused {
-    fn from(refused: Refused) -> Self {
-        use pb::refused::Seen as Wire;
-        Self {
-            reason: refused.reason.to_wire(),
-            seen: refused.seen.map(|seen| match seen {
-                Observation::Content { signature, state } => Wire::Content(pb::Content {
-                    signature: signature.to_wire(),
-                    state: state.to_wire(),
-                }),
-                Observation::UnknownBytes { at } => Wire::UnknownAt(at),
-                Observation::MountedAt(path) => Wire::MountedAt(path.to_string()),
-                Observation::DiskBytes(bytes) => Wire::DiskBytes(bytes),
-                Observation::Copied => Wire::Copied(true),
-                Observation::Lacking { features, kernel } => {
-                    Wire::Features((features, kernel).into())
-                }
-                Observation::MountFlag(flag) => Wire::MountFlag((&flag).into()),
+    fn write(&self) -> pb::Refused {
+        use pb::refused::Seen;
+        let seen = self.seen.as_ref().map(|seen| match seen {
+            Observation::Content { signature, state } => Seen::Content(pb::Content {
+                signature: signature.to_wire(),
+                state: state.to_wire(),
             }),
-        }
+            Observation::UnknownBytes { at } => Seen::UnknownAt(*at),
+            Observation::MountedAt(path) => Seen::MountedAt(path.to_string()),
+            Observation::DiskBytes(bytes) => Seen::DiskBytes(*bytes),
+            Observation::Copied => Seen::Copied(true),
+            Observation::Lacking { features, kernel } => {
+                Seen::Features((*features, *kernel).write())
+            }
+            Observation::MountFlag(flag) => Seen::MountFlag(flag.write()),
+        });
+        pb::Refused { reason: self.reason.to_wire(), seen }
     }
 }

@@ -134,6 +134,32 @@ impl fmt::Display for RelativePath<'_> {
     }
 }
 
+/// The use of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PlaceFor {
+    /// A staging path.
+    Stage,
+    /// A staging path where nothing can be staged any more, and which can only be removed.
+    Unstage,
+    /// A target path that shows a file system.
+    PublishFilesystem,
+    /// A target path that shows a disk.
+    PublishBlock,
+    /// A path for statistics alone.
+    Stats,
+}
+
+/// Where one path of a request may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathRule {
+    /// The field, as in `helper.proto`.
+    pub field: &'static str,
+    /// The operation attaches or removes something there.
+    pub changed: bool,
+    /// The path must be an allowed place for one of these uses.
+    pub uses: &'static [PlaceFor],
+}
+
 fn problem_of(given: &str) -> Option<PathProblem> {
     if given.len() > PATH_LIMIT {
         return Some(PathProblem::TooLong);

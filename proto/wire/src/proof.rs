@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::{Malformed, pb};
+use crate::Malformed;
+use crate::codec::{message, values};
 
 /// Bytes in a nonce and in a proof.
 pub(crate) const BYTES: usize = 32;
@@ -26,14 +27,21 @@ pub enum KeyStep {
     Proof(Proof),
 }
 
-/// The helper's answer to [`KeyStep::Nonce`]. The helper proves first, so that an agent tells
-/// nothing to a program that took the helper's port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Challenge {
-    /// The helper's nonce.
-    pub nonce: Nonce,
-    /// The helper's proof.
-    pub proof: Proof,
+message! {
+    /// The helper's answer to [`KeyStep::Nonce`]. The helper proves first, so that an agent tells
+    /// nothing to a program that took the helper's port.
+    #[derive(Copy)]
+    Challenge {
+        /// The helper's nonce.
+        nonce: Nonce = nonce,
+        /// The helper's proof.
+        proof: Proof = proof,
+    }
+}
+
+values! {
+    Nonce, Vec<u8>: |wire| Self(exact_bytes(&wire, "nonce")?), |value| value.0.to_vec();
+    Proof, Vec<u8>: |wire| Self(exact_bytes(&wire, "proof")?), |value| value.0.to_vec();
 }
 
 // A proof in a log helps nobody, and could be compared in a time that depends on its bytes.
@@ -59,23 +67,6 @@ impl KeyStep {
             Self::Nonce(nonce) => (nonce.0.to_vec(), Vec::new()),
             Self::Proof(proof) => (Vec::new(), proof.0.to_vec()),
         }
-    }
-}
-
-impl TryFrom<pb::Challenge> for Challenge {
-    type Error = Malformed;
-
-    fn try_from(wire: pb::Challenge) -> Result<Self, Malformed> {
-        Ok(Self {
-            nonce: Nonce(exact_bytes(&wire.nonce, "nonce")?),
-            proof: Proof(exact_bytes(&wire.proof, "proof")?),
-        })
-    }
-}
-
-impl From<Challenge> for pb::Challenge {
-    fn from(challenge: Challenge) -> Self {
-        Self { nonce: challenge.nonce.0.to_vec(), proof: challenge.proof.0.to_vec() }
     }
 }
 

@@ -2,23 +2,30 @@
 
 use std::num::{NonZeroI32, NonZeroU8};
 
-use prost::Message;
+use prost::Message as _;
 
 use crate::closed::closed_enum;
-use crate::frame::MAX_FRAME;
-use crate::{Challenge, KubeletPath, Malformed, Refusal, Refused, VolumeId, pb};
-
-mod encoding;
-mod step;
+use crate::codec::{Wire, message, one_of, same_on_wire, values};
+use crate::malformed::{bounded, required};
+use crate::{Challenge, Malformed, Refusal, Refused, VolumeId, pb};
 
 // Messages whose fields have no other type on the wire; [`Reply::decode`] checks their bounds.
 pub use crate::pb::{Done, Expanded, LogPage, Node, Staged, Usage, Welcome};
-pub use step::Step;
 
 /// Entries in a list of the inventory.
 const INVENTORY_LIMIT: usize = 256;
 /// The kernel's MAX_ERRNO.
 const ERRNO_LIMIT: i32 = 4095;
+/// Bytes in the text of a release.
+const RELEASE_LIMIT: usize = 64;
+/// Hexadecimal digits of a SHA-256 digest.
+const DIGEST_LENGTH: usize = 64;
+/// Bytes in a log page; page 0xD0 has 4096.
+const LOG_PAGE_LIMIT: usize = 4096;
+/// Signal numbers end at 64.
+const SIGNAL_LIMIT: i32 = 64;
+/// Permission bits, including set-user-id, set-group-id and sticky.
+const MODE_LIMIT: u32 = 0o7777;
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,68 +36,115 @@ pub struct Reply {
     pub outcome: Outcome,
 }
 
-/// The closed list of answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Answer to Hello.
-    Welcome(Welcome),
-    /// Answer to a Hello with a nonce.
-    Challenge(Challenge),
-    /// Answer to Stage.
-    Staged(Staged),
-    /// Answer to Unstage, PublishFilesystem, PublishBlock and Unpublish.
-    Done(Done),
-    /// Answer to Expand.
-    Expanded(Expanded),
-    /// Answer to Stats.
-    Usage(Usage),
-    /// Answer to NvmeStatistics.
-    LogPage(LogPage),
-    /// Answer to Inspect.
-    Inventory(Inventory),
-    /// The policy or the facts forbid the request.
-    Refused(Refused),
-    /// A step failed; a retry may succeed.
-    Failed(Failed),
-    /// The operation still ran when the caller's wait had passed; a repeated request joins it.
-    Pending,
+one_of! {
+    /// The closed list of answers.
+    Outcome mirrors reply::Result {
+        /// Answer to Hello.
+        Welcome,
+        /// Answer to a Hello with a nonce.
+        Challenge,
+        /// Answer to Stage.
+        Staged,
+        /// Answer to Unstage, PublishFilesystem, PublishBlock and Unpublish.
+        Done,
+        /// Answer to Expand.
+        Expanded,
+        /// Answer to Stats.
+        Usage,
+        /// Answer to NvmeStatistics.
+        LogPage,
+        /// Answer to Inspect.
+        Inventory,
+        /// The policy or the facts forbid the request.
+        Refused,
+        /// A step failed; a retry may succeed.
+        Failed,
+        ;
+        /// The operation still ran when the caller's wait had passed; a repeated request joins it.
+        Pending,
+    }
 }
 
-/// The answer to Inspect: one page of the volumes and operations that the helper holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inventory {
-    /// Volumes from the requested position on.
-    pub volumes: Vec<HeldVolume>,
-    /// Running operations.
-    pub operations: Vec<RunningOperation>,
-    /// Further volumes follow on the next page.
-    pub more: bool,
+same_on_wire! {
+    Welcome checked by check_welcome,
+    Staged,
+    Done,
+    Expanded,
+    Usage,
+    LogPage checked by check_log_page,
 }
 
-/// A place where a volume is staged or published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldVolume {
-    /// The volume.
-    pub volume: VolumeId,
-    /// The staging or target path.
-    pub path: KubeletPath,
-    /// The mount refuses writes.
-    pub read_only: bool,
-    /// Staged (true) or published.
-    pub staged: bool,
-    /// The disk has no serial and was identified by the device name that EC2 was given.
-    pub by_name: bool,
+fn check_welcome(welcome: &Welcome) -> Result<(), Malformed> {
+    let Welcome { version, release, policy_digest, .. } = welcome;
+    bounded(release.len(), RELEASE_LIMIT, "release")?;
+    let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    for (valid, field) in [
+        (!release.is_empty() && release.bytes().all(|b| b.is_ascii_graphic()), "release"),
+        (
+            policy_digest.len() == DIGEST_LENGTH && policy_digest.bytes().all(hexadecimal),
+            "policy_digest",
+        ),
+        (*version != 0, "version"),
+    ] {
+        if !valid {
+            return Err(Malformed::Invalid { field });
+        }
+    }
+    Ok(())
 }
 
-/// A running operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunningOperation {
-    /// The volume.
-    pub volume: VolumeId,
-    /// The kind of operation.
-    pub kind: OperationKind,
-    /// How long the operation has run, in milliseconds.
-    pub running_ms: u64,
+fn check_inventory(inventory: &Inventory) -> Result<(), Malformed> {
+    bounded(inventory.volumes.len(), INVENTORY_LIMIT, "volumes")?;
+    bounded(inventory.operations.len(), INVENTORY_LIMIT, "operations")
+}
+
+fn check_log_page(answer: &LogPage) -> Result<(), Malformed> {
+    bounded(answer.page.len(), LOG_PAGE_LIMIT, "page")
+}
+
+message! {
+    /// The answer to Inspect: one page of the volumes and operations that the helper holds.
+    #[derive(Default)]
+    Inventory, checked by (check_inventory) {
+        /// Volumes from the requested position on.
+        volumes: Vec<HeldVolume> = volumes,
+        /// Running operations.
+        operations: Vec<RunningOperation> = operations,
+        /// Further volumes follow on the next page.
+        more: bool = more,
+    }
+}
+
+message! {
+    /// A place where a volume is staged or published.
+    HeldVolume {
+        /// The volume.
+        volume: VolumeId = volume_id,
+        /// The staging or target path.
+        path @ Look [] = path,
+        /// The mount refuses writes.
+        read_only: bool = read_only,
+        /// Staged (true) or published.
+        staged: bool = staged,
+        /// The disk has no serial and was identified by the device name that EC2 was given.
+        by_name: bool = by_name,
+    }
+}
+
+message! {
+    /// A running operation.
+    RunningOperation {
+        /// The volume.
+        volume: VolumeId = volume_id,
+        /// The kind of operation.
+        kind: OperationKind = kind,
+        /// How long the operation has run, in milliseconds.
+        running_ms: u64 = running_ms,
+    }
+}
+
+values! {
+    OperationKind, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
 }
 
 closed_enum! {
@@ -108,6 +162,48 @@ closed_enum! {
         Expand => "expand",
         /// Stats.
         Stats => "stats",
+    }
+}
+
+closed_enum! {
+    /// The step of an operation that failed.
+    Step mirrors Step, "step" {
+        /// Looking for the volume's disk.
+        FindDevice => "find-device",
+        /// Reading the disk.
+        ReadDevice => "read-device",
+        /// Opening the disk exclusively for this operation.
+        ClaimDevice => "claim-device",
+        /// Making the file system.
+        Format => "format",
+        /// Checking the file system.
+        Check => "check",
+        /// Making the detached mount (fsopen, fsconfig, fsmount, open_tree).
+        CreateMount => "create-mount",
+        /// Attaching the mount (move_mount, mount_setattr).
+        AttachMount => "attach-mount",
+        /// Making the target directory or file.
+        MakeTarget => "make-target",
+        /// Removing the target directory or file.
+        RemoveTarget => "remove-target",
+        /// umount2.
+        Unmount => "unmount",
+        /// Writing back the kernel's cached data.
+        Sync => "sync",
+        /// Growing the file system.
+        Grow => "grow",
+        /// Reading the mount table.
+        ReadMountTable => "read-mount-table",
+        /// Reading the statistics of a file system.
+        Stat => "stat",
+        /// The tool exceeded its deadline and was ended.
+        ToolDeadline => "tool-deadline",
+        /// The runner process was not available.
+        Runner => "runner",
+        /// Reading the NVMe log page.
+        LogPage => "log-page",
+        /// Resolving a path.
+        ResolvePath => "resolve-path",
     }
 }
 
@@ -157,30 +253,48 @@ impl Failed {
     }
 }
 
-impl Inventory {
-    /// Returns one page: as many entries of `held` from `first` on as fit into a frame, and at most
-    /// 64 of the operations.
-    #[must_use]
-    pub fn page(held: &[HeldVolume], operations: &[RunningOperation], first: u32) -> Self {
-        // Each entry has its strings and the overhead of the encoding, rounded up.
-        const ENTRY_OVERHEAD: usize = 64;
-        let operations = operations.get(..operations.len().min(64)).unwrap_or_default().to_vec();
-        let mut room = MAX_FRAME - 256 - operations.len() * ENTRY_OVERHEAD;
-        let start = usize::try_from(first).unwrap_or(usize::MAX).min(held.len());
-        let fitting = held[start..]
-            .iter()
-            .take(INVENTORY_LIMIT)
-            .take_while(|entry| {
-                let size = entry.path.as_str().len() + ENTRY_OVERHEAD;
-                let fits = size <= room;
-                room = room.saturating_sub(size);
-                fits
-            })
-            .count();
-        Self {
-            volumes: held[start..start + fitting].to_vec(),
-            operations,
-            more: start + fitting < held.len(),
+impl Wire for Failed {
+    type Pb = pb::Failed;
+
+    fn read(wire: pb::Failed) -> Result<Self, Malformed> {
+        if !(0..=ERRNO_LIMIT).contains(&wire.errno) {
+            return Err(Malformed::Invalid { field: "errno" });
+        }
+        if !(0..=SIGNAL_LIMIT).contains(&wire.tool_signal) {
+            return Err(Malformed::Invalid { field: "tool_signal" });
+        }
+        let byte = |number: i32| u8::try_from(number).ok().and_then(NonZeroU8::new);
+        let tool = match (wire.tool_exit, byte(wire.tool_signal)) {
+            (0, None) => None,
+            (-1, Some(signal)) => Some(ToolEnd::Signalled(signal)),
+            (status, None) => Some(ToolEnd::Exited(
+                byte(status).ok_or(Malformed::Invalid { field: "tool_exit" })?,
+            )),
+            (_, Some(_)) => return Err(Malformed::Invalid { field: "tool_exit" }),
+        };
+        if wire.node.is_some_and(|node| node.mode > MODE_LIMIT) {
+            return Err(Malformed::Invalid { field: "mode" });
+        }
+        Ok(Self {
+            step: Step::from_wire(wire.step)?,
+            errno: NonZeroI32::new(wire.errno),
+            tool,
+            node: wire.node,
+        })
+    }
+
+    fn write(&self) -> pb::Failed {
+        let (tool_exit, tool_signal) = match self.tool {
+            None => (0, 0),
+            Some(ToolEnd::Exited(status)) => (i32::from(status.get()), 0),
+            Some(ToolEnd::Signalled(signal)) => (-1, i32::from(signal.get())),
+        };
+        pb::Failed {
+            step: self.step.to_wire(),
+            errno: self.errno.map_or(0, NonZeroI32::get),
+            tool_exit,
+            tool_signal,
+            node: self.node,
         }
     }
 }
@@ -198,12 +312,14 @@ impl Reply {
     /// [`Malformed`] for bytes that no correct helper sends; the connection cannot be used
     /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        pb::Reply::decode(bytes).map_err(|_| Malformed::NotProtobuf)?.try_into()
+        let wire = pb::Reply::decode(bytes).map_err(|_| Malformed::NotProtobuf)?;
+        let outcome = Outcome::read(required(wire.result, "result")?)?;
+        Ok(Self { id: wire.id, outcome })
     }
 
     /// Encodes the wire message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        pb::Reply::from(self.clone()).encode_to_vec()
+        pb::Reply { id: self.id, result: Some(self.outcome.write()) }.encode_to_vec()
     }
 }

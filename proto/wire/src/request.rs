@@ -1,81 +1,91 @@
-//! The node-agent's requests to the mount-helper.
+//! The node-agent's requests to the mount-helper: the table of all requests, and the message of
+//! each.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
-use prost::Message;
+use prost::Message as _;
 
-use crate::closed::closed_enum;
-use crate::{DeviceName, FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb};
+use crate::codec::{Wire, message, one_of, same_on_wire};
+use crate::malformed::required;
+use crate::reply::{
+    Done, Expanded, Inventory, LogPage, OperationKind, Outcome, Staged, Usage, Welcome,
+};
+use crate::{FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb};
 
-mod encoding;
+mod disk;
+mod properties;
 
-// Messages whose fields have no other types on the wire, and no bound here.
+// Messages whose fields have no other type on the wire, and no bound.
 pub use crate::pb::{FormatOption, Inspect};
+pub use disk::{Disk, Origin, Source};
+pub use properties::{RequestProperties, Slots, WorkerClass};
 
-closed_enum! {
-    /// The controller's report about the volume's first content.
-    Origin mirrors Origin, "origin" {
-        /// The controller did not report it.
-        Unknown => "unknown",
-        /// Made empty.
-        Blank => "blank",
-        /// Restored from a snapshot or cloned: never formatted.
-        Copy => "copy",
-    }
-}
+use properties::{CHANGE, LOOK, requests};
 
-closed_enum! {
-    /// Who wrote the source of a copy. Meaningful only with [`Origin::Copy`].
-    Source mirrors Source, "source" {
-        /// Somebody else wrote it, or the controller is of the previous release.
-        Elsewhere => "elsewhere",
-        /// This driver wrote it, for this cluster.
-        Own => "own",
-        /// The controller could no longer see the source.
-        Untold => "untold",
-    }
-}
-
-/// One request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Chosen by the caller and repeated in the reply.
-    pub id: u64,
-    /// How long the caller waits for the answer (whole milliseconds on the wire, at most about 49
-    /// days). The wait does not bound the operation itself: when the wait passes, the answer is
-    /// `Pending`, and a repeated request joins the operation.
-    pub wait: Duration,
-    /// The requested operation.
-    pub operation: Operation,
-}
-
-/// The closed table of operations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+requests! {
     /// The first request of a connection.
-    Hello(Hello),
-    /// Prepares the volume's file system at the staging path.
-    Stage(Stage),
+    Hello => Welcome, "hello", RequestProperties { workers: WorkerClass::Inspect, ..LOOK };
+    /// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts
+    /// and grows.
+    Stage of disk.volume => Staged, "stage", RequestProperties {
+        slots: Slots::Slow,
+        workers: WorkerClass::Disk,
+        kind: OperationKind::Stage,
+        may_take_long: true,
+        ..CHANGE
+    };
     /// Undoes Stage.
-    Unstage(Unstage),
+    Unstage of volume => Done, "unstage", RequestProperties {
+        slots: Slots::Slow,
+        workers: WorkerClass::Release,
+        kind: OperationKind::Unstage,
+        ..CHANGE
+    };
     /// Shows the staged file system at the target path.
-    PublishFilesystem(PublishFilesystem),
+    PublishFilesystem of disk.volume => Done, "publish-filesystem", RequestProperties {
+        kind: OperationKind::Publish,
+        ..CHANGE
+    };
     /// Shows the disk itself at the target path.
-    PublishBlock(PublishBlock),
+    PublishBlock of disk.volume => Done, "publish-block", RequestProperties {
+        workers: WorkerClass::Disk,
+        kind: OperationKind::Publish,
+        ..CHANGE
+    };
     /// Undoes either publish.
-    Unpublish(Unpublish),
+    Unpublish of volume => Done, "unpublish", RequestProperties {
+        kind: OperationKind::Unpublish,
+        ..CHANGE
+    };
     /// Grows the file system to the size of its disk.
-    Expand(Expand),
-    /// Returns space and inodes in use.
-    Stats(Stats),
-    /// Returns EBS's log page of the disk.
-    NvmeStatistics(NvmeStatistics),
-    /// Returns what the helper holds.
-    Inspect(Inspect),
+    Expand of volume => Expanded, "expand", RequestProperties {
+        slots: Slots::Slow,
+        workers: WorkerClass::Disk,
+        kind: OperationKind::Expand,
+        may_take_long: true,
+        ..CHANGE
+    };
+    /// Requests space and inodes in use.
+    Stats of volume => Usage, "stats", LOOK;
+    /// Requests log page 0xD0 of the volume's NVMe controller.
+    NvmeStatistics of volume => LogPage, "nvme-statistics", LOOK;
+    /// Requests what the helper holds.
+    Inspect => Inventory, "inspect", RequestProperties {
+        workers: WorkerClass::Inspect,
+        // A repeated request cannot join this one.
+        least_wait: Duration::from_secs(10),
+        ..LOOK
+    };
 }
 
-/// Versions of the protocol that the caller speaks, both inclusive; `1 <= oldest <= newest`.
+/// The message of a request.
+pub trait HelperRequest: Into<Operation> {
+    /// The answer, when nothing prevents the operation.
+    type Answer: TryFrom<Outcome> + Into<Outcome>;
+}
+
+/// The versions of the protocol that the caller speaks, both inclusive and `oldest <= newest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The oldest version.
@@ -105,114 +115,151 @@ impl Hello {
     }
 }
 
-/// How to find and identify the volume's disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
-    /// The volume; its serial identifies the disk.
-    pub volume: VolumeId,
-    /// The device name that EC2 was given: a hint for a disk with a serial. It identifies only a
-    /// disk without one.
-    pub device_hint: Option<DeviceName>,
-    /// The partition; `None`: the whole disk.
-    pub partition: Option<NonZeroU32>,
-    /// The volume's size when it was attached, in bytes; `None` when the controller did not report
-    /// it.
-    pub size_at_attach: Option<NonZeroU64>,
-    /// The controller's report about the first content.
-    pub origin: Origin,
-    /// The controller's report about the source of a copy.
-    pub source: Source,
+impl Wire for Hello {
+    type Pb = pb::Hello;
+
+    fn read(wire: pb::Hello) -> Result<Self, Malformed> {
+        if wire.oldest == 0 || wire.newest < wire.oldest {
+            return Err(Malformed::Invalid { field: "hello" });
+        }
+        Ok(Self {
+            oldest: wire.oldest,
+            newest: wire.newest,
+            key: KeyStep::from_wire(&wire.nonce, &wire.proof)?,
+        })
+    }
+
+    fn write(&self) -> pb::Hello {
+        let (nonce, proof) = self.key.to_wire();
+        pb::Hello { oldest: self.oldest, newest: self.newest, nonce, proof }
+    }
 }
 
-/// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts and
-/// grows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stage {
-    /// The disk.
-    pub disk: Disk,
-    /// Where the file system is mounted.
-    pub staging: KubeletPath,
-    /// The file system that is expected or made.
-    pub fs: FsType,
-    /// Mount read-only; do not format or repair.
-    pub read_only: bool,
-    /// Mount flags, at most 32.
-    pub flags: Vec<MountFlag>,
-    /// How to make the file system. Not checked.
-    pub format: Vec<FormatOption>,
+message! {
+    /// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts
+    /// and grows.
+    Stage, checked by (|stage: &Self| MountFlag::check_list(&stage.flags)) {
+        /// The disk.
+        disk: Disk = disk or missing "disk",
+        /// Where the file system is mounted.
+        staging @ Change [Stage] = staging_path,
+        /// The file system that is expected or made.
+        fs: FsType = fs_type,
+        /// Mount read-only; do not format or repair.
+        read_only: bool = read_only,
+        /// Mount flags, at most 32.
+        flags: Vec<MountFlag> = flags,
+        /// How to make the file system. Not checked.
+        format: Vec<FormatOption> = format,
+    }
 }
 
-/// Undoes [`Stage`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unstage {
-    /// The volume.
-    pub volume: VolumeId,
-    /// Where it was staged.
-    pub staging: KubeletPath,
+message! {
+    /// Undoes [`Stage`].
+    Unstage {
+        /// The volume.
+        volume: VolumeId = volume_id,
+        /// Where it was staged.
+        staging @ Change [Stage, Unstage] = staging_path,
+    }
 }
 
-/// Shows the staged file system at the target path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublishFilesystem {
-    /// The disk, whose mount must be at the staging path.
-    pub disk: Disk,
-    /// Where it is staged.
-    pub staging: KubeletPath,
-    /// The target path.
-    pub target: KubeletPath,
-    /// Read-only at the target.
-    pub read_only: bool,
-    /// Mount flags, at most 32.
-    pub flags: Vec<MountFlag>,
+message! {
+    /// Shows the staged file system at the target path.
+    PublishFilesystem, checked by (|publish: &Self| MountFlag::check_list(&publish.flags)) {
+        /// The disk, whose mount must be at the staging path.
+        disk: Disk = disk or missing "disk",
+        /// Where it is staged.
+        staging @ Look [Stage] = staging_path,
+        /// The target path.
+        target @ Change [PublishFilesystem] = target_path,
+        /// Read-only at the target.
+        read_only: bool = read_only,
+        /// Mount flags, at most 32.
+        flags: Vec<MountFlag> = flags,
+    }
 }
 
-/// Shows the disk itself at the target path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublishBlock {
-    /// The disk.
-    pub disk: Disk,
-    /// The target path.
-    pub target: KubeletPath,
-    /// Make the disk refuse writes.
-    pub read_only: bool,
+message! {
+    /// Shows the disk itself at the target path.
+    PublishBlock {
+        /// The disk.
+        disk: Disk = disk or missing "disk",
+        /// The target path.
+        target @ Change [PublishBlock] = target_path,
+        /// Make the disk refuse writes.
+        read_only: bool = read_only,
+    }
 }
 
-/// Undoes either publish.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unpublish {
-    /// The volume.
-    pub volume: VolumeId,
-    /// The target path.
-    pub target: KubeletPath,
+message! {
+    /// Undoes either publish.
+    Unpublish {
+        /// The volume.
+        volume: VolumeId = volume_id,
+        /// The target path.
+        target @ Change [PublishFilesystem, PublishBlock] = target_path,
+    }
 }
 
-/// Grows the file system to the size of its disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expand {
-    /// The volume.
-    pub volume: VolumeId,
-    /// A staging or target path of the volume.
-    pub path: KubeletPath,
-    /// The least size of the disk, in bytes.
-    pub required_bytes: Option<NonZeroU64>,
-    /// The greatest size of the disk, in bytes.
-    pub limit_bytes: Option<NonZeroU64>,
+message! {
+    /// Grows the file system to the size of its disk.
+    Expand {
+        /// The volume.
+        volume: VolumeId = volume_id,
+        /// A staging or target path of the volume. No file system is grown at a path for statistics
+        /// alone.
+        path @ Look [Stage, Unstage, PublishFilesystem, PublishBlock] = volume_path,
+        /// The least size of the disk, in bytes.
+        required_bytes: Option<NonZeroU64> = required_bytes,
+        /// The greatest size of the disk, in bytes.
+        limit_bytes: Option<NonZeroU64> = limit_bytes,
+    }
 }
 
-/// Requests space and inodes in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stats {
-    /// The volume.
-    pub volume: VolumeId,
-    /// A staging or target path of the volume.
-    pub path: KubeletPath,
+message! {
+    /// Requests space and inodes in use.
+    Stats {
+        /// The volume.
+        volume: VolumeId = volume_id,
+        /// A staging or target path of the volume.
+        path @ Look [Stage, Unstage, PublishFilesystem, PublishBlock, Stats] = volume_path,
+    }
 }
 
-/// Requests log page 0xD0 of the volume's NVMe controller.
+message! {
+    /// Requests log page 0xD0 of the volume's NVMe controller.
+    NvmeStatistics {
+        /// The volume.
+        volume: VolumeId = volume_id,
+    }
+}
+
+same_on_wire! {
+    FormatOption,
+    Inspect,
+}
+
+/// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NvmeStatistics {
-    /// The volume.
-    pub volume: VolumeId,
+pub struct Request {
+    /// Chosen by the caller and repeated in the reply.
+    pub id: u64,
+    /// How long the caller waits for the answer (whole milliseconds on the wire, at most about 49
+    /// days). The wait does not bound the operation itself: when the wait passes, the answer is
+    /// `Pending`, and a repeated request joins the operation.
+    pub wait: Duration,
+    /// The requested operation.
+    pub operation: Operation,
+}
+
+impl TryFrom<pb::Request> for Request {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::Request) -> Result<Self, Malformed> {
+        let operation = Operation::read(required(wire.operation, "operation")?)?;
+        Ok(Self { id: wire.id, wait: Duration::from_millis(wire.wait_ms.into()), operation })
+    }
 }
 
 impl Request {
@@ -228,41 +275,11 @@ impl Request {
     /// Encodes the wire message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        pb::Request::from(self.clone()).encode_to_vec()
-    }
-}
-
-impl Operation {
-    /// Returns a short name for logs and metric labels.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Hello(_) => "hello",
-            Self::Stage(_) => "stage",
-            Self::Unstage(_) => "unstage",
-            Self::PublishFilesystem(_) => "publish-filesystem",
-            Self::PublishBlock(_) => "publish-block",
-            Self::Unpublish(_) => "unpublish",
-            Self::Expand(_) => "expand",
-            Self::Stats(_) => "stats",
-            Self::NvmeStatistics(_) => "nvme-statistics",
-            Self::Inspect(_) => "inspect",
-        }
-    }
-
-    /// Returns the volume of the request; `None` for Hello and Inspect.
-    #[must_use]
-    pub const fn volume(&self) -> Option<&VolumeId> {
-        match self {
-            Self::Hello(_) | Self::Inspect(_) => None,
-            Self::Stage(request) => Some(&request.disk.volume),
-            Self::Unstage(request) => Some(&request.volume),
-            Self::PublishFilesystem(request) => Some(&request.disk.volume),
-            Self::PublishBlock(request) => Some(&request.disk.volume),
-            Self::Unpublish(request) => Some(&request.volume),
-            Self::Expand(request) => Some(&request.volume),
-            Self::Stats(request) => Some(&request.volume),
-            Self::NvmeStatistics(request) => Some(&request.volume),
-        }
+        let wire = pb::Request {
+            id: self.id,
+            wait_ms: u32::try_from(self.wait.as_millis()).unwrap_or(u32::MAX),
+            operation: Some(self.operation.write()),
+        };
+        wire.encode_to_vec()
     }
 }

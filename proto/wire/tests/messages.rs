@@ -1,11 +1,16 @@
 //! Every message survives encoding and decoding, and other bytes are refused.
 
-use std::num::{NonZeroI32, NonZeroU8, NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use ebs_csi_wire::*;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::strategy::Union;
+use prost::Message;
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
+};
 
 fn volume() -> impl Strategy<Value = VolumeId> {
     prop_oneof!["vol-[0-9a-f]{17}", "vol-[0-9a-f]{8}"]
@@ -28,80 +33,179 @@ fn format() -> impl Strategy<Value = Vec<FormatOption>> {
     proptest::collection::vec(option, 0..20)
 }
 
-fn disk() -> impl Strategy<Value = Disk> {
-    (
-        volume(),
-        proptest::option::of("/dev/(xvd|sd)[a-z]{1,2}[0-9]{0,2}"),
-        0..=255_u32,
-        any::<u64>(),
-        select(Origin::ALL),
-        select(Source::ALL),
-    )
-        .prop_map(|(volume, hint, partition, size, origin, source)| Disk {
-            volume,
-            device_hint: hint.map(|hint| DeviceName::parse(&hint).expect("of a name's shape")),
-            partition: NonZeroU32::new(partition),
-            size_at_attach: NonZeroU64::new(size),
-            origin,
-            source,
-        })
+fn flags() -> impl Strategy<Value = Vec<MountFlag>> {
+    proptest::collection::vec(flag(), 0..=32).prop_map(|mut flags| {
+        while MountFlag::check_list(&flags).is_err() {
+            flags.pop();
+        }
+        flags
+    })
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
-    let flags = || {
-        proptest::collection::vec(flag(), 0..=32).prop_map(|mut flags| {
-            while MountFlag::check_list(&flags).is_err() {
-                flags.pop();
-            }
-            flags
-        })
+fn pb_flag(flag: &MountFlag) -> pb::MountFlag {
+    let value = flag.value().unwrap_or_default().to_owned();
+    pb::MountFlag { name: flag.name().to_owned(), value }
+}
+
+fn dynamic(kind: &MessageDescriptor, message: &impl Message) -> DynamicMessage {
+    let mut dynamic = DynamicMessage::new(kind.clone());
+    dynamic.transcode_from(message).expect("a message of this kind");
+    dynamic
+}
+
+fn typed(
+    kind: &MessageDescriptor,
+    messages: impl Strategy<Value = impl Message> + 'static,
+) -> BoxedStrategy<DynamicMessage> {
+    let kind = kind.clone();
+    messages.prop_map(move |message| dynamic(&kind, &message)).boxed()
+}
+
+/// Returns messages of this kind, from the definition in `helper.proto`, as a correct peer sends
+/// them.
+fn message(kind: &MessageDescriptor) -> BoxedStrategy<DynamicMessage> {
+    if let Some(messages) = message_with_related_fields(kind) {
+        return messages;
+    }
+    let mut messages = Just(DynamicMessage::new(kind.clone())).boxed();
+    let set = |(mut message, chosen): (DynamicMessage, Option<(FieldDescriptor, Value)>)| {
+        if let Some((field, value)) = chosen {
+            message.set_field(&field, value);
+        }
+        message
     };
-    prop_oneof![
-        (1..=u32::MAX, any::<u32>(), 0..3, any::<[u8; 32]>()).prop_map(
-            |(oldest, more, step, bytes)| Operation::Hello(Hello {
-                oldest,
-                newest: oldest.saturating_add(more),
-                key: match step {
-                    0 => KeyStep::None,
-                    1 => KeyStep::Nonce(Nonce(bytes)),
-                    _ => KeyStep::Proof(Proof(bytes)),
+    let chosen = |field: FieldDescriptor| {
+        field_values(&field).prop_map(move |value| Some((field.clone(), value))).boxed()
+    };
+    for field in kind.fields() {
+        let values = match field.containing_oneof() {
+            None => chosen(field),
+            Some(oneof) if oneof.is_synthetic() => prop_oneof![Just(None), chosen(field)].boxed(),
+            Some(_) => continue,
+        };
+        messages = (messages, values).prop_map(set).boxed();
+    }
+    for oneof in kind.oneofs().filter(|oneof| !oneof.is_synthetic()) {
+        let mut choices: Vec<_> = oneof.fields().map(chosen).collect();
+        if kind.name() == "Refused" {
+            choices.push(Just(None).boxed());
+        }
+        messages = (messages, Union::new(choices)).prop_map(set).boxed();
+    }
+    messages
+}
+
+/// Returns the messages of which one field bounds another one.
+fn message_with_related_fields(kind: &MessageDescriptor) -> Option<BoxedStrategy<DynamicMessage>> {
+    Some(match kind.name() {
+        "Hello" => typed(
+            kind,
+            (1..=u32::MAX, any::<u32>(), 0..3, any::<[u8; 32]>()).prop_map(
+                |(oldest, more, step, bytes)| pb::Hello {
+                    oldest,
+                    newest: oldest.saturating_add(more),
+                    nonce: if step == 1 { bytes.to_vec() } else { Vec::new() },
+                    proof: if step == 2 { bytes.to_vec() } else { Vec::new() },
                 },
-            })
+            ),
         ),
-        (disk(), path(), select(FsType::ALL), any::<bool>(), flags(), format()).prop_map(
-            |(disk, staging, fs, read_only, flags, format)| Operation::Stage(Stage {
-                disk,
-                staging,
-                fs,
-                read_only,
-                flags,
-                format,
-            })
+        "MountFlag" => typed(kind, flag().prop_map(|flag| pb_flag(&flag))),
+        "Features" => typed(
+            kind,
+            (select(FsType::ALL), any::<[u32; 4]>(), any::<u32>()).prop_map(
+                |(fs, [compatible, incompatible, read_only_compatible, block_bytes], minor)| {
+                    let kernel_major = if minor.is_multiple_of(2) { 6 } else { 0 };
+                    pb::Features {
+                        fs_type: fs.to_wire(),
+                        compatible,
+                        incompatible,
+                        read_only_compatible,
+                        block_bytes,
+                        kernel_major,
+                        kernel_minor: if kernel_major == 0 { 0 } else { minor },
+                    }
+                },
+            ),
         ),
-        (volume(), path())
-            .prop_map(|(volume, staging)| Operation::Unstage(Unstage { volume, staging })),
-        (disk(), path(), path(), any::<bool>(), flags()).prop_map(
-            |(disk, staging, target, read_only, flags)| Operation::PublishFilesystem(
-                PublishFilesystem { disk, staging, target, read_only, flags }
+        "Failed" => {
+            let tool = prop_oneof![
+                Just((0, 0)),
+                (1..=255_i32).prop_map(|status| (status, 0)),
+                (1..=64_i32).prop_map(|signal| (-1, signal)),
+            ];
+            let node = any::<Option<(u32, u32)>>();
+            typed(
+                kind,
+                (select(Step::ALL), 0..=4095_i32, tool, node, 0..=0o7777_u32).prop_map(
+                    |(step, errno, (tool_exit, tool_signal), owner, mode)| pb::Failed {
+                        step: step.to_wire(),
+                        errno,
+                        tool_exit,
+                        tool_signal,
+                        node: owner.map(|(uid, gid)| Node { uid, gid, mode }),
+                    },
+                ),
             )
-        ),
-        (disk(), path(), any::<bool>()).prop_map(|(disk, target, read_only)| {
-            Operation::PublishBlock(PublishBlock { disk, target, read_only })
-        }),
-        (volume(), path())
-            .prop_map(|(volume, target)| Operation::Unpublish(Unpublish { volume, target })),
-        (volume(), path(), any::<u64>(), any::<u64>()).prop_map(
-            |(volume, path, required, limit)| Operation::Expand(Expand {
-                volume,
-                path,
-                required_bytes: NonZeroU64::new(required),
-                limit_bytes: NonZeroU64::new(limit),
-            })
-        ),
-        (volume(), path()).prop_map(|(volume, path)| Operation::Stats(Stats { volume, path })),
-        volume().prop_map(|volume| Operation::NvmeStatistics(NvmeStatistics { volume })),
-        any::<u32>().prop_map(|first| Operation::Inspect(Inspect { first })),
-    ]
+        }
+        _ => return None,
+    })
+}
+
+/// Returns values of a field as a correct peer sets it.
+fn field_values(field: &FieldDescriptor) -> BoxedStrategy<Value> {
+    let text = |values: BoxedStrategy<String>| values.prop_map(Value::String).boxed();
+    let matching = |pattern: &'static str| text(pattern.boxed());
+    match (field.parent_message().name(), field.name()) {
+        ("Stage" | "PublishFilesystem", "flags") => {
+            let Kind::Message(kind) = field.kind() else { panic!("flags are messages") };
+            let flag = move |flag: &_| Value::Message(dynamic(&kind, &pb_flag(flag)));
+            return flags()
+                .prop_map(move |all| Value::List(all.iter().map(&flag).collect()))
+                .boxed();
+        }
+        ("Refused", "copied") => return Just(Value::Bool(true)).boxed(),
+        ("Welcome", "version") => return (1..=u32::MAX).prop_map(Value::U32).boxed(),
+        ("Disk", "partition") => return (0..=255_u32).prop_map(Value::U32).boxed(),
+        _ => {}
+    }
+    let one = match field.kind() {
+        Kind::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+        Kind::Uint32 => any::<u32>().prop_map(Value::U32).boxed(),
+        Kind::Uint64 => any::<u64>().prop_map(Value::U64).boxed(),
+        Kind::Enum(kind) => {
+            let known = kind.values().filter(|value| !value.name().ends_with("_UNSPECIFIED"));
+            let numbers: Vec<_> = known.map(|value| value.number()).collect();
+            select(numbers).prop_map(Value::EnumNumber).boxed()
+        }
+        Kind::Message(kind) => message(&kind).prop_map(Value::Message).boxed(),
+        Kind::Bytes => match field.name() {
+            "nonce" | "proof" => proptest::collection::vec(any::<u8>(), 32),
+            _ => proptest::collection::vec(any::<u8>(), 0..=4096),
+        }
+        .prop_map(|bytes| Value::Bytes(bytes.into()))
+        .boxed(),
+        Kind::String => match field.name() {
+            "volume_id" => text(volume().prop_map(|volume| volume.to_string()).boxed()),
+            "device_hint" => matching("(/dev/(xvd|sd)[a-z]{1,2}[0-9]{0,2})?"),
+            "release" => matching("[!-~]{1,64}"),
+            "policy_digest" => matching("[0-9a-f]{64}"),
+            _ => text(path().prop_map(|path| path.to_string()).boxed()),
+        },
+        other => panic!("values for {}, which is {other:?}", field.full_name()),
+    };
+    if field.is_list() {
+        proptest::collection::vec(one, 0..20).prop_map(Value::List).boxed()
+    } else {
+        one
+    }
+}
+
+/// Returns encoded messages of the kind with this name.
+fn encoded(name: &str) -> impl Strategy<Value = Vec<u8>> {
+    let files = protox::compile(["helper.proto"], ["."]).expect("helper.proto compiles");
+    let pool = DescriptorPool::from_file_descriptor_set(files).expect("descriptors");
+    let kind = pool.get_message_by_name(&format!("ebs.csi.helper.v1.{name}")).expect("the message");
+    message(&kind).prop_map(|message| message.encode_to_vec())
 }
 
 fn job() -> impl Strategy<Value = Job> {
@@ -117,122 +221,13 @@ fn job() -> impl Strategy<Value = Job> {
     )
 }
 
-fn request() -> impl Strategy<Value = Request> {
-    (any::<u64>(), any::<u32>(), operation()).prop_map(|(id, wait, operation)| Request {
-        id,
-        wait: Duration::from_millis(wait.into()),
-        operation,
-    })
-}
-
-fn seen() -> impl Strategy<Value = Observation> {
-    prop_oneof![
-        (select(Signature::ALL), select(ContentState::ALL))
-            .prop_map(|(signature, state)| Observation::Content { signature, state }),
-        any::<u64>().prop_map(|at| Observation::UnknownBytes { at }),
-        path().prop_map(Observation::MountedAt),
-        any::<u64>().prop_map(Observation::DiskBytes),
-        Just(Observation::Copied),
-        flag().prop_map(Observation::MountFlag),
-        (select(FsType::ALL), any::<[u32; 4]>(), any::<u32>()).prop_map(|(fs, bits, minor)| {
-            let [compatible, incompatible, read_only_compatible, block_bytes] = bits;
-            let features =
-                Features { fs, compatible, incompatible, read_only_compatible, block_bytes };
-            let kernel = minor.is_multiple_of(2).then_some(KernelVersion { major: 6, minor });
-            Observation::Lacking { features, kernel }
-        }),
-    ]
-}
-
-fn outcome() -> impl Strategy<Value = Outcome> {
-    let tool = prop_oneof![
-        Just(None),
-        any::<NonZeroU8>().prop_map(|status| Some(ToolEnd::Exited(status))),
-        (1..=64_u8).prop_map(|signal| NonZeroU8::new(signal).map(ToolEnd::Signalled)),
-    ];
-    let held = (volume(), path(), any::<[bool; 3]>()).prop_map(
-        |(volume, path, [read_only, staged, by_name])| HeldVolume {
-            volume,
-            path,
-            read_only,
-            staged,
-            by_name,
-        },
-    );
-    let running = (volume(), select(OperationKind::ALL), any::<u64>())
-        .prop_map(|(volume, kind, running_ms)| RunningOperation { volume, kind, running_ms });
-    prop_oneof![
-        (1..=u32::MAX, "[!-~]{1,64}", "[0-9a-f]{64}", any::<bool>(), any::<Option<u32>>())
-            .prop_map(|(version, release, policy_digest, sandbox, landlock)| {
-                Outcome::Welcome(Welcome { version, release, policy_digest, sandbox, landlock })
-            }),
-        any::<[[u8; 32]; 2]>().prop_map(|[nonce, proof]| Outcome::Challenge(Challenge {
-            nonce: Nonce(nonce),
-            proof: Proof(proof),
-        })),
-        (any::<[bool; 7]>(), any::<u64>()).prop_map(|(did, device_bytes)| Outcome::Staged(
-            Staged {
-                already: did[0],
-                formatted: did[1],
-                checked: did[2],
-                repaired: did[3],
-                grown: did[4],
-                device_bytes,
-                untold: did[5],
-                replayed: did[6],
-            }
-        )),
-        any::<[bool; 2]>().prop_map(|did| Outcome::Done(Done { already: did[0], copied: did[1] })),
-        any::<[u64; 2]>().prop_map(|sizes| Outcome::Expanded(Expanded {
-            device_bytes: sizes[0],
-            filesystem_bytes: sizes[1],
-        })),
-        (any::<[bool; 3]>(), any::<[u64; 7]>()).prop_map(
-            |([block, turned_read_only, shut_down], n)| Outcome::Usage(Usage {
-                block,
-                total_bytes: n[0],
-                used_bytes: n[1],
-                available_bytes: n[2],
-                total_inodes: n[3],
-                used_inodes: n[4],
-                available_inodes: n[5],
-                turned_read_only,
-                shut_down,
-                errors: n[6],
-            })
-        ),
-        proptest::collection::vec(any::<u8>(), 0..=4096)
-            .prop_map(|page| Outcome::LogPage(LogPage { page })),
-        (
-            proptest::collection::vec(held, 0..20),
-            proptest::collection::vec(running, 0..20),
-            any::<bool>()
-        )
-            .prop_map(|(volumes, operations, more)| Outcome::Inventory(Inventory {
-                volumes,
-                operations,
-                more,
-            })),
-        (select(Refusal::ALL), proptest::option::of(seen()))
-            .prop_map(|(reason, seen)| { Outcome::Refused(Refused { reason, seen }) }),
-        (select(Step::ALL), 0..=4095_i32, tool, any::<Option<(u32, u32)>>(), 0..=0o7777_u32)
-            .prop_map(|(step, errno, tool, owner, mode)| {
-                Outcome::Failed(Failed {
-                    step,
-                    errno: NonZeroI32::new(errno),
-                    tool,
-                    node: owner.map(|(uid, gid)| Node { uid, gid, mode }),
-                })
-            }),
-        Just(Outcome::Pending),
-    ]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
     #[test]
-    fn encoded_request_decodes_unchanged(request in request()) {
+    fn encoded_request_decodes_unchanged(bytes in encoded("Request")) {
+        let request = Request::decode(&bytes).expect("a correct request");
+        prop_assert_eq!(&request.encode(), &bytes);
         prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
     }
 
@@ -242,8 +237,9 @@ proptest! {
     }
 
     #[test]
-    fn encoded_reply_decodes_unchanged(id in any::<u64>(), outcome in outcome()) {
-        let reply = Reply { id, outcome };
+    fn encoded_reply_decodes_unchanged(bytes in encoded("Reply")) {
+        let reply = Reply::decode(&bytes).expect("a correct reply");
+        prop_assert_eq!(&reply.encode(), &bytes);
         prop_assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     }
 
@@ -260,8 +256,8 @@ proptest! {
     }
 
     #[test]
-    fn damaged_request_never_panics_decoder(request in request(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
-        let mut bytes = request.encode();
+    fn damaged_request_never_panics_decoder(request in encoded("Request"), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        let mut bytes = request;
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
         let _ = Request::decode(&bytes);
@@ -292,44 +288,6 @@ proptest! {
 }
 
 #[test]
-fn every_inventory_page_fits_in_frame() {
-    let held: Vec<HeldVolume> = (0..2000_u32)
-        .map(|n| HeldVolume {
-            volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),
-            path: KubeletPath::parse(&format!("/{}", "é/".repeat(1 + n as usize % 1300) + "x"))
-                .expect("of a path's shape"),
-            read_only: true,
-            staged: true,
-            by_name: true,
-        })
-        .collect();
-    let operations: Vec<RunningOperation> = (0..200)
-        .map(|n: u32| RunningOperation {
-            volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),
-            kind: OperationKind::Publish,
-            running_ms: u64::MAX,
-        })
-        .collect();
-    let mut seen = 0;
-    loop {
-        let first = u32::try_from(seen).expect("small");
-        let page = Inventory::page(&held, &operations, first);
-        assert!(!page.volumes.is_empty());
-        assert_eq!(page.volumes[..], held[seen..seen + page.volumes.len()]);
-        seen += page.volumes.len();
-        let more = page.more;
-        let reply = Reply { id: u64::MAX, outcome: Outcome::Inventory(page) };
-        assert!(reply.encode().len() <= frame::MAX_FRAME);
-        if !more {
-            break;
-        }
-    }
-    assert_eq!(seen, held.len());
-    let beyond = Inventory::page(&held, &[], 5000);
-    assert!(beyond.volumes.is_empty() && !beyond.more);
-}
-
-#[test]
 fn the_longest_request_fits_a_frame() {
     let longest = KubeletPath::parse(&format!("/{}", "x/".repeat(2046) + "y")).expect("a path");
     assert_eq!(longest.as_str().len(), 4094);
@@ -354,4 +312,26 @@ fn the_longest_request_fits_a_frame() {
         }),
     };
     assert!(frame::framed(&request.encode()).is_ok());
+}
+
+#[test]
+fn unpublish_changes_its_target_stats_changes_nothing() {
+    let volume = VolumeId::parse("vol-00000000000000001").expect("an id");
+    let path = KubeletPath::parse("/k/pods/a").expect("a path");
+    let unpublish =
+        Operation::Unpublish(Unpublish { volume: volume.clone(), target: path.clone() });
+    assert_eq!(unpublish.changed_path(), Some(&path));
+    let stats = Operation::Stats(Stats { volume, path });
+    assert_eq!(stats.changed_path(), None);
+}
+
+/// Logs and metrics tell requests by their names, and a change is always logged.
+#[test]
+fn rows_have_distinct_names_and_log_changes() {
+    let names: std::collections::BTreeSet<_> = REQUESTS.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), REQUESTS.len());
+    for row in REQUESTS {
+        assert!(row.success_is_logged || row.paths.iter().all(|path| !path.changed), "{row:?}");
+        assert!(!row.may_take_long || row.slots == Slots::Slow, "{row:?}");
+    }
 }

@@ -1,8 +1,11 @@
 //! PersistentVolumes and StorageClasses: what the driver's node and controller services refuse of
 //! them.
 
+use std::collections::HashMap;
+
+use ebs_csi_parameters::{VolumeParameters, check_tag};
 use ebs_csi_policy::flag;
-use ebs_csi_proto::DRIVER_NAME;
+use ebs_csi_proto::{DRIVER_NAME, Failure};
 use ebs_csi_wire::{FsType, VolumeId};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -105,33 +108,72 @@ impl Volume {
 }
 
 fn judge_class(class: &StorageClass) -> Vec<Finding> {
-    let parameters = class.parameters.as_ref();
-    let mut parameters = parameters.into_iter().flatten();
-    let fs_type = parameters.find(|(key, _)| {
-        matches!(key.to_ascii_lowercase().as_str(), "csi.storage.k8s.io/fstype" | "fstype")
-    });
-    let options = class.mount_options.as_deref().unwrap_or_default();
-    let refused = refusals(fs_type.map(|(_, value)| value.as_str()), options).into_iter();
-    let finding = |says| Finding {
+    let finding = |says, next: &str| Finding {
         verdict: Verdict::Refused,
         kind: "StorageClass",
         name: class.name_any(),
         says,
-        next: "make a class without it; volumes that were made by this one keep it".to_owned(),
+        next: next.to_owned(),
     };
-    refused.map(finding).collect()
+    let mut given = class.parameters.iter().flatten();
+    let fs_type = given.find(|(key, _)| {
+        matches!(key.to_ascii_lowercase().as_str(), "csi.storage.k8s.io/fstype" | "fstype")
+    });
+    let fs_type = fs_type.map(|(_, value)| value.as_str());
+    let options = class.mount_options.as_deref().unwrap_or_default();
+    let next = "make a class without it; volumes that were made by this one keep it";
+    let refused = refusals(fs_type, options).into_iter();
+    let mut findings: Vec<_> = refused.map(|says| finding(says, next)).collect();
+    if let Err(refused) = judge_parameters(class, file_system(fs_type).ok()) {
+        let next = "make a class as deploy/docs/parameters.md says; this one's volumes stay";
+        findings.push(finding(refused.text().to_owned(), next));
+    }
+    findings
+}
+
+/// Returns what CreateVolume answers to the parameters of a class, unless it accepts them.
+fn judge_parameters(class: &StorageClass, fs: Option<FsType>) -> Result<(), Failure> {
+    let class = VolumeParameters::parse(&of_create_volume(class))?;
+    fs.map_or(Ok(()), |fs| class.format.check_for(fs))?;
+    class.tags.iter().try_for_each(|tag| check_tag("parameters", tag))
+}
+
+/// Returns the parameters that CreateVolume gets for a class: external-provisioner removes those
+/// with its own prefix, and translates those of the in-tree provisioner
+/// (k8s.io/csi-translation-lib, `TranslateInTreeStorageClassToCSI`).
+fn of_create_volume(class: &StorageClass) -> HashMap<String, String> {
+    let mut parameters = HashMap::new();
+    for (key, value) in class.parameters.iter().flatten() {
+        if class.provisioner == IN_TREE {
+            match key.to_ascii_lowercase().as_str() {
+                "fstype" | "zone" | "zones" => continue,
+                "iopspergb" => {
+                    parameters.insert("allowautoiopspergbincrease".to_owned(), "true".to_owned());
+                }
+                _ => {}
+            }
+        }
+        if !key.starts_with("csi.storage.k8s.io/") {
+            parameters.insert(key.clone(), value.clone());
+        }
+    }
+    parameters
 }
 
 /// Returns what the node service refuses of a file system and its mount options.
 fn refusals(fs_type: Option<&str>, options: &[String]) -> Vec<String> {
-    let fs = match fs_type.unwrap_or_default() {
-        "" => FsType::Ext4,
-        name => match FsType::parse(name) {
-            Ok(fs) => fs,
-            Err(error) => return vec![error.to_string()],
-        },
+    let refused = match file_system(fs_type) {
+        Ok(fs) => flag::parse(options, &[fs], false).err().map(|error| error.to_string()),
+        Err(error) => Some(error),
     };
-    flag::parse(options, &[fs], false).err().map(|error| error.to_string()).into_iter().collect()
+    refused.into_iter().collect()
+}
+
+fn file_system(fs_type: Option<&str>) -> Result<FsType, String> {
+    match fs_type.unwrap_or_default() {
+        "" => Ok(FsType::Ext4),
+        name => FsType::parse(name).map_err(|error| error.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -203,5 +245,80 @@ mod tests {
         assert_eq!(class(DRIVER_NAME, "ext2", json!([]))[0].verdict, Verdict::Refused);
         assert_eq!(class(IN_TREE, "ext4", json!(["rbind"]))[0].verdict, Verdict::Refused);
         assert_eq!(class("other", "ext2", json!(["rbind"]))[0].verdict, Verdict::Fine);
+    }
+
+    fn with_parameters(provisioner: &str, parameters: Value) -> Finding {
+        let object = json!({"metadata": {"name": "c"}, "provisioner": provisioner,
+            "parameters": parameters});
+        let mut found = classes(&[serde_json::from_value(object).unwrap()]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+
+    #[test]
+    fn class_that_create_volume_refuses_is_reported() {
+        for (parameters, text) in [
+            (
+                json!({"encrypted": "True"}),
+                "parameters.encrypted: \"True\" is neither \"true\" nor",
+            ),
+            (json!({"iops": "lots"}), "parameters.iops: \"lots\" is not a whole number from 0 to"),
+            (
+                json!({"sype": "gp3"}),
+                "parameters: \"sype\" is not a parameter of this driver; known are",
+            ),
+            (json!({"iops": "3000", "iopsPerGB": "5"}), "parameters: iops and iopsPerGB exclude"),
+            (
+                json!({"csi.storage.k8s.io/fstype": "xfs", "bytesPerInode": "8192"}),
+                "parameters: bytesPerInode is not an option of xfs",
+            ),
+            (
+                json!({"inodeSize": "300"}),
+                "parameters: inodeSize is 300, it must be a power of two",
+            ),
+            (
+                json!({"tagSpecification_1": "CSIVolumeName=x"}),
+                "parameters.tagSpecification: the tag \"CSIVolumeName\" is the driver's own",
+            ),
+            (
+                json!({"tagSpecification_1": "a={{ range .PVCName }}{{ end }}"}),
+                "parameters.tagSpecification: \"a={{ range .PVCName }}{{ end }}\": ",
+            ),
+        ] {
+            for provisioner in [DRIVER_NAME, IN_TREE] {
+                let found = with_parameters(provisioner, parameters.clone());
+                assert_eq!(found.verdict, Verdict::Refused, "{parameters}: {found:?}");
+                assert!(found.says.starts_with(text), "{parameters}: {found:?}");
+            }
+            let other = with_parameters("other", parameters);
+            assert_eq!(other.verdict, Verdict::Fine, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn parameters_that_create_volume_accepts_are_fine() {
+        let parameters = json!({"type": "gp3", "Encrypted": "true", "iopsPerGB": "5",
+            "fsType": "xfs", "inodeSize": "512", "tagSpecification_1": "a={{ .PVCName }}",
+            "csi.storage.k8s.io/provisioner-secret-name": "s"});
+        for provisioner in [DRIVER_NAME, IN_TREE] {
+            let found = with_parameters(provisioner, parameters.clone());
+            assert_eq!(found.verdict, Verdict::Fine, "{found:?}");
+        }
+        // Migration makes the zones a topology of the class.
+        let zones = json!({"zones": "us-east-1a,us-east-1b", "Zone": "us-east-1a"});
+        let found = with_parameters(IN_TREE, zones.clone());
+        assert_eq!(found.verdict, Verdict::Fine, "{found:?}");
+        let found = with_parameters(DRIVER_NAME, zones);
+        assert_eq!(found.verdict, Verdict::Refused, "{found:?}");
+    }
+
+    /// Migration adds the parameter by which the driver raises too few IOPS.
+    #[test]
+    fn migrated_ratio_with_own_raise_is_refused() {
+        let parameters = json!({"iopsPerGB": "5", "allowAutoIOPSPerGBIncrease": "true"});
+        let found = with_parameters(IN_TREE, parameters.clone());
+        assert!(found.says.contains("allowautoiopspergbincrease is given twice"), "{found:?}");
+        let found = with_parameters(DRIVER_NAME, parameters);
+        assert_eq!(found.verdict, Verdict::Fine, "{found:?}");
     }
 }

@@ -1,9 +1,10 @@
 //! Tests the steps that an attach derives from its looks at EC2.
 
+use ebs_csi_ec2::Ec2ErrorKind;
+
 use super::*;
 use crate::attach::tests::{attachment, node, other_node, pair, unknown};
-use crate::ec2::Ec2ErrorKind;
-use crate::ec2::example_volume;
+use crate::example::example_volume;
 
 fn machine() -> Attaching {
     Attaching::new(pair(), true)

@@ -1,5 +1,6 @@
 //! ControllerGetVolumeHealth and ControllerListVolumeHealth (alpha in the specification).
 
+use ebs_csi_ec2::{Call, Ec2Error, Page, VolumeStatus};
 use ebs_csi_proto::csi::{self, VolumeHealth, VolumeHealthErrorType, volume_health};
 use ebs_csi_proto::observe::record_field;
 use ebs_csi_proto::{Condition, Failure};
@@ -10,8 +11,7 @@ use tonic::{Request, Response};
 use super::volume::find_existing;
 use super::{Controller, RpcResult};
 use crate::csi::volume_health::{Problem, Severity, problems};
-use crate::ec2::csi_failure::failure;
-use crate::ec2::{Ec2Error, Page, VolumeStatus};
+use crate::csi_failure::failure;
 use crate::request;
 use crate::request::listing::PageRequest;
 
@@ -23,7 +23,9 @@ pub(super) async fn get(
     check_offered(this, "ControllerGetVolumeHealth")?;
     let id: VolumeId = request::parse_id("volume_id", &request.get_ref().volume_id)?;
     record_field("volume.id", id.as_str());
-    let (volume, status) = tokio::join!(find_existing(this, &id), this.ec2.look_volume_status(&id));
+    let call = Call::default();
+    let (volume, status) =
+        tokio::join!(find_existing(this, &id), this.ec2.look_volume_status(&call, &id));
     let volume = volume?;
     let status = status.known().map_err(|error| failure(&error))?;
     Ok(Response::new(csi::ControllerGetVolumeHealthResponse {
@@ -40,7 +42,7 @@ pub(super) async fn list(
     let wire = request.get_ref();
     let (entries, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
         .read(|max, token| async move {
-            let page = this.ec2.list_impaired_volumes(max, token).await?;
+            let page = this.ec2.list_impaired_volumes(&Call::default(), max, token).await?;
             Ok(Page { entries: keep_own(this, page.entries).await?, next: page.next })
         })
         .await?;
@@ -58,7 +60,9 @@ async fn keep_own(
     let mut looks = JoinSet::new();
     for status in statuses {
         let ec2 = this.ec2.clone();
-        looks.spawn(async move { (ec2.look_volume(&status.volume).await, status) });
+        looks.spawn(
+            async move { (ec2.look_volume(&Call::default(), &status.volume).await, status) },
+        );
     }
     let mut results = looks.join_all().await;
     // A fixed order, so that a page is cut at the same place again.

@@ -1,5 +1,6 @@
 //! RPCs about a snapshot.
 
+use ebs_csi_ec2::{Snapshot, SnapshotState};
 use ebs_csi_proto::Failure;
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
@@ -9,7 +10,6 @@ use tonic::{Request, Response};
 
 use super::volume::size_in_bytes;
 use super::{Controller, RpcResult};
-use crate::ec2::{Snapshot, SnapshotState};
 use crate::request::listing::PageRequest;
 use crate::request::{self, CreateSnapshot};
 

@@ -1,5 +1,6 @@
 //! RPCs about a volume.
 
+use ebs_csi_ec2::{Call, Volume};
 use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::observe::record_field;
@@ -9,8 +10,7 @@ use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
 use crate::csi::{node_local, validated};
-use crate::ec2::Volume;
-use crate::ec2::csi_failure::failure;
+use crate::csi_failure::failure;
 use crate::request::topology;
 use crate::request::{self, CreateVolume, Expand, Source, node_local_handle};
 
@@ -144,7 +144,8 @@ pub(super) async fn modify(
 
 /// Looks up a volume that must exist.
 pub(super) async fn find_existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
-    let found = this.ec2.look_volume(id).await.known().map_err(|error| failure(&error))?;
+    let look = this.ec2.look_volume(&Call::default(), id).await;
+    let found = look.known().map_err(|error| failure(&error))?;
     found.ok_or_else(|| Failure::not_found("volume", id))
 }
 

@@ -3,12 +3,12 @@
 //! Lists the cluster's own volumes that this driver created, recognized by their tags. The response
 //! has no nodes: the attachments that EC2 shows need not be those that the caller requested.
 
+use ebs_csi_ec2::{Call, Volume, VolumeState};
 use ebs_csi_proto::csi::{self, list_volumes_response::Entry};
 use tonic::{Request, Response};
 
 use super::volume::to_wire;
 use super::{Controller, RpcResult};
-use crate::ec2::{Volume, VolumeState};
 use crate::request::Source;
 use crate::request::listing::PageRequest;
 
@@ -23,7 +23,7 @@ pub(super) async fn list(
         .read(|max, token| {
             let owned = &owned;
             async move {
-                let mut page = this.ec2.list_volumes(max, token, owned).await?;
+                let mut page = this.ec2.list_volumes(&Call::default(), max, token, owned).await?;
                 page.entries.retain(|volume| !is_deleted(volume));
                 Ok(page)
             }

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ebs_csi_ec2::{Action, Rate};
 
-use crate::ec2::{Action, Rate};
 use crate::request::parse_go_bool;
 use crate::safe_detach::{FencePermission, Mode};
 

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Parser;
+use ebs_csi_ec2::{Ec2, Surroundings};
 
 use super::{Known, find};
-use crate::ec2::{Ec2, Surroundings};
 use crate::process::config::{Config, Stop, duration, stop_of};
 use crate::process::{Ended, settings};
 

@@ -163,7 +163,7 @@ async fn send(client: &Sender, settings: &Settings, spans: Vec<Record>) -> Resul
         request = request.header(name, value);
     }
     let request = request.body(Full::new(body.freeze())).map_err(|e| e.to_string())?;
-    let answer = client.request(request).await.map_err(|e| crate::ec2::innermost(&e))?;
+    let answer = client.request(request).await.map_err(|e| ebs_csi_ec2::innermost(&e))?;
     let (head, body) = answer.into_parts();
     if !head.status.is_success() {
         return Err(format!("HTTP status {}", head.status));

@@ -1,7 +1,7 @@
 //! Tests the sets of tags, byte for byte, and which tag overrides which.
 
 use super::*;
-use crate::request::parameters::Claim;
+use ebs_csi_parameters::Claim;
 use ebs_csi_proto::Condition;
 
 fn class(tags: &[&str]) -> VolumeParameters {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ec2::example_snapshot;
+use crate::example::example_snapshot;
 use crate::volume::adopt::tests::request;
 
 const SNAPSHOT: &str = "snap-0123456789abcdef0";

@@ -1,5 +1,6 @@
 //! Node-local volumes: found by their device name, never attached or detached.
 
+use ebs_csi_ec2::Call;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
@@ -15,7 +16,7 @@ async fn attached_by_hand(driver: &Driver, name: &str, node: &str) -> String {
     let (volume, node) = (VolumeId::parse(&id).unwrap(), InstanceId::parse(node).unwrap());
     let device = DeviceName::parse("/dev/xvdbz").unwrap();
     let ec2 = &driver.world.ec2;
-    ec2.attach_volume(&volume, &node, &device, None).await.unwrap();
+    ec2.attach_volume(&Call::default(), &volume, &node, &device, None).await.unwrap();
     id
 }
 

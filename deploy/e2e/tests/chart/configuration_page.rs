@@ -89,7 +89,8 @@ fn page(values: &Value) -> String {
          - *none*: no effect. A value that matters is noted (in NOTES and in the rendered objects) or\n  \
          refused.\n\
          - *own*: the Go driver's chart does not have it.\n\n\
-         NAME stands for the sidecars attacher, provisioner, resizer, snapshotter and volumemodifier.\n\n\
+         NAME stands for the sidecars attacher, provisioner, resizer, snapshotter and volumemodifier.\n\
+         [parameters.md](parameters.md) has what a class may hold.\n\n\
          Generated from `deploy/chart/values.schema.json` and `values.yaml` by\n\
          `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart`.\n",
     );

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use ebs_csi_e2e::program;
-use ebs_csi_policy::format_option::{Kind, storage_class_rows};
 use ebs_csi_sandbox::binaries::for_test;
 use serde_json::Value;
 
@@ -19,7 +18,7 @@ pub(crate) fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str
         .collect()
 }
 
-/// Compares the kept environment variables, StorageClass parameters and mount-helper flags.
+/// Compares the kept environment variables and mount-helper flags.
 #[test]
 fn chart_lists_match_those_in_program_sources() {
     let define = |file: &str, name: &str| {
@@ -31,46 +30,6 @@ fn chart_lists_match_those_in_program_sources() {
     let confinement = read("controller/src/process/confinement.rs");
     let kept = words(&confinement, "KEPT_VARIABLES: [&str; 16] = [", "]");
     assert_eq!(define("_notes.tpl", "ebs.keptVariables"), owned(&kept));
-
-    let classes = read("controller/src/request/parameters/storage_class.rs");
-    let known = classes.split_once("const KNOWN: &str = \"").expect("KNOWN").1;
-    let known = known.split_once(", and tagSpecification_N").expect("its end").0;
-    let mut known: BTreeSet<String> = known
-        .split([',', '\\', '\n'])
-        .map(|word| word.trim().to_ascii_lowercase())
-        .filter(|word| !word.is_empty())
-        .collect();
-    // Accepted without effect.
-    known.extend(["fstype", "blockexpress"].map(str::to_owned));
-    assert_eq!(define("_classes.tpl", "ebs.parameters"), known);
-    // What parses the value of a parameter, in the arm of its key.
-    let parsed_by = |function: &str| -> BTreeSet<String> {
-        let arms = classes.split("\n            \"").skip(1);
-        let arms = arms.filter_map(|arm| arm.split_once("\" => "));
-        let arms = arms.filter(|(key, arm)| !key.contains('"') && arm.contains(function));
-        arms.map(|(key, _)| key.to_owned()).collect()
-    };
-    let mut numbers = parsed_by("parse_number(");
-    numbers.extend(["lockduration", "lockcooloffperiod"].map(str::to_owned));
-    assert_eq!(define("_classes.tpl", "ebs.numbers"), numbers);
-    let mut switches = parsed_by("parse_boolean(");
-    let of_format = storage_class_rows().filter(|row| row.kind == Kind::Switch);
-    switches.extend(of_format.map(|row| row.context_key.to_owned()));
-    assert_eq!(define("_classes.tpl", "ebs.switches"), switches);
-    for (file, name) in [
-        ("volume_attributes.rs", "ebs.attributes"),
-        ("snapshot_class.rs", "ebs.snapshotParameters"),
-    ] {
-        let source = read(&format!("controller/src/request/parameters/{file}"));
-        let known = source.split_once("const KNOWN: &str = \"").expect("KNOWN").1;
-        let known = known.split_once(" and tag").or(known.split_once(", tag")).expect("its end").0;
-        let known = known.split(", ").filter(|word| !word.starts_with("tag"));
-        let lower = |word: &str| match name {
-            "ebs.attributes" => word.to_owned(),
-            _ => word.to_ascii_lowercase(),
-        };
-        assert_eq!(define("_classes.tpl", name), known.map(lower).collect(), "{file}");
-    }
 
     let settings = read("mount-helper/src/settings.rs");
     let help = settings.split_once("const HELP").expect("HELP").1;

@@ -44,7 +44,7 @@ const METADATA: &str = "169.254.169.254/32,fd00:ec2::254/128";
 
 #[test]
 fn link_local_addresses_match_those_of_controller() {
-    let connector = read("controller/src/ec2/sdk/connector.rs");
+    let connector = read("controller/ec2/src/sdk/connector.rs");
     let (_, list) = connector.split_once("LINK_LOCAL: [&str; 5]").expect("the list");
     let hosts = words(list, "[\"", "];");
     let cidr = |host: &&str| match host.strip_prefix('[') {

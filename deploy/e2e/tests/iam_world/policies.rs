@@ -20,16 +20,6 @@ pub(crate) fn read_policies(names: &[&str]) -> Policies {
 }
 
 impl Policies {
-    /// Returns policy, statement and action of everything that is allowed.
-    pub(crate) fn elements(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
-        self.0.iter().flat_map(|(policy, document)| {
-            document.statement.all().iter().enumerate().flat_map(move |(i, s)| {
-                let actions = s.action.all();
-                actions.iter().map(move |a| (policy.clone(), s.name(i), a.clone()))
-            })
-        })
-    }
-
     pub(super) fn without(&self, policy: &str, statement: &str, action: &str) -> Self {
         let mut out = self.clone();
         let document = out.0.get_mut(policy).expect("the policy");

@@ -1,13 +1,14 @@
-//! The pages for operators (`deploy/docs`, `deploy/examples`): two are generated from the source,
+//! The pages for operators (`deploy/docs`, `deploy/examples`): three are generated from the source,
 //! and the others quote, link and cite only what exists.
 //!
-//! `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages` writes
-//! `deploy/docs/metrics.md` and `deploy/docs/events.md`.
+//! `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages` writes `metrics.md`,
+//! `events.md` and `parameters.md` of `deploy/docs`, and the chart's `_parameters.tpl`.
 
 mod citations;
 mod events;
 mod examples;
 mod metrics;
+mod parameters;
 mod quotations;
 mod source;
 

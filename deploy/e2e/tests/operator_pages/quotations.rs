@@ -4,8 +4,10 @@ use crate::source::{collect, rust_files};
 use crate::{read, root};
 
 /// Folders of the programs and of the chart that print what a user sees.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 9] = [
     "controller/src",
+    "controller/parameters/src",
+    "controller/ec2/src",
     "controller/safe-detach/src",
     "controller/node-lifecycle/src",
     "node-agent/src",

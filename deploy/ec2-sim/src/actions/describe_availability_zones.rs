@@ -1,10 +1,12 @@
 //! DescribeAvailabilityZones.
 
-use super::Call;
+use super::{ActionRow, Call};
 use crate::state::resources::{ZoneKind, name_of};
 use crate::wire::{ApiResult, Xml};
 
-pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) const ROWS: &[ActionRow] = &[("DescribeAvailabilityZones", answer, "")];
+
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     call.params.finish()?;
     let realm = &*call.realm;

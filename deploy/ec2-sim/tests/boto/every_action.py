@@ -1,4 +1,5 @@
-"""Calls every action through boto3, good and bad. Arguments: the EC2 endpoint, the control socket, the names of all EC2 actions."""
+"""Calls every action through boto3, good and bad. Arguments: the EC2 endpoint, the control socket, each EC2 action as
+NAME?EXAMPLE."""
 
 import datetime
 import http.client
@@ -7,11 +8,13 @@ import socket
 import sys
 import time
 
+from botocore import xform_name
 from botocore.exceptions import ClientError
 from strict import CALLED, client
 
 NODE_A, NODE_B = "i-0aaaaaaaaaaaaaaa1", "i-0bbbbbbbbbbbbbbb2"
 ENDPOINT, SOCKET, *ACTIONS = sys.argv[1:]
+ACTIONS = dict(action.split("?", 1) for action in ACTIONS)
 ec2 = client("ec2", ENDPOINT)
 sts = client("sts", ENDPOINT)
 
@@ -204,6 +207,7 @@ def snapshots(vid):
     until("restored", lambda: shown()["StorageTier"] == "standard")
     for extra in (made["VolumeId"], rid):
         ec2.delete_volume(VolumeId=extra)
+    return sid
 
 
 def copies(vid):
@@ -283,17 +287,27 @@ def throttles():
     refused("AuthFailure", 401, client("ec2", ENDPOINT, region="mars-1").describe_volumes)
 
 
+def examples(**ids):
+    """Calls each action that nothing else here calls by its example. An example with a list needs a call of its own."""
+    kinds = {"integer": int, "boolean": lambda text: text == "true"}
+    for action in sorted(set(ACTIONS) - CALLED):
+        members = ec2.meta.service_model.operation_model(action).input_shape.members
+        fields = [field.split("=", 1) for field in ACTIONS[action].format(**ids).split("&") if field]
+        getattr(ec2, xform_name(action))(**{name: kinds.get(members[name].type_name, str)(value) for name, value in fields})
+
+
 # The documented rates would make this wait.
 control("PUT", "/v1/limits", {"scale": 100.0})
 zones()
 vid = volumes()
 attachments(vid)
 modifications(vid)
-snapshots(vid)
+sid = snapshots(vid)
 copies(vid)
 tagging(vid)
 instances()
 identity()
+examples(volume=vid, snapshot=sid, instance=NODE_A)
 throttles()
 ec2.delete_volume(VolumeId=vid)
 missed = set(ACTIONS) - CALLED

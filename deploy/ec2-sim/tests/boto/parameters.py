@@ -1,5 +1,5 @@
 """Compares the parameters that each action of the simulator knows with botocore's model of EC2. Arguments: the EC2
-endpoint, the file of parameters that are refused on purpose, the names of all EC2 actions.
+endpoint, the file of parameters that are refused on purpose, each EC2 action as NAME?EXAMPLE.
 
 Prints each parameter of a newer model than the file's that is refused, too. Fails for a parameter of the file's own
 model that is refused without a reason in the file, and for a reason whose parameter is not refused.
@@ -13,7 +13,7 @@ import botocore
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-ENDPOINT, FILE, *ACTIONS = sys.argv[1:]
+ENDPOINT, FILE, *ACTIONS = (argument.split("?")[0] for argument in sys.argv[1:])
 # Sorted behind each parameter of EC2: the simulator names the first one that it does not know.
 UNKNOWN = "zz"
 

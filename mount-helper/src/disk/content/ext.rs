@@ -1,6 +1,5 @@
 //! The ext2, ext3 and ext4 superblock (kernel documentation, "ext4 Data Structures: Super Block").
-use super::checksum::crc32c;
-use super::field::{id, le16, le32};
+use super::field::{crc32c, id, le16, le32};
 use ebs_csi_policy::facts::{ExtFacts, ExtLevel};
 use ebs_csi_wire::{Features, FsType};
 

@@ -1,6 +1,5 @@
 //! The XFS superblock (XFS Algorithms & Data Structures, "Superblocks").
-use super::checksum::crc32c;
-use super::field::{be16, be32, be64, id, le32};
+use super::field::{be16, be32, be64, crc32c, id, le32};
 use ebs_csi_policy::facts::XfsFacts;
 use ebs_csi_wire::{Features, FsType};
 

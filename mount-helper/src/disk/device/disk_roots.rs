@@ -6,7 +6,7 @@ pub use xen_disk::XenDisk;
 
 use super::arrivals::Arrivals;
 use super::opener_requests::Opener;
-use super::{Access, Device, DeviceError, Proof};
+use super::{Access, Device, DeviceError, Part, Proof};
 use crate::disk::device_number;
 use crate::path_resolution;
 use crate::sys;
@@ -144,6 +144,44 @@ impl DiskRoots {
             .ok()
             .and_then(|text| text.parse().ok())
             .unwrap_or(0)
+    }
+
+    /// Returns a block device (a logical volume of LVM, an array) that is built on this one.
+    pub fn holder_of(&self, number: DeviceNumber) -> Result<Option<String>, Errno> {
+        match self.list_directory(&format!("{}/holders", Self::directory_of_number(number))) {
+            Ok(names) => Ok(names.into_iter().next()),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Returns a loop device whose backing file is one of these devices; a loop device claims
+    /// nothing. A loop device that kubelet puts over a published volume is not returned: its
+    /// backing file has another name, the path of the pod's volume.
+    pub fn loop_device_on(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
+        for name in self.list_directory("block")? {
+            if !name.starts_with("loop") {
+                continue;
+            }
+            let file = match self.attribute(&name, "loop/backing_file") {
+                Ok(file) => file,
+                // The loop device is not in use, or is being detached right now.
+                Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let over = |part: &Part| file.strip_prefix("/dev/") == Some(part.name.as_str());
+            if parts.iter().any(over) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the sequence number (`diskseq`) of the disk behind a device number, which may be
+    /// that of a partition.
+    pub fn sequence_of(&self, device: DeviceNumber) -> Option<u64> {
+        let text = self.read_sysfs(&format!("{}/diskseq", self.directory_of_whole(device))).ok()?;
+        text.parse().ok()
     }
 
     /// Waits for the disk that a request names: by its serial, or, where it has none, by the name
@@ -312,6 +350,19 @@ impl DiskRoots {
         String::from_utf8(bytes)
             .map(|text| text.trim_end_matches('\n').to_owned())
             .map_err(|_| Errno::ILSEQ)
+    }
+
+    pub(super) fn list_directory(&self, directory: &str) -> Result<Vec<String>, Errno> {
+        let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(held)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && !name.starts_with('.')
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
     }
 
     /// Opens a file of sysfs, and follows links: sysfs is the kernel's own, and `/sys/block`

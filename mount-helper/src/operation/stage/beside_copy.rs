@@ -26,7 +26,7 @@ pub(super) fn join_copy(
     found: &FoundDisk<'_>,
     stop: Stop,
 ) -> Done<(Authorized<StageDisk>, JoinedMount)> {
-    let FoundDisk { context, request, device, .. } = *found;
+    let (context, request, device) = (found.context, &found.request, found.device());
     let volume = &request.disk.volume;
     let ours = context.mounted_disks.is_own_mount(device, volume);
     if !ours.at(Step::ReadDevice)? {
@@ -42,7 +42,7 @@ pub(super) fn join_copy(
     let joined = detached_mount::join_for_stage(&permit, request.fs, device, true)
         .or_else(|_| detached_mount::join_for_stage(&permit, request.fs, device, false))
         .map_err(|_| stop)?;
-    found.verify()?;
+    found.disk().verify()?;
     // A frozen file system cannot change between read-only and writable.
     if let Ok(root) = joined.root() {
         freeze::thaw(volume, root);

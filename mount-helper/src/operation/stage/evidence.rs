@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Collects the evidence of what was done to this disk before, above all of an unfinished format of
 /// this volume.
 pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Done<Evidence> {
-    let FoundDisk { context, request, device, .. } = *found;
+    let (context, request, device) = (found.context, &found.request, found.device());
     let known = found.remembered_evidence();
     let uuid = known.uuid;
     let unfinished = |unfinished| Evidence { unfinished, ..known };

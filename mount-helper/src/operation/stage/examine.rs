@@ -17,7 +17,7 @@ const PASSES: usize = 3;
 /// For ext, the check is `full`. Returns the disk, with a new claim perhaps, and whether something
 /// was repaired.
 pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
-    let request = disk.found.request;
+    let request = &disk.found.request;
     match request.fs {
         // A disk that has to be written to anyway, for a replay, is checked as for any request.
         FsType::Ext3 | FsType::Ext4 if request.read_only && !needs_replay(&disk.content) => {
@@ -61,9 +61,9 @@ pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let attributes = attributes.bits().into();
-    drop(detached_mount::create(&disk.permit, fs, found.device, &parameters, attributes)?);
+    drop(detached_mount::create(&disk.permit, fs, found.device(), &parameters, attributes)?);
     disk.claim = found.claim()?;
-    found.verify()?;
+    found.disk().verify()?;
     Ok(disk)
 }
 
@@ -83,7 +83,7 @@ fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     if !filesystem_tools::has_unreplayed_log(found, &disk.permit)? {
         return Err(damaged(fs));
     }
-    if found.device.facts().read_only {
+    if found.device().facts().read_only {
         return Err(Refusal::DeviceReadOnly.into());
     }
     disk = replay_by_kernel(disk)?;

@@ -9,7 +9,7 @@ use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop, broken, damaged, failed, tool_failed};
 use crate::sys;
 use crate::tool;
-use crate::tool::report::End;
+use crate::tool::End;
 use crate::tool::runner_requests::WaitingRunner;
 use crate::tool::tool_places::PlaceKind;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
@@ -59,7 +59,7 @@ pub(super) fn format_in_memory(
     time: u64,
     limit: Duration,
 ) -> Done<OwnedFd> {
-    let FoundDisk { context, request, .. } = *found;
+    let (context, request) = (found.context, &found.request);
     journal::info("made-in-memory", &[("volume", request.disk.volume.as_str())]);
     let memory = format_comparison::memory(bytes).at(Step::Format)?;
     let job = format_job(found, time);
@@ -70,7 +70,7 @@ pub(super) fn format_in_memory(
 }
 
 fn format_job(found: &FoundDisk<'_>, time: u64) -> Job {
-    let request = found.request;
+    let request = &found.request;
     Job {
         tool: ToolId::formats(request.fs).number(),
         fs: request.fs,
@@ -125,7 +125,7 @@ pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
 /// Checks all of ext3 or ext4 without changing it; returns whether there is no error.
 pub(super) fn is_sound_ext(found: &FoundDisk<'_>, _permit: &Authorized<StageDisk>) -> Done<bool> {
     let meaning =
-        run_tool(found.context, job_of(ToolId::E2fsckLook), found.device, None, Step::Check)?;
+        run_tool(found.context, job_of(ToolId::E2fsckLook), found.device(), None, Step::Check)?;
     Ok(meaning == Meaning::Clean)
 }
 
@@ -149,7 +149,7 @@ pub(super) fn has_unreplayed_log(
 /// Runs a tool with direct reads, because the page cache of the disk may be older than what a mount
 /// wrote.
 fn look_at_xfs(found: &FoundDisk<'_>, tool: ToolId) -> Done<Meaning> {
-    let disk = found.device.read_directly(&found.context.disks).at(Step::ReadDevice)?;
+    let disk = found.device().read_directly(&found.context.disks).at(Step::ReadDevice)?;
     run_tool(found.context, job_of(tool), &disk, None, Step::Check)
 }
 

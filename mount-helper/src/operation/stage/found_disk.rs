@@ -1,14 +1,19 @@
-//! The disk of a stage request: as it was found, and claimed and examined. The content is read
-//! through the claim.
+//! The first steps of a stage: the disk that was found for a request whose options are allowed, and
+//! the same disk when it may be mounted at the staging path and nobody else uses it.
 use crate::disk::content;
 use crate::disk::device::{Access, Claim, Device};
 use crate::disk::filesystem_identifier;
+use crate::fault_point;
+use crate::mount::directory_requests::Act;
 use crate::operation::context::OperationContext;
+use crate::operation::volume_disk::{DISK_WAIT, VolumeDisk};
+use crate::operation::{grow, holders, raw_disk};
 use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::{Content, Evidence};
+use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::format_option::FormatOptions;
-use ebs_csi_policy::judge::{self, Authorized, StageDisk};
-use ebs_csi_wire::{Refused, Stage, Step};
+use ebs_csi_policy::judge::{self, Authorized, StageDisk, StagePlace};
+use ebs_csi_wire::{Refusal, Refused, Stage, Staged, Step};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
@@ -17,32 +22,106 @@ use rustix::io::Errno;
 pub(super) struct FoundDisk<'s> {
     /// What the operation may use.
     pub(super) context: &'s OperationContext,
-    /// The request.
-    pub(super) request: &'s Stage,
+    /// The request, which is read-only also when a mount flag asks for that.
+    pub(super) request: Stage,
     /// The checked format options of the request.
     pub(super) format: FormatOptions,
-    /// The held disk.
-    pub(super) device: &'s Device,
+    /// What the mount flags ask for.
+    pub(super) plan: MountPlan,
+    /// The staging path beneath the kubelet root.
+    pub(super) path: &'s str,
+    disk: VolumeDisk<'s>,
 }
 
-impl FoundDisk<'_> {
+/// How a stage goes on.
+#[derive(Debug)]
+pub(super) enum Guarded<'s> {
+    /// The disk is mounted at the staging path as requested.
+    Mounted(MountedDisk<'s>),
+    /// Nothing is mounted there.
+    Unused(UnusedDisk<'s>),
+}
+
+/// A disk that is mounted at the staging path already.
+#[derive(Debug)]
+pub(super) struct MountedDisk<'s>(FoundDisk<'s>);
+
+/// A disk that may be mounted at the staging path, and that nobody uses.
+#[derive(Debug)]
+pub(super) struct UnusedDisk<'s> {
+    /// The request and its disk.
+    pub(super) found: FoundDisk<'s>,
+    /// The staging directory must be made.
+    make: bool,
+}
+
+impl<'s> FoundDisk<'s> {
+    /// Checks the options of the request, and finds its disk.
+    pub(super) fn find(context: &'s OperationContext, request: &'s Stage) -> Done<Self> {
+        let path = context.relative(&request.staging)?;
+        let plan =
+            flag::plan(&request.flags, request.fs, request.read_only).map_err(Refused::from)?;
+        if !context.rules.offers(request.fs) {
+            return Err(Refusal::FsType.into());
+        }
+        let format =
+            FormatOptions::check(&request.format, request.fs).map_err(|_| Refusal::FormatOption)?;
+        let disk = VolumeDisk::find(context, &request.disk, DISK_WAIT)?;
+        fault_point::reached("stage-found");
+        // A mount flag may ask for read-only, too.
+        let request = Stage { read_only: plan.read_only, ..request.clone() };
+        Ok(Self { context, request, format, plan, path, disk })
+    }
+
+    /// Asks the policy whether the disk may be mounted at the staging path, checks that nobody else
+    /// uses it, and makes it writable.
+    pub(super) fn guard(self) -> Done<Guarded<'s>> {
+        let Self { context, request, path, disk, .. } = &self;
+        let (device, facts) = (disk.device(), disk.facts());
+        let place = context.path_facts(path)?;
+        let table = context.mount_table.read().at(Step::ReadMountTable)?;
+        let mounts = context.root.volume_mounts(&table, |mount| mount.device == facts.device);
+        let raw = raw_disk::publications_in(context, device, &table);
+        let judged = judge::stage_place(request, facts, &place, &mounts, &raw);
+        let permit = judged.map_err(|reason| match (reason, raw.first()) {
+            (Refusal::StagedElsewhere, _) => context.in_use_refusal(reason, facts.device, path),
+            (Refusal::StillHeld, Some(other)) => raw_disk::held_at(context, other),
+            _ => reason.into(),
+        })?;
+        let StagePlace::Fresh { make } = permit.into_act() else {
+            return Ok(Guarded::Mounted(MountedDisk(self)));
+        };
+        holders::check_no_other_holder(context, device, &table, Some(facts.device))?;
+        match raw_disk::make_writable(context, device) {
+            // Whether a read-only stage has to write depends on the content.
+            Err(stop) if request.read_only && stop == Refusal::DeviceReadOnly.into() => {}
+            other => other?,
+        }
+        Ok(Guarded::Unused(UnusedDisk { found: self, make }))
+    }
+
+    /// Returns the disk.
+    pub(super) fn disk(&self) -> &VolumeDisk<'s> {
+        &self.disk
+    }
+
+    /// Returns the held device.
+    pub(super) fn device(&self) -> &Device {
+        self.disk.device()
+    }
+
     /// Claims the disk for this process alone. A read-only request may need write access, too, to
     /// replay a journal.
     pub(super) fn claim(&self) -> Done<Claim> {
-        let read_only = self.request.read_only && self.device.facts().read_only;
-        self.context
-            .claim(self.device, if read_only { Access::ReadOnly } else { Access::ReadWrite })
-    }
-
-    /// Checks that the disk is still the one that was found.
-    pub(super) fn verify(&self) -> Done<()> {
-        self.context.verify(self.device)
+        let read_only = self.request.read_only && self.device().facts().read_only;
+        let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+        self.context.claim(self.device(), access)
     }
 
     /// Flushes what a tool wrote, and checks that the disk is still the volume's.
     pub(super) fn flush(&self) -> Done<()> {
-        self.device.flush().at(Step::Sync)?;
-        self.verify()
+        self.device().flush().at(Step::Sync)?;
+        self.disk.verify()
     }
 
     /// Returns what this process remembers of the disk. An interrupted format is not part of it:
@@ -52,8 +131,8 @@ impl FoundDisk<'_> {
         Evidence {
             uuid: filesystem_identifier::identifier(&self.request.disk.volume),
             unfinished: false,
-            examined: examined_disks.has(self.device),
-            used_raw: examined_disks.was_used_raw(self.device),
+            examined: examined_disks.has(self.device()),
+            used_raw: examined_disks.was_used_raw(self.device()),
         }
     }
 
@@ -64,11 +143,35 @@ impl FoundDisk<'_> {
         evidence: Evidence,
     ) -> Done<Authorized<StageDisk>> {
         let images = self.context.rules.untrusted_images();
-        let facts = self.device.facts();
-        judge::stage_disk(self.request, &facts, content, evidence, images).map_err(|reason| {
+        let facts = self.device().facts();
+        judge::stage_disk(&self.request, &facts, content, evidence, images).map_err(|reason| {
             let seen = content.seen(facts.bytes);
             Refused { reason, seen }.into()
         })
+    }
+}
+
+impl MountedDisk<'_> {
+    /// Completes an earlier stage: one that was interrupted after its mount has not grown the file
+    /// system.
+    pub(super) fn restage(self) -> Done<Staged> {
+        let FoundDisk { context, request, path, disk, .. } = &self.0;
+        disk.remember()?;
+        let grown =
+            !request.read_only && grow::after_restage(context, path, request.fs, disk.device());
+        let device_bytes = disk.facts().bytes;
+        Ok(Staged { already: true, grown, device_bytes, ..Staged::default() })
+    }
+}
+
+impl UnusedDisk<'_> {
+    /// Makes the staging directory where it is missing.
+    pub(super) fn make_directory(&self) -> Done<()> {
+        let (context, path) = (self.found.context, self.found.path);
+        if self.make {
+            context.root.make(Act::MakeDirectory, path, &context.directories)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,14 +1,17 @@
-//! What happens between finding a disk and mounting it: recognising its content, and running the
-//! tool that the content calls for. The claim on the disk is held without a gap from the first read
-//! to the end of the tool, which works through the same claim.
-use super::evidence;
+//! The last steps of a stage: recognising the content of the disk and running the tool that the
+//! content calls for, mounting the file system where nobody sees it, and attaching the mount. The
+//! claim on the disk is held without a gap from the first read to the end of the tool, which works
+//! through the same claim.
 use super::examine::{self, has_fast_commits, needs_replay};
 use super::filesystem_tools::{self, Check};
-use super::found_disk::{Examined, FoundDisk, now, read_content, with_direct_reads};
+use super::found_disk::{Examined, FoundDisk, UnusedDisk, now, read_content, with_direct_reads};
+use super::{beside_copy, evidence};
 use crate::disk::content;
 use crate::fault_point;
-use crate::mount::{detached_mount, privilege};
-use crate::operation::{grow, xen_disk};
+use crate::journal;
+use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
+use crate::mount::privilege;
+use crate::operation::grow;
 use crate::outcome::{Done, broken};
 use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::facts::{Content, Evidence, ExtFacts};
@@ -17,17 +20,111 @@ use ebs_csi_wire::{FsType, Origin, Stage, Staged, Step};
 
 /// A disk that is ready to be mounted. Nobody claims it any more.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct Prepared<'s> {
+    disk: UnusedDisk<'s>,
     /// What the policy allowed, the mount included.
-    pub(super) permit: Authorized<StageDisk>,
+    permit: Authorized<StageDisk>,
     /// What was done to the disk.
-    pub(super) staged: Staged,
+    staged: Staged,
     /// Whether the file system has to be grown once it is mounted.
-    pub(super) grow_mounted: bool,
+    grow_mounted: bool,
+    /// The mount of a file system that stays alive through a copy of an earlier mount.
+    joined: Option<JoinedMount>,
 }
 
-/// Recognises the content of the disk and does what the policy allows.
-pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
+/// The file system, mounted where nobody sees it.
+#[derive(Debug)]
+pub(super) struct UnseenMount<'s> {
+    disk: UnusedDisk<'s>,
+    mount: DetachedMount,
+    staged: Staged,
+}
+
+impl<'s> UnusedDisk<'s> {
+    /// Recognises the content of the disk and does what the policy allows.
+    pub(super) fn prepare(self) -> Done<Prepared<'s>> {
+        let found = &self.found;
+        let (permit, mut staged, grow_mounted, joined) = match prepare_claimed(found) {
+            Err(stop) if beside_copy::may_be_held_by_copy(found.context, &stop) => {
+                let (permit, joined) = beside_copy::join_copy(found, stop)?;
+                (permit, Staged::default(), false, Some(joined))
+            }
+            prepared => {
+                let (permit, staged, grow_mounted) = prepared?;
+                (permit, staged, grow_mounted, None)
+            }
+        };
+        staged.untold = permit.act().untold;
+        if staged.untold {
+            journal::warn(
+                "origin-untold",
+                &[
+                    ("volume", found.request.disk.volume.as_str()),
+                    (
+                        "meaning",
+                        "the controller did not say where this file system was made, so it is mounted without the full check of what was \
+                         made elsewhere; a volume that this driver's controller attaches again is told apart",
+                    ),
+                ],
+            );
+        }
+        fault_point::reached("stage-prepared");
+        Ok(Prepared { disk: self, permit, staged, grow_mounted, joined })
+    }
+}
+
+impl<'s> Prepared<'s> {
+    /// Makes the staging directory where it is missing, mounts the file system where nobody sees
+    /// it, and grows the file system.
+    pub(super) fn mount(self) -> Done<UnseenMount<'s>> {
+        let Self { disk, permit, mut staged, grow_mounted, joined } = self;
+        disk.make_directory()?;
+        let found = &disk.found;
+        let mut mount = match joined {
+            Some(joined) => beside_copy::mount(joined, attributes(found, &permit))?,
+            None => create(found, &permit)?,
+        };
+        found.disk().verify_mounted()?;
+        let request = &found.request;
+        if request.fs == FsType::Xfs && !request.read_only {
+            staged.grown = grow::detached_xfs(&mount, found.device())?;
+        }
+        if grow_mounted {
+            if grow::detached_ext(&mount, found.device()) {
+                fault_point::reached("stage-grown");
+                staged.grown = true;
+            } else {
+                // Nobody can have seen the mount yet.
+                drop(mount);
+                grow_offline(found, &permit, &mut staged)?;
+                mount = create(found, &permit)?;
+                found.disk().verify_mounted()?;
+            }
+        }
+        fault_point::reached("stage-created");
+        Ok(UnseenMount { disk, mount, staged })
+    }
+}
+
+impl UnseenMount<'_> {
+    /// Attaches the mount at the staging path.
+    pub(super) fn attach(self) -> Done<Staged> {
+        let Self { disk, mount, mut staged } = self;
+        let found = &disk.found;
+        let (context, device) = (found.context, found.device());
+        let target = context.root.hold_free(found.path)?;
+        mount.attach(&target)?;
+        context.mounted_disks.add(device.sequence(), device.number());
+        drop(target);
+        fault_point::reached("stage-attached");
+        staged.device_bytes = device.bytes();
+        Ok(staged)
+    }
+}
+
+/// Claims the disk, and does what its content calls for. Returns what the policy allowed, what was
+/// done, and whether the file system has to be grown once it is mounted.
+fn prepare_claimed(found: &FoundDisk<'_>) -> Done<(Authorized<StageDisk>, Staged, bool)> {
     let (mut disk, evidence, format) = Examined::recognise(found)?;
     let mut staged = Staged::default();
     let preparation = disk.permit.act().preparation;
@@ -48,7 +145,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
             fault_point::reached("stage-formatted");
         }
         Preparation::Check => {
-            found.verify()?;
+            found.disk().verify()?;
             let how = if has_fast_commits(&disk.content) {
                 disk = examine::replay_by_kernel(disk)?;
                 // The kernel's replay may leave wrong counters.
@@ -59,7 +156,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
             staged.repaired = filesystem_tools::check(&disk, how)?;
         }
         Preparation::Examine => {
-            found.verify()?;
+            found.disk().verify()?;
             (disk, staged.repaired) = examine::examine_in_full(disk, full)?;
         }
     }
@@ -83,9 +180,9 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
         disk.grow(checked, &mut staged)?;
     }
     if preparation == Preparation::Examine {
-        found.context.examined_disks.add(found.device);
+        found.context.examined_disks.add(found.device());
     }
-    Ok(Prepared { permit: disk.permit, staged, grow_mounted })
+    Ok((disk.permit, staged, grow_mounted))
 }
 
 /// Grows an ext file system that the kernel could not grow once it was mounted, and adds to
@@ -104,7 +201,7 @@ impl<'s> Examined<'s> {
     /// Claims the disk, recognises its content and asks the policy. A runner gets ready for a
     /// format while the content is read.
     fn recognise(found: &'s FoundDisk<'s>) -> Done<(Self, Evidence, Option<WaitingRunner<'s>>)> {
-        let request = found.request;
+        let request = &found.request;
         let claim = found.claim()?;
         // Only a blank disk needs a format.
         let mut wanted = !request.read_only && request.disk.origin == Origin::Blank;
@@ -121,26 +218,26 @@ impl<'s> Examined<'s> {
         let evidence = evidence::collect(found, &content, &claim)?;
         fault_point::reached("stage-looked");
         let permit = found.judge(&content, evidence)?;
-        xen_disk::remember(found.context, &request.disk, found.device)?;
+        found.disk().remember()?;
         let disk = Self { found, claim, content, permit };
         Ok((disk, evidence, format))
     }
 
     /// Makes the file system, by the runner that waits for it.
     fn format(&self, waiting: Option<WaitingRunner<'_>>) -> Done<()> {
-        self.found.verify()?;
+        self.found.disk().verify()?;
         // The tool flushes its writes before it reports success, and the content is read from the
         // disk.
         filesystem_tools::format(self, waiting, now())?;
-        check_format(self.found.request, &read_content(&self.claim)?)?;
+        check_format(&self.found.request, &read_content(&self.claim)?)?;
         fault_point::reached("stage-made");
-        self.found.verify()
+        self.found.disk().verify()
     }
 
     /// Grows an ext file system by resize2fs, and adds to `staged` what was done. `checked` says
     /// that the full check before it has been done; otherwise it is done here.
     fn grow(&self, checked: bool, staged: &mut Staged) -> Done<()> {
-        self.found.verify()?;
+        self.found.disk().verify()?;
         // resize2fs works only on a file system that was checked in full since its last mount.
         if !checked {
             let Content::Ext(facts) = &self.content else {
@@ -178,4 +275,14 @@ fn check_format(request: &Stage, content: &Content) -> Done<()> {
         _ => false,
     };
     if right { Ok(()) } else { Err(broken(Step::Format)) }
+}
+
+fn create(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> Done<DetachedMount> {
+    let (fs, attributes) = (found.request.fs, attributes(found, permit));
+    let parameters = detached_mount::parameters(&found.plan, fs, permit.act().continues);
+    detached_mount::create(permit, fs, found.device(), &parameters, attributes)
+}
+
+fn attributes(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> u64 {
+    found.plan.set | found.context.rules.nodev_nosuid().staged(permit.act().ours)
 }

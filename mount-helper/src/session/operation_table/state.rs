@@ -1,8 +1,7 @@
 //! The state of the table: what is running, what waits for what, and what is next.
 use super::{RequestKey, Submitted};
-use crate::operation::{self, Class};
-use crate::tool::tool_places::PlaceKind;
-use ebs_csi_wire::{Operation, Outcome, Refusal, VolumeId};
+use crate::tool::tool_places::{PlaceKind, TOOLS};
+use ebs_csi_wire::{Operation, Outcome, Refusal, RequestProperties, VolumeId, WorkerClass};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::Thread;
@@ -13,6 +12,17 @@ pub(super) const MOST: usize = 512;
 /// Largest number of them that one connection may have started, so that other connections find
 /// room.
 pub(super) const MOST_OF_ONE: usize = 128;
+
+/// Returns the number of workers of a class.
+pub(super) const fn workers_of(class: WorkerClass) -> usize {
+    match class {
+        WorkerClass::Mount => 8,
+        WorkerClass::Look | WorkerClass::Release => 6,
+        WorkerClass::Inspect => 2,
+        // Workers for the operations that have a tool, and six more for those that have none.
+        WorkerClass::Disk => TOOLS + 6,
+    }
+}
 
 /// Operations with the same lane run one after the other: changes of one volume do, while reads of
 /// statistics do not wait for changes.
@@ -26,16 +36,13 @@ pub(super) enum Lane {
 }
 
 impl Lane {
-    /// Returns the lane of an operation; None for a request that is no work. `number` distinguishes
-    /// inventories.
+    /// Returns the lane of an operation; None for one that names no volume where its class needs
+    /// one. `number` distinguishes inventories.
     pub(super) fn of(operation: &Operation, number: u64) -> Option<Self> {
-        if matches!(operation, Operation::Inspect(_)) {
-            return Some(Self::Inspect(number));
-        }
-        let volume = operation.volume()?.clone();
-        Some(match operation::properties(operation).class {
-            Class::Look => Self::Look(volume),
-            _ => Self::Change(volume),
+        Some(match operation.properties().workers {
+            WorkerClass::Inspect => Self::Inspect(number),
+            WorkerClass::Look => Self::Look(operation.volume()?.clone()),
+            _ => Self::Change(operation.volume()?.clone()),
         })
     }
 }
@@ -65,9 +72,9 @@ pub(super) struct QueuedRequest {
 pub(super) struct State {
     pub(super) runs: HashMap<Lane, Run>,
     /// For each class, the operations that wait for a worker.
-    pub(super) ready: [VecDeque<Lane>; Class::ALL.len()],
+    pub(super) ready: [VecDeque<Lane>; WorkerClass::ALL.len()],
     /// For each class, the number of operations that have a worker.
-    pub(super) taken: [usize; Class::ALL.len()],
+    pub(super) taken: [usize; WorkerClass::ALL.len()],
     /// The workers that wait for work, in the order in which they began to wait.
     pub(super) idle: Vec<Thread>,
     /// For each kind of place, the operations that wait for one, without a worker.
@@ -110,7 +117,7 @@ impl State {
         request: RequestKey,
     ) -> Submitted {
         let busy = || Submitted::Answer(Refusal::Busy.into());
-        let operation::Properties { class, long, .. } = operation::properties(&operation);
+        let RequestProperties { workers: class, may_take_long, .. } = *operation.properties();
         if self.closed {
             return Submitted::Closed;
         }
@@ -122,7 +129,7 @@ impl State {
                 }
                 run.waiting.push(request);
             }
-            _ if self.ending && long => return busy(),
+            _ if self.ending && may_take_long => return busy(),
             Some(_) if !waits => return busy(),
             Some(_) => self.queued.push(QueuedRequest { lane, operation, request }),
             None if full => return busy(),
@@ -155,10 +162,10 @@ impl State {
         }
     }
 
-    fn is_full(&self, class: Class, connection: u64) -> bool {
+    fn is_full(&self, class: WorkerClass, connection: u64) -> bool {
         let (mut all, mut of_one) = (0, 0);
         for run in self.runs.values() {
-            if operation::properties(&run.operation).class == class {
+            if run.operation.properties().workers == class {
                 all += 1;
                 of_one += usize::from(run.by == connection);
             }
@@ -169,8 +176,8 @@ impl State {
     /// Returns the next piece of work that may have a worker, and the kind of place that comes with
     /// it.
     pub(super) fn next(&mut self) -> Option<(Work, Option<PlaceKind>)> {
-        let has_room = |class: &Class| self.taken[class.index()] < class.workers();
-        let (class, index) = Class::ALL.into_iter().filter(has_room).find_map(|class| {
+        let has_room = |class: &WorkerClass| self.taken[class.index()] < workers_of(*class);
+        let (class, index) = WorkerClass::ALL.into_iter().filter(has_room).find_map(|class| {
             let index = self.next_in_turn(&self.ready[class.index()])?;
             Some((class, index))
         })?;
@@ -213,7 +220,7 @@ impl State {
             return false;
         };
         run.place = Some(kind);
-        self.ready[Class::Disk.index()].push_front(lane);
+        self.ready[WorkerClass::Disk.index()].push_front(lane);
         true
     }
 

@@ -123,16 +123,16 @@ fn hanging_operations_do_not_starve_other_classes() {
         table.submit(stats(&volume), false, of(connection));
         table.submit(stage(&volume), false, of(connection));
     }
-    let idle = |class: Class| {
+    let idle = |class: WorkerClass| {
         let state = table.lock();
-        state.taken[class.index()] == class.workers() || state.ready[class.index()].is_empty()
+        state.taken[class.index()] == workers_of(class) || state.ready[class.index()].is_empty()
     };
     // Takes all workers of both classes: none of these operations ends.
-    while !(idle(Class::Look) && idle(Class::Disk)) {
+    while !(idle(WorkerClass::Look) && idle(WorkerClass::Disk)) {
         table.take().expect("work");
     }
     let hanging: usize = table.lock().taken.iter().sum();
-    assert_eq!(hanging, Class::Look.workers() + Class::Disk.workers());
+    assert_eq!(hanging, workers_of(WorkerClass::Look) + workers_of(WorkerClass::Disk));
     table.submit(unpublish(&numbered(99), "/k/b"), true, of(99));
     let inspect = Operation::Inspect(Inspect::default());
     table.submit(inspect, true, of(99));

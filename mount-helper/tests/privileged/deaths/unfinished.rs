@@ -3,7 +3,7 @@
 use crate::rig::{
     Attached, LONG, Rig, check_filesystem, done, make_filesystem, staged, try_signal, volume,
 };
-use ebs_csi_mount_helper::disk::content::checksum::crc32c;
+use ebs_csi_mount_helper::disk::content::crc32c;
 use ebs_csi_mount_helper::disk::filesystem_identifier::identifier;
 use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};

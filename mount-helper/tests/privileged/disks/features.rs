@@ -4,7 +4,7 @@ use crate::rig::{
     Attached, MIB, Rig, done, format_options, make_filesystem, refusal, shell, sparse_file, staged,
     text,
 };
-use ebs_csi_mount_helper::disk::content::checksum::crc32c;
+use ebs_csi_mount_helper::disk::content::crc32c;
 use ebs_csi_mount_helper::sys::page_bytes;
 use ebs_csi_wire::{
     FsType, KernelVersion, MountFlag, Observation, Origin, Outcome, Refusal, Refused, VolumeId,

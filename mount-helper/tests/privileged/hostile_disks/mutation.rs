@@ -1,7 +1,7 @@
 //! The mutations of a base. The same seed gives the same mutation.
 use super::image::{BLOCK, Image};
 use crate::rig::{MIB, Random};
-use ebs_csi_mount_helper::disk::content::checksum::crc32c;
+use ebs_csi_mount_helper::disk::content::crc32c;
 
 /// Offset of the ext superblock, in bytes.
 const EXT: u64 = 1024;

@@ -263,7 +263,7 @@ fn helper_error_without_outcome_may_be_in_progress() {
         HelperError::Silent,
         HelperError::Unproved,
         HelperError::Lost(lost()),
-        HelperError::Foreign("x"),
+        HelperError::Foreign("x".into()),
         HelperError::Down { address: "unix:///h".to_owned(), source: lost() },
     ] {
         for chosen in [true, false] {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::codec::values;
 use crate::{FsType, pb};
 
 /// Feature bits of an ext or XFS superblock.
@@ -193,9 +194,20 @@ impl fmt::Display for Features {
     }
 }
 
-impl From<(Features, Option<KernelVersion>)> for pb::Features {
-    fn from((features, kernel): (Features, Option<KernelVersion>)) -> Self {
-        Self {
+values! {
+    (Features, Option<KernelVersion>), pb::Features:
+        |wire| {
+            let features = Features {
+                fs: FsType::from_wire(wire.fs_type)?,
+                compatible: wire.compatible,
+                incompatible: wire.incompatible,
+                read_only_compatible: wire.read_only_compatible,
+                block_bytes: wire.block_bytes,
+            };
+            let kernel = KernelVersion { major: wire.kernel_major, minor: wire.kernel_minor };
+            (features, (kernel.major != 0).then_some(kernel))
+        },
+        |(features, kernel)| pb::Features {
             fs_type: features.fs.to_wire(),
             compatible: features.compatible,
             incompatible: features.incompatible,
@@ -203,24 +215,7 @@ impl From<(Features, Option<KernelVersion>)> for pb::Features {
             block_bytes: features.block_bytes,
             kernel_major: kernel.map_or(0, |kernel| kernel.major),
             kernel_minor: kernel.map_or(0, |kernel| kernel.minor),
-        }
-    }
-}
-
-impl TryFrom<pb::Features> for (Features, Option<KernelVersion>) {
-    type Error = crate::Malformed;
-
-    fn try_from(wire: pb::Features) -> Result<Self, crate::Malformed> {
-        let features = Features {
-            fs: FsType::from_wire(wire.fs_type)?,
-            compatible: wire.compatible,
-            incompatible: wire.incompatible,
-            read_only_compatible: wire.read_only_compatible,
-            block_bytes: wire.block_bytes,
         };
-        let kernel = KernelVersion { major: wire.kernel_major, minor: wire.kernel_minor };
-        Ok((features, (kernel.major != 0).then_some(kernel)))
-    }
 }
 
 #[cfg(test)]

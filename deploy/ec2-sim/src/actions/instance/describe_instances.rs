@@ -1,11 +1,17 @@
 //! DescribeInstances, DescribeInstanceStatus and DescribeInstanceTypes.
 
 use crate::actions::describe_query::{Describe, by_ids};
-use crate::actions::{Call, render};
+use crate::actions::{ActionRow, Call, render};
 use crate::state::Realm;
 use crate::state::resources::instance_type::{InstanceType, TYPES, find};
 use crate::state::resources::{CheckResult, Instance, InstanceState, name_of};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
+
+pub(crate) const ROWS: &[ActionRow] = &[
+    ("DescribeInstanceStatus", status, ""),
+    ("DescribeInstanceTypes", types, ""),
+    ("DescribeInstances", instances, ""),
+];
 
 static DESCRIBE: Describe<Instance> = Describe {
     ids: ("InstanceId", "instancesSet"),
@@ -21,7 +27,7 @@ static DESCRIBE: Describe<Instance> = Describe {
     set: "reservationSet",
 };
 
-pub(crate) fn instances(call: &mut Call<'_>) -> ApiResult<String> {
+fn instances(call: &mut Call<'_>) -> ApiResult<String> {
     let realm = &*call.realm;
     DESCRIBE.answer(call, |x, i| {
         x.text("reservationId", &i.id.replacen("i-", "r-", 1))
@@ -33,7 +39,7 @@ pub(crate) fn instances(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 /// Answers DescribeInstanceStatus with the instances that run, without filters and pages.
-pub(crate) fn status(call: &mut Call<'_>) -> ApiResult<String> {
+fn status(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("InstanceId");
     call.params.finish()?;
@@ -65,7 +71,7 @@ fn detail(x: &mut Xml, outcome: CheckResult) {
     x.text("name", "reachability").text("status", &outcome.reachability());
 }
 
-pub(crate) fn types(call: &mut Call<'_>) -> ApiResult<String> {
+fn types(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let names = p.list("InstanceType");

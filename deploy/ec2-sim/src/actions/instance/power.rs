@@ -1,10 +1,15 @@
 //! StopInstances, TerminateInstances, and the same changes by the control API.
 
-use crate::actions::Call;
+use crate::actions::{ActionRow, Call};
 use crate::state::Realm;
 use crate::state::resources::{InstanceChecks, InstanceState as State};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
+
+pub(crate) const ROWS: &[ActionRow] = &[
+    ("StopInstances", stop_instances, "InstanceId.1={instance}"),
+    ("TerminateInstances", terminate_instances, "InstanceId.1={instance}"),
+];
 
 /// A change of an instance's power state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +24,12 @@ pub enum Power {
     Terminate,
 }
 
-pub(crate) fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
+fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
     call.params.boolean("Force")?;
     all(call, Power::Stop)
 }
 
-pub(crate) fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
+fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
     all(call, Power::Terminate)
 }
 

@@ -1,11 +1,13 @@
 //! CreateSnapshot. The action takes no client token; a repeated call creates a second snapshot.
 
-use crate::actions::{Call, quota_check, render};
+use crate::actions::{ActionRow, Call, quota_check, render};
 use crate::faults::Fault;
 use crate::state::resources::{Snapshot, SnapshotState, VolumeState, tags};
 use crate::wire::{ApiResult, Xml, refuse};
 
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) const ROWS: &[ActionRow] = &[("CreateSnapshot", answer, "VolumeId={volume}")];
+
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     p.text("Description");

@@ -1,9 +1,11 @@
 //! DeleteSnapshot.
 
-use crate::actions::Call;
+use crate::actions::{ActionRow, Call};
 use crate::wire::{ApiResult, refuse};
 
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) const ROWS: &[ActionRow] = &[("DeleteSnapshot", answer, "SnapshotId={snapshot}")];
+
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     p.finish()?;

@@ -1,9 +1,11 @@
 //! DescribeSnapshots.
 
 use crate::actions::describe_query::Describe;
-use crate::actions::{Call, render};
+use crate::actions::{ActionRow, Call, render};
 use crate::state::{Realm, Snapshot};
 use crate::wire::{ApiError, ApiResult};
+
+pub(crate) const ROWS: &[ActionRow] = &[("DescribeSnapshots", answer, "")];
 
 static DESCRIBE: Describe<Snapshot> = Describe {
     ids: ("SnapshotId", "snapshotIdsSet"),
@@ -20,7 +22,7 @@ static DESCRIBE: Describe<Snapshot> = Describe {
     set: "snapshotSet",
 };
 
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let (owners, realm) = (call.params.list("Owner"), &*call.realm);
     let query = DESCRIBE.parse(call)?;
     // All simulated snapshots belong to this account, so a query for another owner finds none.

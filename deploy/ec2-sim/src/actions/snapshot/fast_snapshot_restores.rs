@@ -1,11 +1,20 @@
 //! EnableFastSnapshotRestores and DescribeFastSnapshotRestores. The first answers with status 200
 //! and lists failures in the body.
 
-use crate::actions::Call;
+use crate::actions::{ActionRow, Call};
 use crate::faults::Fault;
 use crate::wire::{ApiError, ApiResult, Filters, Xml};
 
-pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) const ROWS: &[ActionRow] = &[
+    ("DescribeFastSnapshotRestores", describe, ""),
+    (
+        "EnableFastSnapshotRestores",
+        enable,
+        "SourceSnapshotId.1={snapshot}&AvailabilityZone.1=us-east-1a",
+    ),
+];
+
+fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     let (snapshots, zones) = parse(call)?;
     let (mut enabled, mut refused) = (Vec::new(), Vec::new());
     for snapshot in snapshots {
@@ -66,7 +75,7 @@ fn member(x: &mut Xml, (snapshot, zone): &(String, String)) {
     x.text("snapshotId", snapshot).text("availabilityZone", zone).text("state", "enabled");
 }
 
-pub(crate) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
+fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let filters = Filters::parse(call.params, &["snapshot-id"])?;
     call.params.finish()?;

@@ -1,13 +1,19 @@
 //! LockSnapshot, UnlockSnapshot and DescribeLockedSnapshots.
 
 use crate::actions::describe_query::by_ids;
-use crate::actions::{Call, render};
+use crate::actions::{ActionRow, Call, render};
 use crate::state::resources::{Lock, LockEnd};
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 
+pub(crate) const ROWS: &[ActionRow] = &[
+    ("DescribeLockedSnapshots", describe_locked, ""),
+    ("LockSnapshot", lock, "SnapshotId={snapshot}&LockMode=governance&LockDuration=2"),
+    ("UnlockSnapshot", unlock, "SnapshotId={snapshot}"),
+];
+
 /// Wordings unverified.
-pub(crate) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
+fn lock(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     let mode = p.required("LockMode", "LockMode")?;
@@ -79,7 +85,7 @@ fn end(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<LockEnd>
 
 /// Removes a lock in governance mode, or in compliance mode within the cooling-off period. Codes
 /// and wordings unverified.
-pub(crate) fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
+fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     p.finish()?;
@@ -102,7 +108,7 @@ pub(crate) fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-pub(crate) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
+fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("SnapshotId");
     call.params.finish()?;

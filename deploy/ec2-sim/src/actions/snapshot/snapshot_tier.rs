@@ -1,13 +1,18 @@
 //! ModifySnapshotTier and RestoreSnapshotTier: the archive tier. Only the owner of an account uses
 //! them, so the simulator knows the permanent restore alone.
 
-use crate::actions::Call;
+use crate::actions::{ActionRow, Call};
 use crate::state::resources::{Archival, Snapshot, SnapshotState};
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
+pub(crate) const ROWS: &[ActionRow] = &[
+    ("ModifySnapshotTier", archive, "SnapshotId={snapshot}&StorageTier=archive"),
+    ("RestoreSnapshotTier", restore, "SnapshotId={snapshot}&PermanentRestore=true"),
+];
+
 /// Moves a snapshot to the archive. The snapshot can be used until it is there. Codes and wordings
 /// unverified.
-pub(crate) fn archive(call: &mut Call<'_>) -> ApiResult<String> {
+fn archive(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     let tier = p.text("StorageTier");
@@ -28,7 +33,7 @@ pub(crate) fn archive(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 /// Brings a snapshot back from the archive. Codes and wordings unverified.
-pub(crate) fn restore(call: &mut Call<'_>) -> ApiResult<String> {
+fn restore(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     let permanent = p.boolean("PermanentRestore")?;

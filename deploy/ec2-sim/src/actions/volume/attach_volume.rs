@@ -1,6 +1,6 @@
 //! AttachVolume.
 
-use crate::actions::{Call, render};
+use crate::actions::{ActionRow, Call, render};
 use crate::faults::Fault;
 use crate::state::resources::{
     Attachment, Instance, InstanceState, MAX_MULTI_ATTACH, Phase, Volume, VolumeState, device_name,
@@ -8,8 +8,11 @@ use crate::state::resources::{
 };
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
+pub(crate) const ROWS: &[ActionRow] =
+    &[("AttachVolume", answer, "VolumeId={volume}&InstanceId={instance}&Device=/dev/xvdba")];
+
 /// Answers AttachVolume. The order of the checks is unverified.
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let instance = p.required("InstanceId", "InstanceId")?;

@@ -1,7 +1,7 @@
 //! CopyVolumes: copies a volume's current bytes to a new volume in the same zone.
 
 use super::create_volume::{add_volume, creating_state, replayed};
-use crate::actions::{Call, quota_check, render};
+use crate::actions::{ActionRow, Call, quota_check, render};
 use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
@@ -10,7 +10,10 @@ use crate::state::resources::{
 use crate::state::usage;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) const ROWS: &[ActionRow] =
+    &[("CopyVolumes", answer, "SourceVolumeId={volume}&VolumeType=gp3")];
+
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let source = p.required("SourceVolumeId", "SourceVolumeId")?;
     let (size, kind) = (p.positive("Size")?, p.text("VolumeType").unwrap_or("gp2"));

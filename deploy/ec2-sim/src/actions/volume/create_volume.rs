@@ -1,6 +1,6 @@
 //! CreateVolume.
 
-use crate::actions::{Call, quota_check, render};
+use crate::actions::{ActionRow, Call, quota_check, render};
 use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
@@ -9,6 +9,9 @@ use crate::state::resources::{
 };
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
+
+pub(crate) const ROWS: &[ActionRow] =
+    &[("CreateVolume", answer, "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3")];
 
 /// The request, checked as far as possible without looking at the state.
 struct Request {
@@ -27,7 +30,7 @@ struct Request {
 
 /// Answers CreateVolume. The order of the checks is EC2's: parameters, permission, dry run,
 /// multi-attach, token, snapshot.
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let request = parse(call)?;
     permit(call, &request)?;
     call.dry_run()?;

@@ -1,13 +1,15 @@
 //! DeleteVolume.
 
-use crate::actions::Call;
+use crate::actions::{ActionRow, Call};
 use crate::state::resources::VolumeState;
 use crate::state::well_formed;
 use crate::wire::{ApiResult, refuse, refuse_value};
 
+pub(crate) const ROWS: &[ActionRow] = &[("DeleteVolume", answer, "VolumeId={volume}")];
+
 /// Answers DeleteVolume. The order of the checks is EC2's: id given, id well-formed, volume exists,
 /// permission, dry run, attachments.
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.text("VolumeId");
     p.finish()?;

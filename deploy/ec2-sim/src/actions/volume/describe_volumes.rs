@@ -2,10 +2,16 @@
 
 use super::modify_volume::check_id;
 use crate::actions::describe_query::Describe;
-use crate::actions::{Call, render};
+use crate::actions::{ActionRow, Call, render};
 use crate::state::resources::{VolumeState, name_of};
 use crate::state::{Realm, Volume, well_formed};
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
+
+pub(crate) const ROWS: &[ActionRow] = &[
+    ("DescribeVolumeStatus", status, ""),
+    ("DescribeVolumes", volumes, ""),
+    ("DescribeVolumesModifications", modifications, ""),
+];
 
 static VOLUMES: Describe<Volume> = Describe {
     ids: ("VolumeId", "volumeIdsSet"),
@@ -26,7 +32,7 @@ fn check_volumes_id(id: &str) -> ApiResult<()> {
 }
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
-pub(crate) fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
+fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
     VOLUMES.answer(call, |x, v| render::volume(x, call.realm, v, render::View::Full))
 }
 
@@ -49,7 +55,7 @@ fn check_status_id(id: &str) -> ApiResult<()> {
     Ok(())
 }
 
-pub(crate) fn status(call: &mut Call<'_>) -> ApiResult<String> {
+fn status(call: &mut Call<'_>) -> ApiResult<String> {
     STATUS.answer(call, |x, v| volume_status(call, x, v))
 }
 
@@ -108,7 +114,7 @@ static MODIFICATIONS: Describe<Volume> = Describe {
 };
 
 /// Answers with the latest modification of each volume.
-pub(crate) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
+fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
     let mut query = MODIFICATIONS.parse(call)?;
     query.keep = |v| v.modification.is_some();
     let candidates = query.candidates(call)?;

@@ -1,12 +1,15 @@
 //! DetachVolume.
 
-use crate::actions::{Call, render};
+use crate::actions::{ActionRow, Call, render};
 use crate::faults::Fault;
 use crate::state::resources::{InstanceState, Phase, ROOT_DEVICE, Volume};
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
-pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) const ROWS: &[ActionRow] =
+    &[("DetachVolume", answer, "VolumeId={volume}&InstanceId={instance}")];
+
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let instance = p.text("InstanceId");

@@ -1,4 +1,4 @@
-use super::super::checksum::crc32c;
+use super::super::field::crc32c;
 use super::*;
 
 const UUID: [u8; 16] = [7; 16];

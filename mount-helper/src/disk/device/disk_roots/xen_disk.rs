@@ -5,7 +5,6 @@ use crate::disk::device::{Access, Device, DeviceError, Proof};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{DeviceName, Disk};
-use rustix::fs::{Dir, OFlags};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 
@@ -150,21 +149,5 @@ impl DiskRoots {
 
     fn is_xen(&self, name: &str) -> bool {
         self.read_sysfs(&format!("block/{name}/device/modalias")).is_ok_and(|text| text == XEN_DISK)
-    }
-
-    pub(in crate::disk::device) fn list_directory(
-        &self,
-        directory: &str,
-    ) -> Result<Vec<String>, Errno> {
-        let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut names = Vec::new();
-        for entry in Dir::new(held)? {
-            if let Ok(name) = entry?.file_name().to_str()
-                && !name.starts_with('.')
-            {
-                names.push(name.to_owned());
-            }
-        }
-        Ok(names)
     }
 }

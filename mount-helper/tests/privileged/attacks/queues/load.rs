@@ -25,7 +25,7 @@ struct Times(Vec<(&'static str, Duration)>);
 impl Times {
     /// Sends a request, and records how long the answer took.
     fn call(&mut self, client: &mut Client, operation: Operation) -> Outcome {
-        let (name, begun) = (operation.name(), Instant::now());
+        let (name, begun) = (operation.properties().name, Instant::now());
         let outcome = client.call(operation, LONG);
         self.0.push((name, begun.elapsed()));
         outcome

@@ -1,0 +1,46 @@
+//! DescribeAvailabilityZones.
+
+use crate::call::Call;
+use crate::calls::Action;
+use crate::client::Ec2;
+use crate::describe::page::read_all;
+use crate::error::Ec2Error;
+use crate::model::zone::Zone;
+use crate::sdk::call::{accept_dry_run, send};
+
+impl Ec2 {
+    /// Returns the zones of the Region that this account may use.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub async fn availability_zones(&self, call: &Call) -> Result<Vec<Zone>, Ec2Error> {
+        let action = Action::DescribeAvailabilityZones;
+        self.core
+            .read(call, action, || async {
+                let output = send!(action, self.core.client.describe_availability_zones());
+                read_all(action, output.availability_zones(), Zone::read)
+            })
+            .await
+    }
+
+    /// Checks whether the controller may use EC2, by a dry run of DescribeAvailabilityZones. The
+    /// dry run is sent once, and once more after AWS refused the cached credentials; it changes
+    /// nothing and reads nothing.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub async fn check_access(&self) -> Result<(), Ec2Error> {
+        let action = Action::DescribeAvailabilityZones;
+        let send = || async {
+            send!(action, self.core.client.describe_availability_zones().dry_run(true));
+            Ok(())
+        };
+        let mut result = self.core.send_once(action, send).await.0;
+        if let Err(error) = &result
+            && self.core.drop_refused_credentials(error)
+        {
+            result = self.core.send_once(action, send).await.0;
+        }
+        accept_dry_run(result)
+    }
+}

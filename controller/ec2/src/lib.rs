@@ -1,0 +1,45 @@
+//! Access to EC2: few and shared reads, answers that are present, absent or unknown, and changes
+//! that are sent once.
+//!
+//! No type of the AWS SDK leaves this crate, save in [`Surroundings`]. Reads go through shared
+//! pollers, one per Describe API (`describe/poller.rs`). Every call goes through its action's lane
+//! (`pacing/lane.rs`), whose bucket keeps EC2's own limits. The SDK sends each request once, and
+//! `pacing/retry.rs` decides whether it is sent again.
+
+mod action;
+mod call;
+mod calls;
+mod client;
+mod describe;
+mod error;
+mod expiring_cache;
+mod model;
+mod observer;
+mod pacing;
+mod sdk;
+
+pub use action::Rate;
+pub use call::{Call, Wanted};
+pub use calls::*;
+pub use client::{Ec2, StartError};
+pub use error::code::Ec2ErrorKind;
+pub use error::{Ec2Error, Sent};
+pub use expiring_cache::ExpiringCache;
+pub use model::caller_identity::CallerIdentity;
+pub use model::instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
+pub use model::instance_status::{Check, InstanceStatus};
+pub use model::list_page::{ListPage, Page};
+pub use model::look_result::{DatedLook, LookResult, READ_LAG};
+pub use model::modification::{Modification, ModificationState, Performance};
+pub use model::snapshot::{Snapshot, SnapshotState};
+pub use model::tags::{OwnTags, Tags};
+pub use model::timestamp::Timestamp;
+pub use model::volume::{Attachment, AttachmentState, Volume, VolumeState};
+pub use model::volume_status::{Health, Initialization, VolumeStatus};
+pub use model::zone::{Zone, ZoneKind};
+pub use observer::Observer;
+pub use pacing::duration_estimate::WatchedChange;
+pub use pacing::lane_level::LaneLevel;
+pub use pacing::random::Random;
+pub use sdk::error_conversion::innermost;
+pub use sdk::settings::{Settings, Surroundings};

@@ -1,0 +1,28 @@
+//! The keys of the driver's own tags.
+
+use ebs_csi_proto::DRIVER_NAME;
+
+/// The key for the name of the CreateVolume request, by which an unfinished create is found again.
+pub const VOLUME_NAME: &str = "CSIVolumeName";
+/// The key for the name of the CreateSnapshot request.
+pub const SNAPSHOT_NAME: &str = "CSIVolumeSnapshotName";
+/// The key whose value is `true` on everything that this driver created; IAM policies compare it.
+pub const CLUSTER: &str = "ebs.csi.aws.com/cluster";
+/// The key for the cluster's id; cluster-scoped IAM policies compare it.
+pub const CLUSTER_NAME: &str = "ebs.csi.aws.com/cluster-name";
+/// The key for `iopsPerGB`, so that a later resize keeps the ratio.
+pub const IOPS_PER_GIB: &str = "ebs.csi.aws.com/IOPSPerGb";
+/// The key whose value is `true` when a resize may raise the IOPS by the ratio.
+pub const RAISE_IOPS_ON_MODIFY: &str = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify";
+
+/// The key for the zones in which a snapshot's fast restores are to be enabled.
+pub const PROMISED_FAST_RESTORES: &str = "ebs.csi.aws.com/fast-restore-zones";
+/// The key for how a snapshot is to be locked.
+pub const PROMISED_LOCK: &str = "ebs.csi.aws.com/lock";
+
+/// Returns whether a tag is reserved for the driver, so that users cannot set or delete it.
+pub fn is_reserved(key: &str) -> bool {
+    [VOLUME_NAME, SNAPSHOT_NAME, CLUSTER_NAME].contains(&key)
+        || key.starts_with("kubernetes.io")
+        || key.strip_prefix(DRIVER_NAME).is_some_and(|rest| rest.starts_with('/'))
+}

@@ -1,0 +1,201 @@
+//! The one door to the disk of a request: found by its serial, whether EC2's or a simulator's, or,
+//! where it has none (Xen), by the name that EC2 was told. Nothing known about a disk without a
+//! serial may contradict that it is the volume's, and from then on the disk is remembered as the
+//! volume's.
+use super::raw_disk;
+use crate::disk::content;
+use crate::disk::device::{Access, Device, XenDisk};
+use crate::disk::filesystem_identifier;
+use crate::disk::xen_disk_record::RecordError;
+use crate::journal;
+use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, failed};
+use ebs_csi_policy::facts::DiskFacts;
+use ebs_csi_policy::judge;
+use ebs_csi_policy::judge::disk_by_name::{self, Before, Mark, NameFacts, Use};
+use ebs_csi_wire::{Disk, Observation, Refusal, Refused, Step};
+use std::time::Duration;
+
+/// Longest wait for the disk. A disk that EC2 has attached appears within a second; kubelet's retry
+/// covers later ones.
+pub(super) const DISK_WAIT: Duration = Duration::from_secs(3);
+
+/// Number of retries while a disk is busy, 20 ms apart.
+const BUSY_RETRIES: usize = 10;
+
+/// The disk of a request, as far as anything shows.
+#[derive(Debug)]
+pub(super) struct VolumeDisk<'r> {
+    context: &'r OperationContext,
+    requested: &'r Disk,
+    device: Device,
+    facts: DiskFacts,
+}
+
+impl<'r> VolumeDisk<'r> {
+    /// Finds the disk, and checks that it is the one that was attached, as far as its size shows,
+    /// and for a disk without a serial, as far as anything else shows. Read access is enough: each
+    /// step that writes to the disk claims it.
+    pub(super) fn find(
+        context: &'r OperationContext,
+        requested: &'r Disk,
+        wait: Duration,
+    ) -> Done<Self> {
+        let found = context.disks.find_requested(requested, Access::ReadOnly, wait);
+        let device = found.at(Step::FindDevice)?;
+        let facts = device.facts();
+        judge::disk(requested, &facts).map_err(|reason| match reason {
+            Refusal::DeviceTooSmall => {
+                Refused::because(reason, Observation::DiskBytes(facts.bytes))
+            }
+            _ => reason.into(),
+        })?;
+        let disk = Self { context, requested, device, facts };
+        // A serial needs no further proof.
+        disk.device.by_name().map_or(Ok(()), |named| disk.check_name(named))?;
+        Ok(disk)
+    }
+
+    /// Returns the held disk.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Returns size and number when the disk was found.
+    pub(super) fn facts(&self) -> &DiskFacts {
+        &self.facts
+    }
+
+    /// Remembers a disk without a serial as the volume's. Must be called before anything is written
+    /// to the disk or it is published.
+    pub(super) fn remember(&self) -> Done<()> {
+        let Some(named) = self.device.by_name() else {
+            return Ok(());
+        };
+        let added = self.context.xen_disk_record.add(named, &self.requested.volume);
+        let is_new = added.map_err(|error| match error {
+            RecordError::Another => Refusal::DeviceMismatch.into(),
+            RecordError::Os(errno) => failed(Step::FindDevice, errno),
+        })?;
+        if is_new {
+            let told = self.requested.device_hint.as_ref().map_or("", |name| name.as_str());
+            journal::warn(
+                "disk-by-name",
+                &[
+                    ("volume", self.requested.volume.as_str()),
+                    ("disk", &self.device.path()),
+                    ("told", told),
+                    ("diskseq", &named.sequence.to_string()),
+                    ("meaning", "the disk has no serial: its name is taken for its identity"),
+                ],
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that the disk is still the one that was found.
+    pub(super) fn verify(&self) -> Done<()> {
+        self.context.verify(&self.device)
+    }
+
+    /// Checks that the mounted disk is this one and not one that left the node before it. With Xen
+    /// the next disk at a name gets the device number of the last one, and only a mount of this
+    /// disk has claimed it.
+    pub(super) fn verify_mounted(&self) -> Done<()> {
+        self.verify()?;
+        if self.device.by_name().is_some()
+            && self.device.is_free(&self.context.disks).at(Step::FindDevice)?
+        {
+            return Err(Refusal::DeviceMismatch.into());
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing contradicts the disk's name.
+    fn check_name(&self, named: XenDisk) -> Done<()> {
+        let volume = &self.requested.volume;
+        let before = match self.context.xen_disk_record.volume_of(&named) {
+            None => Before::Nothing,
+            Some(known) if known == *volume => Before::ThisVolume,
+            Some(other) => {
+                self.log_contradiction("taken-for", other.as_str());
+                Before::Another
+            }
+        };
+        let mut facts =
+            NameFacts { before, other_disk: false, mark: Mark::None, used: Use::Nobody };
+        // An earlier decision that is remembered settles the question alone.
+        if before == Before::Nothing {
+            facts.other_disk = self.has_other_disk(named);
+            facts.mark = self.read_mark()?;
+            facts.used = self.find_use(named)?;
+        }
+        disk_by_name::judge(self.requested, &facts).map_err(|reason| match reason {
+            Refusal::StillHeld => {
+                self.context.in_use_refusal(reason, self.device.number(), "").into()
+            }
+            _ => reason.into(),
+        })
+    }
+
+    fn has_other_disk(&self, named: XenDisk) -> bool {
+        let others = self.context.xen_disk_record.disks_of(&self.requested.volume);
+        let is_attached = |other: XenDisk| self.context.disks.xen_disk(other.number) == Some(other);
+        others.into_iter().any(|other| other != named && is_attached(other))
+    }
+
+    fn read_mark(&self) -> Done<Mark> {
+        let head = content::head(&self.device).at(Step::ReadDevice)?;
+        let volume = content::identifier(&head).and_then(filesystem_identifier::volume_of);
+        Ok(match volume {
+            None => Mark::None,
+            Some(volume) if volume == self.requested.volume => Mark::ThisVolume,
+            Some(other) => {
+                self.log_contradiction("identifier-of", other.as_str());
+                Mark::Another
+            }
+        })
+    }
+
+    fn find_use(&self, named: XenDisk) -> Done<Use> {
+        let context = self.context;
+        if context.is_mounted_elsewhere(named)? {
+            return Ok(Use::Elsewhere);
+        }
+        let mut mounted = false;
+        for number in &context.disks.numbers_of(named).at(Step::FindDevice)? {
+            if context.disks.holder_of(*number).at(Step::FindDevice)?.is_some() {
+                return Ok(Use::Elsewhere);
+            }
+            mounted |= !context.root.mounts_of(*number, &context.mount_table)?.is_empty();
+        }
+        let is_free = || self.device.is_free(&context.disks).at(Step::FindDevice);
+        let mut free = is_free()?;
+        for _ in 0..BUSY_RETRIES {
+            if free || mounted {
+                break;
+            }
+            // A program that only reads disks holds the disk for a moment.
+            std::thread::sleep(Duration::from_millis(20));
+            free = is_free()?;
+        }
+        Ok(match (mounted, free) {
+            (true, true) => Use::Former,
+            (true, false) => Use::Kubelet,
+            (false, true) => Use::Nobody,
+            // A pod to which the disk was published raw may have claimed it.
+            (false, false) if !raw_disk::publications(context, &self.device)?.is_empty() => {
+                Use::Kubelet
+            }
+            (false, false) => Use::Elsewhere,
+        })
+    }
+
+    fn log_contradiction(&self, what: &str, other: &str) {
+        let volume = self.requested.volume.as_str();
+        journal::warn(
+            "name-contradicted",
+            &[("volume", volume), ("disk", &self.device.path()), (what, other)],
+        );
+    }
+}
