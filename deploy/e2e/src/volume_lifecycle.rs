@@ -179,8 +179,8 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Repeats CreateVolume, NodeStageVolume and NodePublishVolume, which must find the volume as it
-    /// is published on the first node.
+    /// Repeats CreateVolume, NodeStageVolume and NodePublishVolume, which must find the volume as
+    /// it is published on the first node.
     ///
     /// # Errors
     /// Returns the driver's last answer, or the difference.

@@ -126,8 +126,8 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
     fixture.finish().await;
 }
 
-/// A format continues after its client gave up, and a retry joins it. `controller/tests/csi` has the
-/// same of the controller's calls.
+/// A format continues after its client gave up, and a retry joins it. `controller/tests/csi` has
+/// the same of the controller's calls.
 #[tokio::test]
 async fn abandoned_format_continues_and_retry_joins() {
     let Some(fixture) = Fixture::start().await else { return };

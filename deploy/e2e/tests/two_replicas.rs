@@ -5,8 +5,8 @@
 //! Nothing leaks, nothing is duplicated, every answer is true, and a controller that gets SIGTERM
 //! ends.
 //!
-//! `HISTORY_SEEDS=7` runs one history of each test, `HISTORY_SEEDS=1-200` a range. A seed decides on
-//! the calls and the disturbances; the machine's timing decides when they happen.
+//! `HISTORY_SEEDS=7` runs one history of each test, `HISTORY_SEEDS=1-200` a range. A seed decides
+//! on the calls and the disturbances; the machine's timing decides when they happen.
 
 #[path = "two_replicas/history.rs"]
 mod history;
