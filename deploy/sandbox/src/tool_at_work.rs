@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, setpriority_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
 use crate::procfs::process_table::{self, Identity};
 use crate::world::node::Node;
@@ -53,11 +53,13 @@ fn watch(supervisor: i32) -> Option<ToolAtWork> {
     let end = Instant::now() + Duration::from_secs(20);
     let mut stopped = None;
     while stopped.is_none() && Instant::now() < end {
-        let tool = tools_of(supervisor).first().copied().and_then(Identity::of);
-        if let Some(identity) = tool {
+        let tool = tools_of(supervisor).first().copied().and_then(Pid::from_raw);
+        // First of all, because the tool lives for milliseconds; it may have ended.
+        let sent = tool.map(|pid| kill_process(pid, Signal::STOP));
+        if let (Some(pid), Some(Ok(()))) = (tool, sent)
+            && let Some(identity) = Identity::of(pid.as_raw_nonzero().get())
+        {
             let caught = ToolAtWork { identity };
-            // The tool may have ended.
-            let _ = identity.signal(Signal::STOP);
             // A tool that is about to exit cannot be stopped any more.
             while identity.state().is_some_and(|state| !"TZX".contains(state)) {
                 std::thread::sleep(PAUSE);
