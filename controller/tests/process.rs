@@ -19,9 +19,10 @@ use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::http_endpoint::MAX_CONNECTIONS;
 use ebs_csi_proto::safe_detach::QueryInstancesRequest;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
-use program::{Controller, probe, program, run, volume};
+use program::{Controller, KEYS, probe, program, run, volume};
 use serde_json::json;
 use tonic::Code;
+use tonic::transport::Channel;
 use world::World;
 
 #[test]
@@ -164,12 +165,40 @@ async fn controller_starts_unready_without_ec2_then_recovers() {
     assert!(controller.log().contains("ec2:DescribeAvailabilityZones"));
     assert_eq!(controller.get("/healthz").0, 200);
     world.clear_faults();
+    wait_until_ready(&channel).await;
+    assert_eq!(controller.get("/readyz").0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn controller_started_during_outage_becomes_ready() {
+    let world = World::new().await;
+    world.post("/v1/outage", &json!({ "for_ms": 2_000 }));
+    let controller = Controller::start(&world.server.ec2(), false, &[]);
+    let channel = controller.channel().await;
+    let refused = probe(&channel).await.expect_err("not ready yet");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    wait_until_ready(&channel).await;
+}
+
+async fn wait_until_ready(channel: &Channel) {
     let start = Instant::now();
-    while probe(&channel).await.is_err() {
+    while probe(channel).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(30), "it did not recover");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(controller.get("/readyz").0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probe_names_missing_credentials_or_unreachable_ec2() {
+    // No process listens on this port.
+    let nowhere = "http://127.0.0.1:9";
+    let base = [("AWS_EC2_METADATA_DISABLED", "true"), ("AWS_EC2_ENDPOINT", nowhere)];
+    for (keys, word) in [(&[][..], "credential"), (&KEYS, "aws_ec2_endpoint")] {
+        let controller = Controller::with(nowhere, false, &[], &[&base, keys].concat());
+        let refused = probe(&controller.channel().await).await.expect_err("not ready");
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+        assert!(refused.message().to_lowercase().contains(word), "{word}: {refused}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,14 +1,17 @@
 //! Invalid requests are refused with the cause and change nothing.
 
-use ebs_csi_proto::csi::VolumeCapability;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use ebs_csi_proto::csi::{
+    ControllerExpandVolumeRequest, ControllerPublishVolumeRequest, CreateVolumeRequest,
+    DeleteVolumeRequest, ListSnapshotsRequest, VolumeCapability,
+};
 use serde_json::json;
 use tonic::Code;
 
 use crate::driver::{
-    CreateRequest, Driver, NODE_1, NODE_B, assert_status, block, from_snapshot, from_volume,
-    publish, volume, within,
+    CreateRequest, CsiRequest, Driver, NODE_1, NODE_2, NODE_B, assert_status, block, from_snapshot,
+    from_volume, map, mount, publish, range, volume, within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,7 +31,46 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
         })
     };
     let from_volume = |id| volume("pvc-1", 1).with_source(from_volume(id));
+    let without_capability =
+        CreateVolumeRequest { volume_capabilities: Vec::new(), ..volume("pvc-1", 1) };
+    let mutable = map(&[("colour", "red")]);
+    let mutable = CreateVolumeRequest { mutable_parameters: mutable, ..volume("pvc-1", 1) };
+    let sized = |required, limit| CreateVolumeRequest {
+        capacity_range: range(required, limit),
+        ..volume("pvc-1", 1)
+    };
+    let mut shared = mount();
+    shared.access_mode = Some(AccessMode { mode: Mode::MultiNodeMultiWriter as i32 });
+    let shared = volume("pvc-1", 1).with_capability(shared);
     let rows = [
+        (volume("", 1), Code::InvalidArgument, "name"),
+        (without_capability, Code::InvalidArgument, "volume_capabilities"),
+        (mutable, Code::InvalidArgument, "colour"),
+        (with(&[("iops", "many")]), Code::InvalidArgument, "iops: \"many\""),
+        (with(&[("blockSize", "4096 -E x")]), Code::InvalidArgument, "blocksize"),
+        (
+            with(&[("ext4ClusterSize", "16384")]),
+            Code::InvalidArgument,
+            "ext4ClusterSize needs ext4BigAlloc",
+        ),
+        (
+            with(&[("tagSpecification_1", "no-equals")]),
+            Code::InvalidArgument,
+            "tagSpecification_1: \"no-equals\"",
+        ),
+        (
+            with(&[("tagSpecification_1", "CSIVolumeName=mine")]),
+            Code::InvalidArgument,
+            "CSIVolumeName",
+        ),
+        (sized(2, 1), Code::OutOfRange, "limit"),
+        (sized(-1, 0), Code::InvalidArgument, "required_bytes"),
+        (
+            shared,
+            Code::InvalidArgument,
+            "MULTI_NODE_MULTI_WRITER is offered for raw block volumes only",
+        ),
+        (volume("pvc-1", 1).with_source(from_snapshot("photo")), Code::NotFound, "photo"),
         (with(&[("colour", "red")]), Code::InvalidArgument, "colour"),
         (with(&[("iops", "1000"), ("iopsPerGB", "10")]), Code::InvalidArgument, "iopsPerGB"),
         (with(&[("type", "gp9")]), Code::InvalidArgument, "gp9"),
@@ -99,6 +141,73 @@ async fn expand_beyond_ebs_or_type_maximum_is_refused() {
         assert_eq!(driver.world.calls("ModifyVolume"), calls);
     }
     assert_eq!(driver.expand(&id, 2).await.unwrap().capacity_bytes, 2 << 30);
+}
+
+/// Sends a request that must be refused.
+async fn refused<R: CsiRequest>(driver: &Driver, request: R, code: Code, words: &[&str]) {
+    let Err(status) = driver.call(request).await else { panic!("not refused: {words:?}") };
+    assert_status(&status, code, words);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalid_request_names_cause_and_changes_no_volume() {
+    use Code::{Aborted, FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
+    const UNKNOWN: &str = "i-0123456789abcdef0";
+    let (driver, id) = Driver::with_volume(10).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    let before = driver.world.get("/v1/state")["realms"][0]["volumes"].clone();
+    let driver = &driver;
+
+    let without_capability =
+        ControllerPublishVolumeRequest { volume_capability: None, ..publish(&id, NODE_1) };
+    for (request, code, words) in [
+        (publish("", NODE_1), InvalidArgument, &["volume_id"][..]),
+        (publish(&id, ""), InvalidArgument, &["node_id"]),
+        (without_capability, InvalidArgument, &["volume_capability"]),
+        (publish(&id, "my-laptop"), NotFound, &["my-laptop"]),
+        (publish(&id, UNKNOWN), FailedPrecondition, &[UNKNOWN, NODE_1]),
+        (publish(&id, NODE_2), FailedPrecondition, &[NODE_1]),
+    ] {
+        refused(driver, request, code, words).await;
+    }
+    let delete = |id: &str| DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
+    refused(driver, delete(""), InvalidArgument, &["volume_id"]).await;
+    refused(driver, delete(&id), FailedPrecondition, &[&id]).await;
+
+    let expand = |capacity_range| ControllerExpandVolumeRequest {
+        volume_id: id.clone(),
+        capacity_range,
+        ..Default::default()
+    };
+    refused(driver, expand(None), InvalidArgument, &["capacity_range"]).await;
+    refused(driver, expand(range(12, 11)), OutOfRange, &["limit"]).await;
+    for (key, value, word) in [
+        ("colour", "red", "colour"),
+        ("iops", "many", "iops"),
+        ("tagDeletion_1", "CSIVolumeName", "CSIVolumeName"),
+    ] {
+        let status = driver.modify(&id, &[(key, value)]).await.unwrap_err();
+        assert_status(&status, InvalidArgument, &[word]);
+    }
+    for (name, source, class, word) in [
+        ("", &*id, None, "name"),
+        ("s", "", None, "source_volume_id"),
+        ("s", &id, Some("colour"), "colour"),
+        ("s", &id, Some("outpostArn"), "outpostArn"),
+    ] {
+        let class: Vec<_> = class.map(|key| (key, "x")).into_iter().collect();
+        let status = driver.snapshot_of_class(name, source, &class).await.unwrap_err();
+        assert_status(&status, InvalidArgument, &[word]);
+    }
+    let list = |max_entries, token: &str| ListSnapshotsRequest {
+        max_entries,
+        starting_token: token.to_owned(),
+        ..Default::default()
+    };
+    refused(driver, list(-1, ""), InvalidArgument, &["max_entries"]).await;
+    refused(driver, list(0, "no-token"), Aborted, &["token"]).await;
+    assert_eq!(driver.world.get("/v1/state")["realms"][0]["volumes"], before);
+    assert_eq!(driver.live("snapshots"), 0);
 }
 
 /// Delete and unpublish succeed; publish, expand, modify and snapshot are NotFound. EC2 is not

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use ebs_csi_sandbox::binaries::{OF_WORLD, for_test};
 use ebs_csi_sandbox::co::{Attachment, Claim, Published, RetryPolicy, Volume};
-use ebs_csi_sandbox::{Co, Kubelet, World, WorldOptions};
-use serde_json::{Value, json};
-
-use crate::Requests;
+use ebs_csi_sandbox::tool_at_work::{self, ToolAtWork};
+use ebs_csi_sandbox::{Co, Ec2, Kubelet, World, WorldOptions};
+use serde_json::Value;
 
 /// EC2's latencies: short, but never zero, so that every intermediate state can be observed.
 const SCENARIO: &str = "\
@@ -73,9 +72,26 @@ impl Fixture {
         Some(Self { world, co, kubelets })
     }
 
-    /// Returns the driver's requests to EC2.
-    pub fn requests(&self) -> Requests<'_> {
-        Requests::new(&self.world.simulator)
+    /// Runs the launcher in mode `all`, with further `flags`, in place of the controller and of the
+    /// first node's processes.
+    pub async fn start_all(&mut self, flags: &[&str]) {
+        let started = self.world.start_all(0, flags).await;
+        self.must("mode all", async { started }).await;
+        self.co = self.world.co().expect("the launcher's socket");
+        self.kubelets[0] = self.world.kubelet(0).expect("the launcher's socket");
+        // The node-agent and the helper may become ready later than the controller.
+        self.must("NodeGetInfo", self.kubelets[0].info()).await;
+    }
+
+    /// Returns EC2's own view, and the driver's requests to it.
+    pub fn ec2(&self) -> Ec2<'_> {
+        Ec2::new(&self.world.simulator)
+    }
+
+    /// Stops the tool that works on a disk of the first node.
+    pub async fn catch_tool(&self) -> ToolAtWork {
+        let caught = tool_at_work::catch(&self.world.nodes[0]).await;
+        caught.unwrap_or_else(|| panic!("no tool was seen in 20 s\n{}", self.logs()))
     }
 
     /// Returns the instance of node `index`.
@@ -138,26 +154,11 @@ impl Fixture {
         logs.map(|(name, text)| format!("--- {name}\n{text}\n")).collect()
     }
 
-    /// Returns the violations that the simulator found, and the objects in EC2 other than root
-    /// volumes.
-    pub async fn invariants(&self) -> Value {
-        self.world.simulator.get("/v1/invariants").await.expect("the simulator answers")
-    }
-
     /// Verifies that no rule of EC2 was broken, that no object is left in EC2, and that nothing is
     /// mounted. Then ends the world.
     pub async fn finish(self) {
-        let found = self.invariants().await;
-        assert_eq!(found["violations"], json!([]), "{found:#}");
-        assert_eq!(found["duplicates"], json!([]), "{found:#}");
-        for kind in ["volumes", "snapshots", "attachments"] {
-            assert!(empty(&found["live"][kind]), "{kind} were leaked: {found:#}\n{}", self.logs());
-        }
-        assert!(empty(&found["loops"]), "loop devices were leaked: {found:#}");
-        for node in &self.world.nodes {
-            let mounted = mounted_beneath(&node.kubelet_root);
-            assert!(mounted.is_empty(), "still mounted: {mounted:?}");
-        }
+        let leaked = self.world.leaked().await.expect("the simulator answers");
+        assert!(leaked.is_empty(), "{}\n{}", leaked.join("\n"), self.logs());
         self.end().await;
     }
 
@@ -167,25 +168,4 @@ impl Fixture {
         assert!(ended.leftovers.is_empty(), "left behind: {:?}", ended.leftovers);
         assert!(ended.killed.is_empty(), "did not end by SIGTERM: {:?}", ended.killed);
     }
-}
-
-fn empty(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.values().all(empty),
-        Value::Number(number) => number.as_u64() == Some(0),
-        _ => value.is_null(),
-    }
-}
-
-/// Returns the mount points strictly beneath `directory` in this process's namespace.
-pub fn mounted_beneath(directory: &std::path::Path) -> Vec<String> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
-    let prefix = format!("{}/", directory.display());
-    table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .filter(|point| point.starts_with(&prefix))
-        .map(str::to_owned)
-        .collect()
 }

@@ -1,12 +1,9 @@
 //! The life cycle of a volume as a list of steps, so that a test can act between any two of them.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use ebs_csi_sandbox::co::{Attachment, Claim, Content, GIB, Published, Snapshot, Source, Volume};
-use ebs_csi_sandbox::{Co, CoError, Kubelet};
-
-use crate::bytes;
+use ebs_csi_sandbox::{Co, CoError, Kubelet, pod_view};
 
 macro_rules! steps {
     ($($(#[$documentation:meta])* $step:ident,)*) => {
@@ -70,28 +67,9 @@ steps! {
     Delete,
 }
 
-/// The failure of a step.
-#[derive(Debug)]
-pub enum StepError {
-    /// The driver's last answer was an error.
-    Co(CoError),
-    /// The driver reported success, but the effect is missing.
-    NoEffect(String),
-}
-
-impl fmt::Display for StepError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Co(e) => e.fmt(f),
-            Self::NoEffect(what) => f.write_str(what),
-        }
-    }
-}
-
-impl From<CoError> for StepError {
-    fn from(error: CoError) -> Self {
-        Self::Co(error)
-    }
+/// Returns the error of a step whose effect is missing although the driver reported success.
+fn missing(why: impl ToString) -> CoError {
+    CoError::Own { what: "the effect of the step".to_owned(), why: why.to_string() }
 }
 
 /// A volume and its state in the life cycle.
@@ -108,8 +86,8 @@ pub struct Lifecycle {
     copies: Vec<Volume>,
 }
 
-fn require<T: Clone>(thing: Option<&T>, what: &str) -> Result<T, StepError> {
-    thing.cloned().ok_or_else(|| StepError::NoEffect(format!("{what} has not happened yet")))
+fn require<T: Clone>(thing: Option<&T>, what: &str) -> Result<T, CoError> {
+    thing.cloned().ok_or_else(|| missing(format!("{what} has not happened yet")))
 }
 
 impl crate::Fixture {
@@ -152,7 +130,7 @@ impl Lifecycle {
     ///
     /// # Errors
     /// Returns the driver's last answer, or the effect that is missing.
-    pub async fn step(&mut self, step: LifecycleStep) -> Result<(), StepError> {
+    pub async fn step(&mut self, step: LifecycleStep) -> Result<(), CoError> {
         use LifecycleStep as Step;
         match step {
             Step::Create => self.volume = Some(self.co.create(&self.claim).await?),
@@ -160,8 +138,8 @@ impl Lifecycle {
             Step::Stage => self.stage(0).await?,
             Step::Publish => {
                 self.publish(0).await?;
-                let is_block = self.claim.content == Content::Block;
-                bytes::write(&self.published_at()?.path, is_block, &self.claim.name);
+                let path = self.published_at()?.path;
+                pod_view::write(&path, &self.claim.name).map_err(missing)?;
             }
             Step::Unpublish => self.unpublish(0).await?,
             Step::Unstage => self.unstage(0).await?,
@@ -201,59 +179,74 @@ impl Lifecycle {
         Ok(())
     }
 
-    fn created(&self) -> Result<Volume, StepError> {
+    /// Repeats CreateVolume, NodeStageVolume and NodePublishVolume, which must find the volume as
+    /// it is published on the first node.
+    ///
+    /// # Errors
+    /// Returns the driver's last answer, or the difference.
+    pub async fn repeat(&self) -> Result<(), CoError> {
+        let (volume, attachment) = (self.created()?, self.attached()?);
+        let again = self.co.create(&self.claim).await?.id;
+        if again != volume.id {
+            return Err(missing(format!("the same name gave {} and then {again}", volume.id)));
+        }
+        self.kubelets[0].stage(&volume, &attachment).await?;
+        self.kubelets[0].publish(&volume, &attachment, "pod-1", false).await?;
+        self.verify_bytes()
+    }
+
+    fn created(&self) -> Result<Volume, CoError> {
         require(self.volume.as_ref(), "the creation")
     }
 
-    fn attached(&self) -> Result<Attachment, StepError> {
+    fn attached(&self) -> Result<Attachment, CoError> {
         require(self.attachment.as_ref(), "the attachment")
     }
 
-    fn published_at(&self) -> Result<Published, StepError> {
+    fn published_at(&self) -> Result<Published, CoError> {
         require(self.published.as_ref(), "the publishing")
     }
 
-    fn verify_bytes(&self) -> Result<(), StepError> {
-        let is_block = self.claim.content == Content::Block;
-        bytes::verify(&self.published_at()?.path, is_block, &self.claim.name);
-        Ok(())
+    fn verify_bytes(&self) -> Result<(), CoError> {
+        let found = pod_view::find(&self.published_at()?.path, &self.claim.name);
+        found.map(drop).map_err(missing)
     }
 
-    async fn attach(&mut self, node: usize) -> Result<(), StepError> {
+    async fn attach(&mut self, node: usize) -> Result<(), CoError> {
         self.attachment = Some(self.co.attach(&self.created()?, &self.instances[node]).await?);
         Ok(())
     }
 
-    async fn stage(&mut self, node: usize) -> Result<(), StepError> {
+    async fn stage(&mut self, node: usize) -> Result<(), CoError> {
         self.kubelets[node].stage(&self.created()?, &self.attached()?).await?;
         Ok(())
     }
 
-    async fn publish(&mut self, node: usize) -> Result<(), StepError> {
+    async fn publish(&mut self, node: usize) -> Result<(), CoError> {
         let (volume, attachment) = (self.created()?, self.attached()?);
         let published = self.kubelets[node].publish(&volume, &attachment, "pod-1", false).await?;
         self.published = Some(published);
         Ok(())
     }
 
-    async fn unpublish(&mut self, node: usize) -> Result<(), StepError> {
+    async fn unpublish(&mut self, node: usize) -> Result<(), CoError> {
         self.kubelets[node].unpublish(&self.created()?, "pod-1").await?;
         self.published = None;
         Ok(())
     }
 
-    async fn unstage(&mut self, node: usize) -> Result<(), StepError> {
+    async fn unstage(&mut self, node: usize) -> Result<(), CoError> {
         self.kubelets[node].unstage(&self.created()?).await?;
         Ok(())
     }
 
-    async fn detach(&mut self, node: usize) -> Result<(), StepError> {
+    async fn detach(&mut self, node: usize) -> Result<(), CoError> {
         self.co.detach(&self.created()?.id, &self.instances[node]).await?;
         self.attachment = None;
         Ok(())
     }
 
-    async fn expand_and_modify(&mut self) -> Result<(), StepError> {
+    async fn expand_and_modify(&mut self) -> Result<(), CoError> {
         let mut volume = self.created()?;
         let (id, wanted) = (volume.id.clone(), volume.bytes + GIB);
         let change = [("iops", "3014"), ("throughput", "153")];
@@ -266,7 +259,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    async fn node_expand(&mut self) -> Result<(), StepError> {
+    async fn node_expand(&mut self) -> Result<(), CoError> {
         let volume = self.created()?;
         if self.claim.content == ext4() && !may_grow_mounted_ext4() {
             // Staging grows a file system that is smaller than its disk.
@@ -279,20 +272,18 @@ impl Lifecycle {
         }
         let path = self.published_at()?.path;
         // A file system uses some of the space for its metadata.
-        let (size, least) = match volume.is_block() {
-            true => (size_of_device(&path), volume.bytes),
-            false => (size_of_filesystem(&path), volume.bytes - volume.bytes / 5),
-        };
+        let metadata = if volume.is_block() { 0 } else { volume.bytes / 5 };
+        let (size, least) = (pod_view::size(&path).map_err(missing)?, volume.bytes - metadata);
         if size < least {
             let (shown, wanted) = (path.display(), volume.bytes);
             let what = format!("{shown} has {size} bytes after it was grown to {wanted}");
-            return Err(StepError::NoEffect(what));
+            return Err(missing(what));
         }
         self.verify_bytes()
     }
 
     /// Creates a copy and uses it on the second node, where its source is mounted.
-    async fn copy(&mut self, source: Source, what: &str) -> Result<(), StepError> {
+    async fn copy(&mut self, source: Source, what: &str) -> Result<(), CoError> {
         let mut claim = self.claim.clone().from_source(source);
         claim.name = format!("{}-{what}", self.claim.name);
         claim.bytes = self.created()?.bytes;
@@ -304,7 +295,7 @@ impl Lifecycle {
         let attachment = self.co.attach(&copy, &self.instances[1]).await?;
         kubelet.stage(&copy, &attachment).await?;
         let published = kubelet.publish(&copy, &attachment, "pod-2", false).await?;
-        bytes::verify(&published.path, copy.is_block(), &self.claim.name);
+        pod_view::find(&published.path, &self.claim.name).map_err(missing)?;
         kubelet.unpublish(&copy, "pod-2").await?;
         kubelet.unstage(&copy).await?;
         self.co.detach(&copy.id, &self.instances[1]).await?;
@@ -321,17 +312,4 @@ fn ext4() -> Content {
 fn may_grow_mounted_ext4() -> bool {
     const SYS_RESOURCE: u64 = 1 << 24;
     ebs_csi_sandbox::audit::bounding_of_this_process().is_ok_and(|set| set & SYS_RESOURCE != 0)
-}
-
-fn size_of_device(path: &std::path::Path) -> i64 {
-    use std::io::{Seek, SeekFrom};
-    let end = std::fs::File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0)));
-    end.ok().and_then(|end| i64::try_from(end).ok()).unwrap_or(0)
-}
-
-fn size_of_filesystem(path: &std::path::Path) -> i64 {
-    rustix::fs::statvfs(path)
-        .ok()
-        .and_then(|found| i64::try_from(found.f_blocks * found.f_frsize).ok())
-        .unwrap_or(0)
 }

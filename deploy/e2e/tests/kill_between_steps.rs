@@ -3,75 +3,94 @@
 
 use std::time::Duration;
 
-use ebs_csi_e2e::{Fixture, Lifecycle, LifecycleStep, bytes, tool_at_work};
-use ebs_csi_sandbox::CoError;
+use ebs_csi_e2e::{Fixture, Lifecycle, LifecycleStep};
+use ebs_csi_policy::profile::{self, Profile};
 use ebs_csi_sandbox::co::Claim;
+use ebs_csi_sandbox::{CoError, Process, World, audit, pod_view};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 /// The process to kill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Target {
     Controller,
     /// The node-agents of both nodes.
     Agent,
     /// All processes of the helpers of both nodes.
     Helper,
-    /// The first processes of the helpers of both nodes.
-    HelperSupervisor,
+    /// One process of the helpers of both nodes, after whose end the others end, too.
+    HelperPart(&'static Profile),
     /// EC2: not killed, but unreachable for a while.
     Ec2,
 }
 
-/// Kills the target and restarts it a moment later, while the orchestrator already makes its call.
-async fn kill(fixture: &mut Fixture, target: Target) {
-    let before = pids(fixture, target);
-    let world = &mut fixture.world;
-    match target {
-        Target::Controller => world.controller.kill().await.unwrap(),
-        Target::Ec2 => return fixture.requests().outage(150).await,
-        _ => {
-            for node in &mut world.nodes {
-                let killed = match target {
-                    Target::Agent => node.agent.kill().await,
-                    Target::Helper => node.helper.kill_tree().await,
-                    _ => node.helper.kill().await,
-                };
-                killed.unwrap();
-            }
+impl Target {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Agent => "agent",
+            Self::Helper => "helper",
+            Self::HelperPart(profile) => profile.name,
+            Self::Ec2 => "ec2",
         }
     }
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    if target == Target::Controller {
-        world.start_controller().await.unwrap();
-    } else {
-        for index in 0..world.nodes.len() {
-            let started = match target {
-                Target::Agent => world.start_agent(index).await,
-                _ => world.start_helper(index).await,
-            };
-            started.unwrap();
-        }
-    }
-    let after = pids(fixture, target);
-    let is_left = before.iter().any(|pid| after.contains(pid));
-    assert!(!is_left, "{target:?} was not killed: {before:?}, then {after:?}");
 }
 
-/// Returns the processes to kill.
-fn pids(fixture: &Fixture, target: Target) -> Vec<i32> {
-    let nodes = &fixture.world.nodes;
+/// Kills the target and restarts it a moment later, while the orchestrator already makes its call.
+async fn kill(fixture: &mut Fixture, target: Target) {
+    if let Target::Ec2 = target {
+        return fixture.ec2().outage(150).await.unwrap();
+    }
+    let killed: Vec<String> =
+        processes(&fixture.world, target).map(|process| process.name().to_owned()).collect();
+    let before = pids(&fixture.world, target);
+    for pid in &before {
+        // A process of the helper may have ended with another one.
+        let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
+    }
+    let world = &mut fixture.world;
+    for _ in 0..2_000 {
+        if world.ended_processes().unwrap().len() == killed.len() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    let mut restarted = world.restart_ended().await.unwrap();
+    restarted.sort();
+    assert_eq!(restarted, killed, "{}", target.name());
+    let after: Vec<i32> = processes(world, target).flat_map(Process::process_tree).collect();
+    let is_left = before.iter().any(|pid| after.contains(pid));
+    assert!(!is_left, "{} was not killed: {before:?}, then {after:?}", target.name());
+}
+
+/// Returns the processes that end with the target.
+fn processes(world: &World, target: Target) -> impl Iterator<Item = &Process> {
+    let controller = matches!(target, Target::Controller).then_some(&world.controller);
+    let nodes = if controller.is_some() { &[] } else { &world.nodes[..] };
+    let is_agent = matches!(target, Target::Agent);
+    let of_nodes = nodes.iter().map(move |node| if is_agent { &node.agent } else { &node.helper });
+    controller.into_iter().chain(of_nodes)
+}
+
+/// Returns the ids of the processes to kill.
+fn pids(world: &World, target: Target) -> Vec<i32> {
     match target {
-        Target::Controller => fixture.world.controller.pid().into_iter().collect(),
-        Target::Agent => nodes.iter().filter_map(|node| node.agent.pid()).collect(),
-        Target::Helper => nodes.iter().flat_map(|node| node.helper.process_tree()).collect(),
-        Target::HelperSupervisor => nodes.iter().filter_map(|node| node.helper.pid()).collect(),
-        Target::Ec2 => Vec::new(),
+        Target::Helper => processes(world, target).flat_map(Process::process_tree).collect(),
+        Target::HelperPart(profile) => {
+            let seen = audit::survey(world).unwrap().into_iter();
+            let of_profile = seen.filter(|seen| seen.profile.name == profile.name);
+            let pids: Vec<_> = of_profile.map(|seen| seen.process.pid.cast_signed()).collect();
+            assert_eq!(pids.len(), world.nodes.len(), "{}", profile.name);
+            pids
+        }
+        _ => processes(world, target).filter_map(Process::pid).collect(),
     }
 }
 
 /// Checks how often each action had an effect on EC2 after `mark`.
 async fn assert_effective(fixture: &Fixture, mark: u64, what: &str) {
-    let effective = fixture.requests().effective(mark).await;
+    let effective = fixture.ec2().effective(mark).await.unwrap();
     for (action, times) in [
         ("CreateVolume", 2),
         ("CopyVolumes", 1),
@@ -83,12 +102,17 @@ async fn assert_effective(fixture: &Fixture, mark: u64, what: &str) {
     }
 }
 
-/// Runs life cycles with a kill before each step.
-async fn killed_before_every_step(target: Target, claims: [Claim; 2]) {
+/// Runs life cycles with a kill before each step: of a file system of this type and of a raw block
+/// volume.
+async fn killed_before_every_step(target: Target, kind: &str) {
     let Some(mut fixture) = Fixture::start().await else { return };
-    for claim in claims {
-        let mark = fixture.requests().mark().await;
-        let what = format!("{target:?} killed before each step of {}", claim.name);
+    let name = target.name();
+    for claim in [
+        Claim::filesystem(&format!("pvc-{name}-{kind}"), kind, 10),
+        Claim::block(&format!("pvc-{name}-block"), 10),
+    ] {
+        let mark = fixture.ec2().last().await.unwrap();
+        let what = format!("{name} killed before each step of {}", claim.name);
         let mut volume = Lifecycle::new(&fixture, claim);
         for &step in LifecycleStep::ALL {
             let ((), outcome) = tokio::join!(kill(&mut fixture, target), async {
@@ -97,6 +121,11 @@ async fn killed_before_every_step(target: Target, claims: [Claim; 2]) {
                 volume.step(step).await
             });
             fixture.must(&format!("{what}, {step:?}"), async { outcome }).await;
+            if step == LifecycleStep::Publish {
+                // The next calls find the results of the calls before the kill.
+                kill(&mut fixture, target).await;
+                fixture.must(&format!("{what}, repeated"), volume.repeat()).await;
+            }
         }
         println!("{what}: converged");
         assert_effective(&fixture, mark, &what).await;
@@ -104,38 +133,44 @@ async fn killed_before_every_step(target: Target, claims: [Claim; 2]) {
     fixture.finish().await;
 }
 
-fn claims(target: &str) -> [Claim; 2] {
-    [
-        Claim::filesystem(&format!("pvc-{target}-ext4"), "ext4", 10),
-        Claim::block(&format!("pvc-{target}-block"), 10),
-    ]
-}
-
 #[tokio::test]
 async fn the_controller_may_die_before_any_step() {
-    killed_before_every_step(Target::Controller, claims("controller")).await;
+    killed_before_every_step(Target::Controller, "ext4").await;
 }
 
 #[tokio::test]
 async fn the_node_agent_may_die_before_any_step() {
-    killed_before_every_step(Target::Agent, claims("agent")).await;
+    killed_before_every_step(Target::Agent, "ext4").await;
 }
 
 #[tokio::test]
 async fn the_mount_helper_may_die_before_any_step() {
-    killed_before_every_step(Target::Helper, claims("helper")).await;
+    killed_before_every_step(Target::Helper, "ext4").await;
 }
 
 #[tokio::test]
 async fn mount_helper_supervisor_may_die_before_any_step() {
-    let [mut first, second] = claims("supervisor");
-    first.content = Claim::filesystem("", "xfs", 10).content;
-    killed_before_every_step(Target::HelperSupervisor, [first, second]).await;
+    killed_before_every_step(Target::HelperPart(profile::SUPERVISOR), "xfs").await;
+}
+
+#[tokio::test]
+async fn mount_helper_broker_may_die_before_any_step() {
+    killed_before_every_step(Target::HelperPart(profile::BROKER), "xfs").await;
+}
+
+#[tokio::test]
+async fn mount_helper_directories_may_die_before_any_step() {
+    killed_before_every_step(Target::HelperPart(profile::DIRECTORIES), "ext4").await;
+}
+
+#[tokio::test]
+async fn mount_helper_opener_may_die_before_any_step() {
+    killed_before_every_step(Target::HelperPart(profile::OPENER), "ext4").await;
 }
 
 #[tokio::test]
 async fn ec2_may_be_unreachable_before_any_step() {
-    killed_before_every_step(Target::Ec2, claims("ec2")).await;
+    killed_before_every_step(Target::Ec2, "ext4").await;
 }
 
 /// The controller is killed after EC2 has accepted the request and before EC2 replies.
@@ -143,7 +178,7 @@ async fn ec2_may_be_unreachable_before_any_step() {
 async fn controller_killed_during_ec2_call_duplicates_nothing() {
     let Some(mut fixture) = Fixture::start().await else { return };
     let mut volume = Lifecycle::new(&fixture, Claim::filesystem("pvc-mid", "ext4", 10));
-    let mark = fixture.requests().mark().await;
+    let mark = fixture.ec2().last().await.unwrap();
     for &step in LifecycleStep::ALL {
         let action = match step {
             LifecycleStep::Create => Some("CreateVolume"),
@@ -156,14 +191,14 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
             LifecycleStep::Delete => Some("DeleteVolume"),
             _ => None,
         };
-        let before = fixture.requests().mark().await;
+        let before = fixture.ec2().last().await.unwrap();
         if action.is_some() {
             fixture.latency(json!({ "api_write": { "fixed_ms": 400 } })).await;
         }
         let ((), outcome) = tokio::join!(
             async {
                 let Some(action) = action else { return };
-                fixture.requests().until(before, action).await;
+                fixture.ec2().request(before, action).await.unwrap();
                 fixture.world.controller.kill().await.unwrap();
                 fixture.latency(json!({ "api_write": { "fixed_ms": 2 } })).await;
                 fixture.world.start_controller().await.unwrap();
@@ -181,28 +216,28 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
 #[tokio::test]
 async fn kill_during_format_strands_no_volume() {
     let Some(mut fixture) = Fixture::start().await else { return };
-    for target in [Target::Agent, Target::Helper, Target::HelperSupervisor] {
+    for target in [Target::Agent, Target::Helper, Target::HelperPart(profile::SUPERVISOR)] {
         for kind in ["ext4", "xfs"] {
-            let name = format!("pvc-format-{kind}-{target:?}").to_lowercase();
+            let name = format!("pvc-format-{kind}-{}", target.name());
             let claim = Claim::filesystem(&name, kind, 10);
             let (volume, attachment) = fixture.attached(&claim).await;
             let (kubelet, on) = (fixture.kubelets[0].clone(), (volume.clone(), attachment.clone()));
             let staging = tokio::spawn(async move { kubelet.stage(&on.0, &on.1).await });
-            let tool = tool_at_work::catch(&fixture.world.nodes[0]).await;
+            let tool = fixture.catch_tool().await;
             kill(&mut fixture, target).await;
             // The tool outlives the agent and nobody else.
-            assert_eq!(tool.alive(), target == Target::Agent, "{target:?}");
+            assert_eq!(tool.alive(), matches!(target, Target::Agent), "{}", target.name());
             drop(tool);
             let staged = staging.await.unwrap();
-            fixture.must(&format!("{target:?} {kind}"), async { staged }).await;
+            fixture.must(&format!("{} {kind}", target.name()), async { staged }).await;
             let kubelet = &fixture.kubelets[0];
             let published = kubelet.publish(&volume, &attachment, "pod-1", false);
             let published = fixture.must("publish", published).await;
-            bytes::write(&published.path, false, &volume.name);
-            bytes::verify(&published.path, false, &volume.name);
+            pod_view::write(&published.path, &volume.name).unwrap();
+            pod_view::find(&published.path, &volume.name).unwrap();
             fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
             fixture.discard(&volume).await;
-            println!("{target:?} killed while {kind} was made: converged");
+            println!("{} killed while {kind} was made: converged", target.name());
         }
     }
     fixture.finish().await;
@@ -233,7 +268,7 @@ async fn node_process_kill_mid_call_loses_no_data() {
         let (volume, attachment) = fixture.attached(&claim).await;
         let kubelet = fixture.kubelets[0].clone();
         let published = fixture.published(&volume, &attachment, "pod-1").await;
-        bytes::write(&published.path, false, &volume.name);
+        pod_view::write(&published.path, &volume.name).unwrap();
         fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
         fixture.must("unstage", kubelet.unstage(&volume)).await;
         for target in [Target::Agent, Target::Helper] {
@@ -243,16 +278,16 @@ async fn node_process_kill_mid_call_loses_no_data() {
                 let work = async {
                     kubelet.stage(&volume, &attachment).await?;
                     let published = kubelet.publish(&volume, &attachment, "pod-1", false).await?;
-                    bytes::verify(&published.path, false, &volume.name);
+                    pod_view::find(&published.path, &volume.name).unwrap();
                     Ok(())
                 };
-                let what = format!("{target:?} {moment:?} into stage");
+                let what = format!("{} {moment:?} into stage", target.name());
                 kill_during(&mut fixture, target, moment, &what, work).await;
                 let work = async {
                     kubelet.unpublish(&volume, "pod-1").await?;
                     kubelet.unstage(&volume).await
                 };
-                let what = format!("{target:?} {moment:?} into unpublish");
+                let what = format!("{} {moment:?} into unpublish", target.name());
                 kill_during(&mut fixture, target, moment, &what, work).await;
             }
         }

@@ -1,24 +1,33 @@
 //! The whole life cycle of a volume through the real processes, and the resulting requests to EC2.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use ebs_csi_e2e::{Fixture, Lifecycle, LifecycleStep, bytes};
-use ebs_csi_sandbox::co::{Claim, Content, GIB, Source};
+use ebs_csi_e2e::{Fixture, Lifecycle, LifecycleStep};
+use ebs_csi_sandbox::co::{Claim, Content, GIB, Source, Volume};
+use ebs_csi_sandbox::ec2::DescribedVolume;
+use ebs_csi_sandbox::{pod_view, tool_at_work};
+use tonic::Code::{Aborted, Cancelled, DeadlineExceeded, Unavailable};
+
+/// Returns EC2's view of a volume.
+async fn shown(fixture: &Fixture, volume: &Volume) -> DescribedVolume {
+    fixture.ec2().volume(&volume.id).await.unwrap().unwrap()
+}
 
 async fn run_lifecycle(claim: Claim) {
     let Some(fixture) = Fixture::start().await else { return };
-    let mark = fixture.requests().mark().await;
+    let mark = fixture.ec2().last().await.unwrap();
     let mut volume = Lifecycle::new(&fixture, claim.clone());
     for &step in LifecycleStep::ALL {
         fixture.must(&format!("{step:?} of {}", claim.name), volume.step(step)).await;
         match step {
             LifecycleStep::AttachElsewhere => {
-                let shown = fixture.requests().volume(&volume.volume().unwrap().id).await.unwrap();
+                let shown = shown(&fixture, volume.volume().unwrap()).await;
                 assert_eq!(shown.instances, [fixture.instance(1)], "{shown:?}");
             }
             LifecycleStep::NodeExpand => {
                 let volume = volume.volume().unwrap();
-                let shown = fixture.requests().volume(&volume.id).await.unwrap();
+                let shown = shown(&fixture, volume).await;
                 let found = (shown.gib * GIB, shown.iops, shown.throughput);
                 assert_eq!(found, (volume.bytes, Some(3014), Some(153)), "{shown:?}");
             }
@@ -38,7 +47,7 @@ async fn run_lifecycle(claim: Claim) {
         ("ModifyVolume", 1),
     ]);
     let mut sent: BTreeMap<&str, usize> = BTreeMap::new();
-    let records = fixture.requests().mutations(mark).await;
+    let records = fixture.ec2().mutations(mark).await.unwrap();
     for record in &records {
         *sent.entry(record["action"].as_str().unwrap()).or_default() += 1;
     }
@@ -82,9 +91,8 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
             Content::Filesystem { kind: kind.to_owned(), flags: vec!["noatime".to_owned()] };
         let (restored, attachment) = fixture.attached(&claim).await;
         let target = fixture.published(&restored, &attachment, "pod-1").await;
-        bytes::verify(&target.path, false, &name);
-        let found = rustix::fs::statvfs(&target.path).unwrap();
-        let size = i64::try_from(found.f_blocks * found.f_frsize).unwrap();
+        pod_view::find(&target.path, &name).unwrap();
+        let size = pod_view::size(&target.path).unwrap();
         assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
         let unpublish = fixture.kubelets[0].unpublish(&restored, "pod-1");
         fixture.must("unpublish", unpublish).await;
@@ -101,11 +109,11 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
     let Some(fixture) = Fixture::start().await else { return };
     let (volume, attachment) = fixture.attached(&Claim::filesystem("pvc-shared", "ext4", 1)).await;
     let first = fixture.published(&volume, &attachment, "pod-1").await;
-    bytes::write(&first.path, false, "pvc-shared");
+    pod_view::write(&first.path, "pvc-shared").unwrap();
     let kubelet = &fixture.kubelets[0];
     let second = kubelet.publish(&volume, &attachment, "pod-2", true);
     let second = fixture.must("publish to a second pod", second).await;
-    bytes::verify(&second.path, false, "pvc-shared");
+    pod_view::find(&second.path, "pvc-shared").unwrap();
     let refused = std::fs::write(second.path.join("new"), "x").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     std::fs::write(first.path.join("new"), "x").unwrap();
@@ -115,5 +123,40 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
         fixture.must("unpublish", kubelet.unpublish(&volume, pod)).await;
     }
     fixture.discard(&volume).await;
+    fixture.finish().await;
+}
+
+/// A format continues after its client gave up, and a retry joins it. `controller/tests/csi` has
+/// the same of the controller's calls.
+#[tokio::test]
+async fn abandoned_format_continues_and_retry_joins() {
+    let Some(fixture) = Fixture::start().await else { return };
+    for kind in ["ext4", "xfs"] {
+        let claim = Claim::filesystem(&format!("pvc-slow-{kind}"), kind, 10);
+        let (volume, attachment) = fixture.attached(&claim).await;
+        let kubelet = &fixture.kubelets[0];
+        let mut with_deadline = kubelet.clone();
+        with_deadline.retry_policy =
+            with_deadline.retry_policy.deadline(Duration::from_secs(3)).once();
+        let (tool, refused) =
+            tokio::join!(fixture.catch_tool(), with_deadline.stage(&volume, &attachment));
+        let refused = refused.unwrap_err();
+        // Kubelet reads each of these codes as "it may still be in progress".
+        let code = refused.code();
+        assert!(
+            matches!(code, Some(DeadlineExceeded | Aborted | Unavailable | Cancelled)),
+            "{refused}"
+        );
+        assert!(tool.alive(), "the tool ended with its client");
+        // The retry waits for the running tool instead of starting a second one.
+        let (joined, ()) = tokio::join!(kubelet.stage(&volume, &attachment), async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let running = tool_at_work::running(&fixture.world.nodes[0]);
+            assert_eq!(running, [tool.pid()], "the retry started a tool of its own");
+            drop(tool);
+        });
+        fixture.must("retry", async { joined }).await;
+        fixture.discard(&volume).await;
+    }
     fixture.finish().await;
 }

@@ -1,15 +1,14 @@
 //! Runs csi-sanity, the conformance test of Kubernetes' storage group, against the driver's
 //! sockets.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ebs_csi_audit::Process;
 use ebs_csi_e2e::Fixture;
-use ebs_csi_e2e::junit::{self, Verdict};
-use ebs_csi_policy::SANDBOX;
+use ebs_csi_e2e::repository::prepared;
 use ebs_csi_sandbox::binaries::for_test;
+use serde::Deserialize;
 
 /// The cases that csi-sanity may skip: a part of its message, and the reason.
 const SKIPS: &[(&str, &str)] = &[
@@ -31,23 +30,60 @@ const SKIPS: &[(&str, &str)] = &[
     ("VolumeGroupSnapshots not supported", "snapshots of several volumes at once are not offered"),
 ];
 
-/// Returns the path of csi-sanity.
-fn program() -> Option<PathBuf> {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| home.as_ref().map(|home| home.join(".cache")));
-    let mut places: Vec<PathBuf> = std::env::var_os("PATH")
-        .map(|path| std::env::split_paths(&path).collect())
-        .unwrap_or_default();
-    places.extend(cache.map(|cache| cache.join("ebs-csi/bin")));
-    places.extend(home.map(|home| home.join("go/bin")));
-    let found =
-        places.into_iter().map(|place| place.join("csi-sanity")).find(|program| program.is_file());
-    if found.is_none() {
-        println!("skipped: csi-sanity is not there; ./deploy/kubernetes/rig/prepare builds it");
-    }
-    found
+/// The JUnit report of csi-sanity (in Ginkgo's form).
+#[derive(Deserialize)]
+struct Report {
+    #[serde(rename = "testsuite")]
+    suites: Vec<Suite>,
+}
+
+#[derive(Deserialize)]
+struct Suite {
+    #[serde(rename = "testcase", default)]
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    #[serde(rename = "@name")]
+    name: String,
+    skipped: Option<Finding>,
+    #[serde(rename = "failure", alias = "error", default)]
+    failures: Vec<Finding>,
+}
+
+#[derive(Deserialize)]
+struct Finding {
+    #[serde(rename = "@message", default)]
+    message: String,
+    #[serde(rename = "$text", default)]
+    text: String,
+}
+
+#[test]
+fn passed_failed_and_skipped_cases_are_told_apart() {
+    let xml = r#"<testsuites><testsuite name="s"><properties><property name="x" value="y"/></properties>
+        <testcase name="[It] a &amp; b" status="passed"><system-err>said</system-err></testcase>
+        <testcase name="[It] c"><skipped message="skipped - not supported"></skipped></testcase>
+        <testcase name="[It] d"><failure message="expected" type="failed">at line 1</failure></testcase>
+        <testcase name="[It] e"/>
+        </testsuite></testsuites>"#;
+    let report: Report = quick_xml::de::from_str(xml).unwrap();
+    let words = |case: &Case| {
+        let skipped = case.skipped.iter().map(|it| it.message.clone());
+        let failed = case.failures.iter().map(|it| format!("{}: {}", it.message, it.text));
+        skipped.chain(failed).collect::<String>()
+    };
+    let found: Vec<_> =
+        report.suites[0].cases.iter().map(|case| (case.name.as_str(), words(case))).collect();
+    let expected = [
+        ("[It] a & b", ""),
+        ("[It] c", "skipped - not supported"),
+        ("[It] d", "expected: at line 1"),
+        ("[It] e", ""),
+    ];
+    assert_eq!(found, expected.map(|(name, words)| (name, words.to_owned())));
+    assert!(quick_xml::de::from_str::<Report>("<a></b>").is_err());
 }
 
 /// One run of csi-sanity.
@@ -55,16 +91,14 @@ struct Run<'a> {
     program: &'a Path,
     /// `mount` or `block`.
     access: &'a str,
-    controller: &'a Path,
-    node: &'a Path,
-    kubelet_root: &'a Path,
     /// Whether to attach a volume for every slot of the node.
     attach_limit: bool,
 }
 
 impl Run<'_> {
-    /// Runs csi-sanity. Returns how many cases passed.
-    async fn passes(&self, fixture: &Fixture) -> usize {
+    /// Runs csi-sanity on the sockets of the controller and of the first node.
+    async fn passes(&self, fixture: &Fixture) {
+        let node = &fixture.world.nodes[0];
         let own = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = own.path().join(name);
@@ -75,8 +109,8 @@ impl Run<'_> {
         let changes = write("changes.yaml", "iops: \"3014\"\nthroughput: \"153\"\n");
         let report = own.path().join("report.xml");
         let (mounts, staging) = (
-            self.kubelet_root.join("pods/sanity-mount"),
-            self.kubelet_root.join("plugins/kubernetes.io/csi/sanity-staging"),
+            node.kubelet_root.join("pods/sanity-mount"),
+            node.kubelet_root.join("plugins/kubernetes.io/csi/sanity-staging"),
         );
         std::fs::create_dir_all(staging.parent().unwrap()).unwrap();
         let unix = |path: &Path| format!("unix://{}", path.display());
@@ -84,8 +118,8 @@ impl Run<'_> {
         command
             .args(["--ginkgo.seed", "1", "--ginkgo.no-color"])
             .arg(format!("--ginkgo.junit-report={}", report.display()))
-            .arg(format!("-csi.endpoint={}", unix(self.node)))
-            .arg(format!("-csi.controllerendpoint={}", unix(self.controller)))
+            .arg(format!("-csi.endpoint={}", unix(&node.csi_socket)))
+            .arg(format!("-csi.controllerendpoint={}", unix(fixture.world.controller_socket())))
             .arg(format!("-csi.mountdir={}", mounts.display()))
             .arg(format!("-csi.stagingdir={}", staging.display()))
             .arg(format!("-csi.testvolumeaccesstype={}", self.access))
@@ -108,19 +142,19 @@ impl Run<'_> {
         let Ok(xml) = std::fs::read_to_string(&report) else {
             panic!("csi-sanity ended with {} and wrote no report:\n{words}", output.status);
         };
-        let cases = junit::parse(&xml).unwrap();
+        let report: Report = quick_xml::de::from_str(&xml).unwrap();
         let mut passed = 0;
         let mut wrong = Vec::new();
-        for case in &cases {
-            match &case.verdict {
-                Verdict::Passed => passed += 1,
-                Verdict::Failed(why) => wrong.push(format!("FAILED {}\n{why}", case.name)),
-                Verdict::Skipped(why) => match self.reason(why, &case.name) {
-                    Some(reason) => println!("skipped: csi-sanity {:?}: {reason}", case.name),
-                    None => {
-                        wrong.push(format!("SKIPPED for no known reason: {}: {why}", case.name))
-                    }
-                },
+        for Case { name, skipped, failures } in report.suites.into_iter().flat_map(|it| it.cases) {
+            if let Some(Finding { message, text }) = failures.first() {
+                wrong.push(format!("FAILED {name}\n{message}\n{text}"));
+            } else if let Some(Finding { message: why, .. }) = skipped {
+                match self.reason(&why, &name) {
+                    Some(reason) => println!("skipped: csi-sanity {name:?}: {reason}"),
+                    None => wrong.push(format!("SKIPPED for no known reason: {name}: {why}")),
+                }
+            } else {
+                passed += 1;
             }
         }
         assert!(
@@ -132,7 +166,7 @@ impl Run<'_> {
         );
         assert!(output.status.success(), "csi-sanity failed:\n{words}");
         println!("csi-sanity ({}): {passed} passed", self.access);
-        passed
+        assert!(passed > 60, "only {passed} cases ran");
     }
 
     /// Returns the reason for which a case may be skipped.
@@ -148,7 +182,7 @@ impl Run<'_> {
 }
 
 async fn against_both_sockets(access: &str, attach_limit: bool) {
-    let Some(program) = program() else { return };
+    let Some(program) = prepared("csi-sanity") else { return };
     let Some(fixture) = Fixture::with(|options| {
         // csi-sanity requests most volumes without a topology, and they must still be accessible
         // from the node.
@@ -160,18 +194,7 @@ async fn against_both_sockets(access: &str, attach_limit: bool) {
     else {
         return;
     };
-    let node = &fixture.world.nodes[0];
-    let passed = Run {
-        program: &program,
-        access,
-        controller: fixture.world.controller_socket(),
-        node: &node.csi_socket,
-        kubelet_root: &node.kubelet_root,
-        attach_limit,
-    }
-    .passes(&fixture)
-    .await;
-    assert!(passed > 60, "only {passed} cases ran");
+    Run { program: &program, access, attach_limit }.passes(&fixture).await;
     fixture.finish().await;
 }
 
@@ -185,62 +208,16 @@ async fn csi_sanity_passes_with_raw_block_volumes() {
     against_both_sockets("block", false).await;
 }
 
-/// Returns the deviations of the launcher's processes from their profiles in the policy.
-fn deviations(launcher: &ebs_csi_sandbox::Process) -> Vec<String> {
-    let root = launcher.pid().and_then(|pid| u32::try_from(pid).ok()).expect("the launcher runs");
-    let tree = match Process::tree(root) {
-        Ok(tree) => tree,
-        Err(error) => return vec![error.to_string()],
-    };
-    let mut found = Vec::new();
-    let mut seen = Vec::new();
-    for process in &tree {
-        let Some(profile) = process.expected(&tree) else {
-            found.push(format!("{} has no profile", process.program));
-            continue;
-        };
-        seen.push(profile.name);
-        // The helper was started with `--sandbox`.
-        let deviations = process.deviations(profile, SANDBOX);
-        found.extend(deviations.iter().map(|what| format!("{}: {what}", profile.name)));
-    }
-    let driver = ["launcher", "router", "controller", "node-agent"];
-    let helper = ["supervisor", "broker", "directories", "opener"];
-    let missing = driver.iter().chain(&helper).filter(|needed| !seen.contains(needed));
-    found.extend(missing.map(|needed| format!("no {needed} among {seen:?}")));
-    found
-}
-
 #[tokio::test]
 async fn csi_sanity_passes_on_single_mode_all_socket() {
-    let Some(program) = program() else { return };
+    let Some(program) = prepared("csi-sanity") else { return };
     if for_test(&["aws-ebs-csi-driver"]).is_none() {
         return;
     }
     let Some(mut fixture) = Fixture::with(|options| options.one_zone = true).await else { return };
     let flags = ["--paths=any", "--enable-volume-health", "--snapshot-takeover-wait=1s"];
-    let started = fixture.world.start_all(0, &flags).await;
-    fixture.must("mode all", async { started }).await;
-    // The node-agent and the helper may become ready later than the controller.
-    let kubelet = fixture.world.kubelet(0).expect("the launcher's socket");
-    fixture.must("NodeGetInfo", kubelet.info()).await;
-    let launcher = fixture.world.launcher.as_ref().expect("the launcher");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !deviations(launcher).is_empty() && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(deviations(launcher), Vec::<String>::new());
-    let passed = Run {
-        program: &program,
-        access: "mount",
-        controller: launcher.socket(),
-        node: launcher.socket(),
-        kubelet_root: &fixture.world.nodes[0].kubelet_root,
-        attach_limit: false,
-    }
-    .passes(&fixture)
-    .await;
-    assert!(passed > 60, "only {passed} cases ran");
+    fixture.start_all(&flags).await;
+    Run { program: &program, access: "mount", attach_limit: false }.passes(&fixture).await;
     let launcher = fixture.world.launcher.as_mut().expect("the launcher");
     assert!(launcher.stop(Duration::from_secs(40)).await.unwrap(), "a process had to be killed");
     let status = launcher.ended().unwrap();

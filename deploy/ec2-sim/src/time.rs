@@ -1,10 +1,8 @@
 //! Points in simulated time, the clock, and the durations of operations.
 
-mod latency;
-
-pub(crate) use latency::{Distribution, Latency, LatencyChange, LatencyError};
-
+use crate::random::Random;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Milliseconds since the Unix epoch, in simulated time.
@@ -71,6 +69,208 @@ impl Clock {
     }
 }
 
+/// A distribution of durations in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Distribution {
+    /// The same duration each time.
+    Fixed {
+        /// The duration.
+        fixed_ms: u64,
+    },
+    /// A uniform distribution between two values.
+    Uniform {
+        /// The two values.
+        uniform_ms: [u64; 2],
+    },
+    /// A log-normal distribution, given by its median and its 99th percentile.
+    LogNormal {
+        /// The median.
+        p50_ms: u64,
+        /// The 99th percentile.
+        p99_ms: u64,
+    },
+}
+
+/// The 99th percentile of the standard normal distribution.
+const Z99: f64 = 2.326_347_874;
+
+impl Distribution {
+    /// Returns the longest duration that can be drawn, in milliseconds.
+    pub fn most(&self) -> u64 {
+        match *self {
+            Self::Fixed { fixed_ms } => fixed_ms,
+            Self::Uniform { uniform_ms: [a, b] } => a.max(b),
+            Self::LogNormal { p50_ms, p99_ms } => p50_ms.max(p99_ms).saturating_mul(3),
+        }
+    }
+
+    pub(crate) fn sample(&self, random: &mut Random) -> u64 {
+        match *self {
+            Self::Fixed { fixed_ms } => fixed_ms,
+            Self::Uniform { uniform_ms: [a, b] } => {
+                let (low, high) = (a.min(b), a.max(b));
+                low + random.bits() % (high - low).saturating_add(1).max(1)
+            }
+            Self::LogNormal { p50_ms, p99_ms } => {
+                if p50_ms == 0 {
+                    return 0;
+                }
+                let median = as_f64(p50_ms);
+                let sigma = (as_f64(p99_ms.max(p50_ms)) / median).ln() / Z99;
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a float to integer cast saturates, and the value is positive"
+                )]
+                let ms = (median * (sigma * random.normal()).exp()).round() as u64;
+                // A tail beyond three times the 99th percentile would only make a run look stuck.
+                ms.min(self.most())
+            }
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "durations are far below 2^53 milliseconds")]
+fn as_f64(ms: u64) -> f64 {
+    ms as f64
+}
+
+const fn fixed(fixed_ms: u64) -> Distribution {
+    Distribution::Fixed { fixed_ms }
+}
+
+const fn spread(p50_ms: u64, p99_ms: u64) -> Distribution {
+    Distribution::LogNormal { p50_ms, p99_ms }
+}
+
+/// The items of the model, each with its value in profile `fast` and in profile `real`. The values
+/// of `real` were measured or documented for the real service, except those of the copy and of the
+/// archive tier, which are guesses.
+const ITEMS: &[(&str, Distribution, Distribution)] = &[
+    ("api_read", fixed(2), spread(400, 1_500)),
+    ("api_write", fixed(2), spread(400, 1_500)),
+    ("volume_create", fixed(30), spread(1_000, 4_000)),
+    ("volume_create_from_snapshot", fixed(50), spread(3_000, 10_000)),
+    ("volume_copy", fixed(80), spread(5_000, 60_000)),
+    ("volume_delete", fixed(20), spread(1_000, 5_000)),
+    ("attach", fixed(50), spread(1_500, 5_000)),
+    ("detach", fixed(50), spread(2_000, 8_000)),
+    ("modify", fixed(40), spread(1_000, 10_000)),
+    ("modify_complete", fixed(60), fixed(1_000)),
+    ("modify_complete_per_tib", fixed(0), fixed(6 * 3_600_000)),
+    ("snapshot", fixed(100), spread(45_000, 120_000)),
+    ("snapshot_archive", fixed(100), fixed(24 * 3_600_000)),
+    ("snapshot_restore", fixed(100), fixed(72 * 3_600_000)),
+    // 300 MiB/s: 1 GiB in 3.4 s.
+    ("initialize_per_gib", fixed(5), fixed(3_413)),
+    ("instance_start", fixed(50), spread(15_000, 40_000)),
+    ("instance_stop", fixed(50), spread(20_000, 60_000)),
+    ("instance_terminate", fixed(50), spread(20_000, 60_000)),
+];
+
+/// A change of the model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyChange {
+    /// The profile to start from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// The time to the reply, by action.
+    #[serde(default)]
+    pub api: BTreeMap<String, Distribution>,
+    /// The other items.
+    #[serde(flatten)]
+    pub items: BTreeMap<String, Distribution>,
+}
+
+/// The durations of operations: a distribution per API action and per state change.
+#[derive(Debug, Clone, Serialize)]
+pub struct Latency {
+    profile: String,
+    api: BTreeMap<String, Distribution>,
+    #[serde(flatten)]
+    items: BTreeMap<String, Distribution>,
+    #[serde(skip)]
+    random: Random,
+}
+
+/// The reason why a change is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum LatencyError {
+    /// The profile is unknown.
+    #[error("there is no latency profile {0:?}; the profiles are instant, fast and real")]
+    Profile(String),
+    /// The item is unknown.
+    #[error(
+        "there is no latency item {0:?}; the items are listed in README.md, as api_read or attach"
+    )]
+    Item(String),
+}
+
+impl Latency {
+    /// Creates the model of a profile.
+    pub fn new(profile: &str, seed: u64) -> Result<Self, LatencyError> {
+        let mut model = Self {
+            profile: String::new(),
+            api: BTreeMap::new(),
+            items: BTreeMap::new(),
+            random: Random::new(seed, "latency"),
+        };
+        model.change(&LatencyChange {
+            profile: Some(profile.to_owned()),
+            ..LatencyChange::default()
+        })?;
+        Ok(model)
+    }
+
+    /// Applies a change. A refused change changes nothing.
+    pub fn change(&mut self, change: &LatencyChange) -> Result<(), LatencyError> {
+        if let Some(bad) = change.items.keys().find(|k| ITEMS.iter().all(|(n, ..)| n != k)) {
+            return Err(LatencyError::Item(bad.clone()));
+        }
+        if let Some(profile) = &change.profile {
+            let pick = |(_, fast, real): &(&str, Distribution, Distribution)| match profile.as_str()
+            {
+                "instant" => Some(fixed(0)),
+                "fast" => Some(*fast),
+                "real" => Some(*real),
+                _ => None,
+            };
+            for item in ITEMS {
+                let value = pick(item).ok_or_else(|| LatencyError::Profile(profile.clone()))?;
+                self.items.insert(item.0.to_owned(), value);
+            }
+            self.api.clear();
+            self.profile.clone_from(profile);
+        }
+        self.items.extend(change.items.iter().map(|(k, v)| (k.clone(), *v)));
+        self.api.extend(change.api.iter().map(|(k, v)| (k.clone(), *v)));
+        Ok(())
+    }
+
+    /// Draws a duration for an item, in milliseconds.
+    pub(crate) fn sample(&mut self, item: &str) -> u64 {
+        match self.items.get(item) {
+            Some(d) => d.sample(&mut self.random),
+            None => 0,
+        }
+    }
+
+    /// Draws the time to an action's reply, in milliseconds.
+    pub fn api(&mut self, action: &str) -> u64 {
+        if let Some(d) = self.api.get(action) {
+            return d.sample(&mut self.random);
+        }
+        let read = action.starts_with("Describe") || action.starts_with("Get");
+        self.sample(if read { "api_read" } else { "api_write" })
+    }
+
+    /// Draws a duration that grows with the size: `item` per TiB.
+    pub fn per_tib(&mut self, item: &str, gib: u32) -> u64 {
+        self.sample(item).saturating_mul(u64::from(gib)) / 1024
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +290,42 @@ mod tests {
         assert_eq!(end.plus(u64::MAX), end);
         assert!(end.iso().starts_with("9999-"));
         assert_eq!(Millis(5).since(Millis(9)), 0);
+    }
+
+    #[test]
+    fn log_normal_samples_match_median_and_p99() {
+        let d = spread(1_000, 4_000);
+        let mut r = Random::new(5, "t");
+        let mut v: Vec<u64> = (0..20_000).map(|_| d.sample(&mut r)).collect();
+        v.sort_unstable();
+        assert!((950..1_050).contains(&v[10_000]), "{}", v[10_000]);
+        assert!((3_600..4_400).contains(&v[19_800]), "{}", v[19_800]);
+    }
+
+    #[test]
+    fn uniform_stays_in_its_bounds_whatever_their_order() {
+        let mut r = Random::new(5, "t");
+        for bounds in [[3, 7], [7, 3], [4, 4], [0, u64::MAX]] {
+            let d = Distribution::Uniform { uniform_ms: bounds };
+            for _ in 0..100 {
+                let v = d.sample(&mut r);
+                assert!(bounds.iter().min() <= Some(&v) && Some(&v) <= bounds.iter().max());
+            }
+        }
+    }
+
+    #[test]
+    fn latency_profiles_and_items_reject_unknown_names() {
+        let mut l = Latency::new("instant", 1).expect("instant");
+        assert_eq!((l.sample("attach"), l.api("CreateVolume")), (0, 0));
+        let change: LatencyChange = serde_json::from_str(
+            r#"{"attach":{"fixed_ms":7},"api":{"CreateVolume":{"fixed_ms":9}}}"#,
+        )
+        .expect("json");
+        l.change(&change).expect("change");
+        assert_eq!((l.sample("attach"), l.api("CreateVolume"), l.api("DeleteVolume")), (7, 9, 0));
+        let bad: LatencyChange = serde_json::from_str(r#"{"atach":{"fixed_ms":7}}"#).expect("json");
+        assert!(l.change(&bad).is_err());
+        assert!(Latency::new("slow", 1).is_err());
     }
 }

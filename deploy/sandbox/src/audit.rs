@@ -9,8 +9,6 @@ use ebs_csi_policy::profile::{self, Profile};
 
 use crate::world::World;
 
-pub use crate::procfs::process_status::pss_kib;
-
 /// The profiles whose processes run all the time.
 pub const ALWAYS_RUNNING: [&Profile; 6] = [
     profile::CONTROLLER,
@@ -58,6 +56,16 @@ fn observe(
         process,
         deviations: deviations.iter().map(ToString::to_string).collect(),
     })
+}
+
+/// Returns the proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
+///
+/// # Errors
+/// Returns an error when the process ends meanwhile.
+pub fn pss_kib(pid: i32) -> io::Result<u64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    Ok(line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(0))
 }
 
 /// Returns the bounding set of this process: the capabilities that the machine can grant.

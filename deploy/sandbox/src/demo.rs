@@ -3,9 +3,7 @@
 
 mod closing;
 mod copies;
-mod data;
 mod deaths;
-mod ec2;
 mod failover;
 mod figures;
 mod growth;
@@ -13,16 +11,14 @@ mod measure;
 mod moves;
 mod narrator;
 mod outage;
-mod raw_block;
 
 use crate::audit::ObservedProcess;
 use crate::co::{Attachment, Co, CoError, Kubelet, Published, Volume};
+use crate::ec2::{DescribedVolume, Ec2};
 use crate::world::{World, WorldError};
 
 use figures::Figures;
 use narrator::Narrator;
-
-pub use ec2::{DescribedVolume, Ec2};
 
 /// The reason why the demonstration failed.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +87,20 @@ impl Scene<'_> {
         Ec2::new(&self.world.simulator)
     }
 
+    /// Returns EC2's view of a volume that must exist.
+    async fn shown(&self, id: &str) -> Result<DescribedVolume, DemoError> {
+        let shown = self.ec2().volume(id).await?;
+        shown.ok_or_else(|| DemoError::Unverified(format!("EC2 does not know {id}")))
+    }
+
+    /// Verifies that `id` is attached to `instances` and to no other instance.
+    async fn check_attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
+        let shown = self.shown(id).await?;
+        ensure(shown.instances == instances, || {
+            format!("EC2 shows {id} attached to {:?}, not {instances:?}", shown.instances)
+        })
+    }
+
     fn instance(&self, node: usize) -> String {
         self.world.nodes[node].instance.clone()
     }
@@ -139,7 +149,7 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     moves::show(&mut scene).await?;
     copies::show(&mut scene).await?;
     growth::show(&mut scene).await?;
-    raw_block::show(&mut scene).await?;
+    moves::show_raw_block(&mut scene).await?;
     deaths::show(&mut scene).await?;
     measure::show(&mut scene).await?;
     outage::show(&mut scene).await?;

@@ -12,11 +12,15 @@ pub mod binaries;
 pub mod co;
 pub mod command_line;
 pub mod demo;
+pub mod ec2;
+pub mod pod_view;
 mod procfs;
 mod sys;
+pub mod tool_at_work;
 pub mod world;
 
 pub use co::{Co, CoError, Kubelet};
+pub use ec2::Ec2;
 pub use world::node::Node;
 pub use world::options::{NodeOptions, WorldOptions, ZONE};
 pub use world::process::Process;

@@ -20,8 +20,10 @@ use csi::identity_client::IdentityClient;
 use ebs_csi_audit::PARTS_OF_HELPER;
 use ebs_csi_policy::process_status::Status;
 use ebs_csi_proto::csi;
+use serde_json::Value;
 
 use crate::co::{Co, CoError, Kubelet, channel};
+use crate::pod_view;
 use clean::Cleaned;
 use keeper::Keeper;
 use node::Node;
@@ -325,6 +327,30 @@ impl World {
             .collect()
     }
 
+    /// Returns one sentence for each rule of EC2 that was broken, for each object in EC2 other than
+    /// root volumes, and for each loop device and each mount of a volume.
+    ///
+    /// # Errors
+    /// Returns an error when the simulator does not answer, or when `/proc` cannot be read.
+    pub async fn leaked(&self) -> io::Result<Vec<String>> {
+        let found = self.simulator.get("/v1/invariants").await?;
+        let live = ["volumes", "snapshots", "attachments"].map(|kind| (kind, &found["live"][kind]));
+        let other = ["violations", "duplicates", "loops"].map(|kind| (kind, &found[kind]));
+        let mut leaked: Vec<String> = live
+            .into_iter()
+            .chain(other)
+            .filter(|(_, found)| !is_empty(found))
+            .map(|(kind, found)| format!("{kind}: {found}"))
+            .collect();
+        let loops = clean::loops_of(&self.state_dir);
+        leaked.extend(loops.iter().map(|device| format!("loop device {}", device.display())));
+        for node in &self.nodes {
+            let mounts = pod_view::mounts_beneath(&node.kubelet_root)?;
+            leaked.extend(mounts.iter().map(|point| format!("mount {}", point.display())));
+        }
+        Ok(leaked)
+    }
+
     /// Ends everything, first with SIGTERM. Returns what had to be removed by force and what is
     /// still there.
     ///
@@ -341,6 +367,16 @@ impl World {
         let leftovers = clean::leftovers(&self.state_dir);
         self.keeper.take();
         Ok(Ended { killed, cleaned, leftovers })
+    }
+}
+
+/// Returns whether the value is null, zero, or a collection of such values.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+        Value::Number(number) => number.as_u64() == Some(0),
+        _ => value.is_null(),
     }
 }
 

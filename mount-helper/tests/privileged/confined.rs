@@ -227,20 +227,29 @@ fn invalid_start_options_fail_with_single_line_reason() {
 }
 
 #[test]
-fn helper_without_cap_sys_admin_does_not_start() {
+fn helper_without_needed_capability_does_not_start() {
     if !able() {
         return;
     }
     let directory = tempfile::tempdir().expect("tempdir");
-    let text = ends_with(
-        Command::new("setpriv")
-            .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", HELPER])
-            .args(["--listen", &format!("unix://{}/s", directory.path().display())])
-            .arg("--kubelet-root")
-            .arg(directory.path()),
-        77,
-    );
-    assert!(text.contains("CAP_SYS_ADMIN is needed"), "{text}");
+    let socket = directory.path().join("s");
+    for (missing, words) in
+        [("sys_admin", "CAP_SYS_ADMIN is needed"), ("setuid", ""), ("setpcap", "")]
+    {
+        let missing = format!("-{missing}");
+        let text = ends_with(
+            Command::new("setpriv")
+                .args(["--bounding-set", &missing, "--inh-caps", &missing, HELPER])
+                .args(["--listen", &format!("unix://{}", socket.display())])
+                .args(["--sandbox", "--allow-private-mounts", "--kubelet-root"])
+                .arg(directory.path()),
+            77,
+        );
+        assert!(!text.trim().is_empty() && text.contains(words), "{missing}: {text}");
+        let connected = std::os::unix::net::UnixStream::connect(&socket);
+        assert!(connected.is_err(), "{missing}: somebody serves");
+        let _ = fs::remove_file(&socket);
+    }
 }
 
 /// Builds the command of a helper in a mount namespace of its own, on a kubelet root `$root` that a

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use serde_json::json;
+use tokio::time::timeout;
 use tonic::Code;
 
 use crate::driver::{
@@ -86,6 +87,27 @@ async fn publish_and_unpublish_supersede_each_other() {
     detached.unwrap();
     assert_eq!(driver.live("attachments"), 0);
     driver.check_invariants();
+}
+
+/// Dropping a call closes its stream: the service sees a cancelled call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn abandoned_calls_are_carried_out_once() {
+    let slow = json!({ "latency": {
+        "attach": { "fixed_ms": 1000 },
+        "detach": { "fixed_ms": 1000 },
+        "modify": { "fixed_ms": 3000 },
+    } });
+    let (driver, id) = Driver::with_volume_in(1, slow).await;
+    let limit = Duration::from_millis(300);
+    timeout(limit, driver.publish(&id, NODE_1)).await.expect_err("the attach is slow");
+    assert!(driver.publish(&id, NODE_1).await.unwrap().contains_key("devicePath"));
+    timeout(limit, driver.unpublish(&id, NODE_1)).await.expect_err("the detach is slow");
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    timeout(limit, driver.expand(&id, 2)).await.expect_err("the modification is slow");
+    driver.expand(&id, 2).await.unwrap();
+    for action in ["AttachVolume", "DetachVolume", "ModifyVolume"] {
+        assert_eq!(driver.world.calls(action), 1, "{action}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use ebs_csi_sandbox::demo::Ec2;
+use ebs_csi_sandbox::Ec2;
 use ebs_csi_sandbox::{Co, World};
 use serde_json::Value;
 

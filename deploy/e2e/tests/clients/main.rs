@@ -1,5 +1,3 @@
-//! The driver's clients: how the clients of a cluster reach the sockets, and what happens to a call
-//! whose client has gone.
+//! The clients of a cluster reach the driver's sockets.
 
 mod dialed;
-mod gave_up;

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ebs_csi_e2e::{Fixture, bytes, fixture, program};
-use ebs_csi_sandbox::Kubelet;
-use ebs_csi_sandbox::co::{Attachment, Claim};
+use ebs_csi_e2e::{Fixture, digest, program};
+use ebs_csi_sandbox::co::Claim;
+use ebs_csi_sandbox::pod_view;
 use tonic::Code;
 
 /// One step to put content on a disk.
@@ -90,29 +90,19 @@ const FOREIGN: &[(&str, &str, &[Step])] = {
     ]
 };
 
-fn device(fixture: &Fixture, attachment: &Attachment) -> PathBuf {
-    let name = attachment.context["devicePath"].trim_start_matches("/dev/");
-    fixture.world.nodes[0].dev_dir.join(name)
-}
-
-/// Returns the first node's kubelet without retries.
-fn once(fixture: &Fixture) -> Kubelet {
-    let mut kubelet = fixture.kubelets[0].clone();
-    kubelet.retry_policy = kubelet.retry_policy.once();
-    kubelet
-}
-
 #[tokio::test]
 async fn disk_with_unexpected_content_is_refused_unchanged() {
     let Some(fixture) = Fixture::start().await else { return };
+    let mut kubelet = fixture.kubelets[0].clone();
+    kubelet.retry_policy = kubelet.retry_policy.once();
     let mut wrong = Vec::new();
     for (index, (what, word, steps)) in FOREIGN.iter().enumerate() {
         let (volume, attachment) =
             fixture.attached(&Claim::filesystem(&format!("pvc-foreign-{index}"), "ext4", 1)).await;
-        let disk = device(&fixture, &attachment);
+        let name = attachment.context["devicePath"].trim_start_matches("/dev/");
+        let disk = fixture.world.nodes[0].dev_dir.join(name);
         steps.iter().for_each(|step| step.take(&disk));
-        let before = bytes::digest(&disk);
-        let kubelet = once(&fixture);
+        let before = digest::of_disk(&disk);
         match kubelet.stage(&volume, &attachment).await {
             Ok(_) => wrong.push(format!("{what}: was staged")),
             Err(e) => {
@@ -125,35 +115,15 @@ async fn disk_with_unexpected_content_is_refused_unchanged() {
                 }
             }
         }
-        if bytes::digest(&disk) != before {
+        if digest::of_disk(&disk) != before {
             wrong.push(format!("{what}: the disk was changed"));
         }
-        let mounted = fixture::mounted_beneath(kubelet.root());
+        let mounted = pod_view::mounts_beneath(kubelet.root()).unwrap();
         if !mounted.is_empty() {
             wrong.push(format!("{what}: mounted at {mounted:?}"));
         }
         fixture.discard(&volume).await;
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), fixture.logs());
-    fixture.finish().await;
-}
-
-/// The publish context names the origin; such a disk must hold data, so the agent never formats it.
-#[tokio::test]
-async fn blank_disk_from_snapshot_or_clone_is_refused() {
-    let Some(fixture) = Fixture::start().await else { return };
-    for origin in ["snapshot", "volume"] {
-        let (volume, mut attachment) =
-            fixture.attached(&Claim::filesystem(&format!("pvc-from-{origin}"), "ext4", 1)).await;
-        let disk = device(&fixture, &attachment);
-        let before = bytes::digest(&disk);
-        attachment.context.insert("ebs.csi.aws.com/origin".to_owned(), origin.to_owned());
-        let kubelet = once(&fixture);
-        let refused = kubelet.stage(&volume, &attachment).await.unwrap_err();
-        assert_eq!(refused.code(), Some(Code::FailedPrecondition), "{refused}");
-        assert_eq!(bytes::digest(&disk), before, "the disk was changed");
-        assert!(fixture::mounted_beneath(kubelet.root()).is_empty());
-        fixture.discard(&volume).await;
-    }
     fixture.finish().await;
 }

@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use csi::identity_client::IdentityClient;
 use csi::node_client::NodeClient;
 use ebs_csi_proto::{DRIVER_NAME, csi};
 use tonic::transport::Channel;
@@ -20,7 +19,6 @@ use super::{channel, kubelet_paths};
 #[derive(Clone, Debug)]
 pub struct Kubelet {
     node: NodeClient<Channel>,
-    identity: IdentityClient<Channel>,
     root: PathBuf,
     /// The retry policy of each call.
     pub retry_policy: RetryPolicy,
@@ -42,10 +40,8 @@ impl Kubelet {
     /// # Errors
     /// Returns an error when the path cannot be a socket's address.
     pub fn new(socket: &Path, root: &Path) -> Result<Self, CoError> {
-        let channel = channel(socket)?;
         Ok(Self {
-            node: NodeClient::new(channel.clone()),
-            identity: IdentityClient::new(channel),
+            node: NodeClient::new(channel(socket)?),
             root: root.to_owned(),
             retry_policy: RetryPolicy::KUBELET,
             attempts: Attempts::default(),
@@ -55,11 +51,6 @@ impl Kubelet {
     /// Returns the generated client, for calls that this type does not make.
     pub fn node(&self) -> NodeClient<Channel> {
         self.node.clone()
-    }
-
-    /// Returns the generated Identity client.
-    pub fn identity(&self) -> IdentityClient<Channel> {
-        self.identity.clone()
     }
 
     /// Returns the kubelet directory.

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use csi::controller_client::ControllerClient;
-use csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi;
 use tonic::transport::Channel;
 
@@ -21,7 +20,6 @@ pub(crate) const ZONE_KEY: &str = "topology.kubernetes.io/zone";
 #[derive(Clone, Debug)]
 pub struct Co {
     controller: ControllerClient<Channel>,
-    identity: IdentityClient<Channel>,
     zone: String,
     /// The retry policy for creating, deleting, resizing and snapshots.
     pub provisioner: RetryPolicy,
@@ -56,10 +54,8 @@ impl Co {
     /// # Errors
     /// Returns an error when the path cannot be a socket's address.
     pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
-        let channel = channel(socket)?;
         Ok(Self {
-            controller: ControllerClient::new(channel.clone()),
-            identity: IdentityClient::new(channel),
+            controller: ControllerClient::new(channel(socket)?),
             zone: zone.to_owned(),
             provisioner: RetryPolicy::PROVISIONER,
             attacher: RetryPolicy::ATTACHER,
@@ -70,11 +66,6 @@ impl Co {
     /// Returns the generated client, for calls that this type does not make.
     pub fn controller(&self) -> ControllerClient<Channel> {
         self.controller.clone()
-    }
-
-    /// Returns the generated Identity client.
-    pub fn identity(&self) -> IdentityClient<Channel> {
-        self.identity.clone()
     }
 
     /// Returns the request that [`create`](Self::create) sends.

@@ -1,18 +1,15 @@
 //! Processes that die during a call, and the result of the orchestrator's retries.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ebs_csi_policy::profile;
-use rustix::process::Signal;
 use serde_json::json;
-use tokio::task::JoinHandle;
 
-use super::data;
 use super::{DemoError, InUse, Scene, ensure};
 use crate::audit;
-use crate::co::{Claim, CoError, Volume};
-use crate::procfs::process_table::{self, Identity};
+use crate::co::{Claim, Volume};
+use crate::pod_view;
+use crate::tool_at_work::{self, ToolAtWork};
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("kill -9 in the middle");
@@ -66,7 +63,7 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
         .simulator
         .put("/v1/latency", &json!({ "attach": { "uniform_ms": [300, 900] } }))
         .await?;
-    scene.ec2().attached(&volume.id, &[&instance]).await?;
+    scene.check_attached(&volume.id, &[&instance]).await?;
     let attempts = scene.co.attempts.attempts_of("ControllerPublishVolume");
     scene.narrator.done(
         "controller dies while it attaches",
@@ -76,37 +73,19 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
     Ok(())
 }
 
-/// Waits until a tool runs on `node`, and stops it with SIGSTOP as early as possible.
-async fn wait_for_tool(
-    scene: &mut Scene<'_>,
-    node: usize,
-    staging: &JoinHandle<Result<PathBuf, CoError>>,
-) -> Result<Identity, DemoError> {
-    let supervisor = scene.world.nodes[node].helper.identities().first().copied();
-    let supervisor =
-        supervisor.ok_or_else(|| DemoError::Unverified("the helper does not run".to_owned()))?;
-    let program = |pid: i32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let helper = program(supervisor.pid);
-    while !staging.is_finished() {
-        let tool = process_table::current_process_tree(supervisor)
-            .into_iter()
-            .find(|member| program(member.pid).is_some_and(|found| Some(found) != helper));
-        if let Some(tool) = tool {
-            tool.signal(Signal::STOP)?;
-            let name = scene.node_name(node);
-            let seen = audit::read(profile::TOOL, &name, tool.pid)?;
-            ensure(seen.deviations.is_empty(), || {
-                format!("{}: {}", seen.process.program, seen.deviations.join(", "))
-            })?;
-            scene.tools.push(seen);
-            return Ok(tool);
-        }
-        tokio::time::sleep(Duration::from_micros(100)).await;
-    }
-    Err(DemoError::Unverified(
-        "staging ended before a tool was seen at work; the machine is too busy to show this"
-            .to_owned(),
-    ))
+/// Stops the tool that works on `node`, and verifies its rights.
+async fn catch_tool(scene: &mut Scene<'_>, node: usize) -> Result<ToolAtWork, DemoError> {
+    let late = || {
+        let what = "no tool was seen at work; the machine is too busy to show this";
+        DemoError::Unverified(what.to_owned())
+    };
+    let tool = tool_at_work::catch(&scene.world.nodes[node]).await.ok_or_else(late)?;
+    let seen = audit::read(profile::TOOL, &scene.node_name(node), tool.pid())?;
+    ensure(seen.deviations.is_empty(), || {
+        format!("{}: {}", seen.process.program, seen.deviations.join(", "))
+    })?;
+    scene.tools.push(seen);
+    Ok(tool)
 }
 
 /// Kills the helper while mke2fs runs.
@@ -117,7 +96,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         .ok_or_else(|| DemoError::Unverified(format!("{} is not attached", volume.name)))?;
     let (kubelet, asked, with) = (scene.kubelets[0].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
-    wait_for_tool(scene, 0, &staging).await?;
+    let tool = catch_tool(scene, 0).await?;
     let tree = scene.world.nodes[0].helper.identities();
     scene.world.nodes[0].helper.kill().await?;
     for _ in 0..1_000 {
@@ -126,6 +105,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    drop(tool);
     let alive: Vec<i32> =
         tree.iter().filter(|member| member.alive()).map(|member| member.pid).collect();
     ensure(alive.is_empty(), || {
@@ -143,8 +123,8 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         .done("helper starts again, kubelet repeats", &format!("staged after {attempts} attempts"));
     let in_use = scene.stage_and_publish(volume, 0, "pod-8", attachment).await?;
     scene.set_use(&volume.id, Some(in_use.clone()));
-    data::write_file(&in_use.published.path, &volume.name)?;
-    data::find_file(&in_use.published.path, &volume.name)?;
+    pod_view::write(&in_use.published.path, &volume.name)?;
+    pod_view::find(&in_use.published.path, &volume.name)?;
     scene.narrator.done("write and read a file", "");
     Ok(in_use)
 }
@@ -159,11 +139,11 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.done("attach pvc-agent-death to node-b", "");
     let (kubelet, asked, with) = (scene.kubelets[1].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
-    let tool = wait_for_tool(scene, 1, &staging).await?;
+    let tool = catch_tool(scene, 1).await?;
     scene.world.nodes[1].agent.kill().await?;
     scene.world.start_agent(1).await?;
     ensure(tool.alive(), || "mke2fs did not outlive the agent".to_owned())?;
-    tool.signal(Signal::CONT)?;
+    drop(tool);
     staging.await.map_err(std::io::Error::other)??;
     let attempts = scene.kubelets[1].attempts.attempts_of("NodeStageVolume");
     scene.narrator.done(
@@ -171,7 +151,7 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         &format!("mke2fs went on; staged by the new agent after {attempts} attempts"),
     );
     let in_use = scene.stage_and_publish(&volume, 1, "pod-9", attachment).await?;
-    data::write_file(&in_use.published.path, &volume.name)?;
+    pod_view::write(&in_use.published.path, &volume.name)?;
     scene.set_use(&volume.id, Some(in_use));
     Ok(())
 }

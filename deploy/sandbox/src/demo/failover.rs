@@ -110,7 +110,7 @@ impl Scene<'_> {
             }
             other => ensure(false, || format!("the detach ended with {other:?}"))?,
         }
-        self.ec2().attached(&volume.id, &[&instance]).await?;
+        self.check_attached(&volume.id, &[&instance]).await?;
         let written = writer.wait_until_writing().await?;
         self.narrator.done(
             &format!("detach refused: {token}"),
@@ -159,7 +159,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let shown = Instant::now();
     scene.narrator.done("node-b is stopped in EC2", &format!("{last} numbers written"));
     scene.co.detach(&volume.id, &instance).await?;
-    scene.ec2().attached(&volume.id, &[]).await?;
+    scene.check_attached(&volume.id, &[]).await?;
     scene.set_use(&volume.id, None);
     scene.narrator.done("detach allowed", "the instance is stopped: that is the proof");
     let moved = scene.use_on(&volume, 0, "pod-11").await?;

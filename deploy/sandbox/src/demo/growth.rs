@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::data;
 use super::{DemoError, InUse, Scene, ensure};
 use crate::co::{Claim, GIB};
+use crate::pod_view;
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     online(scene).await?;
@@ -16,12 +16,12 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("growing");
     let (mut volume, in_use) = scene.named("pvc-xfs")?;
     let in_use = in_use.ok_or_else(|| DemoError::Unverified("pvc-xfs is not in use".to_owned()))?;
-    let before = data::capacity(&in_use.published.path)?;
+    let before = pod_view::size(&in_use.published.path)?;
     let node_too = scene.co.expand(&mut volume, 6 * GIB).await?;
     ensure(node_too, || {
         "the controller says that the node need not grow the file system".to_owned()
     })?;
-    let shown = scene.ec2().needed(&volume.id).await?;
+    let shown = scene.shown(&volume.id).await?;
     ensure(shown.gib == 6, || format!("EC2 shows {} GiB", shown.gib))?;
     scene.narrator.done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
     let kubelet = scene.kubelets[in_use.node].clone();
@@ -35,7 +35,7 @@ async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let (mut volume, in_use) = scene.named("pvc-ext4")?;
     let in_use =
         in_use.ok_or_else(|| DemoError::Unverified("pvc-ext4 is not in use".to_owned()))?;
-    let before = data::capacity(&in_use.published.path)?;
+    let before = pod_view::size(&in_use.published.path)?;
     scene.take_from(&volume, &in_use).await?;
     scene.co.expand(&mut volume, 6 * GIB).await?;
     scene.narrator.done("expand pvc-ext4 in EC2 while it is nowhere", "6 GiB");
@@ -70,7 +70,7 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let sent = |name: &str| calls[0]["parameters"][name].as_str().unwrap_or_default().to_owned();
     let all = [sent("Size"), sent("VolumeType"), sent("Iops"), sent("Throughput")];
     ensure(all == ["12", "gp3", "4000", "250"], || format!("it asked for {all:?}"))?;
-    let shown = scene.ec2().needed(&id).await?;
+    let shown = scene.shown(&id).await?;
     ensure(
         (shown.gib, shown.kind.as_str(), shown.iops, shown.throughput)
             == (12, "gp3", Some(4000), Some(250)),
@@ -93,10 +93,10 @@ impl Scene<'_> {
         step: &str,
     ) -> Result<(), DemoError> {
         let path = &in_use.published.path;
-        let after = data::capacity(path)?;
+        let after = pod_view::size(path)?;
         let text = || format!("the file system had {before} bytes and has {after}");
         ensure(after > before + GIB, text)?;
-        data::find_file(path, volume)?;
+        pod_view::find(path, volume)?;
         let proof = format!("{} to {} MiB, bytes as before", before >> 20, after >> 20);
         self.narrator.done(step, &proof);
         Ok(())

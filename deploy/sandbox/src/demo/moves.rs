@@ -1,8 +1,11 @@
 //! Creates a volume, uses it on one node, removes it from there, and uses it on another node.
 
-use super::data;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
 use super::{DemoError, InUse, Scene, ensure};
 use crate::co::{Claim, Content, Volume};
+use crate::pod_view;
 
 impl Scene<'_> {
     /// Creates a volume and verifies that EC2 has exactly one volume of its name.
@@ -33,7 +36,7 @@ impl Scene<'_> {
         let instance = self.instance(node);
         let name = self.node_name(node);
         let attachment = self.co.attach(volume, &instance).await?;
-        self.ec2().attached(&volume.id, &[&instance]).await?;
+        self.check_attached(&volume.id, &[&instance]).await?;
         let device = attachment.context.get("devicePath").cloned().unwrap_or_default();
         self.narrator.done(&format!("attach {} to {name}", volume.name), &device);
         let in_use = self.stage_and_publish(volume, node, pod, attachment).await?;
@@ -53,7 +56,7 @@ impl Scene<'_> {
         let staged = kubelet.stage(volume, &attachment).await?;
         let proof = match &volume.content {
             Content::Filesystem { kind, .. } => {
-                format!("{kind} of {}", data::is_mounted(&staged, kind)?)
+                format!("{kind} of {}", source_of(&staged, kind)?)
             }
             Content::Block => "nothing to do".to_owned(),
         };
@@ -61,15 +64,19 @@ impl Scene<'_> {
         let published = kubelet.publish(volume, &attachment, pod, false).await?;
         let proof = match &volume.content {
             Content::Filesystem { kind, .. } => {
-                data::is_mounted(&published.path, kind)?;
+                source_of(&published.path, kind)?;
                 let usage = kubelet.stats(volume, &published).await?;
                 ensure(usage.iter().any(|entry| entry.total > 0), || {
                     format!("NodeGetVolumeStats says {usage:?}")
                 })?;
-                format!("{} MiB", data::capacity(&published.path)? >> 20)
+                format!("{} MiB", pod_view::size(&published.path)? >> 20)
             }
             Content::Block => {
-                data::is_device(&published.path, volume.bytes)?;
+                let path = &published.path;
+                let is_device = std::fs::metadata(path)?.file_type().is_block_device();
+                ensure(is_device && pod_view::size(path)? == volume.bytes, || {
+                    format!("{} is no device of {} bytes", path.display(), volume.bytes)
+                })?;
                 "a block device".to_owned()
             }
         };
@@ -92,7 +99,7 @@ impl Scene<'_> {
             .done(&format!("unpublish, unstage {}", volume.name), "no mount, no directory left");
         let instance = self.instance(in_use.node);
         self.co.detach(&volume.id, &instance).await?;
-        self.ec2().attached(&volume.id, &[]).await?;
+        self.check_attached(&volume.id, &[]).await?;
         self.set_use(&volume.id, None);
         self.narrator.done(
             &format!("detach {} from {}", volume.name, self.node_name(in_use.node)),
@@ -117,21 +124,49 @@ impl Scene<'_> {
     }
 }
 
+/// Verifies that a file system of `kind` is mounted at `path`. Returns the source of the mount.
+fn source_of(path: &Path, kind: &str) -> Result<String, DemoError> {
+    let (mounted, source) = pod_view::mounted_at(path)?;
+    ensure(mounted == kind, || format!("{} is {mounted}, not {kind}", path.display()))?;
+    Ok(source)
+}
+
 /// Moves an ext4 and an xfs volume from node-a to node-b.
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     for kind in ["ext4", "xfs"] {
         scene.narrator.chapter(&format!("a volume with {kind} moves from node to node"));
-        let name = format!("pvc-{kind}");
-        let volume =
-            scene.create(&Claim::filesystem(&name, kind, 4).parameter("type", "gp3")).await?;
-        let in_use = scene.use_on(&volume, 0, "pod-1").await?;
-        let digest = data::write_file(&in_use.published.path, &name)?;
-        scene.narrator.done("write a file, fsync", &format!("1 MiB, sha256 {digest}…"));
-        scene.take_from(&volume, &in_use).await?;
-        data::nothing_mounted(scene.kubelets[0].root())?;
-        let in_use = scene.use_on(&volume, 1, "pod-2").await?;
-        let digest = data::find_file(&in_use.published.path, &name)?;
-        scene.narrator.done("read the same bytes", &format!("sha256 {digest}…"));
+        let claim = Claim::filesystem(&format!("pvc-{kind}"), kind, 4).parameter("type", "gp3");
+        move_volume(scene, &claim, ["pod-1", "pod-2"]).await?;
     }
+    Ok(())
+}
+
+/// Moves a raw block volume.
+pub(super) async fn show_raw_block(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    scene.narrator.chapter("a raw block volume");
+    move_volume(scene, &Claim::block("pvc-raw", 1), ["pod-6", "pod-7"]).await
+}
+
+/// Creates a volume, and moves it with its data from node-a to node-b.
+async fn move_volume(
+    scene: &mut Scene<'_>,
+    claim: &Claim,
+    pods: [&str; 2],
+) -> Result<(), DemoError> {
+    let [write, read] = match claim.content {
+        Content::Filesystem { .. } => ["write a file, fsync", "read the same bytes"],
+        Content::Block => ["write to the device, fsync", "read the same bytes on node-b"],
+    };
+    let volume = scene.create(claim).await?;
+    let in_use = scene.use_on(&volume, 0, pods[0]).await?;
+    let digest = pod_view::write(&in_use.published.path, &claim.name)?;
+    scene.narrator.done(write, &format!("1 MiB, sha256 {digest}…"));
+    scene.take_from(&volume, &in_use).await?;
+    let is_used = scene.volumes.iter().flat_map(|(_, in_use)| in_use).any(|it| it.node == 0);
+    let left = pod_view::mounts_beneath(scene.kubelets[0].root())?;
+    ensure(is_used || left.is_empty(), || format!("still mounted: {left:?}"))?;
+    let in_use = scene.use_on(&volume, 1, pods[1]).await?;
+    let digest = pod_view::find(&in_use.published.path, &claim.name)?;
+    scene.narrator.done(read, &format!("sha256 {digest}…"));
     Ok(())
 }

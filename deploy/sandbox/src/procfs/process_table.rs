@@ -23,21 +23,24 @@ pub(crate) struct Identity {
 pub(crate) struct ProcessEntry {
     pub(crate) identity: Identity,
     pub(crate) parent: i32,
-    pub(crate) zombie: bool,
+    /// The state letter.
+    pub(crate) state: char,
+}
+
+impl ProcessEntry {
+    fn runs(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
 }
 
 fn row(pid: i32) -> Option<ProcessEntry> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?;
+    let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
     let started = fields.nth(17)?.parse().ok()?;
-    Some(ProcessEntry {
-        identity: Identity { pid, started },
-        parent,
-        zombie: matches!(state, "Z" | "X"),
-    })
+    Some(ProcessEntry { identity: Identity { pid, started }, parent, state })
 }
 
 /// Returns all processes.
@@ -56,7 +59,12 @@ impl Identity {
 
     /// Returns whether the process still runs.
     pub(crate) fn alive(self) -> bool {
-        row(self.pid).is_some_and(|row| row.identity == self && !row.zombie)
+        row(self.pid).is_some_and(|row| row.identity == self && row.runs())
+    }
+
+    /// Returns the state letter, while the process exists.
+    pub(crate) fn state(self) -> Option<char> {
+        row(self.pid).filter(|row| row.identity == self).map(|row| row.state)
     }
 
     /// Sends a signal, if the id still belongs to the same process.
@@ -89,30 +97,6 @@ pub(crate) fn process_tree(roots: &[Identity]) -> Vec<Identity> {
     found
 }
 
-/// Returns `root` and all its descendants, parents first, from the kernel's lists of children
-/// (proc_tid_children(5)). This is faster than [`process_tree`], but incomplete while processes
-/// start and end. Uses [`process_tree`] where the kernel has no such lists.
-pub(crate) fn current_process_tree(root: Identity) -> Vec<Identity> {
-    if !Path::new("/proc/thread-self/children").exists() {
-        return process_tree(&[root]);
-    }
-    let mut found = vec![root];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        next += 1;
-        let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", parent.pid)) else {
-            continue;
-        };
-        for task in tasks.flatten() {
-            let children =
-                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-            found.extend(pids.filter_map(Identity::of));
-        }
-    }
-    found
-}
-
 /// Returns the processes whose `/dev` is a directory of the state directory `state_dir`: those
 /// inside a simulated node, including orphans.
 pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
@@ -123,7 +107,7 @@ pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
     let ours = std::process::id();
     all()
         .into_iter()
-        .filter(|row| !row.zombie && u32::try_from(row.identity.pid) != Ok(ours))
+        .filter(|row| row.runs() && u32::try_from(row.identity.pid) != Ok(ours))
         .map(|row| row.identity)
         .filter(|identity| {
             mount_table::of(&identity.pid.to_string()).is_ok_and(|mounts| {
@@ -158,7 +142,6 @@ mod tests {
         let found = process_tree(&[own]);
         let child_identity = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(found.contains(&child_identity));
-        assert!(current_process_tree(own).contains(&child_identity));
         child_identity.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(!child_identity.alive());

@@ -70,49 +70,55 @@ pub(crate) fn controller(
     if !program.exists() {
         std::fs::copy(&built, &program)?;
     }
-    let (endpoint, ec2) = (format!("unix://{}", socket.display()), simulator.ec2().to_owned());
-    let (arguments, environment) =
-        (options.controller_arguments.clone(), options.controller_environment.clone());
+    let mut arguments = leading;
+    arguments.extend(["--endpoint".to_owned(), unix(&socket)]);
+    arguments.extend_from_slice(&options.controller_arguments);
+    let mut environment = credentials(simulator.ec2());
+    environment.push(("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned()));
+    environment.extend_from_slice(&options.controller_environment);
     let settings = ChildSettings {
         bounding: Some(0),
         identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
         no_new_privs: true,
         ..ChildSettings::default()
     };
-    Ok(contained(name, state_dir, &socket, program, settings, move |command| {
-        command.args(&leading).arg("--endpoint").arg(&endpoint).args(&arguments);
-        credentials(command, &ec2);
-        command
-            .env("AWS_EC2_METADATA_DISABLED", "true")
-            .envs(environment.iter().map(|(key, value)| (key, value)));
-    }))
+    Ok(contained(name, state_dir, &socket, program, settings, arguments, environment))
 }
 
 /// Prepares a process with a container's environment and these settings, without starting it.
-/// `configure` adds arguments and variables.
 pub(super) fn contained(
     name: &str,
     state_dir: &Path,
     socket: &Path,
     program: PathBuf,
     settings: ChildSettings,
-    configure: impl Fn(&mut Command) + Send + Sync + 'static,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 ) -> Process {
     Process::new(name, state_dir, socket.to_owned(), move || {
         let mut command = bare_command(&program);
-        configure(&mut command);
+        command.args(&arguments).envs(environment.iter().map(|(key, value)| (key, value)));
         sys::apply_child_settings(&mut command, settings.clone());
         Ok(command)
     })
 }
 
-pub(super) fn credentials(command: &mut Command, ec2: &str) {
-    command
-        .env("AWS_REGION", "us-east-1")
-        .env("AWS_EC2_ENDPOINT", ec2)
-        .env("AWS_ENDPOINT_URL", ec2)
-        .env("AWS_ACCESS_KEY_ID", "AKIASANDBOX")
-        .env("AWS_SECRET_ACCESS_KEY", "sandbox");
+pub(super) fn unix(socket: &Path) -> String {
+    format!("unix://{}", socket.display())
+}
+
+pub(super) fn owned<const N: usize>(variables: [(&str, &str); N]) -> Vec<(String, String)> {
+    variables.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+pub(super) fn credentials(ec2: &str) -> Vec<(String, String)> {
+    owned([
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_EC2_ENDPOINT", ec2),
+        ("AWS_ENDPOINT_URL", ec2),
+        ("AWS_ACCESS_KEY_ID", "AKIASANDBOX"),
+        ("AWS_SECRET_ACCESS_KEY", "sandbox"),
+    ])
 }
 
 /// Prepares the mount-helper of `node`, without starting it.
@@ -125,14 +131,15 @@ pub(crate) fn helper(
     namespace: Arc<OwnedFd>,
 ) -> io::Result<Process> {
     let program = options.driver().path("ebs-csi-mount-helper")?;
-    let listen = format!("unix://{}", socket.display());
-    let (root, arguments) = (kubelet_root.to_owned(), options.helper_arguments.clone());
+    let mut arguments = vec![
+        format!("--listen={}", unix(socket)),
+        format!("--kubelet-root={}", kubelet_root.display()),
+        "--sandbox".to_owned(),
+    ];
+    arguments.extend_from_slice(&options.helper_arguments);
     let settings = in_namespace(namespace, HELPER_BOUNDING);
     let name = format!("{node}/mount-helper");
-    Ok(contained(&name, state_dir, socket, program, settings, move |command| {
-        command.arg("--listen").arg(&listen).arg("--kubelet-root").arg(&root);
-        command.arg("--sandbox").args(&arguments);
-    }))
+    Ok(contained(&name, state_dir, socket, program, settings, arguments, Vec::new()))
 }
 
 /// Returns the settings of a process in a node's namespace, with this bounding set.
@@ -155,20 +162,17 @@ pub(crate) fn other_node(
     imds: &str,
     namespace: Arc<OwnedFd>,
 ) -> Process {
-    let leading = leading.clone();
-    let endpoint = format!("--endpoint=unix://{}", socket.display());
-    let (node_name, imds) = (node.to_owned(), imds.to_owned());
+    let mut arguments = leading.clone();
+    arguments
+        .extend([format!("--endpoint={}", unix(socket)), "--metadata-sources=imds".to_owned()]);
+    let environment = owned([
+        ("AWS_REGION", "us-east-1"),
+        ("CSI_NODE_NAME", node),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds),
+    ]);
     let settings = ChildSettings { namespace: Some(namespace), ..ChildSettings::default() };
     let name = format!("{node}/other-driver");
-    contained(&name, state_dir, socket, program.clone(), settings, move |command| {
-        command
-            .args(&leading)
-            .arg(&endpoint)
-            .arg("--metadata-sources=imds")
-            .env("AWS_REGION", "us-east-1")
-            .env("CSI_NODE_NAME", &node_name)
-            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-    })
+    contained(&name, state_dir, socket, program.clone(), settings, arguments, environment)
 }
 
 /// Prepares the node-agent of `node`, without starting it.
@@ -182,17 +186,16 @@ pub(crate) fn agent(
     namespace: Arc<OwnedFd>,
 ) -> io::Result<Process> {
     let program = options.driver().path("ebs-csi-node-agent")?;
-    let (endpoint, helper) =
-        (format!("unix://{}", socket.display()), format!("unix://{}", helper.display()));
-    let (node_name, imds) = (node.to_owned(), imds.to_owned());
-    let arguments = options.agent_arguments.clone();
+    let mut arguments = vec![
+        format!("--endpoint={}", unix(socket)),
+        format!("--helper={}", unix(helper)),
+        "--metadata-sources=imds".to_owned(),
+    ];
+    arguments.extend_from_slice(&options.agent_arguments);
+    let environment = owned([("CSI_NODE_NAME", node), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds)]);
     let settings = in_namespace(namespace, AGENT_BOUNDING);
     let name = format!("{node}/node-agent");
-    Ok(contained(&name, state_dir, socket, program, settings, move |command| {
-        command.arg("--endpoint").arg(&endpoint).arg("--helper").arg(&helper);
-        command.args(["--metadata-sources", "imds"]).args(&arguments);
-        command.env("CSI_NODE_NAME", &node_name).env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-    }))
+    Ok(contained(&name, state_dir, socket, program, settings, arguments, environment))
 }
 
 /// Returns a command with a container's environment, which inherits only logging and coverage

@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::container::{HELPER_BOUNDING, capability, contained, credentials, in_namespace};
+use super::container::{
+    HELPER_BOUNDING, capability, contained, credentials, in_namespace, owned, unix,
+};
 use super::node::Node;
 use super::options::WorldOptions;
 use super::process::Process;
@@ -20,25 +22,21 @@ pub(crate) fn all(
 ) -> io::Result<Process> {
     let program = options.driver().path("aws-ebs-csi-driver")?;
     let socket = state_dir.join("all.sock");
-    let (endpoint, ec2) = (format!("unix://{}", socket.display()), simulator.ec2().to_owned());
-    let (root, imds, node_name) = (node.kubelet_root.clone(), node.imds.clone(), node.name.clone());
-    let directory = state_dir.join(&node.name).join("all");
+    let mut arguments = vec![
+        "all".to_owned(),
+        format!("--endpoint={}", unix(&socket)),
+        format!("--kubelet-root={}", node.kubelet_root.display()),
+        format!("--runtime-dir={}", state_dir.join(&node.name).join("all").display()),
+        "--sandbox".to_owned(),
+        "--metadata-sources=imds".to_owned(),
+    ];
+    arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
+    let mut environment = credentials(simulator.ec2());
+    environment.extend(owned([
+        ("CSI_NODE_NAME", &node.name),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", &node.imds),
+    ]));
     let settings = in_namespace(Arc::clone(&node.namespace), HELPER_BOUNDING | capability::KILL);
-    let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
     let name = format!("{}/all", node.name);
-    Ok(contained(&name, state_dir, &socket, program, settings, move |command| {
-        command
-            .arg("all")
-            .arg("--endpoint")
-            .arg(&endpoint)
-            .arg("--kubelet-root")
-            .arg(&root)
-            .arg("--runtime-dir")
-            .arg(&directory)
-            .args(["--sandbox", "--metadata-sources=imds"])
-            .args(&flags)
-            .env("CSI_NODE_NAME", &node_name)
-            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-        credentials(command, &ec2);
-    }))
+    Ok(contained(&name, state_dir, &socket, program, settings, arguments, environment))
 }

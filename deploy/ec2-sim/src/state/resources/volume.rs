@@ -14,7 +14,7 @@ pub(crate) const MAX_MULTI_ATTACH: usize = 16;
 /// The result of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CreateOutcome {
+pub(crate) enum CreateOutcome {
     Available,
     /// The volume is kept in state `error`.
     Error,

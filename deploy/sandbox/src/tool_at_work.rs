@@ -2,22 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use ebs_csi_sandbox::Node;
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
+
+use crate::procfs::process_table::{self, Identity};
+use crate::world::node::Node;
 
 /// A stopped tool. Dropping the value lets the tool continue.
 #[derive(Debug)]
 pub struct ToolAtWork {
-    pid: i32,
+    identity: Identity,
 }
 
 /// The programs that the helper executes.
 const TOOLS: &str = "mke2fs mkfs.ext4 mkfs.ext3 mkfs.xfs e2fsck fsck.ext4 resize2fs xfs_repair";
-
-fn name(pid: i32) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end().to_owned())
-}
 
 fn children(pid: i32) -> Vec<i32> {
     std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
@@ -34,19 +31,18 @@ pub fn running(node: &Node) -> Vec<i32> {
 }
 
 fn tools_of(supervisor: i32) -> Vec<i32> {
+    let is_tool = |name: String| TOOLS.split(' ').any(|tool| tool == name);
     children(supervisor)
         .into_iter()
         .flat_map(children)
-        .filter(|pid| name(*pid).is_some_and(|name| TOOLS.split(' ').any(|tool| tool == name)))
+        .filter(|pid| process_table::name(*pid).is_some_and(is_tool))
         .collect()
 }
 
-/// Waits at most 20 s for a tool on `node`, and stops it.
-pub async fn catch(node: &Node) -> ToolAtWork {
-    let supervisor = node.helper.pid();
-    let watched = tokio::task::spawn_blocking(move || supervisor.and_then(watch)).await;
-    let stopped = watched.ok().flatten();
-    stopped.unwrap_or_else(|| panic!("no tool was seen in 20 s\n{}", node.helper.log_tail(20)))
+/// Waits at most 20 s for a tool on `node`, and stops it. Returns `None` if no tool was seen.
+pub async fn catch(node: &Node) -> Option<ToolAtWork> {
+    let supervisor = node.helper.pid()?;
+    tokio::task::spawn_blocking(move || watch(supervisor)).await.ok().flatten()
 }
 
 /// Polls for a tool, with priority over the tool and over other tests.
@@ -57,11 +53,15 @@ fn watch(supervisor: i32) -> Option<ToolAtWork> {
     let end = Instant::now() + Duration::from_secs(20);
     let mut stopped = None;
     while stopped.is_none() && Instant::now() < end {
-        if let Some(pid) = tools_of(supervisor).first().copied() {
-            let caught = ToolAtWork { pid };
-            caught.signal(Signal::STOP);
+        let tool = tools_of(supervisor).first().copied().and_then(Pid::from_raw);
+        // First of all, because the tool lives for milliseconds; it may have ended.
+        let sent = tool.map(|pid| kill_process(pid, Signal::STOP));
+        if let (Some(pid), Some(Ok(()))) = (tool, sent)
+            && let Some(identity) = Identity::of(pid.as_raw_nonzero().get())
+        {
+            let caught = ToolAtWork { identity };
             // A tool that is about to exit cannot be stopped any more.
-            while caught.state().is_some_and(|state| !"TZX".contains(state)) {
+            while identity.state().is_some_and(|state| !"TZX".contains(state)) {
                 std::thread::sleep(PAUSE);
             }
             stopped = caught.alive().then_some(caught);
@@ -75,30 +75,18 @@ fn watch(supervisor: i32) -> Option<ToolAtWork> {
 impl ToolAtWork {
     /// Returns the process id.
     pub fn pid(&self) -> i32 {
-        self.pid
+        self.identity.pid
     }
 
     /// Returns whether the tool still exists.
     pub fn alive(&self) -> bool {
-        self.state().is_some_and(|state| !"ZX".contains(state))
-    }
-
-    /// Returns the state letter of proc_pid_stat(5).
-    fn state(&self) -> Option<char> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
-        stat.rsplit_once(')')?.1.trim_start().chars().next()
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.pid) {
-            // The tool may have ended.
-            let _ = kill_process(pid, signal);
-        }
+        self.identity.alive()
     }
 }
 
 impl Drop for ToolAtWork {
     fn drop(&mut self) {
-        self.signal(Signal::CONT);
+        // The tool may have ended.
+        let _ = self.identity.signal(Signal::CONT);
     }
 }

@@ -4,26 +4,26 @@
 use std::collections::{BTreeSet, HashMap};
 
 use ebs_csi_sandbox::co::{Claim, CoError, Source};
-use ebs_csi_sandbox::{Co, Simulator};
+use ebs_csi_sandbox::{Co, Ec2, Simulator};
+use fastrand::Rng;
 use serde_json::Value;
 
-use crate::requests::Requests;
-use crate::seeded_random::SeededRandom;
+const ANSWERS: &str = "the simulator answers";
 
 /// The objects that a workload leaves behind on purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Name and id.
-    pub volumes: BTreeSet<(String, String)>,
+    pub(crate) volumes: BTreeSet<(String, String)>,
     /// Name and id.
-    pub snapshots: BTreeSet<(String, String)>,
+    pub(crate) snapshots: BTreeSet<(String, String)>,
     /// Volume and instance.
-    pub attachments: BTreeSet<(String, String)>,
+    pub(crate) attachments: BTreeSet<(String, String)>,
 }
 
 impl Kept {
     /// Merges both sets.
-    pub fn merge(mut self, other: Self) -> Self {
+    pub(crate) fn merge(mut self, other: Self) -> Self {
         self.volumes.extend(other.volumes);
         self.snapshots.extend(other.snapshots);
         self.attachments.extend(other.attachments);
@@ -31,8 +31,8 @@ impl Kept {
     }
 
     /// Returns the objects that the simulator holds, without root volumes.
-    pub async fn found(simulator: &Simulator) -> Self {
-        let state = simulator.get("/v1/state").await.expect("the simulator answers");
+    pub(crate) async fn found(simulator: &Simulator) -> Self {
+        let state = simulator.get("/v1/state").await.expect(ANSWERS);
         let realm = &state["realms"][0];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut found = Self::default();
@@ -54,10 +54,7 @@ impl Kept {
     }
 
     /// Detaches and deletes everything.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
-    pub async fn clear(self, co: &Co) -> Result<(), CoError> {
+    pub(crate) async fn clear(self, co: &Co) -> Result<(), CoError> {
         for (volume, node) in &self.attachments {
             co.detach(volume, node).await?;
         }
@@ -73,40 +70,37 @@ impl Kept {
 
 /// Runs one workload: creates, moves, expands and modifies a volume, takes and restores snapshots
 /// of it, and deletes or keeps it. Compares each answer with EC2.
-///
-/// # Errors
-/// Returns the driver's last answer, or an error for an answer that does not match EC2.
-pub async fn run_workload(
+pub(crate) async fn run_workload(
     co: Co,
-    requests: Requests<'_>,
+    ec2: Ec2<'_>,
     nodes: &[String],
     name: &str,
-    random: SeededRandom,
+    mut random: Rng,
 ) -> Result<Kept, CoError> {
     let mut kept = Kept::default();
     let mut volume = co.create(&Claim::filesystem(name, "ext4", 8)).await?;
     let id = volume.id.clone();
-    for _ in 0..1 + random.below(4) {
-        match random.below(4) {
+    for _ in 0..1 + random.u32(0..4) {
+        match random.u32(0..4) {
             0 | 1 => {
-                let node = &nodes[usize::try_from(random.below(2)).expect("small")];
+                let node = &nodes[random.usize(0..2)];
                 co.attach(&volume, node).await?;
-                check("ControllerPublishVolume", requests.holds(&id, node).await)?;
+                check("ControllerPublishVolume", ec2.holds(&id, node).await.expect(ANSWERS))?;
                 co.detach(&id, node).await?;
-                check("ControllerUnpublishVolume", !requests.holds(&id, node).await)?;
+                check("ControllerUnpublishVolume", !ec2.holds(&id, node).await.expect(ANSWERS))?;
             }
             2 => {
                 let bytes = volume.bytes + (1 << 30);
                 co.expand(&mut volume, bytes).await?;
-                let shown = requests.volume(&id).await;
+                let shown = ec2.volume(&id).await.expect(ANSWERS);
                 let is_larger = shown.is_some_and(|shown| shown.gib << 30 == bytes);
                 check("ControllerExpandVolume", is_larger)?;
-                let iops = 3_000 + random.below(1_000);
+                let iops = random.u32(3_000..4_000);
                 let class = HashMap::from([("iops".to_owned(), iops.to_string())]);
                 co.modify(&id, &class).await?;
             }
             _ => {
-                let snapshot_name = format!("{name}-{}", random.below(1_000_000));
+                let snapshot_name = format!("{name}-{}", random.u32(0..1_000_000));
                 let snapshot = co.snapshot_ready(&snapshot_name, &id).await?;
                 let restored = Claim {
                     name: format!("restored-{snapshot_name}"),
@@ -115,15 +109,15 @@ pub async fn run_workload(
                     ..Claim::filesystem(name, "ext4", 8)
                 };
                 let restored = co.create(&restored).await?;
-                if random.percent(50) {
+                if random.bool() {
                     co.delete(&restored.id).await?;
-                    let shown = requests.volume(&restored.id).await;
+                    let shown = ec2.volume(&restored.id).await.expect(ANSWERS);
                     let is_gone = shown.is_none_or(|shown| shown.status == "deleting");
                     check("DeleteVolume", is_gone)?;
                 } else {
                     kept.volumes.insert((restored.name, restored.id));
                 }
-                if random.percent(50) {
+                if random.bool() {
                     co.delete_snapshot(&snapshot.id).await?;
                 } else {
                     kept.snapshots.insert((snapshot_name, snapshot.id));
@@ -131,11 +125,11 @@ pub async fn run_workload(
             }
         }
     }
-    if random.percent(60) {
+    if random.f64() < 0.6 {
         co.delete(&id).await?;
         return Ok(kept);
     }
-    if random.percent(50) {
+    if random.bool() {
         co.attach(&volume, &nodes[0]).await?;
         kept.attachments.insert((id.clone(), nodes[0].clone()));
     }

@@ -7,27 +7,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ebs_csi_sandbox::{Co, CoError, Simulator, WorldOptions};
-use serde_json::json;
+use ebs_csi_e2e::Fixture;
+use ebs_csi_sandbox::{Co, CoError, Ec2, Simulator, WorldOptions};
+use fastrand::Rng;
+use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
-use crate::seeded_random::SeededRandom;
 use crate::workload::{Kept, run_workload};
-use crate::{Fixture, Requests};
 
 /// Changes the options of a world to those of histories: no disks, one zone, and volumes that can
 /// be modified often.
-pub fn without_disks(options: &mut WorldOptions) {
+pub(crate) fn without_disks(options: &mut WorldOptions) {
     options.devices = "none".to_owned();
     options.one_zone = true;
     options.scenario = "profile = \"fast\"\n[quotas]\nmodifications_per_day = 100\n".to_owned();
 }
 
 /// Runs four workloads, each of which calls one of `callers`, and sets `over` when all have ended.
-///
-/// # Errors
-/// Returns the error of a workload.
-pub async fn run_workloads(
+pub(crate) async fn run_workloads(
     simulator: &Simulator,
     callers: &[Co],
     nodes: &[String],
@@ -35,9 +32,9 @@ pub async fn run_workloads(
     over: &Cell<bool>,
 ) -> Result<Kept, CoError> {
     let workload = async |n: usize| {
-        let random = SeededRandom::new(seed * 1_000 + n as u64);
+        let random = Rng::with_seed(seed * 1_000 + n as u64);
         let co = callers[n % callers.len()].clone();
-        run_workload(co, Requests::new(simulator), nodes, &format!("pvc-{n}"), random).await
+        run_workload(co, Ec2::new(simulator), nodes, &format!("pvc-{n}"), random).await
     };
     let all = tokio::join!(workload(0), workload(1), workload(2), workload(3));
     over.set(true);
@@ -45,10 +42,11 @@ pub async fn run_workloads(
 }
 
 /// Compares what EC2 holds with what the workloads kept, removes it, and ends the world.
-///
-/// # Errors
-/// Returns the error of a workload, or the difference.
-pub async fn finish(fixture: Fixture, kept: Result<Kept, CoError>, co: &Co) -> Result<(), String> {
+pub(crate) async fn finish(
+    fixture: Fixture,
+    kept: Result<Kept, CoError>,
+    co: &Co,
+) -> Result<(), String> {
     let kept = kept.map_err(|error| format!("{error}\n{}", fixture.logs()))?;
     let found = Kept::found(&fixture.world.simulator).await;
     if found != kept {
@@ -61,33 +59,33 @@ pub async fn finish(fixture: Fixture, kept: Result<Kept, CoError>, co: &Co) -> R
 }
 
 /// Lets EC2 withhold the reply to one of these actions, and waits at most `timeout` until a
-/// controller waits for the reply. Returns the action, if one does.
-pub async fn withhold_reply(
+/// controller waits for the reply. Returns whether one does.
+pub(crate) async fn withhold_reply(
     simulator: &Simulator,
-    random: &SeededRandom,
+    random: &mut Rng,
     over: &Cell<bool>,
     actions: &[&'static str],
     timeout: Duration,
-) -> Option<&'static str> {
-    let requests = Requests::new(simulator);
-    let id = format!("held-{}", random.below(u64::MAX));
-    let action = actions[usize::try_from(random.below(actions.len() as u64)).expect("small")];
-    let mark = requests.mark().await;
+) -> bool {
+    let ec2 = Ec2::new(simulator);
+    let id = format!("held-{}", random.u64(..));
+    let action = *random.choice(actions).expect("an action");
+    let mark = ec2.last().await.expect("the simulator answers");
     let fault = json!({"kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 120_000});
     let rule = json!({"id": id, "match": {"action": action}, "count": 1, "fault": fault});
-    requests.fault(rule).await;
+    ec2.fault(rule).await.expect("the simulator takes it");
+    let is_withheld =
+        |record: &Value| record["faults"].as_array().is_some_and(|all| all.contains(&json!(id)));
     let until = Instant::now() + timeout;
     let mut is_held = false;
     while !is_held && !over.get() && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        is_held =
-            requests.mutations(mark).await.iter().any(|record| {
-                record["faults"].as_array().is_some_and(|all| all.contains(&json!(id)))
-            });
+        let sent = ec2.mutations(mark).await.expect("the simulator answers");
+        is_held = sent.iter().any(is_withheld);
     }
     // The fault may have been applied or not; in both cases it is no longer needed.
     let _ = simulator.delete(&format!("/v1/faults/{id}")).await;
-    is_held.then_some(action)
+    is_held
 }
 
 /// Returns the seeds in `HISTORY_SEEDS` (`7`, `1-200`), or the first `many` seeds without that
@@ -103,7 +101,7 @@ fn chosen(many: u64) -> RangeInclusive<u64> {
 
 /// Runs the history of each seed, `at_once` of them at a time. Returns their results, and panics
 /// when one failed. A history that returns `None` cannot run here; it ends its thread.
-pub fn run_seeds<T: Debug + Send>(
+pub(crate) fn run_seeds<T: Debug + Send>(
     many: u64,
     at_once: usize,
     history: impl AsyncFn(u64) -> Option<Result<T, String>> + Sync,

@@ -1,16 +1,16 @@
 //! EC2's own view, read as another user of the account would read it, so that no check relies on
 //! the driver.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::{DemoError, ensure};
 use crate::world::simulator::Simulator;
 
-/// Read access to the simulator.
+/// Access to the simulator.
 #[derive(Clone, Copy, Debug)]
 pub struct Ec2<'a> {
     simulator: &'a Simulator,
@@ -104,19 +104,13 @@ impl<'a> Ec2<'a> {
         Ok(self.describe(by_id).await?.into_iter().next())
     }
 
-    /// Returns a volume that must exist.
-    pub(super) async fn needed(&self, id: &str) -> Result<DescribedVolume, DemoError> {
-        self.volume(id)
-            .await?
-            .ok_or_else(|| DemoError::Unverified(format!("EC2 does not know {id}")))
-    }
-
-    /// Verifies that `id` is attached to `instances` and to no other instance.
-    pub(super) async fn attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
-        let shown = self.needed(id).await?;
-        ensure(shown.instances == instances, || {
-            format!("EC2 shows {id} attached to {:?}, not {instances:?}", shown.instances)
-        })
+    /// Returns whether EC2 shows the volume attached to an instance.
+    ///
+    /// # Errors
+    /// Returns an error when the simulator does not answer.
+    pub async fn holds(&self, volume: &str, instance: &str) -> io::Result<bool> {
+        let shown = self.volume(volume).await?;
+        Ok(shown.is_some_and(|shown| shown.instances.iter().any(|of| of == instance)))
     }
 
     /// Returns the driver's requests in the journal after number `after`.
@@ -144,15 +138,49 @@ impl<'a> Ec2<'a> {
         Ok(self.simulator.get("/v1/journal?limit=1").await?["last"].as_u64().unwrap_or(0))
     }
 
-    /// Waits until the driver has made a request for `action` after number `after`.
-    pub(super) async fn request(&self, after: u64, action: &str) -> Result<(), DemoError> {
-        for _ in 0..2_000 {
-            if self.journal(after).await?.iter().any(|record| record["action"] == action) {
+    /// Returns the driver's requests after number `after` that changed something or tried to: all
+    /// but Describe calls, GetCallerIdentity and dry runs.
+    ///
+    /// # Errors
+    /// Returns an error when the simulator does not answer.
+    pub async fn mutations(&self, after: u64) -> io::Result<Vec<Value>> {
+        let mut records = self.journal(after).await?;
+        records.retain(|record| {
+            let action = record["action"].as_str().unwrap_or_default();
+            !action.starts_with("Describe")
+                && !action.starts_with("GetCallerIdentity")
+                && record["parameters"]["DryRun"] != "true"
+        });
+        Ok(records)
+    }
+
+    /// Returns how often each mutating action after number `after` had an effect.
+    ///
+    /// # Errors
+    /// Returns an error when the simulator does not answer.
+    pub async fn effective(&self, after: u64) -> io::Result<BTreeMap<String, usize>> {
+        let mut counts = BTreeMap::new();
+        for record in self.mutations(after).await? {
+            if record["effects"].as_array().is_some_and(|all| !all.is_empty()) {
+                let action = record["action"].as_str().unwrap_or_default();
+                *counts.entry(action.to_owned()).or_default() += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Waits until the driver has sent `action` after number `after`.
+    ///
+    /// # Errors
+    /// Returns an error when the simulator does not answer, or the driver has not sent it in 20 s.
+    pub async fn request(&self, after: u64, action: &str) -> io::Result<()> {
+        for _ in 0..10_000 {
+            if self.mutations(after).await?.iter().any(|record| record["action"] == action) {
                 return Ok(());
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Err(DemoError::Unverified(format!("the driver did not send {action} in 10 s")))
+        Err(io::Error::other(format!("the driver did not send {action} in 20 s")))
     }
 
     /// Adds a fault rule and returns its id.
@@ -170,6 +198,14 @@ impl<'a> Ec2<'a> {
     /// Returns an error when the simulator does not answer.
     pub async fn no_faults(&self) -> io::Result<()> {
         self.simulator.delete("/v1/faults").await.map(drop)
+    }
+
+    /// Makes EC2 refuse connections for `ms` milliseconds.
+    ///
+    /// # Errors
+    /// Returns an error when the simulator does not answer.
+    pub async fn outage(&self, ms: u64) -> io::Result<()> {
+        self.simulator.post("/v1/outage", &json!({ "for_ms": ms })).await.map(drop)
     }
 
     /// Returns the time at which the present transition of `id` ends, by the simulator's clock,

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 /// The forwarding from callers to the leader's replica. It ends when dropped.
 #[derive(Debug)]
-pub struct Leader {
+pub(crate) struct Leader {
     socket: PathBuf,
     replicas: usize,
     at: watch::Sender<usize>,
@@ -20,10 +20,7 @@ pub struct Leader {
 
 impl Leader {
     /// Listens at `socket`; the first of these replicas is the leader's.
-    ///
-    /// # Errors
-    /// Returns the errors of bind(2).
-    pub fn new(socket: PathBuf, replicas: Vec<PathBuf>) -> io::Result<Self> {
+    pub(crate) fn new(socket: PathBuf, replicas: Vec<PathBuf>) -> io::Result<Self> {
         let listener = UnixListener::bind(&socket)?;
         let (at, leads) = watch::channel(0);
         let number = replicas.len();
@@ -43,17 +40,12 @@ impl Leader {
     }
 
     /// Returns the socket to which callers connect.
-    pub fn socket(&self) -> &Path {
+    pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Returns the index of the leader's replica.
-    pub fn at(&self) -> usize {
-        *self.at.borrow()
-    }
-
     /// Makes the next replica the leader's.
-    pub fn hand_over(&self) {
+    pub(crate) fn hand_over(&self) {
         self.at.send_modify(|at| *at = (*at + 1) % self.replicas);
     }
 }
@@ -94,7 +86,6 @@ mod tests {
         let _running = [replica(&sockets[0], 0), replica(&sockets[1], 1)];
         let leader = Leader::new(dir.path().join("leader"), sockets.to_vec()).unwrap();
         for expected in [0, 1, 0] {
-            assert_eq!(leader.at(), usize::from(expected));
             let mut line = UnixStream::connect(leader.socket()).await.unwrap();
             assert_eq!(line.read_u8().await.unwrap(), expected);
             leader.hand_over();
