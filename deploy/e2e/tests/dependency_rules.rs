@@ -7,8 +7,9 @@ use std::process::Command;
 use ebs_csi_e2e::repository::{read, root};
 use serde_json::Value;
 
-/// What node-lifecycle depends on.
-const OF_NODE_LIFECYCLE: &[&str] = &[
+/// What the controller depends on.
+const OF_CONTROLLER: &[&str] = &[
+    "ebs-csi-ec2",
     "ebs-csi-proto",
     "ebs-csi-wire",
     "ebs-csi-policy",
@@ -18,17 +19,8 @@ const OF_NODE_LIFECYCLE: &[&str] = &[
     "ebs-csi-template",
 ];
 
-/// What the controller depends on.
-const OF_CONTROLLER: &[&str] = &[
-    "ebs-csi-proto",
-    "ebs-csi-wire",
-    "ebs-csi-policy",
-    "ebs-csi-confine",
-    "ebs-csi-parameters",
-    "ebs-csi-safe-detach",
-    "ebs-csi-template",
-    "ebs-csi-ec2",
-];
+/// What node-lifecycle depends on: the same, but nothing that calls EC2.
+const OF_NODE_LIFECYCLE: &[&str] = OF_CONTROLLER.split_at(1).1;
 
 /// The crates of this repository, each with those of them that it may depend on (normal and build
 /// dependencies).
