@@ -24,7 +24,7 @@ mod sys;
 
 /// The SDK allocates hundreds of small pieces for each call. The C library's allocator spent a
 /// fifth to a quarter of the processor time on them; this one spends a fraction of that, for half a
-/// MiB more at rest (`deploy/bench/results/reasons.md`).
+/// MiB more at rest (`deploy/testing/bench/results/reasons.md`).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -41,8 +41,8 @@ pub use state::RegistrationState;
 /// before an `@` may contain a `%`. grpc-go does not encode the `@`, so h2 reads the path as the
 /// user and `localhost.sock` as the host.
 ///
-/// `deploy/e2e/tests/clients/dialed.rs` shows both: once a socket without the `@` is answered, this
-/// name is no longer needed.
+/// `deploy/testing/e2e/tests/clients/dialed.rs` shows both: once a socket without the `@` is
+/// answered, this name is no longer needed.
 pub const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
 /// The socket of the stock registrar, which the Go driver uses. A leftover socket would keep
 /// kubelet dialing, and its later removal would unregister this driver, which has the same name.

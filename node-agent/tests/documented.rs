@@ -63,7 +63,7 @@ fn documented_flags_match_agent_flags_exactly() {
 #[test]
 fn alerts_use_served_metrics_and_have_runbook_entry() {
     let served = ebs_csi_node_agent::http_endpoint::example_page();
-    let rules = deployed("kubernetes/node-alerts.yaml");
+    let rules = deployed("install/manifests/node-alerts.yaml");
     let runbook = page();
     let mut alerts = 0;
     for rule in rules.split("- alert: ").skip(1) {

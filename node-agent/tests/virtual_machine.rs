@@ -1,6 +1,6 @@
-//! The real agent with a real helper behind a vsock address. `deploy/e2e/vm` starts the virtual
-//! machine, whose first process makes the volume's disk, grows it, and kills the helper once; and
-//! it runs this test beside the machine or inside.
+//! The real agent with a real helper behind a vsock address. `deploy/testing/vm/run` starts the
+//! virtual machine, whose first process makes the volume's disk, grows it, and kills the helper
+//! once; and it runs this test beside the machine or inside.
 
 #[path = "scripted/agent.rs"]
 mod agent;
@@ -54,7 +54,7 @@ where
 }
 
 #[tokio::test]
-#[ignore = "deploy/e2e/vm starts the virtual machine"]
+#[ignore = "deploy/testing/vm/run starts the virtual machine"]
 async fn volume_lives_grows_and_leaves_over_vsock() {
     let [helper, key] = ["EBS_CSI_VM_HELPER", "EBS_CSI_VM_KEY_FILE"]
         .map(|name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set")));
@@ -124,7 +124,7 @@ async fn volume_lives_grows_and_leaves_over_vsock() {
 
 /// The machine's helper cuts off an agent that has another key, and serves the next one.
 #[tokio::test]
-#[ignore = "deploy/e2e/vm starts the virtual machine"]
+#[ignore = "deploy/testing/vm/run starts the virtual machine"]
 async fn agent_with_other_key_stages_nothing() {
     let helper = std::env::var("EBS_CSI_VM_HELPER").expect("EBS_CSI_VM_HELPER is not set");
     let host = Host::with(MetadataService::usual());

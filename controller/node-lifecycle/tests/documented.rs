@@ -25,7 +25,7 @@ fn metrics_in_alerts_and_docs_are_served() {
     let page = Metrics::default().page();
     for prefix in ["aws_ebs_csi_safe_detach_", "aws_ebs_csi_onboarding_"] {
         let served = names(&page, prefix);
-        for file in ["kubernetes/node-lifecycle-alerts.yaml", "docs/node-lifecycle.md"] {
+        for file in ["install/manifests/node-lifecycle-alerts.yaml", "docs/node-lifecycle.md"] {
             let named = names(&deploy(file), prefix);
             assert!(!named.is_empty(), "{file}");
             for name in named {
@@ -38,7 +38,7 @@ fn metrics_in_alerts_and_docs_are_served() {
 #[test]
 fn label_values_in_alerts_are_served() {
     let page = Metrics::default().page();
-    let rules = deploy("kubernetes/node-lifecycle-alerts.yaml");
+    let rules = deploy("install/manifests/node-lifecycle-alerts.yaml");
     for choice in rules.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
         let Some((label, values)) = choice.split_once('=') else {
             continue;
@@ -53,7 +53,7 @@ fn label_values_in_alerts_are_served() {
 #[test]
 fn every_alert_has_its_paragraph() {
     let page = deploy("docs/node-lifecycle.md");
-    let rules = deploy("kubernetes/node-lifecycle-alerts.yaml");
+    let rules = deploy("install/manifests/node-lifecycle-alerts.yaml");
     let alerts: Vec<&str> =
         rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() >= 6);
@@ -64,7 +64,8 @@ fn every_alert_has_its_paragraph() {
 
 #[test]
 fn csidriver_matches_go_driver_and_advertises_safe_detach() {
-    let object: Value = serde_saphyr::from_str(&deploy("kubernetes/csidriver.yaml")).expect("YAML");
+    let object: Value =
+        serde_saphyr::from_str(&deploy("install/manifests/csidriver.yaml")).expect("YAML");
     assert_eq!(object["metadata"]["name"], ebs_csi_proto::DRIVER_NAME);
     let annotations = json!({ADVERTISED: ADVERTISED_VERSION});
     assert_eq!(object["metadata"]["annotations"], annotations);
@@ -80,7 +81,7 @@ fn csidriver_matches_go_driver_and_advertises_safe_detach() {
 /// A container that calls AWS does not call Kubernetes, and the other way round.
 #[test]
 fn no_container_has_both_aws_and_kubernetes_credentials() {
-    let manifest = deploy("kubernetes/controller.yaml");
+    let manifest = deploy("install/manifests/controller.yaml");
     let deployment = manifest
         .split("\n---\n")
         .map(|document| serde_saphyr::from_str::<Value>(document).expect("YAML"))
@@ -112,7 +113,7 @@ fn no_container_has_both_aws_and_kubernetes_credentials() {
 #[test]
 fn every_rbac_rule_names_existing_code() {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    let manifest = deploy("kubernetes/node-lifecycle-rbac.yaml");
+    let manifest = deploy("install/manifests/node-lifecycle-rbac.yaml");
     let lines: Vec<&str> = manifest.lines().collect();
     let mut rules = 0;
     for (number, line) in lines.iter().enumerate() {
@@ -169,7 +170,7 @@ fn every_scenario_names_existing_tests() {
     let rows = table.expect("the section").lines().filter(|line| line.starts_with("| F"));
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let mut text = String::new();
-    for folder in ["..", "../../deploy/bench/tests", "../../deploy/e2e/tests"] {
+    for folder in ["..", "../../deploy/testing/bench/tests", "../../deploy/testing/e2e/tests"] {
         sources(&PathBuf::from(&here).join(folder), &mut text);
     }
     let mut named = BTreeSet::new();

@@ -91,7 +91,7 @@ async fn alerts_use_served_metrics_and_have_runbook_entry() {
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
     tokio::time::advance(Duration::from_secs(61)).await;
     let served = metrics.encode(&[]);
-    let rules = deploy("kubernetes/controller-alerts.yaml");
+    let rules = deploy("install/manifests/controller-alerts.yaml");
     let runbook = deploy("docs/safe-detach.md");
     let mut alerts = 0;
     for rule in rules.split("- alert: ").skip(1) {

@@ -1,8 +1,8 @@
 //! A host may withhold what a test needs, for example CAP_SYS_RESOURCE, without which a mounted
 //! ext4 cannot grow. A virtual machine withholds nothing. It boots a Debian kernel
-//! (`deploy/vm/prepare` fetches it) with this test program, the helper and the programs that both
-//! start, and runs those tests. It also has what a host may lack: an NVMe controller, and vsock
-//! between programs of one machine.
+//! (`deploy/testing/vm/prepare` fetches it) with this test program, the helper and the programs
+//! that both start, and runs those tests. It also has what a host may lack: an NVMe controller, and
+//! vsock between programs of one machine.
 use crate::rig::{
     Rig, assert_refused, done, set_mode, shell, sparse_file, staging, target, text, volume,
     wait_until,
@@ -67,12 +67,12 @@ fn kernel() -> Result<PathBuf, &'static str> {
         .join("ebs-csi/vm");
     let kernel = cache.join("vmlinuz");
     if !kernel.exists() || MODULES.iter().any(|name| !cache.join(name).exists()) {
-        return Err("no kernel for a virtual machine; deploy/vm/prepare fetches one");
+        return Err("no kernel for a virtual machine; deploy/testing/vm/prepare fetches one");
     }
     for program in ["qemu-system-x86_64", "cpio"] {
         let found = Command::new(program).arg("--version").output();
         if !found.is_ok_and(|output| output.status.success()) {
-            return Err("no QEMU or no cpio; deploy/vm/prepare installs them");
+            return Err("no QEMU or no cpio; deploy/testing/vm/prepare installs them");
         }
     }
     Ok(kernel)

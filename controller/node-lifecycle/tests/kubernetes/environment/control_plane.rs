@@ -254,9 +254,10 @@ pub(crate) fn programs() -> Outcome<PathBuf> {
         let path = directory.join(name);
         if !path.exists() {
             let path = path.display();
-            return Err(
-                format!("{path} is not there; ./deploy/kubernetes/rig/prepare builds it").into()
-            );
+            return Err(format!(
+                "{path} is not there; ./deploy/testing/clusters/programs/prepare builds it"
+            )
+            .into());
         }
     }
     let openssl = Command::new("openssl").arg("version").output();

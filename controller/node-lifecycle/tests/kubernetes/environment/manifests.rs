@@ -1,4 +1,4 @@
-//! Reads and applies the manifests of `deploy/kubernetes`, unchanged.
+//! Reads and applies the manifests of `deploy/install/manifests`, unchanged.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::environment::world::Outcome;
 
 /// Returns the objects of a file.
 pub(crate) fn read(name: &str) -> Vec<Value> {
-    let path = deploy().join("kubernetes").join(name);
+    let path = deploy().join("install/manifests").join(name);
     objects(&std::fs::read_to_string(&path).expect("a manifest"))
 }
 

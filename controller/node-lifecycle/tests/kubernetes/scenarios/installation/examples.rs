@@ -1,5 +1,5 @@
-//! Checks that the API server accepts the objects of `deploy/examples` and knows each of their
-//! fields.
+//! Checks that the API server accepts the objects of `deploy/install/examples` and knows each of
+//! their fields.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 async fn taken(world: &World<'_>) -> Outcome {
     let mut shown = 0;
-    for example in std::fs::read_dir(manifests::deploy().join("examples"))? {
+    for example in std::fs::read_dir(manifests::deploy().join("install/examples"))? {
         let example = example?.path();
         if !example.is_dir() {
             continue;

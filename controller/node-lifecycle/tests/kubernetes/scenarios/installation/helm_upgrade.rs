@@ -25,7 +25,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 async fn upgraded(world: &World<'_>) -> Outcome {
     let helm = control_plane::cache().join("bin/helm");
     if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/kubernetes/rig/prepare builds it");
+        println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
         return Ok(());
     }
     let directory = tempfile::tempdir()?;
@@ -102,7 +102,7 @@ async fn rendered(helm: &Path, directory: &Path) -> Outcome<Value> {
     });
     std::fs::write(&values, given.to_string())?;
     let mut command = Command::new(helm);
-    command.args(["template", "ebs"]).arg(manifests::deploy().join("chart"));
+    command.args(["template", "ebs"]).arg(manifests::deploy().join("install/chart"));
     command.args(["--namespace", NAMESPACE, "--kube-version", "1.36.0"]);
     command.arg("--values").arg(values);
     let objects = manifests::objects(&succeed(command).await?);

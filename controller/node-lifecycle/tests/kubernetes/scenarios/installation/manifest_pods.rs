@@ -96,22 +96,22 @@ pub(super) async fn output(mut command: Command) -> Outcome<Output> {
 }
 
 /// Checks what the chart renders with its own values, with those of the rig with real kubelets, and
-/// with each set of values in `deploy/chart/ci`.
+/// with each set of values in `deploy/install/chart/ci`.
 async fn rendered(world: &World<'_>) -> Outcome {
     let helm = control_plane::cache().join("bin/helm");
     if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/kubernetes/rig/prepare builds it");
+        println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
         return Ok(());
     }
-    let chart = manifests::deploy().join("chart");
-    let rig = chart.join("../e2e/kubernetes/values.yaml");
+    let chart = manifests::deploy().join("install/chart");
+    let rig = manifests::deploy().join("testing/clusters/values.yaml");
     let mut sets = vec![None, Some(rig)];
     for entry in std::fs::read_dir(chart.join("ci"))? {
         sets.push(Some(entry?.path()));
     }
     let (mut defined, mut undefined) = (Vec::new(), Vec::new());
     for foreign in &FOREIGN_KINDS {
-        if define(world, foreign, &chart.join("../kubernetes/rig")).await? {
+        if define(world, foreign, &manifests::deploy().join("testing/clusters/programs")).await? {
             defined.push(foreign);
         } else {
             undefined.extend(foreign.kinds);

@@ -1,0 +1,55 @@
+//! The files of the repository in which a test runs, and the programs that the rig builds.
+
+use std::path::PathBuf;
+
+/// Returns the repository's root: cargo names this crate's directory when a test runs. `env!` would
+/// be wrong: a target directory kept between checkouts would hold another checkout's directory.
+pub fn root() -> PathBuf {
+    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
+        .join("../../..")
+}
+
+/// Returns the text of a file.
+pub fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Returns the entries of a folder, sorted: names and paths.
+pub fn entries(folder: &str) -> Vec<(String, PathBuf)> {
+    let entries =
+        std::fs::read_dir(root().join(folder)).unwrap_or_else(|e| panic!("{folder}: {e}"));
+    let mut entries: Vec<_> = entries
+        .map(|entry| entry.expect("an entry"))
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+        .collect();
+    entries.sort();
+    entries
+}
+
+/// Compares the content that a test generates with the file of that name, which
+/// `UPDATE_GENERATED=1` writes.
+pub fn assert_generated(name: &str, made: &str, test: &str) {
+    let file = root().join(name);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&file, made).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+    let have = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        have == made,
+        "{name} is stale: UPDATE_GENERATED=1 cargo test --workspace --test {test} writes it; \
+         what is generated now:\n{made}"
+    );
+}
+
+/// Returns the path where `deploy/testing/clusters/programs/prepare` installs a program. Without
+/// the program, prints why the test is skipped.
+pub fn prepared(program: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let path = cache.or(home)?.join("ebs-csi/bin").join(program);
+    if !path.exists() {
+        println!("skipped: no {program}; ./deploy/testing/clusters/programs/prepare builds it");
+        return None;
+    }
+    Some(path)
+}

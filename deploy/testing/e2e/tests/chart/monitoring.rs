@@ -1,0 +1,350 @@
+//! Metrics Services, dashboards and alerts: that they name what exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use ebs_csi_e2e::repository::{self, read, root};
+use serde_json::Value;
+
+use crate::{MONITORS, array, each, find, helm, pods, render};
+
+fn promtool() -> Option<PathBuf> {
+    repository::prepared("promtool")
+}
+
+fn assert_succeeds(what: &str, out: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{what}: {stdout}{stderr}");
+}
+
+fn yaml(name: &str) -> Value {
+    serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The parts of the driver that have alerts.
+const PARTS: [&str; 3] = ["controller", "node-lifecycle", "node"];
+
+/// Returns the rules of all alerts, by their names.
+fn alerts() -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for part in PARTS {
+        let rules = yaml(&format!("deploy/install/manifests/{part}-alerts.yaml"));
+        for rule in array(&rules["groups"]).iter().flat_map(|it| array(&it["rules"])) {
+            let name = rule["alert"].as_str().expect("a name").to_owned();
+            assert!(all.insert(name.clone(), rule.clone()).is_none(), "{name}");
+        }
+    }
+    assert!(all.len() >= 17, "{}", all.len());
+    all
+}
+
+/// Returns the file names beneath a folder that end so, with the texts.
+fn files(folder: &str, ending: &str) -> BTreeMap<String, String> {
+    let files = repository::entries(folder).into_iter().filter(|(name, _)| name.ends_with(ending));
+    files.map(|(name, _)| (name.clone(), read(&format!("{folder}/{name}")))).collect()
+}
+
+/// The Go driver's chart names the Services after its containers; scrape configurations know them.
+#[test]
+fn each_metrics_service_reaches_a_declared_port() {
+    let Some(helm) = helm() else { return };
+    let mut seen = BTreeSet::new();
+    each(&helm, |set, objects| {
+        for service in objects.iter().filter(|it| it["kind"] == "Service") {
+            let name = service["metadata"]["name"].as_str().expect("a name");
+            let at = format!("{set}: {name}");
+            let spec = &service["spec"];
+            let app = spec["selector"]["app"].as_str().expect("an app");
+            let of_pod = pods(objects);
+            let (_, pod) = of_pod.iter().find(|(it, _)| *it == app).expect("its pods");
+            let target = &spec["ports"][0]["targetPort"];
+            let containers = array(&pod["containers"]).iter();
+            let mut ports = containers.flat_map(|it| array(&it["ports"]));
+            let is_open = ports.any(|it| it["containerPort"] == *target);
+            assert!(is_open, "{at}: no container serves {target}");
+            // A scraper of endpoints takes this port in the place of the Service's.
+            let annotation = &service["metadata"]["annotations"]["prometheus.io/port"];
+            assert_eq!(*annotation, target.to_string(), "{at}");
+            seen.insert(name.to_owned());
+            if let Some(monitor) = find(objects, "ServiceMonitor", name) {
+                let wanted = monitor["spec"]["selector"]["matchLabels"].as_object();
+                let labels = &service["metadata"]["labels"];
+                for (label, value) in wanted.expect("labels") {
+                    assert_eq!(labels[label], *value, "{at}: {label}");
+                }
+                let port = &monitor["spec"]["endpoints"][0]["port"];
+                assert_eq!(*port, spec["ports"][0]["name"], "{at}");
+                let namespace = &service["metadata"]["namespace"];
+                let watched = &monitor["spec"]["namespaceSelector"]["matchNames"][0];
+                assert_eq!(watched, namespace, "{at}");
+            }
+        }
+    });
+    let controller = "ebs-csi-controller";
+    for part in ["provisioner", "attacher", "resizer", "snapshotter", "volumemodifier"] {
+        assert!(seen.contains(&format!("{controller}-{part}")), "{part}");
+    }
+    for name in [controller, "ebs-csi-controller-node-lifecycle", "ebs-csi-node"] {
+        assert!(seen.contains(name), "{name}");
+    }
+}
+
+/// Returns the words of a text that look like metrics of the driver.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let prefixes = ["aws_ebs_csi_", "ebs_csi_node_agent_", "cloudprovider_aws_"];
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let named = words.filter(|word| prefixes.iter().any(|it| word.starts_with(it)));
+    // `aws_ebs_csi_{read,write}_…` and `…_api_*` are abbreviations.
+    named.filter(|word| !word.ends_with('_')).map(str::to_owned).collect()
+}
+
+/// Returns the metrics that the processes serve with their kinds, from the page that another test
+/// compares with the processes' source.
+fn served() -> BTreeMap<String, String> {
+    let page = read("deploy/docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let kind = |rest: &str| rest.split(' ').next().unwrap_or_default().to_owned();
+    let served: BTreeMap<_, _> = rows.map(|(name, rest)| (name.to_owned(), kind(rest))).collect();
+    assert!(served.len() >= 40, "{}", served.len());
+    served
+}
+
+/// Returns the metric of a sample; `None`: no process serves the sample.
+fn metric_of<'a>(served: &BTreeMap<String, String>, sample: &'a str) -> Option<&'a str> {
+    let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
+        let metric = sample.strip_suffix(part)?;
+        (served.get(metric)? == "histogram").then_some(metric)
+    });
+    let is_plain = served.get(sample).is_some_and(|kind| kind != "histogram");
+    of_histogram.or(is_plain.then_some(sample))
+}
+
+/// A dashboard's panels, those of its rows included.
+fn panels(board: &Value) -> Vec<&Value> {
+    let all = array(&board["panels"]).iter();
+    all.flat_map(|it| std::iter::once(it).chain(array(&it["panels"]))).collect()
+}
+
+fn boards() -> BTreeMap<String, Value> {
+    let texts = files("deploy/install/chart/dashboards", ".json");
+    let parsed = texts.into_iter().map(|(name, text)| {
+        let board = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        (name, board)
+    });
+    parsed.collect()
+}
+
+/// Returns the queries of a dashboard.
+fn queries(board: &Value) -> Vec<&str> {
+    let targets = panels(board).into_iter().flat_map(|it| array(&it["targets"]));
+    targets.filter_map(|it| it["expr"].as_str()).collect()
+}
+
+#[test]
+fn dashboards_query_only_served_metrics() {
+    let served = served();
+    let mut shown = BTreeSet::new();
+    for (file, board) in boards() {
+        for query in queries(&board) {
+            let named = metrics(query);
+            assert!(!named.is_empty(), "{file}: {query}");
+            for name in named {
+                let metric = metric_of(&served, &name);
+                shown.insert(metric.unwrap_or_else(|| panic!("{file}: {name}")).to_owned());
+            }
+        }
+        // Variables name metrics, too.
+        for name in metrics(&board["templating"].to_string()) {
+            assert!(metric_of(&served, &name).is_some(), "{file}: {name} is not served");
+        }
+    }
+    // Every metric is on a dashboard, but for those that only count scrapes, and the Go driver's
+    // names for the same counts.
+    let is_needed = |name: &str| !name.contains("_collector_") && !name.starts_with("cloud");
+    let hidden: Vec<_> =
+        served.keys().filter(|name| !shown.contains(*name) && is_needed(name)).collect();
+    assert!(hidden.is_empty(), "on no dashboard: {hidden:?}");
+}
+
+#[test]
+fn alert_rules_name_only_served_metrics() {
+    let served = served();
+    assert_eq!(metric_of(&served, "aws_ebs_csi_operations_total"), None);
+    let mut seen = 0;
+    for (file, text) in files("deploy/install/chart/alerts", ".yaml") {
+        for name in metrics(&text) {
+            assert!(metric_of(&served, &name).is_some(), "{file}: {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "{seen}");
+}
+
+#[test]
+fn dashboards_have_own_ids_and_fit_grid() {
+    let mut uids = BTreeSet::new();
+    for (file, board) in boards() {
+        let uid = board["uid"].as_str().expect("a uid").to_owned();
+        assert_eq!(format!("{uid}.json"), format!("ebs-csi-{file}"));
+        assert!(uids.insert(uid), "{file}");
+        let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+        for panel in panels(&board) {
+            let title = panel["title"].as_str().expect("a title");
+            assert!(ids.insert(panel["id"].as_i64().expect("an id")), "{file}: {title}");
+            let of = |key: &str| panel["gridPos"][key].as_i64().expect("a place");
+            assert!(of("x") + of("w") <= 24, "{file}: {title}");
+            for x in of("x")..of("x") + of("w") {
+                for y in of("y")..of("y") + of("h") {
+                    assert!(cells.insert((x, y)), "{file}: {title} lies over another panel");
+                }
+            }
+        }
+    }
+    assert!(uids.len() >= 3, "{uids:?}");
+}
+
+#[test]
+fn dashboards_are_rendered_as_labelled_config_maps() {
+    let Some(helm) = helm() else { return };
+    let none = render(&helm, &[]);
+    let is_board = |it: &&Value| {
+        let name = it["metadata"]["name"].as_str().unwrap_or_default();
+        name.starts_with("ebs-csi-dashboard-")
+    };
+    assert_eq!(none.iter().filter(is_board).count(), 0);
+    let values =
+        "dashboards.enabled=true,dashboards.namespace=grafana,dashboards.labels.team=storage";
+    let objects = render(&helm, &["--set", values]);
+    let boards = boards();
+    assert_eq!(objects.iter().filter(is_board).count(), boards.len());
+    for (file, board) in boards {
+        let name = format!("ebs-csi-dashboard-{}", file.trim_end_matches(".json"));
+        let map = find(&objects, "ConfigMap", &name).expect("a ConfigMap");
+        assert_eq!(map["metadata"]["namespace"], "grafana", "{name}");
+        assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "{name}");
+        assert_eq!(map["metadata"]["labels"]["team"], "storage", "{name}");
+        let carried = map["data"][format!("ebs-csi-{file}")].as_str();
+        let carried: Value = serde_json::from_str(carried.expect("the file")).expect("JSON");
+        assert_eq!(carried, board, "{name}");
+    }
+}
+
+/// Whether the queries are well-formed; a rule file holds them for promtool.
+#[test]
+fn dashboard_queries_are_valid_promql() {
+    let Some(promtool) = promtool() else { return };
+    let mut rules = Vec::new();
+    for (_, board) in boards() {
+        for query in queries(&board) {
+            let expression = query.replace("$__rate_interval", "5m").replace("$volume", ".*");
+            assert!(!expression.contains('$'), "{query}");
+            let record = format!("query:{}", rules.len());
+            rules.push(serde_json::json!({"record": record, "expr": expression}));
+        }
+    }
+    assert!(rules.len() >= 60, "{}", rules.len());
+    let group = serde_json::json!({"groups": [{"name": "dashboards", "rules": rules}]});
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("rules.json");
+    std::fs::write(&file, group.to_string()).expect("the rules");
+    let mut command = Command::new(promtool);
+    let out = command.args(["check", "rules", "--lint=none"]).arg(file).output();
+    assert_succeeds("the dashboards", &out.expect("promtool"));
+}
+
+/// The page of each alert has its paragraph, and each such paragraph an alert.
+#[test]
+fn each_alert_has_runbook_and_vice_versa() {
+    let alerts = alerts();
+    for (name, rule) in &alerts {
+        let page = rule["annotations"]["runbook"].as_str().expect("a runbook");
+        let paragraph = format!("**{name}**");
+        assert!(read(page).contains(&paragraph), "{page}: no {paragraph}");
+        let labels = rule["labels"]["severity"].as_str().unwrap_or_default();
+        assert!(["page", "ticket"].contains(&labels), "{name}: {labels}");
+    }
+    for (page, text) in files("deploy/docs", ".md") {
+        for name in text.split("**").filter(|it| it.starts_with("EBS")) {
+            let is_alert = name.chars().all(char::is_alphanumeric);
+            let rule = alerts.get(name).filter(|_| is_alert);
+            let rule = rule.unwrap_or_else(|| panic!("{page}: {name} is no alert"));
+            let runbook = rule["annotations"]["runbook"].as_str();
+            assert_eq!(runbook, Some(format!("deploy/docs/{page}").as_str()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn runbook_url_follows_base_url_value() {
+    let Some(helm) = helm() else { return };
+    let rendered = |base: &str| {
+        let base = format!("prometheusRule.runbookBaseUrl={base}");
+        let rules = "prometheusRule.enabled=true,prometheusRule.labels.team=storage,\
+                     controller.enableMetrics=true,node.enableMetrics=true";
+        let mut arguments = vec!["--set", rules, "--set", &base];
+        arguments.extend(MONITORS);
+        render(&helm, &arguments)
+    };
+    for base in ["", "https://git.example.com/ebs/"] {
+        let objects = rendered(base);
+        let mut seen = 0;
+        for part in PARTS {
+            let name = format!("ebs-csi-{part}");
+            let rule = find(&objects, "PrometheusRule", &name).expect("a PrometheusRule");
+            assert_eq!(rule["metadata"]["labels"]["team"], "storage");
+            for rule in array(&rule["spec"]["groups"]).iter().flat_map(|it| array(&it["rules"])) {
+                let notes = &rule["annotations"];
+                let page = notes["runbook"].as_str().expect("a runbook");
+                let url = (!base.is_empty()).then(|| format!("https://git.example.com/ebs/{page}"));
+                assert_eq!(notes["runbook_url"].as_str(), url.as_deref());
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, alerts().len());
+    }
+}
+
+fn alert_tests() -> BTreeMap<String, String> {
+    files("deploy/install/manifests/alert-tests", ".yaml")
+}
+
+/// Each alert is shown to fire, and not to fire a moment before or with other labels.
+#[test]
+fn each_alert_has_firing_and_silent_case() {
+    let (mut fires, mut stays_silent) = (BTreeSet::new(), BTreeSet::new());
+    for (file, text) in alert_tests() {
+        let tests: Value = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let cases = array(&tests["tests"]).iter();
+        for case in cases.flat_map(|it| array(&it["alert_rule_test"])) {
+            let name = case["alertname"].as_str().expect("a name").to_owned();
+            match array(&case["exp_alerts"]).is_empty() {
+                true => stays_silent.insert(name),
+                false => fires.insert(name),
+            };
+        }
+    }
+    let all: BTreeSet<String> = alerts().into_keys().collect();
+    assert_eq!(fires, all);
+    assert_eq!(stays_silent, all);
+}
+
+#[test]
+fn alerts_fire_as_their_tests_say() {
+    let Some(promtool) = promtool() else { return };
+    for file in alert_tests().into_keys() {
+        let path = root().join("deploy/install/manifests/alert-tests").join(&file);
+        let out = Command::new(&promtool).args(["test", "rules"]).arg(path).output();
+        assert_succeeds(&file, &out.expect("promtool"));
+    }
+    // A rule that never fires fails its tests.
+    let directory = tempfile::tempdir().expect("a directory");
+    let rules = read("deploy/install/manifests/node-alerts.yaml").replace("== 0", "== 2");
+    std::fs::write(directory.path().join("node-alerts.yaml"), rules).expect("the rules");
+    let tests = read("deploy/install/manifests/alert-tests/node.yaml").replace("../", "");
+    let file = directory.path().join("node.yaml");
+    std::fs::write(&file, tests).expect("the tests");
+    let out = Command::new(&promtool).args(["test", "rules"]).arg(file).output();
+    assert!(!out.expect("promtool").status.success());
+}

@@ -1,0 +1,371 @@
+//! Every command of `install.md` and `upgrade.md`, run in a shell from the page's own text, in the
+//! page's order. Scripts stand in for the programs of `STOOD_IN`; Helm is real.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ebs_csi_e2e::repository::{entries, read, root};
+use serde_json::Value;
+
+use crate::go_driver::go_driver;
+use crate::{MONITORS, SNAPSHOTS, helm, render};
+
+const PAGES: [&str; 2] = ["install.md", "upgrade.md"];
+
+/// What a reader writes in the place of words in capitals.
+const WORDS: [(&str, &str); 9] = [
+    ("REGISTRY", "registry.example.com/team"),
+    ("NAMESPACE", "kube-system"),
+    ("CLUSTER", "production"),
+    ("REVISION", "7"),
+    ("REGION", "eu-west-1"),
+    ("SECRET", "wJalrXUtnFEMI"),
+    ("ROLE", "arn:aws:iam::111122223333:role/ebs-csi"),
+    ("NODE", "node-1"),
+    ("KEY", "AKIAIOSFODNN7EXAMPLE"),
+];
+
+/// The programs that a script stands in for: why, and what the script checks.
+const STOOD_IN: [(&str, &str); 5] = [
+    ("aws", "asks AWS: the files that it names are there and are JSON"),
+    ("cargo", "compiles, and reads a cluster: the manifest is there, the word is the subcommand"),
+    ("skopeo", "needs a registry: the archive is one of the build's"),
+    (
+        "kubectl",
+        "needs a cluster: kubectl itself parses the line and asks a server that is not there",
+    ),
+    ("./deploy/install/images/build", "compiles for minutes: the real script has the flags"),
+];
+
+/// What stands on the pages and is run by itself.
+const RUN_ELSEWHERE: &str = "./deploy/testing/clusters/run";
+
+/// The release of the Go driver that Helm finds, as its memory driver reads it.
+const RELEASE: &str = "
+- name: aws-ebs-csi-driver
+  namespace: kube-system
+  version: 7
+  info: {status: deployed}
+  chart: {metadata: {name: aws-ebs-csi-driver, version: 2.64.0, apiVersion: v2}}
+  config:
+    controller: {batching: false, extraVolumeTags: {team: storage}}
+    node: {tolerateAllTaints: false}
+";
+
+const HELM: &str = r#"#!/bin/sh
+# Renders what an upgrade would install, and has Helm parse the line.
+set -eu
+export HELM_DRIVER=memory HELM_MEMORY_DRIVER_DATA=release.yaml
+case $1 in
+    install) exec "$HELM" "$@" --dry-run=client ;;
+    rollback | uninstall) exec "$HELM" "$@" --dry-run ;;
+    upgrade)
+        said=$("$HELM" "$@" --dry-run=client --kube-apiserver http://127.0.0.1:1 2>&1) || true
+        case $said in *"connection refused"*) ;; *) echo "$said" >&2; exit 1 ;; esac
+        shift
+        [ "$1" != --install ] || shift
+        set -- template "$@" ;;
+esac
+"$HELM" "$@" >helm.out || exit 1
+[ "$1" != template ] || sed -n 's/^ *image: //p' helm.out >>rendered
+cat helm.out
+"#;
+
+const KUBECTL: &str = r#"#!/bin/sh
+set -eu
+[ -x "$KUBECTL" ] || exit 0
+said=$("$KUBECTL" --server=http://127.0.0.1:1 "$@" 2>&1) || true
+case $said in *"127.0.0.1:1 was refused"* | *"connection refused"*) ;; *) echo "$said" >&2; exit 1 ;; esac
+"#;
+
+const AWS: &str = r#"#!/bin/sh
+set -eu
+for word; do
+    case $word in file://*) test -s "${word#file://}" ;; esac
+done
+"#;
+
+const CARGO: &str = r#"#!/bin/sh
+set -eu
+test "$1 $2 $3" = "run --release --manifest-path" && test -s "$4" && test "$5" = --
+grep -q "SUBCOMMAND: &str = \"$6\"" "$(dirname "$4")/src/preflight.rs"
+"#;
+
+const SKOPEO: &str = r#"#!/bin/sh
+set -eu
+for word; do
+    case $word in
+        oci-archive:*) test -f "${word#oci-archive:}" ;;
+        docker://*) echo "${word#docker://}" >>pushed ;;
+    esac
+done
+"#;
+
+const BUILD: &str = r#"#!/bin/sh
+set -eu
+mkdir images
+while [ $# -gt 0 ]; do
+    grep -q -e "^ *$1) [a-z]*=\$2 ;;" "$BUILD"
+    case $1 in --output) test "$2" = images ;; esac
+    shift 2
+done
+printf 'images:\n  architectures: [amd64, arm64]\n' >images/digests.yaml
+for name in controller:controller node-lifecycle:nodeLifecycle node-agent:nodeAgent mount-helper:mountHelper; do
+    touch "images/${name%:*}.tar"
+    printf '  %s: {digest: "sha256:%064d"}\n' "${name#*:}" 0 >>images/digests.yaml
+done
+"#;
+
+/// Returns the commands of a page in its order: the indented lines, joined where one ends in a
+/// backslash or a loop goes on, and the commands between backticks.
+fn commands(page: &str) -> Vec<String> {
+    let programs = STOOD_IN.map(|(name, _)| name);
+    let is_command = |text: &str| {
+        let mut words = text.split_whitespace();
+        let program = words.next().unwrap_or_default();
+        let is_program = program == "helm" || programs.contains(&program);
+        (is_program && words.count() >= 3) || text.starts_with(RUN_ELSEWHERE)
+    };
+    let mut all = Vec::new();
+    let mut prose = String::new();
+    let mut command = String::new();
+    let mut fenced = false;
+    for line in page.lines().chain([""]) {
+        fenced ^= line.starts_with("```");
+        if fenced || line.starts_with("```") {
+            continue;
+        }
+        if let Some(code) = line.strip_prefix("    ") {
+            command.push_str(code);
+            command.push('\n');
+            let is_loop = command.starts_with("for ") && !command.ends_with("\ndone\n");
+            if !is_loop && !code.ends_with('\\') {
+                all.extend(Some(std::mem::take(&mut command)).filter(|it| !it.starts_with('#')));
+            }
+            continue;
+        }
+        assert!(command.is_empty(), "a command that does not end: {command}");
+        prose.push_str(line);
+        prose.push(' ');
+        if line.is_empty() || line.starts_with('|') {
+            let spans = prose.split('`').skip(1).step_by(2).filter(|span| is_command(span));
+            all.extend(spans.map(str::to_owned));
+            prose.clear();
+        }
+    }
+    all
+}
+
+fn with_words(text: &str) -> String {
+    WORDS.iter().fold(text.to_owned(), |text, (word, value)| text.replace(word, value))
+}
+
+/// A directory that looks like the repository's root, with the stand-ins.
+fn workplace(page: &str) -> tempfile::TempDir {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    let real = root().canonicalize().expect("the repository");
+    for name in ["policy", "controller"] {
+        symlink(real.join(name), path(name)).expect("a link");
+    }
+    std::fs::create_dir_all(path("deploy/install/images")).expect("a directory");
+    for (name, target) in entries("deploy") {
+        if name != "images" {
+            let target = target.canonicalize().expect("a file");
+            symlink(target, path("deploy").join(name)).expect("a link");
+        }
+    }
+    std::fs::create_dir(path("bin")).expect("a directory");
+    for (name, text) in [
+        ("bin/helm", HELM),
+        ("bin/kubectl", KUBECTL),
+        ("bin/aws", AWS),
+        ("bin/cargo", CARGO),
+        ("bin/skopeo", SKOPEO),
+        ("deploy/install/images/build", BUILD),
+    ] {
+        std::fs::write(path(name), text).expect("a script");
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(path(name), executable).expect("its mode");
+    }
+    std::fs::write(path("release.yaml"), RELEASE).expect("a release");
+    // The trust policy that the page shows.
+    if let Some((_, rest)) = page.split_once("```json\n") {
+        let policy = rest.split("```").next().unwrap_or_default();
+        let parsed: Value = serde_json::from_str(policy).expect("JSON");
+        assert_eq!(parsed["Version"], "2012-10-17");
+        std::fs::write(path("trust.json"), policy).expect("a policy");
+    }
+    place
+}
+
+fn run(command: &str, place: &Path, helm: &Path) -> Output {
+    let search = format!("{}:/usr/bin:/bin", place.join("bin").display());
+    Command::new("sh")
+        .args(["-euc", &with_words(command)])
+        .current_dir(place)
+        .env_clear()
+        .env("PATH", search)
+        .env("HOME", place)
+        .env("HELM", helm)
+        .env("KUBECTL", helm.with_file_name("../kubernetes/kubectl"))
+        .env("BUILD", root().join("deploy/install/images/build").canonicalize().expect("the build"))
+        .output()
+        .expect("a shell")
+}
+
+#[test]
+fn commands_of_installation_pages_run_as_written() {
+    let Some(helm) = helm() else { return };
+    let images = "./deploy/install/images/build --output images --repository REGISTRY/ebs-csi";
+    for name in PAGES {
+        let page = read(&format!("deploy/docs/{name}"));
+        let place = workplace(&page);
+        let all = commands(&page);
+        assert!(all.len() >= 15, "{name}: {all:#?}");
+        if !all.iter().any(|command| command.trim() == images) {
+            // The page names install.md for it.
+            assert!(page.contains("(install.md#images)"), "{name}");
+            assert!(run(images, place.path(), &helm).status.success(), "{images}");
+        }
+        for command in &all {
+            let first = command.split_whitespace().next().unwrap_or_default();
+            if first == RUN_ELSEWHERE {
+                let scenario = command.split_whitespace().last().unwrap_or_default();
+                let rig = read("deploy/testing/clusters/run");
+                assert!(rig.contains(&format!("    \"{scenario}\": ")), "{name}: {command}");
+                continue;
+            }
+            let known = STOOD_IN.iter().any(|(program, _)| *program == first);
+            assert!(known || first == "helm" || first == "for", "{name}: {command}");
+            let ended = run(command, place.path(), &helm);
+            assert!(ended.status.success(), "{name}: {command}{}", text(&ended));
+        }
+        if let Some(upgrade) = all.iter().find(|command| command.starts_with("helm upgrade")) {
+            let flags = "--take-ownership --force-conflicts";
+            assert!(page.contains(&format!("`{flags}`")), "{name}: the flags of step 2");
+            let ended = run(&format!("{} {flags}", upgrade.trim()), place.path(), &helm);
+            assert!(ended.status.success(), "{name}: {upgrade}{}", text(&ended));
+        }
+        check_images(name, place.path());
+        check_objects(name, &all, &helm);
+    }
+}
+
+/// What Helm would install is what the page pushes.
+fn check_images(name: &str, place: &Path) {
+    let lines = |file: &str| -> BTreeSet<String> {
+        let text = std::fs::read_to_string(place.join(file)).unwrap_or_default();
+        text.lines().map(|line| line.trim_matches('"').to_owned()).collect()
+    };
+    let repository = |image: &str| image.split('@').next().unwrap_or_default().to_owned();
+    let own: BTreeSet<_> = lines("rendered")
+        .iter()
+        .filter(|image| image.contains("/ebs-csi-"))
+        .map(|image| repository(image))
+        .collect();
+    let pushed: BTreeSet<_> = lines("pushed")
+        .iter()
+        .map(|image| image.rsplit_once(':').expect("a tag").0.to_owned())
+        .collect();
+    if name == "install.md" {
+        assert_eq!(pushed.len(), 4, "{pushed:?}");
+    } else {
+        assert_eq!(own.len(), 4, "{own:?}");
+    }
+    for image in own.iter().chain(&pushed) {
+        assert!(image.starts_with("registry.example.com/team/ebs-csi-"), "{name}: {image}");
+    }
+}
+
+/// The objects that commands name are the chart's or the Go driver's.
+fn check_objects(name: &str, commands: &[String], helm: &Path) {
+    let arguments = [&SNAPSHOTS[..], &MONITORS[..]].concat();
+    let rendered = render(helm, &arguments);
+    let mut known: BTreeSet<String> = rendered
+        .iter()
+        .map(|it| (it["kind"].clone(), it["metadata"]["name"].clone()))
+        .chain(go_driver().into_iter().map(|it| (it.kind.into(), it.name.into())))
+        .map(|(kind, name)| {
+            let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            format!("{}/{}", of(&kind).to_lowercase(), of(&name))
+        })
+        .collect();
+    known.insert("app=ebs-csi-node".to_owned());
+    let mut seen = 0;
+    for command in commands.iter().filter(|command| command.starts_with("kubectl ")) {
+        for word in command.split(|c: char| c.is_whitespace() || "',".contains(c)) {
+            let kinds =
+                ["deployment/", "daemonset/", "clusterrole/", "clusterrolebinding/", "app="];
+            if kinds.iter().any(|kind| word.starts_with(kind)) {
+                assert!(known.contains(word), "{name}: {word} in {command}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 2, "{name}: {seen}");
+}
+
+fn text(ended: &Output) -> String {
+    let both = [&ended.stdout[..], &ended.stderr[..]].concat();
+    String::from_utf8_lossy(&both).chars().take(2000).collect()
+}
+
+/// `helm get values` without `-o yaml` begins with a heading, which is a key of YAML.
+#[test]
+fn helm_get_values_heading_is_refused_by_name() {
+    let Some(helm) = helm() else { return };
+    let place = workplace("");
+    let get = "helm get values aws-ebs-csi-driver --namespace kube-system";
+    let install = "helm template aws-ebs-csi-driver deploy/install/chart --namespace kube-system \
+                   --values values.yaml --set image.containerRegistry=REGISTRY";
+    for (options, refused) in
+        [("", "USER-SUPPLIED VALUES"), (" --all", "COMPUTED VALUES"), (" -o yaml", "")]
+    {
+        let ended = run(&format!("{get}{options} >values.yaml; {install}"), place.path(), &helm);
+        assert_eq!(ended.status.success(), refused.is_empty(), "{options}: {}", text(&ended));
+        if !refused.is_empty() {
+            let said = text(&ended);
+            for words in [refused, get, "-o yaml"] {
+                assert!(said.contains(words), "{options}: no {words:?} in: {said}");
+            }
+        }
+    }
+}
+
+/// The commands are found, and a command that Helm does not know fails.
+#[test]
+fn page_commands_are_found_and_can_fail() {
+    let Some(helm) = helm() else { return };
+    let page = "Text `helm test x\ny z` and `helm test x`.\n\n    # a comment\n    helm a \\\n        b\n\
+                \n| `kubectl label a b` |\n\n    for x in 1; do\n        aws $x\n    done\n";
+    let found = [
+        "helm test x y z",
+        "helm a \\\n    b\n",
+        "kubectl label a b",
+        "for x in 1; do\n    aws $x\ndone\n",
+    ];
+    assert_eq!(commands(page), found);
+    let place = workplace("");
+    for broken in [
+        "helm upgrade --install x deploy/install/chart --no-such-flag",
+        "helm upgrade --install x deploy/install/chart --set node.noSuchKey=1",
+        "helm rollback x",
+        "aws iam put-role-policy --policy-document file://policy/iam/none.json",
+        "skopeo copy oci-archive:none.tar docker://x",
+        "cargo run --release --manifest-path controller/node-lifecycle/Cargo.toml -- look",
+        "./deploy/install/images/build --output images --registry x",
+    ] {
+        assert!(!run(broken, place.path(), &helm).status.success(), "{broken}");
+    }
+    let kubectl: PathBuf = helm.with_file_name("../kubernetes/kubectl");
+    if !kubectl.exists() {
+        println!("skipped: no kubectl; ./deploy/testing/clusters/programs/prepare builds it");
+        return;
+    }
+    for broken in ["kubectl delete pod -l app=x --cascades=orphan", "kubectl rollout stats x/y"] {
+        assert!(!run(broken, place.path(), &helm).status.success(), "{broken}");
+    }
+}

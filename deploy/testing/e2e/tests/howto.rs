@@ -1,0 +1,67 @@
+//! Checks that the pages of `deploy/docs/howto` name existing files and count the files of their
+//! lists correctly.
+
+use std::collections::BTreeSet;
+
+use ebs_csi_e2e::repository::{entries, root};
+
+/// Returns the name and the text of each page.
+fn pages() -> Vec<(String, String)> {
+    let pages = entries("deploy/docs/howto");
+    assert!(pages.len() >= 4, "{} pages", pages.len());
+    let text = |path| std::fs::read_to_string(path).expect("a page");
+    pages.into_iter().map(|(name, path)| (name, text(path))).collect()
+}
+
+/// Returns the texts between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Returns whether a word has a slash and a last part with an extension.
+fn is_path(word: &str) -> bool {
+    let Some((_, name)) = word.rsplit_once('/') else { return false };
+    name.rsplit_once('.').is_some_and(|(stem, extension)| {
+        !stem.is_empty()
+            && !extension.is_empty()
+            && extension.chars().all(|c| c.is_ascii_alphanumeric())
+    })
+}
+
+/// Returns the paths in the second cell of each numbered row of the page's tables.
+fn listed(text: &str) -> BTreeSet<&str> {
+    let rows = text.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
+        cells.next()?.parse::<u32>().ok()?;
+        cells.next()
+    });
+    rows.flat_map(quoted).collect()
+}
+
+#[test]
+fn every_path_that_a_page_names_exists() {
+    for (name, text) in pages() {
+        // Text outside and inside of backticks alternates, and the last piece is outside.
+        assert_eq!(text.split('`').count() & 1, 1, "{name}: odd backticks");
+        let words = quoted(&text).flat_map(str::split_whitespace);
+        let paths: BTreeSet<_> = words.filter(|word| is_path(word)).collect();
+        assert!(!paths.is_empty(), "{name} names no path");
+        for path in paths {
+            assert!(root().join(path).is_file(), "{name} names {path}");
+        }
+    }
+    assert!(!is_path("aws:RequestTag/owner") && !is_path("deploy/testing/e2e/tests/"));
+}
+
+#[test]
+fn stated_file_count_matches_file_list() {
+    for (name, text) in pages() {
+        let stated = text.lines().find_map(|line| line.strip_prefix("Files: "));
+        let stated: Option<usize> = stated.and_then(|count| count.parse().ok());
+        let listed = listed(&text);
+        for path in &listed {
+            assert!(is_path(path), "{name} lists {path}");
+        }
+        assert_eq!(stated, Some(listed.len()), "{name}");
+    }
+}
