@@ -1,4 +1,4 @@
-//! Runs the program that packs the images, with small programs in place of the driver's.
+//! Runs what packs the images, with small programs in place of the driver's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,13 +20,28 @@ pub(crate) fn copy_programs(program: &Path, directory: &Path) {
     }
 }
 
+/// Returns whether these tools are there or can be installed, and says what is missing.
+pub(crate) fn has(tools: &[&str]) -> bool {
+    let prepare = script("prepare").args(tools).output().unwrap();
+    if prepare.status.success() {
+        return true;
+    }
+    let error = String::from_utf8_lossy(&prepare.stderr);
+    let why = error.lines().last().unwrap_or("unknown");
+    println!("skipped: no {}: {why}", tools.join(", "));
+    false
+}
+
+/// Returns the command of a script beside the README.
+pub(crate) fn script(name: &str) -> Command {
+    Command::new(checkout().join("deploy/install/images").join(name))
+}
+
 /// Packs the programs into a new directory. Returns standard error if that fails.
 pub(crate) fn pack(output: &Path, arguments: &[String]) -> Result<(), String> {
     std::fs::create_dir(output).unwrap();
-    let done = Command::new(env!("CARGO_BIN_EXE_ebs-csi-driver-images"))
-        .args(["--tag", "v9", "--release", "9.0.0", "--compression", "0", "--checkout"])
-        .arg(checkout())
-        .arg("--output")
+    let done = script("pack")
+        .args(["--tag", "v9", "--release", "9.0.0", "--compression", "none", "--output"])
         .arg(output)
         .args(arguments)
         .output()
