@@ -22,6 +22,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::program::LogFlags;
+
 /// Replaces a secret in `Debug` output: prints only the number of entries.
 pub struct Stripped(pub usize);
 
@@ -74,7 +76,7 @@ impl fmt::Write for Limited<'_, '_> {
 }
 
 /// Text or JSON lines (`--logging-format`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
     /// One readable line for each event.
     #[default]
@@ -98,10 +100,10 @@ const LIBRARIES_AT_INFO: [&str; 9] = [
 
 /// Installs the process's log on standard error.
 ///
-/// `verbosity` counts as in Kubernetes components: up to 3 is info, 4 and 5 are debug, above that
-/// is trace. `RUST_LOG`, when set, takes precedence. A second call has no effect.
-pub fn init_log(format: LogFormat, verbosity: u8) {
-    init_log_with_layer(format, verbosity, "", None);
+/// The level counts as in Kubernetes components. `RUST_LOG`, when set, takes precedence. A second
+/// call has no effect.
+pub fn init_log(flags: LogFlags) {
+    init_log_with_layer(flags, "", None);
 }
 
 /// A further layer that receives spans and events, regardless of the log's level.
@@ -111,17 +113,12 @@ pub type ExtraLayer =
 /// Installs the log as [`init_log`] does, with a further layer. `levels` are further levels by
 /// crate (`aws_config=debug,…`); libraries that log too much or log credentials have the level
 /// `info` otherwise.
-pub fn init_log_with_layer(
-    format: LogFormat,
-    verbosity: u8,
-    levels: &str,
-    layer: Option<ExtraLayer>,
-) {
+pub fn init_log_with_layer(flags: LogFlags, levels: &str, layer: Option<ExtraLayer>) {
     let rust_log = std::env::var("RUST_LOG").ok();
-    let filter = filter(rust_log.as_deref(), verbosity, levels);
+    let filter = filter(rust_log.as_deref(), flags.v, levels);
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let all = tracing_subscriber::registry().with(layer);
-    let _ = match format {
+    let _ = match flags.logging_format {
         LogFormat::Text => all.with(log.with_ansi(false).with_filter(filter)).try_init(),
         LogFormat::Json => {
             all.with(log.json().event_format(json::KubernetesJson).with_filter(filter)).try_init()
