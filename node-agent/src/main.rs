@@ -13,8 +13,8 @@ use ebs_csi_node_agent::registration::{self, own_directories};
 use ebs_csi_node_agent::service::{self, confinement};
 use ebs_csi_node_agent::settings::flags::{CommandLine, Job, PreStop};
 use ebs_csi_node_agent::settings::{self, Settings};
-use ebs_csi_proto::observe::init_log;
-use ebs_csi_proto::program::{self, Exit, LogFlags};
+use ebs_csi_proto::observe::{LogFlags, init_log};
+use ebs_csi_proto::program::{self, Exit};
 
 /// The environment variables that are used; no credential is among them.
 const ENVIRONMENT: &[&str] = &["CSI_NODE_NAME", "AWS_EC2_METADATA_", "RUST_LOG", "RUST_BACKTRACE"];

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebs_csi_proto::Endpoint;
-use ebs_csi_proto::program::{Exit, HttpFlags, LogFlags};
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::{Exit, HttpFlags};
 
 use crate::attach_limit::SlotSettings;
 use crate::facts::{Source, Sources, dmi, imds};

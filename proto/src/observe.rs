@@ -15,14 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use tonic::Code;
 use tower::{Layer, Service};
 use tracing::{Instrument, Span, field};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-
-use crate::program::LogFlags;
 
 /// Replaces a secret in `Debug` output: prints only the number of entries.
 pub struct Stripped(pub usize);
@@ -83,6 +82,24 @@ pub enum LogFormat {
     Text,
     /// One JSON object for each event, with the keys of Kubernetes' components.
     Json,
+}
+
+/// The flags of the log, the same for every program.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct LogFlags {
+    /// Log level: up to 3 info, 4 and 5 debug, above that trace.
+    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 2)]
+    pub v: u8,
+    /// Log lines as text or JSON.
+    #[arg(long, value_enum, default_value = "text")]
+    pub logging_format: LogFormat,
+}
+
+impl Default for LogFlags {
+    /// Text at the level info, which a program without these flags writes.
+    fn default() -> Self {
+        Self { v: 2, logging_format: LogFormat::Text }
+    }
 }
 
 /// Libraries whose debug events `--v` does not enable.

@@ -17,7 +17,6 @@ use clap::{Args, Parser};
 
 use crate::Endpoint;
 use crate::endpoint::Listener;
-use crate::observe::LogFormat;
 
 /// EX_USAGE: the command line is wrong.
 const USAGE: u8 = 64;
@@ -157,24 +156,6 @@ pub fn bind(flag: &str, endpoint: &Endpoint) -> Result<Listener, Exit> {
     endpoint.bind().map_err(|error| Exit::failed(format_args!("{flag} {endpoint}: {error}")))
 }
 
-/// The flags of the log, the same for every program.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct LogFlags {
-    /// Log level: up to 3 info, 4 and 5 debug, above that trace.
-    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 2)]
-    pub v: u8,
-    /// Log lines as text or JSON.
-    #[arg(long, value_enum, default_value = "text")]
-    pub logging_format: LogFormat,
-}
-
-impl Default for LogFlags {
-    /// Text at the level info, which a program without these flags writes.
-    fn default() -> Self {
-        Self { v: 2, logging_format: LogFormat::Text }
-    }
-}
-
 /// Where metrics and health are served, the same for every program.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct HttpFlags {
@@ -232,6 +213,8 @@ impl HttpFlags {
 
 #[cfg(test)]
 mod tests {
+    use crate::observe::LogFlags;
+
     use super::*;
 
     #[derive(Debug, Parser)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
-use ebs_csi_proto::program::{self, Exit, HttpFlags, LogFlags};
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::{self, Exit, HttpFlags};
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 /// The version, as the driver's other processes report it.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use clap::CommandFactory;
 use ebs_csi_ec2::{Action, Rate};
 use ebs_csi_proto::Endpoint;
-use ebs_csi_proto::program::{self, Exit, HttpFlags, LogFlags};
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::{self, Exit, HttpFlags};
 
 pub(crate) use flag_syntax::duration;
 use flags::{Failover, Flags};
@@ -34,7 +35,7 @@ pub struct Config {
     /// Whether metrics are served under their older names, too.
     pub deprecated_metrics: bool,
     /// Where traces go, if anywhere.
-    pub traces: Option<traces::Settings>,
+    pub traces: Option<traces::TraceSettings>,
     /// Where the AWS credentials come from, as text for messages.
     pub credentials_from: String,
     /// What Probe says about AWS.
@@ -189,8 +190,8 @@ impl Config {
             }
             (chain, key) => Some(CertificateFiles { chain: chain.into(), key: key.into() }),
         };
-        let traces =
-            traces::Settings::read(flags.enable_otel_tracing, environment).map_err(Exit::usage)?;
+        let traces = traces::TraceSettings::read(flags.enable_otel_tracing, environment)
+            .map_err(Exit::usage)?;
         let text = |value: String| (!value.is_empty()).then_some(value);
         let variable = |name: &str| environment.get(name).cloned().and_then(text);
         // The SDK's rules (AWS SDKs reference, "Service-specific endpoints").

@@ -20,8 +20,8 @@ impl Target {
     /// Checks the values of `--helper` and `--helper-key-file`, and reads the key.
     ///
     /// # Errors
-    /// [`Exit`] with the flag, the problem and the next step: status 64 for a wrong command line, 78
-    /// where the machine is not as the command line says.
+    /// [`Exit`] with the flag, the problem and the next step: status 64 for a wrong command line,
+    /// 78 where the machine is not as the command line says.
     pub fn read(address: &str, key_file: Option<&Path>) -> Result<Self, Exit> {
         Self::read_on(address, key_file, own_cid)
     }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use ebs_csi_proto::Endpoint;
-use ebs_csi_proto::program::{HttpFlags, LogFlags};
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::HttpFlags;
 
 /// The subcommand of the child that rehearses the confinement.
 pub const REHEARSE: &str = "enter-profile";

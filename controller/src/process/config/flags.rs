@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use ebs_csi_proto::Endpoint;
-use ebs_csi_proto::program::{HttpFlags, LogFlags};
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::HttpFlags;
 
 use super::flag_syntax::{
     Gates, Rates, boolean, duration, fence_permissions, gates, metadata_sources, modes, rates,

@@ -16,8 +16,8 @@ use ebs_csi_confine::{Fault, Places, enter, start};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::endpoint::Listener;
-use ebs_csi_proto::observe::init_log;
-use ebs_csi_proto::program::{self, Exit, LogFlags};
+use ebs_csi_proto::observe::{LogFlags, init_log};
+use ebs_csi_proto::program::{self, Exit};
 use ebs_csi_proto::serve::stop_signal;
 
 /// Below the 30 seconds that Kubernetes grants by default.
