@@ -11,17 +11,17 @@ use tracing::{Instrument, field};
 
 use super::credentials::RenewingCredentials;
 use super::interceptors;
-use super::settings::Settings;
+use super::settings::Ec2Settings;
 use crate::call::Call;
 use crate::calls::Action;
+use crate::client::identity::CallerIdentity;
 use crate::error::code::Ec2ErrorKind;
 use crate::error::{Ec2Error, Sent};
-use crate::model::caller_identity::CallerIdentity;
 use crate::model::sdk_field::Incomplete;
 use crate::observer::Observer;
 use crate::pacing::bucket::CallOutcome;
+use crate::pacing::lane::LaneLevel;
 use crate::pacing::lane::{Lane, QueuePlace};
-use crate::pacing::lane_level::LaneLevel;
 use crate::pacing::random::Random;
 use crate::pacing::retry;
 
@@ -62,7 +62,7 @@ pub(crate) enum Tries {
 pub(crate) struct Core {
     pub(crate) client: aws_sdk_ec2::Client,
     pub(crate) random: Random,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Ec2Settings,
     pub(crate) observer: Arc<dyn Observer>,
     /// The identity that AWS sees, once AWS has told it.
     pub(crate) caller: OnceCell<CallerIdentity>,
@@ -74,7 +74,7 @@ impl Core {
     pub(crate) fn new(
         client: aws_sdk_ec2::Client,
         credentials: Option<RenewingCredentials>,
-        settings: Settings,
+        settings: Ec2Settings,
         observer: Arc<dyn Observer>,
     ) -> Self {
         let now = Instant::now();
