@@ -225,11 +225,7 @@ impl OrphansArguments {
     ///
     /// # Errors
     /// [`Exit`].
-    pub async fn run(
-        &self,
-        config: &Config,
-        known: &Known,
-    ) -> Result<(Vec<Orphan>, String), Exit> {
+    pub async fn run(&self, config: &Config, known: &Known) -> Result<(Vec<Orphan>, String), Exit> {
         let ec2 = Ec2::connect(settings::of_ec2(config), Surroundings::default())
             .await
             .map_err(Exit::setting)?;
