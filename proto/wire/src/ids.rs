@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// An identifier that EC2 cannot have issued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is not a {kind}: expected {shape}")]
 pub struct IdError {
     kind: &'static str,
     shape: &'static str,
@@ -21,15 +22,6 @@ fn checked(
     let start = || given.chars().take(64).collect();
     if valid { Ok(given.into()) } else { Err(IdError { kind, shape, given: start() }) }
 }
-
-impl fmt::Display for IdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, shape, given } = self;
-        write!(f, "{given:?} is not a {kind}: expected {shape}")
-    }
-}
-
-impl std::error::Error for IdError {}
 
 /// Returns whether EC2 can have issued the id. EC2 has issued resource ids with 8 digits (until
 /// 2018) and 17 digits since; both are in use.

@@ -48,52 +48,30 @@ pub struct MountFlag {
 }
 
 /// A file system or mount flag that is not valid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MountWordError {
     /// Not one of the supported file systems.
+    #[error("file system {0:?} is not supported: use ext3, ext4 or xfs")]
     FsType(String),
     /// A flag's name is empty, too long, or not made of lower-case letters, digits, `_`, `-`, `.`.
+    #[error("mount flag {0:?}: a name is up to {NAME_LIMIT} lower-case letters, digits, _, - or .")]
     FlagName(String),
     /// A flag's value is empty, too long, or holds anything but printable ASCII without quotes and
     /// backslashes.
+    #[error(
+        "mount flag {0:?}: a value is up to {VALUE_LIMIT} printable ASCII characters without quotes and backslashes, and not empty"
+    )]
     FlagValue(String),
     /// A quote that is not closed, or that does not enclose the whole value.
+    #[error("mount flag {0:?}: a quote must enclose the whole value, name=\"value\"")]
     FlagQuote(String),
     /// More than 32 flags.
+    #[error("{0} mount flags are given, the limit is {FLAGS_LIMIT}")]
     TooManyFlags(usize),
     /// More than 4096 bytes of names and values.
+    #[error("the mount flags have {0} characters, the limit is {TEXT_LIMIT}")]
     TooMuchText(usize),
 }
-
-impl fmt::Display for MountWordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FsType(given) => {
-                write!(f, "file system {given:?} is not supported: use ext3, ext4 or xfs")
-            }
-            Self::FlagName(given) => write!(
-                f,
-                "mount flag {given:?}: a name is up to {NAME_LIMIT} lower-case letters, digits, _, - or ."
-            ),
-            Self::FlagValue(given) => write!(
-                f,
-                "mount flag {given:?}: a value is up to {VALUE_LIMIT} printable ASCII characters without quotes and backslashes, and not empty"
-            ),
-            Self::FlagQuote(given) => write!(
-                f,
-                "mount flag {given:?}: a quote must enclose the whole value, name=\"value\""
-            ),
-            Self::TooManyFlags(given) => {
-                write!(f, "{given} mount flags are given, the limit is {FLAGS_LIMIT}")
-            }
-            Self::TooMuchText(given) => {
-                write!(f, "the mount flags have {given} characters, the limit is {TEXT_LIMIT}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MountWordError {}
 
 impl MountFlag {
     /// Creates a flag, with or without a value.

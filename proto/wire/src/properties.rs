@@ -65,7 +65,7 @@ pub struct RequestProperties {
 }
 
 /// A request that changes nothing.
-pub(super) const LOOK: RequestProperties = RequestProperties {
+pub(crate) const LOOK: RequestProperties = RequestProperties {
     name: "",
     about: "",
     slots: Slots::Quick,
@@ -78,7 +78,7 @@ pub(super) const LOOK: RequestProperties = RequestProperties {
 };
 
 /// A request that changes something.
-pub(super) const CHANGE: RequestProperties =
+pub(crate) const CHANGE: RequestProperties =
     RequestProperties { workers: WorkerClass::Mount, success_is_logged: true, ..LOOK };
 
 /// Defines the table of requests: `message of volume => answer, name, properties;`.
@@ -143,4 +143,4 @@ macro_rules! requests {
     };
 }
 
-pub(super) use requests;
+pub(crate) use requests;
