@@ -1,7 +1,7 @@
 //! How an operation can end without success: refused by a rule, or failed at a step.
 use crate::disk::device::DeviceError;
 use crate::sys;
-use crate::tool::tool_places::PlaceKind;
+use crate::tool::PlaceKind;
 use ebs_csi_wire::{
     ContentState, Failed, FsType, Observation, Outcome, Refusal, Refused, Step, ToolEnd,
 };
@@ -21,7 +21,7 @@ pub(crate) enum Stop {
 }
 
 /// Result of an operation or of a part of it.
-pub(crate) type Done<T> = Result<T, Stop>;
+pub(crate) type Result<T, E = Stop> = std::result::Result<T, E>;
 
 impl From<Refusal> for Stop {
     fn from(reason: Refusal) -> Self {
@@ -76,23 +76,23 @@ pub(crate) fn damaged(fs: FsType) -> Stop {
 /// Converts the error of a system call into a failure at a step.
 pub(crate) trait At<T> {
     /// Names the step.
-    fn at(self, step: Step) -> Done<T>;
+    fn at(self, step: Step) -> Result<T>;
 }
 
 impl<T> At<T> for Result<T, Errno> {
-    fn at(self, step: Step) -> Done<T> {
+    fn at(self, step: Step) -> Result<T> {
         self.map_err(|errno| failed(step, errno))
     }
 }
 
 impl<T> At<T> for std::io::Result<T> {
-    fn at(self, step: Step) -> Done<T> {
+    fn at(self, step: Step) -> Result<T> {
         self.map_err(|e| failed(step, sys::errno_of(&e)))
     }
 }
 
 impl<T> At<T> for Result<T, DeviceError> {
-    fn at(self, step: Step) -> Done<T> {
+    fn at(self, step: Step) -> Result<T> {
         self.map_err(|e| match e {
             DeviceError::Absent => Refusal::DeviceNotFound.into(),
             DeviceError::Ambiguous => Refusal::DeviceAmbiguous.into(),
@@ -111,7 +111,7 @@ impl<T> At<T> for Result<T, DeviceError> {
 
 /// Converts the error of resolving a path: a path that cannot be resolved plainly or that leaves
 /// the root is refused; anything else is a failure.
-pub(crate) fn at_path<T>(result: Result<T, Errno>) -> Done<T> {
+pub(crate) fn at_path<T>(result: Result<T, Errno>) -> Result<T> {
     result.map_err(|errno| match errno {
         Errno::LOOP | Errno::NOTDIR | Errno::NOENT => Refusal::PathNotPlain.into(),
         Errno::XDEV => Refusal::PathOutside.into(),

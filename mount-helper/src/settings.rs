@@ -77,7 +77,7 @@ impl CopiedMounts {
 
 /// The settings from the command line, after validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct HelperSettings {
     /// The addresses, at least one.
     pub(crate) listen: Vec<Listen>,
     /// The file with the key of vsock connections; given when an address is one of vsock.
@@ -121,12 +121,12 @@ pub(crate) enum Command {
     /// Print the version.
     Version,
     /// Serve requests.
-    Serve(Box<Settings>),
+    Serve(Box<HelperSettings>),
 }
 
 /// Parses the arguments that follow the program's name. The error is one line for the user.
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
-    let mut settings = Settings {
+    let mut settings = HelperSettings {
         listen: Vec::new(),
         key_file: None,
         vsock_peers: vec![listen::CID_HOST],

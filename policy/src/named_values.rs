@@ -1,4 +1,4 @@
-//! One macro for the settings whose values have names on a command line.
+//! One macro for enums whose values have names, as settings on a command line.
 
 /// Defines an enum with a name for each value.
 macro_rules! named_values {
@@ -16,7 +16,7 @@ macro_rules! named_values {
             /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$value,)+];
 
-            /// Returns the value's name on the command line.
+            /// Returns the value's name.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {

@@ -20,7 +20,7 @@ named_values! {
 
 /// One component of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum PatternPart {
     /// This component.
     Name(&'static str),
     /// Any one component.
@@ -37,7 +37,7 @@ pub struct Place {
     /// The pattern beneath the kubelet root, as written.
     pub pattern: &'static str,
     /// The pattern, component by component.
-    pub parts: &'static [Part],
+    pub parts: &'static [PatternPart],
     /// The uses that are allowed there.
     pub operations: &'static [PlaceFor],
     /// Why it is allowed.
@@ -45,7 +45,7 @@ pub struct Place {
 }
 
 mod compiled {
-    use super::{Part, Place, PlaceClass, PlaceFor};
+    use super::{PatternPart, Place, PlaceClass, PlaceFor};
     include!(concat!(env!("OUT_DIR"), "/places.rs"));
 }
 
@@ -60,9 +60,9 @@ impl Place {
         for part in self.parts {
             match (part, components.next()) {
                 (_, None) => return false,
-                (Part::Name(name), Some(component)) if *name != component => return false,
-                (Part::Rest, Some(_)) => return true,
-                (Part::Name(_) | Part::One, Some(_)) => {}
+                (PatternPart::Name(name), Some(component)) if *name != component => return false,
+                (PatternPart::Rest, Some(_)) => return true,
+                (PatternPart::Name(_) | PatternPart::One, Some(_)) => {}
             }
         }
         components.next().is_none()

@@ -5,8 +5,8 @@ use crate::disk::content;
 use crate::disk::device::Device;
 use crate::disk::device_number::of_filesystem;
 use crate::journal;
-use crate::mount::volume_root;
-use crate::outcome::{At, Done, Stop, damaged, failed};
+use crate::mount::privilege;
+use crate::outcome::{At, Result, Stop, damaged, failed};
 use crate::path_resolution::HeldPath;
 use crate::sys;
 use ebs_csi_policy::flag::MountPlan;
@@ -105,7 +105,7 @@ pub(crate) fn create(
     device: &Device,
     parameters: &[Parameter],
     attributes: u64,
-) -> Done<DetachedMount> {
+) -> Result<DetachedMount> {
     let attributes = MountAttrFlags::from_bits(u32::try_from(attributes).unwrap_or(u32::MAX))
         .ok_or(Refusal::MountFlag)?;
     let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
@@ -157,7 +157,7 @@ fn lacking(device: &Device, read_only: bool) -> Option<Stop> {
 }
 
 /// Refuses a new file system with blocks that the kernel could not mount.
-pub(crate) fn check_block_size(fs: FsType, block_bytes: u64) -> Done<()> {
+pub(crate) fn check_block_size(fs: FsType, block_bytes: u64) -> Result<()> {
     let Some(kernel) = kernel_version() else { return Ok(()) };
     let block_bytes = u32::try_from(block_bytes).unwrap_or(u32::MAX);
     if block_bytes <= largest_block(fs, kernel, sys::page_bytes()) {
@@ -270,7 +270,7 @@ impl JoinedMount {
 }
 
 /// Copies the mount at a held path, without what is mounted beneath it.
-pub(crate) fn copy(_permit: &Authorized<Publish>, of: &HeldPath) -> Done<DetachedMount> {
+pub(crate) fn copy(_permit: &Authorized<Publish>, of: &HeldPath) -> Result<DetachedMount> {
     open_tree(
         of,
         "",
@@ -284,7 +284,7 @@ pub(crate) fn copy(_permit: &Authorized<Publish>, of: &HeldPath) -> Done<Detache
 
 impl DetachedMount {
     /// Sets and clears `MOUNT_ATTR_*` bits in one step.
-    pub(crate) fn change(&self, set: u64, clear: u64) -> Done<()> {
+    pub(crate) fn change(&self, set: u64, clear: u64) -> Result<()> {
         if set == 0 && clear == 0 {
             return Ok(());
         }
@@ -293,7 +293,7 @@ impl DetachedMount {
 
     /// Attaches the mount to a held path. Consumes the handle, because an open one would keep the
     /// mount busy.
-    pub(crate) fn attach(self, target: &HeldPath) -> Done<()> {
+    pub(crate) fn attach(self, target: &HeldPath) -> Result<()> {
         move_mount(
             &self.0,
             "",
@@ -306,7 +306,7 @@ impl DetachedMount {
 
     /// Opens the root of the file system, for ioctls.
     pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
-        volume_root::open(&self.0, ".")
+        privilege::open_volume_root(&self.0, ".")
     }
 }
 

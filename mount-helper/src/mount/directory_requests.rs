@@ -1,7 +1,7 @@
 //! The broker's requests to the process that makes and removes targets
 //! ([`crate::roles::directories`]): one held parent, one name and one act for each.
 use crate::channel;
-use crate::outcome::{At, Done};
+use crate::outcome::{At, Result};
 use crate::sys;
 use ebs_csi_wire::Step;
 use rustix::fd::{AsFd, OwnedFd};
@@ -78,7 +78,7 @@ impl Directories {
     }
 
     /// Makes `name`. It is no error when `name` exists already; the caller checks what it is.
-    pub(crate) fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Done<()> {
+    pub(crate) fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Result<()> {
         match self.send_request(act, parent, name) {
             Err(Errno::EXIST) => Ok(()),
             other => other.at(Step::MakeTarget),
@@ -86,7 +86,7 @@ impl Directories {
     }
 
     /// Removes `name`; returns false when there was none.
-    pub(crate) fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Done<bool> {
+    pub(crate) fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Result<bool> {
         match self.send_request(act, parent, name) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),

@@ -3,7 +3,7 @@
 use crate::channel;
 use crate::journal;
 use crate::roles::supervisor::STOP;
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::event_loop;
 use crate::session::listener::Listener;
 use crate::session::operation_table;

@@ -12,7 +12,7 @@ use crate::channel;
 use crate::fault_point;
 use crate::sys::{self, Fork, OpenNotification};
 use crate::tool::{self, DISK_MESSAGE};
-use crate::tool::{End, Report, TAIL};
+use crate::tool::{Report, RunEnd, TAIL};
 use ebs_csi_confine::Places;
 use ebs_csi_confine::tool::{self as confine, Filters};
 use ebs_csi_policy::format_option::FormatOptions;
@@ -122,7 +122,7 @@ fn run(
     let mut report = outcome?;
     let mut errno = [0_u8; 4];
     if rustix::io::read(&failure, &mut errno) == Ok(4) {
-        report.end = End::NotRun(i32::from_le_bytes(errno));
+        report.end = RunEnd::NotRun(i32::from_le_bytes(errno));
     }
     Ok(report)
 }
@@ -239,7 +239,7 @@ fn supervise(
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() && killed.is_none() {
             kill(child);
-            killed = Some(End::Deadline);
+            killed = Some(RunEnd::Deadline);
         }
         let timeout = killed.is_none().then(|| sys::timespec(left));
         let wanted = |yes: bool| {
@@ -285,7 +285,7 @@ fn supervise(
         // The broker is gone or has given up: the tool must not go on alone.
         if gone && killed.is_none() {
             kill(child);
-            killed = Some(End::Deadline);
+            killed = Some(RunEnd::Deadline);
         }
         if printed {
             let mut part = [0_u8; 1024];
@@ -324,11 +324,11 @@ fn supervise(
     let end = match (killed, status) {
         (Some(end), _) => end,
         (None, Some(status)) => match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => End::Exited(u8::try_from(code).unwrap_or(u8::MAX)),
-            (None, Some(signal)) => End::Signalled(signal),
-            (None, None) => End::NotRun(0),
+            (Some(code), _) => RunEnd::Exited(u8::try_from(code).unwrap_or(u8::MAX)),
+            (None, Some(signal)) => RunEnd::Signalled(signal),
+            (None, None) => RunEnd::NotRun(0),
         },
-        (None, None) => End::NotRun(0),
+        (None, None) => RunEnd::NotRun(0),
     };
     Ok(Report { end, tail })
 }

@@ -1,7 +1,7 @@
 //! From the command line to four confined processes: opens what has to be opened by name, forks,
 //! and lets each part give up what it does not need before anything is served.
 mod opened;
-mod opener;
+pub mod opener;
 
 use crate::channel;
 use crate::disk::attachments::{ExaminedDisks, MountedDisks};
@@ -12,19 +12,18 @@ use crate::mount::directory_requests::Directories;
 use crate::mount::kubelet_root_lock;
 use crate::mount::mount_table::MountTable;
 use crate::mount::propagation;
-use crate::operation;
-use crate::operation::context::{OperationContext, PathReservations};
+use crate::operation::runner_requests::Runners;
+use crate::operation::{self, OperationContext, PathReservations};
 use crate::roles::broker;
 use crate::roles::confinement;
 use crate::roles::directories;
 use crate::roles::runner;
 use crate::roles::supervisor::{Supervisor, Turn};
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::operation_table::{OperationTable, WakeEvent};
-use crate::settings::{self, Command, HELP, Settings};
+use crate::settings::{self, Command, HELP, HelperSettings};
 use crate::sys::{self, Fork};
-use crate::tool::runner_requests::Runners;
-use crate::tool::tool_places::ToolPlaces;
+use crate::tool::ToolPlaces;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::Policy;
@@ -83,7 +82,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-fn serve(settings: &Settings) -> u8 {
+fn serve(settings: &HelperSettings) -> u8 {
     #[cfg(feature = "fault-points")]
     if let Some(name) = &settings.fault_point {
         crate::fault_point::arm(name.clone());
@@ -121,7 +120,7 @@ fn serve(settings: &Settings) -> u8 {
     started("fork", fork(settings, lock, opened)).unwrap_or(1)
 }
 
-fn fork(settings: &Settings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
+fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
     let (jobs, jobs_broker) = channel::pair()?;
     let (broker_life, life_of_broker) = channel::pair()?;
     let (directories_life, life_of_directories) = channel::pair()?;
@@ -193,7 +192,7 @@ struct BrokerEnds {
     life: OwnedFd,
 }
 
-fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
+fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> u8 {
     let BrokerEnds { jobs, names, lanes, life } = ends;
     journal::set_role("broker");
     sys::limit_allocator();
@@ -268,7 +267,12 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     broker::watch(&broker, &life, settings.grace)
 }
 
-fn run_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
+fn run_directories(
+    settings: &HelperSettings,
+    opened: Opened,
+    names: &OwnedFd,
+    life: OwnedFd,
+) -> u8 {
     journal::set_role("directories");
     sys::unblock_signals();
     sys::ignore_stop_signals();
@@ -289,7 +293,7 @@ fn run_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: O
     0
 }
 
-fn run_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
+fn run_supervisor(settings: &HelperSettings, supervisor: Supervisor) -> io::Result<u8> {
     journal::set_role("supervisor");
     let ready = [&supervisor.broker_life, &supervisor.directories_life, &supervisor.opener_life]
         .into_iter()

@@ -1,7 +1,7 @@
 //! One connection, which serves one request after the other. A peer that violates the protocol is
 //! disconnected.
 use crate::journal;
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::key_proof::{HelloOutcome, KeyProof};
 use crate::session::listener::Vsock;
 use crate::session::operation_table::{Caller, RequestKey, Submitted};

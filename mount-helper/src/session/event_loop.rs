@@ -1,7 +1,7 @@
 //! The thread that serves the sockets: all connections at once, so that a connection that is silent
 //! or waits does not delay the others.
 use crate::journal;
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::connection::{Connection, Next};
 use crate::session::listener::Listener;
 use crate::sys;

@@ -8,11 +8,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::tool::tool_places::{PlaceKind, ToolPlaces};
+use crate::tool::{PlaceKind, ToolPlaces};
 use ebs_csi_wire::{Operation, Outcome, Refusal, WorkerClass};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use state::{Lane, QueuedRequest, State, workers_of};
+use state::{Lane, QueuedRequest, TableState, workers_of};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -53,7 +53,7 @@ pub(crate) enum Submitted {
 /// The table, which the thread that serves the sockets shares with the workers.
 #[derive(Debug)]
 pub(crate) struct OperationTable {
-    state: Mutex<State>,
+    state: Mutex<TableState>,
     places: Arc<ToolPlaces>,
     wake_event: WakeEvent,
     /// Notified when something has ended; wakes the thread that ends the process.
@@ -234,7 +234,7 @@ impl OperationTable {
     }
 
     /// Passes the places of the operation on this thread to those that wait.
-    fn pass_places_on(&self, state: &mut State) {
+    fn pass_places_on(&self, state: &mut TableState) {
         for kind in self.places.end_operation() {
             if !state.pass_place_on(kind) {
                 self.places.give_back(kind);
@@ -243,7 +243,7 @@ impl OperationTable {
     }
 
     /// Notifies all threads that may wait for this change.
-    fn notify_change(&self, mut state: MutexGuard<'_, State>) {
+    fn notify_change(&self, mut state: MutexGuard<'_, TableState>) {
         if !state.answers.is_empty() {
             self.wake_event.signal();
         }
@@ -252,16 +252,16 @@ impl OperationTable {
         self.change.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a change; the error says that the time is over.
     fn wait<'s>(
         &self,
-        state: MutexGuard<'s, State>,
+        state: MutexGuard<'s, TableState>,
         end: Instant,
-    ) -> Result<MutexGuard<'s, State>, ()> {
+    ) -> Result<MutexGuard<'s, TableState>, ()> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(());

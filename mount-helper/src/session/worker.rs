@@ -3,9 +3,9 @@
 use crate::journal;
 use crate::operation;
 use crate::outcome::Stop;
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::operation_table::Work;
-use crate::tool::tool_places::PlaceKind;
+use crate::tool::PlaceKind;
 use ebs_csi_wire::{Inventory, Operation, Outcome, Reply, RunningOperation, ToolEnd, frame};
 use std::io;
 

@@ -12,9 +12,9 @@ use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_policy::variant::{PRODUCTION, Policy};
 
-use crate::end::is_end;
 use crate::filters;
 use crate::open_files::{self, OpenFile};
+use crate::sys::is_end;
 
 /// The program of the helper's processes.
 pub(crate) const HELPER: &str = "ebs-csi-mount-helper";

@@ -82,3 +82,8 @@ pub(crate) fn release_ended(thread: u32) {
         unsafe { libc::waitpid(thread, null_mut(), libc::WNOHANG | libc::__WALL) };
     }
 }
+
+/// Returns whether a process or thread ended, or a descriptor was closed, while it was read.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}

@@ -7,8 +7,8 @@ use std::path::Path;
 use ebs_csi_policy::deviation::Deviation;
 use ebs_csi_policy::profile::{self, Profile};
 
-use crate::end::is_end;
 use crate::process::{HELPER, Process, program_of, read_status};
+use crate::sys::is_end;
 
 /// The program of the launcher and of the router.
 const LAUNCHER: &str = "aws-ebs-csi-driver";

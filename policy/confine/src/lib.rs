@@ -35,8 +35,6 @@ mod enforced;
 mod fault;
 mod files;
 mod identity;
-mod limits;
-mod raised;
 pub mod start;
 mod sys;
 mod syscall_filter;
@@ -50,7 +48,7 @@ use ebs_csi_policy::profile::{Choice, Profile};
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
 pub use files::Places;
-pub use raised::{Raised, raise};
+pub use identity::{Raised, raise};
 pub use sys::landlock_abi;
 
 /// A process that is entering its profile. Each step is irreversible.
@@ -139,7 +137,7 @@ impl Entering {
     /// [`Fault`]: the process must end.
     pub fn identity(mut self) -> Result<Self, Fault> {
         let before = self.read_status()?;
-        limits::apply(self.profile.limits)?;
+        identity::set_limits(self.profile.limits)?;
         self.missing = identity::apply(self.profile, &before)?;
         Ok(self)
     }

@@ -196,12 +196,12 @@ impl Disk {
             String::from_utf8_lossy(&output.stderr)
         );
         if output.status.signal().is_some() || output.status.code() == Some(NOT_STARTED.into()) {
-            return Err(format!("{}: {said}", id.key()).into());
+            return Err(format!("{}: {said}", id.as_str()).into());
         }
         let status = output.status.code().and_then(|code| u8::try_from(code).ok());
         let found = status.and_then(|status| tool.meaning(status));
         if found != expected {
-            let differs = format!("{}: expected {expected:?}, found {found:?}", id.key());
+            let differs = format!("{}: expected {expected:?}, found {found:?}", id.as_str());
             return Err(format!("{differs}: {said}").into());
         }
         Ok(())

@@ -1,14 +1,14 @@
 //! What is opened by name, before the process can no longer do so.
+use crate::disk::attachments::ReadOnlyRecord;
 use crate::disk::device::DiskRoots;
-use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::kubelet_root_lock::{self, NotLocked};
 use crate::session::listen;
 use crate::session::listener::{self, Listener};
-use crate::settings::Settings;
-use ebs_csi_policy::ceiling::{self, Ceiling};
+use crate::settings::HelperSettings;
+use ebs_csi_policy::ceiling::{Ceiling, CeilingSettings};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::profile::BlockNodes;
@@ -45,17 +45,19 @@ impl Opened {
 ///
 /// # Errors
 /// What could not be opened, and why.
-pub(super) fn open(settings: &Settings) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {
+pub(super) fn open(
+    settings: &HelperSettings,
+) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {
     let policy = settings.policy;
     let rules = Ceiling::narrowed(
         policy,
-        &ceiling::Settings {
+        &CeilingSettings {
             places: settings.places,
             tool_deadline: settings.tool_deadline,
             untrusted_images: Some(settings.untrusted_images),
             nodev_nosuid: Some(settings.nodev_nosuid),
             disks_without_serial: Some(settings.disks_without_serial),
-            ..ceiling::Settings::default()
+            ..CeilingSettings::default()
         },
     )
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;

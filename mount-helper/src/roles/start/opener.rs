@@ -1,16 +1,25 @@
-//! The process that opens disks, from its fork on.
+//! The process that opens disks, from its fork on. It holds `/sys` and `/dev` and has the groups of
+//! the disks' nodes, and cannot mount.
 use super::opened::Opened;
 use super::{READY, not_confined, started};
 use crate::channel;
+use crate::disk::device::{DiskRoots, opener_requests};
 use crate::journal;
 use crate::roles::confinement;
-use crate::roles::opener;
-use crate::settings::Settings;
+use crate::settings::HelperSettings;
 use crate::sys;
 use rustix::fd::OwnedFd;
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 
 /// Runs the opener until its lanes are closed; returns the exit status.
-pub(super) fn run(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life: &OwnedFd) -> u8 {
+pub(super) fn run(
+    settings: &HelperSettings,
+    opened: Opened,
+    lanes: Vec<OwnedFd>,
+    life: &OwnedFd,
+) -> u8 {
     journal::set_role("opener");
     sys::limit_allocator();
     sys::unblock_signals();
@@ -20,7 +29,7 @@ pub(super) fn run(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
     };
-    let Some(threads) = started("threads", opener::start(lanes, disks)) else {
+    let Some(threads) = started("threads", start(lanes, disks)) else {
         return 1;
     };
     match entering.calls_of_all_threads() {
@@ -37,4 +46,15 @@ pub(super) fn run(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life
         let _ = thread.join();
     }
     0
+}
+
+/// Starts a thread for each lane; a thread ends when the other end of its lane is closed.
+pub fn start(lanes: Vec<OwnedFd>, disks: DiskRoots) -> io::Result<Vec<JoinHandle<()>>> {
+    let disks = Arc::new(disks);
+    let serve = |lane: OwnedFd| {
+        let disks = Arc::clone(&disks);
+        let serve = move || opener_requests::serve(&lane, &disks);
+        Builder::new().stack_size(128 << 10).spawn(serve)
+    };
+    lanes.into_iter().map(serve).collect()
 }

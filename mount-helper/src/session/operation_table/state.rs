@@ -1,6 +1,6 @@
 //! The state of the table: what is running, what waits for what, and what is next.
 use super::{RequestKey, Submitted};
-use crate::tool::tool_places::{PlaceKind, TOOLS};
+use crate::tool::{PlaceKind, TOOLS};
 use ebs_csi_wire::{Operation, Outcome, Refusal, RequestProperties, VolumeId, WorkerClass};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(super) struct QueuedRequest {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct TableState {
     pub(super) runs: HashMap<Lane, Run>,
     /// For each class, the operations that wait for a worker.
     pub(super) ready: [VecDeque<Lane>; WorkerClass::ALL.len()],
@@ -108,7 +108,7 @@ impl Work {
     }
 }
 
-impl State {
+impl TableState {
     pub(super) fn admit(
         &mut self,
         lane: Lane,

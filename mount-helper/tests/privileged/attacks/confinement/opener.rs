@@ -5,7 +5,7 @@ use crate::rig::{Rig, done, staged, volume};
 use ebs_csi_mount_helper::channel;
 use ebs_csi_mount_helper::disk::device::{DiskRoots, opener_requests};
 use ebs_csi_mount_helper::roles::confinement;
-use ebs_csi_mount_helper::roles::opener;
+use ebs_csi_mount_helper::roles::start::opener;
 use ebs_csi_mount_helper::sys::{Fork, fork};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile::BlockNodes;

@@ -1,8 +1,6 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
-use crate::tool::Report;
-use crate::tool::tool_places::{PlaceKind, TOOLS, ToolPlaces};
-use crate::tool::{DISK_MESSAGE, RUNNER_WANTED, RUNNERS};
+use crate::tool::{DISK_MESSAGE, PlaceKind, RUNNER_WANTED, RUNNERS, Report, TOOLS, ToolPlaces};
 use ebs_csi_wire::Job;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -182,7 +180,7 @@ impl Runners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::End;
+    use crate::tool::RunEnd;
     use ebs_csi_policy::tool::ToolId;
     use ebs_csi_wire::FsType;
 
@@ -223,7 +221,7 @@ mod tests {
         assert_eq!((Job::decode(&sent), descriptors.len()), (Ok(job()), 0));
         let nothing_more = channel::is_readable(&runner, Duration::ZERO);
         assert!(!nothing_more.expect("poll"), "the disk came by itself");
-        let done = Report { end: End::Exited(0), tail: String::new() };
+        let done = Report { end: RunEnd::Exited(0), tail: String::new() };
         channel::send(&runner, &done.encode(), &[]).expect("report");
         let disk = std::fs::File::open("/dev/null").expect("open");
         assert_eq!(waiting.run(&disk, ANSWER_TIMEOUT).expect("report"), done);
