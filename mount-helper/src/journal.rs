@@ -15,7 +15,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 static JSON: AtomicBool = AtomicBool::new(false);
 static ROLE: OnceLock<&'static str> = OnceLock::new();
 
-/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// `key=value` words.

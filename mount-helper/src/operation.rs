@@ -74,9 +74,7 @@ fn answer<R: HelperRequest>(
 pub(crate) struct OperationContext {
     /// The kubelet root, beneath which every path of a request lies.
     pub(crate) root: KubeletRoot,
-    /// The directories in which disks are looked for.
     pub(crate) disks: DiskRoots,
-    /// The mount table of this process.
     pub(crate) mount_table: MountTable,
     /// The connection to the process that makes and removes targets.
     pub(crate) directories: Directories,
@@ -86,17 +84,13 @@ pub(crate) struct OperationContext {
     pub(crate) rules: Ceiling,
     /// Which disks need not be examined again.
     pub(crate) examined_disks: ExaminedDisks,
-    /// Which disks this helper has mounted.
     pub(crate) mounted_disks: MountedDisks,
     /// The comparisons between the content of disks and formats of their volumes.
     pub(crate) comparisons: Comparisons,
     /// What to do about copies of mounts in other namespaces.
     pub(crate) copied_mounts: CopiedMounts,
-    /// Which volumes disks without a serial were taken for.
     pub(crate) xen_disk_record: XenDiskRecord,
-    /// Which disks this driver made read-only.
     pub(crate) read_only_record: ReadOnlyRecord,
-    /// The places that running operations have reserved.
     pub(crate) path_reservations: PathReservations,
     /// The mark that this process uses the kubelet root.
     #[expect(dead_code, reason = "held for as long as a thread lives")]
@@ -112,7 +106,6 @@ impl OperationContext {
             .ok_or_else(|| Refusal::PathOutside.into())
     }
 
-    /// Returns what stands at a relative path.
     pub(crate) fn path_facts(&self, relative: &str) -> Result<PathFacts> {
         self.root.path_facts(relative, &self.mount_table)
     }

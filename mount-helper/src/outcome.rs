@@ -75,7 +75,6 @@ pub(crate) fn damaged(fs: FsType) -> Stop {
 
 /// Converts the error of a system call into a failure at a step.
 pub(crate) trait At<T> {
-    /// Names the step.
     fn at(self, step: Step) -> Result<T>;
 }
 

@@ -16,11 +16,9 @@ use operation_table::OperationTable;
 pub(crate) struct BrokerState {
     /// The kernel interfaces and state that operations work with.
     pub(crate) context: OperationContext,
-    /// The operations that run or wait.
     pub(crate) table: OperationTable,
     /// The only uid that may send requests.
     pub(crate) peer_uid: u32,
-    /// Digest of the policy that is enforced.
     pub(crate) digest: &'static str,
     /// Whether simulated devices are recognised.
     pub(crate) sandbox: bool,

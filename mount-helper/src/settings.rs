@@ -3,7 +3,7 @@ use crate::session::listen::{self, Listen};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
-use ebs_csi_policy::{PRODUCTION, Policy};
+use ebs_csi_policy::{PRODUCTION, Policy, named_values};
 use ebs_csi_wire::KubeletPath;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -50,28 +50,15 @@ Options:
   --version                  print the version and the policy's digest
 ";
 
-/// What to do about a file system that another mount namespace keeps alive.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum CopiedMounts {
-    /// Release the volume once the file system is read-only for all mounts.
-    #[default]
-    Release,
-    /// Hold the volume until nothing keeps the file system alive.
-    Refuse,
-}
-
-impl CopiedMounts {
-    /// Returns the value's name on the command line.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Refuse => "refuse",
-        }
-    }
-
-    /// Parses the name.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        [Self::Release, Self::Refuse].into_iter().find(|one| one.as_str() == name)
+named_values! {
+    /// What to do about a file system that another mount namespace keeps alive.
+    #[derive(Default)]
+    pub(crate) CopiedMounts {
+        /// Release the volume once the file system is read-only for all mounts.
+        #[default]
+        Release => "release",
+        /// Hold the volume until nothing keeps the file system alive.
+        Refuse => "refuse",
     }
 }
 
@@ -88,13 +75,9 @@ pub(crate) struct HelperSettings {
     pub(crate) kubelet_root: KubeletPath,
     /// The places named on the command line; None keeps the policy's own.
     pub(crate) places: Option<PlaceClass>,
-    /// What to do with file systems that this driver did not make.
     pub(crate) untrusted_images: UntrustedImages,
-    /// Which mounts ignore device nodes and set-user-id bits.
     pub(crate) nodev_nosuid: NodevNosuid,
-    /// What to do with disks that have no serial.
     pub(crate) disks_without_serial: DisksWithoutSerial,
-    /// What to do about copies of mounts in other mount namespaces.
     pub(crate) copied_mounts: CopiedMounts,
     /// Longest time for any tool; None keeps the policy's own limits.
     pub(crate) tool_deadline: Option<Duration>,
@@ -116,11 +99,8 @@ pub(crate) struct HelperSettings {
 /// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Print the help.
     Help,
-    /// Print the version.
     Version,
-    /// Serve requests.
     Serve(Box<HelperSettings>),
 }
 

@@ -28,9 +28,7 @@ pub(crate) fn of(job: &Job) -> Option<(ToolId, &'static Tool)> {
 /// How a tool ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunEnd {
-    /// It exited with this status.
     Exited(u8),
-    /// It was ended by this signal.
     Signalled(i32),
     /// It was killed because its time was over.
     Deadline,
@@ -41,7 +39,6 @@ pub(crate) enum RunEnd {
 /// The result of a tool run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// How it ended.
     pub(crate) end: RunEnd,
     /// The end of the tool's output. For the journal only: it may repeat content of the disk.
     pub(crate) tail: String,
@@ -56,7 +53,6 @@ impl Report {
         Self { end: RunEnd::NotRun(error.raw_os_error().unwrap_or(0)), tail: error.to_string() }
     }
 
-    /// Encodes the report as one datagram.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (kind, code) = match self.end {
             RunEnd::Exited(code) => (0_u8, i32::from(code)),
@@ -102,7 +98,6 @@ pub(crate) enum PlaceKind {
 }
 
 impl PlaceKind {
-    /// All kinds.
     pub(crate) const ALL: [Self; 2] = [Self::Format, Self::Check];
 
     /// Returns the kind of place that a tool needs.

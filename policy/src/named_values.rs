@@ -1,24 +1,25 @@
 //! One macro for enums whose values have names, as settings on a command line.
 
 /// Defines an enum with a name for each value.
+#[macro_export]
 macro_rules! named_values {
     (
         $(#[$attribute:meta])*
-        $name:ident { $($(#[$doc:meta])* $value:ident => $text:literal,)+ }
+        $vis:vis $name:ident { $($(#[$doc:meta])* $value:ident => $text:literal,)+ }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
+        $vis enum $name {
             $($(#[$doc])* $value,)+
         }
 
         impl $name {
             /// All values.
-            pub const ALL: &'static [Self] = &[$(Self::$value,)+];
+            $vis const ALL: &'static [Self] = &[$(Self::$value,)+];
 
             /// Returns the value's name.
             #[must_use]
-            pub const fn as_str(self) -> &'static str {
+            $vis const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
                 }
@@ -26,11 +27,9 @@ macro_rules! named_values {
 
             /// Parses the name.
             #[must_use]
-            pub fn parse(name: &str) -> Option<Self> {
+            $vis fn parse(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.as_str() == name)
             }
         }
     };
 }
-
-pub(crate) use named_values;

@@ -3,13 +3,13 @@
 use ebs_csi_wire::path::RelativePath;
 use ebs_csi_wire::{KubeletPath, Operation, PathRule, Refusal};
 
-use crate::named_values::named_values;
+use crate::named_values;
 
 pub use ebs_csi_wire::{PlaceFor, REQUESTS, RequestProperties};
 
 named_values! {
     /// How wide the allowed places are; each class includes the class before it.
-    PlaceClass {
+    pub PlaceClass {
         /// The places where kubelet puts volumes.
         Kubernetes => "kubernetes",
         /// Any place beneath the `plugins` and `pods` directories, for other orchestrators and

@@ -6,14 +6,14 @@ use ebs_csi_wire::FsType;
 
 use crate::Value;
 use crate::format_option::FormatOptions;
-use crate::named_values::named_values;
+use crate::named_values;
 
 /// The path under which a tool opens its disk: descriptor 3.
 pub const DISK: &str = "/proc/self/fd/3";
 
 named_values! {
     /// A program of `tools.toml`, by the name of its row.
-    ToolId {
+    pub ToolId {
         /// Makes ext3 and ext4.
         Mke2fs => "mke2fs",
         /// Makes XFS.

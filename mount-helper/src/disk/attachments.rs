@@ -39,7 +39,6 @@ impl<T> Attachments<T> {
         }
     }
 
-    /// Returns whether a value is stored for the attachment.
     pub(crate) fn has(&self, attachment: Attachment) -> bool {
         self.lock().contains_key(&attachment)
     }
@@ -83,7 +82,6 @@ impl ExaminedDisks {
         self.sound.lock().retain(|(of, _), ()| *of != sequence);
     }
 
-    /// Returns whether the device was examined.
     pub(crate) fn has(&self, device: &Device) -> bool {
         self.sound.has(device.attachment())
     }
@@ -234,7 +232,6 @@ impl ReadOnlyRecord {
     }
 }
 
-/// Formats an entry.
 fn line(boot: &str, direction: char, (sequence, number): Attachment) -> String {
     record_file::line(boot, &format!("{direction} {sequence} {}", number.0))
 }

@@ -67,7 +67,6 @@ pub struct DiskPart {
 /// What a disk was found by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
-    /// The disk's serial.
     Serial(String),
     /// The disk has no serial, and stands at the name that EC2 was told, or stood there when it was
     /// taken for the volume.
@@ -255,7 +254,6 @@ impl Device {
         }
     }
 
-    /// Builds the request to open this disk.
     fn open_request(&self, access: Access) -> OpenRequest {
         OpenRequest {
             disk: self.disk.clone(),

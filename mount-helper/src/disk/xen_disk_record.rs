@@ -138,7 +138,6 @@ pub(crate) fn open_accepting_names(
     Ok((disks, taken))
 }
 
-/// Formats an entry.
 fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
     record_file::line(boot, &format!("{} {} {volume}", disk.sequence, disk.number.0))
 }

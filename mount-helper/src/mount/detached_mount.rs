@@ -26,9 +26,7 @@ use rustix::mount::{
 /// One parameter of a file system's mount context (fsconfig(2)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Parameter {
-    /// A parameter without a value.
     Flag(String),
-    /// A parameter with a value.
     Value(String, String),
 }
 

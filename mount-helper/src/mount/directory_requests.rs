@@ -39,7 +39,6 @@ impl Act {
         }
     }
 
-    /// Returns the act with this number.
     pub(crate) const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::MakeDirectory,
@@ -59,7 +58,6 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    /// Uses the process at the other end of `socket`.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self { socket: Mutex::new(socket) }
     }

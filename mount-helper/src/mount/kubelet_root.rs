@@ -12,7 +12,6 @@ use rustix::fs::{Dir, FileType, OFlags, fstat};
 use rustix::io::Errno;
 use std::sync::{Mutex, PoisonError};
 
-/// The held kubelet root.
 #[derive(Debug)]
 pub(crate) struct KubeletRoot {
     held: OwnedFd,
@@ -38,12 +37,10 @@ impl KubeletRoot {
         Ok(Self { held, path, in_table, parents: Mutex::default() })
     }
 
-    /// Returns the path of the root.
     pub(crate) fn path(&self) -> &KubeletPath {
         &self.path
     }
 
-    /// Returns the descriptor of the root.
     pub(crate) fn held(&self) -> &OwnedFd {
         &self.held
     }

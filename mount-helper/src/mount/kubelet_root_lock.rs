@@ -33,7 +33,6 @@ pub(crate) enum NotLocked {
     Stopped,
     /// The other helper did not end in time.
     OtherHelper,
-    /// A system call failed.
     Os(io::Error),
 }
 

@@ -7,7 +7,6 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// The kernel's id of the mount, as statx(2) reports it for a path (`STATX_MNT_ID`).
@@ -21,9 +20,7 @@ pub(crate) struct Mount {
     /// Whether mounts beneath this one appear in other mount namespaces, too (mount_namespaces(7),
     /// "shared subtrees").
     pub(crate) shared: bool,
-    /// Whether this mount is read-only.
     pub(crate) read_only: bool,
-    /// Whether the superblock itself is read-only.
     pub(crate) superblock_read_only: bool,
     /// Whether the kernel accepts no more writes to the file system after an error.
     pub(crate) turned_read_only: bool,

@@ -23,7 +23,6 @@ use ebs_csi_wire::{Origin, Refusal, Refused, Stage, Staged, Step};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-/// Carries out the request.
 pub(super) fn stage(context: &OperationContext, request: &Stage) -> Result<Staged> {
     match FoundDisk::find(context, request)?.guard()? {
         Guarded::Mounted(disk) => disk.restage(),
@@ -34,11 +33,9 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Result<Stage
 /// A stage request, and the disk that was found and identified for it.
 #[derive(Debug)]
 struct FoundDisk<'s> {
-    /// What the operation may use.
     context: &'s OperationContext,
     /// The request, which is read-only also when a mount flag asks for that.
     request: Stage,
-    /// The checked format options of the request.
     format: FormatOptions,
     /// What the mount flags ask for.
     plan: MountPlan,
@@ -63,7 +60,6 @@ struct MountedDisk<'s>(FoundDisk<'s>);
 /// A disk that may be mounted at the staging path, and that nobody uses.
 #[derive(Debug)]
 struct UnusedDisk<'s> {
-    /// The request and its disk.
     found: FoundDisk<'s>,
     /// The staging directory must be made.
     make: bool,
@@ -114,12 +110,10 @@ impl<'s> FoundDisk<'s> {
         Ok(Guarded::Unused(UnusedDisk { found: self, make }))
     }
 
-    /// Returns the disk.
     fn disk(&self) -> &VolumeDisk<'s> {
         &self.disk
     }
 
-    /// Returns the held device.
     fn device(&self) -> &Device {
         self.disk.device()
     }
@@ -203,17 +197,14 @@ impl UnusedDisk<'_> {
 /// A claimed disk whose content was recognised, and what the policy allows to do with it.
 #[derive(Debug)]
 struct Examined<'s> {
-    /// The request and the disk.
     found: &'s FoundDisk<'s>,
     /// The claim, which keeps others from the disk.
     claim: Claim,
-    /// The content, as it was read last.
     content: Content,
     /// What the policy allowed, the mount included.
     permit: Authorized<StageDisk>,
 }
 
-/// Recognises the content of the disk.
 fn read_content(claim: &Claim) -> Result<Content> {
     with_direct_reads(claim, || content::read_content(claim, now()))
 }

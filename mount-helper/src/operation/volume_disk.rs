@@ -56,7 +56,6 @@ impl<'r> VolumeDisk<'r> {
         Ok(disk)
     }
 
-    /// Returns the held disk.
     pub(super) fn device(&self) -> &Device {
         &self.device
     }

@@ -75,7 +75,6 @@ pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Result<D
     Err(Refusal::MountedDifferently.into())
 }
 
-/// Unpublishes a volume.
 pub(super) fn unpublish(context: &OperationContext, request: &Unpublish) -> Result<Done> {
     let relative = context.relative(&request.target)?;
     let mut already = true;

@@ -70,17 +70,13 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
     }
 }
 
-/// The program to run.
 #[derive(Debug)]
 struct Program {
     tool: ToolId,
-    /// Absolute path.
     path: CString,
     /// All arguments, the program's name first.
     arguments: Vec<CString>,
-    /// The whole environment.
     environment: Vec<CString>,
-    /// How long the program may run.
     deadline: Duration,
 }
 

@@ -21,13 +21,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The connection goes on.
     Continue,
-    /// The connection has ended or must be closed.
     Close,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection<'b> {
     broker: &'b BrokerState,

@@ -109,7 +109,6 @@ impl<'b> EventLoop<'b> {
         Ok(())
     }
 
-    /// Waits for events.
     fn wait(&self) -> Result<Reported, Errno> {
         let now = Instant::now();
         let wake_event = self.broker.table.wake_event();
@@ -164,7 +163,6 @@ impl<'b> EventLoop<'b> {
         silent.min().map(|(_, number)| number)
     }
 
-    /// Removes a connection that has ended.
     fn remove(&mut self, number: u64) {
         let removed = self.connections.remove(&number);
         if removed.is_some_and(|connection| connection.must_prove_key()) {

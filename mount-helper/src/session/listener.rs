@@ -25,7 +25,6 @@ pub(crate) struct Listener {
 /// How the peers of a vsock port are recognised.
 #[derive(Debug)]
 pub(crate) struct Vsock {
-    /// The port.
     pub(crate) port: u32,
     /// The machines that may connect.
     pub(super) peers: Vec<u32>,
@@ -81,7 +80,6 @@ pub(crate) fn key(path: Option<&Path>) -> Result<Option<Arc<Key>>, (String, io::
     .transpose()
 }
 
-/// Binds an address.
 pub(crate) fn bind(
     listen: &Listen,
     peers: &[u32],

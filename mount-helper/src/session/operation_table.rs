@@ -33,13 +33,11 @@ pub(crate) const fn workers() -> usize {
 /// One request of a connection. A connection makes one request at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestKey {
-    /// The connection.
     pub(crate) connection: u64,
     /// The peer's number for the request.
     pub(crate) id: u64,
 }
 
-/// The result of submitting a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Submitted {
     /// The request is answered at once.
@@ -287,7 +285,6 @@ impl Drop for Caller<'_> {
 pub(crate) struct WakeEvent(OwnedFd);
 
 impl WakeEvent {
-    /// Creates an event that has not been signalled.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(eventfd(0, flags)?))

@@ -6,12 +6,12 @@
 
 use ebs_csi_wire::{Disk, Origin, Refusal};
 
-use crate::named_values::named_values;
+use crate::named_values;
 
 named_values! {
     /// How disks that have no serial are treated.
     #[derive(Default)]
-    DisksWithoutSerial {
+    pub DisksWithoutSerial {
         /// Refused.
         Refuse => "refuse",
         /// Identified by their device name, where the kernel reports that they are Xen's.

@@ -21,7 +21,7 @@ macro_rules! closed_enum {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
-            $($(#[$doc])* $variant,)+
+            $($(#[$doc])* #[doc = concat!("`", $key, "` in logs.")] $variant,)+
         }
 
         impl $name {

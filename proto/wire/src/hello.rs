@@ -83,9 +83,7 @@ message! {
     /// nothing to a program that took the helper's port.
     #[derive(Copy)]
     Challenge {
-        /// The helper's nonce.
         nonce: Nonce = nonce,
-        /// The helper's proof.
         proof: Proof = proof,
     }
 }

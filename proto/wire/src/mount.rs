@@ -20,7 +20,6 @@ closed_enum! {
         Ext3 => "ext3",
         /// ext4, the default.
         Ext4 => "ext4",
-        /// XFS.
         Xfs => "xfs",
     }
 }

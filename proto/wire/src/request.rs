@@ -127,7 +127,7 @@ message! {
         /// The device name that EC2 was given: a hint for a disk with a serial. It identifies only
         /// a disk without one.
         device_hint: Option<DeviceName> = device_hint,
-        /// The partition; `None`: the whole disk.
+        /// `None`: the whole disk.
         partition: Option<NonZeroU32> = partition,
         /// The volume's size when it was attached, in bytes; `None` when the controller did not
         /// report it.
@@ -145,18 +145,13 @@ fn check_partition(disk: &Disk) -> Result<(), Malformed> {
 }
 
 message! {
-    /// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts
-    /// and grows.
     Stage, checked by (|stage: &Self| MountFlag::check_list(&stage.flags)) {
-        /// The disk.
         disk: Disk = disk or missing "disk",
-        /// Where the file system is mounted.
         staging @ Change [Stage] = staging_path,
         /// The file system that is expected or made.
         fs: FsType = fs_type,
         /// Mount read-only; do not format or repair.
         read_only: bool = read_only,
-        /// Mount flags, at most 32.
         flags: Vec<MountFlag> = flags,
         /// How to make the file system. Not checked.
         format: Vec<FormatOption> = format,
@@ -164,37 +159,27 @@ message! {
 }
 
 message! {
-    /// Undoes [`Stage`].
     Unstage {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// Where it was staged.
         staging @ Change [Stage, Unstage] = staging_path,
     }
 }
 
 message! {
-    /// Shows the staged file system at the target path.
     PublishFilesystem, checked by (|publish: &Self| MountFlag::check_list(&publish.flags)) {
         /// The disk, whose mount must be at the staging path.
         disk: Disk = disk or missing "disk",
-        /// Where it is staged.
         staging @ Look [Stage] = staging_path,
-        /// The target path.
         target @ Change [PublishFilesystem] = target_path,
         /// Read-only at the target.
         read_only: bool = read_only,
-        /// Mount flags, at most 32.
         flags: Vec<MountFlag> = flags,
     }
 }
 
 message! {
-    /// Shows the disk itself at the target path.
     PublishBlock {
-        /// The disk.
         disk: Disk = disk or missing "disk",
-        /// The target path.
         target @ Change [PublishBlock] = target_path,
         /// Make the disk refuse writes.
         read_only: bool = read_only,
@@ -202,19 +187,14 @@ message! {
 }
 
 message! {
-    /// Undoes either publish.
     Unpublish {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// The target path.
         target @ Change [PublishFilesystem, PublishBlock] = target_path,
     }
 }
 
 message! {
-    /// Grows the file system to the size of its disk.
     Expand {
-        /// The volume.
         volume: VolumeId = volume_id,
         /// A staging or target path of the volume. No file system is grown at a path for statistics
         /// alone.
@@ -227,19 +207,14 @@ message! {
 }
 
 message! {
-    /// Requests space and inodes in use.
     Stats {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// A staging or target path of the volume.
         path @ Look [Stage, Unstage, PublishFilesystem, PublishBlock, Stats] = volume_path,
     }
 }
 
 message! {
-    /// Requests log page 0xD0 of the volume's NVMe controller.
     NvmeStatistics {
-        /// The volume.
         volume: VolumeId = volume_id,
     }
 }
@@ -299,7 +274,6 @@ message! {
     Job {
         /// The number of the tool in the policy's table.
         tool: u8 = tool,
-        /// The file system.
         fs: FsType = fs_type,
         /// Identifier of the file system, when the tool makes one.
         uuid: [u8; 16] = uuid,

@@ -41,7 +41,6 @@ impl Opener {
         Self { free: Mutex::new(lanes), returned: Condvar::new() }
     }
 
-    /// Sends a request to open a disk and returns the disk.
     pub(super) fn send_request(&self, request: &OpenRequest) -> Result<Device, DeviceError> {
         let lane = self.take_lane();
         let answer = Self::send_request_on(&lane, request);
@@ -120,7 +119,6 @@ fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError>
     disks.open_in_this_process(request)
 }
 
-/// A request to open a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRequest {
     /// The kernel's name of the whole disk.

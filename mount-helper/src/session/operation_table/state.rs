@@ -13,7 +13,6 @@ pub(super) const MOST: usize = 512;
 /// room.
 pub(super) const MOST_OF_ONE: usize = 128;
 
-/// Returns the number of workers of a class.
 pub(super) const fn workers_of(class: WorkerClass) -> usize {
     match class {
         WorkerClass::Mount => 8,
@@ -97,7 +96,6 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Returns the operation to carry out.
     pub(crate) fn operation(&self) -> &Operation {
         &self.operation
     }
