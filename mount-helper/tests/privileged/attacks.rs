@@ -1,13 +1,13 @@
-//! Attacks that once succeeded and must not succeed again: one row for each. The attacker is a
-//! scripted agent with the agent's uid, a scripted broker, or a scripted tool under the filter of
-//! the process that it replaces.
+//! Attacks that once succeeded and must not succeed again, N1 to N22. The attacker is a scripted
+//! agent with the agent's uid, a scripted broker, or a scripted tool under the filter of the process
+//! that it replaces.
 mod confinement;
 mod content;
 mod holders;
 mod queues;
 mod upkeep;
 
-/// Prints a row of the table: the attempt, and its required result.
+/// Prints what was measured in an attempt.
 pub(crate) fn row(id: &str, tried: &str, happened: &str) {
     println!("attack | {id} | {tried} | {happened}");
 }

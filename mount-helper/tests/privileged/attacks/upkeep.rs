@@ -4,13 +4,12 @@ mod growth;
 mod read_only;
 mod superblocks;
 
-use super::row;
 use crate::rig::{MIB, Rig, done, set_mode, staged};
 use ebs_csi_wire::FsType;
 use std::fs;
 use std::os::unix::fs::chown;
 
-/// The root directory has mode 0700 or 0000 and belongs to root or to the application.
+/// N1: The root directory has mode 0700 or 0000 and belongs to root or to the application.
 #[test]
 fn volume_with_private_root_restages_and_grows() {
     let Some(rig) = Rig::start() else { return };
@@ -40,9 +39,4 @@ fn volume_with_private_root_restages_and_grows() {
             done(rig.unstage(&volume));
         }
     }
-    row(
-        "N1",
-        "restage of XFS, ext4 and ext3 whose root is 0700 or 0000, root's or an application's",
-        "each is staged writable, and grown when its disk was larger",
-    );
 }

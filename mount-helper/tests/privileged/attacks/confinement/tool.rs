@@ -2,7 +2,6 @@
 //! does not restrict signals.
 use super::script::{self, End};
 use super::sys;
-use crate::attacks::row;
 use crate::rig::{able, become_user};
 use ebs_csi_confine::Entering;
 use ebs_csi_confine::tool::Filters;
@@ -78,6 +77,8 @@ pub(super) fn reach(what: &str) {
     let _ = sys::call(libc::SYS_exit_group, [status.into(), 0, 0, 0]);
 }
 
+/// N19: tgkill, tkill, kill, prlimit64 on a process of the same uid, fcntl F_SETOWN, F_SETSIG,
+/// F_NOTIFY, F_SETLEASE, all without Landlock.
 #[test]
 fn tool_cannot_reach_other_processes_of_its_user() {
     if !able() {
@@ -85,9 +86,4 @@ fn tool_cannot_reach_other_processes_of_its_user() {
     }
     let found = TRIES.map(|(what, _)| script::run("tool", &[what]).end);
     assert_eq!(found, TRIES.map(|(_, end)| end));
-    row(
-        "N19",
-        "tgkill, tkill, kill, prlimit64 on a process of the same uid, fcntl F_SETOWN, F_SETSIG, F_NOTIFY, F_SETLEASE, all without Landlock",
-        "signals end the tool (SIGSYS), the others fail; abort(3) of its own works",
-    );
 }

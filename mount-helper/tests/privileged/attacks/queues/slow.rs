@@ -15,6 +15,7 @@ const HELD: &str = "fault-point name=tool-started";
 /// The number of checks that filled the pool when each check held a worker.
 const SLOW: usize = 16;
 
+/// N10: 16 checks, of which 4 run and 12 wait for a place.
 #[test]
 fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     let Some(mut rig) = Rig::start() else { return };
@@ -46,14 +47,10 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     for (volume, _) in &slow {
         done(rig.unstage(volume));
     }
-    row(
-        "N10",
-        "16 checks, of which 4 run and 12 wait for a place",
-        "statistics, publish, unpublish, unstage and stage of a healthy volume are done meanwhile, then all checks",
-    );
 }
 
-/// `e2fsck` waits until it knows that no other node has the file system (`mmp`), here for minutes.
+/// N10: `e2fsck` waits until it knows that no other node has the file system (`mmp`), here for
+/// minutes.
 #[test]
 fn formats_do_not_wait_for_checks_that_sleep() {
     const ASLEEP: usize = 6;
@@ -73,11 +70,6 @@ fn formats_do_not_wait_for_checks_that_sleep() {
     for (volume, _) in &fresh {
         done(rig.unstage(volume));
     }
-    row(
-        "N10",
-        "six ext4 with mmp after a crash, whose checks sleep, then six blank volumes",
-        "four checks sleep, two wait for a place; every blank volume is formatted meanwhile",
-    );
 }
 
 /// Creates an image of an ext4 that another node seems to have mounted, for a check that sleeps.

@@ -1,5 +1,5 @@
 //! The growth of an ext file system whose tool is killed during the growth.
-use super::row;
+use crate::attacks::row;
 use crate::rig::{
     MIB, Rig, check_filesystem, done, grows_mounted, set_mode, shell, staged, staging, try_signal,
     usage, wait_until,
