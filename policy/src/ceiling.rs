@@ -54,7 +54,6 @@ pub enum CeilingError {
 
 impl Ceiling {
     /// Returns the compiled rules of a policy, unchanged.
-    #[must_use]
     pub fn of(policy: Policy) -> Self {
         Self {
             policy,
@@ -68,9 +67,6 @@ impl Ceiling {
     }
 
     /// Returns the compiled rules as narrowed by settings.
-    ///
-    /// # Errors
-    /// [`CeilingError`] when nothing would be left.
     pub fn narrowed(policy: Policy, settings: &CeilingSettings) -> Result<Self, CeilingError> {
         let mut ceiling = Self::of(policy);
         if let Some(wanted) = &settings.file_systems {
@@ -93,7 +89,6 @@ impl Ceiling {
     }
 
     /// Returns the policy that was narrowed.
-    #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -111,25 +106,21 @@ impl Ceiling {
     }
 
     /// Returns where volumes may be mounted.
-    #[must_use]
     pub const fn places(&self) -> PlaceClass {
         self.places
     }
 
     /// Returns how file systems that this driver did not make are treated.
-    #[must_use]
     pub const fn untrusted_images(&self) -> UntrustedImages {
         self.untrusted_images
     }
 
     /// Returns which mounts ignore set-user-id bits and device nodes.
-    #[must_use]
     pub const fn nodev_nosuid(&self) -> NodevNosuid {
         self.nodev_nosuid
     }
 
     /// Returns how disks that have no serial are treated.
-    #[must_use]
     pub const fn disks_without_serial(&self) -> DisksWithoutSerial {
         self.disks_without_serial
     }

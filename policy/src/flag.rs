@@ -139,9 +139,6 @@ impl FlagRule {
 }
 
 /// Returns the rule that allows a flag on a file system.
-///
-/// # Errors
-/// [`NotAllowed`] when there is none.
 pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, NotAllowed> {
     let found = FLAGS.iter().find(|rule| rule.admits(flag, fs));
     found.ok_or_else(|| NotAllowed::by_any_rule(flag, Some(fs)))
@@ -189,10 +186,8 @@ pub enum FlagError {
 }
 
 /// Parses the strings of CSI's `mount_flags` or of a StorageClass's `mountOptions`, and checks them
-/// for a mount of one of `file_systems`. Drops repeated flags and keeps the order.
-///
-/// # Errors
-/// [`FlagError`] with the first flag that is not valid, or that no file system allows.
+/// for a mount of one of `file_systems`. Drops repeated flags and keeps the order. Fails with
+/// [`FlagError`] of the first flag that is not valid, or that no file system allows.
 pub fn parse(
     strings: &[String],
     file_systems: &[FsType],
@@ -218,10 +213,8 @@ pub fn parse(
     }
 }
 
-/// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8).
-///
-/// # Errors
-/// [`NotAllowed`] for a flag that is not allowed on the file system, for `rw` on a read-only
+/// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8). Fails
+/// with [`NotAllowed`] for a flag that is not allowed on the file system, for `rw` on a read-only
 /// request, and for a mount without replay that is not read-only.
 pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, NotAllowed> {
     let mut plan = MountPlan { read_only, ..MountPlan::default() };

@@ -91,7 +91,6 @@ pub const ROWS: &[OptionRow] = compiled::ROWS;
 const DEFAULT_BLOCK_SIZE: u64 = 4096;
 
 /// Returns the row of a key as a StorageClass writes it.
-#[must_use]
 pub fn find(key: &str) -> Option<&'static OptionRow> {
     ROWS.iter().find(|row| row.key == key)
 }
@@ -119,13 +118,11 @@ pub fn parse_number(text: &str) -> Option<u64> {
 
 impl OptionRow {
     /// Returns the option with a value, 1 for a switch.
-    #[must_use]
     pub const fn with(&self, value: u64) -> FormatOption {
         FormatOption { number: self.number, value }
     }
 
     /// Returns how the tool that makes a file system takes the option.
-    #[must_use]
     pub fn on(&self, fs: FsType) -> Option<&'static Support> {
         self.on.iter().find(|support| support.file_systems.contains(&fs))
     }
@@ -163,9 +160,7 @@ impl Range {
 pub struct FormatOptions([u64; ROWS.len()]);
 
 impl FormatOptions {
-    /// Checks options against the rows. The value 0 is as if the option were not given.
-    ///
-    /// # Errors
+    /// Checks options against the rows. The value 0 is as if the option were not given. Fails with
     /// [`FormatError`] of the first option that `fs` does not have, or not with this value.
     pub fn check(given: &[FormatOption], fs: FsType) -> Result<Self, FormatError> {
         let is_known = |option: &&FormatOption| ROWS.iter().any(|row| row.number == option.number);
@@ -187,13 +182,11 @@ impl FormatOptions {
     }
 
     /// Returns the given options, as they are on the wire.
-    #[must_use]
     pub fn to_wire(&self) -> Vec<FormatOption> {
         self.given().map(|(row, value)| row.with(value)).collect()
     }
 
     /// Returns the size of a block, in bytes, if it is given.
-    #[must_use]
     pub fn block_size(&self) -> Option<u64> {
         Some(self.value("blockSize")).filter(|size| *size != 0)
     }

@@ -18,7 +18,6 @@ macro_rules! named_values {
             $vis const ALL: &'static [Self] = &[$(Self::$value,)+];
 
             /// Returns the value's name.
-            #[must_use]
             $vis const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
@@ -26,7 +25,6 @@ macro_rules! named_values {
             }
 
             /// Parses the name.
-            #[must_use]
             $vis fn parse(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.as_str() == name)
             }

@@ -80,9 +80,6 @@ pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> 
 }
 
 /// Checks that every path of the request is an allowed place for the requested operation.
-///
-/// # Errors
-/// [`Refusal::PathOutside`].
 pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Result<(), Refusal> {
     let mut paths = operation.paths();
     let is_allowed = |(rule, path): (&PathRule, &KubeletPath)| {

@@ -142,19 +142,16 @@ pub const TOOLS: &[Tool] = compiled::TOOLS;
 
 impl ToolId {
     /// Returns the number that identifies the program between processes.
-    #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
     /// Returns the program with this number.
-    #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.iter().copied().find(|id| id.number() == number)
     }
 
     /// Returns the program that makes a file system.
-    #[must_use]
     pub const fn formats(fs: FsType) -> Self {
         match fs {
             FsType::Ext3 | FsType::Ext4 => Self::Mke2fs,
@@ -163,14 +160,12 @@ impl ToolId {
     }
 
     /// Returns the program that checks an XFS with this number of allocation groups.
-    #[must_use]
     pub const fn checks_xfs(groups: u32) -> Self {
         if groups <= 64 { Self::XfsRepair } else { Self::XfsRepairMany }
     }
 
     /// Returns the row. Returns `None` only when the enum and `tools.toml` disagree, which a test
     /// excludes.
-    #[must_use]
     pub fn tool(self) -> Option<&'static Tool> {
         TOOLS.iter().find(|tool| tool.key == self.as_str())
     }

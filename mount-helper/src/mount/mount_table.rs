@@ -37,7 +37,6 @@ impl Mount {
     /// Returns the last component of `root`. For a bound device node this is the node's name in
     /// `/dev`. When the kernel has removed the node since, because the disk left, `//deleted`
     /// stands behind the path (Linux, fs/d_path.c).
-    #[must_use]
     pub(crate) fn root_name(&self) -> &str {
         let root = self.root.strip_suffix("//deleted").unwrap_or(&self.root);
         root.rsplit('/').next().unwrap_or_default()

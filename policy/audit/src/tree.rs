@@ -19,11 +19,8 @@ const PROGRAMS: [&str; 5] =
 pub const PARTS_OF_HELPER: [&Profile; 3] = [profile::BROKER, profile::DIRECTORIES, profile::OPENER];
 
 impl Process {
-    /// Returns the process and all its descendants, in the order of their numbers.
-    ///
-    /// # Errors
-    /// An I/O error when one of them cannot be read. Leaves out those that end meanwhile, but for
-    /// the first.
+    /// Returns the process and all its descendants, in the order of their numbers. Fails when one
+    /// of them cannot be read. Leaves out those that end meanwhile, but for the first.
     pub fn tree(root: u32) -> io::Result<Vec<Self>> {
         let mut parents = Vec::new();
         for pid in pids()?.filter(|pid| *pid != root) {
@@ -152,9 +149,6 @@ fn missing(part: &str) -> Deviation {
 
 /// Returns the numbers of the processes that run a program of the driver on this machine, oldest
 /// first, and an error for each process that does not show its program.
-///
-/// # Errors
-/// An I/O error when `/proc` cannot be listed.
 pub fn running() -> io::Result<(Vec<u32>, Vec<io::Error>)> {
     let (mut found, mut hidden) = (Vec::new(), Vec::new());
     for pid in pids()? {

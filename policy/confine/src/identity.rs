@@ -160,11 +160,8 @@ pub struct Raised {
     thread: PhantomData<*const ()>,
 }
 
-/// Raises a permitted capability in the calling thread.
-///
-/// # Errors
-/// [`Fault::CapabilityMissing`] when the capability is not permitted, [`Fault::Capabilities`] when
-/// the kernel refuses.
+/// Raises a permitted capability in the calling thread. Fails with [`Fault::CapabilityMissing`]
+/// when the capability is not permitted, [`Fault::Capabilities`] when the kernel refuses.
 pub fn raise(capability: Capability) -> Result<Raised, Fault> {
     let known = caps::all()
         .into_iter()

@@ -64,18 +64,12 @@ pub struct Entering {
 }
 
 /// Takes all steps, for a process that has one thread.
-///
-/// # Errors
-/// [`Fault`]: the process must end.
 pub fn enter(profile: &'static Profile, places: &Places) -> Result<Enforced, Fault> {
     Entering::begin(profile)?.identity()?.files(places)?.calls()
 }
 
 /// Returns the system call filters that bind a process with this profile, as the kernel shows them
 /// to ptrace(2). `process` is the number of the process in its own namespace.
-///
-/// # Errors
-/// [`Fault`]: the profile's calls make no filter.
 pub fn filters(
     profile: &Profile,
     choice: Option<&Choice>,
@@ -86,11 +80,8 @@ pub fn filters(
 }
 
 impl Entering {
-    /// Reads the state of the process, without changing it.
-    ///
-    /// # Errors
-    /// [`Fault::ManyThreads`] when there is a second thread, which would keep the rights that this
-    /// thread gives up.
+    /// Reads the state of the process, without changing it. Fails with [`Fault::ManyThreads`] when
+    /// there is a second thread, which would keep the rights that this thread gives up.
     pub fn begin(profile: &'static Profile) -> Result<Self, Fault> {
         let status = File::open(Path::new("/proc/self/status")).map_err(Fault::Status)?;
         let entering = Self {
@@ -116,9 +107,6 @@ impl Entering {
     }
 
     /// Adds the system calls of a choice of the profile, where one is named.
-    ///
-    /// # Errors
-    /// [`Fault::UnknownChoice`].
     pub fn choose(mut self, name: Option<&'static str>) -> Result<Self, Fault> {
         let choices = self.profile.choices;
         self.choice = match name {
@@ -132,9 +120,6 @@ impl Entering {
     }
 
     /// Sets limits, capability sets, user and groups, and `no_new_privs`.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn identity(mut self) -> Result<Self, Fault> {
         let before = self.read_status()?;
         identity::set_limits(self.profile.limits)?;
@@ -143,9 +128,6 @@ impl Entering {
     }
 
     /// Applies the Landlock rules.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn files(mut self, places: &Places) -> Result<Self, Fault> {
         self.landlock =
             files::restrict(&self.profile.landlock, places, self.allow_missing_landlock)?;
@@ -153,17 +135,11 @@ impl Entering {
     }
 
     /// Installs the system call filter for the calling thread and everything that it starts.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn calls(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::This)
     }
 
     /// Installs the system call filter for every thread of the process.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn calls_of_all_threads(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::All)
     }

@@ -15,18 +15,12 @@ use crate::identity::{set_limit, set_limits};
 use crate::{Fault, LandlockState, Places, files, syscall_filter};
 
 /// Sets the resource limits of the runner, which inherits everything else from the supervisor.
-///
-/// # Errors
-/// [`Fault`]: the runner must end.
 pub fn limit_runner() -> Result<(), Fault> {
     set_limits(profile::RUNNER.limits)
 }
 
 /// Sets the resource limits and Landlock rules of a tool. Adds the rule for the tool's program
 /// itself; adds a rule for the device only when `places` has one named `device`.
-///
-/// # Errors
-/// [`Fault`]: the child must end.
 pub fn restrict(
     id: ToolId,
     places: Places,
@@ -55,9 +49,6 @@ pub struct Filters {
 
 impl Filters {
     /// Compiles the filters.
-    ///
-    /// # Errors
-    /// [`Fault`]: no tool can be confined.
     pub fn compile() -> Result<Self, Fault> {
         let mut pretended = Vec::new();
         for id in ToolId::ALL.iter().copied() {
@@ -70,9 +61,6 @@ impl Filters {
     }
 
     /// Binds the calling process to the filters of a tool.
-    ///
-    /// # Errors
-    /// [`Fault`]: the child must end.
     pub fn install(&self, id: ToolId) -> Result<(), Fault> {
         // The filter that depends on the process and the filter of pretended commands come first.
         // The list comes last, because it forbids the installation of another filter.
@@ -91,9 +79,7 @@ fn row(id: ToolId) -> Result<&'static Tool, Fault> {
 }
 
 /// Adds the programs of the policy that exist, under the name that the supervisor's rules use.
-///
-/// # Errors
-/// [`Fault::Place`] when a program exists and cannot be opened.
+/// Fails with [`Fault::Place`] when a program exists and cannot be opened.
 pub fn programs(mut places: Places) -> Result<Places, Fault> {
     for id in ToolId::ALL {
         let tool = row(*id)?;

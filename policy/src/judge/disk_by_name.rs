@@ -69,9 +69,6 @@ pub struct NameFacts {
 }
 
 /// Checks that the disk at the device name may be used as the volume.
-///
-/// # Errors
-/// The refusal of the first contradiction.
 pub fn judge(request: &Disk, facts: &NameFacts) -> Result<(), Refusal> {
     match facts.before {
         // The disk was identified as the volume since it was attached, so later writes do not

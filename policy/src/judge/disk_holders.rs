@@ -36,11 +36,8 @@ pub enum Holder {
     Claimed(usize),
 }
 
-/// Checks that only the helper, and pods to which the helper shows the disk, use the disk.
-/// `parts` are the whole disk and then its partitions.
-///
-/// # Errors
-/// [`Holder`] names the use.
+/// Checks that only the helper, and pods to which the helper shows the disk, use the disk. `parts`
+/// are the whole disk and then its partitions.
 pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Holder> {
     let Some((whole, partitions)) = parts.split_first() else {
         return Ok(());

@@ -45,10 +45,8 @@ pub struct StatusError {
 }
 
 impl Status {
-    /// Parses the text of `/proc/PID/status`.
-    ///
-    /// # Errors
-    /// [`StatusError`] naming the field that is missing or unreadable.
+    /// Parses the text of `/proc/PID/status`. Fails with [`StatusError`] naming the field that is
+    /// missing or unreadable.
     pub fn parse(text: &[u8]) -> Result<Self, StatusError> {
         // A process may give itself any bytes as its name.
         let text = String::from_utf8_lossy(text);

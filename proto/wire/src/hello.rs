@@ -26,7 +26,6 @@ impl Hello {
         Self { oldest: crate::PROTOCOL_OLDEST, newest: crate::PROTOCOL_NEWEST, key: KeyStep::None };
 
     /// Returns the Hello of the version in which both sides prove a key.
-    #[must_use]
     pub const fn with_key(step: KeyStep) -> Self {
         Self { oldest: crate::PROTOCOL_WITH_KEY, newest: crate::PROTOCOL_WITH_KEY, key: step }
     }

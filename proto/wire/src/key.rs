@@ -90,9 +90,6 @@ impl Drop for Key {
 impl Key {
     /// Reads a key file: a regular file of root or of this process's user, that only its owner may
     /// use, of 32 to 4096 bytes. Every byte counts, a newline at the end too.
-    ///
-    /// # Errors
-    /// [`KeyFileError`].
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let path_metadata = std::fs::symlink_metadata(path).map_err(KeyFileError::Unreadable)?;
         // Before the open, which would wait for the writer of a pipe.
@@ -124,9 +121,6 @@ impl Key {
     }
 
     /// Makes a key of the bytes of a key file.
-    ///
-    /// # Errors
-    /// [`KeyFileError::Length`].
     pub fn new(bytes: &[u8]) -> Result<Self, KeyFileError> {
         if !(MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&bytes.len()) {
             return Err(KeyFileError::Length(bytes.len()));

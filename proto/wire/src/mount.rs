@@ -25,9 +25,7 @@ closed_enum! {
 }
 
 impl FsType {
-    /// Parses the name in a CSI request or a StorageClass, in any letter case.
-    ///
-    /// # Errors
+    /// Parses the name in a CSI request or a StorageClass, in any letter case. Fails with
     /// [`MountWordError::FsType`], which names the supported file systems.
     pub fn parse(given: &str) -> Result<Self, MountWordError> {
         Self::ALL
@@ -74,9 +72,6 @@ pub enum MountWordError {
 
 impl MountFlag {
     /// Creates a flag, with or without a value.
-    ///
-    /// # Errors
-    /// [`MountWordError`] when the name or the value is not valid.
     pub fn new(name: &str, value: Option<&str>) -> Result<Self, MountWordError> {
         let plain =
             |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-' | b'.');
@@ -94,9 +89,7 @@ impl MountFlag {
 
     /// Parses the flags of one string of CSI's `mount_flags`: separated by commas, as mount(8)
     /// takes them. A value may be enclosed in double quotes and may then hold commas
-    /// (`context="system_u:object_r:t:s0:c1,c2"`). Empty parts are skipped.
-    ///
-    /// # Errors
+    /// (`context="system_u:object_r:t:s0:c1,c2"`). Empty parts are skipped. Fails with
     /// [`MountWordError`] for the first part that is not a flag.
     pub fn parse_all(given: &str) -> Result<Vec<Self>, MountWordError> {
         let mut flags = Vec::new();
@@ -127,10 +120,8 @@ impl MountFlag {
     }
 
     /// Checks that all flags of one mount together are within the protocol's limits: 32 flags, 4096
-    /// bytes of names and values.
-    ///
-    /// # Errors
-    /// [`MountWordError::TooManyFlags`] or [`MountWordError::TooMuchText`].
+    /// bytes of names and values. Fails with [`MountWordError::TooManyFlags`] or
+    /// [`MountWordError::TooMuchText`].
     pub fn check_list(flags: &[Self]) -> Result<(), MountWordError> {
         if flags.len() > FLAGS_LIMIT {
             return Err(MountWordError::TooManyFlags(flags.len()));
@@ -146,13 +137,11 @@ impl MountFlag {
     }
 
     /// Returns the name, for example `noatime` or `commit`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the part after `=`.
-    #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()
     }

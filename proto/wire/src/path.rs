@@ -50,18 +50,14 @@ pub enum PathProblem {
 
 impl PathError {
     /// Returns the rule that the path breaks.
-    #[must_use]
     pub const fn problem(&self) -> PathProblem {
         self.problem
     }
 }
 
 impl KubeletPath {
-    /// Checks a path.
-    ///
-    /// # Errors
-    /// [`PathError`] with the rule that the path breaks. A trailing slash also breaks a rule: two
-    /// spellings of a path must not name two volumes.
+    /// Checks a path. Fails with the rule that the path breaks; a trailing slash breaks one, because
+    /// two spellings of a path must not name two volumes.
     pub fn parse(given: &str) -> Result<Self, PathError> {
         match problem_of(given) {
             None => Ok(Self(given.into())),
@@ -70,13 +66,11 @@ impl KubeletPath {
     }
 
     /// Returns the whole path.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns the whole path, for the file-system functions.
-    #[must_use]
     pub fn as_path(&self) -> &Path {
         Path::new(&*self.0)
     }
@@ -108,7 +102,6 @@ pub struct RelativePath<'a>(&'a str);
 
 impl<'a> RelativePath<'a> {
     /// Returns the path, without a leading slash.
-    #[must_use]
     pub const fn as_str(self) -> &'a str {
         self.0
     }

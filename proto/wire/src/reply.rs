@@ -223,7 +223,6 @@ impl Failed {
     }
 
     /// Creates the failure of a tool.
-    #[must_use]
     pub const fn tool(step: Step, end: ToolEnd) -> Self {
         Self { step, errno: None, tool: Some(end), node: None }
     }
@@ -283,10 +282,6 @@ impl From<Refusal> for Outcome {
 
 impl Reply {
     /// Decodes a wire message.
-    ///
-    /// # Errors
-    /// [`Malformed`] for bytes that no correct helper sends; the connection cannot be used
-    /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let wire = pb::Reply::decode(bytes).map_err(|_| Malformed::NotProtobuf)?;
         let outcome = Outcome::read(required(wire.result, "result")?)?;
@@ -294,7 +289,6 @@ impl Reply {
     }
 
     /// Encodes the wire message.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         pb::Reply { id: self.id, result: Some(self.outcome.write()) }.encode_to_vec()
     }

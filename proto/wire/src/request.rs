@@ -248,16 +248,11 @@ impl TryFrom<pb::Request> for Request {
 
 impl Request {
     /// Decodes a wire message.
-    ///
-    /// # Errors
-    /// [`Malformed`] for bytes that no correct caller sends; the connection cannot be used
-    /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         pb::Request::decode(bytes).map_err(|_| Malformed::NotProtobuf)?.try_into()
     }
 
     /// Encodes the wire message.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let wire = pb::Request {
             id: self.id,
@@ -297,15 +292,11 @@ values! {
 
 impl Job {
     /// Decodes a wire message. The runner does not trust the broker.
-    ///
-    /// # Errors
-    /// [`Malformed`] for bytes that no correct broker sends.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         Self::read(pb::Job::decode(bytes).map_err(|_| Malformed::NotProtobuf)?)
     }
 
     /// Encodes the wire message.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         self.write().encode_to_vec()
     }

@@ -42,9 +42,6 @@ impl Opened {
 
 /// Locks the kubelet root and opens everything; `None` when the process was told to end meanwhile.
 /// The descriptor holds the lock.
-///
-/// # Errors
-/// What could not be opened, and why.
 pub(super) fn open(
     settings: &HelperSettings,
 ) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {

@@ -31,7 +31,6 @@ pub struct KernelVersion {
 
 impl KernelVersion {
     /// Reads the numbers at the start of a release as uname(2) has it, `6.12.3-1`.
-    #[must_use]
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
         Some(Self { major: numbers.next()?.ok()?, minor: numbers.next()?.ok()? })
