@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use ebs_csi_wire::FsType;
 
-use crate::Value;
 use crate::format_option::FormatOptions;
-use crate::named_values;
+use crate::{Value, named_values};
 
 /// The path under which a tool opens its disk: descriptor 3.
 pub const DISK: &str = "/proc/self/fd/3";

@@ -124,17 +124,10 @@ pub(crate) fn open_accepting_names(
     let path = XenDiskRecord::path_beside(socket);
     let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
     let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
-    journal::warn(
-        "disks-by-name",
-        &[
-            (
-                "meaning",
-                "this machine is built on Xen: its disks have no serial, and are taken for volumes by the name that EC2 was told",
-            ),
-            ("file", &path.to_string_lossy()),
-            ("switch", "--disks-without-serial"),
-        ],
-    );
+    let meaning = "this machine is built on Xen: its disks have no serial, and are taken for \
+                   volumes by the name that EC2 was told";
+    let (file, switch) = (path.to_string_lossy(), ("switch", "--disks-without-serial"));
+    journal::warn("disks-by-name", &[("meaning", meaning), ("file", &file), switch]);
     Ok((disks, taken))
 }
 

@@ -4,11 +4,10 @@
 use crate::disk::content;
 use crate::disk::device::Device;
 use crate::disk::device_number::of_filesystem;
-use crate::journal;
 use crate::mount::privilege;
 use crate::outcome::{At, Result, Stop, damaged, failed};
 use crate::path_resolution::HeldPath;
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
 use ebs_csi_wire::{

@@ -1,8 +1,7 @@
 //! The broker's requests to the process that makes and removes targets
 //! ([`crate::roles::directories`]): one held parent, one name and one act for each.
-use crate::channel;
 use crate::outcome::{At, Result};
-use crate::sys;
+use crate::{channel, sys};
 use ebs_csi_wire::Step;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;

@@ -7,12 +7,11 @@
 //! superblock, and through the new mount the file system is made read-only for all mounts: nothing
 //! is left to be written, and nothing can be written later.
 use crate::disk::device::Device;
-use crate::journal;
 use crate::mount::detached_mount::{self, JoinedMount};
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result, Stop};
 use crate::settings::CopiedMounts;
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_policy::judge::{Authorized, Withdraw};
 use ebs_csi_wire::{FsType, Observation, Refusal, Refused, Step, VolumeId};
 use rustix::fd::AsFd;
@@ -48,16 +47,9 @@ pub(super) fn release(
         Err(errno) => return Err(errno).at(Step::Sync),
     }
     device.flush().at(Step::Sync)?;
-    journal::warn(
-        "released-beside-copy",
-        &[
-            ("disk", device.disk()),
-            (
-                "meaning",
-                "files that are open in another mount namespace keep the file system; it is written back and read-only now",
-            ),
-        ],
-    );
+    let meaning = "files that are open in another mount namespace keep the file system; \
+                   it is written back and read-only now";
+    journal::warn("released-beside-copy", &[("disk", device.disk()), ("meaning", meaning)]);
     Ok(true)
 }
 

@@ -9,12 +9,11 @@
 //! disk that is mounted in a namespace that this process cannot see, a disk beneath another block
 //! device. The whole disk counts, also when the request is for a partition.
 use crate::disk::device::{Access, Claim, Device, DeviceError, DiskPart};
-use crate::journal;
 use crate::mount::mount_table::Mount;
 use crate::mount::propagation::PLACES;
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result, Stop};
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_policy::facts::{DeviceNumber, VolumeMount};
 use ebs_csi_policy::judge::disk_holders::{self, Holder, PartFacts};
 use ebs_csi_policy::place::PlaceClass;

@@ -1,13 +1,11 @@
 //! Expand, and every other growth of a mounted file system to the size of its disk, by ioctl.
 use crate::disk::device::{Access, Device};
 use crate::disk::device_number::of_filesystem;
-use crate::fault_point;
-use crate::journal;
 use crate::mount::detached_mount::DetachedMount;
 use crate::mount::privilege;
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result, at_path, failed};
-use crate::sys;
+use crate::{fault_point, journal, sys};
 use ebs_csi_policy::facts::{DeviceNumber, ExtFacts};
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Expand, Expanded, FsType, Observation, Refusal, Refused, Step};

@@ -6,14 +6,12 @@ mod examine;
 mod filesystem_tools;
 mod prepare;
 
-use crate::disk::content;
 use crate::disk::device::{Access, Claim, Device};
-use crate::disk::filesystem_identifier;
+use crate::disk::{content, filesystem_identifier};
 use crate::fault_point;
 use crate::mount::directory_requests::Act;
-use crate::operation::OperationContext;
 use crate::operation::volume_disk::{DISK_WAIT, VolumeDisk};
-use crate::operation::{disk_use, grow};
+use crate::operation::{OperationContext, disk_use, grow};
 use crate::outcome::{At, Result};
 use ebs_csi_policy::facts::{Content, Evidence};
 use ebs_csi_policy::flag::{self, MountPlan};

@@ -3,10 +3,9 @@
 //! serial may contradict that it is the volume's, and from then on the disk is remembered as the
 //! volume's.
 use super::disk_use;
-use crate::disk::content;
 use crate::disk::device::{Access, Device, XenDisk};
-use crate::disk::filesystem_identifier;
 use crate::disk::xen_disk_record::RecordError;
+use crate::disk::{content, filesystem_identifier};
 use crate::journal;
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result, failed};

@@ -2,13 +2,11 @@
 //! everything else unchanged.
 use super::{copied_mount, disk_use};
 use crate::disk::device::{Access, DeviceError, XenDisk};
-use crate::fault_point;
-use crate::journal;
-use crate::mount::detached_mount;
 use crate::mount::directory_requests::Act;
-use crate::mount::privilege;
+use crate::mount::{detached_mount, privilege};
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result, failed};
+use crate::{fault_point, journal};
 use ebs_csi_policy::facts::{DeviceNumber, Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
 use ebs_csi_wire::{Done, Refusal, Step, Unpublish, Unstage, VolumeId};
@@ -23,8 +21,8 @@ const MOST_STEPS: usize = 8;
 /// Number of retries for a busy mount, 20 ms apart.
 const BUSY_RETRIES: usize = 10;
 
-/// Number of further claims of a disk that was unmounted here, half a second each: containers that
-/// are starting have a copy of every mount for a moment.
+/// Number of further claims of a disk that was unmounted here: containers that are starting have a
+/// copy of every mount for a moment.
 const CLAIM_RETRIES: usize = 3;
 
 /// Unstages a volume. Afterwards nothing on the node holds the disk any more, or only a file system
@@ -123,16 +121,14 @@ fn remove_staging_directory(
         Err(stop) if stop == Refusal::TargetOccupied.into() => {
             let names = context.root.first_entries(relative).join(", ");
             let directory = context.root.absolute_path(relative).map(|path| path.to_string());
+            let meaning = "the mount covered them; the driver removes nothing that it did not make";
             journal::warn(
                 "left-over",
                 &[
                     ("volume", volume.as_str()),
                     ("directory", directory.as_deref().unwrap_or(relative)),
                     ("entries", &names),
-                    (
-                        "meaning",
-                        "the mount covered them; the driver removes nothing that it did not make",
-                    ),
+                    ("meaning", meaning),
                 ],
             );
         }

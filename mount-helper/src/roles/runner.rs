@@ -8,11 +8,9 @@
 //! The child confines itself before it has the disk, and its first open requests the disk. When the
 //! broker has sent the disk, the answer places the disk at number 3, and the child executes the
 //! program.
-use crate::channel;
-use crate::fault_point;
 use crate::sys::{self, Fork, OpenNotification};
-use crate::tool::{self, DISK_MESSAGE};
-use crate::tool::{Report, RunEnd, TAIL};
+use crate::tool::{self, DISK_MESSAGE, Report, RunEnd, TAIL};
+use crate::{channel, fault_point};
 use ebs_csi_confine::Places;
 use ebs_csi_confine::tool::{self as confine, Filters};
 use ebs_csi_policy::format_option::FormatOptions;

@@ -1,10 +1,9 @@
 //! The thread that serves the sockets: all connections at once, so that a connection that is silent
 //! or waits does not delay the others.
-use crate::journal;
 use crate::session::BrokerState;
 use crate::session::connection::{Connection, Next};
 use crate::session::listener::Listener;
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_wire::frame;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};

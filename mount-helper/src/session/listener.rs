@@ -1,7 +1,6 @@
 //! The sockets that agents connect to, and who may.
-use crate::journal;
 use crate::session::listen::Listen;
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_policy::profile;
 use ebs_csi_wire::Key;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

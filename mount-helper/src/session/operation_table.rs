@@ -13,10 +13,9 @@ use ebs_csi_wire::{Operation, Outcome, Refusal, WorkerClass};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use state::{Lane, QueuedRequest, TableState, workers_of};
-use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 pub(crate) use state::Work;
 

@@ -1,11 +1,10 @@
 //! What a process has open: files, disks and sockets, by its descriptors.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::{fs, io};
 
 use ebs_csi_policy::profile::NodeOwner;
 

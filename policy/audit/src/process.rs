@@ -3,10 +3,9 @@
 //! A process chooses the bytes of its name, its arguments and its file names, so none of them is
 //! taken for text.
 
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::BlockNodes;

@@ -1,8 +1,7 @@
 //! Which processes there are, which profile each should have, and which must be there.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use ebs_csi_policy::deviation::Deviation;
 use ebs_csi_policy::profile::{self, Profile};

@@ -4,10 +4,9 @@
 //! and some have no such group.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::{fs, io};
 
 use super::{Identity, Profile};
 use crate::disk_class::DiskClass;

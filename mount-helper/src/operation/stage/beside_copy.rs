@@ -4,8 +4,7 @@ use super::{FoundDisk, now};
 use crate::disk::content;
 use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
-use crate::operation::OperationContext;
-use crate::operation::copied_mount;
+use crate::operation::{OperationContext, copied_mount};
 use crate::outcome::{At, Result, Stop};
 use crate::settings::CopiedMounts;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
@@ -50,16 +49,9 @@ pub(super) fn join_copy(
     if !request.read_only {
         joined.make_writable().at(Step::CreateMount)?;
     }
-    journal::warn(
-        "staged-beside-copy",
-        &[
-            ("volume", volume.as_str()),
-            (
-                "meaning",
-                "files that are open in another mount namespace keep the file system of an earlier mount, whose options hold for this one, too",
-            ),
-        ],
-    );
+    let meaning = "files that are open in another mount namespace keep the file system of an \
+                   earlier mount, whose options hold for this one, too";
+    journal::warn("staged-beside-copy", &[("volume", volume.as_str()), ("meaning", meaning)]);
     Ok((permit, joined))
 }
 

@@ -1,17 +1,13 @@
 //! The tools of the policy's table, as a stage uses them: requests a runner for a tool, and
 //! interprets how the tool ended.
 use super::{Examined, FoundDisk};
-use crate::disk::content;
 use crate::disk::filesystem_identifier::identifier;
-use crate::disk::format_comparison;
-use crate::journal;
+use crate::disk::{content, format_comparison};
 use crate::operation::OperationContext;
 use crate::operation::runner_requests::WaitingRunner;
 use crate::outcome::{At, Result, Stop, broken, damaged, failed, tool_failed};
-use crate::sys;
-use crate::tool;
-use crate::tool::PlaceKind;
-use crate::tool::RunEnd;
+use crate::tool::{PlaceKind, RunEnd};
+use crate::{journal, sys, tool};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{DeviceAccess, Meaning, ToolId};
 use ebs_csi_wire::{Failed, Features, FsType, Job, Observation, Refusal, Refused, Step, ToolEnd};

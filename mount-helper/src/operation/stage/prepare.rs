@@ -8,13 +8,12 @@ use super::{
     Examined, FoundDisk, UnusedDisk, beside_copy, evidence, now, read_content, with_direct_reads,
 };
 use crate::disk::content;
-use crate::fault_point;
-use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
 use crate::mount::privilege;
 use crate::operation::grow;
 use crate::operation::runner_requests::WaitingRunner;
 use crate::outcome::{Result, broken};
+use crate::{fault_point, journal};
 use ebs_csi_policy::facts::{Content, Evidence, ExtFacts};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk, offline_growth};
 use ebs_csi_wire::{FsType, Origin, Stage, Staged, Step};
@@ -57,17 +56,11 @@ impl<'s> UnusedDisk<'s> {
         };
         staged.untold = permit.act().untold;
         if staged.untold {
-            journal::warn(
-                "origin-untold",
-                &[
-                    ("volume", found.request.disk.volume.as_str()),
-                    (
-                        "meaning",
-                        "the controller did not say where this file system was made, so it is mounted without the full check of what was \
-                         made elsewhere; a volume that this driver's controller attaches again is told apart",
-                    ),
-                ],
-            );
+            let volume = ("volume", found.request.disk.volume.as_str());
+            let meaning = "the controller did not say where this file system was made, so it is \
+                mounted without the full check of what was made elsewhere; a volume that this \
+                driver's controller attaches again is told apart";
+            journal::warn("origin-untold", &[volume, ("meaning", meaning)]);
         }
         fault_point::reached("stage-prepared");
         Ok(Prepared { disk: self, permit, staged, grow_mounted, joined })

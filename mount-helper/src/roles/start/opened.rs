@@ -106,16 +106,9 @@ fn log_closed_disks(nodes: &BlockNodes) {
         .map(|(name, owner)| format!("{name} {}:{} {:04o}", owner.uid, owner.gid, owner.mode))
         .collect();
     if !closed.is_empty() {
-        journal::warn(
-            "closed-disks",
-            &[
-                ("nodes", &closed.join(", ")),
-                (
-                    "missing",
-                    "a group that may read and write these nodes: a volume whose node is like them cannot be staged; a udev rule gives \
-                     disks a group (SUBSYSTEM==\"block\", GROUP=\"disk\", MODE=\"0660\")",
-                ),
-            ],
-        );
+        let missing = "a group that may read and write these nodes: a volume whose node is like \
+            them cannot be staged; a udev rule gives disks a group \
+            (SUBSYSTEM==\"block\", GROUP=\"disk\", MODE=\"0660\")";
+        journal::warn("closed-disks", &[("nodes", &closed.join(", ")), ("missing", missing)]);
     }
 }

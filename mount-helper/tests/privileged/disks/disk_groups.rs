@@ -2,8 +2,7 @@
 //! machines, and some machines have no such group.
 use crate::rig::{Attached, Rig, done, staged, status, volume};
 use ebs_csi_audit::Process;
-use ebs_csi_policy::SANDBOX;
-use ebs_csi_policy::profile;
+use ebs_csi_policy::{SANDBOX, profile};
 use ebs_csi_wire::{Failed, FsType, Node, Outcome, Step, VolumeId};
 
 fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {

@@ -12,8 +12,9 @@ use std::sync::mpsc;
 use ebs_csi_confine::{Entering, Fault, Places, tool};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile::{self, BlockNodes, Profile};
-use rustix::thread::set_thread_res_uid;
-use rustix::thread::{Gid, Uid, set_name, set_thread_groups, set_thread_res_gid};
+use rustix::thread::{
+    Gid, Uid, set_name, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use crate::Outcome;

@@ -3,8 +3,7 @@
 use super::DiskRoots;
 use crate::disk::device::opener_requests::OpenRequest;
 use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
-use crate::path_resolution;
-use crate::sys;
+use crate::{path_resolution, sys};
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{Disk, Node};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
