@@ -17,9 +17,7 @@ static ROLE: OnceLock<&'static str> = OnceLock::new();
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// `key=value` words.
     Text,
-    /// One JSON object.
     Json,
 }
 
@@ -34,7 +32,6 @@ pub(crate) fn set_role(role: &'static str) {
     let _ = ROLE.set(role);
 }
 
-/// Logs a normal event.
 pub(crate) fn info(event: &'static str, fields: &[(&str, &str)]) {
     write("info", event, fields);
 }
@@ -124,7 +121,6 @@ pub(crate) fn has_suppressed_lines() -> bool {
     buckets().iter().any(|bucket| bucket.suppressed > 0)
 }
 
-/// Logs for which events lines were suppressed, and how many.
 pub(crate) fn report_suppressed() {
     let suppressed_events: Vec<_> = buckets()
         .iter_mut()

@@ -76,9 +76,7 @@ pub(crate) struct OperationContext {
     pub(crate) root: KubeletRoot,
     pub(crate) disks: DiskRoots,
     pub(crate) mount_table: MountTable,
-    /// The connection to the process that makes and removes targets.
     pub(crate) directories: Directories,
-    /// The connection to the processes that run tools.
     pub(crate) runners: Runners,
     /// The compiled rules, as narrowed by the settings.
     pub(crate) rules: Ceiling,
@@ -216,7 +214,6 @@ impl OperationContext {
         Refused { reason, seen: self.root.other_mount(device, relative, &self.mount_table) }
     }
 
-    /// Claims a disk for this process alone.
     pub(crate) fn claim(&self, device: &Device, access: Access) -> Result<Claim> {
         match device.claim(&self.disks, access) {
             Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),

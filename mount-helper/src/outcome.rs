@@ -8,7 +8,6 @@ use ebs_csi_wire::{
 use rustix::io::Errno;
 use std::num::NonZeroI32;
 
-/// Why an operation did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// A rule or a fact forbids it.
@@ -20,7 +19,6 @@ pub(crate) enum Stop {
     NoPlace(PlaceKind),
 }
 
-/// Result of an operation or of a part of it.
 pub(crate) type Result<T, E = Stop> = std::result::Result<T, E>;
 
 impl From<Refusal> for Stop {
@@ -47,7 +45,6 @@ impl Stop {
     }
 }
 
-/// Builds the failure of a system call at this step.
 pub(crate) fn failed(step: Step, errno: Errno) -> Stop {
     Stop::Failed(Failed {
         step,
@@ -57,7 +54,6 @@ pub(crate) fn failed(step: Step, errno: Errno) -> Stop {
     })
 }
 
-/// Builds the failure of a tool at this step.
 pub(crate) fn tool_failed(step: Step, end: ToolEnd) -> Stop {
     Stop::Failed(Failed { step, errno: None, tool: Some(end), node: None })
 }

@@ -11,7 +11,6 @@ pub(crate) mod worker;
 use crate::operation::OperationContext;
 use operation_table::OperationTable;
 
-/// The state that the broker's threads share.
 #[derive(Debug)]
 pub(crate) struct BrokerState {
     /// The kernel interfaces and state that operations work with.
@@ -20,7 +19,6 @@ pub(crate) struct BrokerState {
     /// The only uid that may send requests.
     pub(crate) peer_uid: u32,
     pub(crate) digest: &'static str,
-    /// Whether simulated devices are recognised.
     pub(crate) sandbox: bool,
     /// The kernel's Landlock ABI, by which the other processes are confined unless it is 0.
     pub(crate) landlock: u8,

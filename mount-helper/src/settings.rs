@@ -86,9 +86,7 @@ pub(crate) struct HelperSettings {
     pub(crate) grace: Duration,
     /// Whether the journal is written as JSON.
     pub(crate) json: bool,
-    /// Whether tools may run without Landlock.
     pub(crate) allow_missing_landlock: bool,
-    /// Whether mounts may stay in this mount namespace.
     pub(crate) allow_private_mounts: bool,
     /// The policy, which says what disks are recognised.
     pub(crate) policy: Policy,
@@ -96,7 +94,6 @@ pub(crate) struct HelperSettings {
     pub(crate) fault_point: Option<String>,
 }
 
-/// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,

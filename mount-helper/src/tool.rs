@@ -25,18 +25,15 @@ pub(crate) fn of(job: &Job) -> Option<(ToolId, &'static Tool)> {
     Some((id, id.tool()?))
 }
 
-/// How a tool ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunEnd {
     Exited(u8),
     Signalled(i32),
-    /// It was killed because its time was over.
     Deadline,
     /// It never ran. The value is the errno of what prevented it, 0 when there is none.
     NotRun(i32),
 }
 
-/// The result of a tool run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) end: RunEnd,
@@ -88,7 +85,6 @@ pub(crate) const PLACES: usize = 4;
 /// Largest number of operations that have a tool at one time.
 pub(crate) const TOOLS: usize = PLACES * PlaceKind::ALL.len();
 
-/// The tools for which a place is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlaceKind {
     /// Those that make a file system.
@@ -100,7 +96,6 @@ pub(crate) enum PlaceKind {
 impl PlaceKind {
     pub(crate) const ALL: [Self; 2] = [Self::Format, Self::Check];
 
-    /// Returns the kind of place that a tool needs.
     pub(crate) const fn of(purpose: Purpose) -> Self {
         match purpose {
             Purpose::Format => Self::Format,
@@ -120,7 +115,6 @@ pub(crate) struct ToolPlaces(Mutex<FreePlaces>);
 
 #[derive(Debug)]
 struct FreePlaces {
-    /// For each kind, the number of free places.
     free: [usize; PlaceKind::ALL.len()],
     /// The threads whose operation has a place: an operation runs on one thread from its beginning
     /// to its end.

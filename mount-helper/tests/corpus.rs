@@ -95,7 +95,6 @@ impl Image {
         self
     }
 
-    /// Sets the first `bytes` bytes to zero.
     fn without_head(mut self, bytes: usize) -> Self {
         self.0[..bytes].fill(0);
         self
@@ -134,7 +133,6 @@ impl Image {
     }
 }
 
-/// Writes the kept disks.
 fn make() {
     // Fixed times and identifiers make the same tools produce the same disks.
     const UUID: &str = "0f0e0d0c-0b0a-0908-0706-050403020100";

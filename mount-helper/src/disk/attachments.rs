@@ -18,7 +18,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// beyond this number the oldest are forgotten.
 pub(crate) const MOST: usize = 4096;
 
-/// A map from attachments to facts about them.
 #[derive(Debug)]
 pub(crate) struct Attachments<T>(Mutex<BTreeMap<Attachment, T>>);
 

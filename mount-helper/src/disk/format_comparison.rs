@@ -27,7 +27,6 @@ const MEMORY: u64 = 160 << 20;
 /// seconds.
 pub(crate) const TIME: Duration = Duration::from_secs(60);
 
-/// The inputs of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub(crate) content: Content,

@@ -18,7 +18,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The record of disks without a serial.
 #[derive(Debug, Default)]
 pub(crate) struct XenDiskRecord {
     file: Option<OwnedFd>,
@@ -26,12 +25,9 @@ pub(crate) struct XenDiskRecord {
     entries: Mutex<BTreeMap<XenDisk, VolumeId>>,
 }
 
-/// Why a disk cannot be recorded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecordError {
-    /// The disk was taken for another volume.
     Another,
-    /// The record could not be written.
     Os(Errno),
 }
 
@@ -64,7 +60,6 @@ impl XenDiskRecord {
         Ok(Self { file: Some(file), boot: boot.to_owned(), entries: Mutex::new(entries) })
     }
 
-    /// Returns the volume that a disk was taken for.
     pub(crate) fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
         self.entries().get(disk).cloned()
     }

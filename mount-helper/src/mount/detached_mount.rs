@@ -243,7 +243,6 @@ impl JoinedMount {
         self.reconfigure("ro")
     }
 
-    /// Makes the file system writable again.
     pub(crate) fn make_writable(&self) -> Result<(), Errno> {
         self.reconfigure("rw")
     }
@@ -255,12 +254,10 @@ impl JoinedMount {
         fsconfig_reconfigure(self.context.as_fd())
     }
 
-    /// Opens the root of the file system, for ioctls.
     pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
         self.mount.root()
     }
 
-    /// Returns the mount without the context.
     pub(crate) fn into_mount(self) -> DetachedMount {
         self.mount
     }
@@ -301,7 +298,6 @@ impl DetachedMount {
         .at(Step::AttachMount)
     }
 
-    /// Opens the root of the file system, for ioctls.
     pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
         privilege::open_volume_root(&self.0, ".")
     }

@@ -7,7 +7,6 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::{Mutex, PoisonError};
 
-/// What is done to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// mkdir, mode 0755.
@@ -50,7 +49,6 @@ impl Act {
     }
 }
 
-/// The broker's end.
 #[derive(Debug)]
 pub(crate) struct Directories {
     socket: Mutex<OwnedFd>,

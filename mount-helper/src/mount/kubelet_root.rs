@@ -24,7 +24,6 @@ pub(crate) struct KubeletRoot {
 }
 
 impl KubeletRoot {
-    /// Opens and holds the directory at `path`.
     pub(crate) fn open(path: KubeletPath) -> Result<Self, Errno> {
         use rustix::fs::Mode;
         let held = rustix::fs::open(
@@ -45,7 +44,6 @@ impl KubeletRoot {
         &self.held
     }
 
-    /// Opens a relative path with O_PATH.
     pub(crate) fn hold(&self, relative: &str) -> Result<HeldPath> {
         at_path(path_resolution::hold(&self.held, relative))
     }
@@ -82,7 +80,6 @@ impl KubeletRoot {
         Ok((held, name))
     }
 
-    /// Returns what stands at a relative path.
     pub(crate) fn path_facts(&self, relative: &str, table: &MountTable) -> Result<PathFacts> {
         Ok(self.path_facts_and_mounts(relative, table)?.0)
     }

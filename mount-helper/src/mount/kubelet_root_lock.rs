@@ -21,10 +21,8 @@ const EXTRA_WAIT: Duration = Duration::from_secs(5);
 /// How long to wait for the broker of a helper whose supervisor has ended. A broker that has ended
 /// no later waits in the kernel, where it can finish one system call and nothing else.
 const BROKER_WAIT: Duration = Duration::from_secs(2);
-/// Time between two attempts.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Why this helper does not serve.
 #[derive(Debug)]
 pub(crate) enum NotLocked {
     /// It received a signal to end while it waited.

@@ -11,7 +11,6 @@ use rustix::io::Errno;
 pub(crate) struct Mount {
     /// The kernel's id of the mount, as statx(2) reports it for a path (`STATX_MNT_ID`).
     pub(crate) id: u64,
-    /// Device number of the superblock.
     pub(crate) device: DeviceNumber,
     /// Path within the file system that is the root of this mount.
     pub(crate) root: String,
@@ -27,7 +26,6 @@ pub(crate) struct Mount {
     /// Whether the kernel has shut the file system down after an error, so that it accepts neither
     /// reads nor writes.
     pub(crate) shut_down: bool,
-    /// The kernel's name of the file system.
     pub(crate) fs_type: String,
     /// Source, as the mount call named it.
     pub(crate) source: String,

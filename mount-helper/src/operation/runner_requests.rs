@@ -17,7 +17,6 @@ const WAITING: usize = 4;
 // The supervisor permits at least as many runners as may run and wait at once.
 const _: () = assert!(TOOLS + WAITING <= RUNNERS);
 
-/// The socket to the supervisor.
 #[derive(Debug)]
 pub(crate) struct Runners {
     supervisor: OwnedFd,
@@ -52,11 +51,9 @@ impl Early {
 /// The supervisor's answer to a request.
 #[derive(Debug)]
 enum SupervisorAnswer {
-    /// Not received yet.
     Awaited,
     /// The socket of a runner, to which the job was sent.
     Started(OwnedFd),
-    /// No usable answer.
     Lost,
 }
 
@@ -93,7 +90,6 @@ impl WaitingRunner<'_> {
         Report::decode(&answer).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Returns the runner's socket, after the job was sent.
     fn send_job(&mut self) -> io::Result<&OwnedFd> {
         if matches!(self.runner, SupervisorAnswer::Awaited) {
             // The answer counts as taken, whatever follows.

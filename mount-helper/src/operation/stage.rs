@@ -35,9 +35,7 @@ struct FoundDisk<'s> {
     /// The request, which is read-only also when a mount flag asks for that.
     request: Stage,
     format: FormatOptions,
-    /// What the mount flags ask for.
     plan: MountPlan,
-    /// The staging path beneath the kubelet root.
     path: &'s str,
     disk: VolumeDisk<'s>,
 }
@@ -45,9 +43,7 @@ struct FoundDisk<'s> {
 /// How a stage goes on.
 #[derive(Debug)]
 enum Guarded<'s> {
-    /// The disk is mounted at the staging path as requested.
     Mounted(MountedDisk<'s>),
-    /// Nothing is mounted there.
     Unused(UnusedDisk<'s>),
 }
 
@@ -59,12 +55,10 @@ struct MountedDisk<'s>(FoundDisk<'s>);
 #[derive(Debug)]
 struct UnusedDisk<'s> {
     found: FoundDisk<'s>,
-    /// The staging directory must be made.
     make: bool,
 }
 
 impl<'s> FoundDisk<'s> {
-    /// Checks the options of the request, and finds its disk.
     fn find(context: &'s OperationContext, request: &'s Stage) -> Result<Self> {
         let path = context.relative(&request.staging)?;
         let plan =
@@ -182,7 +176,6 @@ impl MountedDisk<'_> {
 }
 
 impl UnusedDisk<'_> {
-    /// Makes the staging directory where it is missing.
     fn make_directory(&self) -> Result<()> {
         let (context, path) = (self.found.context, self.found.path);
         if self.make {

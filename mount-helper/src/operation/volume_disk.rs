@@ -59,7 +59,6 @@ impl<'r> VolumeDisk<'r> {
         &self.device
     }
 
-    /// Returns size and number when the disk was found.
     pub(super) fn facts(&self) -> &DiskFacts {
         &self.facts
     }
@@ -109,7 +108,6 @@ impl<'r> VolumeDisk<'r> {
         Ok(())
     }
 
-    /// Checks that nothing contradicts the disk's name.
     fn check_name(&self, named: XenDisk) -> Result<()> {
         let volume = &self.requested.volume;
         let before = match self.context.xen_disk_record.volume_of(&named) {

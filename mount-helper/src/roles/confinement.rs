@@ -67,7 +67,6 @@ pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
         .calls()
 }
 
-/// Logs the confinement that the kernel confirmed.
 pub(crate) fn log(enforced: &Enforced) {
     journal::info("confined", &[("as", &enforced.to_string())]);
 }

@@ -72,7 +72,6 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
 struct Program {
     tool: ToolId,
     path: CString,
-    /// All arguments, the program's name first.
     arguments: Vec<CString>,
     environment: Vec<CString>,
     deadline: Duration,
@@ -199,11 +198,9 @@ fn become_tool(
 
 /// The first open of a child, by which it requests the disk.
 enum FirstOpen {
-    /// The child has not called it.
     Awaited,
     /// The child has called it and waits.
     Requested(OpenNotification),
-    /// The child has the disk.
     Answered,
 }
 

@@ -172,7 +172,6 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<
     )
 }
 
-/// The broker's ends of its sockets to the other parts.
 struct BrokerEnds {
     jobs: OwnedFd,
     names: OwnedFd,

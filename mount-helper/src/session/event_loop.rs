@@ -20,10 +20,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Largest number of connections over vsock whose peers have not proved the key. More wait to be
 /// accepted, so that they take no place of an agent.
 const MOST_UNPROVED: usize = 16;
-/// How often the journal reports suppressed lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Serves all connections; returns the error that ends this.
 pub(crate) fn serve(broker: &BrokerState, listeners: &[Listener]) -> Errno {
     for listener in listeners {
         if let Err(errno) = listener.set_nonblocking() {

@@ -7,12 +7,10 @@ mod holders;
 mod queues;
 mod upkeep;
 
-/// Prints what was measured in an attempt.
 pub(crate) fn row(id: &str, tried: &str, happened: &str) {
     println!("attack | {id} | {tried} | {happened}");
 }
 
-/// Returns whether the kernel refuses writes to the disk of this name.
 fn is_read_only(name: &str) -> bool {
     let file = format!("/sys/class/block/{name}/ro");
     std::fs::read_to_string(file).expect("ro").trim() == "1"

@@ -17,7 +17,6 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use watch::{Most, Watch};
 
-/// The result of one step.
 struct Cell {
     step: &'static str,
     /// Each tool that ran with its end, as the journal reports it.

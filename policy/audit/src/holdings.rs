@@ -52,7 +52,6 @@ pub(crate) fn deviations(process: &Process, profile: &'static Profile) -> Vec<De
     found.collect()
 }
 
-/// Returns what is wrong with a socket.
 fn wrong_socket(
     process: &Process,
     profile: &'static Profile,

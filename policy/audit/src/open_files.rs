@@ -50,12 +50,10 @@ pub(crate) struct FileAccess {
     pub(crate) is_nameless: bool,
 }
 
-/// A socket, as far as the kernel shows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Socket {
     /// The kernel's name of the protocol: `TCPv6`, `UNIX-STREAM`, `AF_VSOCK`.
     pub(crate) protocol: String,
-    /// The local port of a TCP socket that is bound.
     pub(crate) port: Option<u16>,
     pub(crate) listens: bool,
 }
@@ -174,7 +172,6 @@ fn tcp_sockets(directory: &Path) -> BTreeMap<u64, (u16, bool)> {
     found
 }
 
-/// Parses a row of `/proc/net/tcp`.
 fn tcp_row(row: &str) -> Option<(u64, (u16, bool))> {
     let words: Vec<&str> = row.split_ascii_whitespace().collect();
     let port = u16::from_str_radix(words.get(1)?.rsplit_once(':')?.1, 16).ok()?;

@@ -130,7 +130,6 @@ impl Process {
         policy_chosen_by(&self.arguments)
     }
 
-    /// Returns the values of a flag.
     pub(crate) fn values_of<'a>(&'a self, flag: &'a str) -> impl Iterator<Item = &'a str> {
         let next = self.arguments.iter().skip(1).map(String::as_str).chain([""]);
         self.arguments.iter().zip(next).filter_map(move |(one, next)| {

@@ -31,7 +31,6 @@ pub(crate) fn seize(thread: u32) -> io::Result<()> {
     checked(done).map(drop)
 }
 
-/// Asks a traced thread to stop.
 pub(crate) fn interrupt(thread: u32) -> io::Result<()> {
     let thread = number(thread)?;
     // SAFETY: as above.

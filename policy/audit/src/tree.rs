@@ -166,7 +166,6 @@ pub fn unreadable(pid: u32, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("process {pid} cannot be read: {error}"))
 }
 
-/// Returns the numbers of all processes.
 fn pids() -> io::Result<impl Iterator<Item = u32>> {
     let entries = fs::read_dir("/proc")?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))

@@ -29,7 +29,6 @@ pub(super) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(take(bytes, at))
 }
 
-/// Reads sixteen bytes unchanged.
 pub(super) fn id(bytes: &[u8], at: usize) -> [u8; 16] {
     take(bytes, at)
 }

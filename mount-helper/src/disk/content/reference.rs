@@ -25,10 +25,8 @@ const TIMES: usize = 3;
 /// has so few.
 pub(super) const LEAST: usize = 16;
 
-/// Bytes compared at a time.
 const PIECE: usize = 64 << 10;
 
-/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ComparisonResult {
     /// This format wrote all of it.

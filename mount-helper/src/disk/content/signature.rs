@@ -72,14 +72,12 @@ fn found(bytes: &[u8], at: usize, wanted: &[u8]) -> bool {
     at.checked_add(wanted.len()).and_then(|end| bytes.get(at..end)) == Some(wanted)
 }
 
-/// Finds a foreign signature in the first bytes of a disk.
 pub(super) fn foreign(head: &[u8]) -> Option<Signature> {
     let listed =
         FOREIGN.iter().find(|s| s.at.iter().any(|at| found(head, *at, s.bytes))).map(|s| s.of);
     listed.or_else(|| zfs(head).then_some(Signature::Zfs))
 }
 
-/// Finds a foreign signature in the last bytes of a disk.
 pub(super) fn foreign_at_end(tail: &[u8]) -> Option<Signature> {
     FOREIGN_AT_END
         .iter()
@@ -103,7 +101,6 @@ fn zfs(head: &[u8]) -> bool {
     })
 }
 
-/// Finds a partition table in the first bytes of a disk.
 pub(super) fn partition_table(head: &[u8]) -> Option<Signature> {
     if found(head, 512, b"EFI PART") || found(head, 4096, b"EFI PART") {
         return Some(Signature::Gpt);

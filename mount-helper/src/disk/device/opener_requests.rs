@@ -29,7 +29,6 @@ pub fn lanes() -> io::Result<LaneEnds> {
     Ok((0..LANES).map(|_| channel::pair()).collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
 }
 
-/// The broker's ends of the lanes.
 #[derive(Debug)]
 pub(super) struct Opener {
     free: Mutex<Vec<OwnedFd>>,
@@ -121,9 +120,7 @@ fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError>
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRequest {
-    /// The kernel's name of the whole disk.
     pub(super) disk: String,
-    /// The partition to open, or None for the whole disk.
     pub(super) partition: Option<NonZeroU32>,
     /// The property that the disk must have.
     pub(super) proof: Proof,

@@ -11,7 +11,6 @@ use ebs_csi_wire::{Failed, FsType, Refusal, Step, ToolEnd};
 use rustix::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Collects the evidence of an unfinished format of this volume.
 pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Result<Evidence> {
     let (context, request, device) = (found.context, &found.request, found.device());
     let known = found.remembered_evidence();
@@ -63,7 +62,6 @@ struct Reference<'r> {
     found: &'r FoundDisk<'r>,
     claim: &'r Claim,
     bytes: u64,
-    /// When the time for the comparison ends.
     end: Instant,
 }
 

@@ -100,7 +100,6 @@ pub(super) fn has_fast_commits(content: &Content) -> bool {
     matches!(content, Content::Ext(facts) if facts.fast_commit && facts.needs_recovery)
 }
 
-/// Returns whether an ext journal has to be replayed.
 pub(super) fn needs_replay(content: &Content) -> bool {
     matches!(content, Content::Ext(facts) if facts.needs_recovery)
 }

@@ -24,7 +24,6 @@ pub(super) struct Prepared<'s> {
     disk: UnusedDisk<'s>,
     /// What the policy allowed, the mount included.
     permit: Authorized<StageDisk>,
-    /// What was done to the disk.
     staged: Staged,
     /// Whether the file system has to be grown once it is mounted.
     grow_mounted: bool,
@@ -101,7 +100,6 @@ impl<'s> Prepared<'s> {
 }
 
 impl UnseenMount<'_> {
-    /// Attaches the mount at the staging path.
     pub(super) fn attach(self) -> Result<Staged> {
         let Self { disk, mount, mut staged } = self;
         let found = &disk.found;
@@ -221,7 +219,6 @@ impl<'s> Examined<'s> {
         Ok((disk, evidence, format))
     }
 
-    /// Makes the file system, by the runner that waits for it.
     fn format(&self, waiting: Option<WaitingRunner<'_>>) -> Result<()> {
         self.found.disk().verify()?;
         // The tool flushes its writes before it reports success, and the content is read from the

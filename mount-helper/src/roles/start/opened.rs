@@ -16,7 +16,6 @@ use rustix::fd::OwnedFd;
 use std::io;
 use std::path::Path;
 
-/// What is opened while the process can still open files by name.
 pub(super) struct Opened {
     pub(super) root: KubeletRoot,
     pub(super) disks: DiskRoots,

@@ -15,8 +15,7 @@ fn volume_with_private_root_restages_and_grows() {
     let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Xfs, FsType::Ext4, FsType::Ext3] {
         for (owner, mode) in [(0, 0o700), (0, 0o000), (1234, 0o700), (1234, 0o000)] {
-            let (volume, attached) = rig.new_disk(320 * MIB);
-            staged(rig.stage(&volume, fs_type));
+            let (volume, attached) = rig.staged_disk(320 * MIB, fs_type);
             let root = rig.staged_root(&volume);
             fs::write(root.join("kept"), "by its application").expect("write");
             chown(&root, Some(owner), Some(owner)).expect("chown");

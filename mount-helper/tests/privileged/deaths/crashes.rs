@@ -235,8 +235,7 @@ fn survives(crash: Crash) -> bool {
     }
     not_stacked(&rig, &what);
     // Whatever the outcome was, the volume can be staged again with its content.
-    done(rig.unpublish(&volume, &target(&volume, "p")));
-    done(rig.unstage(&volume));
+    rig.withdraw(&volume, "p");
     assert_eq!(rig.mounts(&attached), 0, "{what}");
     let last = staged(rig.stage_copy(&volume, crash.fs));
     assert!(!last.formatted, "{what}");

@@ -55,7 +55,6 @@ fn formatted(rig: &Rig, fs_type: FsType) -> (VolumeId, String) {
     (volume, image)
 }
 
-/// Attaches a disk with two partitions under a name.
 fn attach_parted(rig: &Rig, name: &str) -> Xen {
     parted_image(&rig.path("volumes/parted.img"));
     let mut xen = rig.attach_xen(name, "parted.img", 0);

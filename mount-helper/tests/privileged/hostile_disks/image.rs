@@ -69,7 +69,6 @@ impl Image {
         }
     }
 
-    /// Shortens or enlarges the disk.
     pub(super) fn resize(&mut self, size: u64) {
         self.size = size;
         self.blocks.retain(|index, _| index * BLOCK < size);
@@ -80,13 +79,11 @@ impl Image {
         }
     }
 
-    /// Returns the offsets of the blocks that are not zero.
     pub(super) fn set(&self) -> Vec<u64> {
         self.blocks.keys().map(|index| index * BLOCK).collect()
     }
 }
 
-/// What an image is made from.
 enum Content {
     /// A file system by mke2fs, with these arguments.
     Ext(&'static [&'static str]),
@@ -134,7 +131,6 @@ impl Base {
         Self::new("noise", Content::Noise),
     ];
 
-    /// Returns the file system type that a request for this base names.
     pub(super) fn fs(&self) -> FsType {
         if self.name == "xfs" { FsType::Xfs } else { FsType::Ext4 }
     }

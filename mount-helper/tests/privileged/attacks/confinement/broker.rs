@@ -1,7 +1,7 @@
 //! What a broker with its own filter and user can reach of disks and of the node.
 use super::script::{self, End};
 use super::sys;
-use crate::rig::{Rig, able, children, done, role, set_mode, staged};
+use crate::rig::{Rig, able, children, done, role, set_mode};
 use ebs_csi_confine::Entering;
 use ebs_csi_mount_helper::mount::privilege;
 use ebs_csi_mount_helper::roles::confinement;
@@ -19,14 +19,12 @@ fn open(path: &str, flags: OFlags) -> Result<(), Errno> {
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty()).map(drop)
 }
 
-/// Mounts a copy of `/etc` at another path.
 fn etc_at(path: &str) -> Result<(), Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let copy = open_tree(CWD, "/etc", flags)?;
     move_mount(&copy, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Thaws a file system that is not frozen.
 fn thaw(path: &str) -> Result<(), Errno> {
     let directory = openat2(CWD, path, OFlags::RDONLY, Mode::empty(), ResolveFlags::empty())?;
     let was_frozen = ebs_csi_mount_helper::sys::thaw(directory);
@@ -71,8 +69,7 @@ fn errno(what: &str, path: &str) -> i32 {
 #[test]
 fn broker_cannot_open_disk_or_write_root_file() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 << 20, FsType::Ext4);
     let shown = rig.path("outside");
     let secret = shown.join("secret");
     fs::write(&secret, "of root alone").expect("write");

@@ -13,7 +13,6 @@ const SCRIPT: &str = "SCRIPT_OF_ATTACK";
 /// Added to the number of the signal that ended a script, to form the exit status.
 const BY_SIGNAL: i32 = 128;
 
-/// How a script ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// By itself, with this status.
@@ -22,7 +21,6 @@ pub(super) enum End {
     Signalled(i32),
 }
 
-/// The output of a script, and how the script ended.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) output: String,
@@ -44,7 +42,6 @@ pub(super) fn print_value(word: &str, value: impl Debug) {
     println!("\n{word}={value:?}");
 }
 
-/// Runs a script in a process of its own.
 pub(super) fn run(name: &str, arguments: &[&str]) -> Ran {
     wait_for(Command::new(this_program()), name, arguments)
 }

@@ -14,7 +14,6 @@ fn part(volume: &VolumeId, number: u32) -> Disk {
     Disk { partition: NonZeroU32::new(number), ..disk(volume) }
 }
 
-/// A command that runs when this value is dropped.
 struct AtEnd([String; 3]);
 
 impl Drop for AtEnd {
@@ -45,8 +44,7 @@ fn refuses_raw_publish(rig: &Rig, volume: &VolumeId, attached: &Attached) {
 fn disk_mounted_in_other_namespace_not_published_raw() {
     let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        make_filesystem(fs_type, &attached.path());
+        let (volume, attached) = rig.made_disk(512 * MIB, fs_type);
         let elsewhere = Elsewhere::mount(&attached.path(), "rw");
         refuses_raw_publish(&rig, &volume, &attached);
         elsewhere.check_writable();
@@ -179,8 +177,7 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
     for (fs_type, options) in
         [FsType::Xfs, FsType::Ext4].map(|fs| [(fs, "rw"), (fs, "ro")]).concat()
     {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        make_filesystem(fs_type, &attached.path());
+        let (volume, attached) = rig.made_disk(512 * MIB, fs_type);
         let elsewhere = Elsewhere::mount(&attached.path(), options);
         for read_only in [false, true] {
             let outcome = rig.stage_with(&volume, fs_type, |request| request.read_only = read_only);
@@ -201,8 +198,7 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
 #[test]
 fn disk_with_copied_mount_is_not_published_raw() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
     let copy = rig.open_copy(&volume);
     done(rig.unstage(&volume));
     refuses_raw_publish(&rig, &volume, &attached);
@@ -217,8 +213,7 @@ fn disk_with_copied_mount_is_not_published_raw() {
 fn own_mount_copy_is_recognised_without_volume_uuid() {
     let Some(mut rig) = Rig::start() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        make_filesystem(fs_type, &attached.path());
+        let (volume, _attached) = rig.made_disk(512 * MIB, fs_type);
         staged(rig.stage(&volume, fs_type));
         // A mount that was staged before this helper started is the helper's own, too.
         rig.restart(&[]);

@@ -1,7 +1,7 @@
 //! More than one helper, and more than one agent.
 use crate::rig::{
     AGENT, Client, LONG, MIB, Rig, assert_refused, check_filesystem, children, connect, done,
-    send_signal, staged, staging, target, try_signal,
+    send_signal, staging, target, try_signal,
 };
 use ebs_csi_wire::{FsType, Outcome, Refusal};
 use rustix::process::Signal;
@@ -12,8 +12,7 @@ use std::time::Instant;
 fn second_helper_waits_until_first_helper_ends() {
     for signal in [Signal::TERM, Signal::KILL] {
         let Some(mut rig) = Rig::start() else { return };
-        let (volume, attached) = rig.new_disk(64 * MIB);
-        staged(rig.stage(&volume, FsType::Ext4));
+        let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
         let second = rig.second("run/helper.sock", &[]);
         second.wait_for(" waiting ");
         // The socket still belongs to the first helper.
@@ -22,8 +21,7 @@ fn second_helper_waits_until_first_helper_ends() {
         send_signal(rig.pid(), signal);
         second.wait_for(" supervisor ready ");
         assert!(done(rig.publish(&volume, "p")), "found as it is");
-        done(rig.unpublish(&volume, &target(&volume, "p")));
-        done(rig.unstage(&volume));
+        rig.withdraw(&volume, "p");
         assert_eq!(rig.mounts(&attached), 0);
         rig.ended();
     }

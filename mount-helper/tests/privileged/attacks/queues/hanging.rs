@@ -79,8 +79,7 @@ fn next_helper_serves_while_broker_is_stuck() {
         rig.run(&["--grace", "0"]);
         assert!(is_stuck(broker), "the first broker has ended");
         rig.wait_for(" earlier-helper ");
-        staged(rig.stage(&healthy, FsType::Ext4));
-        done(rig.unstage(&healthy));
+        rig.stage_once(&healthy, FsType::Ext4);
         drop(frozen);
         done(retry_refused(|| rig.unstage(&stuck)));
     }

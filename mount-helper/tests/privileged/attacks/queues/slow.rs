@@ -36,8 +36,7 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     }
     done(rig.unstage(&healthy));
     // The stage of a volume that needs no tool proceeds as well.
-    staged(rig.stage(&healthy, FsType::Ext4));
-    done(rig.unstage(&healthy));
+    rig.stage_once(&healthy, FsType::Ext4);
     assert_eq!(rig.journal().matches(HELD).count(), 4, "tools at once");
     let releaser = Releaser::start(&rig, Duration::ZERO);
     for client in &mut clients {
@@ -89,7 +88,6 @@ fn mounted_elsewhere(rig: &Rig) -> PathBuf {
     image
 }
 
-/// Returns how many checks of ext run.
 fn checks(rig: &Rig) -> usize {
     let runners = children(rig.pid()).into_iter().filter(|pid| role(*pid) == "runner");
     let tools = runners.flat_map(children);
@@ -133,8 +131,7 @@ fn request_flood_is_bounded_and_others_are_served() {
         Operation::Stats(Stats { volume: healthy.clone(), path: rig.kubelet(&staging(&healthy)) });
     usage(client.call(stats, LONG));
     done(rig.publish(&healthy, "p"));
-    done(rig.unpublish(&healthy, &target(&healthy, "p")));
-    done(rig.unstage(&healthy));
+    rig.withdraw(&healthy, "p");
     staged(rig.stage(&healthy, FsType::Ext4));
     assert!(!rig.inventory().operations.is_empty(), "the flood is over");
     done(rig.unstage(&healthy));

@@ -141,8 +141,7 @@ fn interrupted_offline_growth_is_completed_by_next_stage() {
         for write in [1, 2, 3, 4, 6, 9, 14, 22, 40, 80, 160, 250, 310] {
             let Some(rig) = Rig::start() else { return };
             let what = format!("{fs_type} write {write}");
-            let (volume, attached) = rig.new_disk(64 * MIB);
-            staged(rig.stage(&volume, fs_type));
+            let (volume, attached) = rig.staged_disk(64 * MIB, fs_type);
             let root = rig.staged_root(&volume);
             write_files(&root);
             done(rig.unstage(&volume));
