@@ -99,8 +99,12 @@ fn run(
     let child = match sys::fork()? {
         Fork::Child => {
             drop(ours);
-            let ends =
-                Ends { input, output: output_end, failure: failure_end, listener_sender: theirs };
+            let ends = ChildEnds {
+                input,
+                output: output_end,
+                failure: failure_end,
+                listener_sender: theirs,
+            };
             become_tool(program, &ends, parent, filters, allow_missing_landlock);
             std::process::exit(EXEC_FAILED);
         }
@@ -148,7 +152,7 @@ fn environment(id: ToolId, time: u64) -> Vec<String> {
 }
 
 /// What a child takes over from its parent.
-struct Ends {
+struct ChildEnds {
     input: OwnedFd,
     output: OwnedFd,
     failure: OwnedFd,
@@ -158,7 +162,7 @@ struct Ends {
 /// Executes the program. Returns only when a step before or the exec itself failed.
 fn become_tool(
     program: &Program,
-    ends: &Ends,
+    ends: &ChildEnds,
     parent: Pid,
     filters: &Filters,
     allow_missing_landlock: bool,

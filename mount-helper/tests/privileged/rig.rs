@@ -1,10 +1,10 @@
 //! A helper in its own mount namespace, with a kubelet root, a device directory and loop devices.
 mod client;
 mod elsewhere;
+mod expected;
 mod files;
 mod loop_device;
 mod namespace;
-mod outcome;
 mod parts;
 mod process;
 mod random;
@@ -13,13 +13,13 @@ mod xen;
 
 pub(crate) use client::{Client, connect};
 pub(crate) use elsewhere::Elsewhere;
+pub(crate) use expected::{assert_refused, done, reason, refusal, staged, unstaged, usage};
 pub(crate) use files::{
     MIB, check_filesystem, claim, copy_sparse, make_filesystem, set_mode, sources, sparse_file,
     text, write_synced,
 };
 pub(crate) use loop_device::Attached;
 pub(crate) use namespace::{Namespace, OpenCopy};
-pub(crate) use outcome::{assert_refused, done, reason, refusal, staged, unstaged, usage};
 pub(crate) use parts::{
     become_user, children, grows_mounted, role, send_signal, status, try_signal,
 };

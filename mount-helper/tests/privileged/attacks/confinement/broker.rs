@@ -1,5 +1,5 @@
 //! What a broker with its own filter and user can reach of disks and of the node.
-use super::script::{self, End};
+use super::script::{self, ScriptEnd};
 use super::sys;
 use crate::rig::{Rig, able, children, done, role, set_mode};
 use ebs_csi_confine::Entering;
@@ -60,8 +60,8 @@ pub(super) fn reach(what: &str, path: &str) {
 fn errno(what: &str, path: &str) -> i32 {
     let run = if what == "mount-elsewhere" { script::run_apart } else { script::run };
     match run("broker", &[what, path]).end {
-        End::Exited(errno) => errno,
-        End::Signalled(signal) => panic!("{what} {path}: signal {signal}"),
+        ScriptEnd::Exited(errno) => errno,
+        ScriptEnd::Signalled(signal) => panic!("{what} {path}: signal {signal}"),
     }
 }
 
@@ -98,7 +98,7 @@ fn broker_may_thaw_but_not_freeze() {
     }
     // Nobody can freeze this file system, whatever the filter does.
     assert_eq!(errno("thaw", "/proc"), 0);
-    assert_eq!(script::run("broker", &["freeze", "/proc"]).end, End::Signalled(libc::SIGSYS));
+    assert_eq!(script::run("broker", &["freeze", "/proc"]).end, ScriptEnd::Signalled(libc::SIGSYS));
 }
 
 /// N17: look for the node's network, IPC and UTS namespaces in each process of the helper.

@@ -14,7 +14,7 @@ const SCRIPT: &str = "SCRIPT_OF_ATTACK";
 const BY_SIGNAL: i32 = 128;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ScriptEnd {
     /// By itself, with this status.
     Exited(i32),
     /// By this signal.
@@ -24,7 +24,7 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) output: String,
-    pub(super) end: End,
+    pub(super) end: ScriptEnd,
 }
 
 impl Ran {
@@ -68,8 +68,8 @@ fn wait_for(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
         .output()
         .expect("start");
     let end = match status.code().unwrap_or(-1) {
-        code if code > BY_SIGNAL => End::Signalled(code - BY_SIGNAL),
-        code => End::Exited(code),
+        code if code > BY_SIGNAL => ScriptEnd::Signalled(code - BY_SIGNAL),
+        code => ScriptEnd::Exited(code),
     };
     let output = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
     Ran { output, end }

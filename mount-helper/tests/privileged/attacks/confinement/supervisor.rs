@@ -1,5 +1,5 @@
 //! The supervisor, as a compromised broker can use it, and under its own filter.
-use super::script::{self, End, print_value};
+use super::script::{self, ScriptEnd, print_value};
 use super::sys;
 use crate::rig::{able, children, status};
 use ebs_csi_confine::Entering;
@@ -62,10 +62,10 @@ fn supervisor_clone_with_namespace_flags_is_killed() {
         return;
     }
     let plain = script::run("clone", &[&PLAIN.to_string()]);
-    assert_eq!(plain.end, End::Exited(0), "{plain:?}");
+    assert_eq!(plain.end, ScriptEnd::Exited(0), "{plain:?}");
     for (name, flag) in FLAGS {
         let ran = script::run("clone", &[&flag.to_string()]);
-        assert_eq!(ran.end, End::Signalled(libc::SIGSYS), "{name}: {}", ran.output);
+        assert_eq!(ran.end, ScriptEnd::Signalled(libc::SIGSYS), "{name}: {}", ran.output);
     }
 }
 

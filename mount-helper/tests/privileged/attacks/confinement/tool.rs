@@ -1,6 +1,6 @@
 //! A tool that its disk's content has compromised, on a kernel without Landlock or whose Landlock
 //! does not restrict signals.
-use super::script::{self, End};
+use super::script::{self, ScriptEnd};
 use super::sys;
 use crate::rig::{able, become_user};
 use ebs_csi_confine::Entering;
@@ -21,19 +21,19 @@ const F_NOTIFY: i64 = 1026;
 const F_GETFL: i64 = 3;
 
 /// The attempts, and how the attempting process ends.
-const TRIES: [(&str, End); 12] = [
-    ("abort", End::Signalled(libc::SIGABRT)),
-    ("getfl", End::Exited(0)),
-    ("own-limit", End::Exited(0)),
-    ("tgkill", End::Signalled(libc::SIGSYS)),
-    ("tkill", End::Signalled(libc::SIGSYS)),
-    ("kill", End::Signalled(libc::SIGSYS)),
-    ("setown", End::Exited(libc::EINVAL)),
-    ("setown-ex", End::Exited(libc::EINVAL)),
-    ("setsig", End::Exited(libc::EINVAL)),
-    ("setlease", End::Exited(libc::EINVAL)),
-    ("notify", End::Exited(libc::EINVAL)),
-    ("limit", End::Exited(libc::EPERM)),
+const TRIES: [(&str, ScriptEnd); 12] = [
+    ("abort", ScriptEnd::Signalled(libc::SIGABRT)),
+    ("getfl", ScriptEnd::Exited(0)),
+    ("own-limit", ScriptEnd::Exited(0)),
+    ("tgkill", ScriptEnd::Signalled(libc::SIGSYS)),
+    ("tkill", ScriptEnd::Signalled(libc::SIGSYS)),
+    ("kill", ScriptEnd::Signalled(libc::SIGSYS)),
+    ("setown", ScriptEnd::Exited(libc::EINVAL)),
+    ("setown-ex", ScriptEnd::Exited(libc::EINVAL)),
+    ("setsig", ScriptEnd::Exited(libc::EINVAL)),
+    ("setlease", ScriptEnd::Exited(libc::EINVAL)),
+    ("notify", ScriptEnd::Exited(libc::EINVAL)),
+    ("limit", ScriptEnd::Exited(libc::EPERM)),
 ];
 
 /// Makes an attempt in the tool's profile, beside another process of the tool's user.
