@@ -121,16 +121,10 @@ fn remove_staging_directory(
         Err(stop) if stop == Refusal::TargetOccupied.into() => {
             let names = context.root.first_entries(relative).join(", ");
             let directory = context.root.absolute_path(relative).map(|path| path.to_string());
+            let directory = ("directory", directory.as_deref().unwrap_or(relative));
             let meaning = "the mount covered them; the driver removes nothing that it did not make";
-            journal::warn(
-                "left-over",
-                &[
-                    ("volume", volume.as_str()),
-                    ("directory", directory.as_deref().unwrap_or(relative)),
-                    ("entries", &names),
-                    ("meaning", meaning),
-                ],
-            );
+            let (volume, entries) = (("volume", volume.as_str()), ("entries", &*names));
+            journal::warn("left-over", &[volume, directory, entries, ("meaning", meaning)]);
         }
         Err(stop) => return Err(stop),
     }

@@ -24,8 +24,7 @@ fn unclean_ext4_is_checked_and_keeps_synced_data() {
     let result = staged(rig.stage(&copy, FsType::Ext4));
     assert!(result.checked && !result.formatted, "{result:?}");
     assert!(result.replayed && !result.repaired, "{result:?}");
-    let kept = rig.staged_root(&copy).join("kept");
-    assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+    assert_eq!(rig.staged_file(&copy, "kept"), "fsynced");
     done(rig.unstage(&copy));
     let again = staged(rig.stage(&copy, FsType::Ext4));
     assert!(!again.checked, "{again:?}");
@@ -40,8 +39,7 @@ fn xfs_copy_is_staged_beside_staged_origin() {
     let (copy, _second) = rig.attach_copy(&attached.image);
     let result = staged(rig.stage(&copy, FsType::Xfs));
     assert!(!result.formatted, "{result:?}");
-    let kept = rig.staged_root(&copy).join("kept");
-    assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+    assert_eq!(rig.staged_file(&copy, "kept"), "fsynced");
     done(rig.unstage(&copy));
     done(rig.unstage(&origin));
 }
@@ -347,8 +345,7 @@ fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
         rig.withdraw(&volume, "p");
         assert_eq!(rig.mounts(&attached), 0);
         assert!(!staged(rig.stage(&volume, fs_type)).formatted);
-        let kept = rig.staged_root(&volume).join("kept");
-        assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+        assert_eq!(rig.staged_file(&volume, "kept"), "fsynced");
         done(rig.unstage(&volume));
     }
 }

@@ -31,8 +31,7 @@ fn life_of(fs_type: FsType) {
         assert!(done(rig.publish(&volume, pod)));
     }
     write_synced(&rig.published_root(&volume, "one").join("data"), "written by a pod");
-    let other = rig.published_root(&volume, "two").join("data");
-    assert_eq!(fs::read_to_string(other).expect("read"), "written by a pod");
+    assert_eq!(rig.published_file(&volume, "two", "data"), "written by a pod");
     assert_eq!(rig.mounts(&attached), 3);
 
     let usage = usage(rig.stats(&volume, &target(&volume, "one")));
@@ -63,8 +62,7 @@ fn life_of(fs_type: FsType) {
     let there = staged(elsewhere.stage(&volume, fs_type));
     assert!(!there.formatted);
     assert!(!done(elsewhere.publish(&volume, "three")));
-    let file = elsewhere.published_root(&volume, "three").join("data");
-    assert_eq!(fs::read_to_string(file).expect("read"), "written by a pod");
+    assert_eq!(elsewhere.published_file(&volume, "three", "data"), "written by a pod");
     assert!(!done(elsewhere.unpublish(&volume, &target(&volume, "three"))));
     assert!(!done(elsewhere.unstage(&volume)));
     drop(attached);

@@ -316,8 +316,7 @@ fn swapped_device_node_never_exposes_another_disk() {
             let request = rig.stage_operation(&one, FsType::Ext4);
             if let Outcome::Staged(_) = client.call(request, crate::rig::LONG) {
                 shown += 1;
-                let file = rig.staged_root(&one).join("whose");
-                assert_eq!(fs::read_to_string(file).expect("read"), one.as_str());
+                assert_eq!(rig.staged_file(&one, "whose"), one.as_str());
             }
             let request = rig.unstage_operation(&one, &staging(&one));
             while !matches!(client.call(request.clone(), crate::rig::LONG), Outcome::Done(_)) {}

@@ -5,6 +5,7 @@ use ebs_csi_wire::{
     Disk, Expand, FormatOption, FsType, Inspect, Inventory, Operation, Origin, Outcome,
     PublishBlock, PublishFilesystem, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
 };
+use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
@@ -184,6 +185,16 @@ impl Rig {
 
     pub(crate) fn published_root(&self, volume: &VolumeId, pod: &str) -> PathBuf {
         self.inside(&target(volume, pod))
+    }
+
+    #[track_caller]
+    pub(crate) fn published_file(&self, volume: &VolumeId, pod: &str, name: &str) -> String {
+        fs::read_to_string(self.published_root(volume, pod).join(name)).expect(name)
+    }
+
+    #[track_caller]
+    pub(crate) fn staged_file(&self, volume: &VolumeId, name: &str) -> String {
+        fs::read_to_string(self.staged_root(volume).join(name)).expect(name)
     }
 }
 
