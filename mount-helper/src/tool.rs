@@ -1,11 +1,11 @@
 //! Running the programs that work on a disk: what the broker, the supervisor and a runner say to
 //! each other, and the places for tools.
 //!
-//! A tool may use memory in proportion to the size of its disk, so only a few run at a time. Formats
-//! have places of their own: a check may sleep for minutes, as `e2fsck` does on a file system with
-//! `mmp` that was not unmounted. An operation that needs a tool while no place is free stops there
-//! and gives up its worker, and is started again when a place is free. An operation that has a place
-//! keeps it until the operation ends, and never waits in between.
+//! A tool may use memory in proportion to the size of its disk, so only a few run at a time.
+//! Formats have places of their own: a check may sleep for minutes, as `e2fsck` does on a file
+//! system with `mmp` that was not unmounted. An operation that needs a tool while no place is free
+//! stops there and gives up its worker, and is started again when a place is free. An operation
+//! that has a place keeps it until the operation ends, and never waits in between.
 use ebs_csi_policy::tool::{Purpose, Tool, ToolId};
 use ebs_csi_wire::Job;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! What is remembered of disks for as long as they stay attached: in this process, or in a file that
-//! outlives it. A disk is identified by the sequence number of its attachment (`diskseq`) and its
-//! device number.
+//! What is remembered of disks for as long as they stay attached: in this process, or in a file
+//! that outlives it. A disk is identified by the sequence number of its attachment (`diskseq`) and
+//! its device number.
 use crate::disk::device::{Attachment, Device};
 use crate::disk::record_file::{self, append, beside, read, replace};
 use crate::disk::{content, filesystem_identifier};

@@ -25,9 +25,9 @@ pub fn with_search<T>(call: impl FnOnce() -> T) -> T {
     with("CAP_DAC_READ_SEARCH", call)
 }
 
-/// Opens the root directory of a volume's file system, at `path` beneath `at`, for its ioctls and to
-/// write it back. An application may have made the directory private with any owner and mode: then
-/// this fails with `EACCES` where the host does not grant `CAP_DAC_READ_SEARCH`.
+/// Opens the root directory of a volume's file system, at `path` beneath `at`, for its ioctls and
+/// to write it back. An application may have made the directory private with any owner and mode:
+/// then this fails with `EACCES` where the host does not grant `CAP_DAC_READ_SEARCH`.
 pub(crate) fn open_volume_root(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     let open = || path_resolution::open(&at, path, OFlags::RDONLY | OFlags::DIRECTORY);
     match open() {

@@ -136,8 +136,8 @@ impl<'s> FoundDisk<'s> {
         }
     }
 
-    /// Returns whether the content may be what an interrupted format of the volume left, and whether
-    /// that can change what the policy decides.
+    /// Returns whether the content may be what an interrupted format of the volume left, and
+    /// whether that can change what the policy decides.
     fn may_be_unfinished(&self, content: &Content) -> bool {
         (self.is_marked_unfinished(content)
             || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))

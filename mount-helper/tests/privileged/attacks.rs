@@ -1,6 +1,6 @@
 //! Attacks that once succeeded and must not succeed again, N1 to N22. The attacker is a scripted
-//! agent with the agent's uid, a scripted broker, or a scripted tool under the filter of the process
-//! that it replaces.
+//! agent with the agent's uid, a scripted broker, or a scripted tool under the filter of the
+//! process that it replaces.
 mod confinement;
 mod content;
 mod holders;

@@ -1,5 +1,5 @@
-//! Limits, capabilities, user and groups, and `no_new_privs`, in an order in which each step permits
-//! the next.
+//! Limits, capabilities, user and groups, and `no_new_privs`, in an order in which each step
+//! permits the next.
 
 use std::io;
 use std::marker::PhantomData;

@@ -1,5 +1,5 @@
-//! The first messages of a connection: which versions both sides speak, and the proof that they have
-//! the same key.
+//! The first messages of a connection: which versions both sides speak, and the proof that they
+//! have the same key.
 
 use std::fmt;
 

@@ -56,8 +56,8 @@ impl PathError {
 }
 
 impl KubeletPath {
-    /// Checks a path. Fails with the rule that the path breaks; a trailing slash breaks one, because
-    /// two spellings of a path must not name two volumes.
+    /// Checks a path. Fails with the rule that the path breaks; a trailing slash breaks one,
+    /// because two spellings of a path must not name two volumes.
     pub fn parse(given: &str) -> Result<Self, PathError> {
         match problem_of(given) {
             None => Ok(Self(given.into())),

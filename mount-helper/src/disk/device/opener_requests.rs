@@ -1,11 +1,11 @@
 //! The broker's requests to the process that opens disks, and that process's answers: words, one
 //! datagram for each message. A request names a disk and the proof by which the broker knows the
 //! disk.
-use super::{Access, Device, DeviceError, DiskRoots, Proof};
+use super::{Access, Device, DeviceError, Proof};
 use crate::channel;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::Node;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::io;
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ const LANES: usize = 4;
 const LONGEST_NAME: usize = 32;
 
 /// Message that says that the opener has closed its copy of a claim.
-const HANDED_OVER: &[u8] = b"handed-over";
+pub(crate) const HANDED_OVER: &[u8] = b"handed-over";
 
 /// The ends of the sockets: the broker's, and the opener's.
 pub type LaneEnds = (Vec<OwnedFd>, Vec<OwnedFd>);
@@ -78,55 +78,15 @@ impl Opener {
     }
 }
 
-/// Answers requests on a lane until its other end is closed, in the opener. Each disk's proof is
-/// checked here, before and after the open.
-pub(crate) fn serve(lane: &OwnedFd, disks: &DiskRoots) {
-    while let Ok((message, descriptors)) = channel::receive(lane) {
-        if message.is_empty() {
-            return;
-        }
-        // Descriptors that come with a request are not used.
-        drop(descriptors);
-        let opened = parse_request(&message)
-            .ok_or(DeviceError::Os(Errno::INVAL))
-            .and_then(|request| Ok((open(disks, &request)?, request.exclusive)));
-        let sent = match opened {
-            Ok((device, exclusive)) => {
-                let sent = channel::send(lane, &encode_opened(&device), &[device.as_fd()]);
-                drop(device);
-                // From here on only the broker holds the claim, and the claim ends when the broker
-                // closes it.
-                match sent {
-                    Ok(()) if exclusive => channel::send(lane, HANDED_OVER, &[]),
-                    other => other,
-                }
-            }
-            Err(error) => channel::send(lane, &encode_error(&error), &[]),
-        };
-        if sent.is_err() {
-            return;
-        }
-    }
-}
-
-/// Opens a disk of the recognised kind. For writing, it opens only with a claim, so that a disk
-/// that is claimed by somebody else, such as a mounted one, cannot be written to.
-fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError> {
-    if request.access == Access::ReadWrite && !request.exclusive {
-        return Err(DeviceError::Os(Errno::PERM));
-    }
-    disks.open_in_this_process(request)
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRequest {
     pub(super) disk: String,
     pub(super) partition: Option<NonZeroU32>,
     /// The property that the disk must have.
     pub(super) proof: Proof,
-    pub(super) access: Access,
+    pub(crate) access: Access,
     /// Whether the disk must be claimed; when that fails, it is not opened at all.
-    pub(super) exclusive: bool,
+    pub(crate) exclusive: bool,
     /// Whether reads bypass the page cache.
     pub(super) direct: bool,
 }
@@ -147,7 +107,7 @@ fn encode_request(request: &OpenRequest) -> Vec<u8> {
 }
 
 /// Parses a request; returns None for a message that this driver's broker never sends.
-fn parse_request(message: &[u8]) -> Option<OpenRequest> {
+pub(crate) fn parse_request(message: &[u8]) -> Option<OpenRequest> {
     let text = std::str::from_utf8(message).ok()?;
     let lines: Vec<&str> = text.split('\n').collect();
     let &[proof, serial, disk, partition, access, exclusive, direct] = lines.as_slice() else {
@@ -181,14 +141,14 @@ fn parse_request(message: &[u8]) -> Option<OpenRequest> {
 }
 
 /// Encodes the answer for an opened disk, whose descriptor is sent along.
-fn encode_opened(device: &Device) -> Vec<u8> {
+pub(crate) fn encode_opened(device: &Device) -> Vec<u8> {
     let Device { name, number, whole, sequence, bytes, whole_bytes, start, .. } = device;
     let start = start.map_or_else(|| "-".to_owned(), |start| start.to_string());
     let (number, whole) = (number.0, whole.0);
     format!("opened {name} {number} {whole} {sequence} {bytes} {whole_bytes} {start}").into_bytes()
 }
 
-fn encode_error(error: &DeviceError) -> Vec<u8> {
+pub(crate) fn encode_error(error: &DeviceError) -> Vec<u8> {
     match error {
         DeviceError::Absent => "absent".to_owned(),
         DeviceError::Ambiguous => "ambiguous".to_owned(),

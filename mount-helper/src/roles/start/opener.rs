@@ -2,11 +2,15 @@
 //! the disks' nodes, and cannot mount.
 use super::opened::Opened;
 use super::{READY, confined, started};
-use crate::disk::device::{DiskRoots, opener_requests};
+use crate::disk::device::opener_requests::{
+    HANDED_OVER, OpenRequest, encode_error, encode_opened, parse_request,
+};
+use crate::disk::device::{Access, Device, DeviceError, DiskRoots};
 use crate::roles::confinement;
 use crate::settings::HelperSettings;
 use crate::{channel, journal, sys};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -39,10 +43,49 @@ pub(super) fn run(
 /// Starts a thread for each lane; a thread ends when the other end of its lane is closed.
 pub fn start(lanes: Vec<OwnedFd>, disks: DiskRoots) -> io::Result<Vec<JoinHandle<()>>> {
     let disks = Arc::new(disks);
-    let serve = |lane: OwnedFd| {
+    let answering = |lane: OwnedFd| {
         let disks = Arc::clone(&disks);
-        let serve = move || opener_requests::serve(&lane, &disks);
-        Builder::new().stack_size(128 << 10).spawn(serve)
+        Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &disks))
     };
-    lanes.into_iter().map(serve).collect()
+    lanes.into_iter().map(answering).collect()
+}
+
+/// Answers requests on a lane until its other end is closed, in the opener. Each disk's proof is
+/// checked here, before and after the open.
+fn serve(lane: &OwnedFd, disks: &DiskRoots) {
+    while let Ok((message, descriptors)) = channel::receive(lane) {
+        if message.is_empty() {
+            return;
+        }
+        // Descriptors that come with a request are not used.
+        drop(descriptors);
+        let opened = parse_request(&message)
+            .ok_or(DeviceError::Os(Errno::INVAL))
+            .and_then(|request| Ok((open(disks, &request)?, request.exclusive)));
+        let sent = match opened {
+            Ok((device, exclusive)) => {
+                let sent = channel::send(lane, &encode_opened(&device), &[device.as_fd()]);
+                drop(device);
+                // From here on only the broker holds the claim, and the claim ends when the broker
+                // closes it.
+                match sent {
+                    Ok(()) if exclusive => channel::send(lane, HANDED_OVER, &[]),
+                    other => other,
+                }
+            }
+            Err(error) => channel::send(lane, &encode_error(&error), &[]),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// Opens a disk of the recognised kind. For writing, it opens only with a claim, so that a disk
+/// that is claimed by somebody else, such as a mounted one, cannot be written to.
+fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError> {
+    if request.access == Access::ReadWrite && !request.exclusive {
+        return Err(DeviceError::Os(Errno::PERM));
+    }
+    disks.open_in_this_process(request)
 }

@@ -1,5 +1,5 @@
-//! Waiting for a disk, finding it, and opening it: in this process, or through the opener, which has
-//! the right to.
+//! Waiting for a disk, finding it, and opening it: in this process, or through the opener, which
+//! may open disks.
 use super::DiskRoots;
 use crate::disk::device::opener_requests::OpenRequest;
 use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
