@@ -94,7 +94,8 @@ const CASES: &[(&str, Case)] = &[
     }),
     ("process_whose_first_thread_ended_is_judged", || {
         let script = "import ctypes, sys, threading\n\
-                      def wait():\n    sys.stdout.write('r'); sys.stdout.flush(); sys.stdin.read()\n\
+                      def wait():\n    while ') Z' not in open('/proc/self/stat').read(): pass\n    \
+                      sys.stdout.write('r'); sys.stdout.flush(); sys.stdin.read()\n\
                       threading.Thread(target=wait).start()\n\
                       ctypes.CDLL(None).syscall({'x86_64': 60}.get(__import__('os').uname().machine, 93), 0)";
         let mut python = Command::new("python3");
