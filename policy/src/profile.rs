@@ -73,7 +73,6 @@ pub struct Capability {
 
 impl Capability {
     /// Its bit in the sets of `/proc/PID/status`.
-    #[must_use]
     pub const fn bit(self) -> u64 {
         1 << self.number
     }
@@ -329,7 +328,6 @@ pub const ALL: [&Profile; 11] = [
 ];
 
 /// Returns the profile of that name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Profile> {
     ALL.into_iter().find(|profile| profile.name == name)
 }

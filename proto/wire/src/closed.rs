@@ -21,7 +21,7 @@ macro_rules! closed_enum {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
-            $($(#[$doc])* $variant,)+
+            $($(#[$doc])* #[doc = concat!("`", $key, "` in logs.")] $variant,)+
         }
 
         impl $name {
@@ -29,7 +29,6 @@ macro_rules! closed_enum {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// Returns a short name for logs and metric labels.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $key,)+
@@ -37,18 +36,15 @@ macro_rules! closed_enum {
             }
 
             /// Returns the number on the wire.
-            #[must_use]
             pub const fn to_wire(self) -> i32 {
                 match self {
                     $(Self::$variant => crate::pb::$wire::$variant as i32,)+
                 }
             }
 
-            /// Converts the number on the wire.
-            ///
-            /// # Errors
-            /// [`UnknownNumber`](crate::UnknownNumber) for a number that this release does not
-            /// know, and for zero unless the enum has a value for it.
+            /// Converts the number on the wire. Fails with [`UnknownNumber`](crate::UnknownNumber)
+            /// for a number that this release does not know, and for zero unless the enum has a
+            /// value for it.
             pub fn from_wire(number: i32) -> Result<Self, crate::closed::UnknownNumber> {
                 Self::ALL
                     .iter()
@@ -86,7 +82,6 @@ macro_rules! described_enum {
 
         impl $name {
             $(#[$method_attribute])*
-            #[must_use]
             pub const fn $method(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+

@@ -1,12 +1,62 @@
-//! The messages by which both sides of a connection prove that they have the same key.
+//! The first messages of a connection: which versions both sides speak, and the proof that they
+//! have the same key.
 
 use std::fmt;
 
-use crate::Malformed;
-use crate::codec::{message, values};
+use crate::codec::{Wire, message, values};
+use crate::{Malformed, pb};
 
 /// Bytes in a nonce and in a proof.
 pub(crate) const BYTES: usize = 32;
+
+/// The versions of the protocol that the caller speaks, both inclusive and `oldest <= newest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The oldest version.
+    pub oldest: u32,
+    /// The newest version.
+    pub newest: u32,
+    /// The caller's part in the proof of a key.
+    pub key: KeyStep,
+}
+
+impl Hello {
+    /// The versions that this release speaks over a unix socket.
+    pub const OURS: Self =
+        Self { oldest: crate::PROTOCOL_OLDEST, newest: crate::PROTOCOL_NEWEST, key: KeyStep::None };
+
+    /// Returns the Hello of the version in which both sides prove a key.
+    pub const fn with_key(step: KeyStep) -> Self {
+        Self { oldest: crate::PROTOCOL_WITH_KEY, newest: crate::PROTOCOL_WITH_KEY, key: step }
+    }
+
+    /// Returns the newest version that both sides speak.
+    #[must_use]
+    pub fn common(self, other: Self) -> Option<u32> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+}
+
+impl Wire for Hello {
+    type Pb = pb::Hello;
+
+    fn read(wire: pb::Hello) -> Result<Self, Malformed> {
+        if wire.oldest == 0 || wire.newest < wire.oldest {
+            return Err(Malformed::Invalid { field: "hello" });
+        }
+        Ok(Self {
+            oldest: wire.oldest,
+            newest: wire.newest,
+            key: KeyStep::from_wire(&wire.nonce, &wire.proof)?,
+        })
+    }
+
+    fn write(&self) -> pb::Hello {
+        let (nonce, proof) = self.key.to_wire();
+        pb::Hello { oldest: self.oldest, newest: self.newest, nonce, proof }
+    }
+}
 
 /// A random number that one side chooses for one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +82,7 @@ message! {
     /// nothing to a program that took the helper's port.
     #[derive(Copy)]
     Challenge {
-        /// The helper's nonce.
         nonce: Nonce = nonce,
-        /// The helper's proof.
         proof: Proof = proof,
     }
 }

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use stand_in::{READY, STAND_IN};
 
-pub(crate) type Outcome = Result<(), Box<dyn Error>>;
-type Case = fn() -> Outcome;
+pub(crate) type TestResult = Result<(), Box<dyn Error>>;
+type Case = fn() -> TestResult;
 
 const AUDITOR: &str = env!("CARGO_BIN_EXE_ebs-csi-policy");
 
@@ -94,7 +94,8 @@ const CASES: &[(&str, Case)] = &[
     }),
     ("process_whose_first_thread_ended_is_judged", || {
         let script = "import ctypes, sys, threading\n\
-                      def wait():\n    sys.stdout.write('r'); sys.stdout.flush(); sys.stdin.read()\n\
+                      def wait():\n    while ') Z' not in open('/proc/self/stat').read(): pass\n    \
+                      sys.stdout.write('r'); sys.stdout.flush(); sys.stdin.read()\n\
                       threading.Thread(target=wait).start()\n\
                       ctypes.CDLL(None).syscall({'x86_64': 60}.get(__import__('os').uname().machine, 93), 0)";
         let mut python = Command::new("python3");
@@ -235,11 +236,11 @@ impl Running {
         Command::new(AUDITOR).args(["audit", "--tree", &self.pid()]).output()
     }
 
-    fn signal(&self, signal: Signal) -> Outcome {
+    fn signal(&self, signal: Signal) -> TestResult {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    fn becomes_stopped(&self) -> Outcome {
+    fn becomes_stopped(&self) -> TestResult {
         let status = format!("/proc/{}/status", self.pid());
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
@@ -252,7 +253,7 @@ impl Running {
     }
 
     /// Waits until the process ends by this signal.
-    fn ended_by(&mut self, signal: Signal) -> Outcome {
+    fn ended_by(&mut self, signal: Signal) -> TestResult {
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
@@ -277,7 +278,7 @@ fn stand_in_of(program: &Path, name: &str) -> Command {
     command
 }
 
-fn in_namespace(name: &str) -> Outcome {
+fn in_namespace(name: &str) -> TestResult {
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(std::env::current_exe()?)
@@ -286,17 +287,17 @@ fn in_namespace(name: &str) -> Outcome {
     check(output.status.success(), &output)
 }
 
-fn skip(why: &str) -> Outcome {
+fn skip(why: &str) -> TestResult {
     println!("skipped: {why}");
     Ok(())
 }
 
-fn check(holds: bool, found: &dyn std::fmt::Debug) -> Outcome {
+fn check(holds: bool, found: &dyn std::fmt::Debug) -> TestResult {
     if holds { Ok(()) } else { Err(format!("{found:#?}").into()) }
 }
 
 /// Compares the auditor's status, and looks for a word in its output.
-fn expect(output: &Output, status: i32, word: &str) -> Outcome {
+fn expect(output: &Output, status: i32, word: &str) -> TestResult {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     if output.status.code() == Some(status) && text.contains(word) {
@@ -305,7 +306,7 @@ fn expect(output: &Output, status: i32, word: &str) -> Outcome {
     Err(format!("not status {status} with {word:?}, but {}:\n{text}", output.status).into())
 }
 
-fn outcome(outcome: &Outcome) -> ExitCode {
+fn outcome(outcome: &TestResult) -> ExitCode {
     if let Err(problem) = outcome {
         println!("    {problem}");
     }

@@ -2,14 +2,12 @@
 //! blank or sound when it is not.
 //!
 //! A name begins with the kind of the disk: `ext4-…`, `damaged-…`, `blank-…`. `UPDATE_GENERATED=1
-//! cargo test -p ebs-csi-mount-helper --test corpus` makes the kept disks again with the real
+//! cargo test -p ebs-csi-mount-helper --test content` makes the kept disks again with the real
 //! tools. Inputs that a fuzzer finds are added beside them under such a name.
+use crate::{made, scattered};
 use ebs_csi_policy::facts::{Content, ExtLevel};
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-mod scattered;
 
 /// The unit, in bytes, in which a description leaves out zeros, so that a kept disk has a few
 /// kilobytes.
@@ -71,23 +69,8 @@ impl Image {
         Self(vec![0; bytes])
     }
 
-    /// Returns what a tool writes to a disk of so many MiB.
-    fn made(megabytes: usize, tool: &str, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().expect("tempdir");
-        let path = directory.path().join("image");
-        let file = fs::File::create(&path).expect("create");
-        file.set_len((megabytes * MIB) as u64).expect("set_len");
-        let status = Command::new(tool)
-            .args(arguments)
-            .arg(&path)
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("E2FSPROGS_FAKE_TIME", "1700000000")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()
-            .expect("the tool is installed");
-        assert!(status.success(), "{tool} {arguments:?}: {status}");
-        Self(fs::read(&path).expect("read"))
+    fn made(megabytes: u64, tool: &str, arguments: &[&str]) -> Self {
+        Self(made(megabytes, tool, arguments).expect("the tool is installed"))
     }
 
     fn with(mut self, at: usize, bytes: &[u8]) -> Self {
@@ -95,7 +78,6 @@ impl Image {
         self
     }
 
-    /// Sets the first `bytes` bytes to zero.
     fn without_head(mut self, bytes: usize) -> Self {
         self.0[..bytes].fill(0);
         self
@@ -134,7 +116,6 @@ impl Image {
     }
 }
 
-/// Writes the kept disks.
 fn make() {
     // Fixed times and identifiers make the same tools produce the same disks.
     const UUID: &str = "0f0e0d0c-0b0a-0908-0706-050403020100";

@@ -23,7 +23,6 @@ const UNIT: u64 = 64;
 /// A time after the images were made, in seconds since 1970.
 const NOW: u64 = 1_800_000_000;
 
-/// The disk that the input describes.
 struct Scattered {
     size: u64,
     /// Blocks with content, by their number.

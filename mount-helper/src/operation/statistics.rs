@@ -1,15 +1,15 @@
-//! Stats: space and inodes in use. Does not keep the volume open and does not wait for other
-//! operations on it.
+//! Stats and NvmeStatistics.
 use crate::disk::device::Access;
-use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done};
+use crate::operation::OperationContext;
+use crate::outcome::{At, Result};
 use ebs_csi_policy::facts::PathFacts;
 use ebs_csi_policy::judge::{self, Shown};
-use ebs_csi_wire::{Stats, Step, Usage};
+use ebs_csi_wire::{LogPage, NvmeStatistics, Refusal, Stats, Step, Usage};
 use rustix::fs::{fstat, fstatfs};
 
-/// Carries out the request.
-pub(super) fn stats(context: &OperationContext, request: &Stats) -> Done<Usage> {
+/// Returns space and inodes in use. Does not keep the volume open and does not wait for other
+/// operations on it.
+pub(super) fn stats(context: &OperationContext, request: &Stats) -> Result<Usage> {
     let relative = context.relative(&request.path)?;
     let place = context.path_facts(relative)?;
     let owner = context.owner(&place, &request.volume)?;
@@ -44,7 +44,7 @@ pub(super) fn stats(context: &OperationContext, request: &Stats) -> Done<Usage> 
 
 /// Returns what the kernel reports about the mounted file system: whether it has stopped, and how
 /// many errors it counts.
-fn health(context: &OperationContext, place: &PathFacts) -> Done<Usage> {
+fn health(context: &OperationContext, place: &PathFacts) -> Result<Usage> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(Usage::default());
     };
@@ -56,4 +56,15 @@ fn health(context: &OperationContext, place: &PathFacts) -> Done<Usage> {
         errors: context.disks.ext_errors(name.trim_start_matches("/dev/")),
         ..Usage::default()
     })
+}
+
+/// Reads log page 0xD0 of the controller behind a volume's disk, and returns it without parsing.
+pub(super) fn nvme(context: &OperationContext, request: &NvmeStatistics) -> Result<LogPage> {
+    let device =
+        context.find_known(&request.volume, None, Access::ReadOnly).at(Step::FindDevice)?;
+    let page =
+        context.disks.statistics_page(&device).at(Step::LogPage)?.ok_or(Refusal::Unsupported)?;
+    // The page belongs to this volume only if the disk is still the same.
+    context.verify(&device)?;
+    Ok(LogPage { page })
 }

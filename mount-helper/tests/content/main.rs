@@ -1,12 +1,13 @@
 //! What the bounded reader recognises in real images, in crafted images and in noise. Needs no
 //! root.
+mod corpus;
+mod scattered;
+
 use ebs_csi_mount_helper::disk::content::{HEAD, ext, recognise};
 use ebs_csi_policy::facts::{Content, ExtLevel};
 use ebs_csi_wire::Signature;
 use proptest::prelude::*;
 use std::fs;
-use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,16 +15,17 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs()
 }
 
-/// Returns the first bytes of an image that a real tool made. Returns `None` when the tool is not
+/// Returns what a tool writes to a disk of so many MiB. Returns `None` when the tool is not
 /// installed.
-fn image(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
+fn made(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().expect("tempdir");
-    let path: PathBuf = directory.path().join("image");
+    let path = directory.path().join("image");
     fs::File::create(&path).expect("create").set_len(megabytes << 20).expect("set_len");
     let made = Command::new(tool)
         .args(arguments)
         .arg(&path)
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("E2FSPROGS_FAKE_TIME", "1700000000")
         .stdin(Stdio::null())
         .output();
     let Ok(made) = made else {
@@ -31,9 +33,14 @@ fn image(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
         return None;
     };
     assert!(made.status.success(), "{tool} {arguments:?}: {made:?}");
-    let mut head = vec![0; HEAD];
-    fs::File::open(&path).expect("open").read_exact(&mut head).expect("read");
-    Some(head)
+    Some(fs::read(&path).expect("read"))
+}
+
+/// Returns the first bytes of such a disk.
+fn image(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
+    let mut disk = made(megabytes, tool, arguments)?;
+    disk.truncate(HEAD);
+    Some(disk)
 }
 
 fn ext4() -> Option<Vec<u8>> {

@@ -35,7 +35,6 @@ impl WorkerClass {
     pub const ALL: [Self; 5] = [Self::Mount, Self::Look, Self::Inspect, Self::Release, Self::Disk];
 
     /// Returns the place of the class in an array with one element for each class.
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -65,7 +64,7 @@ pub struct RequestProperties {
 }
 
 /// A request that changes nothing.
-pub(super) const LOOK: RequestProperties = RequestProperties {
+pub(crate) const LOOK: RequestProperties = RequestProperties {
     name: "",
     about: "",
     slots: Slots::Quick,
@@ -78,7 +77,7 @@ pub(super) const LOOK: RequestProperties = RequestProperties {
 };
 
 /// A request that changes something.
-pub(super) const CHANGE: RequestProperties =
+pub(crate) const CHANGE: RequestProperties =
     RequestProperties { workers: WorkerClass::Mount, success_is_logged: true, ..LOOK };
 
 /// Defines the table of requests: `message of volume => answer, name, properties;`.
@@ -108,7 +107,6 @@ macro_rules! requests {
 
         impl Operation {
             /// Returns how the processes treat the request.
-            #[must_use]
             pub const fn properties(&self) -> &'static RequestProperties {
                 /// The messages in the order of the table.
                 enum Row { $($name,)+ }
@@ -118,7 +116,6 @@ macro_rules! requests {
             }
 
             /// Returns the volume of the request; `None` for Hello and Inspect.
-            #[must_use]
             pub const fn volume(&self) -> Option<&VolumeId> {
                 match self {
                     $($(Self::$name(request) => Some(&request.$($volume).+),)?)+
@@ -135,7 +132,6 @@ macro_rules! requests {
             }
 
             /// Returns the path at which the operation attaches or removes something.
-            #[must_use]
             pub fn changed_path(&self) -> Option<&KubeletPath> {
                 self.paths().find(|(rule, _)| rule.changed).map(|(_, path)| path)
             }
@@ -143,4 +139,4 @@ macro_rules! requests {
     };
 }
 
-pub(super) use requests;
+pub(crate) use requests;

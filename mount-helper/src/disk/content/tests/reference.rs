@@ -54,17 +54,17 @@ fn format() -> Pieces {
     ]
 }
 
-fn compare(disk: &OwnedFd, format: &Pieces) -> Verdict {
+fn compare(disk: &OwnedFd, format: &Pieces) -> ComparisonResult {
     explains(disk, tests::disk(format), SIZE).expect("memory can be read")
 }
 
 #[test]
 fn only_bytes_of_format_are_explained() {
     let format = format();
-    assert_eq!(compare(&disk(&format), &format), Verdict::Explained);
+    assert_eq!(compare(&disk(&format), &format), ComparisonResult::Explained);
     let without_superblock = format[1..].to_vec();
     let disk = disk(&without_superblock);
-    assert_eq!(compare(&disk, &format), Verdict::Explained);
+    assert_eq!(compare(&disk, &format), ComparisonResult::Explained);
     // The first of these is compared because a blank disk has zeros there.
     for at in [
         3000,
@@ -78,7 +78,7 @@ fn only_bytes_of_format_are_explained() {
         let mut own = [0];
         read_exact_at(&disk, at, &mut own).expect("read");
         put(&disk, at, &[0x77]);
-        let Verdict::Unexplained(Some(witness)) = compare(&disk, &format) else {
+        let ComparisonResult::Unexplained(Some(witness)) = compare(&disk, &format) else {
             panic!("byte {at}: {:?}", compare(&disk, &format));
         };
         assert_eq!(witness.is_unchanged(&disk), Ok(true), "byte {at}");
@@ -97,7 +97,7 @@ fn byte_outside_compared_areas_is_not_looked_at() {
         let disk = disk_of(LARGE, &format);
         put(&disk, at, &[0x77]);
         let verdict = explains(disk, disk_of(LARGE, &format), LARGE);
-        let found = verdict == Ok(Verdict::Explained);
+        let found = verdict == Ok(ComparisonResult::Explained);
         assert_eq!(found, explained, "byte {at}: {verdict:?}");
     }
 }
@@ -107,9 +107,9 @@ fn byte_outside_compared_areas_is_not_looked_at() {
 fn fewer_than_16_bytes_explain_nothing() {
     for at in [FREE, 8192] {
         for (bytes, verdict) in [
-            (0, Verdict::Unexplained(None)),
-            (15, Verdict::Unexplained(None)),
-            (16, Verdict::Explained),
+            (0, ComparisonResult::Unexplained(None)),
+            (15, ComparisonResult::Unexplained(None)),
+            (16, ComparisonResult::Explained),
         ] {
             let disk = disk_of(LARGE, &vec![(at, vec![0x22; bytes])]);
             let memory = disk_of(LARGE, &vec![(at, vec![0x22; 100])]);
@@ -160,7 +160,7 @@ fn only_checksums_of_reserved_inodes_may_differ() {
         let disk = disk(&format());
         put(&disk, TABLE + inode * INODE + at, &[0x77]);
         let verdict = compare(&disk, &format());
-        let found = verdict == Verdict::Explained;
+        let found = verdict == ComparisonResult::Explained;
         assert_eq!(found, explained, "inode {inode}, byte {at:#x}: {verdict:?}");
     }
 }
@@ -216,10 +216,10 @@ fn format_of_other_geometry_is_incomparable() {
     let large = xfs_reference::tests::superblock(|sb| sb[102..104].copy_from_slice(&[16, 0]));
     let blocks = xfs_reference::tests::superblock(|sb| sb[4..8].copy_from_slice(&[0, 0, 8, 0]));
     for (found, format, verdict) in [
-        (&made, &made, Verdict::Explained),
-        (&other, &made, Verdict::Incomparable),
-        (&large, &large, Verdict::Incomparable),
-        (&blocks, &blocks, Verdict::Incomparable),
+        (&made, &made, ComparisonResult::Explained),
+        (&other, &made, ComparisonResult::Incomparable),
+        (&large, &large, ComparisonResult::Incomparable),
+        (&blocks, &blocks, ComparisonResult::Incomparable),
     ] {
         let memory = disk(&vec![(0, format.clone())]);
         let found = disk(&vec![(0, found.clone())]);
@@ -242,12 +242,14 @@ fn unfinished_xfs_headers_need_unfinished_superblock() {
     for (superblock, explained) in [(unfinished, true), (made, false), (stranger, false)] {
         let found = disk(&vec![(0, superblock), (512, header(2))]);
         let verdict = xfs_reference::explains(found, &memory, SIZE).expect("memory can be read");
-        assert_eq!(verdict == Verdict::Explained, explained, "{verdict:?}");
+        assert_eq!(verdict == ComparisonResult::Explained, explained, "{verdict:?}");
     }
     // The superblock and the headers did not reach the disk, some bytes of the format did.
-    for (bytes, verdict) in
-        [(15, Verdict::Unexplained(None)), (16, Verdict::Explained), (17, Verdict::Explained)]
-    {
+    for (bytes, verdict) in [
+        (15, ComparisonResult::Unexplained(None)),
+        (16, ComparisonResult::Explained),
+        (17, ComparisonResult::Explained),
+    ] {
         let made = xfs_reference::tests::superblock(|_| ());
         let memory = disk_of(LARGE, &vec![(0, made), (FREE, vec![3; 64])]);
         let found = disk_of(LARGE, &vec![(FREE, vec![3; bytes])]);
@@ -261,7 +263,7 @@ fn byte_that_xfs_format_lacks_is_strange() {
     let memory = disk(&vec![(0, made.clone()), (FAR, vec![3; 100_000])]);
     for at in [5000, FAR + 80_000, SIZE - 1] {
         let found = disk(&vec![(0, made.clone()), (at, vec![0x55])]);
-        let Ok(Verdict::Unexplained(Some(witness))) =
+        let Ok(ComparisonResult::Unexplained(Some(witness))) =
             xfs_reference::explains(&found, &memory, SIZE)
         else {
             panic!("byte {at} is explained");

@@ -12,11 +12,12 @@ use std::sync::mpsc;
 use ebs_csi_confine::{Entering, Fault, Places, tool};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile::{self, BlockNodes, Profile};
-use rustix::thread::set_thread_res_uid;
-use rustix::thread::{Gid, Uid, set_name, set_thread_groups, set_thread_res_gid};
+use rustix::thread::{
+    Gid, Uid, set_name, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-use crate::Outcome;
+use crate::TestResult;
 
 /// The argument before the name of a stand-in.
 pub(crate) const STAND_IN: &str = "stand-in";
@@ -25,7 +26,7 @@ pub(crate) const READY: u8 = b'r';
 /// Bytes that are no UTF-8.
 const NO_TEXT: &std::ffi::CStr = c"broker\xff";
 
-type StandIn = fn() -> Outcome;
+type StandIn = fn() -> TestResult;
 
 const STAND_INS: &[(&str, StandIn)] = &[
     ("controller", || serve(entered(profile::CONTROLLER)?)),
@@ -96,7 +97,7 @@ const STAND_INS: &[(&str, StandIn)] = &[
 ];
 
 /// Is the stand-in of this name until its input ends.
-pub(crate) fn be(name: &str) -> Outcome {
+pub(crate) fn be(name: &str) -> TestResult {
     let (_, stand_in) =
         STAND_INS.iter().find(|(known, _)| *known == name).ok_or("no such stand-in")?;
     stand_in()
@@ -108,12 +109,12 @@ fn entered(profile: &'static Profile) -> Result<Entering, Fault> {
     Entering::begin(profile)?.allow_missing_landlock(true).identity()?.files(&places)
 }
 
-fn serve(entering: Entering) -> Outcome {
+fn serve(entering: Entering) -> TestResult {
     entering.calls()?;
     wait_for_end()
 }
 
-fn wait_for_end() -> Outcome {
+fn wait_for_end() -> TestResult {
     io::stdout().write_all(&[READY])?;
     io::stdout().flush()?;
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -121,7 +122,7 @@ fn wait_for_end() -> Outcome {
 }
 
 /// Starts the processes of a helper, which share its input and output, and becomes its supervisor.
-fn supervise(parts: &[&str]) -> Outcome {
+fn supervise(parts: &[&str]) -> TestResult {
     let own = std::env::current_exe()?;
     let start = |part: &&str| Command::new(&own).args([STAND_IN, part]).spawn();
     let mut children = parts.iter().map(start).collect::<io::Result<Vec<Child>>>()?;
@@ -133,7 +134,7 @@ fn supervise(parts: &[&str]) -> Outcome {
 }
 
 /// Binds this process to a filter that refuses no call.
-fn allow_every_call() -> Outcome {
+fn allow_every_call() -> TestResult {
     let (other, matched) = (SeccompAction::Allow, SeccompAction::Log);
     let machine = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new([(0, Vec::new())].into(), other, matched, machine)?;

@@ -1,8 +1,6 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
-use crate::tool::Report;
-use crate::tool::tool_places::{PlaceKind, TOOLS, ToolPlaces};
-use crate::tool::{DISK_MESSAGE, RUNNER_WANTED, RUNNERS};
+use crate::tool::{DISK_MESSAGE, PlaceKind, RUNNER_WANTED, RUNNERS, Report, TOOLS, ToolPlaces};
 use ebs_csi_wire::Job;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -19,7 +17,6 @@ const WAITING: usize = 4;
 // The supervisor permits at least as many runners as may run and wait at once.
 const _: () = assert!(TOOLS + WAITING <= RUNNERS);
 
-/// The socket to the supervisor.
 #[derive(Debug)]
 pub(crate) struct Runners {
     supervisor: OwnedFd,
@@ -54,11 +51,9 @@ impl Early {
 /// The supervisor's answer to a request.
 #[derive(Debug)]
 enum SupervisorAnswer {
-    /// Not received yet.
     Awaited,
     /// The socket of a runner, to which the job was sent.
     Started(OwnedFd),
-    /// No usable answer.
     Lost,
 }
 
@@ -95,7 +90,6 @@ impl WaitingRunner<'_> {
         Report::decode(&answer).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Returns the runner's socket, after the job was sent.
     fn send_job(&mut self) -> io::Result<&OwnedFd> {
         if matches!(self.runner, SupervisorAnswer::Awaited) {
             // The answer counts as taken, whatever follows.
@@ -182,7 +176,7 @@ impl Runners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::End;
+    use crate::tool::RunEnd;
     use ebs_csi_policy::tool::ToolId;
     use ebs_csi_wire::FsType;
 
@@ -223,7 +217,7 @@ mod tests {
         assert_eq!((Job::decode(&sent), descriptors.len()), (Ok(job()), 0));
         let nothing_more = channel::is_readable(&runner, Duration::ZERO);
         assert!(!nothing_more.expect("poll"), "the disk came by itself");
-        let done = Report { end: End::Exited(0), tail: String::new() };
+        let done = Report { end: RunEnd::Exited(0), tail: String::new() };
         channel::send(&runner, &done.encode(), &[]).expect("report");
         let disk = std::fs::File::open("/dev/null").expect("open");
         assert_eq!(waiting.run(&disk, ANSWER_TIMEOUT).expect("report"), done);
