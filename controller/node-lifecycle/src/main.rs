@@ -8,6 +8,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use ebs_csi_confine::{Fault, start};
+use ebs_csi_node_lifecycle::events;
 use ebs_csi_node_lifecycle::flags::{Config, EarlyExit};
 use ebs_csi_node_lifecycle::metrics::Metrics;
 use ebs_csi_node_lifecycle::preflight;
@@ -27,6 +28,10 @@ fn run_command(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode
     }
     if first_argument.as_deref() == Some(OsStr::new("metrics")) {
         print(&Metrics::example_page())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if first_argument.as_deref() == Some(OsStr::new("events")) {
+        print(&events::rows())?;
         return Ok(ExitCode::SUCCESS);
     }
     run_process(first_argument.into_iter().chain(arguments)).map(|()| ExitCode::SUCCESS)
