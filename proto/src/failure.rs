@@ -7,8 +7,8 @@ use ebs_csi_wire::listed_enum;
 listed_enum! {
     /// A condition of the spec's error tables, or one of this driver's where the tables are silent.
     ///
-    /// A gRPC code is a statement about state: sidecars and kubelet read some codes as "may still be
-    /// in progress". Callers therefore choose a condition that is true of the volume, and
+    /// A gRPC code is a statement about state: sidecars and kubelet read some codes as "may still
+    /// be in progress". Callers therefore choose a condition that is true of the volume, and
     /// [`Condition::code`](crate::Condition::code) alone decides the code.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Condition {

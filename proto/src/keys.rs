@@ -6,8 +6,8 @@ use ebs_csi_wire::listed_enum;
 pub mod publish_context {
     /// The device name that EC2 was given; on Nitro only a hint. The Go driver has this key, too.
     pub const DEVICE_PATH: &str = "devicePath";
-    /// The EBS volume that a node-local handle stands for; set only for such a handle. The Go driver
-    /// has this key, too.
+    /// The EBS volume that a node-local handle stands for; set only for such a handle. The Go
+    /// driver has this key, too.
     pub const VOLUME_ID: &str = "volumeID";
     /// The volume's size in bytes when it was attached; a smaller device is another disk.
     pub const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
@@ -18,8 +18,8 @@ pub mod publish_context {
 
     /// Value of [`ORIGIN`]: EC2 made the volume blank.
     pub const BLANK: &str = "blank";
-    /// Value of [`ORIGIN`]: a copy of a snapshot that this driver made in this cluster. A copy holds
-    /// data and is never formatted.
+    /// Value of [`ORIGIN`]: a copy of a snapshot that this driver made in this cluster. A copy
+    /// holds data and is never formatted.
     pub const OWN_SNAPSHOT: &str = "own-snapshot";
     /// Value of [`ORIGIN`]: a copy of another snapshot.
     pub const SNAPSHOT: &str = "snapshot";

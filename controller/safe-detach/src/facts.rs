@@ -32,6 +32,7 @@ listed_enum! {
     }
 }
 
+#[expect(clippy::derivable_impls, reason = "a value of listed_enum takes no attribute")]
 impl Default for Mode {
     fn default() -> Self {
         Self::Off

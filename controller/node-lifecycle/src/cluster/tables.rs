@@ -115,8 +115,8 @@ impl Tables {
         csi_node.instance_of(&row.uid).map(str::to_owned)
     }
 
-    /// Returns a node with the facts about it, without the controller's answers; `None` stands for a
-    /// missing Node object.
+    /// Returns a node with the facts about it, without the controller's answers; `None` stands for
+    /// a missing Node object.
     fn suspect(
         &self,
         name: &str,

@@ -133,8 +133,8 @@ async fn late(world: &World<'_>) -> TestResult {
     ensure(sent.len() == 2, &format!("nothing more was sent: {sent:?}"))
 }
 
-// Known failures: sequences in which the driver does the wrong thing, because kubelet's lists are no
-// proof. Each scenario asks for the right thing and passes while the driver does not do it
+// Known failures: sequences in which the driver does the wrong thing, because kubelet's lists are
+// no proof. Each scenario asks for the right thing and passes while the driver does not do it
 // (`deploy/docs/limitations.md`).
 
 /// Turns the failure to do the right thing into success.

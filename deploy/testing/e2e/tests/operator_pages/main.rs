@@ -1,5 +1,5 @@
-//! The pages for operators (`deploy/docs`, `deploy/install/examples`): three are generated from what
-//! the programs print or link, and the others quote, link and cite only what exists.
+//! The pages for operators (`deploy/docs`, `deploy/install/examples`): three are generated from
+//! what the programs print or link, and the others quote, link and cite only what exists.
 //!
 //! `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages` writes `metrics.md`,
 //! `events.md` and `parameters.md` of `deploy/docs`, and the chart's `_parameters.tpl`.
