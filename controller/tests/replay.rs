@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::csi::service::{Controller, Settings};
+use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
 use ebs_csi_ec2::{
     AttachmentState, Call, CreateVolume, Ec2, Ec2Error, Force, LookResult, Tags, VolumeState,
     WatchedChange,
@@ -141,7 +141,7 @@ fn many_callers_of_one_key() -> Vec<String> {
     block_on(async {
         let world = InProcess::new(json!({ "seed": 1, "profile": "fast" }));
         let controller =
-            Controller::new(world.access(1).await, Settings::default(), Arc::default());
+            Controller::new(world.access(1).await, ServiceSettings::default(), Arc::default());
         let callers: Vec<_> =
             (0..12).map(|n| tokio::spawn(caller(controller.clone(), n))).collect();
         for caller in callers {

@@ -6,7 +6,6 @@ pub mod caller_timeout;
 pub mod capability;
 pub mod capacity;
 pub mod endpoint;
-pub mod exit;
 pub mod failure;
 pub mod health;
 pub mod http_endpoint;
@@ -14,6 +13,7 @@ pub mod identity;
 pub mod keys;
 pub mod metrics;
 pub mod observe;
+pub mod program;
 pub mod serve;
 mod status;
 
