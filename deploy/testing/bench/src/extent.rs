@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::delay::Latency;
 use crate::error::BenchError;
 
 /// The amount of work in each measurement.
@@ -43,6 +44,8 @@ pub struct Wanted {
     pub only: Vec<String>,
     /// Another driver's program, which takes part in the measurements that allow it.
     pub peer: Option<PathBuf>,
+    /// The latency of a node's disks; without one they are as fast as memory.
+    pub latency: Option<Latency>,
     /// The extent of each measurement.
     pub extent: Extent,
 }

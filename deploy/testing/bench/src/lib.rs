@@ -4,6 +4,7 @@
 mod api_server;
 mod contestant;
 pub mod controller;
+pub mod delay;
 pub mod echo;
 pub mod error;
 pub mod extent;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use ebs_csi_bench::delay::{self, Latency};
 use ebs_csi_bench::error::BenchError;
 use ebs_csi_bench::extent::{Extent, Wanted, chosen};
 use ebs_csi_bench::report::figure::{Figure, Role, with_unit};
@@ -26,7 +27,14 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Stage, publish and their reverse, memory, many at once, growth. Needs root.
-    Node(Run),
+    Node {
+        #[command(flatten)]
+        run: Run,
+        /// On disks that answer each request after this time, such as 0.5ms or 1ms: stage, publish
+        /// and their reverse, restore, expansion.
+        #[arg(long, value_name = "TIME")]
+        latency: Option<Latency>,
+    },
     /// Attempts, makespan, latency, throughput, fairness, processor time, memory, start. Needs
     /// root.
     Controller(Run),
@@ -44,6 +52,14 @@ enum What {
         /// Socket to serve, `unix://PATH`.
         #[arg(long)]
         endpoint: String,
+    },
+    /// Answer reads, writes and flushes of a file late, until standard input ends (started by
+    /// `node --latency`).
+    #[command(hide = true)]
+    ServeDelayed {
+        #[arg(long)]
+        latency: Latency,
+        file: PathBuf,
     },
 }
 
@@ -87,14 +103,17 @@ fn main() -> ExitCode {
         Err(status) => return status,
     };
     let done = match command.what {
-        What::Node(run) => in_runtime(measure(run, &["node"])),
-        What::Controller(run) => in_runtime(measure(run, &["controller"])),
-        What::Failover(run) => in_runtime(measure(run, &["failover"])),
-        What::All(run) => in_runtime(measure(run, &["node", "controller", "failover"])),
+        What::Node { run, latency } => in_runtime(measure(run, latency, &["node"])),
+        What::Controller(run) => in_runtime(measure(run, None, &["controller"])),
+        What::Failover(run) => in_runtime(measure(run, None, &["failover"])),
+        What::All(run) => in_runtime(measure(run, None, &["node", "controller", "failover"])),
         What::Report(report) => {
             page::write(&report.results, &report.page).map_err(BenchError::from)
         }
         What::Echo { endpoint } => echo::serve(&endpoint),
+        What::ServeDelayed { latency, file } => {
+            delay::server::serve(&file, latency).map_err(BenchError::from)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -106,24 +125,28 @@ fn in_runtime(work: impl Future<Output = Result<(), BenchError>>) -> Result<(), 
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
+async fn measure(run: Run, latency: Option<Latency>, parts: &[&str]) -> Result<(), BenchError> {
     let extent = match (run.quick, run.full) {
         (true, _) => Extent::Quick,
         (_, true) => Extent::Full,
         _ => Extent::Usual,
     };
     let binaries = Binaries::of_this_build()?;
-    let wanted = Wanted { only: run.only, peer: run.peer_bin, extent };
+    let wanted = Wanted { only: run.only, peer: run.peer_bin, latency, extent };
     for part in parts {
         let mut options = extent.option().to_owned();
         if *part == "controller" {
             options.push_str(&wanted.peer_option());
+        }
+        if let Some(latency) = latency {
+            options.push_str(&format!(" --latency {latency}"));
         }
         let mut results =
             Results::begin(part, format!("./deploy/testing/bench/run {part}{options}"));
         let file = format!("{part}.json");
         let out = run.out.join(&file);
         let measurements = match *part {
+            "node" if latency.is_some() => node::OF_LATENCY,
             "node" => node::MEASUREMENTS,
             "failover" => failover::MEASUREMENTS,
             _ => controller::MEASUREMENTS,

@@ -1,24 +1,29 @@
-//! The node's figures: stage, publish and their reverse against bare system calls, memory, many
-//! volumes at once, memory growth.
+//! The node's figures: stage, publish and their reverse, restore and expansion against bare system
+//! calls and programs, memory, many volumes at once, memory growth.
 
 mod cycles;
 mod growth;
 mod idle;
 mod parallel;
+mod restore;
 mod testbed;
 
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_wire::FsType;
 
 use crate::contestant::contestants;
+use crate::delay::{self, Latency};
 use crate::error::BenchError;
 use crate::extent::Wanted;
-use crate::report::figure::Figure;
+use crate::report::figure::{Figure, Role};
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: &[&str] = &["memory", "ext4", "xfs", "parallel", "growth"];
+pub const MEASUREMENTS: &[&str] = &["memory", "ext4", "xfs", "restore", "parallel", "growth"];
 
-/// Makes the measurement `name`, one of [`MEASUREMENTS`].
+/// Those of [`MEASUREMENTS`] that the latency of the disks changes.
+pub const OF_LATENCY: &[&str] = &["ext4", "xfs", "restore"];
+
+/// Makes the measurement `name`, one of [`MEASUREMENTS`]; one of [`OF_LATENCY`] on delayed disks.
 ///
 /// # Errors
 /// Returns an error when the measurement fails.
@@ -27,16 +32,35 @@ pub async fn measure(
     wanted: &Wanted,
     name: &str,
 ) -> Result<Vec<Figure>, BenchError> {
-    let extent = wanted.extent;
+    let (extent, latency) = (wanted.extent, wanted.latency);
+    let delayed =
+        latency.map(|latency| delay::measured(binaries, latency).map(|note| (latency, note)));
+    let delayed = delayed.transpose()?;
     let mut contestants = contestants(binaries, wanted, "node");
     for other in &mut contestants[1..] {
         "other driver".clone_into(&mut other.name);
     }
-    match name {
-        "memory" => Ok(vec![idle::measure(&contestants, extent).await?]),
-        "ext4" => cycles::measure(&contestants, extent, FsType::Ext4).await,
-        "xfs" => cycles::measure(&contestants, extent, FsType::Xfs).await,
-        "parallel" => parallel::measure(&contestants[0], extent).await,
-        _ => Ok(vec![growth::measure(&contestants[0], extent).await?]),
-    }
+    let figures = match name {
+        "memory" => vec![idle::measure(&contestants, extent).await?],
+        "ext4" => cycles::measure(&contestants, latency, extent, FsType::Ext4).await?,
+        "xfs" => cycles::measure(&contestants, latency, extent, FsType::Xfs).await?,
+        "restore" => restore::measure(&contestants[0], latency, extent).await?,
+        "parallel" => parallel::measure(&contestants[0], extent).await?,
+        _ => vec![growth::measure(&contestants[0], extent).await?],
+    };
+    let Some((latency, note)) = delayed else { return Ok(figures) };
+    println!("{note}");
+    Ok(figures.into_iter().map(|figure| of_latency(figure, latency, &note)).collect())
+}
+
+/// Names the latency in a figure of delayed disks, and adds a row with the driver's own share. The
+/// targets are those of disks without latency.
+fn of_latency(mut figure: Figure, latency: Latency, note: &str) -> Figure {
+    figure.key.push_str(&format!("-{latency}"));
+    figure.title.push_str(&format!(", {latency} for each request to the disk"));
+    figure.targets.clear();
+    let samples = |role| figure.first(role).map_or(&[][..], |row| &row.samples);
+    let rounds = samples(Role::Ours).iter().zip(samples(Role::Bound));
+    let own = rounds.map(|(driver, bare)| driver - bare).collect();
+    figure.row(Role::Part, "the driver less the bare steps", own).note(note)
 }

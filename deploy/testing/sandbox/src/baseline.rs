@@ -10,6 +10,7 @@ use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
 use ebs_csi_wire::FsType;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// A loop device over a sparse file, outside the simulator; cleared when dropped.
 #[derive(Debug)]
@@ -32,6 +33,57 @@ const BUSY: &str = "Device or resource busy";
 /// Returns an error when blkdiscard(8) fails.
 pub fn blank(node: &Path) -> io::Result<()> {
     run(Command::new("blkdiscard").arg("--force").arg(node)).map(drop)
+}
+
+/// Changes the size of the loop device at `node`, and of its file.
+///
+/// # Errors
+/// Returns an error when the file cannot be changed, and when losetup(8) fails.
+pub fn resize(node: &Path, bytes: u64) -> io::Result<()> {
+    let name = node.file_name().unwrap_or_default();
+    let file = Path::new("/sys/block").join(name).join("loop/backing_file");
+    let file = std::fs::read_to_string(file)?;
+    std::fs::File::options().write(true).open(file.trim_end())?.set_len(bytes)?;
+    run(Command::new("losetup").arg("--set-capacity").arg(node)).map(drop)
+}
+
+/// Returns the time of the program that makes a `kind` at `node`, with the helper's arguments but
+/// another identifier than that of any volume.
+///
+/// # Errors
+/// Returns an error when the program fails.
+pub fn format(node: &Path, kind: FsType) -> io::Result<Duration> {
+    run_tool(ToolId::formats(kind), node, kind)
+}
+
+/// Returns whether this process may grow a mounted ext file system, which CAP_SYS_RESOURCE allows.
+pub fn grows_ext_mounted() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+}
+
+fn run_tool(id: ToolId, node: &Path, kind: FsType) -> io::Result<Duration> {
+    let options = FormatOptions::default();
+    let tool = id.tool().ok_or_else(|| io::Error::other(format!("no tool is called {id:?}")))?;
+    let line = tool.command_line(&Arguments { fs: kind, format: &options, uuid: UUID });
+    let (program, arguments) =
+        line.split_first().ok_or_else(|| io::Error::other("an empty command line"))?;
+    let disk = node.to_string_lossy();
+    let arguments = arguments.iter().map(|argument| match argument.as_str() {
+        DISK => disk.as_ref(),
+        other => other,
+    });
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let began = Instant::now();
+        match run(&mut command) {
+            // A process that lost the race for a free loop device claims it for a moment:
+            // drivers/block/loop.c, loop_configure.
+            Err(e) if e.to_string().contains(BUSY) && Instant::now() < deadline => {}
+            result => return result.map(|_| began.elapsed()),
+        }
+    }
 }
 
 fn run(command: &mut Command) -> io::Result<String> {
@@ -79,34 +131,40 @@ impl LoopDevice {
         })
     }
 
+    /// Returns the device.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
     /// Returns the time of the program that makes a `kind`, with the helper's arguments.
     ///
     /// # Errors
     /// Returns an error when the program fails.
     pub fn format(&self, kind: FsType) -> io::Result<Duration> {
-        let options = FormatOptions::default();
-        let tool = ToolId::formats(kind)
-            .tool()
-            .ok_or_else(|| io::Error::other(format!("no tool makes {kind:?}")))?;
-        let line = tool.command_line(&Arguments { fs: kind, format: &options, uuid: UUID });
-        let (program, arguments) =
-            line.split_first().ok_or_else(|| io::Error::other("an empty command line"))?;
-        let disk = self.node.to_string_lossy();
-        let arguments = arguments.iter().map(|argument| match argument.as_str() {
-            DISK => disk.as_ref(),
-            other => other,
-        });
-        let mut command = Command::new(program);
-        command.args(arguments);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        loop {
-            let began = Instant::now();
-            match run(&mut command) {
-                // A process that lost the race for a free loop device claims it for a moment:
-                // drivers/block/loop.c, loop_configure.
-                Err(e) if e.to_string().contains(BUSY) && Instant::now() < deadline => {}
-                result => return result.map(|_| began.elapsed()),
-            }
+        format(&self.node, kind)
+    }
+
+    /// Returns the time of the program that checks a `kind` of unknown origin in full, with the
+    /// helper's arguments.
+    ///
+    /// # Errors
+    /// Returns an error when the program fails or finds an error.
+    pub fn check(&self, kind: FsType) -> io::Result<Duration> {
+        let xfs = kind == FsType::Xfs;
+        run_tool(if xfs { ToolId::XfsRepair } else { ToolId::E2fsckFull }, &self.node, kind)
+    }
+
+    /// Returns the time to mount a `kind` that is smaller than the device, and to grow it: mounted
+    /// where the kernel allows that ([`grows_ext_mounted`]), otherwise checked and grown before.
+    ///
+    /// # Errors
+    /// Returns an error when a program fails, and the errors of mount(2).
+    pub fn mount_and_grow(&self, kind: FsType) -> io::Result<Duration> {
+        let grow = |program, what| timed(|| run(Command::new(program).arg(what)).map(drop));
+        match kind {
+            FsType::Xfs => Ok(self.mount(kind)? + grow("xfs_growfs", &self.point)?),
+            _ if grows_ext_mounted() => Ok(self.mount(kind)? + grow("resize2fs", &self.node)?),
+            _ => Ok(self.check(kind)? + grow("resize2fs", &self.node)? + self.mount(kind)?),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::report::figure::{Figure, Role, Statistic, Target};
 const PARTS: usize = 20;
 
 pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
-    let testbed = Testbed::make(contestant).await?;
+    let testbed = Testbed::make(contestant, None).await?;
     let cycles = extent.of(40, 1_000, 100_000);
     let measured = run(&testbed, cycles).await;
     testbed.end().await?;
