@@ -141,3 +141,21 @@ fn read(disk: &File, offset: u64) -> io::Result<()> {
     let start = memory.as_ptr().align_offset(4096);
     disk.read_exact_at(&mut memory[start..start + 4096], offset)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_shown_as_it_was_given() {
+        for text in ["0ms", "0.05ms", "0.5ms", "1ms", "1000ms"] {
+            assert_eq!(
+                text.parse::<Latency>().map(|latency| latency.to_string()).as_deref(),
+                Ok(text)
+            );
+        }
+        for text in ["", "1", "1s", "-1ms", "1001ms", "NaNms"] {
+            assert!(text.parse::<Latency>().is_err(), "{text}");
+        }
+    }
+}

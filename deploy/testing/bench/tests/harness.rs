@@ -16,11 +16,12 @@ fn bench(arguments: &[&str]) -> Command {
     command
 }
 
-fn run(part: &str, directory: &Path) -> Option<Results> {
+fn run(part: &str, options: &[&str], directory: &Path) -> Option<Results> {
     for_test(&[])?;
     let (out, keep) = (directory.join("out"), directory.join("keep"));
     let path = |path: &PathBuf| path.to_string_lossy().into_owned();
     let done = bench(&[part, "--quick", "--out", &path(&out), "--keep", &path(&keep)])
+        .args(options)
         .output()
         .expect("ebs-csi-bench runs");
     assert!(
@@ -58,7 +59,7 @@ fn run(part: &str, directory: &Path) -> Option<Results> {
 
 /// Runs a part of the bench in a directory of its own, if that is possible here.
 fn run_part(part: &str) -> Option<Results> {
-    run(part, tempfile::tempdir().expect("a directory").path())
+    run(part, &[], tempfile::tempdir().expect("a directory").path())
 }
 
 fn ours(results: &Results, key: &str) -> Summary {
@@ -74,8 +75,26 @@ fn greatest(results: &Results, key: &str) -> f64 {
 #[test]
 fn node_bench_runs_and_loses_no_process() {
     let Some(results) = run_part("node") else { return };
-    assert_eq!(results.figures.len(), 16);
+    assert_eq!(results.figures.len(), 20);
     assert_eq!(greatest(&results, "node-parallel"), 0.0, "a process was lost");
+}
+
+#[test]
+fn figures_of_delayed_disks_name_their_latency() {
+    if !Path::new("/dev/fuse").exists() {
+        println!("skipped: this kernel has no /dev/fuse");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = ["--only", "ext4", "--latency", "0.5ms"];
+    let Some(results) = run("node", &options, directory.path()) else { return };
+    assert_eq!(results.figures.len(), 6);
+    for figure in &results.figures {
+        assert!(figure.key.ends_with("-ext4-0.5ms"), "{}", figure.key);
+        assert!(figure.command.ends_with(" --latency 0.5ms"), "{}", figure.command);
+        assert!(figure.first(Role::Bound).is_some(), "{}: no bare steps", figure.key);
+        assert!(figure.targets.is_empty(), "{}: a target of other disks", figure.key);
+    }
 }
 
 #[test]
