@@ -182,7 +182,9 @@ impl LoopDevice {
     /// Returns the errors of mount(2).
     pub fn mount(&self, kind: FsType) -> io::Result<Duration> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        timed(|| Ok(mount(&self.node, &self.point, kind.as_str(), flags, None)?))
+        // As the driver does: the file system of another device may have the same identifier.
+        let data = (kind == FsType::Xfs).then_some(c"nouuid");
+        timed(|| Ok(mount(&self.node, &self.point, kind.as_str(), flags, data)?))
     }
 
     /// Returns the time to make a target directory and to bind the mounted file system there.
