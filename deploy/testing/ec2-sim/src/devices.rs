@@ -64,7 +64,6 @@ pub(crate) trait Devices: Send {
         self.images().map_or(Ok(()), |images| images.delete_snapshot(snapshot))
     }
 
-    /// Makes a volume appear on an instance.
     fn attach(&mut self, _volume: &str, _instance: &str, _name: &str) -> io::Result<()> {
         Ok(())
     }
@@ -81,7 +80,6 @@ pub(crate) trait Devices: Send {
         Ok(Release::Released)
     }
 
-    /// Checks that a volume can have this size.
     fn check_size(&self, gib: u32) -> io::Result<()> {
         self.images().map_or(Ok(()), |images| images.check_size(gib))
     }
@@ -121,7 +119,6 @@ pub enum Mode {
     Loop,
 }
 
-/// Opens the devices of a mode in a state directory.
 pub(crate) fn open(mode: Mode, state_dir: &Path) -> io::Result<Box<dyn Devices>> {
     Ok(match mode {
         Mode::None => Box::new(NoDevices),

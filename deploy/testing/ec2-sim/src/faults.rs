@@ -50,7 +50,6 @@ pub struct Rule {
     /// How long the rule applies, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
-    /// The fault.
     pub(crate) fault: Fault,
 }
 

@@ -36,10 +36,6 @@ pub struct Request {
     pub authorization: Option<String>,
     /// `X-Amz-Date`, empty if the request has none; `None`: the time is not checked.
     pub date: Option<String>,
-    /// `amz-sdk-invocation-id`.
-    pub invocation: Option<String>,
-    /// `amz-sdk-request`.
-    pub attempt: Option<String>,
 }
 
 /// A reply.

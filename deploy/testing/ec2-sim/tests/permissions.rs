@@ -26,7 +26,6 @@ fn allow(w: &mut World, statements: &Value) {
     w.sim.iam.change(principal(statements)).expect("policies");
 }
 
-/// Makes a call as the role.
 fn call(w: &mut World, action: &str, parameters: &str) -> (u16, String) {
     let r = request(KEY, "us-east-1", action, parameters);
     let reply = w.sim.handle(w.now, &r);

@@ -43,7 +43,6 @@ pub(super) struct Describe<T: 'static> {
     pub(super) fields: &'static [Field<T>],
     /// The filter that names ids, if there is one.
     pub(super) id_filter: &'static str,
-    /// The permitted page sizes.
     pub(super) page_sizes: (i64, i64),
     /// The list's element in the reply.
     pub(super) set: &'static str,

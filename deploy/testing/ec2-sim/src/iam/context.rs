@@ -9,7 +9,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// Sets a key that has one value.
     pub fn set(&mut self, key: &str, value: impl Into<String>) -> &mut Self {
         self.set_all(key, vec![value.into()])
     }
@@ -23,7 +22,6 @@ impl Context {
         self
     }
 
-    /// Sets `PREFIX/key` for each tag.
     pub fn tags<'a>(
         &mut self,
         prefix: &str,

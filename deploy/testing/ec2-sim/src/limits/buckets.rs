@@ -18,7 +18,6 @@ const fn rate(capacity: f64, refill: f64) -> Rate {
     Rate { capacity, refill }
 }
 
-/// Returns the documented rate of an action.
 pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
     match action {
         "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
@@ -61,14 +60,9 @@ pub struct Buckets {
     levels: BTreeMap<String, (f64, Millis)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Taken {
-    pub granted: bool,
-    pub level: f64,
-}
-
 impl Buckets {
-    pub fn take(&mut self, limits: &Limits, action: &str, unfiltered: bool, now: Millis) -> Taken {
+    /// Takes a token. Returns whether there was one.
+    pub fn take(&mut self, limits: &Limits, action: &str, unfiltered: bool, now: Millis) -> bool {
         let base =
             limits.actions.get(action).copied().unwrap_or_else(|| documented(action, unfiltered));
         let scale = limits.scale.max(0.0);
@@ -89,13 +83,13 @@ impl Buckets {
         *level = (*level + seconds * (refill - drain)).clamp(0.0, capacity.max(0.0));
         *at = now;
         if !limits.enabled {
-            return Taken { granted: true, level: *level };
+            return true;
         }
         let granted = *level >= 1.0;
         if granted {
             *level -= 1.0;
         }
-        Taken { granted, level: *level }
+        granted
     }
 }
 
@@ -104,14 +98,14 @@ mod tests {
     use super::*;
 
     fn granted(b: &mut Buckets, l: &Limits, action: &str, n: usize, now: i64) -> usize {
-        (0..n).filter(|_| b.take(l, action, false, Millis(now)).granted).count()
+        (0..n).filter(|_| b.take(l, action, false, Millis(now))).count()
     }
 
     #[test]
     fn calls_without_filter_have_their_own_smaller_bucket() {
         let (mut b, l) = (Buckets::default(), Limits::default());
         let unfiltered =
-            (0..200).filter(|_| b.take(&l, "DescribeVolumes", true, Millis(0)).granted).count();
+            (0..200).filter(|_| b.take(&l, "DescribeVolumes", true, Millis(0))).count();
         assert_eq!(unfiltered, 50);
         assert_eq!(granted(&mut b, &l, "DescribeVolumes", 200, 0), 100);
     }

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request on the control socket.
 pub(super) struct ControlRequest {
     pub method: String,
     pub path: Vec<String>,

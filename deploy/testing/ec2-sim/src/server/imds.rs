@@ -64,7 +64,6 @@ pub(super) fn is_credential_path(path: &str) -> bool {
         .any(|p| path == *p || path.starts_with(&format!("{p}/")))
 }
 
-/// Answers a read of the instance's metadata.
 pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
     let Some(path) = path.strip_prefix("/latest/") else { return missing() };
     match path {

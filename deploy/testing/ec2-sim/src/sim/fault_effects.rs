@@ -10,7 +10,6 @@ use std::time::Duration;
 pub(super) struct FaultEffects {
     /// Whether to skip the action.
     pub suppressed: bool,
-    /// The error to reply with instead.
     pub instead: Option<(ApiError, Body)>,
     pub garble: Option<Garble>,
     pub delivery: Delivery,

@@ -12,12 +12,6 @@ pub struct Entry {
     pub account: String,
     pub region: String,
     pub action: String,
-    /// `amz-sdk-invocation-id`: the same for all attempts of one call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub invocation: Option<String>,
-    /// `amz-sdk-request`, e.g. `attempt=1; max=3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<String>,
     /// The access key's id. Never a secret or a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key: Option<String>,
@@ -30,8 +24,6 @@ pub struct Entry {
     pub code: Option<String>,
     /// The ids of created or changed resources.
     pub effects: Vec<String>,
-    /// The tokens left in the bucket.
-    pub bucket: f64,
     pub delay_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,

@@ -156,7 +156,6 @@ impl Invariants {
     }
 }
 
-/// Returns the live resources with this name.
 fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&'a str> {
     let is_live = |id: &&str| realm.volumes().get(*id).is_none_or(|v| !v.deleting());
     let ids = realm.tagged(tag, name).map(String::as_str);

@@ -113,13 +113,11 @@ impl Realm {
         volume.ok_or_else(|| ApiError::no_volume(id))
     }
 
-    /// Returns the snapshot of this id.
     pub(crate) fn snapshot(&self, id: &str) -> ApiResult<&Snapshot> {
         let snapshot = self.snapshots.get(id);
         snapshot.ok_or_else(|| ApiError::no_snapshot(id))
     }
 
-    /// Returns the instance of this id.
     pub(crate) fn instance(&self, id: &str) -> ApiResult<&Instance> {
         let instance = self.instances.get(id);
         instance.ok_or_else(|| ApiError::no_instance(id))

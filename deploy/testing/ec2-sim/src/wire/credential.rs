@@ -12,14 +12,12 @@ const WINDOW_MS: u64 = 5 * 60 * 1000;
 pub struct Credential {
     /// The access key id. A request never carries the secret key.
     pub access_key: String,
-    /// The Region in the scope.
     pub region: String,
     /// The service in the scope: `ec2` or `sts`.
     pub service: String,
 }
 
 impl Credential {
-    /// Parses the `Authorization` header.
     pub fn parse(authorization: &str) -> Option<Self> {
         let scope = authorization.split_once("Credential=")?.1.split([',', ' ']).next()?;
         let mut parts = scope.split('/');

@@ -95,7 +95,6 @@ impl World {
         text(&body, "snapshotId")
     }
 
-    /// Checks that no invariant is violated.
     pub fn check_invariants(&self) {
         let found = self.sim.invariants.found();
         assert!(found.is_empty(), "{found:?}");
@@ -115,7 +114,6 @@ impl World {
     }
 }
 
-/// Returns the parameters of AttachVolume.
 pub fn attach(volume: &str, instance: &str, device: &str) -> String {
     format!("VolumeId={volume}&InstanceId={instance}&Device={device}")
 }

@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The results of the checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct VolumeChecks {
     /// Whether EC2 has disabled I/O because the data may be inconsistent.

@@ -4,7 +4,6 @@ use super::Tags;
 use crate::time::{DAY_MS, Millis};
 use serde::Serialize;
 
-/// The state of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub(crate) enum SnapshotState {
@@ -32,7 +31,6 @@ pub(crate) struct Lock {
     pub end: LockEnd,
 }
 
-/// When a lock ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LockEnd {

@@ -3,7 +3,6 @@
 use super::Shape;
 use crate::wire::{ApiError, ApiResult, refuse_combination, refuse_value};
 
-/// The limits of a volume type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VolumeType {
     pub name: &'static str,
