@@ -14,7 +14,6 @@ use super::kind::PODS;
 /// Number of events kept of each kind; a client that asks for older ones must list again.
 const KEPT: usize = 100_000;
 
-/// A page of a list.
 #[derive(Default)]
 pub(super) struct Page {
     pub(super) version: u64,
@@ -64,7 +63,6 @@ impl Store {
         let _ = self.change(kind, None, object);
     }
 
-    /// Returns the object.
     pub(crate) fn get(&self, kind: &str, key: &str) -> Option<Value> {
         serde_json::from_slice(&self.raw(kind, key)?).ok()
     }
@@ -237,7 +235,6 @@ impl Held {
     }
 }
 
-/// Returns an object's key.
 pub(super) fn key(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_sandbox::binaries::Binaries;
 
-use super::memory;
+use super::steady::memory;
 use super::testbed::{Size, Testbed, is_tainted, names, node_name, place};
 use crate::api_server::{self, kind};
 use crate::error::BenchError;
@@ -46,7 +46,7 @@ pub(super) async fn measure(
     };
     let mut testbed = Testbed::start(binaries, size).await?;
     let title = format!("F48: memory of node-lifecycle, {} volumes a node", size.volumes_per_node);
-    let memory = memory::measure(&mut testbed, "failover-churn-memory", &title).await?;
+    let memory = memory(&mut testbed, "failover-churn-memory", &title).await?;
     let result = Churn::new(&testbed).run(&rates).await?;
     let note = format!(
         "F48: {} nodes with {} volumes each; for {} s {} volumes a second move to another node with their pods, every lease is renewed each {LEASE} s, every Node object is written each {STATUS} s, and each {} s a node dies: EC2 shows its instance stopped, then it is not Ready. {} died, all were tainted, emptied as Kubernetes would, booted again and were let back in; no other node was touched.",

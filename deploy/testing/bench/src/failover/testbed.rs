@@ -30,11 +30,9 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The namespace of all pods and claims.
 pub(super) const NAMESPACE: &str = "default";
 
-/// The size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) nodes: usize,
-    /// Each volume is the only one of its pod.
     pub(super) volumes_per_node: usize,
     pub(super) pods_without_volumes: usize,
     /// node-lifecycle's `--query-interval-seconds`.
@@ -58,7 +56,6 @@ impl Drop for Testbed {
     }
 }
 
-/// Returns the name of node number `index`.
 pub(super) fn node_name(index: usize) -> String {
     format!("ip-10-{}-{}-{}.ec2.internal", index >> 16, (index >> 8) & 255, index & 255)
 }
@@ -251,7 +248,6 @@ impl Testbed {
         });
     }
 
-    /// Ends all processes.
     pub(super) async fn end(mut self) -> Result<(), BenchError> {
         self.stop();
         if let Some(world) = self.world.take() {

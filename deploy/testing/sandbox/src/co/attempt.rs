@@ -205,7 +205,6 @@ macro_rules! call {
 
 pub(super) use call;
 
-/// Returns a request with its deadline.
 pub(crate) fn request<T>(message: T, policy: RetryPolicy) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(policy.deadline);

@@ -22,7 +22,6 @@ pub(crate) fn target(root: &Path, pod: &str, volume_name: &str) -> PathBuf {
     root.join("pods").join(pod).join("volumes/kubernetes.io~csi").join(volume_name).join("mount")
 }
 
-/// Returns the staging path of a raw block volume.
 pub(crate) fn block_staging(root: &Path, volume_name: &str) -> PathBuf {
     root.join("plugins/kubernetes.io/csi/volumeDevices/staging").join(volume_name)
 }

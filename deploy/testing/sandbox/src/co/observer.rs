@@ -38,9 +38,6 @@ pub struct Observer {
 
 impl Observer {
     /// Connects to the controller's socket, without any known node.
-    ///
-    /// # Errors
-    /// Returns an error when the socket does not answer.
     pub async fn start(socket: &Path) -> Result<Self, CoError> {
         let fail = |why: String| CoError::Own { what: "observing nodes".to_owned(), why };
         let (reports, sent) = mpsc::channel(MOST);

@@ -114,7 +114,6 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the volume of that name, and its use.
     pub(super) fn named(&self, name: &str) -> Result<(Volume, Option<InUse>), DemoError> {
         self.volumes
             .iter()

@@ -36,7 +36,6 @@ impl Narrator {
         self.last = Instant::now();
     }
 
-    /// Prints a remark.
     pub(super) fn remark(&mut self, text: &str) {
         for line in text.lines() {
             println!("            {line}");

@@ -23,7 +23,6 @@ pub(crate) struct Identity {
 pub(crate) struct ProcessEntry {
     pub(crate) identity: Identity,
     pub(crate) parent: i32,
-    /// The state letter.
     pub(crate) state: char,
 }
 
@@ -43,7 +42,6 @@ fn row(pid: i32) -> Option<ProcessEntry> {
     Some(ProcessEntry { identity: Identity { pid, started }, parent, state })
 }
 
-/// Returns all processes.
 pub(crate) fn all() -> Vec<ProcessEntry> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
