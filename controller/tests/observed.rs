@@ -371,7 +371,6 @@ async fn traces_reach_a_collector_by_either_protocol() {
     }
 }
 
-/// Returns the text of an attribute.
 fn attribute<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     let found = attributes.iter().find(|attribute| attribute.key == key)?;
     match found.value.as_ref()?.value.as_ref()? {

@@ -273,7 +273,6 @@ impl Driver {
         }
     }
 
-    /// Returns the metrics as text.
     pub(crate) fn metrics(&self) -> String {
         self.shown.encode(&[])
     }

@@ -90,7 +90,6 @@ impl Slow {
     }
 }
 
-/// Creates a volume in this process.
 pub(crate) async fn create(
     controller: &Controller,
     request: csi::CreateVolumeRequest,

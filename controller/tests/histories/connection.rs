@@ -35,13 +35,11 @@ impl TimeSource for WrongClock {
     }
 }
 
-/// The connection of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) ec2: InProcess,
     pub(crate) faults: Arc<FaultPlan>,
     pub(crate) random: Arc<SeededRandom>,
-    /// Whether the process is dead.
     pub(crate) is_dead: Arc<OrderedWatch<bool>>,
     /// The bug that the driver seems to have.
     pub(crate) bug: Option<KnownBug>,

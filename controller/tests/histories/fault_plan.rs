@@ -58,7 +58,6 @@ pub(crate) struct FaultPlan {
     pub(crate) storms: bool,
     /// Whether people act on the same volumes.
     pub(crate) foreign: bool,
-    /// Whether the account's quotas are small.
     pub(crate) small_quotas: bool,
     /// Whether the zone fails now and then.
     pub(crate) outages: bool,
@@ -66,13 +65,11 @@ pub(crate) struct FaultPlan {
     pub(crate) gaps: bool,
     /// Whether a replica may restart with other settings.
     pub(crate) reconfigured: bool,
-    /// The mode of safe detach.
     pub(crate) safe_detach: SafeDetach,
     calm: AtomicBool,
 }
 
 impl FaultPlan {
-    /// Returns the faults of this seed.
     pub(crate) fn of(seed: u64) -> Arc<Self> {
         let random = SeededRandom::of(seed, "weather");
         let limits = SeededRandom::of(seed, "limits");
@@ -230,7 +227,6 @@ fn unlimited_quotas() -> Value {
     })
 }
 
-/// Returns the scenario of this seed.
 pub(crate) fn scenario(seed: u64) -> Value {
     let random = SeededRandom::of(seed, "scenario");
     let mut scenario = json!({

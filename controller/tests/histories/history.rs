@@ -40,7 +40,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Records a violation.
     pub(crate) fn record_violation(&self, what: String) {
         self.ec2.note(format!("WRONG: {what}"));
         self.violations.lock().unwrap().push(what);
@@ -81,11 +80,9 @@ impl World {
 pub(crate) struct Outcome {
     /// All requests and events, with the time in milliseconds.
     pub(crate) log_lines: Vec<String>,
-    /// All violations.
     pub(crate) violations: Vec<String>,
 }
 
-/// Runs the history of a seed.
 pub(crate) fn run(seed: u64, bug: Option<KnownBug>) -> Outcome {
     block_on(run_history(seed, bug))
 }

@@ -3,7 +3,6 @@
 
 use ec2_sim::Reply;
 
-/// One known bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownBug {
     /// After EC2 refuses a client token, uses the next one without a look for the volume that was

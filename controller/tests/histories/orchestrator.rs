@@ -25,7 +25,6 @@ use ebs_csi_controller::ordered_watch::OrderedWatch;
 /// The time within which every call must succeed.
 const ENDS_AFTER: Duration = Duration::from_secs(7_200);
 
-/// A sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sidecar {
     Provisioner,
@@ -38,7 +37,6 @@ pub(crate) const SIDECARS: [Sidecar; 4] =
     [Sidecar::Provisioner, Sidecar::Attacher, Sidecar::Resizer, Sidecar::Snapshotter];
 
 impl Sidecar {
-    /// Returns the timeout that the chart sets.
     fn timeout(self) -> Duration {
         Duration::from_secs(match self {
             Self::Attacher => 360,
@@ -373,7 +371,6 @@ pub(crate) async fn snapshot(
     }
 }
 
-/// Deletes the snapshot, as external-snapshotter does.
 pub(crate) async fn delete_snapshot_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
     let what = format!("delete {id}");

@@ -16,7 +16,6 @@ use super::known_bug::KnownBug;
 use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
-/// The parts from which a replica is built.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaParts {
     pub(crate) ec2: InProcess,
@@ -24,11 +23,9 @@ pub(crate) struct ReplicaParts {
     pub(crate) bug: Option<KnownBug>,
 }
 
-/// A live process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) controller: Controller,
-    /// Whether the process is dead.
     pub(crate) dead: Arc<OrderedWatch<bool>>,
 }
 
@@ -58,7 +55,6 @@ impl Replica {
         replica
     }
 
-    /// Returns the live process, if there is one.
     pub(crate) fn process(&self) -> Option<Process> {
         self.process.lock().unwrap().clone()
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ebs_csi_ec2::Random;
 
-/// One sequence.
 #[derive(Debug)]
 pub(crate) struct SeededRandom(Random);
 
@@ -19,7 +18,6 @@ impl SeededRandom {
         Self(Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mixed))
     }
 
-    /// Returns true with this probability.
     pub(crate) fn chance(&self, probability: f64) -> bool {
         self.0.fraction() < probability
     }
@@ -29,7 +27,6 @@ impl SeededRandom {
         usize::try_from(self.0.number() % u64::try_from(n).expect("small")).expect("small")
     }
 
-    /// Returns one of the items.
     pub(crate) fn pick<'a, T>(&self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
@@ -39,7 +36,6 @@ impl SeededRandom {
         Duration::from_millis(from + self.0.number() % (to - from).max(1))
     }
 
-    /// Returns a seed for another generator.
     pub(crate) fn seed(&self) -> u64 {
         self.0.number()
     }

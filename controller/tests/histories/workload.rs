@@ -18,7 +18,6 @@ use super::history::{NODES, World};
 use super::orchestrator::{self, Sidecar};
 use super::seeded_random::SeededRandom;
 
-/// One workload.
 struct Workload {
     world: Arc<World>,
     random: SeededRandom,
@@ -26,7 +25,6 @@ struct Workload {
     created: u32,
 }
 
-/// A volume of a workload.
 struct WorkloadVolume {
     id: String,
     gib: i64,
@@ -137,7 +135,6 @@ impl Workload {
         gives_up.then(|| Instant::now() + self.random.millis(0, 15_000))
     }
 
-    /// Attaches the volume to a node and detaches it.
     async fn attach_and_detach(&self, owned: &mut WorkloadVolume) -> Option<()> {
         let is_disturbed = self.world.faults.foreign && self.random.chance(0.2);
         let node = match is_disturbed && self.random.chance(0.3) {
@@ -300,7 +297,7 @@ fn strings<'a>(
     entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
-fn mount() -> csi::VolumeCapability {
+pub(crate) fn mount() -> csi::VolumeCapability {
     csi::VolumeCapability {
         access_type: Some(AccessType::Mount(MountVolume::default())),
         access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),

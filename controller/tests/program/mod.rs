@@ -132,7 +132,6 @@ impl Controller {
         (status, self.log())
     }
 
-    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).expect("text")
     }

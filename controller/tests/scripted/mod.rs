@@ -25,7 +25,6 @@ pub(crate) fn certificate(name: &str) -> PathBuf {
     Path::new(&folder).join("tests/certificates").join(name)
 }
 
-/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: String,
@@ -60,7 +59,6 @@ impl RecordedRequest {
     }
 }
 
-/// One answer.
 pub(crate) struct ScriptedResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -76,7 +74,6 @@ impl ScriptedResponse {
         }
     }
 
-    /// Returns an error in EC2's format.
     pub(crate) fn ec2_error(status: u16, code: &str) -> Self {
         Self {
             status,
@@ -150,12 +147,10 @@ impl Server {
         &self.address
     }
 
-    /// Returns the requests so far.
     pub(crate) fn requests(&self) -> Vec<RecordedRequest> {
         self.requests.lock().expect("no panic").clone()
     }
 
-    /// Returns the requests of one AWS action.
     pub(crate) fn requests_of(&self, action: &str) -> Vec<RecordedRequest> {
         let mut requests = self.requests();
         requests.retain(|request| request.is_of(action));

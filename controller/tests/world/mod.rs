@@ -102,7 +102,6 @@ impl World {
         Self { ec2, server, control, runtime: Some(runtime), _dir: dir }
     }
 
-    /// Adds a fault of EC2.
     pub(crate) fn fault(&self, rule: Value) {
         self.post("/v1/faults", &rule);
     }
@@ -123,7 +122,6 @@ impl World {
         self.refuse(action, "UnauthorizedOperation", 403);
     }
 
-    /// Removes all faults.
     pub(crate) fn clear_faults(&self) {
         self.command(|control| control.delete("/v1/faults"));
     }
@@ -140,7 +138,6 @@ impl World {
         records.map(|record| record["parameters"].clone()).collect()
     }
 
-    /// Returns all volumes, with their attachments.
     pub(crate) fn volumes(&self) -> Vec<Value> {
         let state = self.get("/v1/state");
         state["realms"][0]["volumes"].as_array().expect("a list").clone()

@@ -94,7 +94,6 @@ pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     .in_zone("us-east-1a")
 }
 
-/// Returns a capacity range in GiB.
 pub(crate) fn range(required: i64, limit: i64) -> Option<csi::CapacityRange> {
     Some(csi::CapacityRange { required_bytes: required << 30, limit_bytes: limit << 30 })
 }

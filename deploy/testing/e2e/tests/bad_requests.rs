@@ -87,7 +87,6 @@ impl OnNode<'_> {
             }
         }
     }
-    /// Sends such requests to stage.
     async fn stage<'r>(
         &mut self,
         rows: impl IntoIterator<Item = Row<'r, csi::NodeStageVolumeRequest>>,

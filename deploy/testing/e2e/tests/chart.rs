@@ -156,7 +156,6 @@ fn containers(pod: &Value) -> Vec<(&str, &Value)> {
         .collect()
 }
 
-/// Returns the arguments of one container of a pod.
 fn arguments<'a>(objects: &'a [Value], name: &str, container: &str) -> Vec<&'a str> {
     let pods = pods(objects);
     let (_, pod) = pods.iter().find(|(it, _)| *it == name).expect("a pod");

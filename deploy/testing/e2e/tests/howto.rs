@@ -13,7 +13,6 @@ fn pages() -> Vec<(String, String)> {
     pages.into_iter().map(|(name, path)| (name, text(path))).collect()
 }
 
-/// Returns the texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -64,7 +64,6 @@ async fn kill(fixture: &mut Fixture, target: Target) {
     assert!(!is_left, "{} was not killed: {before:?}, then {after:?}", target.name());
 }
 
-/// Returns the processes that end with the target.
 fn processes(world: &World, target: Target) -> impl Iterator<Item = &Process> {
     let controller = matches!(target, Target::Controller).then_some(&world.controller);
     let nodes = if controller.is_some() { &[] } else { &world.nodes[..] };

@@ -169,7 +169,6 @@ impl Run<'_> {
         assert!(passed > 60, "only {passed} cases ran");
     }
 
-    /// Returns the reason for which a case may be skipped.
     fn reason(&self, words: &str, case: &str) -> Option<&'static str> {
         if words.contains("testnodevolumeattachlimit not enabled") && !self.attach_limit {
             return Some("one run with the attach limit is enough");

@@ -33,7 +33,6 @@ pub(super) fn schema() -> Keys {
     all
 }
 
-/// Returns the default of a key, by its path.
 pub(super) fn default_of(values: &Value, path: &str) -> Option<Value> {
     let mut at = values;
     for name in path.split('.') {

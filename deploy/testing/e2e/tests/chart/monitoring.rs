@@ -136,7 +136,6 @@ fn boards() -> BTreeMap<String, Value> {
     parsed.collect()
 }
 
-/// Returns the queries of a dashboard.
 fn queries(board: &Value) -> Vec<&str> {
     let targets = panels(board).into_iter().flat_map(|it| array(&it["targets"]));
     targets.filter_map(|it| it["expr"].as_str()).collect()

@@ -103,7 +103,6 @@ fn node_policy_follows_its_switches() {
     assert_eq!(names, BTreeSet::from(["first", "mount-helper"].map(str::to_owned)));
 }
 
-/// Returns the pod of the DaemonSet.
 fn node_pod(helm: &Path, values: &str) -> Value {
     let objects = render(helm, &["--set", values]);
     let daemonset = find(&objects, "DaemonSet", "ebs-csi-node").expect("a DaemonSet");

@@ -98,7 +98,6 @@ fn connect(directory: &Path, socket: &str) -> Channel {
     Endpoint::try_from(socket).expect("a socket").connect_lazy()
 }
 
-/// Returns a request to fence an instance.
 pub(crate) fn fence_of(id: &str, how: Fence) -> FenceRequest {
     FenceRequest {
         instance_id: id.to_owned(),

@@ -22,7 +22,6 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Merges both sets.
     pub(crate) fn merge(mut self, other: Self) -> Self {
         self.volumes.extend(other.volumes);
         self.snapshots.extend(other.snapshots);
