@@ -1,7 +1,7 @@
 //! The CSI Controller service.
 //!
 //! The service is a library, so that tests can supply clock, randomness and HTTP client: time is
-//! `tokio::time`; [`ebs_csi_ec2::Surroundings`] and [`ebs_csi_ec2::Settings`] hold the rest.
+//! `tokio::time`; [`ebs_csi_ec2::Surroundings`] and [`ebs_csi_ec2::Ec2Settings`] hold the rest.
 
 mod attach;
 pub mod csi;

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tracing::Instrument;
 
 use crate::operation::operation_count::OperationCount;
-use crate::operation::ordered_watch::{Outcome, outcome};
+use crate::operation::ordered_watch::{WatchedResult, watched_result};
 use crate::operation::{Caller, Callers};
 use crate::request::tags::TagSettings;
 use crate::volume::iops::IopsCeilings;
@@ -64,7 +64,7 @@ struct Batch {
     /// Notified when both parts have arrived.
     complete: Arc<Notify>,
     callers: Callers,
-    outcome: Outcome<Results>,
+    outcome: WatchedResult<Results>,
 }
 
 /// The result of each part.
@@ -165,7 +165,7 @@ impl Modifications {
         volume: &VolumeId,
         part: Part,
         change: Change,
-    ) -> Result<(Outcome<Results>, Caller), Failure> {
+    ) -> Result<(WatchedResult<Results>, Caller), Failure> {
         let mut slots = self.lock();
         let slot = slots.entry(volume.clone()).or_default();
         if let Some(running) = &slot.running
@@ -187,7 +187,7 @@ impl Modifications {
             }
             return Ok((gathering.outcome.clone(), gathering.callers.join()));
         }
-        let (setter, outcome) = outcome();
+        let (setter, outcome) = watched_result();
         let complete = Arc::new(Notify::new());
         let mut batch = Batch {
             change,

@@ -22,7 +22,7 @@ use ebs_csi_proto::{Condition, Failure};
 use tracing::Instrument;
 
 use operation_count::{Counted, OperationCount};
-use ordered_watch::{OrderedWatch, Outcome, outcome};
+use ordered_watch::{OrderedWatch, WatchedResult, watched_result};
 
 /// What happens to a call whose key is held by an operation with another intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ struct Table<K, I, T> {
 struct Running<I, T> {
     number: u64,
     intent: I,
-    result: Outcome<Result<T, Failure>>,
+    result: WatchedResult<Result<T, Failure>>,
     cancellation: Cancellation,
 }
 
@@ -252,7 +252,7 @@ where
         key: K,
         intent: I,
         work: W,
-    ) -> Result<(Outcome<Result<T, Failure>>, Cancellation, Caller), Failure>
+    ) -> Result<(WatchedResult<Result<T, Failure>>, Cancellation, Caller), Failure>
     where
         W: FnOnce(Cancellation) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
@@ -260,7 +260,7 @@ where
         let mut table = lock(&self.table);
         table.started += 1;
         let number = table.started;
-        let (setter, result) = outcome();
+        let (setter, result) = watched_result();
         let cancellation = Cancellation { superseded: Arc::default(), callers: Callers::default() };
         let new = Running {
             number,

@@ -9,7 +9,6 @@ mod settings;
 pub mod traces;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,8 @@ use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::health::Health;
 use ebs_csi_proto::identity::Identity;
 use ebs_csi_proto::modify::modify_server::ModifyServer;
-use ebs_csi_proto::serve::{ServeError, serve, stop_signal};
+use ebs_csi_proto::program::Exit;
+use ebs_csi_proto::serve::{serve, stop_signal};
 use tokio::sync::oneshot;
 use tonic::service::Routes;
 
@@ -52,51 +52,15 @@ pub struct Sockets {
     pub traces: Option<Exporter>,
 }
 
-/// Why the process ended other than by request.
-#[derive(Debug)]
-pub enum Ended {
-    /// A setting cannot be used.
-    Setting(String),
-    /// Serving failed.
-    Serving(String),
-}
-
-impl Ended {
-    /// Returns the exit status: 78 for a setting, 1 otherwise.
-    pub fn status(&self) -> u8 {
-        match self {
-            Self::Setting(_) => 78,
-            Self::Serving(_) => 1,
-        }
-    }
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Setting(why) | Self::Serving(why)) = self;
-        f.write_str(why)
-    }
-}
-
-impl std::error::Error for Ended {}
-
-impl From<ServeError> for Ended {
-    fn from(error: ServeError) -> Self {
-        Self::Serving(error.to_string())
-    }
-}
-
 /// Serves until SIGTERM or SIGINT, then lets the running calls end. Calls `on_idle` each time that
 /// no operation has run for a second after the last one ended. Must run inside a tokio runtime.
 ///
 /// # Errors
-/// [`Ended`].
-pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), Ended> {
+/// [`Exit`]: a setting that EC2 or a listener cannot use, or the failure of serving.
+pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), Exit> {
     let metrics = Arc::new(Metrics::new(config.deprecated_metrics));
     let surroundings = Surroundings { observer: metrics.clone(), ..Surroundings::default() };
-    let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings)
-        .await
-        .map_err(|error| Ended::Setting(error.to_string()))?;
+    let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings).await.map_err(Exit::setting)?;
     tracing::info!(
         region = ec2.region(),
         endpoint = config.ec2_endpoint.as_deref().unwrap_or("of the Region"),
@@ -112,12 +76,12 @@ pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), 
     let probe = Probe::new(config.probe_aws);
     tokio::spawn(Arc::clone(&probe).run(ec2.clone(), Arc::clone(&metrics)));
 
-    let failed = |why: std::io::Error| Ended::Serving(format!("signal handlers: {why}"));
-    let stop = stop_signal().map_err(failed)?;
+    let stop =
+        stop_signal().map_err(|error| Exit::failed(format_args!("signal handlers: {error}")))?;
     if let Some(listener) = sockets.http {
         let pages = Pages::new(ec2.clone(), Arc::clone(&metrics), Arc::clone(&probe));
         // Health and metrics are served until the last call has ended.
-        http::start(listener, config.certificate.clone(), pages).map_err(Ended::Setting)?;
+        http::start(listener, config.certificate.clone(), pages).map_err(Exit::setting)?;
     }
     let (calls_ended, end_signal) = oneshot::channel::<()>();
     let export_task = sockets.traces.map(|exporter| {
@@ -131,7 +95,7 @@ pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), 
             }
         })
     });
-    let settings = settings::of_service(&config).map_err(Ended::Setting)?;
+    let settings = settings::of_service(&config).map_err(Exit::setting)?;
     let controller = Controller::new(ec2.clone(), settings, Arc::clone(&metrics));
     tokio::spawn(controller.on_idle(IDLE_AFTER, on_idle));
     if let (Some(listener), Some(socket)) = (sockets.safe_detach, &config.safe_detach_socket) {

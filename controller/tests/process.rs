@@ -240,7 +240,7 @@ fn failed_confinement_exits_77_and_serves_nothing() {
 /// exits with 0. Returns whether the call was answered, and the log.
 async fn terminate_during_create(millis: u64, flags: &[&str]) -> (bool, String) {
     let slow = json!({ "profile": "instant", "latency": { "api": { "CreateVolume": { "fixed_ms": millis } } } });
-    let world = World::with(slow, ebs_csi_ec2::Settings::default()).await;
+    let world = World::with(slow, ebs_csi_ec2::Ec2Settings::default()).await;
     let mut controller = Controller::start(&world.server.ec2(), true, flags);
     let channel = controller.channel().await;
     assert!(probe(&channel).await.expect("ready"));

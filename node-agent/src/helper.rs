@@ -25,7 +25,7 @@ mod target;
 pub use address::Address;
 use connection::Connection;
 pub use error::HelperError;
-pub use target::{Target, TargetError};
+pub use target::Target;
 
 /// Simultaneous requests that may take minutes, each on its own connection: more than a node has
 /// volumes.

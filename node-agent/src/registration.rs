@@ -308,7 +308,7 @@ mod tests {
     fn registration_socket_name_parses_as_uri_authority() {
         let authority = |name: &str| {
             let path = format!("/registration/{name}").replace('/', "%2F");
-            path.parse::<tonic::codegen::http::uri::Authority>().is_ok()
+            path.parse::<http::uri::Authority>().is_ok()
         };
         assert!(authority(SOCKET));
         assert!(!authority(FORMER_SOCKET), "the `@` is no longer needed");

@@ -1,9 +1,9 @@
 //! Starts and runs the service, in the order that gives up each privilege as early as possible.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ebs_csi_confine::Fault;
 use ebs_csi_policy::variant;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
@@ -13,6 +13,7 @@ use ebs_csi_proto::health::Health;
 use ebs_csi_proto::http_endpoint::{self, PlainText};
 use ebs_csi_proto::identity::Identity;
 use ebs_csi_proto::metrics::Metrics as Registered;
+use ebs_csi_proto::program::{self, Exit};
 use ebs_csi_proto::serve;
 use tonic::service::Routes;
 
@@ -28,55 +29,11 @@ use crate::settings::Settings;
 
 pub mod confinement;
 
-/// Why the process ended without a signal.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    /// No source has the facts about the node, and no node facts file can provide them later.
-    #[error(transparent)]
-    Facts(#[from] facts::Unknown),
-    /// A socket could not be bound.
-    #[error(
-        "{address} cannot be bound: {source}; check that the directory exists and that this user may write there"
-    )]
-    Bind {
-        /// The address.
-        address: String,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
-    /// The process could not be confined.
-    #[error(transparent)]
-    Confine(#[from] Fault),
-    /// A rehearsal of the confinement failed.
-    #[error(transparent)]
-    Rehearsal(#[from] confinement::Unconfinable),
-    /// Kubelet can no longer find the driver.
-    #[error(transparent)]
-    Registration(#[from] Lost),
-    /// The runtime could not be started.
-    #[error("the runtime cannot be started")]
-    Runtime(#[source] std::io::Error),
-    /// Serving ended.
-    #[error(transparent)]
-    Serve(#[from] serve::ServeError),
-}
-
-impl ServiceError {
-    /// The exit status.
-    #[must_use]
-    pub const fn exit(&self) -> u8 {
-        match self {
-            Self::Confine(_) | Self::Rehearsal(_) => Fault::EXIT,
-            _ => 1,
-        }
-    }
-}
-
 /// Reads the node's facts, binds, confines the process, serves, and drains at SIGTERM or SIGINT.
 ///
 /// # Errors
-/// [`ServiceError`].
-pub fn run(settings: Settings) -> Result<(), ServiceError> {
+/// [`Exit`].
+pub fn run(settings: Settings) -> Result<(), Exit> {
     for flag in &settings.ignored {
         tracing::info!(flag, "this flag has no effect");
     }
@@ -86,7 +43,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
             LiveFacts::from(facts)
         }
         Err(unknown) => {
-            let facts = LiveFacts::awaited(&settings.sources, unknown)?;
+            let facts = LiveFacts::awaited(&settings.sources, unknown).map_err(Exit::failed)?;
             tracing::warn!(
                 "not all facts about this node are known yet: the agent serves, and NodeGetInfo is UNAVAILABLE until a node facts file has them"
             );
@@ -101,10 +58,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
 
     // Steps that can fail come first: a running agent must not lose its sockets to one that does
     // not reach serving.
-    let http = settings
-        .http
-        .map(|address| std::net::TcpListener::bind(address).map_err(bind_error(address)))
-        .transpose()?;
+    let http = settings.http.bind()?;
     let csi = Csi::prepare(&settings.endpoint).map_err(bind_error(&settings.endpoint))?;
     let target = settings.registration.as_ref();
     let prepared = target
@@ -113,7 +67,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
             Prepared::bind(&socket).map_err(bind_error(socket.display()))
         })
         .transpose()?;
-    confinement::rehearse()?;
+    confinement::rehearse().map_err(Exit::not_confined)?;
 
     // A successor's CSI socket appears before its registration: the agent that it replaces relies
     // on the order.
@@ -135,7 +89,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         registry,
         facts.files(),
         settings.helper.is_vsock(),
-    )?;
+    )
+    .map_err(Exit::not_confined)?;
     let policy = variant::PRODUCTION.digest;
     tracing::info!(%enforced, policy, "confined");
 
@@ -151,49 +106,45 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     let collection = Arc::new(Collection::new(Arc::clone(&helper), Arc::clone(&facts), statistics));
     let node =
         Node::new(facts, settings.options, attachments, Arc::clone(&helper), Arc::clone(&metrics));
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(ServiceError::Runtime)?
-        .block_on(async {
-            let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
-            if let Some(http) = http {
-                let sources = PageSources {
-                    metrics,
-                    helper,
-                    collection,
-                    registration_state: Arc::clone(&registration_state),
-                };
-                tokio::spawn(http_endpoint::serve(http, PlainText, sources));
-            }
-            let (lost_sender, lost) = tokio::sync::oneshot::channel();
-            let (csi, state) = (csi.as_ref(), Arc::clone(&registration_state));
-            let watching = async move {
-                let lost = tokio::select! {
-                    lost = wait_for_removal(csi) => lost,
-                    lost = serve_registration(registration, csi, state) => lost,
-                };
-                tracing::error!(%lost, "kubelet cannot find the driver");
-                let _ = lost_sender.send(());
-                lost
+    program::block_on(async {
+        let stop = serve::stop_signal().map_err(Exit::failed)?;
+        if let Some(http) = http {
+            let sources = PageSources {
+                metrics,
+                helper,
+                collection,
+                registration_state: Arc::clone(&registration_state),
             };
-            let stop = async move {
-                tokio::select! {
-                    () = stop => {}
-                    Ok(()) = lost => {}
-                }
+            tokio::spawn(http_endpoint::serve(http, PlainText, sources));
+        }
+        let (lost_sender, lost) = tokio::sync::oneshot::channel();
+        let (csi, state) = (csi.as_ref(), Arc::clone(&registration_state));
+        let watching = async move {
+            let lost = tokio::select! {
+                lost = wait_for_removal(csi) => lost,
+                lost = serve_registration(registration, csi, state) => lost,
             };
-            tracing::info!(endpoint = %settings.endpoint, "serving");
-            let serving = serve_until(listener, node, registration_state, stop, settings.grace);
-            tokio::pin!(serving);
+            tracing::error!(%lost, "kubelet cannot find the driver");
+            let _ = lost_sender.send(());
+            lost
+        };
+        let stop = async move {
             tokio::select! {
-                ended = &mut serving => ended,
-                lost = watching => {
-                    serving.await?;
-                    Err(ServiceError::Registration(lost))
-                }
+                () = stop => {}
+                Ok(()) = lost => {}
             }
-        })?;
+        };
+        tracing::info!(endpoint = %settings.endpoint, "serving");
+        let serving = serve_until(listener, node, registration_state, stop, settings.grace);
+        tokio::pin!(serving);
+        tokio::select! {
+            ended = &mut serving => ended,
+            lost = watching => {
+                serving.await?;
+                Err(Exit::failed(lost))
+            }
+        }
+    })?;
     tracing::info!("ended");
     Ok(())
 }
@@ -249,26 +200,30 @@ impl Csi {
 }
 
 /// Adds the address to a bind error.
-fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> ServiceError {
-    move |source| ServiceError::Bind { address: address.to_string(), source }
+fn bind_error(address: impl Display) -> impl FnOnce(std::io::Error) -> Exit {
+    move |error| {
+        Exit::failed(format_args!(
+            "{address} cannot be bound: {error}; check that the directory exists and that this user may write there"
+        ))
+    }
 }
 
 /// Serves Identity, Node and gRPC health on a bound listener. Readiness depends on the mount-helper
 /// and the registration; liveness means that the process answers.
 ///
 /// # Errors
-/// [`ServiceError::Serve`].
+/// [`Exit`]: serving failed.
 pub async fn serve_until(
     listener: Listener,
     node: Node,
     registration_state: Arc<RegistrationState>,
     stop: impl Future<Output = ()> + Send + 'static,
     grace: std::time::Duration,
-) -> Result<(), ServiceError> {
+) -> Result<(), Exit> {
     let identity = Identity::always_ready(concat!("v", env!("CARGO_PKG_VERSION")));
     let health = Health::with_async_check(node.readiness(registration_state));
     let routes = Routes::new(IdentityServer::new(identity))
         .add_service(NodeServer::new(node))
         .add_service(health);
-    Ok(serve::serve(listener, routes, stop, grace).await?)
+    serve::serve(listener, routes, stop, grace).await
 }

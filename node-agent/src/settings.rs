@@ -1,15 +1,16 @@
 //! The settings from the command line and the environment, checked before anything is opened.
 
-use std::net::SocketAddr;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ebs_csi_proto::Endpoint;
-use ebs_csi_proto::observe::LogFormat;
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::{Exit, HttpFlags};
 
 use crate::attach_limit::SlotSettings;
 use crate::facts::{Source, Sources, dmi, imds};
-use crate::helper::{Target, TargetError};
+use crate::helper::Target;
 use crate::node::Options;
 use crate::registration;
 
@@ -64,53 +65,22 @@ pub struct Settings {
     /// The options of the service.
     pub options: Options,
     /// The address for the metrics, if they are served.
-    pub http: Option<SocketAddr>,
+    pub http: HttpFlags,
     /// The grace period of running calls at the end of the process.
     pub grace: Duration,
     /// The format and verbosity of the log.
-    pub log: (LogFormat, u8),
+    pub log: LogFlags,
     /// Given flags that have no effect.
     pub ignored: Vec<&'static str>,
 }
 
-/// Settings that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// A setting on the command line is wrong: status 64.
-    #[error("{flag}: {why}")]
-    Flag {
-        /// The flag.
-        flag: &'static str,
-        /// The problem, and the next step.
-        why: String,
-    },
-    /// A flag requests something that this driver does not offer: status 78.
-    #[error("{flag} is not offered: {why}")]
-    NotOffered {
-        /// The flag.
-        flag: &'static str,
-        /// The reason, and the next step.
-        why: &'static str,
-    },
-    /// The mount-helper cannot be reached with these settings.
-    #[error(transparent)]
-    Helper(#[from] TargetError),
+fn wrong(flag: &str, why: impl Display) -> Exit {
+    Exit::usage(format_args!("{flag}: {why}"))
 }
 
-impl SettingsError {
-    /// Returns the exit status.
-    #[must_use]
-    pub const fn exit(&self) -> u8 {
-        match self {
-            Self::Flag { .. } => 64,
-            Self::NotOffered { .. } => 78,
-            Self::Helper(error) => error.exit(),
-        }
-    }
-}
-
-fn wrong(flag: &'static str, why: String) -> SettingsError {
-    SettingsError::Flag { flag, why }
+/// Refuses a setting that requests something that this driver does not offer.
+fn not_offered(flag: &str, why: &str) -> Exit {
+    Exit::setting(format_args!("{flag} is not offered: {why}"))
 }
 
 /// Looks up an environment variable by name.
@@ -120,9 +90,8 @@ impl Settings {
     /// Checks the flags and the environment.
     ///
     /// # Errors
-    /// [`SettingsError`] for the first setting that cannot be used.
-    pub fn check(flags: Serve, environment: Environment<'_>) -> Result<Self, SettingsError> {
-        let not_offered = |flag, why| SettingsError::NotOffered { flag, why };
+    /// [`Exit`] for the first setting that cannot be used.
+    pub fn check(flags: Serve, environment: Environment<'_>) -> Result<Self, Exit> {
         if flags.ignored.windows() {
             return Err(not_offered(
                 "--windows-host-process",
@@ -144,9 +113,7 @@ impl Settings {
             ));
         }
         Ok(Self {
-            endpoint: flags.endpoint.parse().map_err(
-                |e: ebs_csi_proto::endpoint::EndpointError| wrong("--endpoint", e.to_string()),
-            )?,
+            endpoint: flags.endpoint,
             helper: Target::read(&flags.helper, flags.helper_key_file.as_deref())?,
             registration: registration(
                 &flags.kubelet_registration_path,
@@ -164,9 +131,9 @@ impl Settings {
                 legacy_xfs: flags.legacy_xfs,
                 volume_health: flags.enable_volume_health,
             },
-            http: http(&flags.http_endpoint)?,
+            http: flags.http,
             grace: Duration::from_secs(flags.grace_period),
-            log: (log_format(&flags.logging_format)?, flags.v),
+            log: flags.log,
             ignored: flags.ignored.names(),
         })
     }
@@ -176,7 +143,7 @@ impl Settings {
 fn registration(
     endpoint: &str,
     directory: PathBuf,
-) -> Result<Option<registration::RegistrationTarget>, SettingsError> {
+) -> Result<Option<registration::RegistrationTarget>, Exit> {
     if endpoint.is_empty() {
         return Ok(None);
     }
@@ -191,7 +158,7 @@ fn registration(
     Ok(Some(registration::RegistrationTarget { directory, endpoint }))
 }
 
-fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
+fn order(words: &[String]) -> Result<Vec<Source>, Exit> {
     let mut order = Vec::new();
     for word in words {
         let source = match word.trim().to_ascii_lowercase().as_str() {
@@ -211,7 +178,7 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
     Ok(order)
 }
 
-fn slot_settings(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsError> {
+fn slot_settings(limit: i64, reserved: i64) -> Result<SlotSettings, Exit> {
     let read = |flag, value: i64| match value {
         -1 => Ok(None),
         value => {
@@ -226,7 +193,7 @@ fn slot_settings(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsErro
     };
     if slot_settings.limit.is_some() && slot_settings.reserved.is_some() {
         let why = "cannot be given together with --reserved-volume-attachments; give one of them";
-        return Err(wrong("--volume-attach-limit", why.to_owned()));
+        return Err(wrong("--volume-attach-limit", why));
     }
     Ok(slot_settings)
 }
@@ -241,28 +208,6 @@ fn imds_address(environment: Environment<'_>) -> Result<imds::Address, String> {
         environment("AWS_EC2_METADATA_SERVICE_ENDPOINT").as_deref(),
         environment("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").as_deref(),
     )
-}
-
-/// Parses `ADDRESS:PORT`, or `:PORT` for every address.
-fn http(text: &str) -> Result<Option<SocketAddr>, SettingsError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let whole = if text.starts_with(':') {
-        format!("0.0.0.0{text}")
-    } else {
-        text.replacen("localhost:", "127.0.0.1:", 1)
-    };
-    let why = || format!("{text:?} is not ADDRESS:PORT or :PORT");
-    whole.parse().map(Some).map_err(|_| wrong("--http-endpoint", why()))
-}
-
-fn log_format(word: &str) -> Result<LogFormat, SettingsError> {
-    match word {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(wrong("--logging-format", format!("{word:?} is neither text nor json"))),
-    }
 }
 
 #[cfg(test)]

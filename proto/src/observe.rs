@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use tonic::Code;
 use tower::{Layer, Service};
 use tracing::{Instrument, Span, field};
@@ -74,13 +75,31 @@ impl fmt::Write for Limited<'_, '_> {
 }
 
 /// Text or JSON lines (`--logging-format`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
     /// One readable line for each event.
     #[default]
     Text,
     /// One JSON object for each event, with the keys of Kubernetes' components.
     Json,
+}
+
+/// The flags of the log, the same for every program.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct LogFlags {
+    /// Log level: up to 3 info, 4 and 5 debug, above that trace.
+    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 2)]
+    pub v: u8,
+    /// Log lines as text or JSON.
+    #[arg(long, value_enum, default_value = "text")]
+    pub logging_format: LogFormat,
+}
+
+impl Default for LogFlags {
+    /// Text at the level info, which a program without these flags writes.
+    fn default() -> Self {
+        Self { v: 2, logging_format: LogFormat::Text }
+    }
 }
 
 /// Libraries whose debug events `--v` does not enable.
@@ -98,10 +117,10 @@ const LIBRARIES_AT_INFO: [&str; 9] = [
 
 /// Installs the process's log on standard error.
 ///
-/// `verbosity` counts as in Kubernetes components: up to 3 is info, 4 and 5 are debug, above that
-/// is trace. `RUST_LOG`, when set, takes precedence. A second call has no effect.
-pub fn init_log(format: LogFormat, verbosity: u8) {
-    init_log_with_layer(format, verbosity, "", None);
+/// The level counts as in Kubernetes components. `RUST_LOG`, when set, takes precedence. A second
+/// call has no effect.
+pub fn init_log(flags: LogFlags) {
+    init_log_with_layer(flags, "", None);
 }
 
 /// A further layer that receives spans and events, regardless of the log's level.
@@ -111,17 +130,12 @@ pub type ExtraLayer =
 /// Installs the log as [`init_log`] does, with a further layer. `levels` are further levels by
 /// crate (`aws_config=debug,…`); libraries that log too much or log credentials have the level
 /// `info` otherwise.
-pub fn init_log_with_layer(
-    format: LogFormat,
-    verbosity: u8,
-    levels: &str,
-    layer: Option<ExtraLayer>,
-) {
+pub fn init_log_with_layer(flags: LogFlags, levels: &str, layer: Option<ExtraLayer>) {
     let rust_log = std::env::var("RUST_LOG").ok();
-    let filter = filter(rust_log.as_deref(), verbosity, levels);
+    let filter = filter(rust_log.as_deref(), flags.v, levels);
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let all = tracing_subscriber::registry().with(layer);
-    let _ = match format {
+    let _ = match flags.logging_format {
         LogFormat::Text => all.with(log.with_ansi(false).with_filter(filter)).try_init(),
         LogFormat::Json => {
             all.with(log.json().event_format(json::KubernetesJson).with_filter(filter)).try_init()

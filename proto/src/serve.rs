@@ -9,18 +9,7 @@ use tonic::transport::Server;
 
 use crate::endpoint::Listener;
 use crate::observe::Observe;
-
-/// Why serving ended without a request to stop.
-#[derive(Debug)]
-pub struct ServeError(String);
-
-impl std::fmt::Display for ServeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ServeError {}
+use crate::program::Exit;
 
 /// Serves `routes` until `stop` resolves, then waits at most `grace` for the calls in flight.
 ///
@@ -34,7 +23,7 @@ pub async fn serve(
     routes: Routes,
     stop: impl Future<Output = ()> + Send + 'static,
     grace: Duration,
-) -> Result<(), ServeError> {
+) -> Result<(), Exit> {
     // Each layer of futures below holds its input twice, once as its argument: unboxed, these two
     // futures grew to more than a hundred KiB of stack, which the process keeps.
     serve_boxed(listener, routes, Box::pin(stop), grace).await
@@ -47,7 +36,7 @@ fn serve_boxed(
     routes: Routes,
     stop: Boxed<()>,
     grace: Duration,
-) -> Boxed<Result<(), ServeError>> {
+) -> Boxed<Result<(), Exit>> {
     Box::pin(async move {
         let (stop_sender, mut stop_receiver) = tokio::sync::watch::channel(false);
         let signal: Boxed<()> = Box::pin(async move {
@@ -75,13 +64,9 @@ fn serve_boxed(
 }
 
 /// Accepts and serves until `signal` resolves, then until the last call has ended.
-fn serve_until(
-    listener: Listener,
-    routes: Routes,
-    signal: Boxed<()>,
-) -> Boxed<Result<(), ServeError>> {
+fn serve_until(listener: Listener, routes: Routes, signal: Boxed<()>) -> Boxed<Result<(), Exit>> {
     let router = Server::builder().layer(Observe).add_routes(routes);
-    let serve_error = |e: &dyn std::error::Error| ServeError(format!("serving gRPC: {e}"));
+    let serve_error = |e: &dyn std::error::Error| Exit::failed(format_args!("serving gRPC: {e}"));
     match listener {
         Listener::Unix(listener) => Box::pin(async move {
             let listener =

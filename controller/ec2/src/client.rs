@@ -29,7 +29,7 @@ use super::sdk::call::Core;
 use super::sdk::connector::ByScheme;
 use super::sdk::credentials::RenewingCredentials;
 use super::sdk::interceptors::{ExecutionEnvironment, IntactAnswers, RecordHttpExchange};
-use super::sdk::settings::{Settings, Surroundings};
+use super::sdk::settings::{Ec2Settings, Surroundings};
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Ec2 {
     /// # Errors
     /// [`StartError`].
     pub async fn connect(
-        settings: Settings,
+        settings: Ec2Settings,
         surroundings: Surroundings,
     ) -> Result<Self, StartError> {
         let timeouts = TimeoutConfig::builder()

@@ -42,4 +42,4 @@ pub use pacing::duration_estimate::WatchedChange;
 pub use pacing::lane_level::LaneLevel;
 pub use pacing::random::Random;
 pub use sdk::error_conversion::innermost;
-pub use sdk::settings::{Settings, Surroundings};
+pub use sdk::settings::{Ec2Settings, Surroundings};

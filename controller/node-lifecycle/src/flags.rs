@@ -1,14 +1,14 @@
 //! The command line, checked.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
-use ebs_csi_proto::observe::LogFormat;
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::{self, Exit, HttpFlags};
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 /// The version, as the driver's other processes report it.
@@ -43,21 +43,6 @@ enum SafeDetach {
     Off,
     Ec2Only,
     Enforce,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LoggingFormat {
-    Text,
-    Json,
-}
-
-impl From<LoggingFormat> for LogFormat {
-    fn from(flag: LoggingFormat) -> Self {
-        match flag {
-            LoggingFormat::Text => Self::Text,
-            LoggingFormat::Json => Self::Json,
-        }
-    }
 }
 
 /// Parses the value of an enumeration, and converts it.
@@ -173,57 +158,38 @@ pub struct Config {
     /// How often the controller is asked about nodes that are suspect.
     #[arg(long = "query-interval-seconds", value_name = "SECONDS", default_value = "3", value_parser = seconds(1..=60))]
     pub query_interval: Duration,
-    /// Where metrics and health are served (`:8085`, `127.0.0.1:8085`); empty: nowhere.
-    #[arg(long, value_name = "ADDRESS", default_value = "")]
-    http_endpoint: String,
-    /// The address of that endpoint.
-    #[arg(skip)]
-    pub http_address: Option<SocketAddr>,
+    /// Where metrics and health are served.
+    #[command(flatten)]
+    pub http: HttpFlags,
     /// A kubeconfig file; unset: the pod's service account.
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Log format.
-    #[arg(long = "logging-format", value_name = "LOGGING_FORMAT", default_value = "text", value_parser = value_of::<LoggingFormat, LogFormat>())]
-    pub log_format: LogFormat,
-    /// Log level: up to 3 info, 4 and 5 debug, above that trace.
-    #[arg(long = "v", value_name = "LEVEL", default_value_t = 2)]
-    pub verbosity: u8,
-}
-
-/// Why the process ends before it starts.
-#[derive(Debug, PartialEq, Eq)]
-pub enum EarlyExit {
-    /// Print this text on standard output and exit with success.
-    Print(String),
-    /// The command line is wrong (exit 64): one line.
-    Usage(String),
+    /// Level and format of the log.
+    #[command(flatten)]
+    pub log: LogFlags,
 }
 
 impl Config {
     /// Parses the command line, without the program's name.
     ///
     /// # Errors
-    /// [`EarlyExit`].
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, EarlyExit> {
-        let command_line =
-            std::iter::once(OsString::from("ebs-csi-node-lifecycle")).chain(arguments);
-        let mut config = Self::try_parse_from(command_line).map_err(|error| early_exit(&error))?;
+    /// [`Exit`]: the help, the version, or a wrong flag.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
+        let mut config: Self = program::parse(arguments)?;
         if config.failover == Failover::Kep && config.safe_detach != Some(SafeDetach::Enforce) {
-            return Err(EarlyExit::Usage(
-                "--failover=kep needs --safe-detach=enforce, here and in the controller: otherwise a node that runs and is cut off loses its volumes while it writes to them"
-                    .to_owned(),
+            return Err(Exit::usage(
+                "--failover=kep needs --safe-detach=enforce, here and in the controller: otherwise a node that runs and is cut off loses its volumes while it writes to them",
             ));
         }
         let path = config.safe_detach_endpoint.strip_prefix("unix://");
         let path = path.filter(|path| path.starts_with('/') && path.len() < 108);
         let path = path.ok_or_else(|| {
-            EarlyExit::Usage(format!(
+            Exit::usage(format_args!(
                 "--safe-detach-endpoint {:?} cannot be used; give unix:///path, up to 107 bytes",
                 config.safe_detach_endpoint
             ))
         })?;
         config.socket = path.into();
-        config.http_address = parse_address(&config.http_endpoint)?;
         let identity = config.given_identity.take().filter(|name| !name.is_empty());
         config.identity = identity.unwrap_or_else(hostname);
         if config.node_namespaces.is_empty() {
@@ -236,20 +202,6 @@ impl Config {
     }
 }
 
-/// Parses the address of metrics and health; a port alone stands for all addresses.
-fn parse_address(endpoint: &str) -> Result<Option<SocketAddr>, EarlyExit> {
-    let address = match endpoint.strip_prefix(':') {
-        Some(port) => format!("[::]:{port}"),
-        None if endpoint.is_empty() => return Ok(None),
-        None => endpoint.to_owned(),
-    };
-    address.parse().map(Some).map_err(|_| {
-        EarlyExit::Usage(format!(
-            "--http-endpoint {endpoint:?} is not an address; give :PORT or IP:PORT"
-        ))
-    })
-}
-
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
@@ -258,21 +210,11 @@ fn hostname() -> String {
     }
 }
 
-/// Returns the whole text of the help; shortens an error to its first line.
-pub(crate) fn early_exit(error: &clap::Error) -> EarlyExit {
-    if !error.use_stderr() {
-        return EarlyExit::Print(error.to_string());
-    }
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or("bad command line");
-    EarlyExit::Usage(line.trim_start_matches("error: ").to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(arguments: &[&str]) -> Result<Config, EarlyExit> {
+    fn read(arguments: &[&str]) -> Result<Config, Exit> {
         Config::read(arguments.iter().map(OsString::from))
     }
 
@@ -280,7 +222,7 @@ mod tests {
     fn default_is_prove_first_without_http_or_fence() {
         let config = read(&[]).unwrap();
         assert_eq!(config.failover, Failover::ProveFirst);
-        assert_eq!(config.http_address, None);
+        assert_eq!(config.http.address(), None);
         assert_eq!(config.onboarding, Switch::On);
         assert_eq!(config.fence, Fence::Off);
         assert_eq!(config.fence_when, FenceWhen::Impaired);
@@ -307,7 +249,7 @@ mod tests {
             ["--lease-duration-seconds=1"],
             ["--no-such-flag"],
         ] {
-            let Err(EarlyExit::Usage(line)) = read(&arguments) else {
+            let Err(Exit::Failure { status: 64, line }) = read(&arguments) else {
                 panic!("{arguments:?} was taken");
             };
             assert!(!line.is_empty() && !line.contains('\n'), "{line}");
@@ -325,6 +267,6 @@ mod tests {
     #[test]
     fn http_endpoint_port_alone_binds_all_addresses() {
         let config = read(&["--http-endpoint=:8085"]).unwrap();
-        assert_eq!(config.http_address, Some("[::]:8085".parse().unwrap()));
+        assert_eq!(config.http.address(), Some("[::]:8085".parse().unwrap()));
     }
 }

@@ -9,7 +9,6 @@ mod pods;
 mod volumes;
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Node;
@@ -28,17 +27,16 @@ pub const SUBCOMMAND: &str = "preflight";
 /// Most objects in one page of a list.
 const PAGE: u32 = 250;
 
-/// Runs all checks and prints the findings. Returns 0 when nothing is refused, 1 otherwise.
+/// Runs all checks and prints the findings. Returns whether something is refused.
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub async fn run(client: Client, output: Output) -> std::io::Result<ExitCode> {
+pub async fn run(client: Client, output: Output) -> std::io::Result<bool> {
     let findings = find_all(&client).await;
     let mut stdout = std::io::stdout().lock();
     print(&findings, output, &mut stdout)?;
     stdout.flush()?;
-    let refused = findings.iter().any(|f| f.verdict == Verdict::Refused);
-    Ok(ExitCode::from(u8::from(refused)))
+    Ok(findings.iter().any(|f| f.verdict == Verdict::Refused))
 }
 
 /// Returns all findings, in the order of their subjects.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ebs_csi_proto::http_endpoint::{self, PlainText};
+use ebs_csi_proto::program::Exit;
 use ebs_csi_proto::serve::stop_signal;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as ApiConfig};
@@ -27,40 +28,19 @@ use crate::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches}
 pub mod confinement;
 pub mod kubeconfig;
 
-/// Why the process ended without a signal.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The API server's address or the credential cannot be used.
-    #[error("{0}")]
-    Configuration(String),
-    /// A task that should run for ever has ended.
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl RunError {
-    /// Returns the exit status: 78 for a configuration, 1 otherwise.
-    pub fn status(&self) -> u8 {
-        match self {
-            Self::Configuration(_) => 78,
-            Self::Failed(_) => 1,
-        }
-    }
-}
-
 /// Runs until SIGTERM or SIGINT. Must run inside a tokio runtime.
 ///
 /// `kubeconfig` is the file's content from before the confinement; without one the pod's service
 /// account is used.
 ///
 /// # Errors
-/// [`RunError`].
+/// [`Exit`]: a setting that cannot be used, or a task that ended and should not have.
 pub async fn run(
     config: Config,
     kubeconfig: Option<Kubeconfig>,
     listener: Option<std::net::TcpListener>,
-) -> Result<(), RunError> {
-    let stop = stop_signal().map_err(|e| RunError::Failed(format!("signal handlers: {e}")))?;
+) -> Result<(), Exit> {
+    let stop = stop_signal().map_err(|e| Exit::failed(format_args!("signal handlers: {e}")))?;
     let client = connect(kubeconfig).await?;
     let (events, event_writer) = EventSender::new(client.clone(), config.identity.clone());
     let identity = config.identity.clone();
@@ -160,7 +140,7 @@ pub async fn run(
                 Some(Err(error)) => format!("a task failed: {error}"),
                 None => "nothing was left to do".to_owned(),
             };
-            return Err(RunError::Failed(what));
+            return Err(Exit::failed(what));
         }
     }
     // First all acts of this process end, then another replica may act.
@@ -182,18 +162,18 @@ fn start_after(mut controller_listens: watch::Receiver<bool>, task: Task) -> Tas
 /// Creates a client of the API server.
 ///
 /// # Errors
-/// [`RunError::Configuration`].
-pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, RunError> {
+/// [`Exit`]: the API server's address or the credential cannot be used.
+pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Exit> {
     let config = match kubeconfig {
         Some(kubeconfig) => {
             let options = KubeConfigOptions::default();
             let config = ApiConfig::from_custom_kubeconfig(kubeconfig, &options).await;
-            config.map_err(|e| RunError::Configuration(e.to_string()))?
+            config.map_err(Exit::setting)?
         }
         None => ApiConfig::incluster().map_err(|e| {
-            RunError::Configuration(format!("{e}; outside a pod give --kubeconfig or KUBECONFIG"))
+            Exit::setting(format_args!("{e}; outside a pod give --kubeconfig or KUBECONFIG"))
         })?,
     };
     tracing::info!(server = %config.cluster_url, "Kubernetes");
-    Client::try_from(config).map_err(|e| RunError::Configuration(e.to_string()))
+    Client::try_from(config).map_err(Exit::setting)
 }

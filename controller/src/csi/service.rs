@@ -30,7 +30,7 @@ use crate::volume::origin::Sources;
 
 /// Settings of the service.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServiceSettings {
     /// What every set of tags contains.
     pub tags: TagSettings,
     /// How long an expansion and a modification of one volume wait for each other.
@@ -48,7 +48,7 @@ pub struct Settings {
     pub volume_health: bool,
 }
 
-impl Default for Settings {
+impl Default for ServiceSettings {
     fn default() -> Self {
         Self {
             tags: TagSettings::default(),
@@ -80,7 +80,7 @@ pub struct Controller {
 
 impl Controller {
     /// Creates the service with no operation under way.
-    pub fn new(ec2: Ec2, settings: Settings, metrics: Arc<Metrics>) -> Self {
+    pub fn new(ec2: Ec2, settings: ServiceSettings, metrics: Arc<Metrics>) -> Self {
         metrics.safe_detach_mode(settings.safe_detach);
         let cluster_evidence = ClusterEvidence::new(settings.fence);
         let safe_detach = safe_detach::Service {

@@ -60,20 +60,20 @@ enum WorkState<T> {
 
 /// The outcome of work, for all tasks that wait for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome<T>(Arc<OrderedWatch<WorkState<T>>>);
+pub(crate) struct WatchedResult<T>(Arc<OrderedWatch<WorkState<T>>>);
 
 /// Sets the outcome of the work. When it is dropped before, the outcome is lost and the waiting
 /// tasks learn that.
 #[derive(Debug)]
-pub(crate) struct OutcomeSetter<T: Clone>(Arc<OrderedWatch<WorkState<T>>>);
+pub(crate) struct ResultSetter<T: Clone>(Arc<OrderedWatch<WorkState<T>>>);
 
 /// Creates the two ends for work that begins.
-pub(crate) fn outcome<T: Clone>() -> (OutcomeSetter<T>, Outcome<T>) {
+pub(crate) fn watched_result<T: Clone>() -> (ResultSetter<T>, WatchedResult<T>) {
     let state = Arc::new(OrderedWatch::new(WorkState::Running));
-    (OutcomeSetter(Arc::clone(&state)), Outcome(state))
+    (ResultSetter(Arc::clone(&state)), WatchedResult(state))
 }
 
-impl<T: Clone> Outcome<T> {
+impl<T: Clone> WatchedResult<T> {
     /// Waits until the work has ended; returns `None` when it panicked and left no result.
     pub(crate) async fn wait(&self) -> Option<T> {
         match self.0.wait_for(|state| !matches!(state, WorkState::Running)).await {
@@ -83,14 +83,14 @@ impl<T: Clone> Outcome<T> {
     }
 }
 
-impl<T: Clone> OutcomeSetter<T> {
+impl<T: Clone> ResultSetter<T> {
     /// Sets the result and ends the work.
     pub(crate) fn set(self, value: T) {
         self.0.set(WorkState::Ended(value));
     }
 }
 
-impl<T: Clone> Drop for OutcomeSetter<T> {
+impl<T: Clone> Drop for ResultSetter<T> {
     fn drop(&mut self) {
         let under_way = matches!(*self.0.lock(), WorkState::Running);
         if under_way {
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn early_and_late_waiters_learn_outcome_or_loss() {
-        let (setter, outcome) = outcome();
+        let (setter, outcome) = watched_result();
         let early = tokio::spawn({
             let outcome = outcome.clone();
             async move { outcome.wait().await }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(early.await.unwrap(), Some(7));
         assert_eq!(outcome.wait().await, Some(7));
 
-        let (setter, lost) = super::outcome::<u8>();
+        let (setter, lost) = super::watched_result::<u8>();
         let early = tokio::spawn({
             let lost = lost.clone();
             async move { lost.wait().await }

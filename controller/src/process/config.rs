@@ -5,18 +5,17 @@ mod flags;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use ebs_csi_ec2::{Action, Rate};
 use ebs_csi_proto::Endpoint;
-use ebs_csi_proto::observe::LogFormat;
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::{self, Exit, HttpFlags};
 
 pub(crate) use flag_syntax::duration;
-use flag_syntax::socket_address;
-use flags::{Failover, Flags, Format};
+use flags::{Failover, Flags};
 
 use crate::VERSION;
 use crate::process::http::CertificateFiles;
@@ -30,13 +29,13 @@ pub struct Config {
     /// Where CSI is served.
     pub endpoint: Endpoint,
     /// Where metrics and health are served.
-    pub http: Option<SocketAddr>,
+    pub http: HttpFlags,
     /// The certificate and key of the HTTP endpoint, when it is served over TLS.
     pub certificate: Option<CertificateFiles>,
     /// Whether metrics are served under their older names, too.
     pub deprecated_metrics: bool,
     /// Where traces go, if anywhere.
-    pub traces: Option<traces::Settings>,
+    pub traces: Option<traces::TraceSettings>,
     /// Where the AWS credentials come from, as text for messages.
     pub credentials_from: String,
     /// What Probe says about AWS.
@@ -70,10 +69,8 @@ pub struct Config {
     pub execution_environment: String,
     /// Log levels of the AWS SDK's own events; empty when they are not wanted.
     pub sdk_levels: &'static str,
-    /// Log level.
-    pub verbosity: u8,
-    /// Log format.
-    pub log_format: LogFormat,
+    /// Level and format of the log.
+    pub log: LogFlags,
     /// `--ec2-request-rates`.
     pub rates: BTreeMap<Action, Rate>,
     /// `--ec2-max-request-rates`.
@@ -106,15 +103,6 @@ pub struct SafeDetachSocket {
     pub peers: Vec<u32>,
 }
 
-/// Why the process ends before it serves.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Print this on standard output and exit with success.
-    Print(String),
-    /// The command line is wrong: print this one line and exit with status 64.
-    Usage(String),
-}
-
 /// The levels that `--aws-sdk-debug-log` sets. The SDK keeps secrets out of these events, but not
 /// the ids of access keys.
 const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=debug,aws_sdk_ec2=debug,aws_sdk_sts=debug";
@@ -129,7 +117,7 @@ const VARIABLES_WITHOUT_EFFECT: [(&str, &str); 3] = [
 
 /// Removes the word `true` after a switch: Go reads `--batching true` as the switch and an
 /// argument, and the Go driver ignores arguments.
-fn remove_true_after_switches(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+fn remove_true_after_switches(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let is_switch = |word: &OsString| {
         let name = word.to_str().and_then(|word| word.strip_prefix("--"));
         name.is_some_and(|name| {
@@ -151,18 +139,16 @@ impl Config {
     /// Reads the command line (without the program's name) and the environment.
     ///
     /// # Errors
-    /// [`Stop`].
+    /// [`Exit`]: the help, the version, or a wrong flag.
     pub fn read(
         arguments: impl IntoIterator<Item = OsString>,
         environment: &BTreeMap<String, String>,
-    ) -> Result<Self, Stop> {
-        let named = std::iter::once(OsString::from("ebs-csi-controller")).chain(arguments);
-        let flags = Flags::try_parse_from(remove_true_after_switches(named))
-            .map_err(|error| stop_of(&error))?;
+    ) -> Result<Self, Exit> {
+        let flags: Flags = program::parse(remove_true_after_switches(arguments))?;
         if flags.version {
-            return Err(Stop::Print(version()));
+            return Err(Exit::Print(version()));
         }
-        let usage = |flag: &str, why: &str| Stop::Usage(format!("--{flag}: {why}"));
+        let usage = |flag: &str, why: &str| Exit::usage(format_args!("--{flag}: {why}"));
         if flags.modify_volume_request_handler_timeout.is_zero() {
             return Err(usage("modify-volume-request-handler-timeout", "must be longer than 0"));
         }
@@ -194,22 +180,18 @@ impl Config {
             endpoint => endpoint
                 .map(|endpoint| SafeDetachSocket { endpoint, peers: flags.safe_detach_peers }),
         };
-        let http = match flags.http_endpoint.as_str() {
-            "" => None,
-            address => Some(socket_address(address).map_err(|why| usage("http-endpoint", &why))?),
-        };
         let certificate = match (flags.metrics_cert_file.as_str(), flags.metrics_key_file.as_str())
         {
             ("", "") => None,
             (_, "") => return Err(usage("metrics-cert-file", "needs --metrics-key-file")),
             ("", _) => return Err(usage("metrics-key-file", "needs --metrics-cert-file")),
-            _ if http.is_none() => {
+            _ if flags.http.address().is_none() => {
                 return Err(usage("metrics-cert-file", "needs --http-endpoint"));
             }
             (chain, key) => Some(CertificateFiles { chain: chain.into(), key: key.into() }),
         };
-        let traces =
-            traces::Settings::read(flags.enable_otel_tracing, environment).map_err(Stop::Usage)?;
+        let traces = traces::TraceSettings::read(flags.enable_otel_tracing, environment)
+            .map_err(Exit::usage)?;
         let text = |value: String| (!value.is_empty()).then_some(value);
         let variable = |name: &str| environment.get(name).cloned().and_then(text);
         // The SDK's rules (AWS SDKs reference, "Service-specific endpoints").
@@ -219,7 +201,7 @@ impl Config {
             variable(name).or_else(|| variable("AWS_ENDPOINT_URL")).filter(|_| !ignored)
         };
         let region = |name: &str| match variable(name) {
-            Some(region) if !is_region(&region) => Err(Stop::Usage(format!(
+            Some(region) if !is_region(&region) => Err(Exit::usage(format_args!(
                 "{name}: {region:?} is not the name of a Region; write it without blanks, as us-east-1"
             ))),
             region => Ok(region),
@@ -230,7 +212,7 @@ impl Config {
         }
         Ok(Self {
             endpoint: flags.endpoint,
-            http,
+            http: flags.http,
             certificate,
             deprecated_metrics: flags.deprecated_metrics,
             traces,
@@ -254,11 +236,7 @@ impl Config {
             volume_health: flags.enable_volume_health,
             execution_environment,
             sdk_levels: if flags.aws_sdk_debug_log { SDK_DEBUG } else { "" },
-            verbosity: flags.verbosity,
-            log_format: match flags.logging_format {
-                Format::Text => LogFormat::Text,
-                Format::Json => LogFormat::Json,
-            },
+            log: flags.log,
             rates: flags.ec2_request_rates,
             max_rates: flags.ec2_max_request_rates,
             region: region("AWS_REGION")?,
@@ -321,16 +299,6 @@ fn credentials_from(environment: &BTreeMap<String, String>) -> String {
         }
     }
     "the AWS profile or instance metadata".to_owned()
-}
-
-/// Converts an error of clap. Help is printed whole; an error is cut to its first line.
-pub(crate) fn stop_of(error: &clap::Error) -> Stop {
-    if !error.use_stderr() {
-        return Stop::Print(error.to_string());
-    }
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or("bad command line").trim_start_matches("error: ");
-    Stop::Usage(line.to_owned())
 }
 
 fn version() -> String {

@@ -36,7 +36,7 @@ const FIRST_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
-struct Outcome {
+struct ProbeResult {
     /// Whether a check ever succeeded.
     has_ever_succeeded: bool,
     /// Why the last check failed.
@@ -47,7 +47,7 @@ struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Probe {
     mode: ProbeAws,
-    outcome: watch::Sender<Option<Outcome>>,
+    outcome: watch::Sender<Option<ProbeResult>>,
     check_requested: Notify,
 }
 
@@ -77,11 +77,13 @@ impl Probe {
             _ => None,
         };
         match outcome {
-            Some(Outcome { failure: None, .. }) => Ok(true),
-            Some(Outcome { has_ever_succeeded: true, .. }) if self.mode == ProbeAws::Startup => {
+            Some(ProbeResult { failure: None, .. }) => Ok(true),
+            Some(ProbeResult { has_ever_succeeded: true, .. })
+                if self.mode == ProbeAws::Startup =>
+            {
                 Ok(true)
             }
-            Some(Outcome { failure: Some(why), .. }) => {
+            Some(ProbeResult { failure: Some(why), .. }) => {
                 self.check_requested.notify_one();
                 Err(Failure::new(Condition::NotReady, format!("the check of AWS failed: {why}")))
             }
@@ -100,10 +102,10 @@ impl Probe {
         }
         match &*self.outcome.borrow() {
             None => Some("the first check of AWS has not ended"),
-            Some(Outcome { failure: Some(_), .. }) => {
+            Some(ProbeResult { failure: Some(_), .. }) => {
                 Some("the check of AWS failed; the controller's log has the cause")
             }
-            Some(Outcome { failure: None, .. }) => None,
+            Some(ProbeResult { failure: None, .. }) => None,
         }
     }
 
@@ -153,7 +155,7 @@ impl Probe {
                 None if was_failing || first => tracing::info!("the check of AWS succeeded"),
                 None => {}
             }
-            *outcome = Some(Outcome {
+            *outcome = Some(ProbeResult {
                 has_ever_succeeded: has_ever_succeeded || failure.is_none(),
                 failure,
             });

@@ -9,8 +9,8 @@ use crate::csi::service;
 use crate::request::tags::{TagSettings, Tags};
 
 /// Returns the settings of the EC2 layer.
-pub(super) fn of_ec2(config: &Config) -> ec2::Settings {
-    ec2::Settings {
+pub(super) fn of_ec2(config: &Config) -> ec2::Ec2Settings {
+    ec2::Ec2Settings {
         region: config.region.clone(),
         region_of_node: config.region_of_node.clone(),
         ca_bundle: config.ca_bundle.clone(),
@@ -22,7 +22,7 @@ pub(super) fn of_ec2(config: &Config) -> ec2::Settings {
         rates: config.rates.clone(),
         max_rates: config.max_rates.clone(),
         seed: seed(),
-        ..ec2::Settings::default()
+        ..ec2::Ec2Settings::default()
     }
 }
 
@@ -30,7 +30,7 @@ pub(super) fn of_ec2(config: &Config) -> ec2::Settings {
 ///
 /// # Errors
 /// One line that names the flag and the fault of its value.
-pub(super) fn of_service(config: &Config) -> Result<service::Settings, String> {
+pub(super) fn of_service(config: &Config) -> Result<service::ServiceSettings, String> {
     let mut extra = Tags::new();
     for (flag, text) in
         [("--extra-volume-tags", &config.extra_volume_tags), ("--extra-tags", &config.extra_tags)]
@@ -38,7 +38,7 @@ pub(super) fn of_service(config: &Config) -> Result<service::Settings, String> {
         let tags = TagSettings::parse_extra(text, config.warn_on_invalid_tag);
         extra.extend(tags.map_err(|why| format!("{flag}: {why}"))?);
     }
-    Ok(service::Settings {
+    Ok(service::ServiceSettings {
         tags: TagSettings {
             extra,
             cluster_id: config.cluster_id.clone(),

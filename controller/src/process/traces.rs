@@ -29,7 +29,7 @@ pub enum Protocol {
 /// The destination of traces, from the variables of the OpenTelemetry specification ("OTLP Exporter
 /// Configuration", "General SDK Configuration").
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct TraceSettings {
     /// The protocol.
     pub protocol: Protocol,
     /// The complete address of the requests.
@@ -42,7 +42,7 @@ pub struct Settings {
     pub resource: Vec<(String, String)>,
 }
 
-impl Settings {
+impl TraceSettings {
     /// Reads the variables; `None` when nothing asks for traces. `is_requested` is
     /// `--enable-otel-tracing`.
     ///
@@ -138,7 +138,7 @@ fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, St
 const QUEUE_LENGTH: usize = 2048;
 
 /// Creates the layer that collects spans and the exporter that sends them.
-pub fn channel(settings: Settings) -> (Collect, Exporter) {
+pub fn channel(settings: TraceSettings) -> (Collect, Exporter) {
     let (records, queue) = mpsc::channel::<Record>(QUEUE_LENGTH);
     (Collect::new(records), Exporter::new(settings, queue))
 }
@@ -147,12 +147,15 @@ pub fn channel(settings: Settings) -> (Collect, Exporter) {
 mod tests {
     use super::*;
 
-    fn read(is_requested: bool, variables: &[(&str, &str)]) -> Result<Option<Settings>, String> {
+    fn read(
+        is_requested: bool,
+        variables: &[(&str, &str)],
+    ) -> Result<Option<TraceSettings>, String> {
         let environment = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Settings::read(is_requested, &environment)
+        TraceSettings::read(is_requested, &environment)
     }
 
     #[test]

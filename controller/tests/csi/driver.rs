@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::csi::service::{Controller, Settings};
+use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
 use ebs_csi_controller::metrics::Metrics;
 use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
 use ebs_csi_controller::tags::TagSettings;
-use ebs_csi_ec2::{Call, Ec2, Settings as Ec2Settings};
+use ebs_csi_ec2::{Call, Ec2, Ec2Settings};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
@@ -70,12 +70,12 @@ impl Driver {
 
     /// Like [`Driver::in_world`], with a mode of safe detach.
     pub(crate) async fn under(safe_detach: SafeDetach, scenario: Value) -> Self {
-        let settings = Settings { safe_detach, ..settings() };
+        let settings = ServiceSettings { safe_detach, ..settings() };
         Self::with(settings, scenario).await
     }
 
     /// Like [`Driver::in_world`], with other settings of the service.
-    pub(crate) async fn with(settings: Settings, scenario: Value) -> Self {
+    pub(crate) async fn with(settings: ServiceSettings, scenario: Value) -> Self {
         let whole = json!({
             "profile": "instant",
             "instances": [
@@ -96,18 +96,18 @@ impl Driver {
     }
 
     /// Like [`Driver::another`], with other settings of the service.
-    pub(crate) async fn another_with(&self, settings: Settings) -> Self {
+    pub(crate) async fn another_with(&self, settings: ServiceSettings) -> Self {
         let ec2 = access(&self.world.server.ec2(), Ec2Settings::default()).await;
         Self::over(Arc::clone(&self.world), ec2, settings).await
     }
 
     /// Starts another process, without `--enable-node-local-volumes`.
     pub(crate) async fn without_node_local_volumes(&self) -> Self {
-        let settings = Settings { node_local_volumes: false, ..settings() };
+        let settings = ServiceSettings { node_local_volumes: false, ..settings() };
         self.another_with(settings).await
     }
 
-    async fn over(world: Arc<World>, ec2: Ec2, settings: Settings) -> Self {
+    async fn over(world: Arc<World>, ec2: Ec2, settings: ServiceSettings) -> Self {
         let shown = Arc::<Metrics>::default();
         let controller = Controller::new(ec2, settings, Arc::clone(&shown));
         let dir = tempfile::tempdir().unwrap();
@@ -307,8 +307,8 @@ pub(crate) async fn served(
 }
 
 /// Returns the settings of these tests: all features are on, and all waiting times are short.
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> ServiceSettings {
+    ServiceSettings {
         tags: TagSettings { cluster_id: Some("test".to_owned()), ..Default::default() },
         modify_window: Duration::from_millis(300),
         snapshot_takeover: Duration::ZERO,

@@ -5,7 +5,7 @@ mod snapshot;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_controller::csi::service::{Controller, Settings};
+use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
 use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
@@ -35,7 +35,7 @@ impl Slow {
         });
         let world = InProcess::new(merged(whole, over));
         let access = world.access(1).await;
-        let settings = Settings { safe_detach, ..Settings::default() };
+        let settings = ServiceSettings { safe_detach, ..ServiceSettings::default() };
         let controller = Controller::new(access, settings, Arc::default());
         Self { world, controller, safe_detach }
     }
@@ -43,7 +43,8 @@ impl Slow {
     /// Starts another process, which knows nothing of what this one did.
     pub(crate) async fn another(&self, number: u64) -> Controller {
         let access = self.world.access(number).await;
-        let settings = Settings { safe_detach: self.safe_detach, ..Settings::default() };
+        let settings =
+            ServiceSettings { safe_detach: self.safe_detach, ..ServiceSettings::default() };
         Controller::new(access, settings, Arc::default())
     }
 

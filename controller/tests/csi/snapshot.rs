@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebs_csi_controller::csi::service::Settings;
+use ebs_csi_controller::csi::service::ServiceSettings;
 use ebs_csi_ec2::{Call, Locked};
 use ebs_csi_proto::csi;
 use ebs_csi_wire::SnapshotId;
@@ -15,7 +15,7 @@ use crate::driver::{Driver, assert_status, settings};
 /// Starts another process, which looks for its predecessor's snapshots for this long.
 async fn waiting_process(driver: &Driver, seconds: u64) -> Driver {
     let snapshot_takeover = Duration::from_secs(seconds);
-    driver.another_with(Settings { snapshot_takeover, ..settings() }).await
+    driver.another_with(ServiceSettings { snapshot_takeover, ..settings() }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

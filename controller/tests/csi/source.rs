@@ -1,7 +1,7 @@
 //! The publish context tells a node where the source of a copy came from, so that the node fully
 //! checks only copies of foreign sources.
 
-use ebs_csi_controller::csi::service::Settings;
+use ebs_csi_controller::csi::service::ServiceSettings;
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::csi;
 
@@ -12,7 +12,7 @@ const ORIGIN: &str = "ebs.csi.aws.com/origin";
 /// Starts the driver of another cluster in the same account.
 async fn other_cluster(driver: &Driver) -> Driver {
     let tags = TagSettings { cluster_id: Some("other".to_owned()), ..Default::default() };
-    driver.another_with(Settings { tags, ..settings() }).await
+    driver.another_with(ServiceSettings { tags, ..settings() }).await
 }
 
 async fn made_of(driver: &Driver, name: &str, source: csi::VolumeContentSource) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_ec2::{Call, Ec2ErrorKind, Force, LookResult, ModifyVolume, Sent, Settings};
+use ebs_csi_ec2::{Call, Ec2ErrorKind, Ec2Settings, Force, LookResult, ModifyVolume, Sent};
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::VolumeId;
 use serde_json::json;
@@ -46,7 +46,8 @@ async fn unknown_id_in_batch_leaves_others_present() {
 #[tokio::test]
 async fn broken_answer_is_never_taken_as_absence() {
     // A body shorter than its announced length ends only with the connection or the call timeout.
-    let settings = || Settings { call_timeout: Duration::from_millis(300), ..Settings::default() };
+    let settings =
+        || Ec2Settings { call_timeout: Duration::from_millis(300), ..Ec2Settings::default() };
     let world = World::new().await;
     let volume = world.volume("a").await;
     let broken = [
@@ -137,7 +138,8 @@ async fn lost_reply_without_token_is_not_retried() {
 /// Returns a world with a call timeout of 400 ms, after an AttachVolume whose answer `fault`
 /// delayed beyond that, and the volume of that call.
 async fn attach_until_timeout(fault: &serde_json::Value) -> (World, VolumeId) {
-    let settings = Settings { call_timeout: Duration::from_millis(400), ..Settings::default() };
+    let settings =
+        Ec2Settings { call_timeout: Duration::from_millis(400), ..Ec2Settings::default() };
     let world = World::with(json!({ "profile": "instant" }), settings).await;
     let volume = world.volume("a").await;
     world.fault_once("AttachVolume", fault);

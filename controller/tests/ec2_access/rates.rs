@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{
-    Action, Call, Ec2, Ec2ErrorKind, Force, LaneLevel, LookResult, Rate, Sent, Settings,
+    Action, Call, Ec2, Ec2ErrorKind, Ec2Settings, Force, LaneLevel, LookResult, Rate, Sent,
     VolumeState, WatchedChange,
 };
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn level(ec2: &Ec2, wanted: Action) -> LaneLevel {
 async fn limited(action: Action, capacity: f64, refill: f64) -> (InProcess, Ec2) {
     let world = InProcess::new(json!({ "profile": "fast" }));
     let max_rates = BTreeMap::from([(action, Rate { capacity, refill })]);
-    let ec2 = world.access_with(Settings { max_rates, ..Settings::default() }).await;
+    let ec2 = world.access_with(Ec2Settings { max_rates, ..Ec2Settings::default() }).await;
     (world, ec2)
 }
 
@@ -47,7 +47,7 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
         "limits": { "enabled": true, "scale": 1.0, "actions": { "CreateVolume": granted } },
     }));
     let rates = BTreeMap::from([(Action::CreateVolume, believed)]);
-    let settings = Settings { rates, ..Settings::default() };
+    let settings = Ec2Settings { rates, ..Ec2Settings::default() };
     let ec2 = world.access_with(settings).await;
     let tasks: Vec<_> = (0..volumes)
         .map(|n| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_ec2::{Call, Ec2ErrorKind, LookResult, Sent, Settings, StartError, Surroundings};
+use ebs_csi_ec2::{Call, Ec2ErrorKind, Ec2Settings, LookResult, Sent, StartError, Surroundings};
 use serde_json::json;
 
 use crate::world::{World, access, small};
@@ -10,7 +10,8 @@ use crate::{nobody, snapshot_of};
 
 #[tokio::test]
 async fn unreachable_ec2_is_reported_and_nothing_is_sent() {
-    let settings = Settings { connect_timeout: Duration::from_millis(300), ..Settings::default() };
+    let settings =
+        Ec2Settings { connect_timeout: Duration::from_millis(300), ..Ec2Settings::default() };
     // Nothing listens on a port that was just released.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let ec2 = access(&format!("http://127.0.0.1:{port}"), settings).await;
@@ -64,11 +65,11 @@ async fn fast_restore_failure_inside_success_is_error() {
 
 #[tokio::test]
 async fn non_url_endpoint_is_refused_by_name() {
-    let settings = Settings {
+    let settings = Ec2Settings {
         region: Some("us-east-1".to_owned()),
         ec2_endpoint: Some("ec2.example".to_owned()),
         profile_files: false,
-        ..Settings::default()
+        ..Ec2Settings::default()
     };
     let error = ebs_csi_ec2::Ec2::connect(settings, Surroundings::default()).await.unwrap_err();
     assert!(matches!(&error, StartError::Endpoint(given) if given == "ec2.example"));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use aws_smithy_async::time::SharedTimeSource;
-use ebs_csi_controller::csi::service::{Controller, Settings};
+use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
 use ebs_csi_controller::tags::{TagSettings, Tags};
 use ebs_csi_ec2 as ec2;
 
@@ -95,7 +95,7 @@ impl Replica {
         };
         let clock =
             WrongClock { ec2: self.parts.ec2.clone(), ahead_ms: Arc::clone(&self.ahead_ms) };
-        let settings = ec2::Settings { seed: self.random.seed(), ..ec2::Settings::default() };
+        let settings = ec2::Ec2Settings { seed: self.random.seed(), ..ec2::Ec2Settings::default() };
         let ec2 =
             self.parts.ec2.access_by(connection, SharedTimeSource::new(clock), settings).await;
         // The restart may come with an upgrade or another command line: the same volume is then
@@ -104,13 +104,13 @@ impl Replica {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
         let generation = self.generation.load(Ordering::Relaxed).to_string();
-        let settings = Settings {
+        let settings = ServiceSettings {
             tags: TagSettings {
                 extra: Tags::from([("generation".to_owned(), generation)]),
                 ..TagSettings::default()
             },
             safe_detach: self.parts.faults.safe_detach,
-            ..Settings::default()
+            ..ServiceSettings::default()
         };
         let controller = Controller::new(ec2, settings, Arc::default());
         *self.process.lock().unwrap() = Some(Process { controller, dead });

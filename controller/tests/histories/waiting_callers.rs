@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ebs_csi_controller::csi::service::{Controller, Settings};
+use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use serde_json::json;
@@ -42,7 +42,7 @@ fn many_callers_of_one_key() -> Vec<String> {
     block_on(async {
         let world = InProcess::new(json!({ "seed": 1, "profile": "fast" }));
         let controller =
-            Controller::new(world.access(1).await, Settings::default(), Arc::default());
+            Controller::new(world.access(1).await, ServiceSettings::default(), Arc::default());
         let callers: Vec<_> =
             (0..12).map(|n| tokio::spawn(caller(controller.clone(), n))).collect();
         for caller in callers {

@@ -14,7 +14,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
-use ebs_csi_ec2::{Ec2, Settings, Surroundings};
+use ebs_csi_ec2::{Ec2, Ec2Settings, Surroundings};
 use ec2_sim::Delivery;
 use ec2_sim::time::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
@@ -126,12 +126,12 @@ impl InProcess {
 
     /// Returns the driver's access to the simulator.
     pub(crate) async fn access(&self, seed: u64) -> Ec2 {
-        let settings = Settings { seed, ..Settings::default() };
+        let settings = Ec2Settings { seed, ..Ec2Settings::default() };
         self.access_with(settings).await
     }
 
     /// Returns the driver's access to the simulator, with these settings.
-    pub(crate) async fn access_with(&self, settings: Settings) -> Ec2 {
+    pub(crate) async fn access_with(&self, settings: Ec2Settings) -> Ec2 {
         self.access_by(self.clone(), SharedTimeSource::new(self.clock), settings).await
     }
 
@@ -140,10 +140,10 @@ impl InProcess {
         &self,
         connector: impl HttpConnector + 'static,
         clock: SharedTimeSource,
-        settings: Settings,
+        settings: Ec2Settings,
     ) -> Ec2 {
         let credentials = Credentials::new("AKIATEST", "secret", None, None, "test");
-        let settings = Settings {
+        let settings = Ec2Settings {
             region: Some("us-east-1".to_owned()),
             ec2_endpoint: Some("http://ec2.test".to_owned()),
             profile_files: false,

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use ebs_csi_ec2::{
-    Call, CreateVolume, Ec2, LookResult, Settings, Surroundings, Tags, Volume, VolumeState,
+    Call, CreateVolume, Ec2, Ec2Settings, LookResult, Surroundings, Tags, Volume, VolumeState,
     WatchedChange,
 };
 use ebs_csi_proto::GiB;
@@ -57,9 +57,9 @@ pub(crate) fn small(name: &str) -> CreateVolume {
 }
 
 /// Returns access to EC2 at an endpoint, with arbitrary keys.
-pub(crate) async fn access(endpoint: &str, settings: Settings) -> Ec2 {
+pub(crate) async fn access(endpoint: &str, settings: Ec2Settings) -> Ec2 {
     let credentials = Credentials::new("AKIATEST", "secret", None, None, "test");
-    let settings = Settings {
+    let settings = Ec2Settings {
         region: Some("us-east-1".to_owned()),
         ec2_endpoint: Some(endpoint.to_owned()),
         sts_endpoint: Some(endpoint.to_owned()),
@@ -76,11 +76,11 @@ pub(crate) async fn access(endpoint: &str, settings: Settings) -> Ec2 {
 impl World {
     /// Starts the built-in scenario, in which everything is fast.
     pub(crate) async fn new() -> Self {
-        Self::with(json!({ "profile": "instant" }), Settings::default()).await
+        Self::with(json!({ "profile": "instant" }), Ec2Settings::default()).await
     }
 
     /// Starts a scenario with these settings.
-    pub(crate) async fn with(members: Value, settings: Settings) -> Self {
+    pub(crate) async fn with(members: Value, settings: Ec2Settings) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let default = serde_json::to_value(Scenario::default()).expect("a scenario is data");
         let scenario = serde_json::from_value(merged(default, members)).expect("a scenario");

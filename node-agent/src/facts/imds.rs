@@ -40,6 +40,9 @@ pub enum ImdsError {
         "no IMDSv2 session (PUT {TOKEN}); a pod needs a hop limit of 2 or the host's network, or use the kubernetes source"
     )]
     Session(#[source] Box<ImdsError>),
+    /// There is no runtime to ask in.
+    #[error("starting the runtime")]
+    Runtime(#[source] std::io::Error),
     /// The service did not answer.
     #[error("{path}")]
     Http {
@@ -106,17 +109,18 @@ pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, St
 /// # Errors
 /// [`ImdsError`] for the first exchange that failed finally.
 pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(ImdsError::Runtime)?;
     let started = Instant::now();
-    let request = |method, path: &'static str, headers: &[(&str, &str)]| {
-        retry(started, path, || http_client::exchange(address.0, method, path, headers, LIMITS))
+    let request = |method, path: &'static str, header: (&str, &str)| {
+        let exchange = || http_client::exchange(address.0, method, path, header, LIMITS);
+        retry(started, path, || runtime.block_on(exchange()))
     };
-    let session = [("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECONDS)];
-    let token = request("PUT", TOKEN, &session)
+    let token = request("PUT", TOKEN, ("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECONDS))
         .and_then(|answer| body_of(TOKEN, answer))
         .and_then(|body| checked_token(&body))
         .map_err(|e| ImdsError::Session(Box::new(e)))?;
-    let headers = [("x-aws-ec2-metadata-token", token.as_str())];
-    let get = |path| request("GET", path, &headers);
+    let get = |path| request("GET", path, ("x-aws-ec2-metadata-token", &token));
 
     let document = Document::parse(&body_of(DOCUMENT, get(DOCUMENT)?)?)?;
     let macs = body_of(MACS, get(MACS)?)?;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use ebs_csi_proto::program::Exit;
 use ebs_csi_wire::Key;
 
 use super::Address;
@@ -15,44 +16,13 @@ pub struct Target {
     pub(super) key: Option<Arc<Key>>,
 }
 
-/// A helper's address or key file that cannot be used.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TargetError {
-    /// The command line is wrong.
-    #[error("{flag}: {why}")]
-    Misused {
-        /// The flag.
-        flag: &'static str,
-        /// The problem, and the next step.
-        why: String,
-    },
-    /// The machine is not as the command line says.
-    #[error("{flag}: {why}")]
-    Unusable {
-        /// The flag.
-        flag: &'static str,
-        /// The problem, and the next step.
-        why: String,
-    },
-}
-
-impl TargetError {
-    /// Returns the exit status: EX_USAGE or EX_CONFIG of sysexits.h.
-    #[must_use]
-    pub const fn exit(&self) -> u8 {
-        match self {
-            Self::Misused { .. } => 64,
-            Self::Unusable { .. } => 78,
-        }
-    }
-}
-
 impl Target {
     /// Checks the values of `--helper` and `--helper-key-file`, and reads the key.
     ///
     /// # Errors
-    /// [`TargetError`].
-    pub fn read(address: &str, key_file: Option<&Path>) -> Result<Self, TargetError> {
+    /// [`Exit`] with the flag, the problem and the next step: status 64 for a wrong command line,
+    /// 78 where the machine is not as the command line says.
+    pub fn read(address: &str, key_file: Option<&Path>) -> Result<Self, Exit> {
         Self::read_on(address, key_file, own_cid)
     }
 
@@ -60,19 +30,19 @@ impl Target {
         address: &str,
         key_file: Option<&Path>,
         own: impl Fn() -> Option<u32>,
-    ) -> Result<Self, TargetError> {
-        let misused = |flag, why| TargetError::Misused { flag, why };
-        let unusable = |flag, why| TargetError::Unusable { flag, why };
-        let address: Address = address.parse().map_err(|why| misused("--helper", why))?;
+    ) -> Result<Self, Exit> {
+        let misused = |flag: &str, why: &str| Exit::usage(format_args!("{flag}: {why}"));
+        let unusable = |flag: &str, why: String| Exit::setting(format_args!("{flag}: {why}"));
+        let address: Address = address.parse().map_err(|why: String| misused("--helper", &why))?;
         let key = match (address.port(), key_file) {
             (None, None) => None,
             (None, Some(_)) => {
                 let why = "the kernel names the peer of a unix socket; leave the key out";
-                return Err(misused("--helper-key-file", why.to_owned()));
+                return Err(misused("--helper-key-file", why));
             }
             (Some(_), None) => {
                 let why = format!("{address} names a machine and no program; give a key file");
-                return Err(misused("--helper-key-file", why));
+                return Err(misused("--helper-key-file", &why));
             }
             (Some(_), Some(file)) => {
                 let key = Key::read(file).map_err(|why| {
@@ -100,9 +70,9 @@ impl Target {
 
 /// A target without a key.
 impl FromStr for Target {
-    type Err = TargetError;
+    type Err = Exit;
 
-    fn from_str(address: &str) -> Result<Self, TargetError> {
+    fn from_str(address: &str) -> Result<Self, Exit> {
         Self::read(address, None)
     }
 }
@@ -150,7 +120,8 @@ mod tests {
             match Target::read_on(address, key.map(std::path::PathBuf::as_path), own) {
                 Ok(_) => assert_eq!(exit, 0, "{address}"),
                 Err(error) => {
-                    assert_eq!(error.exit(), exit, "{address}: {error}");
+                    let Exit::Failure { status, .. } = error else { panic!("{error:?}") };
+                    assert_eq!(status, exit, "{address}: {error}");
                     assert!(error.to_string().contains(says), "{error}");
                     assert_eq!(error.to_string().lines().count(), 1);
                 }

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::HttpFlags;
 
 /// The subcommand of the child that rehearses the confinement.
 pub const REHEARSE: &str = "enter-profile";
@@ -105,7 +108,7 @@ const DEFAULT_HELPER: &str = "unix:///run/ebs-csi/helper.sock";
 pub struct Serve {
     /// The CSI socket: unix:///path or tcp://address:port.
     #[arg(long, default_value = "unix://tmp/csi.sock")]
-    pub endpoint: String,
+    pub endpoint: Endpoint,
     /// The mount-helper: unix:///PATH, or in a virtual machine vsock://CID:PORT or
     /// hvsock:///SOCKET:PORT.
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_HELPER)]
@@ -142,19 +145,15 @@ pub struct Serve {
     /// Offer the alpha calls NodeGetVolumeHealth and NodeGetStorageHealth.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub enable_volume_health: bool,
-    /// Address for /metrics, /healthz and /readyz, such as 127.0.0.1:9808 or :9808; empty serves
-    /// none.
-    #[arg(long, default_value = "")]
-    pub http_endpoint: String,
+    /// Metrics and health.
+    #[command(flatten)]
+    pub http: HttpFlags,
     /// Seconds that running calls get when the process is told to end.
     #[arg(long, default_value_t = 10)]
     pub grace_period: u64,
-    /// Log detail as in Kubernetes: 0 to 3 info, 4 and 5 debug, more trace.
-    #[arg(short, long = "v", default_value_t = 2)]
-    pub v: u8,
-    /// Log as text or json.
-    #[arg(long, default_value = "text")]
-    pub logging_format: String,
+    /// Level and format of the log.
+    #[command(flatten)]
+    pub log: LogFlags,
     /// Without effect.
     #[command(flatten)]
     pub ignored: Ignored,
@@ -209,42 +208,13 @@ impl Ignored {
     }
 }
 
-/// Why the process ends before it serves.
-#[derive(Debug)]
-pub enum Ended {
-    /// `--help` or `--version`: this text goes to standard output, with status 0.
-    Printed(String),
-    /// A command line that cannot be used: this line goes to standard error, with status 64.
-    Misused(String),
-}
-
-/// Parses the words of a command line, beginning with the program's name.
-///
-/// # Errors
-/// [`Ended`].
-pub fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<CommandLine, Ended> {
-    CommandLine::try_parse_from(words).map_err(|error| {
-        if error.use_stderr() {
-            Ended::Misused(one_line(&error))
-        } else {
-            Ended::Printed(error.to_string())
-        }
-    })
-}
-
-/// Shortens the library's message to its first line, which says what is wrong.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    format!("{}; --help lists the flags", first.strip_prefix("error: ").unwrap_or(first))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebs_csi_proto::program::{self, Exit};
 
-    fn parse(line: &str) -> Result<CommandLine, Ended> {
-        read(std::iter::once("ebs-csi-node-agent").chain(line.split_whitespace()).map(Into::into))
+    fn parse(line: &str) -> Result<CommandLine, Exit> {
+        program::parse(line.split_whitespace().map(Into::into))
     }
 
     #[test]
@@ -253,7 +223,7 @@ mod tests {
                     --v=2 --reserved-volume-attachments=1 --metadata-sources=imds,kubernetes --legacy-xfs=true --http-endpoint=0.0.0.0:3302 \
                     --enable-otel-tracing=false --kubeconfig=/k --vmodule=a=1 --log-flush-frequency=5s --logtostderr";
         let serve = parse(line).unwrap().serve;
-        assert_eq!(serve.endpoint, "unix:///csi/csi.sock");
+        assert_eq!(serve.endpoint, Endpoint::Unix("/csi/csi.sock".into()));
         assert!(serve.legacy_xfs);
         assert_eq!(serve.reserved_volume_attachments, 1);
         assert_eq!(serve.metadata_sources, ["imds", "kubernetes"]);
@@ -269,41 +239,20 @@ mod tests {
         );
     }
 
-    /// The verbosity accepts -v4, -v 4, --v 4 and --v=4, and a number may be negative.
     #[test]
     fn switches_accept_equals_value_or_none() {
         for (line, want) in [("", false), ("--legacy-xfs", true), ("--legacy-xfs=false", false)] {
             assert_eq!(parse(line).unwrap().serve.legacy_xfs, want, "{line}");
-        }
-        for line in ["-v 4", "-v4", "--v 4", "--v=4"] {
-            assert_eq!(parse(line).unwrap().serve.v, 4, "{line}");
         }
         let negative = parse("--volume-attach-limit -1").unwrap().serve;
         assert_eq!(negative.volume_attach_limit, -1);
     }
 
     #[test]
-    fn invalid_argument_is_named_in_1_line() {
-        for (line, says) in [
-            ("--no-such-flag", "--no-such-flag"),
-            ("--v=many", "many"),
-            ("--legacy-xfs=perhaps", "perhaps"),
-            ("serve", "serve"),
-        ] {
-            match parse(line) {
-                Err(Ended::Misused(text)) => {
-                    assert!(text.contains(says), "{text}");
-                    assert_eq!(text.lines().count(), 1, "{text}");
-                }
-                other => panic!("{line}: {other:?}"),
-            }
-        }
-    }
-
-    #[test]
     fn pre_stop_hook_parses_as_subcommand() {
         let line = parse("pre-stop-hook --timeout 3").unwrap();
         assert!(matches!(line.job, Some(Job::PreStopHook(PreStop { timeout: 3, .. }))));
-        assert!(matches!(parse("--version"), Err(Ended::Printed(_))));
+        assert!(parse("serve").unwrap_err().to_string().contains("serve"));
+        assert!(matches!(parse("--version"), Err(Exit::Print(_))));
     }
 }

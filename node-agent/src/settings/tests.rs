@@ -1,10 +1,18 @@
 //! Tests of the settings.
 
 use super::*;
+use ebs_csi_proto::program;
 
-fn check(line: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
-    let words = std::iter::once("agent").chain(line.split_whitespace());
-    let flags = flags::read(words.map(Into::into)).unwrap().serve;
+fn status(exit: &Exit) -> u8 {
+    match exit {
+        Exit::Failure { status, .. } => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn check(line: &str, environment: &[(&str, &str)]) -> Result<Settings, Exit> {
+    let flags =
+        program::parse::<flags::CommandLine>(line.split_whitespace().map(Into::into))?.serve;
     let environment = |name: &str| {
         environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
     };
@@ -39,7 +47,7 @@ fn invalid_setting_names_flag_and_sets_exit_status() {
     ] {
         let error = check(line, &[]).unwrap_err();
         assert!(error.to_string().contains(flag), "{line}: {error}");
-        assert_eq!(error.exit(), exit, "{line}");
+        assert_eq!(status(&error), exit, "{line}");
     }
 }
 
@@ -73,10 +81,9 @@ fn go_driver_node_flags_are_accepted_or_refused() {
         ("--log-flush-frequency=5s", 0, true),
         ("--logtostderr=true", 0, true),
     ] {
-        let words = ["agent".into(), flag.into()];
-        let serve = flags::read(words).unwrap().serve;
+        let serve = program::parse::<flags::CommandLine>([flag.into()]).unwrap().serve;
         let outcome = Settings::check(serve, &|_| None);
-        assert_eq!(outcome.as_ref().map_or_else(SettingsError::exit, |_| 0), exit, "{flag}");
+        assert_eq!(outcome.as_ref().map_or_else(status, |_| 0), exit, "{flag}");
         if let Ok(settings) = outcome {
             assert_eq!(!settings.ignored.is_empty(), without_effect, "{flag}");
         }
@@ -104,21 +111,7 @@ fn hyperpod_node_is_refused_with_exit_78() {
     let name = "hyperpod-i-0123456789abcdef0";
     let error = check("", &[("CSI_NODE_NAME", name)]).unwrap_err();
     assert!(error.to_string().contains("HyperPod"), "{error}");
-    assert_eq!(error.exit(), 78);
-}
-
-#[test]
-fn metrics_address_is_parsed_like_go() {
-    for (text, want) in [
-        ("", None),
-        (":9808", Some("0.0.0.0:9808")),
-        ("127.0.0.1:0", Some("127.0.0.1:0")),
-        ("localhost:80", Some("127.0.0.1:80")),
-        ("[::1]:80", Some("[::1]:80")),
-    ] {
-        let want = want.map(|text| text.parse().unwrap());
-        assert_eq!(http(text).unwrap(), want, "{text}");
-    }
+    assert_eq!(status(&error), 78);
 }
 
 /// AWS_EC2_METADATA_DISABLED disables IMDS, --metadata-sources gives the order, and

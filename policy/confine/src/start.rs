@@ -6,6 +6,19 @@ use std::os::fd::RawFd;
 
 use crate::sys;
 
+/// Closes inherited descriptors and removes every environment variable whose name does not begin
+/// with one of `prefixes`, as the first step of a process.
+///
+/// # Errors
+/// What was done, and the kernel's error.
+pub fn clean(prefixes: &[&str]) -> io::Result<()> {
+    let named = |what: &'static str| {
+        move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
+    };
+    close_inherited_descriptors(&[]).map_err(named("closing inherited descriptors"))?;
+    keep_environment(prefixes).map_err(named("clearing the environment"))
+}
+
 /// Closes every descriptor from 3 on, except those in `keep`, so that the process does not use a
 /// descriptor that a parent left open. Opens `/dev/null` on each of the descriptors 0, 1 and 2 that
 /// is closed, so that no file that is opened later takes its number.

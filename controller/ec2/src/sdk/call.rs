@@ -11,7 +11,7 @@ use tracing::{Instrument, field};
 
 use super::credentials::RenewingCredentials;
 use super::interceptors;
-use super::settings::Settings;
+use super::settings::Ec2Settings;
 use crate::call::Call;
 use crate::calls::Action;
 use crate::error::code::Ec2ErrorKind;
@@ -62,7 +62,7 @@ pub(crate) enum Tries {
 pub(crate) struct Core {
     pub(crate) client: aws_sdk_ec2::Client,
     pub(crate) random: Random,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Ec2Settings,
     pub(crate) observer: Arc<dyn Observer>,
     /// The identity that AWS sees, once AWS has told it.
     pub(crate) caller: OnceCell<CallerIdentity>,
@@ -74,7 +74,7 @@ impl Core {
     pub(crate) fn new(
         client: aws_sdk_ec2::Client,
         credentials: Option<RenewingCredentials>,
-        settings: Settings,
+        settings: Ec2Settings,
         observer: Arc<dyn Observer>,
     ) -> Self {
         let now = Instant::now();

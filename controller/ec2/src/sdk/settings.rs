@@ -15,9 +15,9 @@ use crate::calls::Action;
 use crate::observer::Observer;
 use crate::pacing::bucket::Ceiling;
 
-/// Settings of the EC2 layer.
+/// Ec2Settings of the EC2 layer.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct Ec2Settings {
     /// The Region; `None` uses the SDK's chain (environment, profile, instance metadata).
     pub region: Option<String>,
     /// The Region of the node's label, used where nothing else but instance metadata names one.
@@ -51,7 +51,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for Ec2Settings {
     fn default() -> Self {
         Self {
             region: None,
@@ -73,7 +73,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl Ec2Settings {
     /// Returns the initial rate of the action's bucket.
     pub(crate) fn rate(&self, action: Action) -> Rate {
         let rate = self.rates.get(&action).copied();

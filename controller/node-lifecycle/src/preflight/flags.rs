@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use crate::flags::{EarlyExit, VERSION, early_exit};
+use ebs_csi_proto::program::{self, Exit};
+
+use crate::flags::VERSION;
 
 /// How findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,10 +35,9 @@ impl Flags {
     /// Parses the command line after the word `preflight`.
     ///
     /// # Errors
-    /// [`EarlyExit`].
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, EarlyExit> {
-        let command_line = std::iter::once(OsString::from("preflight")).chain(arguments);
-        let mut flags = Self::try_parse_from(command_line).map_err(|error| early_exit(&error))?;
+    /// [`Exit`]: the help, the version, or a wrong flag.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
+        let mut flags: Self = program::parse(arguments)?;
         flags.kubeconfig = flags.kubeconfig.filter(|file| !file.as_os_str().is_empty());
         Ok(flags)
     }

@@ -1,7 +1,6 @@
 //! Parsers of flag values. Most of the forms are Go's.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -120,23 +119,6 @@ pub(super) fn metadata_sources(text: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Parses an address as Go does: `:3301` is that port on all addresses, and `localhost` is
-/// 127.0.0.1.
-pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    let bad = || format!("{text:?} is not an address; give :PORT, 127.0.0.1:PORT or [::1]:PORT");
-    match text.strip_prefix(':') {
-        Some(port) => {
-            Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port.parse().map_err(|_| bad())?)))
-        }
-        None => match text.strip_prefix("localhost:") {
-            Some(port) => {
-                Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().map_err(|_| bad())?)))
-            }
-            None => text.parse().map_err(|_| bad()),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,22 +133,6 @@ mod tests {
             "Attach=1/1",
         ] {
             assert!(rates(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn listen_address_takes_ip_localhost_or_empty_host() {
-        for (text, want) in [
-            (":3301", Some("[::]:3301")),
-            ("localhost:3301", Some("127.0.0.1:3301")),
-            ("0.0.0.0:80", Some("0.0.0.0:80")),
-            ("[::1]:80", Some("[::1]:80")),
-            ("localhost", None),
-            ("localhost:x", None),
-            ("example.com:80", None),
-        ] {
-            let read = socket_address(text).ok().map(|address| address.to_string());
-            assert_eq!(read.as_deref(), want, "{text}");
         }
     }
 

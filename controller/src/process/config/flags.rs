@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::observe::LogFlags;
+use ebs_csi_proto::program::HttpFlags;
 
 use super::flag_syntax::{
     Gates, Rates, boolean, duration, fence_permissions, gates, metadata_sources, modes, rates,
@@ -19,12 +21,6 @@ pub(super) enum Failover {
     Kep,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    Text,
-    Json,
-}
-
 /// The CSI Controller service for Amazon EBS. Serves CSI Controller and Identity on a socket and
 /// holds the AWS credentials.
 ///
@@ -37,9 +33,8 @@ pub(super) struct Flags {
     /// The CSI socket: unix:///path or tcp://address:port.
     #[arg(long, value_name = "URL", default_value = "unix://tmp/csi.sock")]
     pub(super) endpoint: Endpoint,
-    /// Serve /metrics, /healthz and /readyz here (":3301"); empty: not at all.
-    #[arg(long, value_name = "ADDRESS", default_value = "")]
-    pub(super) http_endpoint: String,
+    #[command(flatten)]
+    pub(super) http: HttpFlags,
     /// Serve the HTTP endpoint over TLS with this certificate chain (PEM); read again when it
     /// changes.
     #[arg(long, value_name = "FILE", default_value = "")]
@@ -126,12 +121,8 @@ pub(super) struct Flags {
     /// (NODE_REGION), imds, metadata-labeler; instance metadata is always asked last.
     #[arg(long, value_name = "LIST", default_value = "imds,kubernetes", value_parser = metadata_sources)]
     pub(super) metadata_sources: String,
-    /// Log level: up to 3 info, 4 and 5 debug, above trace.
-    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 2)]
-    pub(super) verbosity: u8,
-    /// Log lines as text or JSON.
-    #[arg(long, value_enum, default_value = "text")]
-    pub(super) logging_format: Format,
+    #[command(flatten)]
+    pub(super) log: LogFlags,
     /// Print the version as JSON.
     #[arg(long, action = ArgAction::SetTrue)]
     pub(super) version: bool,

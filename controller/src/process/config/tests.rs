@@ -1,6 +1,8 @@
+use ebs_csi_proto::observe::LogFormat;
+
 use super::*;
 
-fn read(arguments: &[&str]) -> Result<Config, Stop> {
+fn read(arguments: &[&str]) -> Result<Config, Exit> {
     Config::read(arguments.iter().map(OsString::from), &BTreeMap::new())
 }
 
@@ -8,7 +10,7 @@ fn read(arguments: &[&str]) -> Result<Config, Stop> {
 #[track_caller]
 fn assert_refused(arguments: &[&str], word: &str) {
     match read(arguments) {
-        Err(Stop::Usage(line)) => {
+        Err(Exit::Failure { status: 64, line }) => {
             assert!(line.contains(word) && line.lines().count() == 1, "{arguments:?}: {line}");
         }
         other => panic!("{arguments:?}: {other:?}"),
@@ -37,7 +39,7 @@ fn go_driver_chart_command_line_is_accepted() {
     ])
     .unwrap();
     assert_eq!(config.endpoint, Endpoint::Unix("/var/lib/csi/sockets/pluginproxy/csi.sock".into()));
-    assert_eq!(config.log_format, LogFormat::Json);
+    assert_eq!(config.log.logging_format, LogFormat::Json);
     assert_eq!(config.execution_environment, format!("aws-ebs-csi-driver-{VERSION}-helm"));
     assert_eq!(config.cluster_id.as_deref(), Some("prod"));
     assert!(config.warn_on_invalid_tag);
@@ -136,7 +138,9 @@ fn region_with_blank_is_usage_error() {
     ] {
         match Config::read([], &environment(&[(name, region)])) {
             Ok(_) => assert!(good, "{region:?}"),
-            Err(Stop::Usage(line)) => assert!(!good && line.contains(name), "{line}"),
+            Err(Exit::Failure { status: 64, line }) => {
+                assert!(!good && line.contains(name), "{line}")
+            }
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -188,7 +192,7 @@ fn credential_source_is_described_without_key() {
 fn the_defaults_are_those_of_the_go_driver() {
     let config = read(&[]).unwrap();
     assert_eq!(config.endpoint, Endpoint::Unix("/tmp/csi.sock".into()));
-    assert_eq!((config.http, config.modify_window), (None, Duration::from_secs(2)));
+    assert_eq!((config.http.address(), config.modify_window), (None, Duration::from_secs(2)));
     assert!(
         !config.warn_on_invalid_tag && !config.node_local_volumes && config.cluster_id.is_none()
     );
@@ -255,9 +259,9 @@ fn action_request_rate_overrides_rate_for_all() {
 
 #[test]
 fn help_and_version_return_text_to_print() {
-    assert!(matches!(read(&["--help"]), Err(Stop::Print(text)) if text.contains("--extra-tags")));
+    assert!(matches!(read(&["--help"]), Err(Exit::Print(text)) if text.contains("--extra-tags")));
     assert!(
-        matches!(read(&["--version"]), Err(Stop::Print(text)) if text.contains("driverVersion"))
+        matches!(read(&["--version"]), Err(Exit::Print(text)) if text.contains("driverVersion"))
     );
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Parser;
 use ebs_csi_ec2::{Ec2, Surroundings};
+use ebs_csi_proto::program::{self, Exit};
 
 use super::{Known, find};
-use crate::process::config::{Config, Stop, duration, stop_of};
-use crate::process::{Ended, settings};
+use crate::process::config::{Config, duration};
+use crate::process::settings;
 
 /// The name of the command, its first argument.
 pub const NAME: &str = "orphans";
@@ -39,14 +40,12 @@ impl OrphansArguments {
     /// Reads the arguments after the command's name.
     ///
     /// # Errors
-    /// [`Stop`].
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        let named = std::iter::once(OsString::from(NAME)).chain(arguments);
-        let flags = Flags::try_parse_from(named).map_err(|error| stop_of(&error))?;
+    /// [`Exit`]: the help, or a wrong flag.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
+        let flags: Flags = program::parse(arguments)?;
         if flags.k8s_tag_cluster_id.is_empty() {
-            return Err(Stop::Usage(
-                "--k8s-tag-cluster-id: give the controller's own, by which its volumes are known"
-                    .to_owned(),
+            return Err(Exit::usage(
+                "--k8s-tag-cluster-id: give the controller's own, by which its volumes are known",
             ));
         }
         Ok(Self { cluster_id: flags.k8s_tag_cluster_id, older_than: flags.older_than })
@@ -56,18 +55,17 @@ impl OrphansArguments {
     /// tokio runtime.
     ///
     /// # Errors
-    /// [`Ended`].
+    /// [`Exit`].
     pub async fn run(
         &self,
         config: &Config,
         known: &Known,
-    ) -> Result<(Vec<super::Orphan>, String), Ended> {
+    ) -> Result<(Vec<super::Orphan>, String), Exit> {
         let ec2 = Ec2::connect(settings::of_ec2(config), Surroundings::default())
             .await
-            .map_err(|error| Ended::Setting(error.to_string()))?;
-        let orphans = find(&ec2, &self.cluster_id, known, self.older_than)
-            .await
-            .map_err(|error| Ended::Serving(error.to_string()))?;
+            .map_err(Exit::setting)?;
+        let orphans =
+            find(&ec2, &self.cluster_id, known, self.older_than).await.map_err(Exit::failed)?;
         let snapshots = match known.snapshots.len() {
             0 => "; snapshots were not looked at, because no handle of one was given".to_owned(),
             number => format!(", {number} of snapshots"),

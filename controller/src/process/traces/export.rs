@@ -16,7 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 
 use super::record::{Export, KeyValue, Record, Resource, ResourceSpans, Scope, ScopeSpans};
-use super::{Protocol, Settings};
+use super::{Protocol, TraceSettings};
 use crate::VERSION;
 
 /// How often records are sent, and how many are sent at once when they come faster.
@@ -26,14 +26,14 @@ const BATCH_SIZE: usize = 512;
 /// The receiving end of the queue.
 #[derive(Debug)]
 pub struct Exporter {
-    settings: Settings,
+    settings: TraceSettings,
     queue: mpsc::Receiver<Record>,
 }
 
 type Sender = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 impl Exporter {
-    pub(super) fn new(settings: Settings, queue: mpsc::Receiver<Record>) -> Self {
+    pub(super) fn new(settings: TraceSettings, queue: mpsc::Receiver<Record>) -> Self {
         Self { settings, queue }
     }
 
@@ -99,7 +99,7 @@ async fn fill_batch(queue: &mut mpsc::Receiver<Record>, batch: &mut Vec<Record>)
     let _ = tokio::time::timeout(EXPORT_INTERVAL, fill).await;
 }
 
-fn client(settings: &Settings) -> Result<Sender, std::io::Error> {
+fn client(settings: &TraceSettings) -> Result<Sender, std::io::Error> {
     let provider = aws_lc_rs::default_provider();
     let builder = HttpsConnectorBuilder::new();
     let builder = if settings.address.starts_with("https://") {
@@ -122,7 +122,7 @@ fn client(settings: &Settings) -> Result<Sender, std::io::Error> {
     Ok(Client::builder(TokioExecutor::new()).http2_only(grpc).build(connector))
 }
 
-fn message(settings: &Settings, spans: Vec<Record>) -> Export {
+fn message(settings: &TraceSettings, spans: Vec<Record>) -> Export {
     let attributes =
         settings.resource.iter().map(|(key, value)| KeyValue::new(key, value)).collect();
     Export {
@@ -139,7 +139,7 @@ fn message(settings: &Settings, spans: Vec<Record>) -> Export {
     }
 }
 
-async fn send(client: &Sender, settings: &Settings, spans: Vec<Record>) -> Result<(), String> {
+async fn send(client: &Sender, settings: &TraceSettings, spans: Vec<Record>) -> Result<(), String> {
     let message = message(settings, spans);
     let mut body = BytesMut::with_capacity(message.encoded_len() + 5);
     let kind = match settings.protocol {

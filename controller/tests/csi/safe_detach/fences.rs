@@ -1,7 +1,7 @@
 //! Fencing through the SafeDetach socket: only with permission, within the fence limit, and, where
 //! the request asks for it, only while EC2's status checks fail.
 
-use ebs_csi_controller::csi::service::Settings;
+use ebs_csi_controller::csi::service::ServiceSettings;
 use ebs_csi_controller::safe_detach::{FencePermission, FenceSettings, Mode};
 use ebs_csi_proto::safe_detach::{
     FenceRequest, QueryInstancesRequest, StatusChecks, fence_request, query_instances_response,
@@ -12,8 +12,8 @@ use tonic::{Code, Status};
 use crate::driver::{Driver, NODE_1, NODE_2, assert_status, settings, within};
 use crate::safe_detach::{attached, instances, refused, two_nodes};
 
-fn fencing(permission: FencePermission) -> Settings {
-    Settings {
+fn fencing(permission: FencePermission) -> ServiceSettings {
+    ServiceSettings {
         safe_detach: Mode::Enforce,
         fence: FenceSettings { permission, limit: 1 },
         ..settings()

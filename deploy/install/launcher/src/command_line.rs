@@ -4,23 +4,34 @@
 use std::path::PathBuf;
 
 use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::program::Exit;
 
 use crate::flags::{self, Process};
 use crate::mode::Mode;
 use crate::supervise::Running;
 
-/// An unusable command line; the text is one line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UsageError(String);
+const HELP: &str = "\
+The AWS EBS CSI driver: runs the processes of a mode, which lie beside this program.
+
+Usage: aws-ebs-csi-driver [MODE] [FLAGS]
+
+Modes:
+  controller      CSI Controller (becomes ebs-csi-controller)
+  node            CSI Node: ebs-csi-node-agent and ebs-csi-mount-helper
+  all             all three, on one socket (default)
+  pre-stop-hook   waits for the node's volumes to go (becomes ebs-csi-node-agent)
+
+Own flags:
+  --endpoint ENDPOINT   where to serve CSI, unix:///path or tcp://ip:port [default: unix://tmp/csi.sock]
+  --runtime-dir DIR     where the processes' own sockets are [default: a fresh directory in /run]
+  --version, --help
+
+All other flags go to the processes that know them; each program's --help lists its own.
+";
 
 /// The action that a command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invocation {
-    /// `--help`.
-    Help,
-    /// `--version`, unless the mode executes a program that answers `--version` itself.
-    Version,
     /// Replace this process by this program with these arguments.
     Become {
         /// The program's name.
@@ -64,8 +75,9 @@ const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
 /// Reads the arguments after the program's name.
 ///
 /// # Errors
-/// Returns one line that names the argument and the next step.
-pub fn parse(words: &[String]) -> Result<Invocation, UsageError> {
+/// [`Exit`]: the help, the version unless the mode executes a program that answers `--version`
+/// itself, or one line that names the argument and the next step.
+pub fn parse(words: &[String]) -> Result<Invocation, Exit> {
     let (mode, rest) = take_mode(words)?;
     match mode {
         Some(Mode::Controller) => {
@@ -84,14 +96,14 @@ pub fn parse(words: &[String]) -> Result<Invocation, UsageError> {
 }
 
 /// Removes and returns the first argument that is neither a flag nor a flag's value.
-fn take_mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), UsageError> {
+fn take_mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), Exit> {
     let mut index = 0;
     while let Some(word) = words.get(index) {
         match name_and_value(word) {
             Some((name, None)) if flags::find(name).is_some_and(|flag| !flag.switch) => index += 2,
             Some(_) => index += 1,
             None => {
-                let mode = Mode::parse(word).ok_or_else(|| UsageError(unknown_mode(word)))?;
+                let mode = Mode::parse(word).ok_or_else(|| Exit::usage(unknown_mode(word)))?;
                 let mut rest = words.to_vec();
                 rest.remove(index);
                 return Ok((Some(mode), rest));
@@ -120,8 +132,8 @@ fn name_and_value(word: &str) -> Option<(&str, Option<&str>)> {
     })
 }
 
-fn split_by_process(words: &[String], all: bool) -> Result<Invocation, UsageError> {
-    let usage = |text: String| Err(UsageError(text));
+fn split_by_process(words: &[String], all: bool) -> Result<Invocation, Exit> {
+    let usage = |text: String| Err(Exit::usage(text));
     let (mut controller, mut agent, mut helper) = (Vec::new(), Vec::new(), Vec::new());
     let (mut endpoint, mut runtime_directory) = (parse_endpoint(DEFAULT_ENDPOINT)?, None);
     let mut words = words.iter().peekable();
@@ -150,8 +162,11 @@ fn split_by_process(words: &[String], all: bool) -> Result<Invocation, UsageErro
                 Process::NodeAgent => agent.push(argument.clone()),
                 Process::MountHelper => helper.push(argument.clone()),
                 Process::Launcher => match name {
-                    "help" => return Ok(Invocation::Help),
-                    "version" => return Ok(Invocation::Version),
+                    "help" => return Err(Exit::Print(HELP.to_owned())),
+                    "version" => {
+                        let version = env!("CARGO_PKG_VERSION");
+                        return Err(Exit::Print(format!("{{\"driverVersion\":\"v{version}\"}}\n")));
+                    }
                     "endpoint" => endpoint = parse_endpoint(text)?,
                     "runtime-dir" if text.starts_with('/') => {
                         runtime_directory = Some(PathBuf::from(text));
@@ -168,28 +183,28 @@ fn split_by_process(words: &[String], all: bool) -> Result<Invocation, UsageErro
     Ok(Invocation::Run(Run { all, endpoint, runtime_directory, controller, agent, helper }))
 }
 
-fn parse_router(words: &[String]) -> Result<Invocation, UsageError> {
+fn parse_router(words: &[String]) -> Result<Invocation, Exit> {
     match split_by_process(words, true)? {
         Invocation::Run(Run { endpoint, runtime_directory: Some(runtime_directory), .. }) => {
             Ok(Invocation::Route { endpoint, runtime_directory })
         }
         Invocation::Run(_) => {
-            Err(UsageError("mode router needs --runtime-dir; mode all starts it".to_owned()))
+            Err(Exit::usage("mode router needs --runtime-dir; mode all starts it"))
         }
         other => Ok(other),
     }
 }
 
-fn parse_supervise(words: &[String]) -> Result<Invocation, UsageError> {
+fn parse_supervise(words: &[String]) -> Result<Invocation, Exit> {
     let running: Result<Vec<Running>, ()> = words.iter().map(|word| word.parse()).collect();
     match running {
         Ok(running) if !running.is_empty() => Ok(Invocation::Supervise(running)),
-        _ => Err(UsageError("mode supervise needs NAME:PID; modes node and all use it".to_owned())),
+        _ => Err(Exit::usage("mode supervise needs NAME:PID; modes node and all use it")),
     }
 }
 
-fn parse_endpoint(text: &str) -> Result<Endpoint, UsageError> {
-    text.parse().map_err(|e| UsageError(format!("--endpoint: {e}")))
+fn parse_endpoint(text: &str) -> Result<Endpoint, Exit> {
+    text.parse().map_err(|e| Exit::usage(format_args!("--endpoint: {e}")))
 }
 
 #[cfg(test)]
@@ -276,9 +291,13 @@ mod tests {
 
     #[test]
     fn launcher_answers_help_and_version_unless_mode_execs() {
-        assert_eq!(parse(&words("--help")).unwrap(), Invocation::Help);
-        assert_eq!(parse(&words("--version")).unwrap(), Invocation::Version);
-        assert_eq!(parse(&words("node --version")).unwrap(), Invocation::Version);
+        let printed = |text: &str| match parse(&words(text)) {
+            Err(Exit::Print(printed)) => printed,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert!(printed("--help").contains("Usage:"));
+        assert!(printed("--version").contains("driverVersion"));
+        assert!(printed("node --version").contains("driverVersion"));
         assert!(matches!(
             parse(&words("controller --version")).unwrap(),
             Invocation::Become { .. }

@@ -1,6 +1,7 @@
 //! The files of the repository in which a test runs, and the programs that the rig builds.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Returns the repository's root: cargo names this crate's directory when a test runs. `env!` would
 /// be wrong: a target directory kept between checkouts would hold another checkout's directory.
@@ -12,6 +13,22 @@ pub fn root() -> PathBuf {
 /// Returns the text of a file.
 pub fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Returns the files under version control with one of these endings; none in an export without
+/// git.
+pub fn tracked(endings: &[&str]) -> Vec<PathBuf> {
+    let out = Command::new("git").arg("ls-files").current_dir(root()).output();
+    let Some(out) = out.ok().filter(|o| o.status.success()) else {
+        println!("skipped: this is not a git checkout");
+        return Vec::new();
+    };
+    String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter(|name| endings.iter().any(|e| name.ends_with(e)))
+        .map(PathBuf::from)
+        .filter(|path| root().join(path).exists())
+        .collect()
 }
 
 /// Returns the entries of a folder, sorted: names and paths.

@@ -1,5 +1,4 @@
-//! Compares the dependencies that `deploy/docs/architecture.md` allows between crates with
-//! `cargo metadata`.
+//! Compares the dependencies that are allowed between crates with `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -132,7 +131,7 @@ fn crates_import_only_along_the_documented_arrows() {
             let target = dependency["name"].as_str().expect("name");
             let is_test = dependency["kind"].as_str() == Some("dev");
             let is_allowed = !known.contains(target) || is_test || allowed.contains(&target);
-            assert!(is_allowed, "{name} must not depend on {target}: see architecture.md");
+            assert!(is_allowed, "{name} must not depend on {target}: see ARROWS");
         }
     }
 }

@@ -2,8 +2,9 @@
 //! lists correctly.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-use ebs_csi_e2e::repository::{entries, root};
+use ebs_csi_e2e::repository::{entries, root, tracked};
 
 /// Returns the name and the text of each page.
 fn pages() -> Vec<(String, String)> {
@@ -63,4 +64,36 @@ fn stated_file_count_matches_file_list() {
         }
         assert_eq!(stated, Some(listed.len()), "{name}");
     }
+}
+
+/// Returns whether a word is the name of a function or a path to an item: `from_volume_context` or
+/// `Action::ALL`. Flags, keys and paths of files are not.
+fn is_item(word: &str) -> bool {
+    let is_name = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let name = word.trim_end_matches("()").trim_end_matches('!');
+    let is_function = name.contains('_') && name.chars().any(|c| c.is_ascii_lowercase());
+    name.split("::").all(is_name) && (is_function || name.contains("::"))
+}
+
+#[test]
+fn every_function_that_a_page_names_exists() {
+    let text = |path: &PathBuf| std::fs::read_to_string(root().join(path)).expect("a source");
+    let sources: String = tracked(&[".rs"]).iter().map(text).collect();
+    let words = |text: &str| -> BTreeSet<String> {
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map(str::to_owned).collect()
+    };
+    let known = words(&sources);
+    let mut named = 0;
+    for (page, text) in pages() {
+        for item in quoted(&text).flat_map(str::split_whitespace).filter(|word| is_item(word)) {
+            for part in words(item).iter().filter(|part| !part.is_empty()) {
+                assert!(known.contains(part), "{page} names {item}");
+            }
+            named += 1;
+        }
+    }
+    assert!(named >= 5, "{named}");
+    assert!(is_item("Action::ALL") && is_item("create_volume()") && !is_item("no-such-flag"));
 }

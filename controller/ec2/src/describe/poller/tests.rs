@@ -9,7 +9,7 @@ use super::*;
 use crate::calls::Action;
 use crate::error::Sent;
 use crate::sdk::connector::ByScheme;
-use crate::sdk::settings::Settings;
+use crate::sdk::settings::Ec2Settings;
 
 /// A source that answers from memory after a delay, and records the questions.
 #[derive(Default)]
@@ -77,7 +77,7 @@ fn poller() -> (Poller<Arc<Memory>>, Arc<Memory>) {
         .http_client(SharedHttpClient::new(ByScheme::new(TlsContext::default())))
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
-    let core = Arc::new(Core::new(client, None, Settings::default(), Arc::new(())));
+    let core = Arc::new(Core::new(client, None, Ec2Settings::default(), Arc::new(())));
     let rate = Action::DescribeVolumes.documented_rate();
     let budget = Arc::new(Budget::new(rate, Instant::now()));
     let memory = Arc::new(Memory::default());

@@ -4,25 +4,8 @@ mod cycles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use ebs_csi_e2e::repository::root;
-
-/// Returns the files under version control with one of these endings; none in an export without
-/// git.
-fn tracked(endings: &[&str]) -> Vec<PathBuf> {
-    let out = Command::new("git").arg("ls-files").current_dir(root()).output();
-    let Some(out) = out.ok().filter(|o| o.status.success()) else {
-        println!("skipped: this is not a git checkout");
-        return Vec::new();
-    };
-    String::from_utf8_lossy(&out.stdout)
-        .lines()
-        .filter(|name| endings.iter().any(|e| name.ends_with(e)))
-        .map(PathBuf::from)
-        .filter(|path| root().join(path).exists())
-        .collect()
-}
+use ebs_csi_e2e::repository::{root, tracked};
 
 fn read(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_default()
