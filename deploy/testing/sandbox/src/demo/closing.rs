@@ -28,8 +28,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 
 fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("the processes, as the kernel shows them");
-    let mut seen = audit::survey(scene.world)?;
-    seen.extend(std::mem::take(&mut scene.tools));
+    let seen = audit::survey(scene.world)?;
     println!("{}", audit::table(&seen));
     let lacking = audit::missing_for_broker(audit::bounding_of_this_process()?);
     if !lacking.is_empty() {
