@@ -6,8 +6,8 @@ use std::time::Duration;
 use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
-use ec2_sim::actions::Power;
-use ec2_sim::faults::Rule;
+use ec2_sim::Power;
+use ec2_sim::FaultRule;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -30,7 +30,7 @@ fn disturb(slow: &Slow, span_ms: u64, fault: Value) {
 
 /// Adds a fault of EC2.
 fn add(slow: &Slow, rule: Value) {
-    let rule: Rule = serde_json::from_value(rule).unwrap();
+    let rule: FaultRule = serde_json::from_value(rule).unwrap();
     slow.world.act(|sim, now| sim.faults.add(rule, now));
 }
 

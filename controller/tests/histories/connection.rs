@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use ec2_sim::Delivery;
 use ec2_sim::Reply;
-use ec2_sim::time::Millis;
+use ec2_sim::Millis;
 
 use super::fault_plan::FaultPlan;
 use super::in_process::{InProcess, deliver};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode as SafeDetach;
-use ec2_sim::faults::Rule;
-use ec2_sim::state::ZoneState::{Available, Unavailable};
+use ec2_sim::FaultRule;
+use ec2_sim::ZoneState::{Available, Unavailable};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -193,7 +193,7 @@ impl FaultPlan {
 }
 
 fn add(ec2: &InProcess, rule: Value) {
-    let rule: Rule = serde_json::from_value(rule).expect("a rule");
+    let rule: FaultRule = serde_json::from_value(rule).expect("a rule");
     ec2.act(|sim, now| sim.faults.add(rule, now));
 }
 

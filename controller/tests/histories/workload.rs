@@ -11,7 +11,7 @@ use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
-use ec2_sim::actions::Power;
+use ec2_sim::Power;
 use tokio::time::Instant;
 
 use super::history::{NODES, World};

@@ -16,7 +16,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use ebs_csi_ec2::{Ec2, Ec2Settings, Surroundings};
 use ec2_sim::Delivery;
-use ec2_sim::time::Millis;
+use ec2_sim::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
 use serde_json::Value;
 use tokio::time::Instant;

@@ -92,7 +92,7 @@ impl World {
         let starting = Server::start(ServerOptions {
             state_dir: dir.path().join("sim"),
             scenario,
-            devices: ec2_sim::devices::Mode::None,
+            devices: ec2_sim::DeviceMode::None,
             listen: ([127, 0, 0, 1], 0).into(),
         });
         let server =

@@ -25,22 +25,19 @@ use crate::state::{Ids, Realm, well_formed};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Params, refuse, refuse_combination, refuse_value};
 
-/// One call that is being answered.
 pub(crate) struct Call<'a> {
-    /// The time at which the call arrived.
     pub now: Millis,
     /// The time at which the effect of the call begins, which is about when the reply is sent.
-    pub begin: Millis,
+    pub(crate) begin: Millis,
     pub action: &'a str,
-    pub params: &'a Params,
+    pub(crate) params: &'a Params,
     /// The state of the account and Region that the call addresses.
     pub realm: &'a mut Realm,
     pub ids: &'a mut Ids,
     pub latency: &'a mut Latency,
     pub devices: &'a mut dyn Devices,
     pub faults: &'a [Fault],
-    pub caller: &'a Caller,
-    /// The policies that decide what the caller may do.
+    pub(crate) caller: &'a Caller,
     pub iam: &'a Iam,
     pub quotas: &'a Quotas,
     /// The ids of created or changed resources, for the journal.
@@ -109,7 +106,6 @@ pub fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     ACTIONS.iter().map(|(name, _, example)| (*name, *example))
 }
 
-/// Returns whether the simulator implements the action.
 pub(crate) fn known(action: &str) -> bool {
     handler(action).is_some()
 }
@@ -179,7 +175,6 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Returns a zone's name, given the zone's name or id.
     fn zone(&self, by_name: Option<&str>, by_id: Option<&str>) -> ApiResult<String> {
         let zones = &self.realm.zones;
         let (given, found) = match (by_name, by_id) {

@@ -84,10 +84,8 @@ pub struct Sim {
     /// The invariants, which must never be violated.
     pub invariants: Invariants,
     pub(crate) devices: Box<dyn Devices>,
-    /// The ids that instances have or had.
     used_instance_ids: BTreeSet<String>,
-    /// The staleness of reads.
-    pub consistency: Consistency,
+    pub(crate) consistency: Consistency,
     pub(crate) quotas: Quotas,
     /// The requests that the simulator itself sends later.
     scheduled: BTreeMap<(Millis, u64), PlannedRequest>,

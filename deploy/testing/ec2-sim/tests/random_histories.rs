@@ -1,8 +1,8 @@
 //! Random requests and times: nothing panics, and no invariant is violated.
 
-use ec2_sim::actions::Power;
-use ec2_sim::random::Random;
-use ec2_sim::time::Millis;
+use ec2_sim::Millis;
+use ec2_sim::Power;
+use ec2_sim::Random;
 use ec2_sim::{Request, Scenario, Sim};
 use serde_json::json;
 

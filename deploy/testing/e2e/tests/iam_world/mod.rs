@@ -129,7 +129,7 @@ impl IamWorld {
         let server = Server::start(ServerOptions {
             state_dir: dir.path().join("ec2"),
             scenario,
-            devices: ec2_sim::devices::Mode::None,
+            devices: ec2_sim::DeviceMode::None,
             listen: "127.0.0.1:0".parse().expect("an address"),
         })
         .await

@@ -61,7 +61,6 @@ fn overall(v: &Volume) -> &'static str {
     }
 }
 
-/// Returns the name and the status of each check.
 fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, String)> {
     let is_failed = v.life == VolumeState::Failed || v.checks.io_disabled;
     let performance = match v.attachments.is_empty() || v.shape.iops.is_none() {

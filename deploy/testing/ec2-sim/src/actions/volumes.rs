@@ -90,7 +90,6 @@ fn replayed<'a>(
     Ok(id.and_then(|id| call.realm.volumes().get(id)))
 }
 
-/// Adds a volume with its image, and notes its token.
 fn add_volume(
     call: &mut Call<'_>,
     volume: Volume,

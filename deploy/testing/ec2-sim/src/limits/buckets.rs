@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct TokenRate {
     /// The number of tokens in a full bucket.
     pub capacity: f64,
     /// The refill, in tokens per second.
-    pub refill: f64,
+    pub(crate) refill: f64,
 }
 
-const fn rate(capacity: f64, refill: f64) -> Rate {
-    Rate { capacity, refill }
+const fn rate(capacity: f64, refill: f64) -> TokenRate {
+    TokenRate { capacity, refill }
 }
 
-pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
+pub(crate) fn documented(action: &str, unfiltered: bool) -> TokenRate {
     match action {
         "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
         | "TerminateInstances" => rate(100.0, 5.0),
@@ -39,11 +39,10 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    pub enabled: bool,
-    /// The factor for capacity and refill.
-    pub scale: f64,
+    pub(crate) enabled: bool,
+    pub(crate) scale: f64,
     /// Rates that override the documented ones, by action.
-    pub actions: BTreeMap<String, Rate>,
+    pub actions: BTreeMap<String, TokenRate>,
     /// The requests per second that other users of the account make, by action.
     pub foreign: BTreeMap<String, f64>,
 }
@@ -54,15 +53,19 @@ impl Default for Limits {
     }
 }
 
-/// The buckets of one account and Region.
 #[derive(Debug, Default)]
-pub struct Buckets {
+pub(crate) struct Buckets {
     levels: BTreeMap<String, (f64, Millis)>,
 }
 
 impl Buckets {
-    /// Takes a token. Returns whether there was one.
-    pub fn take(&mut self, limits: &Limits, action: &str, unfiltered: bool, now: Millis) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        limits: &Limits,
+        action: &str,
+        unfiltered: bool,
+        now: Millis,
+    ) -> bool {
         let base =
             limits.actions.get(action).copied().unwrap_or_else(|| documented(action, unfiltered));
         let scale = limits.scale.max(0.0);

@@ -18,12 +18,10 @@ use crate::wire::{ApiError, ApiResult, Credential, Params, query};
 struct Notes {
     /// The ids of created or changed resources.
     effects: Vec<String>,
-    /// The names of the rules that applied, with their faults.
     applied: Vec<(String, Fault)>,
     fault_effects: FaultEffects,
 }
 
-/// A request whose caller is known.
 struct AuthenticatedRequest<'a> {
     now: Millis,
     action: &'a str,
@@ -107,7 +105,6 @@ impl Sim {
         reply
     }
 
-    /// Performs a request, from taking a token to the action's result.
     fn perform(&mut self, u: &AuthenticatedRequest<'_>, notes: &mut Notes) -> ApiResult<String> {
         if u.service == Service::Ec2 {
             let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);

@@ -30,7 +30,7 @@ impl Statistics {
         }
     }
 
-    pub fn add_imds(&mut self, credentials: bool) {
+    pub(crate) fn add_imds(&mut self, credentials: bool) {
         self.imds_credential_reads += u64::from(credentials);
     }
 

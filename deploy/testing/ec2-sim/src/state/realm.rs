@@ -21,13 +21,12 @@ pub enum Key {
 #[derive(Debug, Default)]
 pub struct Realm {
     /// The account's id: twelve digits.
-    pub account: String,
+    pub(crate) account: String,
     /// The name of the Region.
     pub region: String,
     /// The Region's zones, as this account names them.
     pub zones: Vec<Zone>,
-    /// The request token buckets.
-    pub buckets: Buckets,
+    pub(crate) buckets: Buckets,
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
     instances: BTreeMap<String, Instance>,
@@ -123,7 +122,6 @@ impl Realm {
         instance.ok_or_else(|| ApiError::no_instance(id))
     }
 
-    /// Returns the volumes with an attachment to an instance, in any phase.
     pub(crate) fn volumes_of(&self, instance: &str) -> impl Iterator<Item = &Volume> {
         self.by_instance.get(instance).into_iter().flatten().filter_map(|id| self.volumes.get(id))
     }
@@ -175,7 +173,6 @@ impl Realm {
         std::mem::take(&mut self.changed)
     }
 
-    /// Returns the time of the next due event.
     pub(crate) fn next_due(&self) -> Option<Millis> {
         self.due.first().map(|(at, _)| *at)
     }

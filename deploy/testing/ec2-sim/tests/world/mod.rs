@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use ec2_sim::time::Millis;
+use ec2_sim::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
 use serde_json::{Value, json};
 
