@@ -204,7 +204,6 @@ async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> 
     Ok(answer)
 }
 
-/// Replaces a file by another version, as a rotation does.
 fn replace_file(from: &str, to: &Path) {
     let temporary = to.with_extension("new");
     std::fs::copy(certificate(from), &temporary).expect("a copy");

@@ -267,7 +267,6 @@ async fn call_beyond_drain_timeout_is_cut_off() {
     assert!(!answered && log.contains("grace period"), "{log}");
 }
 
-/// Waits until the controller has a call of this action in progress.
 async fn wait_for_call(controller: &Controller, action: &str) {
     let line = format!("aws_ebs_csi_ec2_lane_under_way{{request=\"{action}\"}} 1");
     let start = Instant::now();

@@ -25,7 +25,6 @@ pub(crate) struct Known {
     pub(crate) attachments: Vec<(String, String)>,
 }
 
-/// Everything that a history consists of.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) ec2: InProcess,
@@ -75,7 +74,6 @@ impl World {
     }
 }
 
-/// The result of a history.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// All requests and events, with the time in milliseconds.

@@ -96,7 +96,6 @@ pub(crate) async fn move_leadership(world: Arc<World>, sidecar: Sidecar, seed: u
     }
 }
 
-/// The growing pause between attempts.
 pub(crate) struct Pauses(Duration);
 
 impl Pauses {
@@ -111,12 +110,10 @@ impl Pauses {
     }
 }
 
-/// Returns UNAVAILABLE, as when nothing answers.
 fn unavailable(why: &str) -> Status {
     Failure::new(Condition::BackendDown, why).into()
 }
 
-/// Makes one call to the leader's replica.
 pub(crate) async fn call<M, T, F>(
     world: &World,
     sidecar: Sidecar,
@@ -236,7 +233,6 @@ pub(crate) async fn provision(
     }
 }
 
-/// Deletes the volume, as external-provisioner does.
 pub(crate) async fn delete_volume_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
     let what = format!("delete {id}");

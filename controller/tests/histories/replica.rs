@@ -29,7 +29,6 @@ pub(crate) struct Process {
     pub(crate) dead: Arc<OrderedWatch<bool>>,
 }
 
-/// One replica, that is, a sequence of processes.
 #[derive(Debug)]
 pub(crate) struct Replica {
     parts: ReplicaParts,
@@ -71,7 +70,6 @@ impl Replica {
         }
     }
 
-    /// Sets the clock wrong now and then.
     pub(crate) async fn disturb_clock(self: Arc<Self>) {
         while !self.parts.faults.is_calm() {
             tokio::time::sleep(self.random.millis(5_000, 60_000)).await;

@@ -9,7 +9,6 @@ use ebs_csi_ec2::Random;
 pub(crate) struct SeededRandom(Random);
 
 impl SeededRandom {
-    /// Returns the sequence of this history for this purpose.
     pub(crate) fn of(seed: u64, purpose: &str) -> Self {
         // FNV-1a; any fixed mixing would do.
         let mixed = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -276,7 +276,6 @@ impl Workload {
         self.use_once(owned.gib, source).await
     }
 
-    /// Creates a volume, uses it once and deletes it.
     async fn use_once(&mut self, gib: i64, source: SourceType) -> Option<()> {
         let Some(owned) = self.create_volume(gib, Some(source)).await else {
             return Some(());

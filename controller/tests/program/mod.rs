@@ -119,7 +119,6 @@ impl Controller {
         get(stream, path)
     }
 
-    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");

@@ -34,7 +34,6 @@ pub(crate) struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// Returns a parameter of the AWS Query protocol.
     pub(crate) fn parameter(&self, name: &str) -> Option<String> {
         let body = String::from_utf8_lossy(&self.body);
         body.split('&')
@@ -42,12 +41,10 @@ impl RecordedRequest {
             .map(|value| value.replace("%2F", "/").replace("%3A", ":"))
     }
 
-    /// Returns whether the request is a call of this AWS action.
     pub(crate) fn is_of(&self, action: &str) -> bool {
         self.parameter("Action").as_deref() == Some(action)
     }
 
-    /// Returns the access key that signed the request.
     pub(crate) fn key(&self) -> Option<String> {
         let header = self.header("authorization")?;
         let scope = header.split_once("Credential=")?.1;

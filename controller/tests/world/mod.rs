@@ -43,7 +43,6 @@ pub(crate) fn token() -> String {
     format!("token-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a create request for a small volume in zone a.
 pub(crate) fn small(name: &str) -> CreateVolume {
     CreateVolume {
         client_token: token(),
@@ -79,7 +78,6 @@ impl World {
         Self::with(json!({ "profile": "instant" }), Ec2Settings::default()).await
     }
 
-    /// Starts a scenario with these settings.
     pub(crate) async fn with(members: Value, settings: Ec2Settings) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let default = serde_json::to_value(Scenario::default()).expect("a scenario is data");

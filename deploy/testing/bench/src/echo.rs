@@ -26,7 +26,6 @@ use crate::error::BenchError;
 #[derive(Clone, Copy)]
 struct Echo<const CONTROLLER: bool>;
 
-/// Answers each request with the result of a function.
 struct Answer<F>(F);
 
 impl<M, R, F: FnMut(M) -> R> UnaryService<M> for Answer<F> {

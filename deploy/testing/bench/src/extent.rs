@@ -6,7 +6,6 @@ use clap::Args;
 
 use crate::error::BenchError;
 
-/// The amount of work in each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Quick,
@@ -15,7 +14,6 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// Returns the number for this extent.
     pub(crate) fn of(self, quick: usize, usual: usize, full: usize) -> usize {
         match self {
             Self::Quick => quick,

@@ -18,7 +18,6 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Returns the figures of a results file.
 fn figures(path: &Path) -> Vec<Value> {
     let results = std::fs::read_to_string(path).expect("results");
     let mut results: Value = serde_json::from_str(&results).expect("JSON");

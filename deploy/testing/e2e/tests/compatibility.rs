@@ -16,7 +16,6 @@ struct Page {
     part: Vec<Part>,
 }
 
-/// One heading of the page.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Part {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use ebs_csi_e2e::repository::{entries, root, tracked};
 
-/// Returns the name and the text of each page.
 fn pages() -> Vec<(String, String)> {
     let pages = entries("deploy/docs/howto");
     assert!(pages.len() >= 4, "{} pages", pages.len());

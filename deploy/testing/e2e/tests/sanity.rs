@@ -86,7 +86,6 @@ fn passed_failed_and_skipped_cases_are_told_apart() {
     assert!(quick_xml::de::from_str::<Report>("<a></b>").is_err());
 }
 
-/// One run of csi-sanity.
 struct Run<'a> {
     program: &'a Path,
     /// `mount` or `block`.

@@ -52,7 +52,6 @@ impl History {
         self.pick(&ids)
     }
 
-    /// Returns an action with its parameters.
     fn next(&mut self) -> (&'static str, String) {
         let actions: Vec<&str> = ACTIONS.split_whitespace().collect();
         let action = self.pick(&actions);

@@ -52,7 +52,6 @@ modify_complete = { fixed_ms = 300 }
 snapshot = { uniform_ms = [500, 1500] }
 ";
 
-/// A volume that a pod uses on a node.
 #[derive(Clone, Debug)]
 struct InUse {
     node: usize,
@@ -60,13 +59,11 @@ struct InUse {
     published: Published,
 }
 
-/// The state that the steps share.
 struct Scene<'a> {
     world: &'a mut World,
     co: Co,
     kubelets: Vec<Kubelet>,
     narrator: Narrator,
-    /// Existing volumes, each with the pod that uses it.
     volumes: Vec<(Volume, Option<InUse>)>,
     snapshots: Vec<String>,
 }

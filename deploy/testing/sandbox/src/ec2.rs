@@ -56,7 +56,6 @@ fn instances<'de, D: Deserializer<'de>>(set: D) -> Result<Vec<String>, D::Error>
     Ok(set.all.into_iter().map(|attached| attached.instance).collect())
 }
 
-/// Parses the reply of DescribeVolumes.
 fn volumes(xml: &str) -> io::Result<Vec<DescribedVolume>> {
     #[derive(Deserialize)]
     struct Reply {

@@ -9,7 +9,6 @@ use sha2::{Digest, Sha256};
 
 use crate::procfs::mount_table;
 
-/// Name of the file that is written into each file system.
 const FILE: &str = "data.bin";
 /// Where the data of a raw device begins, in bytes.
 const OFFSET: u64 = 64 << 20;

@@ -16,7 +16,6 @@ use rustix::thread::{self, CapabilitySet, Gid, LinkNameSpaceType, Uid, UnshareFl
 /// The settings that a container runtime applies to a process before exec.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChildSettings {
-    /// Mount namespace to enter.
     pub(crate) namespace: Option<Arc<OwnedFd>>,
     /// Capability bounding set, one bit each; `None` keeps the present one.
     pub(crate) bounding: Option<u64>,

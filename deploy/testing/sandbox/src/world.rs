@@ -49,7 +49,7 @@ pub enum WorldError {
     Process {
         /// The process's name in the world.
         process: String,
-        /// The event.
+        /// The step.
         what: String,
         /// The end of the process's log.
         log: String,
@@ -81,7 +81,6 @@ pub struct World {
 
 /// The time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
-/// The time that a process has to become ready.
 const READY: Duration = Duration::from_secs(30);
 
 fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {

@@ -58,7 +58,6 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates or replaces an object.
     pub(crate) fn put(&self, kind: &str, object: Value) {
         let _ = self.change(kind, None, object);
     }
@@ -134,7 +133,6 @@ impl Store {
         self.lock().kinds.get(kind)?.objects.get(key).map(|(_, object)| object.clone())
     }
 
-    /// Returns a receiver that is notified of each change.
     pub(super) fn latest(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
     }

@@ -25,7 +25,6 @@ pub(super) struct EndedCall {
     pub(super) began: Instant,
     /// The end of the last attempt.
     pub(super) ended: Instant,
-    /// The time at which the call was queued.
     pub(super) queued: Instant,
     pub(super) attempts: u32,
 }
@@ -41,7 +40,6 @@ impl EndedCall {
     }
 }
 
-/// A pool of workers with one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Workers {
     free: Arc<Semaphore>,
@@ -117,7 +115,6 @@ pub(super) fn claim(index: usize) -> Claim {
     Claim::filesystem(&format!("pvc-{index:08}"), "ext4", 4).parameter("type", "gp3")
 }
 
-/// The create and the attach of one volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) create: EndedCall,

@@ -21,15 +21,10 @@ const CLIENTS: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// The life cycle of a volume, as a driver requests it.
     LifeCycle,
-    /// DescribeVolumes by an id.
     ById,
-    /// DescribeVolumes by a tag.
     ByName,
-    /// CreateVolume and DeleteVolume.
     CreateDelete,
-    /// AttachVolume and DetachVolume.
     AttachDetach,
     /// DescribeVolumes by as many ids as a filter allows.
     ByManyIds,
@@ -183,7 +178,6 @@ fn write(rates: Vec<Rates>, held: usize, filled: f64) -> Vec<Figure> {
     vec![wall.row(Role::Part, &label, vec![filled]), cpu]
 }
 
-/// The tag that holds a volume's name.
 const NAME_TAG: &str = "CSIVolumeName";
 /// EC2's limit of values in one filter.
 const FILTER_VALUES: usize = 200;
@@ -198,7 +192,6 @@ struct Client<'w> {
     /// The number of turns so far; it selects the next volume.
     turn: usize,
     stream: BufReader<TcpStream>,
-    /// The constant lines of a request.
     head: String,
 }
 
@@ -233,7 +226,6 @@ impl<'w> Client<'w> {
         })
     }
 
-    /// Sends the requests of one turn, each of which must succeed. Returns their number.
     fn run_requests(&mut self, kind: Turn) -> Result<usize, BenchError> {
         self.turn += 1;
         // A different volume in each turn and for each client.
@@ -285,7 +277,6 @@ impl<'w> Client<'w> {
         }
     }
 
-    /// Creates a volume of this name. Returns its id.
     fn create(&mut self, name: &str) -> Result<String, BenchError> {
         let form = format!(
             "AvailabilityZone={ZONE}&Size=1&VolumeType=gp3&ClientToken={name}&TagSpecification.1.ResourceType=volume\

@@ -22,7 +22,6 @@ const STATUS: usize = 300;
 /// The longest wait at the end of the run.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The rate of each event.
 struct Rates {
     seconds: usize,
     moves_per_second: usize,
@@ -79,14 +78,12 @@ pub(super) async fn measure(
     ])
 }
 
-/// The measurements of a run.
 struct ChurnResult {
     decisions: Vec<f64>,
     calls: f64,
     processor: f64,
 }
 
-/// A node that has died.
 enum Dead {
     /// Without the taint yet; holds the time of the last evidence.
     Untainted(Instant),
@@ -161,7 +158,6 @@ impl<'a> Churn<'a> {
         Ok(ChurnResult { decisions: self.decisions, calls, processor })
     }
 
-    /// Performs the writes of all kubelets in one tick.
     fn renew(&self, tick: usize, nodes: usize) {
         let now = jiff::Timestamp::now();
         let store = &self.testbed.store;

@@ -74,7 +74,6 @@ pub(super) async fn measure(
     Ok(figures(kind, measured?))
 }
 
-/// The samples of one contestant.
 struct Measured {
     role: Role,
     name: String,

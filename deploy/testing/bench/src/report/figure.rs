@@ -8,7 +8,6 @@ use super::summary::Summary;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
-    /// This driver.
     Ours,
     /// The limit that no driver can beat, measured in the same run or computed from EC2's own
     /// rates.
@@ -19,7 +18,6 @@ pub(crate) enum Role {
     Part,
 }
 
-/// Samples of one quantity.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FigureRow {
     pub(crate) label: String,
@@ -52,7 +50,6 @@ impl Statistic {
     }
 }
 
-/// A limit for a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Target {
     statistic: Statistic,
@@ -74,16 +71,13 @@ impl Target {
         Self { at_least: true, ..Self::at_most(statistic, limit) }
     }
 
-    /// Turns the limit into a multiple of the bound.
     pub(crate) fn times_the_bound(self) -> Self {
         Self { of_bound: true, ..self }
     }
 }
 
-/// A target compared with the measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
-    /// The target in words.
     pub(crate) target: String,
     pub(crate) statistic: Statistic,
     /// The limit in the figure's unit.
@@ -97,7 +91,6 @@ pub(crate) struct Figure {
     /// Short name, also of the picture's file.
     pub(crate) key: String,
     pub(crate) title: String,
-    /// Unit of all numbers.
     pub(crate) unit: String,
     /// The rows. The targets apply to the first [`Role::Ours`] row.
     pub(crate) rows: Vec<FigureRow>,

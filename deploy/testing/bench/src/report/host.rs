@@ -6,13 +6,10 @@ use serde::{Deserialize, Serialize};
 /// The facts about the machine that a reader needs to judge a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Host {
-    /// The processor's model.
     pub(crate) processor: String,
-    /// The number of usable processors.
     pub(crate) processors: usize,
     /// The memory in GiB.
     pub(crate) memory_gib: u64,
-    /// The kernel's release.
     pub(crate) kernel: String,
     /// The file system that holds the loop devices' files.
     pub(crate) file_system: String,
@@ -34,7 +31,6 @@ impl Host {
         load > f64::from(u32::try_from(self.processors).unwrap_or(u32::MAX)) / 2.0
     }
 
-    /// Reads the facts about this machine.
     pub(crate) fn read() -> Self {
         let kib = line("/proc/meminfo", "MemTotal")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())

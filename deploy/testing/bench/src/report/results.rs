@@ -11,7 +11,6 @@ use super::host::Host;
 /// How the note begins that says when and where an earlier run measured a figure.
 pub(super) const ORIGIN: &str = "Measured in an earlier run: ";
 
-/// The results of one run of one part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     /// `node`, `controller` or `failover`.

@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Summary {
     pub(crate) count: usize,
     pub(crate) least: f64,
-    /// The lower quartile.
     pub(crate) lower: f64,
     pub(crate) median: f64,
-    /// The upper quartile.
     pub(crate) upper: f64,
     /// The 99th percentile: 99 of 100 samples are at or below. With fewer than 100 samples, the
     /// maximum.

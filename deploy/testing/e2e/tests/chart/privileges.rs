@@ -109,7 +109,6 @@ fn node_pod(helm: &Path, values: &str) -> Value {
     daemonset["spec"]["template"]["spec"].clone()
 }
 
-/// Returns the host paths of a pod with the types that Kubernetes checks.
 fn host_paths(pod: &Value) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let paths = array(&pod["volumes"]).iter().map(|it| &it["hostPath"]);

@@ -232,7 +232,6 @@ impl IamWorld {
         is_allowed
     }
 
-    /// Creates a volume outside the driver.
     pub(crate) fn foreign_volume(&self, tags: &[(&str, &str)]) -> String {
         let mut parameters = BTreeMap::from([
             ("AvailabilityZone".to_owned(), "us-east-1a".to_owned()),
@@ -362,7 +361,6 @@ impl IamWorld {
         Ok(answer.into_inner().snapshot.expect("a snapshot").snapshot_id)
     }
 
-    /// Returns a completed snapshot of a new volume with these parameters.
     async fn snapshot_of(&self, parameters: &[(&str, &str)]) -> Result<String, Status> {
         let volume = self.create(self.wanted(parameters, None)).await?;
         self.snapshot(&volume, &[]).await

@@ -52,7 +52,6 @@ impl Kept {
         found
     }
 
-    /// Detaches and deletes everything.
     pub(crate) async fn clear(self, co: &Co) -> Result<(), CoError> {
         for (volume, node) in &self.attachments {
             co.detach(volume, node).await?;

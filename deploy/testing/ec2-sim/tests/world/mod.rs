@@ -49,13 +49,11 @@ impl World {
         self.sim.handle(self.now, &request)
     }
 
-    /// Makes a call and returns status and body.
     pub fn call(&mut self, action: &str, parameters: &str) -> (u16, String) {
         let reply = self.reply(action, parameters);
         (reply.status, String::from_utf8(reply.body).expect("text"))
     }
 
-    /// Makes a call that must succeed and returns the body.
     pub fn ok(&mut self, action: &str, parameters: &str) -> String {
         let (status, body) = self.call(action, parameters);
         assert_eq!(status, 200, "{action} {parameters}: {body}");
@@ -69,7 +67,6 @@ impl World {
         (status, text(&body, "Code"), text(&body, "Message"))
     }
 
-    /// Makes a call that must fail with this code.
     pub fn refused(&mut self, action: &str, parameters: &str, code: &str) {
         assert_eq!(self.error(action, parameters).1, code, "{action} {parameters}");
     }
@@ -89,7 +86,6 @@ impl World {
         text(&body, "volumeId")
     }
 
-    /// Takes a snapshot of a volume and returns its id.
     pub fn snapshot(&mut self, volume: &str) -> String {
         let body = self.ok("CreateSnapshot", &format!("VolumeId={volume}"));
         text(&body, "snapshotId")
@@ -136,7 +132,6 @@ pub fn text(body: &str, element: &str) -> String {
     all(body, element).into_iter().next().unwrap_or_default()
 }
 
-/// Returns the unescaped texts of all elements of this name.
 pub fn all(body: &str, element: &str) -> Vec<String> {
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     body.split(&open)

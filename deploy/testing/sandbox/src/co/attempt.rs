@@ -80,7 +80,7 @@ pub enum CoError {
     /// The orchestrator's own work failed.
     #[error("{what}: {why}")]
     Own {
-        /// The failed action.
+        /// The violation.
         what: String,
         /// The system's error message.
         why: String,
@@ -104,11 +104,9 @@ impl CoError {
 /// The record of one call, from the first attempt to the end.
 #[derive(Clone, Debug)]
 pub struct CallRecord {
-    /// Name of the RPC.
     pub rpc: &'static str,
     /// Time from the first attempt to the last answer.
     pub elapsed: Duration,
-    /// Number of attempts.
     pub attempts: u32,
 }
 

@@ -13,7 +13,6 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{CoError, channel};
 
-/// Capacity of the queue of answers.
 const MOST: usize = 16;
 
 /// Returns the SafeDetach socket that lies next to a controller's CSI socket, and the controller's

@@ -48,7 +48,6 @@ impl Writer {
         Ok(Self { written, stop, thread: Some(thread) })
     }
 
-    /// Verifies that the writer makes progress.
     async fn wait_until_writing(&self) -> Result<u64, DemoError> {
         let before = self.written.load(Ordering::SeqCst);
         for _ in 0..500 {

@@ -129,7 +129,6 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Moves a raw block volume.
 pub(super) async fn show_raw_block(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("a raw block volume");
     move_volume(scene, &Claim::block("pvc-raw", 1), ["pod-6", "pod-7"]).await

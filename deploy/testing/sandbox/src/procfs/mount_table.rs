@@ -10,7 +10,6 @@ pub(crate) struct Mount {
     /// The directory of the file system that is mounted.
     pub(crate) root: PathBuf,
     pub(crate) point: PathBuf,
-    /// File system type.
     pub(crate) kind: String,
     /// The mounted source: a device for a disk's file system.
     pub(crate) source: OsString,

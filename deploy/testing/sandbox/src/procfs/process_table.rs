@@ -18,7 +18,6 @@ pub(crate) struct Identity {
     pub(crate) started: u64,
 }
 
-/// One line of the process table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessEntry {
     pub(crate) identity: Identity,
@@ -50,12 +49,10 @@ pub(crate) fn all() -> Vec<ProcessEntry> {
 }
 
 impl Identity {
-    /// Returns the process that has this id now.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         row(pid).map(|row| row.identity)
     }
 
-    /// Returns whether the process still runs.
     pub(crate) fn alive(self) -> bool {
         row(self.pid).is_some_and(|row| row.identity == self && row.runs())
     }

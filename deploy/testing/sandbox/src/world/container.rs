@@ -26,7 +26,6 @@ pub(crate) const NODE_AGENT_ID: u32 = profile::NODE_AGENT.identity.gid;
 /// CAP_KILL (linux/capability.h), by which the launcher ends its processes.
 pub(super) const KILL: u64 = CapabilitySet::KILL.bits();
 
-/// The capabilities with which the helper's container starts.
 pub(super) const HELPER_BOUNDING: u64 = AGENT_BOUNDING
     | CapabilitySet::SYS_ADMIN.bits()
     | CapabilitySet::SYS_RESOURCE.bits()
@@ -134,7 +133,6 @@ pub(crate) fn helper(
     Ok(contained(&name, state_dir, socket, program, settings, arguments, Vec::new()))
 }
 
-/// Returns the settings of a process in a node's namespace, with this bounding set.
 pub(super) fn in_namespace(namespace: Arc<OwnedFd>, bounding: u64) -> ChildSettings {
     ChildSettings {
         namespace: Some(namespace),

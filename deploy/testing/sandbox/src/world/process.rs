@@ -94,7 +94,6 @@ impl Process {
         self.spawn(false).map(drop)
     }
 
-    /// Starts the process and returns its standard output.
     pub(crate) fn start_with_piped_output(&mut self) -> io::Result<ChildStdout> {
         self.spawn(true)?.ok_or_else(|| io::Error::other("the child has no standard output"))
     }

@@ -9,7 +9,6 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::procfs::process_table::Identity;
 
-/// The prefix of state directories' names.
 const PREFIX: &str = "ebs-csi-sandbox.";
 
 const OWNER: &str = "owner.json";
