@@ -1,7 +1,6 @@
 //! EC2's actions.
 
 mod attachments;
-mod describe_availability_zones;
 mod describe_query;
 mod describe_volumes;
 mod instances;
@@ -62,7 +61,7 @@ const ACTIONS: &[(&str, Handler, &str)] = &[
     ("DeleteSnapshot", snapshots::delete, "SnapshotId={snapshot}"),
     ("DeleteTags", tagging::delete_tags, "ResourceId.1={volume}&Tag.1.Key=a"),
     ("DeleteVolume", volumes::delete, "VolumeId={volume}"),
-    ("DescribeAvailabilityZones", describe_availability_zones::answer, ""),
+    ("DescribeAvailabilityZones", instances::zones, ""),
     ("DescribeFastSnapshotRestores", snapshot_storage::describe_fast, ""),
     ("DescribeInstanceStatus", instances::status, ""),
     ("DescribeInstanceTypes", instances::types, ""),

@@ -3,13 +3,12 @@
 mod clean;
 mod image;
 mod loop_device;
-mod loop_record;
 mod statistics_page;
 mod sys;
 
 pub(crate) use clean::clean;
 pub(crate) use image::Fingerprint;
-pub(crate) use loop_record::LoopRecord;
+pub(crate) use loop_device::LoopRecord;
 
 use image::Images;
 use loop_device::LoopDevices;

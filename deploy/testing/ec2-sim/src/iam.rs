@@ -3,17 +3,14 @@
 //! The simulator evaluates identity-based policies of users and roles as IAM does. It does not
 //! evaluate resource policies, permission boundaries, service control policies and trust policies.
 
-mod condition;
-pub(crate) mod context;
-mod pattern;
+pub(crate) mod condition;
 pub(crate) mod policy;
-mod principal;
 mod report;
 pub(crate) mod sts;
 
 use crate::wire::{ApiError, ApiResult, Credential};
-use context::Context;
-use principal::Principal;
+use condition::Context;
+use policy::Principal;
 use report::{DecidingElement, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,14 +1,11 @@
 //! The whole service as one step.
 
-mod authentication;
 mod control_operations;
 mod fault_effects;
 mod handle;
 pub(crate) mod journal;
-mod launch;
 mod reply;
 mod settle;
-pub(crate) mod statistics;
 
 pub(crate) use control_operations::Forced;
 pub use reply::Delivery;
@@ -19,8 +16,7 @@ use crate::iam::Iam;
 use crate::limits::{Limits, Quotas};
 use crate::random::Random;
 use crate::scenario::{Scenario, ScenarioError};
-use crate::sim::journal::Journal;
-use crate::sim::statistics::Statistics;
+use crate::sim::journal::{Journal, Statistics};
 use crate::state::consistency::Consistency;
 use crate::state::invariants::Invariants;
 use crate::state::{Ids, Realm};

@@ -4,7 +4,7 @@ use super::{Call, render};
 use crate::faults::Fault;
 use crate::state::resources::{
     Attachment, Instance, InstanceState, MAX_MULTI_ATTACH, Phase, ROOT_DEVICE, Volume, VolumeState,
-    device_name, instance_type,
+    attachment_limit, device_suffix, find_type, is_device_name,
 };
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
@@ -122,13 +122,13 @@ fn check_volume(v: &Volume, instance: &str) -> ApiResult<()> {
 }
 
 fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
-    if !device_name::valid(device) {
+    if !is_device_name(device) {
         refuse_value!(
             "Value ({device}) for parameter device is invalid. {device} is not a valid EBS device name."
         );
     }
-    let suffix = device_name::suffix(device);
-    let mut hidden = i.hidden_devices.iter().map(|d| device_name::suffix(d));
+    let suffix = device_suffix(device);
+    let mut hidden = i.hidden_devices.iter().map(|d| device_suffix(d));
     if is_name_listed(call, &i.id, device) || hidden.any(|d| d == suffix) {
         refuse_value!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
@@ -138,13 +138,13 @@ fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
 }
 
 fn is_name_listed(call: &Call<'_>, instance: &str, device: &str) -> bool {
-    let suffix = device_name::suffix(device);
+    let suffix = device_suffix(device);
     let mut attachments = call.realm.volumes_of(instance).filter_map(|v| v.attachment(instance));
-    attachments.any(|a| device_name::suffix(&a.device) == suffix)
+    attachments.any(|a| device_suffix(&a.device) == suffix)
 }
 
 fn check_limit(call: &Call<'_>, i: &Instance) -> ApiResult<()> {
-    let limit = instance_type::attachment_limit(&i.instance_type);
+    let limit = attachment_limit(&i.instance_type);
     let have = call.realm.volumes_of(&i.id).count();
     if have >= usize::try_from(limit).unwrap_or(usize::MAX) {
         refuse!(
@@ -158,7 +158,7 @@ fn check_limit(call: &Call<'_>, i: &Instance) -> ApiResult<()> {
 /// Returns the card's number, if the instance type has that many cards. Code and wording
 /// unverified.
 fn check_card(i: &Instance, card: i64) -> ApiResult<u32> {
-    let cards = instance_type::find(&i.instance_type).map_or(1, |t| t.cards);
+    let cards = find_type(&i.instance_type).map_or(1, |t| t.cards);
     match u32::try_from(card) {
         Ok(card) if card < cards => Ok(card),
         _ => Err(ApiError::value(format!(

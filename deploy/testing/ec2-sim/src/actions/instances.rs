@@ -4,8 +4,10 @@
 use super::describe_query::{Describe, by_ids};
 use super::{Call, render};
 use crate::state::Realm;
-use crate::state::resources::instance_type::{InstanceType, TYPES, find};
-use crate::state::resources::{CheckResult, Instance, InstanceChecks, InstanceState, name_of};
+use crate::state::resources::{
+    CheckResult, Instance, InstanceChecks, InstanceState, InstanceType, TYPES, ZoneKind, find_type,
+    name_of,
+};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
@@ -72,7 +74,7 @@ pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let names = p.list("InstanceType");
     p.finish()?;
-    let is_known = |name: &&&str| find(name).is_some();
+    let is_known = |name: &&&str| find_type(name).is_some();
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         // unverified wording.
         refuse!(
@@ -222,4 +224,25 @@ fn power_of(
             }
         }
     });
+}
+
+pub(super) fn zones(call: &mut Call<'_>) -> ApiResult<String> {
+    call.begin_read()?;
+    call.params.finish()?;
+    let realm = &*call.realm;
+    let mut x = Xml::default();
+    x.list("availabilityZoneInfo", &realm.zones, |x, z| {
+        // EC2 lists a zone of the other kinds only once the account has opted in.
+        let opted = match z.kind {
+            ZoneKind::Availability => "opt-in-not-required",
+            ZoneKind::Local | ZoneKind::Wavelength => "opted-in",
+        };
+        x.text("zoneName", &z.name)
+            .text("zoneId", &z.id)
+            .text("zoneState", &name_of(z.state))
+            .text("regionName", &realm.region)
+            .text("zoneType", &name_of(z.kind))
+            .text("optInStatus", opted);
+    });
+    Ok(x.finish())
 }

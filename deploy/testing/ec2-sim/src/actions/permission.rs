@@ -3,7 +3,7 @@
 
 use super::Call;
 use crate::iam::Iam;
-use crate::iam::context::Context;
+use crate::iam::condition::Context;
 use crate::state::resources::{NO_TAGS, Tags};
 use crate::wire::ApiResult;
 

@@ -2,7 +2,7 @@
 
 use super::Call;
 use super::permission::requested;
-use crate::iam::context::Context;
+use crate::iam::condition::Context;
 use crate::state::resources::{Tags, tags};
 use crate::state::well_formed;
 use crate::wire::{ApiError, ApiResult};

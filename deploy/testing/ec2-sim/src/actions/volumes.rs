@@ -5,10 +5,10 @@ use super::{Call, quota_check, render};
 use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
-    CreateOutcome, Initialization, ModificationState, Origin, SnapshotState, TokenUse, Volume,
-    VolumeState, VolumeType, Wanted, ZoneKind, client_token, tags, volume_type,
+    CreateOutcome, Initialization, MAX_TOKEN_LENGTH, ModificationState, Origin, SnapshotState,
+    TokenUse, Volume, VolumeState, VolumeType, Wanted, ZoneKind, find_replayed, tags, volume_type,
 };
-use crate::state::{usage, well_formed};
+use crate::state::well_formed;
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 
@@ -81,12 +81,12 @@ fn replayed<'a>(
     fingerprint: &str,
 ) -> ApiResult<Option<&'a Volume>> {
     let Some(token) = token else { return Ok(None) };
-    if token.chars().count() > client_token::MAX_LENGTH {
+    if token.chars().count() > MAX_TOKEN_LENGTH {
         refuse_value!("Client token must be less than or equal to 64 characters.");
     }
     let is_deleted = |id: &str| call.realm.volume(id).is_err();
     let used = call.realm.tokens.get(token);
-    let id = client_token::find_replayed(token, used, fingerprint, is_deleted, call.now)?;
+    let id = find_replayed(token, used, fingerprint, is_deleted, call.now)?;
     Ok(id.and_then(|id| call.realm.volumes().get(id)))
 }
 
@@ -322,7 +322,7 @@ fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     if matches!(from.origin, Origin::Volume(_)) && from.initialized_percent(call.now) < 100 {
         return state(format!("Volume '{}' is a copy that is not initialized yet.", from.id));
     }
-    let under_way: Vec<&Volume> = usage::copies(call.realm, call.now).collect();
+    let under_way: Vec<&Volume> = quota_check::copies(call.realm, call.now).collect();
     if under_way.iter().any(|v| v.origin == Origin::Volume(from.id.clone())) {
         return state(format!("Volume '{}' is already being copied.", from.id));
     }

@@ -1,8 +1,6 @@
 //! Policy documents, as IAM accepts them.
 
-use super::condition::Operator;
-use super::context::Context;
-use super::pattern::{matches_action, matches_with_variables};
+use super::condition::{Context, Operator, matches_action, matches_with_variables};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -124,6 +122,59 @@ impl Statement {
             })
         };
         (is_listed && self.condition.iter().all(|(o, k)| holds(o, k))).then_some(element)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Principal {
+    /// `arn:aws:iam::111122223333:role/NAME` or `…:user/NAME`.
+    pub arn: String,
+    #[serde(default)]
+    pub(crate) access_keys: Vec<String>,
+    /// The principal's tags: `aws:PrincipalTag/KEY`.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub policies: BTreeMap<String, Document>,
+}
+
+impl Principal {
+    pub(crate) fn account(&self) -> &str {
+        self.arn.split(':').nth(4).unwrap_or("")
+    }
+
+    /// Returns the principal's ARN as messages show it.
+    pub(crate) fn shown(&self) -> String {
+        match self.arn.split_once(":role/") {
+            // A role's long-lived key has no session, so it shows as a session of this name.
+            // The ARN of a session leaves out the role's path.
+            Some((_, role)) => {
+                let name = role.rsplit('/').next().unwrap_or(role);
+                let account = self.account();
+                format!("arn:aws:sts::{account}:assumed-role/{name}/ec2-sim")
+            }
+            None => self.arn.clone(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let parts: Vec<&str> = self.arn.splitn(6, ':').collect();
+        let good = matches!(parts.as_slice(), ["arn", p, "iam", "", account, name]
+            if p.starts_with("aws") && account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit())
+                && (name.starts_with("role/") || name.starts_with("user/")));
+        if !good {
+            return Err(format!(
+                "principal {:?}: the arn must be as arn:aws:iam::111122223333:role/NAME or …:user/NAME",
+                self.arn
+            ));
+        }
+        for (name, document) in &self.policies {
+            document
+                .check()
+                .map_err(|why| format!("principal {}: policy {name}: {why}", self.arn))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reply: the body, and how a fault malforms it.
 
 use super::Reply;
-use super::authentication::Service;
+use super::handle::Service;
 use crate::faults::{Body, Garble};
 use crate::wire::{ApiResult, xml};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The invariants, checked after each step.
 
-use super::resources::{MAX_MULTI_ATTACH, Phase, Volume, device_name, instance_type};
+use super::resources::{MAX_MULTI_ATTACH, Phase, Volume, attachment_limit, device_suffix};
 use super::{Key, Realm};
 use crate::devices::Fingerprint;
 use crate::time::Millis;
@@ -75,14 +75,14 @@ impl Invariants {
             let mut count = 0;
             for a in realm.volumes_of(to).filter_map(|v| v.attachment(to)) {
                 let device = &a.device;
-                if !slots.insert(device_name::suffix(device)) {
+                if !slots.insert(device_suffix(device)) {
                     violated("device_name_once", format!("{to} has {device} twice"));
                 }
                 // An attachment that a fault keeps stuck does not count, because the fault may
                 // deliberately exceed the limit.
                 count += u32::from(!matches!(a.phase, Phase::Attaching { until: None, .. }));
             }
-            let limit = instance_type::attachment_limit(&i.instance_type);
+            let limit = attachment_limit(&i.instance_type);
             if count > limit {
                 let detail = format!("{to} has {count} volumes, its limit is {limit}");
                 violated("attachment_limit", detail);

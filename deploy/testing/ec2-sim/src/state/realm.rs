@@ -1,7 +1,6 @@
 //! The state of one account in one Region: resources, their indexes, and the queue of due events.
 
 mod history;
-pub(crate) mod usage;
 mod zone_outage;
 
 use super::resources::{Instance, Snapshot, Tags, TokenUse, Volume, Zone};
