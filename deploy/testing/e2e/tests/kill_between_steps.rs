@@ -10,6 +10,9 @@ use ebs_csi_sandbox::{CoError, Process, World, audit, pod_view};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+/// The time within which a controller ends after SIGTERM.
+const GRACE: Duration = Duration::from_secs(20);
+
 #[derive(Clone, Copy)]
 enum Target {
     Controller,
@@ -168,9 +171,9 @@ async fn ec2_may_be_unreachable_before_any_step() {
     killed_before_every_step(Target::Ec2, "ext4").await;
 }
 
-/// The controller is killed after EC2 has accepted the request and before EC2 replies.
-#[tokio::test]
-async fn controller_killed_during_ec2_call_duplicates_nothing() {
+/// Ends the controller after EC2 has accepted each request and before EC2 replies: by SIGKILL, or
+/// by SIGTERM, which must end it.
+async fn ended_during_each_ec2_call(signal: Signal) {
     let Some(mut fixture) = Fixture::start().await else { return };
     let mut volume = Lifecycle::new(&fixture, Claim::filesystem("pvc-mid", "ext4", 10));
     let mark = fixture.ec2().last().await.unwrap();
@@ -194,17 +197,31 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
             async {
                 let Some(action) = action else { return };
                 fixture.ec2().request(before, action).await.unwrap();
-                fixture.world.controller.kill().await.unwrap();
+                let controller = &mut fixture.world.controller;
+                match signal {
+                    Signal::TERM => assert!(controller.stop(GRACE).await.unwrap(), "{step:?}"),
+                    _ => controller.kill().await.unwrap(),
+                }
                 fixture.latency(json!({ "api_write": { "fixed_ms": 2 } })).await;
                 fixture.world.start_controller().await.unwrap();
-                println!("controller killed while EC2 worked on {action} ({step:?})");
+                println!("controller got {signal:?} while EC2 worked on {action} ({step:?})");
             },
             volume.step(step)
         );
         fixture.must(&format!("{step:?}"), async { outcome }).await;
     }
-    assert_effective(&fixture, mark, "controller killed during each call").await;
+    assert_effective(&fixture, mark, "controller ended during each call").await;
     fixture.finish().await;
+}
+
+#[tokio::test]
+async fn controller_killed_during_ec2_call_duplicates_nothing() {
+    ended_during_each_ec2_call(Signal::KILL).await;
+}
+
+#[tokio::test]
+async fn controller_drained_during_ec2_call_duplicates_nothing() {
+    ended_during_each_ec2_call(Signal::TERM).await;
 }
 
 /// The tool is stopped in the middle of a format, then the target is killed.

@@ -97,12 +97,6 @@ impl<'a> Ec2<'a> {
         Ok(self.describe(by_id).await?.into_iter().next())
     }
 
-    /// Returns whether EC2 shows the volume attached to an instance.
-    pub async fn holds(&self, volume: &str, instance: &str) -> io::Result<bool> {
-        let shown = self.volume(volume).await?;
-        Ok(shown.is_some_and(|shown| shown.instances.iter().any(|of| of == instance)))
-    }
-
     /// Returns the driver's requests in the journal after number `after`.
     pub async fn journal(&self, after: u64) -> io::Result<Vec<Value>> {
         let mut records = Vec::new();
@@ -156,12 +150,6 @@ impl<'a> Ec2<'a> {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Err(io::Error::other(format!("the driver did not send {action} in 20 s")))
-    }
-
-    /// Adds a fault rule and returns its id.
-    pub async fn fault(&self, rule: Value) -> io::Result<String> {
-        let added = self.simulator.post("/v1/faults", &rule).await?;
-        Ok(added["id"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Makes EC2 refuse connections for `ms` milliseconds.

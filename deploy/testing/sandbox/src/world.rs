@@ -68,8 +68,6 @@ pub struct World {
     pub simulator: Simulator,
     /// The controller.
     pub controller: Process,
-    /// Further controllers of the same cluster.
-    pub replicas: Vec<Process>,
     /// The nodes, in the order of the options.
     pub nodes: Vec<Node>,
     /// The launcher, if it runs in place of the other processes.
@@ -115,7 +113,6 @@ impl World {
             state_dir,
             simulator,
             controller,
-            replicas: Vec::new(),
             nodes: Vec::new(),
             launcher: None,
             keeper: Some(keeper),
@@ -179,17 +176,6 @@ impl World {
         Kubelet::new(&node.csi_socket, &node.kubelet_root)
     }
 
-    /// Starts another controller of the same cluster and waits until its Probe succeeds.
-    pub async fn add_replica(&mut self) -> Result<(), WorldError> {
-        let name = format!("controller-{}", self.replicas.len() + 2);
-        let made = container::controller(&name, &self.options, &self.state_dir, &self.simulator);
-        let mut replica = step("preparing a replica", made)?;
-        step("starting a replica", replica.start())?;
-        ready(&mut replica).await?;
-        self.replicas.push(replica);
-        Ok(())
-    }
-
     /// Starts the controller and waits until its Probe succeeds. Returns the time since exec.
     pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
         step("starting the controller", self.controller.start())?;
@@ -233,7 +219,7 @@ impl World {
     /// Returns all processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
-        all.extend(self.replicas.iter().chain(&self.launcher));
+        all.extend(&self.launcher);
         for node in &self.nodes {
             all.extend([&node.agent, &node.helper]);
         }
@@ -244,7 +230,7 @@ impl World {
     fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
         let last = [&mut self.controller, &mut self.simulator.process];
-        self.replicas.iter_mut().chain(&mut self.launcher).chain(nodes).chain(last)
+        self.launcher.iter_mut().chain(nodes).chain(last)
     }
 
     /// Returns the names of the processes that have ended without a request.

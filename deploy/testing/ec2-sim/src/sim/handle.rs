@@ -2,7 +2,7 @@
 
 use super::fault_effects::FaultEffects;
 use super::journal::{Entry, printable};
-use super::reply::{garble, render};
+use super::reply::{Service, garble, render};
 use super::{PlannedRequest, Reply, Request, Sim};
 use crate::actions;
 use crate::actions::Call;
@@ -204,12 +204,6 @@ impl Sim {
             }
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Service {
-    Ec2,
-    Sts,
 }
 
 impl Sim {
