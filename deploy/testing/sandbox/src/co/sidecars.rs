@@ -47,8 +47,8 @@ pub struct Snapshot {
 }
 
 impl Co {
-    /// Returns the sidecars of the controller at `socket`, which request new volumes in `zone`.
-    /// They connect with the first call.
+    /// Returns the sidecars of the controller at `socket`, which request new volumes in `zone`;
+    /// empty: anywhere. They connect with the first call.
     pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
         Ok(Self {
             controller: ControllerClient::new(channel(socket)?),
@@ -67,7 +67,8 @@ impl Co {
     /// Returns the request that [`create`](Self::create) sends.
     pub fn create_request(&self, claim: &Claim) -> csi::CreateVolumeRequest {
         let segments = HashMap::from([(ZONE_KEY.to_owned(), self.zone.clone())]);
-        let zone = csi::Topology { segments };
+        let zone = vec![csi::Topology { segments }];
+        let requirement = csi::TopologyRequirement { requisite: zone.clone(), preferred: zone };
         csi::CreateVolumeRequest {
             name: claim.name.clone(),
             capacity_range: Some(csi::CapacityRange {
@@ -78,10 +79,7 @@ impl Co {
             parameters: claim.parameters.clone(),
             mutable_parameters: claim.mutable_parameters.clone(),
             volume_content_source: claim.content_source(),
-            accessibility_requirements: Some(csi::TopologyRequirement {
-                requisite: vec![zone.clone()],
-                preferred: vec![zone],
-            }),
+            accessibility_requirements: (!self.zone.is_empty()).then_some(requirement),
             ..csi::CreateVolumeRequest::default()
         }
     }
@@ -210,9 +208,20 @@ impl Co {
 
     /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
     pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
+        self.snapshot_of_class(name, volume_id, &HashMap::new()).await
+    }
+
+    /// Does the same with the parameters of a VolumeSnapshotClass.
+    pub async fn snapshot_of_class(
+        &self,
+        name: &str,
+        volume_id: &str,
+        parameters: &HashMap<String, String>,
+    ) -> Result<Snapshot, CoError> {
         let message = csi::CreateSnapshotRequest {
             source_volume_id: volume_id.to_owned(),
             name: name.to_owned(),
+            parameters: parameters.clone(),
             ..Default::default()
         };
         let reply =
