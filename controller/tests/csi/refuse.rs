@@ -171,7 +171,7 @@ async fn invalid_request_names_cause_and_changes_no_volume() {
     }
     let delete = |id: &str| DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
     refused(driver, delete(""), InvalidArgument, &["volume_id"]).await;
-    refused(driver, delete(&id), FailedPrecondition, &[&id]).await;
+    refused(driver, delete(&id), FailedPrecondition, &[&id, NODE_1]).await;
 
     let expand = |capacity_range| ControllerExpandVolumeRequest {
         volume_id: id.clone(),

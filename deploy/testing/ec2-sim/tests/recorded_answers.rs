@@ -30,6 +30,7 @@ ZONE&Size=4&VolumeType=io2&Iops=100&Throughput=125 | InvalidParameterCombination
 ZONE&Size=4&VolumeType=gp3&MultiAttachEnabled=true | InvalidParameterCombination | The parameter multi-attach-enabled is not supported for gp3 volumes.|
 ZONE&Size=4&VolumeInitializationRate=200 | InvalidParameterCombination | You can't specify VolumeInitializationRate for volumes that are not created from a snapshot.|
 ZONE&Size=4&VolumeType=bad | UnknownVolumeType | Unsupported volume type 'bad' for volume creation. |
+ZONE&Size=ten&VolumeType=gp3 | InvalidParameterValue | Value (ten) for parameter size is invalid. Expected an integer.|
 ZONE&Size=4&VolumeType=gp3&Iops=-1 | InvalidParameterValue | Value (-1) for parameter iops is invalid. Value must be a positive integer.|
 ZONE&Size=4&VolumeType=gp3&Iops=2147483647&DryRun=true | InvalidParameterValue | Volume iops of 2147483647 is too high; maximum is 80000.|
 ZONE&Size=500&VolumeType=gp3&Iops=80001 | InvalidParameterValue | Volume iops of 80001 is too high; maximum is 80000.|
@@ -132,6 +133,7 @@ fn dry_run_and_validation_order_matches_ec2() {
 /// Action, parameters, code, message.
 const INVALID_CALLS: &str = "
 DeleteVolume |  | MissingParameter | The request must include the VolumeId parameter. Add the required parameter and retry the request.|
+DeleteVolume | VolumeId=VOLUME&Nonsense=1 | UnknownParameter | The parameter Nonsense is not recognized|
 DeleteVolume | VolumeId=bad | InvalidParameterValue | The volume ID 'bad' is malformed|
 DeleteVolume | VolumeId=NOWHERE | InvalidVolume.NotFound | The volume 'NOWHERE' does not exist.|
 DescribeVolumes | VolumeId.1=bad | InvalidParameterValue | Value (bad) for parameter volumes is invalid. Expected: 'vol-...'.|

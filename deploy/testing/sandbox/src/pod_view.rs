@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::procfs::mount_table;
+use crate::mount_table;
 
 const FILE: &str = "data.bin";
 /// Where the data of a raw device begins, in bytes.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
-use crate::procfs::process_table::{self, Identity};
+use crate::process_table::{self, Identity};
 use crate::world::node::Node;
 
 /// A stopped tool. Dropping the value lets the tool continue.

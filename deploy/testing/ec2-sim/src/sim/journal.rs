@@ -145,16 +145,4 @@ mod tests {
         assert_eq!(printable("Name", &"é".repeat(400)).chars().count(), 301);
         assert_eq!(printable("Name", "short"), "short");
     }
-
-    #[test]
-    fn calls_are_counted_by_action_and_error_code() {
-        let mut s = Statistics::default();
-        s.add("CreateVolume", None, false);
-        s.add("CreateVolume", Some("RequestLimitExceeded"), true);
-        s.add("DescribeVolumes", Some("InvalidVolume.NotFound"), false);
-        let v = s.json();
-        assert_eq!(v["actions"]["CreateVolume"]["calls"], 2);
-        assert_eq!(v["actions"]["CreateVolume"]["errors"]["RequestLimitExceeded"], 1);
-        assert_eq!(v["totals"]["throttled"], 1);
-    }
 }

@@ -160,19 +160,6 @@ mod tests {
     }
 
     #[test]
-    fn bad_parameters_are_refused_with_recorded_messages() {
-        let p = Params::parse(b"Iops=-1&Size=ten&Throughput=5");
-        assert_eq!(
-            p.positive("Iops").expect_err("negative").message,
-            "Value (-1) for parameter iops is invalid. Value must be a positive integer."
-        );
-        assert_eq!(p.positive("Size").expect_err("text").code, "InvalidParameterValue");
-        assert_eq!(p.positive("Throughput").expect("good"), Some(5));
-        let refused = Params::parse(b"Nonsense=1").finish().expect_err("unknown");
-        assert_eq!(refused.message, "The parameter Nonsense is not recognized");
-    }
-
-    #[test]
     fn call_without_ids_filters_or_page_is_unfiltered() {
         for (query, yes) in [
             ("Action=DescribeVolumes&Version=1", true),

@@ -96,6 +96,10 @@ impl CoError {
         }
     }
 
+    pub(crate) fn violation(rpc: &'static str, what: impl Into<String>) -> Self {
+        Self::Violation { rpc, what: what.into() }
+    }
+
     pub(crate) fn own(what: impl Into<String>, why: impl ToString) -> Self {
         Self::Own { what: what.into(), why: why.to_string() }
     }
@@ -185,15 +189,21 @@ fn is_retryable(code: Code) -> bool {
 
 /// Makes a call of a generated client through [`Attempts::run`].
 macro_rules! call {
-    ($own:ident.$client:ident, $policy:ident, $rpc:literal, $method:ident, $message:expr) => {{
+    ($own:ident.$client:ident, $policy:ident, $method:ident, $message:expr) => {{
         let message = $message;
-        let answer = $own.attempts.run($rpc, $own.$policy, || {
+        let answer = $own.attempts.run($crate::co::attempt::rpc_of(&message), $own.$policy, || {
             let mut client = $own.$client.clone();
             let request = $crate::co::attempt::request(message.clone(), $own.$policy);
             async move { client.$method(request).await }
         });
         answer.await
     }};
+}
+
+/// Returns the name of the RPC that has this request.
+pub(crate) fn rpc_of<T>(_: &T) -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.rsplit("::").next().unwrap_or(path).trim_end_matches("Request")
 }
 
 pub(super) use call;

@@ -57,7 +57,7 @@ impl Kubelet {
 
     /// Calls NodeGetInfo.
     pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
-        call!(self.node, retry_policy, "NodeGetInfo", node_get_info, csi::NodeGetInfoRequest {})
+        call!(self.node, retry_policy, node_get_info, csi::NodeGetInfoRequest {})
     }
 
     /// Returns the staging path of `volume` on this node.
@@ -117,7 +117,7 @@ impl Kubelet {
     ) -> Result<PathBuf, CoError> {
         let path = self.prepare_stage(volume)?;
         let message = self.stage_request(volume, attachment)?;
-        call!(self.node, retry_policy, "NodeStageVolume", node_stage_volume, message)?;
+        call!(self.node, retry_policy, node_stage_volume, message)?;
         Ok(path)
     }
 
@@ -145,7 +145,7 @@ impl Kubelet {
             volume_context: volume.context.clone(),
             ..Default::default()
         };
-        call!(self.node, retry_policy, "NodePublishVolume", node_publish_volume, message)?;
+        call!(self.node, retry_policy, node_publish_volume, message)?;
         Ok(Published { path })
     }
 
@@ -156,12 +156,12 @@ impl Kubelet {
             volume_id: volume.id.clone(),
             target_path: text(&path)?,
         };
-        call!(self.node, retry_policy, "NodeUnpublishVolume", node_unpublish_volume, message)?;
+        call!(self.node, retry_policy, node_unpublish_volume, message)?;
         if fs::symlink_metadata(&path).is_ok() {
-            return Err(CoError::Violation {
-                rpc: "NodeUnpublishVolume",
-                what: format!("{} still exists", path.display()),
-            });
+            return Err(CoError::violation(
+                "NodeUnpublishVolume",
+                format!("{} still exists", path.display()),
+            ));
         }
         path.parent().map_or(Ok(()), remove_directory)
     }
@@ -173,7 +173,7 @@ impl Kubelet {
             volume_id: volume.id.clone(),
             staging_target_path: text(&path)?,
         };
-        call!(self.node, retry_policy, "NodeUnstageVolume", node_unstage_volume, message)?;
+        call!(self.node, retry_policy, node_unstage_volume, message)?;
         remove_directory(&path)?;
         if volume.is_block() {
             return Ok(());
@@ -203,8 +203,7 @@ impl Kubelet {
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
-        let reply =
-            call!(self.node, retry_policy, "NodeExpandVolume", node_expand_volume, message)?;
+        let reply = call!(self.node, retry_policy, node_expand_volume, message)?;
         Ok(reply.capacity_bytes)
     }
 
@@ -219,8 +218,7 @@ impl Kubelet {
             volume_path: text(&target.path)?,
             staging_target_path: text(&self.staging_path(volume))?,
         };
-        let reply =
-            call!(self.node, retry_policy, "NodeGetVolumeStats", node_get_volume_stats, message)?;
+        let reply = call!(self.node, retry_policy, node_get_volume_stats, message)?;
         Ok(reply.usage)
     }
 }

@@ -87,8 +87,8 @@ impl Co {
     /// Calls CreateVolume.
     pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
         let message = self.create_request(claim);
-        let reply = call!(self.controller, provisioner, "CreateVolume", create_volume, message)?;
-        let violation = |what: String| CoError::Violation { rpc: "CreateVolume", what };
+        let reply = call!(self.controller, provisioner, create_volume, message)?;
+        let violation = |what: String| CoError::violation("CreateVolume", what);
         let volume = reply.volume.ok_or_else(|| violation("the reply has no volume".to_owned()))?;
         if volume.volume_id.is_empty() {
             return Err(violation("the volume id is empty".to_owned()));
@@ -114,7 +114,7 @@ impl Co {
     pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
         let message =
             csi::DeleteVolumeRequest { volume_id: volume_id.to_owned(), ..Default::default() };
-        call!(self.controller, provisioner, "DeleteVolume", delete_volume, message).map(drop)
+        call!(self.controller, provisioner, delete_volume, message).map(drop)
     }
 
     /// Calls ControllerPublishVolume.
@@ -126,18 +126,12 @@ impl Co {
             volume_context: volume.context.clone(),
             ..Default::default()
         };
-        let reply = call!(
-            self.controller,
-            attacher,
-            "ControllerPublishVolume",
-            controller_publish_volume,
-            message
-        )?;
+        let reply = call!(self.controller, attacher, controller_publish_volume, message)?;
         if !reply.publish_context.contains_key("devicePath") {
-            return Err(CoError::Violation {
-                rpc: "ControllerPublishVolume",
-                what: "publish_context lacks devicePath".to_owned(),
-            });
+            return Err(CoError::violation(
+                "ControllerPublishVolume",
+                "publish_context lacks devicePath",
+            ));
         }
         Ok(Attachment { node_id: node_id.to_owned(), context: reply.publish_context })
     }
@@ -149,14 +143,7 @@ impl Co {
             node_id: node_id.to_owned(),
             ..Default::default()
         };
-        call!(
-            self.controller,
-            attacher,
-            "ControllerUnpublishVolume",
-            controller_unpublish_volume,
-            message
-        )
-        .map(drop)
+        call!(self.controller, attacher, controller_unpublish_volume, message).map(drop)
     }
 
     /// Calls ControllerExpandVolume for at least `bytes` and stores the new size in `volume`.
@@ -168,18 +155,12 @@ impl Co {
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
-        let reply = call!(
-            self.controller,
-            provisioner,
-            "ControllerExpandVolume",
-            controller_expand_volume,
-            message
-        )?;
+        let reply = call!(self.controller, provisioner, controller_expand_volume, message)?;
         if reply.capacity_bytes < bytes {
-            return Err(CoError::Violation {
-                rpc: "ControllerExpandVolume",
-                what: format!("{bytes} bytes were asked for and {} reported", reply.capacity_bytes),
-            });
+            return Err(CoError::violation(
+                "ControllerExpandVolume",
+                format!("{bytes} bytes were asked for and {} reported", reply.capacity_bytes),
+            ));
         }
         volume.bytes = reply.capacity_bytes;
         Ok(reply.node_expansion_required)
@@ -196,14 +177,7 @@ impl Co {
             mutable_parameters: parameters.clone(),
             ..Default::default()
         };
-        call!(
-            self.controller,
-            provisioner,
-            "ControllerModifyVolume",
-            controller_modify_volume,
-            message
-        )
-        .map(drop)
+        call!(self.controller, provisioner, controller_modify_volume, message).map(drop)
     }
 
     /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
@@ -224,19 +198,17 @@ impl Co {
             parameters: parameters.clone(),
             ..Default::default()
         };
-        let reply =
-            call!(self.controller, provisioner, "CreateSnapshot", create_snapshot, message)?;
-        let snapshot = reply.snapshot.ok_or_else(|| CoError::Violation {
-            rpc: "CreateSnapshot",
-            what: "the reply has no snapshot".to_owned(),
-        })?;
+        let reply = call!(self.controller, provisioner, create_snapshot, message)?;
+        let snapshot = reply
+            .snapshot
+            .ok_or_else(|| CoError::violation("CreateSnapshot", "the reply has no snapshot"))?;
         Ok(Snapshot { id: snapshot.snapshot_id, ready: snapshot.ready_to_use })
     }
 
     /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready: at most
     /// for two minutes, and with the same id in each answer.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
-        let violation = |what: String| CoError::Violation { rpc: "CreateSnapshot", what };
+        let violation = |what: String| CoError::violation("CreateSnapshot", what);
         let first = self.snapshot(name, volume_id).await?;
         let mut found = first.clone();
         for _ in 0..240 {
@@ -261,6 +233,6 @@ impl Co {
             snapshot_id: snapshot_id.to_owned(),
             ..Default::default()
         };
-        call!(self.controller, provisioner, "DeleteSnapshot", delete_snapshot, message).map(drop)
+        call!(self.controller, provisioner, delete_snapshot, message).map(drop)
     }
 }

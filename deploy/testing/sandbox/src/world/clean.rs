@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use super::state_dir;
 pub use super::state_dir::abandoned_state_dirs;
 use crate::binaries::Binaries;
-use crate::procfs::mount_table;
-use crate::procfs::process_table::{self, Identity};
+use crate::mount_table;
+use crate::process_table::{self, Identity};
 
 /// The counts of removed objects, and the failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

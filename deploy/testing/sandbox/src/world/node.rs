@@ -16,7 +16,7 @@ use super::node_namespace;
 use super::options::{NodeOptions, WorldOptions};
 use super::process::Process;
 use super::simulator::Simulator;
-use crate::procfs::mount_table;
+use crate::mount_table;
 
 /// A node of the world.
 #[derive(Debug)]

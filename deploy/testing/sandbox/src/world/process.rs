@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tokio::process::{Child, ChildStdout};
 
 use super::state_dir;
-use crate::procfs::process_table::{self, Identity};
+use crate::process_table::{self, Identity};
 
 type Make = Box<dyn Fn() -> io::Result<Command> + Send + Sync>;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use crate::procfs::process_table::Identity;
+use crate::process_table::Identity;
 
 const PREFIX: &str = "ebs-csi-sandbox.";
 
