@@ -106,7 +106,7 @@ impl World {
             Simulator::start(&options.binaries, &state_dir, &options.scenario(), &options.devices)
                 .await,
         )?;
-        let controller = container::controller("controller", &options, &state_dir, &simulator);
+        let controller = container::controller(&options, &state_dir, &simulator);
         let controller = step("preparing the controller", controller)?;
         let mut world = Self {
             options,
@@ -187,7 +187,7 @@ impl World {
         step("stopping the controller", self.controller.stop(GRACE).await)?;
         let mut options = self.options.clone();
         options.controller_arguments.extend_from_slice(more);
-        let made = container::controller("controller", &options, &self.state_dir, &self.simulator);
+        let made = container::controller(&options, &self.state_dir, &self.simulator);
         self.controller = step("preparing the controller", made)?;
         self.start_controller().await
     }
