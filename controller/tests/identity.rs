@@ -247,14 +247,15 @@ async fn server_outside_aws_ca_bundle_is_not_trusted() {
     }
 }
 
-/// The cases are a wrong clock, a wrong access key and a wrong secret key. The message never
-/// contains the secret.
+/// The cases are a wrong clock, a wrong access key, a wrong secret key and a missing permission.
+/// The message never contains the secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_refusal_names_cause_and_next_step() {
     for (status, code, words) in [
         (400, "RequestExpired", &["minutes ahead of AWS's", "NTP"][..]),
         (401, "AuthFailure", &["access key"]),
         (403, "SignatureDoesNotMatch", &["secret access key belongs"]),
+        (403, "UnauthorizedOperation", &["ec2:DescribeAvailabilityZones", "IAM"]),
     ] {
         let script = move |request: &RecordedRequest| match code {
             _ if !request.is_of("DescribeAvailabilityZones") => aws(request, 3600),
@@ -267,6 +268,7 @@ async fn auth_refusal_names_cause_and_next_step() {
         let server = Server::start(script).await;
         let controller = Controller::start(server.address(), false, &[]);
         let refused = probe(&controller.channel().await).await.expect_err(code);
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused}");
         for word in [code, "request-2"].iter().chain(words) {
             assert!(refused.message().contains(word), "{code}: {word}: {refused}");
         }

@@ -204,7 +204,6 @@ async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> 
     Ok(answer)
 }
 
-/// Replaces a file by another version, as a rotation does.
 fn replace_file(from: &str, to: &Path) {
     let temporary = to.with_extension("new");
     std::fs::copy(certificate(from), &temporary).expect("a copy");
@@ -371,7 +370,6 @@ async fn traces_reach_a_collector_by_either_protocol() {
     }
 }
 
-/// Returns the text of an attribute.
 fn attribute<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     let found = attributes.iter().find(|attribute| attribute.key == key)?;
     match found.value.as_ref()?.value.as_ref()? {

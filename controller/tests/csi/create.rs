@@ -215,19 +215,6 @@ async fn missing_zone_is_chosen_and_zone_id_resolved() {
     assert_eq!(made.accessible_topology[0].segments["topology.kubernetes.io/zone"], "us-east-1b");
 }
 
-/// A later create with other tags, which EC2 takes for another request, finds the same volume.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parallel_creates_on_2_controllers_return_same_volume() {
-    let driver = Driver::new().await;
-    let other = driver.another().await;
-    let (a, b) = tokio::join!(driver.create(volume("pvc-1", 1)), other.create(volume("pvc-1", 1)));
-    assert_eq!(a.unwrap().volume_id, b.unwrap().volume_id);
-    // Another configuration gives other tags, so EC2 sees another request.
-    let tagged = volume("pvc-1", 1).with_parameters(&[("tagSpecification_1", "release=2")]);
-    other.create(tagged).await.unwrap();
-    assert_eq!(driver.live("volumes"), 1);
-}
-
 /// A denied DescribeVolumes never means that no volume of the name exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn create_aborts_if_lookup_by_name_is_denied() {

@@ -51,7 +51,6 @@ impl Driver {
         Self::in_world(json!({})).await
     }
 
-    /// Starts a driver in a world with these settings of the scenario.
     pub(crate) async fn in_world(scenario: Value) -> Self {
         Self::under(SafeDetach::Off, scenario).await
     }
@@ -159,7 +158,6 @@ impl Driver {
         Ok(self.call(request).await?.volume.expect("a volume"))
     }
 
-    /// Creates a volume in zone a. Returns its id.
     pub(crate) async fn created(&self, name: &str, gib: i64) -> String {
         self.create(volume(name, gib)).await.unwrap().volume_id
     }
@@ -273,7 +271,6 @@ impl Driver {
         }
     }
 
-    /// Returns the metrics as text.
     pub(crate) fn metrics(&self) -> String {
         self.shown.encode(&[])
     }

@@ -156,7 +156,6 @@ async fn health(driver: &Driver, id: &str) -> Result<Vec<(i32, String)>, Status>
     Ok(health.health_statuses.into_iter().map(|status| (status.status, status.reason)).collect())
 }
 
-/// Returns the ids of the unhealthy volumes.
 async fn unhealthy(driver: &Driver) -> Vec<String> {
     let request = csi::ControllerListVolumeHealthRequest::default();
     let answer = driver.call(request).await.unwrap();

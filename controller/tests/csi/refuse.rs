@@ -143,7 +143,6 @@ async fn expand_beyond_ebs_or_type_maximum_is_refused() {
     assert_eq!(driver.expand(&id, 2).await.unwrap().capacity_bytes, 2 << 30);
 }
 
-/// Sends a request that must be refused.
 async fn refused<R: CsiRequest>(driver: &Driver, request: R, code: Code, words: &[&str]) {
     let Err(status) = driver.call(request).await else { panic!("not refused: {words:?}") };
     assert_status(&status, code, words);

@@ -29,7 +29,6 @@ pub(crate) fn two_nodes() -> Value {
     ] })
 }
 
-/// Returns a scenario with these instances, all in zone a.
 pub(crate) fn instances(ids: &[String]) -> Value {
     let instance = |id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" });
     json!({ "instances": ids.iter().map(instance).collect::<Vec<_>>() })

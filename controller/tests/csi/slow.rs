@@ -91,7 +91,6 @@ impl Slow {
     }
 }
 
-/// Creates a volume in this process.
 pub(crate) async fn create(
     controller: &Controller,
     request: csi::CreateVolumeRequest,

@@ -11,7 +11,6 @@ use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceTy
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-/// A request of a sidecar, with the call that sends it.
 pub(crate) trait CsiRequest: Sized {
     type Response;
 
@@ -54,7 +53,6 @@ calls! {
     list_snapshots: ListSnapshotsRequest -> ListSnapshotsResponse;
 }
 
-/// Returns a request with a deadline, as sidecars send it.
 pub(crate) fn within<T>(message: T, seconds: u64) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(Duration::from_secs(seconds));
@@ -83,7 +81,6 @@ fn capability(access: AccessType, mode: Mode) -> csi::VolumeCapability {
     }
 }
 
-/// Returns a create request for a volume in zone a.
 pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     csi::CreateVolumeRequest {
         name: name.to_owned(),
@@ -94,12 +91,10 @@ pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     .in_zone("us-east-1a")
 }
 
-/// Returns a capacity range in GiB.
 pub(crate) fn range(required: i64, limit: i64) -> Option<csi::CapacityRange> {
     Some(csi::CapacityRange { required_bytes: required << 30, limit_bytes: limit << 30 })
 }
 
-/// Replaces one part of a create request.
 pub(crate) trait CreateRequest: Sized {
     fn with_parameters(self, parameters: &[(&str, &str)]) -> Self;
     fn with_capability(self, capability: csi::VolumeCapability) -> Self;
@@ -170,7 +165,6 @@ pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
     }
 }
 
-/// Checks the code of a status, and that its message contains these words.
 #[track_caller]
 pub(crate) fn assert_status(status: &Status, code: Code, words: &[&str]) {
     assert_eq!(status.code(), code, "{status}");

@@ -44,7 +44,6 @@ async fn fence(
     send(driver, FenceRequest { dry_run, ..request(node, mode) }).await
 }
 
-/// Checks how many fences had each result.
 fn assert_fences(driver: &Driver, results: &[(&str, u32)]) {
     let text = driver.metrics();
     for (result, fences) in results {

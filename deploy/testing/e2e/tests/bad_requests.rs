@@ -28,7 +28,6 @@ struct OnNode<'a> {
 }
 
 impl OnNode<'_> {
-    /// Returns the digest of the disk, and what is mounted.
     fn state(&self) -> (String, Vec<PathBuf>) {
         let image = format!("ec2/volumes/{}.img", self.volume.id);
         let image = self.fixture.world.state_dir().join(image);
@@ -87,7 +86,6 @@ impl OnNode<'_> {
             }
         }
     }
-    /// Sends such requests to stage.
     async fn stage<'r>(
         &mut self,
         rows: impl IntoIterator<Item = Row<'r, csi::NodeStageVolumeRequest>>,

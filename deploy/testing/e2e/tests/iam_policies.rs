@@ -52,7 +52,6 @@ type Element = (String, String, String);
 /// An element, the feature that breaks without it, and the symptom.
 type Needed = (Element, Feature, Shows);
 
-/// The policies that are split by feature.
 const BY_FEATURE: [&str; 7] =
     ["base", "modify", "snapshots", "clone", "fast-restore-and-lock", "fence", "kms"];
 

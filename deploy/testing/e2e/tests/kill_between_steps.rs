@@ -10,13 +10,10 @@ use ebs_csi_sandbox::{CoError, Process, World, audit, pod_view};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-/// The process to kill.
 #[derive(Clone, Copy)]
 enum Target {
     Controller,
-    /// The node-agents of both nodes.
     Agent,
-    /// All processes of the helpers of both nodes.
     Helper,
     /// One process of the helpers of both nodes, after whose end the others end, too.
     HelperPart(&'static Profile),
@@ -64,7 +61,6 @@ async fn kill(fixture: &mut Fixture, target: Target) {
     assert!(!is_left, "{} was not killed: {before:?}, then {after:?}", target.name());
 }
 
-/// Returns the processes that end with the target.
 fn processes(world: &World, target: Target) -> impl Iterator<Item = &Process> {
     let controller = matches!(target, Target::Controller).then_some(&world.controller);
     let nodes = if controller.is_some() { &[] } else { &world.nodes[..] };
@@ -73,7 +69,6 @@ fn processes(world: &World, target: Target) -> impl Iterator<Item = &Process> {
     controller.into_iter().chain(of_nodes)
 }
 
-/// Returns the ids of the processes to kill.
 fn pids(world: &World, target: Target) -> Vec<i32> {
     match target {
         Target::Helper => processes(world, target).flat_map(Process::process_tree).collect(),

@@ -17,7 +17,6 @@ const NAME: &str = "ebs-csi-mount-helper.service";
 const PROGRAM: &str = "/usr/bin/ebs-csi-mount-helper";
 const PROFILES: [&profile::Profile; 6] = [BROKER, DIRECTORIES, OPENER, RUNNER, SUPERVISOR, TOOL];
 
-/// Returns the values of each setting of the unit.
 fn settings() -> Vec<(String, String)> {
     let unit = read(&format!("{FOLDER}/{NAME}"));
     unit.lines()

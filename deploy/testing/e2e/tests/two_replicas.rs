@@ -45,7 +45,6 @@ const AT_ONCE: usize = 4;
 /// The most disturbances in one history.
 const MOST: usize = 12;
 
-/// Counts of each kind of disturbance.
 type Disturbances = BTreeMap<&'static str, u64>;
 
 fn millis(random: &mut Rng, range: std::ops::Range<u64>) -> Duration {

@@ -3,5 +3,5 @@
 mod buckets;
 mod quotas;
 
-pub(crate) use buckets::{Buckets, Limits, Rate};
+pub(crate) use buckets::{Buckets, Limits, TokenRate};
 pub(crate) use quotas::Quotas;

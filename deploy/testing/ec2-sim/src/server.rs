@@ -9,7 +9,7 @@ mod imds_endpoint;
 mod reply_body;
 mod state_dir;
 
-use crate::devices;
+use crate::devices::{self, DeviceMode};
 use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
 use crate::time::{Clock, Millis};
@@ -40,7 +40,7 @@ pub struct ServerOptions {
     /// The initial scenario.
     pub scenario: Scenario,
     /// How an attached volume appears.
-    pub devices: devices::Mode,
+    pub devices: DeviceMode,
     /// The address of EC2 and STS; loopback only.
     pub listen: SocketAddr,
 }
@@ -64,11 +64,9 @@ const MAX_BODY: usize = 1 << 20;
 /// The maximum age of a statistics page.
 const STATISTICS_AGE: Duration = Duration::from_secs(1);
 
-/// The state that all sockets share.
 pub(crate) struct Shared {
     sim: Mutex<Sim>,
     clock: Clock,
-    /// The time for which the timer is set.
     timer: AtomicI64,
     wake: Notify,
     /// The number of outages and the duration of the last; connections end when the value changes.
@@ -83,7 +81,6 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Starts a task that ends with the server.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         lock(&self.tasks).push(tokio::spawn(task));
     }
@@ -159,7 +156,7 @@ impl Server {
         let control = state_dir.join("control.sock");
         control_socket::listen(&shared, &control)?;
         shared.spawn(timer(Arc::clone(&shared)));
-        if options.devices == devices::Mode::Loop {
+        if options.devices == DeviceMode::Loop {
             shared.spawn(statistics(Arc::clone(&shared)));
         }
         *lock(&shared.ready) = json!({
@@ -219,7 +216,6 @@ fn ready(shared: &Shared) -> Value {
     out
 }
 
-/// Serves one connection until it ends.
 async fn serve<F: Future<Output = io::Result<Response<ReplyBody>>>>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     respond: impl Fn(Request<Incoming>) -> F,
@@ -232,7 +228,6 @@ async fn serve<F: Future<Output = io::Result<Response<ReplyBody>>>>(
     }
 }
 
-/// Reads a request's body.
 async fn read(body: Incoming) -> io::Result<Bytes> {
     let body = Limited::new(body, MAX_BODY).collect().await;
     Ok(body.map_err(io::Error::other)?.to_bytes())

@@ -36,10 +36,6 @@ pub struct Request {
     pub authorization: Option<String>,
     /// `X-Amz-Date`, empty if the request has none; `None`: the time is not checked.
     pub date: Option<String>,
-    /// `amz-sdk-invocation-id`.
-    pub invocation: Option<String>,
-    /// `amz-sdk-request`.
-    pub attempt: Option<String>,
 }
 
 /// A reply.
@@ -88,10 +84,8 @@ pub struct Sim {
     /// The invariants, which must never be violated.
     pub invariants: Invariants,
     pub(crate) devices: Box<dyn Devices>,
-    /// The ids that instances have or had.
     used_instance_ids: BTreeSet<String>,
-    /// The staleness of reads.
-    pub consistency: Consistency,
+    pub(crate) consistency: Consistency,
     pub(crate) quotas: Quotas,
     /// The requests that the simulator itself sends later.
     scheduled: BTreeMap<(Millis, u64), PlannedRequest>,

@@ -9,4 +9,4 @@ pub(crate) mod resources;
 pub(crate) use ids::{Ids, well_formed};
 pub use realm::Realm;
 pub(crate) use realm::{Key, usage};
-pub use resources::{ModificationState, Origin, Snapshot, Volume, ZoneState};
+pub use resources::{ModificationState, Origin, Volume, ZoneState};

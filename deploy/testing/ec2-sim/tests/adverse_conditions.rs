@@ -3,7 +3,7 @@
 
 mod world;
 
-use ec2_sim::state::ZoneState::{Available, Unavailable};
+use ec2_sim::ZoneState::{Available, Unavailable};
 use serde_json::json;
 use world::{NODE_A, World, all, text};
 

@@ -34,15 +34,6 @@ pub struct ObservedProcess {
     pub deviations: Vec<String>,
 }
 
-/// Reads the state of one process.
-///
-/// # Errors
-/// Returns an error when the process ends meanwhile.
-pub fn read(profile: &'static Profile, place: &str, pid: i32) -> io::Result<ObservedProcess> {
-    let number = u32::try_from(pid).map_err(io::Error::other)?;
-    observe(profile, place, Process::read(number)?)
-}
-
 fn observe(
     profile: &'static Profile,
     place: &str,
@@ -52,16 +43,13 @@ fn observe(
     Ok(ObservedProcess {
         profile,
         place: place.to_owned(),
-        pss_kib: pss_kib(i32::try_from(process.pid).map_err(io::Error::other)?)?,
+        pss_kib: pss_kib(process.pid.cast_signed())?,
         process,
         deviations: deviations.iter().map(ToString::to_string).collect(),
     })
 }
 
 /// Returns the proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
-///
-/// # Errors
-/// Returns an error when the process ends meanwhile.
 pub fn pss_kib(pid: i32) -> io::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
@@ -69,9 +57,6 @@ pub fn pss_kib(pid: i32) -> io::Result<u64> {
 }
 
 /// Returns the bounding set of this process: the capabilities that the machine can grant.
-///
-/// # Errors
-/// Returns an error when `/proc` cannot be read.
 pub fn bounding_of_this_process() -> io::Result<u64> {
     let status = Status::parse(&std::fs::read("/proc/self/status")?);
     Ok(status.map_err(io::Error::other)?.bounding)
@@ -85,19 +70,17 @@ pub fn missing_for_broker(set: u64) -> String {
 }
 
 /// Reads the state of every process of the driver in `world`.
-///
-/// # Errors
-/// Returns an error when a process ends meanwhile, or when one that must run does not.
 pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     let gone = |name: &str| io::Error::other(format!("{name} does not run"));
     let mut seen = Vec::new();
     let controller = world.controller.pid().ok_or_else(|| gone("the controller"))?;
-    seen.push(read(profile::CONTROLLER, "controller", controller)?);
+    let of = |pid: i32| Process::read(pid.cast_unsigned());
+    seen.push(observe(profile::CONTROLLER, "controller", of(controller)?)?);
     for node in &world.nodes {
         let agent = node.agent.pid().ok_or_else(|| gone(node.agent.name()))?;
-        seen.push(read(profile::NODE_AGENT, &node.name, agent)?);
+        seen.push(observe(profile::NODE_AGENT, &node.name, of(agent)?)?);
         let supervisor = node.helper.pid().ok_or_else(|| gone(node.helper.name()))?;
-        let tree = Process::tree(u32::try_from(supervisor).map_err(io::Error::other)?)?;
+        let tree = Process::tree(supervisor.cast_unsigned())?;
         for process in &tree {
             if let Some(wrong) = process.deviations_in(&tree).first() {
                 return Err(io::Error::other(format!("{}: {wrong}", node.name)));
@@ -161,8 +144,8 @@ mod tests {
 
     #[test]
     fn audit_of_own_process_reads_memory_and_filter() {
-        let pid = i32::try_from(std::process::id()).unwrap();
-        let own = read(profile::CONTROLLER, "test", pid).unwrap();
+        let own = Process::read(std::process::id()).unwrap();
+        let own = observe(profile::CONTROLLER, "test", own).unwrap();
         assert!(own.pss_kib > 0);
         assert!(own.deviations.iter().any(|found| found.contains("seccomp")), "{own:?}");
     }

@@ -7,7 +7,6 @@
 //! so that [`clean`](world::clean::clean) can remove it after any kind of crash.
 
 pub mod audit;
-pub mod baseline;
 pub mod binaries;
 pub mod co;
 pub mod command_line;

@@ -13,7 +13,6 @@ pub struct ToolAtWork {
     identity: Identity,
 }
 
-/// The programs that the helper executes.
 const TOOLS: &str = "mke2fs mkfs.ext4 mkfs.ext3 mkfs.xfs e2fsck fsck.ext4 resize2fs xfs_repair";
 
 fn children(pid: i32) -> Vec<i32> {

@@ -43,7 +43,6 @@ fn target(path: &str) -> Option<Target> {
     Some(Target { kind: rest.next()?, namespace, name: rest.next() })
 }
 
-/// Serves the store until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, store: Arc<Store>) -> std::io::Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {

@@ -11,14 +11,12 @@ use crate::contestant::Contestant;
 use crate::error::BenchError;
 use crate::world::UNLIMITED;
 
-/// A node to measure on.
 pub(super) struct Testbed {
     pub(super) world: World,
     pub(super) co: Co,
     pub(super) kubelet: Kubelet,
 }
 
-/// A volume attached to the node.
 #[derive(Clone)]
 pub(super) struct Attached {
     pub(super) volume: Volume,
@@ -63,7 +61,6 @@ impl Testbed {
         (call.attempts == 1).then_some(call.elapsed)
     }
 
-    /// Returns the processes of agent and helper, or of another driver.
     pub(super) fn processes(&self) -> Vec<i32> {
         let node = &self.world.nodes[0];
         let mut all = node.agent.process_tree();

@@ -23,10 +23,8 @@ fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The parts of the driver that have alerts.
 const PARTS: [&str; 3] = ["controller", "node-lifecycle", "node"];
 
-/// Returns the rules of all alerts, by their names.
 fn alerts() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for part in PARTS {
@@ -91,7 +89,6 @@ fn each_metrics_service_reaches_a_declared_port() {
     }
 }
 
-/// Returns the words of a text that look like metrics of the driver.
 fn metrics(text: &str) -> BTreeSet<String> {
     let prefixes = ["aws_ebs_csi_", "ebs_csi_node_agent_", "cloudprovider_aws_"];
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
@@ -136,7 +133,6 @@ fn boards() -> BTreeMap<String, Value> {
     parsed.collect()
 }
 
-/// Returns the queries of a dashboard.
 fn queries(board: &Value) -> Vec<&str> {
     let targets = panels(board).into_iter().flat_map(|it| array(&it["targets"]));
     targets.filter_map(|it| it["expr"].as_str()).collect()

@@ -9,7 +9,6 @@ use crate::{array, each, find, helm, read, render};
 
 const ENABLED: &str = "networkPolicy.enabled=true";
 
-/// Renders with the policies and more values.
 fn policies(helm: &std::path::Path, values: &[&str]) -> Vec<Value> {
     let mut arguments = vec!["--set", ENABLED];
     for value in values {

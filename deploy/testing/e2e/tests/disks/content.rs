@@ -9,11 +9,8 @@ use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::pod_view;
 use tonic::Code;
 
-/// One step to put content on a disk.
 enum Step {
-    /// Writes bytes at an offset.
     Write(u64, &'static [u8]),
-    /// Runs a program with these arguments and the device.
     Run(&'static str, &'static [&'static str]),
 }
 

@@ -22,7 +22,6 @@ async fn page() -> std::io::Result<String> {
     Ok(page)
 }
 
-/// Returns the number of bytes written to the volume, from the metrics page.
 fn written(page: &str, volume: &Volume) -> Option<u64> {
     let line = page.lines().find(|line| {
         line.starts_with("aws_ebs_csi_write_bytes_total{") && line.contains(&volume.id)

@@ -98,7 +98,6 @@ fn connect(directory: &Path, socket: &str) -> Channel {
     Endpoint::try_from(socket).expect("a socket").connect_lazy()
 }
 
-/// Returns a request to fence an instance.
 pub(crate) fn fence_of(id: &str, how: Fence) -> FenceRequest {
     FenceRequest {
         instance_id: id.to_owned(),
@@ -130,7 +129,7 @@ impl IamWorld {
         let server = Server::start(ServerOptions {
             state_dir: dir.path().join("ec2"),
             scenario,
-            devices: ec2_sim::devices::Mode::None,
+            devices: ec2_sim::DeviceMode::None,
             listen: "127.0.0.1:0".parse().expect("an address"),
         })
         .await
@@ -233,7 +232,6 @@ impl IamWorld {
         is_allowed
     }
 
-    /// Creates a volume outside the driver.
     pub(crate) fn foreign_volume(&self, tags: &[(&str, &str)]) -> String {
         let mut parameters = BTreeMap::from([
             ("AvailabilityZone".to_owned(), "us-east-1a".to_owned()),
@@ -363,7 +361,6 @@ impl IamWorld {
         Ok(answer.into_inner().snapshot.expect("a snapshot").snapshot_id)
     }
 
-    /// Returns a completed snapshot of a new volume with these parameters.
     async fn snapshot_of(&self, parameters: &[(&str, &str)]) -> Result<String, Status> {
         let volume = self.create(self.wanted(parameters, None)).await?;
         self.snapshot(&volume, &[]).await

@@ -39,12 +39,10 @@ impl Leader {
         Ok(Self { socket, replicas: number, at, accepting })
     }
 
-    /// Returns the socket to which callers connect.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Makes the next replica the leader's.
     pub(crate) fn hand_over(&self) {
         self.at.send_modify(|at| *at = (*at + 1) % self.replicas);
     }

@@ -22,7 +22,6 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Merges both sets.
     pub(crate) fn merge(mut self, other: Self) -> Self {
         self.volumes.extend(other.volumes);
         self.snapshots.extend(other.snapshots);
@@ -53,7 +52,6 @@ impl Kept {
         found
     }
 
-    /// Detaches and deletes everything.
     pub(crate) async fn clear(self, co: &Co) -> Result<(), CoError> {
         for (volume, node) in &self.attachments {
             co.detach(volume, node).await?;

@@ -1,12 +1,10 @@
 //! DescribeAvailabilityZones.
 
-use super::{ActionRow, Call};
+use super::Call;
 use crate::state::resources::{ZoneKind, name_of};
 use crate::wire::{ApiResult, Xml};
 
-pub(crate) const ROWS: &[ActionRow] = &[("DescribeAvailabilityZones", answer, "")];
-
-fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     call.params.finish()?;
     let realm = &*call.realm;

@@ -7,7 +7,6 @@ use crate::wire::{ApiError, ApiResult, refuse};
 
 const GIB_PER_TIB: f64 = 1024.0;
 
-/// Checks that there is room for another volume of this shape.
 pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
     check_room(call, shape, zone, None)
 }

@@ -7,19 +7,18 @@ use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// One loop device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LoopRecord {
     /// The N of `/dev/loopN`.
     pub number: u32,
     pub volume: String,
-    pub image: PathBuf,
+    pub(crate) image: PathBuf,
     /// The instances that see the device, with the device name on each.
     pub instances: BTreeMap<String, String>,
     /// Whether the device was removed by force while in use; the kernel then releases the device
     /// with its last user.
     #[serde(default)]
-    pub abandoned: bool,
+    pub(crate) abandoned: bool,
 }
 
 #[derive(Debug)]
@@ -48,7 +47,6 @@ impl LoopRecords {
         self.records.iter().find(|r| r.volume == volume && !r.abandoned)
     }
 
-    /// Changes the record of a device and writes the records to disk.
     pub(super) fn change_of(
         &mut self,
         number: u32,
@@ -57,7 +55,6 @@ impl LoopRecords {
         self.change(|all| all.iter_mut().filter(|r| r.number == number).for_each(f))
     }
 
-    /// Changes the records and writes them to disk.
     pub(super) fn change(&mut self, f: impl FnOnce(&mut Vec<LoopRecord>)) -> io::Result<()> {
         let mut next = self.records.clone();
         f(&mut next);

@@ -11,7 +11,6 @@ pub(super) enum Test {
     Bool,
 }
 
-/// The operators that the driver's policies use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     Null,

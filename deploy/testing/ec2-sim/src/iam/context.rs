@@ -9,21 +9,19 @@ pub struct Context {
 }
 
 impl Context {
-    /// Sets a key that has one value.
     pub fn set(&mut self, key: &str, value: impl Into<String>) -> &mut Self {
         self.set_all(key, vec![value.into()])
     }
 
     /// Sets a key that has several values, such as `aws:TagKeys`. Without values, the request does
     /// not have the key.
-    pub fn set_all(&mut self, key: &str, values: Vec<String>) -> &mut Self {
+    pub(crate) fn set_all(&mut self, key: &str, values: Vec<String>) -> &mut Self {
         if !values.is_empty() {
             self.values.insert(key.to_ascii_lowercase(), values);
         }
         self
     }
 
-    /// Sets `PREFIX/key` for each tag.
     pub fn tags<'a>(
         &mut self,
         prefix: &str,
@@ -47,7 +45,7 @@ impl Context {
         self.values.get(&key.to_ascii_lowercase()).map_or(&[], Vec::as_slice)
     }
 
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.values.contains_key(&key.to_ascii_lowercase())
     }
 }

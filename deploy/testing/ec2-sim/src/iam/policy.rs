@@ -41,29 +41,24 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
-/// The effect of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Allows the action. A document with `Deny` is refused.
     Allow,
 }
 
-/// A policy statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Statement {
     /// The statement's `Sid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
-    /// The effect of the statement.
-    pub effect: Effect,
-    /// The actions to which the statement applies.
+    pub(crate) effect: Effect,
     pub action: OneOrMany<String>,
-    /// The resources to which the statement applies.
-    pub resource: OneOrMany<String>,
+    pub(crate) resource: OneOrMany<String>,
     /// The conditions: operator, key, values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub condition: BTreeMap<String, BTreeMap<String, OneOrMany<String>>>,
+    pub(crate) condition: BTreeMap<String, BTreeMap<String, OneOrMany<String>>>,
 }
 
 /// A policy document.
@@ -71,7 +66,7 @@ pub struct Statement {
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Document {
     /// The policy language version, `2012-10-17`.
-    pub version: String,
+    pub(crate) version: String,
     /// The document's statements.
     pub statement: OneOrMany<Statement>,
 }

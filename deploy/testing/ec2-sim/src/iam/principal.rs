@@ -4,14 +4,13 @@ use super::policy::Document;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A user or a role with its policies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Principal {
+pub(crate) struct Principal {
     /// `arn:aws:iam::111122223333:role/NAME` or `…:user/NAME`.
     pub arn: String,
     #[serde(default)]
-    pub access_keys: Vec<String>,
+    pub(crate) access_keys: Vec<String>,
     /// The principal's tags: `aws:PrincipalTag/KEY`.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
@@ -20,12 +19,12 @@ pub struct Principal {
 }
 
 impl Principal {
-    pub fn account(&self) -> &str {
+    pub(crate) fn account(&self) -> &str {
         self.arn.split(':').nth(4).unwrap_or("")
     }
 
     /// Returns the principal's ARN as messages show it.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match self.arn.split_once(":role/") {
             // A role's long-lived key has no session, so it shows as a session of this name.
             // The ARN of a session leaves out the role's path.
@@ -38,8 +37,7 @@ impl Principal {
         }
     }
 
-    /// Checks that the principal is valid.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let parts: Vec<&str> = self.arn.splitn(6, ':').collect();
         let good = matches!(parts.as_slice(), ["arn", p, "iam", "", account, name]
             if p.starts_with("aws") && account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit())

@@ -7,19 +7,18 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct TokenRate {
     /// The number of tokens in a full bucket.
     pub capacity: f64,
     /// The refill, in tokens per second.
-    pub refill: f64,
+    pub(crate) refill: f64,
 }
 
-const fn rate(capacity: f64, refill: f64) -> Rate {
-    Rate { capacity, refill }
+const fn rate(capacity: f64, refill: f64) -> TokenRate {
+    TokenRate { capacity, refill }
 }
 
-/// Returns the documented rate of an action.
-pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
+pub(crate) fn documented(action: &str, unfiltered: bool) -> TokenRate {
     match action {
         "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
         | "TerminateInstances" => rate(100.0, 5.0),
@@ -40,11 +39,10 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    pub enabled: bool,
-    /// The factor for capacity and refill.
-    pub scale: f64,
+    pub(crate) enabled: bool,
+    pub(crate) scale: f64,
     /// Rates that override the documented ones, by action.
-    pub actions: BTreeMap<String, Rate>,
+    pub actions: BTreeMap<String, TokenRate>,
     /// The requests per second that other users of the account make, by action.
     pub foreign: BTreeMap<String, f64>,
 }
@@ -55,20 +53,19 @@ impl Default for Limits {
     }
 }
 
-/// The buckets of one account and Region.
 #[derive(Debug, Default)]
-pub struct Buckets {
+pub(crate) struct Buckets {
     levels: BTreeMap<String, (f64, Millis)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Taken {
-    pub granted: bool,
-    pub level: f64,
-}
-
 impl Buckets {
-    pub fn take(&mut self, limits: &Limits, action: &str, unfiltered: bool, now: Millis) -> Taken {
+    pub(crate) fn take(
+        &mut self,
+        limits: &Limits,
+        action: &str,
+        unfiltered: bool,
+        now: Millis,
+    ) -> bool {
         let base =
             limits.actions.get(action).copied().unwrap_or_else(|| documented(action, unfiltered));
         let scale = limits.scale.max(0.0);
@@ -89,13 +86,13 @@ impl Buckets {
         *level = (*level + seconds * (refill - drain)).clamp(0.0, capacity.max(0.0));
         *at = now;
         if !limits.enabled {
-            return Taken { granted: true, level: *level };
+            return true;
         }
         let granted = *level >= 1.0;
         if granted {
             *level -= 1.0;
         }
-        Taken { granted, level: *level }
+        granted
     }
 }
 
@@ -104,14 +101,14 @@ mod tests {
     use super::*;
 
     fn granted(b: &mut Buckets, l: &Limits, action: &str, n: usize, now: i64) -> usize {
-        (0..n).filter(|_| b.take(l, action, false, Millis(now)).granted).count()
+        (0..n).filter(|_| b.take(l, action, false, Millis(now))).count()
     }
 
     #[test]
     fn calls_without_filter_have_their_own_smaller_bucket() {
         let (mut b, l) = (Buckets::default(), Limits::default());
         let unfiltered =
-            (0..200).filter(|_| b.take(&l, "DescribeVolumes", true, Millis(0)).granted).count();
+            (0..200).filter(|_| b.take(&l, "DescribeVolumes", true, Millis(0))).count();
         assert_eq!(unfiltered, 50);
         assert_eq!(granted(&mut b, &l, "DescribeVolumes", 200, 0), 100);
     }

@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
     /// The maximum number of modifications of a volume in 24 hours.
-    pub modifications_per_day: usize,
+    pub(crate) modifications_per_day: usize,
     /// The minimum interval between two snapshots of a volume, in milliseconds. Absent: 15,000 in
     /// profile `real`, otherwise 0.
-    pub snapshot_interval_ms: Option<u64>,
+    pub(crate) snapshot_interval_ms: Option<u64>,
     /// The maximum TiB of volumes in a Region, by type.
-    pub storage_tib: BTreeMap<String, f64>,
+    pub(crate) storage_tib: BTreeMap<String, f64>,
     /// The maximum provisioned operations per second in a Region, by type.
     pub iops: BTreeMap<String, u64>,
     /// The maximum number of pending snapshots in a Region.
-    pub pending_snapshots: Option<usize>,
+    pub(crate) pending_snapshots: Option<usize>,
     /// The maximum number of pending snapshots of a volume; at most one for st1 and sc1.
-    pub concurrent_snapshots: usize,
+    pub(crate) concurrent_snapshots: usize,
     /// The maximum number of volume copies in progress in a Region.
-    pub copies: usize,
+    pub(crate) copies: usize,
     /// Whether CreateVolume checks the limits before the client token. A replay can then be refused
     /// although its volume exists.
-    pub before_token: bool,
+    pub(crate) before_token: bool,
     pub capacity: Vec<Capacity>,
 }
 
@@ -61,16 +61,14 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Returns how many pending snapshots a volume of this type may have.
-    pub fn concurrent_snapshots_of(&self, volume_type: &str) -> usize {
+    pub(crate) fn concurrent_snapshots_of(&self, volume_type: &str) -> usize {
         match volume_type {
             "st1" | "sc1" => self.concurrent_snapshots.min(1),
             _ => self.concurrent_snapshots,
         }
     }
 
-    /// Returns a copy with some of the limits changed.
-    pub fn changed(&self, change: serde_json::Value) -> Result<Self, String> {
+    pub(crate) fn changed(&self, change: serde_json::Value) -> Result<Self, String> {
         let serde_json::Value::Object(change) = change else {
             return Err("the body must be an object of limits".to_owned());
         };

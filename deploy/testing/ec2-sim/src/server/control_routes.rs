@@ -2,8 +2,8 @@
 
 use super::{Shared, add_instance};
 use crate::actions::Power;
-use crate::faults::Rule;
-use crate::limits::Rate;
+use crate::faults::FaultRule;
+use crate::limits::TokenRate;
 use crate::scenario::InstanceSeed;
 use crate::sim::{Forced, Sim};
 use crate::state::resources::ZoneState;
@@ -15,15 +15,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request on the control socket.
 pub(super) struct ControlRequest {
-    pub method: String,
+    pub(crate) method: String,
     pub path: Vec<String>,
-    pub query: BTreeMap<String, String>,
+    pub(crate) query: BTreeMap<String, String>,
     pub body: Vec<u8>,
 }
 
-/// An error reply to a control request.
 pub(super) struct ControlError {
     pub status: u16,
     pub why: String,
@@ -58,7 +56,7 @@ struct LimitsChange {
     enabled: Option<bool>,
     scale: Option<f64>,
     #[serde(default)]
-    actions: BTreeMap<String, Rate>,
+    actions: BTreeMap<String, TokenRate>,
     #[serde(default)]
     foreign: BTreeMap<String, f64>,
 }
@@ -160,7 +158,7 @@ fn with_sim(
         }
         ("GET", ["faults"]) => Ok(json!(sim.faults.list())),
         ("POST", ["faults"]) => {
-            let rule: Rule = request.json()?;
+            let rule: FaultRule = request.json()?;
             Ok(json!({ "id": sim.faults.add(rule, now) }))
         }
         ("DELETE", ["faults"]) => {

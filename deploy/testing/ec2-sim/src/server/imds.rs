@@ -10,7 +10,6 @@ const MAX_TTL: u64 = 21_600;
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// Each token with its end.
     tokens: Vec<(String, Millis)>,
 }
 
@@ -48,7 +47,6 @@ impl Sessions {
         answer(200, fresh)
     }
 
-    /// Returns whether a read with this token is permitted.
     pub(super) fn allows(&self, token: Option<&str>, now: Millis) -> bool {
         let known = |token: &str| self.tokens.iter().find(|(one, _)| one == token);
         token.and_then(known).is_some_and(|(_, until)| *until > now)
@@ -64,7 +62,6 @@ pub(super) fn is_credential_path(path: &str) -> bool {
         .any(|p| path == *p || path.starts_with(&format!("{p}/")))
 }
 
-/// Answers a read of the instance's metadata.
 pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
     let Some(path) = path.strip_prefix("/latest/") else { return missing() };
     match path {

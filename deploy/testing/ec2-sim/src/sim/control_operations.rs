@@ -12,25 +12,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A state to force on a volume.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Forced {
+pub(crate) struct Forced {
     /// `error`, the only state that can be forced.
     pub state: Option<ForcedState>,
     /// The instance from which to detach the volume, including the device.
-    pub detached: Option<String>,
+    pub(crate) detached: Option<String>,
     /// Whether EC2 has disabled I/O, as DescribeVolumeStatus shows.
-    pub io_disabled: Option<bool>,
-    /// The performance, as DescribeVolumeStatus shows.
-    pub performance: Option<Performance>,
+    pub(crate) io_disabled: Option<bool>,
+    pub(crate) performance: Option<Performance>,
 }
 
-/// The state that can be forced on a volume.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ForcedState {
-    /// The volume failed.
+pub(crate) enum ForcedState {
     Error,
 }
 
@@ -124,7 +120,7 @@ impl Sim {
 
     /// Forces a state on a volume. Returns the volume afterwards, or `None` if the volume does not
     /// exist.
-    pub fn force_volume(&mut self, now: Millis, id: &str, f: &Forced) -> Option<Value> {
+    pub(crate) fn force_volume(&mut self, now: Millis, id: &str, f: &Forced) -> Option<Value> {
         self.settle(now);
         self.realm.update_volume(id, |v| {
             if let Some(ForcedState::Error) = f.state {
@@ -146,7 +142,7 @@ impl Sim {
     }
 
     /// Returns the whole state, for a person or a test to read.
-    pub fn dump(&mut self, now: Millis) -> Value {
+    pub(crate) fn dump(&mut self, now: Millis) -> Value {
         self.settle(now);
         json!({ "now": now.iso(), "realms": [realm_json(&self.realm)] })
     }

@@ -4,7 +4,6 @@ use super::authentication::{Service, service};
 use super::fault_effects::FaultEffects;
 use super::journal::{Entry, printable};
 use super::reply::{garble, render};
-use super::statistics::EndedCall;
 use super::{PlannedRequest, Reply, Request, Sim};
 use crate::actions;
 use crate::actions::Call;
@@ -13,21 +12,16 @@ use crate::iam::{Caller, sts};
 use crate::state::Ids;
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Credential, Params, query};
-use std::time::{Duration, Instant};
 
 /// What the simulator learns while it answers a request.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The tokens left in the bucket of the action.
-    level: f64,
     /// The ids of created or changed resources.
     effects: Vec<String>,
-    /// The names of the rules that applied, with their faults.
     applied: Vec<(String, Fault)>,
     fault_effects: FaultEffects,
 }
 
-/// A request whose caller is known.
 struct AuthenticatedRequest<'a> {
     now: Millis,
     action: &'a str,
@@ -47,7 +41,6 @@ impl Sim {
     }
 
     pub(super) fn answer(&mut self, now: Millis, request: &Request, origin: &'static str) -> Reply {
-        let started = Instant::now();
         let params = Params::parse(&request.form);
         let action = params.peek("Action").unwrap_or("").to_owned();
         let credential = request.authorization.as_deref().and_then(Credential::parse);
@@ -87,24 +80,14 @@ impl Sim {
         garble(&mut reply, notes.fault_effects.garble, &action);
 
         let code = result.as_ref().err().map(|e| e.code.clone());
-        self.statistics.add(
-            if action.is_empty() { "(none)" } else { &action },
-            &EndedCall {
-                code: code.as_deref(),
-                throttled: notes.fault_effects.throttled,
-                faulted: !notes.applied.is_empty(),
-                server_ms: (Duration::from_millis(delay_ms) + started.elapsed()).as_secs_f64()
-                    * 1000.0,
-            },
-        );
+        let counted = if action.is_empty() { "(none)" } else { &action };
+        self.statistics.add(counted, code.as_deref(), notes.fault_effects.throttled);
         self.journal.add(Entry {
             seq: 0,
             at: now.iso(),
             account: self.realm.account.clone(),
             region: self.realm.region.clone(),
             action,
-            invocation: request.invocation.clone(),
-            attempt: request.attempt.clone(),
             access_key: credential.map(|c| c.access_key),
             parameters: params
                 .pairs()
@@ -115,7 +98,6 @@ impl Sim {
             status: reply.status,
             code,
             effects: notes.effects,
-            bucket: (notes.level * 10.0).round() / 10.0,
             delay_ms,
             faults: notes.applied.into_iter().map(|(id, _)| id).collect(),
             origin,
@@ -123,14 +105,11 @@ impl Sim {
         reply
     }
 
-    /// Performs a request, from taking a token to the action's result.
     fn perform(&mut self, u: &AuthenticatedRequest<'_>, notes: &mut Notes) -> ApiResult<String> {
         if u.service == Service::Ec2 {
             let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);
             let buckets = &mut self.realm.buckets;
-            let taken = buckets.take(&self.limits, u.action, unfiltered, u.now);
-            notes.level = taken.level;
-            if !taken.granted {
+            if !buckets.take(&self.limits, u.action, unfiltered, u.now) {
                 notes.fault_effects.throttled = true;
                 return Err(ApiError::throttled());
             }

@@ -6,21 +6,15 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Entry {
     /// The number of the entry, from 1.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// The simulated time at which the request arrived.
     pub at: String,
-    pub account: String,
+    pub(crate) account: String,
     pub region: String,
     pub action: String,
-    /// `amz-sdk-invocation-id`: the same for all attempts of one call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub invocation: Option<String>,
-    /// `amz-sdk-request`, e.g. `attempt=1; max=3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<String>,
     /// The access key's id. Never a secret or a token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub access_key: Option<String>,
+    pub(crate) access_key: Option<String>,
     /// The parameters, without credentials, each cut at 300 characters.
     pub parameters: BTreeMap<String, String>,
     pub request_id: String,
@@ -30,8 +24,6 @@ pub struct Entry {
     pub code: Option<String>,
     /// The ids of created or changed resources.
     pub effects: Vec<String>,
-    /// The tokens left in the bucket.
-    pub bucket: f64,
     pub delay_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
@@ -71,7 +63,7 @@ impl Journal {
             .collect()
     }
 
-    pub fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.seq
     }
 }

@@ -11,7 +11,6 @@ use crate::time::Millis;
 const ROOT_GIB: u32 = 8;
 
 impl Sim {
-    /// Creates an instance with its root volume.
     pub(super) fn launch(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
         self.used_instance_ids.insert(seed.id.clone());
         self.devices.add_instance(&seed.id)?;
@@ -42,8 +41,11 @@ impl Sim {
         Ok(())
     }
 
-    /// Adds an instance to a running simulation.
-    pub fn add_instance(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
+    pub(crate) fn add_instance(
+        &mut self,
+        seed: &InstanceSeed,
+        now: Millis,
+    ) -> Result<(), SimError> {
         if self.used_instance_ids.contains(&seed.id) {
             let what = "there is, or was, an instance of that id".to_owned();
             return Err(ScenarioError::Instance(seed.id.clone(), what).into());

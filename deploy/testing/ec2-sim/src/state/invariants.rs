@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Violation {
     pub at: String,
     pub rule: &'static str,
-    pub detail: String,
+    pub(crate) detail: String,
 }
 
 /// The checker of the invariants, with the violations found so far.
@@ -31,7 +31,6 @@ const NAMES: [(&str, &str); 2] = [("CSIVolumeName", "vol-"), ("CSIVolumeSnapshot
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
 
 impl Invariants {
-    /// Checks the resources that a step changed.
     pub fn check<'a>(&mut self, realm: &Realm, keys: impl Iterator<Item = &'a Key>, now: Millis) {
         for key in keys {
             match key {
@@ -156,7 +155,6 @@ impl Invariants {
     }
 }
 
-/// Returns the live resources with this name.
 fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&'a str> {
     let is_live = |id: &&str| realm.volumes().get(*id).is_none_or(|v| !v.deleting());
     let ids = realm.tagged(tag, name).map(String::as_str);

@@ -21,7 +21,7 @@ pub(crate) use client_token::TokenUse;
 pub(crate) use instance::{Instance, InstanceEvent, InstanceState, ROOT_DEVICE, mac};
 pub use modification::ModificationState;
 pub(crate) use modification::{Modification, Shape};
-pub use snapshot::Snapshot;
+pub(crate) use snapshot::Snapshot;
 pub(crate) use snapshot::{Archival, Lock, LockEnd, SnapshotState};
 pub(crate) use tags::{NO_TAGS, Tags};
 pub(crate) use volume::{

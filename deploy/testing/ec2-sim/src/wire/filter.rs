@@ -8,11 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
     pub name: String,
-    /// The accepted values or patterns.
     pub values: Vec<String>,
     /// The values without wildcards.
     literal: BTreeSet<String>,
-    /// The values with wildcards.
     patterns: Vec<Vec<Piece>>,
 }
 
@@ -56,7 +54,6 @@ impl Filters {
             .all(|f| field(&f.name).iter().any(|v| f.matches(v)))
     }
 
-    /// Returns whether every tag filter accepts these tags.
     pub(crate) fn accept_tags(&self, tags: &BTreeMap<String, String>) -> bool {
         self.0.iter().filter(|f| is_tag_filter(&f.name)).all(|f| {
             match f.name.strip_prefix("tag:") {

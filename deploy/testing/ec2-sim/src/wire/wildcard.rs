@@ -1,17 +1,13 @@
 //! Patterns with `*` and `?`.
 
-/// A part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Matches any run of characters.
     Run,
-    /// Matches any one character.
     One,
     Char(char),
 }
 
 impl Piece {
-    /// Returns the piece that a pattern's character stands for.
     pub(crate) fn of(c: char) -> Self {
         match c {
             '*' => Self::Run,

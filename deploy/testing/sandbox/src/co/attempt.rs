@@ -80,7 +80,7 @@ pub enum CoError {
     /// The orchestrator's own work failed.
     #[error("{what}: {why}")]
     Own {
-        /// The failed action.
+        /// The violation.
         what: String,
         /// The system's error message.
         why: String,
@@ -104,11 +104,9 @@ impl CoError {
 /// The record of one call, from the first attempt to the end.
 #[derive(Clone, Debug)]
 pub struct CallRecord {
-    /// Name of the RPC.
     pub rpc: &'static str,
     /// Time from the first attempt to the last answer.
     pub elapsed: Duration,
-    /// Number of attempts.
     pub attempts: u32,
 }
 
@@ -127,11 +125,6 @@ impl Attempts {
     /// Returns the latest call of `rpc`.
     pub fn last(&self, rpc: &str) -> Option<CallRecord> {
         self.all().into_iter().rev().find(|record| record.rpc == rpc)
-    }
-
-    /// Returns how many attempts the latest call of `rpc` took, 0 without a call.
-    pub fn attempts_of(&self, rpc: &str) -> u32 {
-        self.last(rpc).map_or(0, |call| call.attempts)
     }
 
     /// Makes the call until it succeeds, the answer is final, or `policy` allows no further
@@ -205,7 +198,6 @@ macro_rules! call {
 
 pub(super) use call;
 
-/// Returns a request with its deadline.
 pub(crate) fn request<T>(message: T, policy: RetryPolicy) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(policy.deadline);

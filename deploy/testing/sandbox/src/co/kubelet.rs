@@ -36,9 +36,6 @@ pub struct Published {
 impl Kubelet {
     /// Returns the kubelet for the node plugin at `socket` and the kubelet directory `root`. It
     /// connects with the first call.
-    ///
-    /// # Errors
-    /// Returns an error when the path cannot be a socket's address.
     pub fn new(socket: &Path, root: &Path) -> Result<Self, CoError> {
         Ok(Self {
             node: NodeClient::new(channel(socket)?),
@@ -59,9 +56,6 @@ impl Kubelet {
     }
 
     /// Calls NodeGetInfo.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
         call!(self.node, retry_policy, "NodeGetInfo", node_get_info, csi::NodeGetInfoRequest {})
     }
@@ -102,9 +96,6 @@ impl Kubelet {
 
     /// Makes the staging directory, as kubelet does before it stages. [`stage`](Self::stage) calls
     /// this function.
-    ///
-    /// # Errors
-    /// Returns the errors of mkdir(2).
     pub fn prepare_stage(&self, volume: &Volume) -> Result<PathBuf, CoError> {
         let path = self.staging_path(volume);
         make_directory(&path)?;
@@ -119,9 +110,6 @@ impl Kubelet {
     }
 
     /// Calls NodeStageVolume. Returns the staging path.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn stage(
         &self,
         volume: &Volume,
@@ -134,9 +122,6 @@ impl Kubelet {
     }
 
     /// Calls NodePublishVolume for `pod`.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn publish(
         &self,
         volume: &Volume,
@@ -165,9 +150,6 @@ impl Kubelet {
     }
 
     /// Calls NodeUnpublishVolume for `pod`, then removes the pod's directory of the volume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or `Violation` when the target still exists.
     pub async fn unpublish(&self, volume: &Volume, pod: &str) -> Result<(), CoError> {
         let path = self.target_path(volume, pod);
         let message = csi::NodeUnpublishVolumeRequest {
@@ -185,10 +167,6 @@ impl Kubelet {
     }
 
     /// Calls NodeUnstageVolume, then removes the staging directory.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or `Own` when the directory cannot be removed, for example
-    /// because something is still mounted there.
     pub async fn unstage(&self, volume: &Volume) -> Result<(), CoError> {
         let path = self.staging_path(volume);
         let message = csi::NodeUnstageVolumeRequest {
@@ -213,9 +191,6 @@ impl Kubelet {
 
     /// Calls NodeExpandVolume for a published volume, with the size in `volume`. Returns the size
     /// that the node reports, in bytes.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn expand(&self, volume: &Volume, target: &Published) -> Result<i64, CoError> {
         let message = csi::NodeExpandVolumeRequest {
             volume_id: volume.id.clone(),
@@ -234,9 +209,6 @@ impl Kubelet {
     }
 
     /// Calls NodeGetVolumeStats for a published volume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn stats(
         &self,
         volume: &Volume,

@@ -13,7 +13,6 @@ use super::attempt::{Attempts, CoError, RetryPolicy, call};
 use super::channel;
 use super::volume::{Claim, Volume};
 
-/// The topology key of a zone.
 pub(crate) const ZONE_KEY: &str = "topology.kubernetes.io/zone";
 
 /// The sidecars of one controller.
@@ -50,9 +49,6 @@ pub struct Snapshot {
 impl Co {
     /// Returns the sidecars of the controller at `socket`, which request new volumes in `zone`.
     /// They connect with the first call.
-    ///
-    /// # Errors
-    /// Returns an error when the path cannot be a socket's address.
     pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
         Ok(Self {
             controller: ControllerClient::new(channel(socket)?),
@@ -91,9 +87,6 @@ impl Co {
     }
 
     /// Calls CreateVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a reply without a volume.
     pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
         let message = self.create_request(claim);
         let reply = call!(self.controller, provisioner, "CreateVolume", create_volume, message)?;
@@ -120,9 +113,6 @@ impl Co {
     }
 
     /// Calls DeleteVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
         let message =
             csi::DeleteVolumeRequest { volume_id: volume_id.to_owned(), ..Default::default() };
@@ -130,9 +120,6 @@ impl Co {
     }
 
     /// Calls ControllerPublishVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a reply without `devicePath`.
     pub async fn attach(&self, volume: &Volume, node_id: &str) -> Result<Attachment, CoError> {
         let message = csi::ControllerPublishVolumeRequest {
             volume_id: volume.id.clone(),
@@ -158,9 +145,6 @@ impl Co {
     }
 
     /// Calls ControllerUnpublishVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn detach(&self, volume_id: &str, node_id: &str) -> Result<(), CoError> {
         let message = csi::ControllerUnpublishVolumeRequest {
             volume_id: volume_id.to_owned(),
@@ -179,9 +163,6 @@ impl Co {
 
     /// Calls ControllerExpandVolume for at least `bytes` and stores the new size in `volume`.
     /// Returns whether the node must grow the file system.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a size below the requested one.
     pub async fn expand(&self, volume: &mut Volume, bytes: i64) -> Result<bool, CoError> {
         let message = csi::ControllerExpandVolumeRequest {
             volume_id: volume.id.clone(),
@@ -207,9 +188,6 @@ impl Co {
     }
 
     /// Calls ControllerModifyVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn modify(
         &self,
         volume_id: &str,
@@ -231,9 +209,6 @@ impl Co {
     }
 
     /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a reply without a snapshot.
     pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
         let message = csi::CreateSnapshotRequest {
             source_volume_id: volume_id.to_owned(),
@@ -249,11 +224,8 @@ impl Co {
         Ok(Snapshot { id: snapshot.snapshot_id, ready: snapshot.ready_to_use })
     }
 
-    /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready.
-    ///
-    /// # Errors
-    /// Returns the errors of [`snapshot`](Self::snapshot), or `Violation` when the id changes
-    /// between answers or the snapshot is not ready within two minutes.
+    /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready: at most
+    /// for two minutes, and with the same id in each answer.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
         let violation = |what: String| CoError::Violation { rpc: "CreateSnapshot", what };
         let first = self.snapshot(name, volume_id).await?;
@@ -275,9 +247,6 @@ impl Co {
     }
 
     /// Calls DeleteSnapshot.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn delete_snapshot(&self, snapshot_id: &str) -> Result<(), CoError> {
         let message = csi::DeleteSnapshotRequest {
             snapshot_id: snapshot_id.to_owned(),

@@ -39,19 +39,6 @@ impl Scene<'_> {
         self.check_attached(&volume.id, &[&instance]).await?;
         let device = attachment.context.get("devicePath").cloned().unwrap_or_default();
         self.narrator.done(&format!("attach {} to {name}", volume.name), &device);
-        let in_use = self.stage_and_publish(volume, node, pod, attachment).await?;
-        self.set_use(&volume.id, Some(in_use.clone()));
-        Ok(in_use)
-    }
-
-    /// Stages and publishes an attached volume; verifies both steps.
-    pub(super) async fn stage_and_publish(
-        &mut self,
-        volume: &Volume,
-        node: usize,
-        pod: &str,
-        attachment: crate::co::Attachment,
-    ) -> Result<InUse, DemoError> {
         let kubelet = self.kubelets[node].clone();
         let staged = kubelet.stage(volume, &attachment).await?;
         let proof = match &volume.content {
@@ -81,7 +68,9 @@ impl Scene<'_> {
             }
         };
         self.narrator.done(&format!("publish {} to {pod}", volume.name), &proof);
-        Ok(InUse { node, pod: pod.to_owned(), published })
+        let in_use = InUse { node, pod: pod.to_owned(), published };
+        self.set_use(&volume.id, Some(in_use.clone()));
+        Ok(in_use)
     }
 
     /// Unpublishes, unstages and detaches; verifies each step.
@@ -114,7 +103,6 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the volume of that name, and its use.
     pub(super) fn named(&self, name: &str) -> Result<(Volume, Option<InUse>), DemoError> {
         self.volumes
             .iter()
@@ -141,7 +129,6 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Moves a raw block volume.
 pub(super) async fn show_raw_block(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("a raw block volume");
     move_volume(scene, &Claim::block("pvc-raw", 1), ["pod-6", "pod-7"]).await

@@ -5,14 +5,11 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// The directory of the file system that is mounted.
     pub(crate) root: PathBuf,
-    /// The mount point.
     pub(crate) point: PathBuf,
-    /// File system type.
     pub(crate) kind: String,
     /// The mounted source: a device for a disk's file system.
     pub(crate) source: OsString,

@@ -18,12 +18,10 @@ pub(crate) struct Identity {
     pub(crate) started: u64,
 }
 
-/// One line of the process table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessEntry {
     pub(crate) identity: Identity,
     pub(crate) parent: i32,
-    /// The state letter.
     pub(crate) state: char,
 }
 
@@ -43,7 +41,6 @@ fn row(pid: i32) -> Option<ProcessEntry> {
     Some(ProcessEntry { identity: Identity { pid, started }, parent, state })
 }
 
-/// Returns all processes.
 pub(crate) fn all() -> Vec<ProcessEntry> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -52,12 +49,10 @@ pub(crate) fn all() -> Vec<ProcessEntry> {
 }
 
 impl Identity {
-    /// Returns the process that has this id now.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         row(pid).map(|row| row.identity)
     }
 
-    /// Returns whether the process still runs.
     pub(crate) fn alive(self) -> bool {
         row(self.pid).is_some_and(|row| row.identity == self && row.runs())
     }

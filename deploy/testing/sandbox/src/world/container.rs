@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ebs_csi_policy::profile;
+use rustix::thread::CapabilitySet;
 
 use super::options::WorldOptions;
 use super::process::Process;
@@ -22,27 +23,17 @@ const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
 /// The gid through which the node-agent may use the helper's socket.
 pub(crate) const NODE_AGENT_ID: u32 = profile::NODE_AGENT.identity.gid;
 
-/// The capabilities' bits, from linux/capability.h.
-pub(crate) mod capability {
-    pub(crate) const DAC_READ_SEARCH: u64 = 1 << 2;
-    pub(crate) const KILL: u64 = 1 << 5;
-    pub(crate) const SETGID: u64 = 1 << 6;
-    pub(crate) const SETUID: u64 = 1 << 7;
-    pub(crate) const SETPCAP: u64 = 1 << 8;
-    pub(crate) const SYS_ADMIN: u64 = 1 << 21;
-    pub(crate) const SYS_RESOURCE: u64 = 1 << 24;
-}
+/// CAP_KILL (linux/capability.h), by which the launcher ends its processes.
+pub(super) const KILL: u64 = CapabilitySet::KILL.bits();
 
-/// The capabilities with which the helper's container starts.
-pub(super) const HELPER_BOUNDING: u64 = capability::SYS_ADMIN
-    | capability::SETUID
-    | capability::SETGID
-    | capability::SETPCAP
-    | capability::SYS_RESOURCE
-    | capability::DAC_READ_SEARCH;
+pub(super) const HELPER_BOUNDING: u64 = AGENT_BOUNDING
+    | CapabilitySet::SYS_ADMIN.bits()
+    | CapabilitySet::SYS_RESOURCE.bits()
+    | CapabilitySet::DAC_READ_SEARCH.bits();
 
 /// The capabilities that the node-agent needs to give up root.
-const AGENT_BOUNDING: u64 = capability::SETUID | capability::SETGID | capability::SETPCAP;
+const AGENT_BOUNDING: u64 =
+    CapabilitySet::SETUID.bits() | CapabilitySet::SETGID.bits() | CapabilitySet::SETPCAP.bits();
 
 /// Prepares the controller `name`, with a socket in its own directory, without starting it.
 pub(crate) fn controller(
@@ -142,7 +133,6 @@ pub(crate) fn helper(
     Ok(contained(&name, state_dir, socket, program, settings, arguments, Vec::new()))
 }
 
-/// Returns the settings of a process in a node's namespace, with this bounding set.
 pub(super) fn in_namespace(namespace: Arc<OwnedFd>, bounding: u64) -> ChildSettings {
     ChildSettings {
         namespace: Some(namespace),

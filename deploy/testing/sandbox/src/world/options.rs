@@ -86,7 +86,6 @@ impl WorldOptions {
         }
     }
 
-    /// Returns the driver's programs.
     pub(crate) fn driver(&self) -> &Binaries {
         self.driver.as_ref().unwrap_or(&self.binaries)
     }

@@ -40,7 +40,6 @@ pub(crate) fn sum(
         .sum()
 }
 
-/// Returns the volume copies in progress.
 pub(crate) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume> {
     realm
         .volumes()

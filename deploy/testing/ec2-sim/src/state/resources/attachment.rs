@@ -7,7 +7,7 @@ use serde::Serialize;
 /// acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub enum Phase {
+pub(crate) enum Phase {
     /// AttachVolume was accepted; the device does not exist yet.
     Attaching {
         until: Option<Millis>,
@@ -29,27 +29,22 @@ pub enum Phase {
     },
 }
 
-/// The attachment of one volume to one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attachment {
     pub instance: String,
-    /// The device name as requested.
     pub device: String,
     /// When AttachVolume was accepted.
     pub since: Millis,
-    pub phase: Phase,
-    /// Whether the volume is deleted with the instance.
-    pub delete_on_termination: bool,
+    pub(crate) phase: Phase,
+    pub(crate) delete_on_termination: bool,
     /// The EBS card, for instance types with several.
-    pub card: u32,
+    pub(crate) card: u32,
     /// When the device appears, if it has not appeared yet.
-    pub appears: Option<Millis>,
+    pub(crate) appears: Option<Millis>,
 }
 
-/// What a transition of an attachment demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttachmentEvent {
-    /// The device must appear.
+pub(crate) enum AttachmentEvent {
     Appear,
     /// The device must be removed, unless the guest holds it.
     Release {
@@ -72,7 +67,6 @@ impl Attachment {
         }
     }
 
-    /// Returns the state as DescribeVolumes shows it.
     pub fn status(&self) -> &'static str {
         match self.phase {
             Phase::Attaching { .. } => "attaching",
@@ -84,7 +78,7 @@ impl Attachment {
 
     /// Returns the state in the block device mapping of DescribeInstances, which never shows `busy`
     /// and may show `attached` early.
-    pub fn mapping_status(&self, now: Millis) -> &'static str {
+    pub(crate) fn mapping_status(&self, now: Millis) -> &'static str {
         match self.phase {
             Phase::Attaching { mapped: Some(at), .. } if at <= now => "attached",
             Phase::Busy { .. } => "detaching",
@@ -92,7 +86,7 @@ impl Attachment {
         }
     }
 
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         match self.phase {
             Phase::Attaching { until, .. } | Phase::Detaching { until, .. } => until,
             Phase::Busy { again } => again,
@@ -111,7 +105,7 @@ impl Attachment {
         begins || force
     }
 
-    pub fn advance(&mut self, now: Millis) -> Option<AttachmentEvent> {
+    pub(crate) fn advance(&mut self, now: Millis) -> Option<AttachmentEvent> {
         self.due().filter(|due| *due <= now)?;
         Some(match self.phase {
             Phase::Attaching { .. } | Phase::Attached => {

@@ -10,7 +10,7 @@ pub(crate) struct TokenUse {
     pub volume: String,
     /// The parameters, in a form that depends neither on the order of tags nor on how the request
     /// named the zone.
-    pub fingerprint: String,
+    pub(crate) fingerprint: String,
     pub at: Millis,
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The state of an instance; `until` is when a passing state ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub enum InstanceState {
+pub(crate) enum InstanceState {
     Pending {
         until: Millis,
     },
@@ -31,9 +31,8 @@ pub(crate) const LISTED_MS: u64 = 3_600_000;
 /// The root device's name, of every instance.
 pub(crate) const ROOT_DEVICE: &str = "/dev/xvda";
 
-/// What a transition of an instance means for its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InstanceEvent {
+pub(crate) enum InstanceEvent {
     /// The instance has stopped: the guest holds no device any longer.
     Stopped,
     /// The instance is terminated: its volumes are free.
@@ -45,18 +44,17 @@ pub enum InstanceEvent {
 #[derive(Debug, Clone, Serialize)]
 pub struct Instance {
     pub id: String,
-    pub instance_type: String,
+    pub(crate) instance_type: String,
     pub zone: String,
-    pub life: InstanceState,
-    pub outpost: Option<String>,
+    pub(crate) life: InstanceState,
+    pub(crate) outpost: Option<String>,
     /// Device names that are in use though DescribeInstances does not list them.
-    pub hidden_devices: Vec<String>,
-    /// Whether the instance was launched with hibernation enabled.
-    pub hibernation: bool,
+    pub(crate) hidden_devices: Vec<String>,
+    pub(crate) hibernation: bool,
     /// Whether the last stop saved the instance's memory.
-    pub hibernated: bool,
-    pub checks: InstanceChecks,
-    pub launched: Millis,
+    pub(crate) hibernated: bool,
+    pub(crate) checks: InstanceChecks,
+    pub(crate) launched: Millis,
     pub tags: Tags,
 }
 
@@ -75,7 +73,7 @@ impl Instance {
 
     /// Returns EC2's code for the reason why the instance does not run, or `None` while it is
     /// starting or running.
-    pub fn state_reason(&self) -> Option<&'static str> {
+    pub(crate) fn state_reason(&self) -> Option<&'static str> {
         match self.life {
             InstanceState::Pending { .. } | InstanceState::Running => None,
             InstanceState::Stopping { .. } | InstanceState::Stopped if self.hibernated => {
@@ -85,7 +83,7 @@ impl Instance {
         }
     }
 
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         match self.life {
             InstanceState::Pending { until }
             | InstanceState::Stopping { until }
@@ -95,7 +93,7 @@ impl Instance {
         }
     }
 
-    pub fn advance(&mut self, now: Millis) -> Option<InstanceEvent> {
+    pub(crate) fn advance(&mut self, now: Millis) -> Option<InstanceEvent> {
         let due = self.due().filter(|d| *d <= now)?;
         let (life, event) = match self.life {
             InstanceState::Pending { .. } => (InstanceState::Running, None),

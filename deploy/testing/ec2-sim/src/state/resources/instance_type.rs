@@ -1,14 +1,13 @@
 //! The instance types that the simulator knows: attachment limits and how volumes appear.
 
-/// The attributes of an instance type that matter to volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InstanceType {
     pub name: &'static str,
     /// The maximum number of volumes, including the root volume.
-    pub maximum_attachments: u32,
+    pub(crate) maximum_attachments: u32,
     /// `shared` if network interfaces take from the same number, else `dedicated`.
-    pub limit_type: &'static str,
-    pub cards: u32,
+    pub(crate) limit_type: &'static str,
+    pub(crate) cards: u32,
 }
 
 const fn shared(name: &'static str, maximum_attachments: u32) -> InstanceType {

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// The maximum number of instances to which a Multi-Attach volume can be attached at once.
 pub(crate) const MAX_MULTI_ATTACH: usize = 16;
 
-/// The result of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CreateOutcome {
@@ -22,7 +21,6 @@ pub(crate) enum CreateOutcome {
     Vanish,
 }
 
-/// The state of a volume, apart from its attachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub(crate) enum VolumeState {
@@ -57,7 +55,7 @@ pub(crate) struct Initialization {
     /// `default`, `provisioned-rate` or `volume-copy`.
     pub kind: String,
     pub from: Millis,
-    pub until: Millis,
+    pub(crate) until: Millis,
 }
 
 /// A volume.
@@ -81,7 +79,7 @@ pub struct Volume {
     /// The latest modification.
     pub modification: Option<Modification>,
     /// The times at which modifications were accepted, in ascending order.
-    pub modified: Vec<Millis>,
+    pub(crate) modified: Vec<Millis>,
     pub(crate) initialization: Option<Initialization>,
     /// The requested rate of the initialization, in MiB/s.
     pub(crate) initialization_rate: Option<u32>,
@@ -94,14 +92,11 @@ pub struct Volume {
     pub(crate) checks: VolumeChecks,
 }
 
-/// What a transition of a volume demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VolumeEvent {
     /// The volume no longer exists.
     Gone,
-    /// What the attachment to this instance demands.
     Attachment(String, AttachmentEvent),
-    /// The new shape is in force.
     Reshaped,
 }
 

@@ -1,6 +1,6 @@
 //! ModifyVolume.
 
-use crate::actions::{ActionRow, Call, quota_check, render};
+use super::{Call, quota_check, render};
 use crate::faults::Fault;
 use crate::state::resources::{
     Modification, ModificationState, Shape, Volume, VolumeState, VolumeType, Wanted, name_of,
@@ -10,8 +10,6 @@ use crate::state::well_formed;
 use crate::time::DAY_MS;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
-pub(crate) const ROWS: &[ActionRow] = &[("ModifyVolume", answer, "VolumeId={volume}")];
-
 struct Change<'a> {
     size: Option<u32>,
     kind: Option<&'a str>,
@@ -19,7 +17,7 @@ struct Change<'a> {
 }
 
 /// Answers ModifyVolume. A dry run is answered before any other check.
-fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     call.permit(|c| {
         // Without an id, IAM judges the action on `*`.

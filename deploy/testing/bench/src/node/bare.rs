@@ -13,7 +13,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 /// A loop device over a sparse file, outside the simulator; cleared when dropped.
 #[derive(Debug)]
-pub struct LoopDevice {
+pub(super) struct LoopDevice {
     node: PathBuf,
     file: PathBuf,
     point: PathBuf,
@@ -27,10 +27,7 @@ const UUID: [u8; 16] = *b"bare loop device";
 const BUSY: &str = "Device or resource busy";
 
 /// Makes the block device at `node` read as zeros again, like a new one.
-///
-/// # Errors
-/// Returns an error when blkdiscard(8) fails.
-pub fn blank(node: &Path) -> io::Result<()> {
+pub(super) fn blank(node: &Path) -> io::Result<()> {
     run(Command::new("blkdiscard").arg("--force").arg(node)).map(drop)
 }
 
@@ -55,10 +52,7 @@ fn timed(step: impl FnOnce() -> io::Result<()>) -> io::Result<Duration> {
 impl LoopDevice {
     /// Makes a device of `bytes` bytes with 512-byte sectors and direct I/O, as the simulator does,
     /// with its files in `directory`.
-    ///
-    /// # Errors
-    /// Returns an error when losetup(8) fails.
-    pub fn make(directory: &Path, name: &str, bytes: u64) -> io::Result<Self> {
+    pub(super) fn make(directory: &Path, name: &str, bytes: u64) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let file = directory.join(format!("{name}.img"));
         std::fs::File::create(&file)?.set_len(bytes)?;
@@ -80,10 +74,7 @@ impl LoopDevice {
     }
 
     /// Returns the time of the program that makes a `kind`, with the helper's arguments.
-    ///
-    /// # Errors
-    /// Returns an error when the program fails.
-    pub fn format(&self, kind: FsType) -> io::Result<Duration> {
+    pub(super) fn format(&self, kind: FsType) -> io::Result<Duration> {
         let options = FormatOptions::default();
         let tool = ToolId::formats(kind)
             .tool()
@@ -110,28 +101,14 @@ impl LoopDevice {
         }
     }
 
-    /// Returns the time of [`format`](Self::format) and [`mount`](Self::mount).
-    ///
-    /// # Errors
-    /// Returns the error of the one that fails.
-    pub fn format_and_mount(&self, kind: FsType) -> io::Result<Duration> {
-        Ok(self.format(kind)? + self.mount(kind)?)
-    }
-
     /// Returns the time of mount(2) alone.
-    ///
-    /// # Errors
-    /// Returns the errors of mount(2).
-    pub fn mount(&self, kind: FsType) -> io::Result<Duration> {
+    pub(super) fn mount(&self, kind: FsType) -> io::Result<Duration> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         timed(|| Ok(mount(&self.node, &self.point, kind.as_str(), flags, None)?))
     }
 
     /// Returns the time to make a target directory and to bind the mounted file system there.
-    ///
-    /// # Errors
-    /// Returns the errors of mkdir(2) and mount(2).
-    pub fn bind(&self) -> io::Result<Duration> {
+    pub(super) fn bind(&self) -> io::Result<Duration> {
         timed(|| {
             std::fs::create_dir(&self.target)?;
             Ok(mount_bind(&self.point, &self.target)?)
@@ -139,10 +116,7 @@ impl LoopDevice {
     }
 
     /// Returns the time to undo [`bind`](Self::bind).
-    ///
-    /// # Errors
-    /// Returns the errors of umount2(2) and rmdir(2).
-    pub fn unbind(&self) -> io::Result<Duration> {
+    pub(super) fn unbind(&self) -> io::Result<Duration> {
         timed(|| {
             unmount(&self.target, UnmountFlags::NOFOLLOW)?;
             std::fs::remove_dir(&self.target)
@@ -150,26 +124,17 @@ impl LoopDevice {
     }
 
     /// Returns the time of statvfs(3) on the mounted file system.
-    ///
-    /// # Errors
-    /// Returns the errors of statvfs(3).
-    pub fn space(&self) -> io::Result<Duration> {
+    pub(super) fn space(&self) -> io::Result<Duration> {
         timed(|| Ok(rustix::fs::statvfs(&self.point).map(drop)?))
     }
 
     /// Makes the device read as zeros again.
-    ///
-    /// # Errors
-    /// Returns an error when blkdiscard(8) fails.
-    pub fn blank(&self) -> io::Result<()> {
+    pub(super) fn blank(&self) -> io::Result<()> {
         blank(&self.node)
     }
 
     /// Returns the time of umount2(2).
-    ///
-    /// # Errors
-    /// Returns the errors of umount2(2).
-    pub fn unmount(&self) -> io::Result<Duration> {
+    pub(super) fn unmount(&self) -> io::Result<Duration> {
         timed(|| Ok(unmount(&self.point, UnmountFlags::NOFOLLOW)?))
     }
 }

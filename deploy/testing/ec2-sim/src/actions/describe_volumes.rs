@@ -1,17 +1,11 @@
 //! DescribeVolumes, DescribeVolumeStatus and DescribeVolumesModifications.
 
+use super::describe_query::Describe;
 use super::modify_volume::check_id;
-use crate::actions::describe_query::Describe;
-use crate::actions::{ActionRow, Call, render};
+use super::{Call, render};
 use crate::state::resources::{VolumeState, name_of};
 use crate::state::{Realm, Volume, well_formed};
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
-
-pub(crate) const ROWS: &[ActionRow] = &[
-    ("DescribeVolumeStatus", status, ""),
-    ("DescribeVolumes", volumes, ""),
-    ("DescribeVolumesModifications", modifications, ""),
-];
 
 static VOLUMES: Describe<Volume> = Describe {
     ids: ("VolumeId", "volumeIdsSet"),
@@ -32,7 +26,7 @@ fn check_volumes_id(id: &str) -> ApiResult<()> {
 }
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
-fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
     VOLUMES.answer(call, |x, v| render::volume(x, call.realm, v, render::View::Full))
 }
 
@@ -55,7 +49,7 @@ fn check_status_id(id: &str) -> ApiResult<()> {
     Ok(())
 }
 
-fn status(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
     STATUS.answer(call, |x, v| volume_status(call, x, v))
 }
 
@@ -67,7 +61,6 @@ fn overall(v: &Volume) -> &'static str {
     }
 }
 
-/// Returns the name and the status of each check.
 fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, String)> {
     let is_failed = v.life == VolumeState::Failed || v.checks.io_disabled;
     let performance = match v.attachments.is_empty() || v.shape.iops.is_none() {
@@ -114,7 +107,7 @@ static MODIFICATIONS: Describe<Volume> = Describe {
 };
 
 /// Answers with the latest modification of each volume.
-fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
     let mut query = MODIFICATIONS.parse(call)?;
     query.keep = |v| v.modification.is_some();
     let candidates = query.candidates(call)?;

@@ -1,13 +1,14 @@
-//! CreateSnapshot. The action takes no client token; a repeated call creates a second snapshot.
+//! CreateSnapshot, which takes no client token, so that a repeated call creates a second snapshot;
+//! DeleteSnapshot and DescribeSnapshots.
 
-use crate::actions::{ActionRow, Call, quota_check, render};
+use super::describe_query::Describe;
+use super::{Call, quota_check, render};
 use crate::faults::Fault;
+use crate::state::Realm;
 use crate::state::resources::{Snapshot, SnapshotState, VolumeState, tags};
-use crate::wire::{ApiResult, Xml, refuse};
+use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
-pub(crate) const ROWS: &[ActionRow] = &[("CreateSnapshot", answer, "VolumeId={volume}")];
-
-fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     p.text("Description");
@@ -59,4 +60,47 @@ fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.realm.update_volume(volume, |v| v.last_snapshot = Some(now));
     call.effects.push(id);
     Ok(x.finish())
+}
+
+pub(super) fn delete(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let id = p.required("SnapshotId", "SnapshotId")?;
+    p.finish()?;
+    Call::check_snapshot_id(id)?;
+    let s = call.realm.snapshot(id)?;
+    call.permit_on(id)?;
+    call.dry_run()?;
+    if s.locked(call.now).is_some() {
+        // unverified code and wording.
+        refuse!("SnapshotLocked", "The snapshot '{id}' is locked and cannot be deleted.");
+    }
+    call.devices.delete_snapshot(id).map_err(|e| Call::internal(&e))?;
+    call.realm.remove_snapshot(id);
+    call.realm.fast_restores.retain(|(snapshot, _)| snapshot != id);
+    call.effects.push(id.to_owned());
+    Ok("<return>true</return>".to_owned())
+}
+
+static DESCRIBE: Describe<Snapshot> = Describe {
+    ids: ("SnapshotId", "snapshotIdsSet"),
+    check_id: Call::check_snapshot_id,
+    all: Realm::snapshots,
+    missing: ApiError::no_snapshots,
+    fields: &[
+        ("snapshot-id", |s| vec![s.id.clone()]),
+        ("tag-key", |_| Vec::new()),
+        ("volume-id", |s| vec![s.volume.clone()]),
+    ],
+    id_filter: "snapshot-id",
+    page_sizes: (5, 1000),
+    set: "snapshotSet",
+};
+
+pub(super) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
+    let (owners, realm) = (call.params.list("Owner"), &*call.realm);
+    let query = DESCRIBE.parse(call)?;
+    // All simulated snapshots belong to this account, so a query for another owner finds none.
+    let mine = owners.is_empty() || owners.iter().any(|o| *o == "self" || *o == realm.account);
+    let candidates = if mine { query.candidates(call)? } else { Some(Vec::new()) };
+    Ok(query.answer(call, candidates, |x, s| render::snapshot(x, realm, s, call.now)))
 }
