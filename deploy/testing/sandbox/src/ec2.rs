@@ -164,6 +164,11 @@ impl<'a> Ec2<'a> {
         Ok(added["id"].as_str().unwrap_or_default().to_owned())
     }
 
+    /// Removes all fault rules.
+    pub async fn no_faults(&self) -> io::Result<()> {
+        self.simulator.delete("/v1/faults").await.map(drop)
+    }
+
     /// Makes EC2 refuse connections for `ms` milliseconds.
     pub async fn outage(&self, ms: u64) -> io::Result<()> {
         self.simulator.post("/v1/outage", &json!({ "for_ms": ms })).await.map(drop)
