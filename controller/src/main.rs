@@ -9,7 +9,7 @@ use ebs_csi_confine::start;
 use ebs_csi_controller::metrics::Metrics;
 use ebs_csi_controller::process::config::Config;
 use ebs_csi_controller::process::confinement;
-use ebs_csi_controller::process::orphans::{Known, command};
+use ebs_csi_controller::process::orphans::{self, Known, OrphansArguments};
 use ebs_csi_controller::process::traces;
 use ebs_csi_controller::process::{self, Sockets};
 use ebs_csi_proto::observe;
@@ -31,8 +31,8 @@ fn main() -> ExitCode {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         let mut arguments = std::env::args_os().skip(1).peekable();
-        if arguments.next_if(|first| first == command::NAME).is_some() {
-            return orphans(arguments, &environment);
+        if arguments.next_if(|first| first == orphans::NAME).is_some() {
+            return list_orphans(arguments, &environment);
         }
         if arguments.next_if(|first| first == "metrics").is_some() {
             return Err(Exit::Print(Metrics::example_page()));
@@ -71,11 +71,11 @@ fn serve(config: Config, environment: &BTreeMap<String, String>) -> Result<(), E
 }
 
 /// Runs the command that lists what a cluster left behind, as confined as the service.
-fn orphans(
+fn list_orphans(
     arguments: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
 ) -> Result<(), Exit> {
-    let command_arguments = command::OrphansArguments::read(arguments)?;
+    let command_arguments = OrphansArguments::read(arguments)?;
     let config = Config::read([], environment)?;
     let mut handles = String::new();
     std::io::stdin()

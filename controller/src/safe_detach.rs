@@ -3,19 +3,34 @@
 //! what EC2 does not show.
 
 mod checks;
-mod cluster_evidence;
 mod evidence;
 mod fence;
-mod instance_fact;
 mod kubelet_report;
 mod override_order;
 mod peers;
 mod service;
 pub(crate) mod verdict_text;
 
-pub(crate) use cluster_evidence::ClusterEvidence;
 pub use ebs_csi_safe_detach::Mode;
 pub(crate) use ebs_csi_safe_detach::{Fact, Facts, Phase, Refusal, Rung, Verdict, Waiting, decide};
 pub(crate) use evidence::gather;
+use fence::Fences;
 pub use fence::{FencePermission, FenceSettings};
+use kubelet_report::KubeletReports;
+use override_order::OverrideOrders;
 pub use service::Service;
+
+/// The evidence. Clones share their state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterEvidence {
+    pub(crate) reports: KubeletReports,
+    pub(crate) overrides: OverrideOrders,
+    pub(crate) fences: Fences,
+}
+
+impl ClusterEvidence {
+    /// Starts without any fact.
+    pub(crate) fn new(fence: FenceSettings) -> Self {
+        Self { fences: Fences::new(fence), ..Self::default() }
+    }
+}

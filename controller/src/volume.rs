@@ -3,7 +3,6 @@
 mod adopt;
 mod client_token;
 mod create;
-mod create_failure;
 mod encryption;
 pub(crate) mod iops;
 pub(crate) mod origin;

@@ -6,6 +6,5 @@ pub mod device;
 pub(crate) mod device_number;
 pub mod filesystem_identifier;
 pub(crate) mod format_comparison;
-pub(crate) mod read_only_record;
 pub(crate) mod record_file;
 pub(crate) mod xen_disk_record;

@@ -15,12 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 static JSON: AtomicBool = AtomicBool::new(false);
 static ROLE: OnceLock<&'static str> = OnceLock::new();
 
-/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// `key=value` words.
     Text,
-    /// One JSON object.
     Json,
 }
 
@@ -35,7 +32,6 @@ pub(crate) fn set_role(role: &'static str) {
     let _ = ROLE.set(role);
 }
 
-/// Logs a normal event.
 pub(crate) fn info(event: &'static str, fields: &[(&str, &str)]) {
     write("info", event, fields);
 }
@@ -125,7 +121,6 @@ pub(crate) fn has_suppressed_lines() -> bool {
     buckets().iter().any(|bucket| bucket.suppressed > 0)
 }
 
-/// Logs for which events lines were suppressed, and how many.
 pub(crate) fn report_suppressed() {
     let suppressed_events: Vec<_> = buckets()
         .iter_mut()

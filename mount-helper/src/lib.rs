@@ -3,8 +3,8 @@
 //! One program, six roles: [`roles::start`] opens what has to be opened by name and forks, and each
 //! part confines itself. The [`roles::supervisor`] forks a [`roles::runner`] for each job, and the
 //! runner runs one [`tool`]; the broker answers requests ([`session`]) and mounts ([`operation`]);
-//! the directories process makes and removes targets; [`roles::opener`] opens disks. `README.md` is
-//! the contract.
+//! the directories process makes and removes targets; the opener opens disks. `README.md` is the
+//! contract.
 //!
 //! [`disk`], [`mount`] and [`tool`] are what an operation works with: a module uses only those that
 //! stand before it in the order `disk`, `mount`, `tool`, `operation`, `session`, `roles`.

@@ -6,4 +6,3 @@ pub(crate) mod kubelet_root_lock;
 pub(crate) mod mount_table;
 pub mod privilege;
 pub(crate) mod propagation;
-pub(crate) mod volume_root;

@@ -1,14 +1,13 @@
 //! How an operation can end without success: refused by a rule, or failed at a step.
 use crate::disk::device::DeviceError;
 use crate::sys;
-use crate::tool::tool_places::PlaceKind;
+use crate::tool::PlaceKind;
 use ebs_csi_wire::{
     ContentState, Failed, FsType, Observation, Outcome, Refusal, Refused, Step, ToolEnd,
 };
 use rustix::io::Errno;
 use std::num::NonZeroI32;
 
-/// Why an operation did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// A rule or a fact forbids it.
@@ -20,8 +19,7 @@ pub(crate) enum Stop {
     NoPlace(PlaceKind),
 }
 
-/// Result of an operation or of a part of it.
-pub(crate) type Done<T> = Result<T, Stop>;
+pub(crate) type Result<T, E = Stop> = std::result::Result<T, E>;
 
 impl From<Refusal> for Stop {
     fn from(reason: Refusal) -> Self {
@@ -47,7 +45,6 @@ impl Stop {
     }
 }
 
-/// Builds the failure of a system call at this step.
 pub(crate) fn failed(step: Step, errno: Errno) -> Stop {
     Stop::Failed(Failed {
         step,
@@ -57,7 +54,6 @@ pub(crate) fn failed(step: Step, errno: Errno) -> Stop {
     })
 }
 
-/// Builds the failure of a tool at this step.
 pub(crate) fn tool_failed(step: Step, end: ToolEnd) -> Stop {
     Stop::Failed(Failed { step, errno: None, tool: Some(end), node: None })
 }
@@ -75,24 +71,23 @@ pub(crate) fn damaged(fs: FsType) -> Stop {
 
 /// Converts the error of a system call into a failure at a step.
 pub(crate) trait At<T> {
-    /// Names the step.
-    fn at(self, step: Step) -> Done<T>;
+    fn at(self, step: Step) -> Result<T>;
 }
 
 impl<T> At<T> for Result<T, Errno> {
-    fn at(self, step: Step) -> Done<T> {
+    fn at(self, step: Step) -> Result<T> {
         self.map_err(|errno| failed(step, errno))
     }
 }
 
 impl<T> At<T> for std::io::Result<T> {
-    fn at(self, step: Step) -> Done<T> {
+    fn at(self, step: Step) -> Result<T> {
         self.map_err(|e| failed(step, sys::errno_of(&e)))
     }
 }
 
 impl<T> At<T> for Result<T, DeviceError> {
-    fn at(self, step: Step) -> Done<T> {
+    fn at(self, step: Step) -> Result<T> {
         self.map_err(|e| match e {
             DeviceError::Absent => Refusal::DeviceNotFound.into(),
             DeviceError::Ambiguous => Refusal::DeviceAmbiguous.into(),
@@ -111,7 +106,7 @@ impl<T> At<T> for Result<T, DeviceError> {
 
 /// Converts the error of resolving a path: a path that cannot be resolved plainly or that leaves
 /// the root is refused; anything else is a failure.
-pub(crate) fn at_path<T>(result: Result<T, Errno>) -> Done<T> {
+pub(crate) fn at_path<T>(result: Result<T, Errno>) -> Result<T> {
     result.map_err(|errno| match errno {
         Errno::LOOP | Errno::NOTDIR | Errno::NOENT => Refusal::PathNotPlain.into(),
         Errno::XDEV => Refusal::PathOutside.into(),

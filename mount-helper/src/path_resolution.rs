@@ -33,12 +33,10 @@ impl AsFd for HeldPath {
     }
 }
 
-/// Resolves and holds `path`.
 pub(crate) fn hold(root: impl AsFd, path: &str) -> Result<HeldPath, Errno> {
     open(root, path, OFlags::PATH).map(HeldPath)
 }
 
-/// Resolves and holds the directory at `path`.
 pub(crate) fn hold_directory(root: impl AsFd, path: &str) -> Result<HeldPath, Errno> {
     open(root, path, OFlags::PATH | OFlags::DIRECTORY).map(HeldPath)
 }

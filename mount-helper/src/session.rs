@@ -1,6 +1,5 @@
 //! The broker's conversations with the node-agent: one thread serves all connections, and workers
 //! carry out the operations that the connections asked for.
-pub(crate) mod broker_state;
 mod connection;
 pub(crate) mod event_loop;
 mod key_proof;
@@ -8,3 +7,19 @@ pub(crate) mod listen;
 pub(crate) mod listener;
 pub(crate) mod operation_table;
 pub(crate) mod worker;
+
+use crate::operation::OperationContext;
+use operation_table::OperationTable;
+
+#[derive(Debug)]
+pub(crate) struct BrokerState {
+    /// The kernel interfaces and state that operations work with.
+    pub(crate) context: OperationContext,
+    pub(crate) table: OperationTable,
+    /// The only uid that may send requests.
+    pub(crate) peer_uid: u32,
+    pub(crate) digest: &'static str,
+    pub(crate) sandbox: bool,
+    /// The kernel's Landlock ABI, by which the other processes are confined unless it is 0.
+    pub(crate) landlock: u8,
+}

@@ -3,7 +3,7 @@ use crate::session::listen::{self, Listen};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
-use ebs_csi_policy::{PRODUCTION, Policy};
+use ebs_csi_policy::{PRODUCTION, Policy, named_values};
 use ebs_csi_wire::KubeletPath;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -50,34 +50,21 @@ Options:
   --version                  print the version and the policy's digest
 ";
 
-/// What to do about a file system that another mount namespace keeps alive.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum CopiedMounts {
-    /// Release the volume once the file system is read-only for all mounts.
-    #[default]
-    Release,
-    /// Hold the volume until nothing keeps the file system alive.
-    Refuse,
-}
-
-impl CopiedMounts {
-    /// Returns the value's name on the command line.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Refuse => "refuse",
-        }
-    }
-
-    /// Parses the name.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        [Self::Release, Self::Refuse].into_iter().find(|one| one.as_str() == name)
+named_values! {
+    /// What to do about a file system that another mount namespace keeps alive.
+    #[derive(Default)]
+    pub(crate) CopiedMounts {
+        /// Release the volume once the file system is read-only for all mounts.
+        #[default]
+        Release => "release",
+        /// Hold the volume until nothing keeps the file system alive.
+        Refuse => "refuse",
     }
 }
 
 /// The settings from the command line, after validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct HelperSettings {
     /// The addresses, at least one.
     pub(crate) listen: Vec<Listen>,
     /// The file with the key of vsock connections; given when an address is one of vsock.
@@ -88,13 +75,9 @@ pub(crate) struct Settings {
     pub(crate) kubelet_root: KubeletPath,
     /// The places named on the command line; None keeps the policy's own.
     pub(crate) places: Option<PlaceClass>,
-    /// What to do with file systems that this driver did not make.
     pub(crate) untrusted_images: UntrustedImages,
-    /// Which mounts ignore device nodes and set-user-id bits.
     pub(crate) nodev_nosuid: NodevNosuid,
-    /// What to do with disks that have no serial.
     pub(crate) disks_without_serial: DisksWithoutSerial,
-    /// What to do about copies of mounts in other mount namespaces.
     pub(crate) copied_mounts: CopiedMounts,
     /// Longest time for any tool; None keeps the policy's own limits.
     pub(crate) tool_deadline: Option<Duration>,
@@ -103,9 +86,7 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
     /// Whether the journal is written as JSON.
     pub(crate) json: bool,
-    /// Whether tools may run without Landlock.
     pub(crate) allow_missing_landlock: bool,
-    /// Whether mounts may stay in this mount namespace.
     pub(crate) allow_private_mounts: bool,
     /// The policy, which says what disks are recognised.
     pub(crate) policy: Policy,
@@ -113,20 +94,16 @@ pub(crate) struct Settings {
     pub(crate) fault_point: Option<String>,
 }
 
-/// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Print the help.
     Help,
-    /// Print the version.
     Version,
-    /// Serve requests.
-    Serve(Box<Settings>),
+    Serve(Box<HelperSettings>),
 }
 
 /// Parses the arguments that follow the program's name. The error is one line for the user.
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
-    let mut settings = Settings {
+    let mut settings = HelperSettings {
         listen: Vec::new(),
         key_file: None,
         vsock_peers: vec![listen::CID_HOST],

@@ -25,7 +25,6 @@ pub(crate) fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// Converts a duration into the kernel's form.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -85,7 +84,6 @@ pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     Ok(credentials.uid)
 }
 
-/// Largest number of vsock connections that wait to be accepted.
 const VSOCK_BACKLOG: i32 = 64;
 
 /// Listens at a vsock port (vsock(7)) of one CID of this machine, or of all.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ebs_csi_wire::InstanceId;
 
-use node_facts_file::Lack;
+use node_facts_file::NodeFactsError;
 
 pub(crate) mod dmi;
 mod http_client;
@@ -146,10 +146,10 @@ pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
             },
             Source::Kubernetes => {
                 let read = node_facts_file::read(&sources.dmi, &sources.files, sources.timeout);
-                read.map_err(|lack| {
-                    let missing = matches!(lack, Lack::Fact { .. });
+                read.map_err(|error| {
+                    let missing = matches!(error, NodeFactsError::Missing { .. });
                     unknown.may_appear = missing && !sources.files.is_empty();
-                    error_chain(&lack)
+                    error_chain(&error)
                 })
             }
         };

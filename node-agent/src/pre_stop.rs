@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_proto::keys::DRAINING;
+
 use crate::deadline::Deadline;
 use crate::facts::node_facts_file;
 use crate::helper::{Helper, Target};
@@ -50,7 +52,5 @@ pub async fn wait(helper: Target, files: &[PathBuf], timeout: Duration) -> Wait 
 /// Returns whether the node facts files say that the node is being drained.
 #[must_use]
 pub fn is_draining(files: &[PathBuf]) -> bool {
-    node_facts_file::entries(files)
-        .get(node_facts_file::DRAINING)
-        .is_some_and(|value| value == "true")
+    node_facts_file::entries(files).get(DRAINING).is_some_and(|value| value == "true")
 }

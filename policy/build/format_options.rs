@@ -8,7 +8,7 @@ use crate::literal;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct OptionRow {
     number: u32,
     about: String,
     default: String,
@@ -36,7 +36,7 @@ struct Support {
 }
 
 pub(crate) fn compile(text: &str) -> Result<String, String> {
-    let rows: BTreeMap<String, Row> = toml::from_str(text).map_err(|e| e.to_string())?;
+    let rows: BTreeMap<String, OptionRow> = toml::from_str(text).map_err(|e| e.to_string())?;
     for (key, row) in &rows {
         let is_switch = |key| rows.get(key).is_some_and(|row| row.example.is_none());
         if !row.requires.as_ref().is_none_or(is_switch) {
@@ -50,21 +50,21 @@ pub(crate) fn compile(text: &str) -> Result<String, String> {
     let entries = literal::rows(by_number.into_values(), |(key, row)| {
         entry(key, row).map_err(|e| format!("[{key}] {e}"))
     });
-    Ok(format!("pub(crate) const ROWS: &[Row] = {};\n", entries?))
+    Ok(format!("pub(crate) const ROWS: &[OptionRow] = {};\n", entries?))
 }
 
-fn entry(key: &str, row: &Row) -> Result<String, String> {
+fn entry(key: &str, row: &OptionRow) -> Result<String, String> {
     let kind = if row.example.is_some() { "number" } else { "switch" };
     let given_by = row.given_by.as_deref().unwrap_or("storage-class");
     Ok(format!(
-        "Row {{ key: {key:?}, context_key: {context_key:?}, number: {number}, about: {about}, \
+        "OptionRow {{ key: {key:?}, context_key: {context_key:?}, number: {number}, about: {about}, \
          default: {default:?}, go_driver: {go_driver:?}, kind: {kind}, example: {example}, requires: {requires:?}, given_by: {given_by}, on: {on} }}",
         context_key = key.to_ascii_lowercase(),
         number = row.number,
         about = literal::reason(&row.about, "the option")?,
         default = row.default,
         go_driver = row.go_driver,
-        kind = literal::variant("Kind", kind),
+        kind = literal::variant("OptionKind", kind),
         example = row.example.unwrap_or(1),
         requires = row.requires,
         given_by = literal::variant("GivenBy", given_by),

@@ -2,7 +2,6 @@
 //! without a reason are build errors. The result is the same in every build profile.
 
 mod constants;
-mod digest;
 mod format_options;
 mod literal;
 mod mounts;
@@ -10,8 +9,11 @@ mod sandbox;
 mod tools;
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
+
+use sha2::{Digest as _, Sha256};
 
 /// The files that make up the policy, in the order in which the digest covers them.
 const FILES: [&str; 10] = [
@@ -56,9 +58,33 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("tools.rs", tools),
         ("format_options.rs", options),
         ("profiles.rs", all.compile()?),
-        ("digests.rs", digest::compile(&texts)),
+        ("digests.rs", digests(&texts)),
     ] {
         fs::write(Path::new(&out).join(name), constants)?;
     }
     Ok(())
+}
+
+/// One digest for the whole policy, by which the policy that a process enforces can be compared
+/// from outside.
+fn digests(files: &[(&str, String)]) -> String {
+    let digest = |variant: &str| {
+        let mut hash = Sha256::new();
+        hash.update(variant.as_bytes());
+        for (name, text) in files {
+            // The lengths prevent two different sets of files from having the same input.
+            hash.update(format!("\n{name} {}\n", text.len()).as_bytes());
+            hash.update(text.as_bytes());
+        }
+        hash.finalize().iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    };
+    format!(
+        "pub(crate) const PRODUCTION: &str = {:?};\npub(crate) const GUEST: &str = {:?};\npub(crate) const SANDBOX: &str = {:?};\n",
+        digest("production"),
+        digest("guest"),
+        digest("sandbox"),
+    )
 }

@@ -107,12 +107,12 @@ fn place(row: &Place) -> Result<String, String> {
         .pattern
         .split('/')
         .map(|part| match part {
-            "**" => "Part::Rest".to_owned(),
-            "*" => "Part::One".to_owned(),
-            name => format!("Part::Name({name:?})"),
+            "**" => "PatternPart::Rest".to_owned(),
+            "*" => "PatternPart::One".to_owned(),
+            name => format!("PatternPart::Name({name:?})"),
         })
         .collect();
-    let rest_position = pattern.iter().position(|part| part == "Part::Rest");
+    let rest_position = pattern.iter().position(|part| part == "PatternPart::Rest");
     if rest_position.is_some_and(|at| at + 1 != pattern.len()) || row.pattern.contains("//") {
         return Err(format!("pattern {:?}: ** may only stand at the end", row.pattern));
     }

@@ -1,6 +1,5 @@
 //! The compiled rules as narrowed by settings. A setting cannot widen the compiled rules.
 
-use std::fmt;
 use std::time::Duration;
 
 use ebs_csi_wire::FsType;
@@ -13,7 +12,7 @@ use crate::variant::Policy;
 
 /// The values of a settings file or of flags. `None` keeps the compiled rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct CeilingSettings {
     /// The file systems that are offered.
     pub file_systems: Option<Vec<FsType>>,
     /// The limit for the run time of a tool.
@@ -43,28 +42,18 @@ pub struct Ceiling {
 }
 
 /// A setting that would leave nothing allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CeilingError {
     /// No file system is left.
+    #[error("no file system is left: name at least one of ext3, ext4, xfs")]
     NoFileSystem,
     /// A tool would have no time to run.
+    #[error("a tool needs some time: give a deadline of at least one second")]
     NoTime,
 }
 
-impl fmt::Display for CeilingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoFileSystem => "no file system is left: name at least one of ext3, ext4, xfs",
-            Self::NoTime => "a tool needs some time: give a deadline of at least one second",
-        })
-    }
-}
-
-impl std::error::Error for CeilingError {}
-
 impl Ceiling {
     /// Returns the compiled rules of a policy, unchanged.
-    #[must_use]
     pub fn of(policy: Policy) -> Self {
         Self {
             policy,
@@ -78,10 +67,7 @@ impl Ceiling {
     }
 
     /// Returns the compiled rules as narrowed by settings.
-    ///
-    /// # Errors
-    /// [`CeilingError`] when nothing would be left.
-    pub fn narrowed(policy: Policy, settings: &Settings) -> Result<Self, CeilingError> {
+    pub fn narrowed(policy: Policy, settings: &CeilingSettings) -> Result<Self, CeilingError> {
         let mut ceiling = Self::of(policy);
         if let Some(wanted) = &settings.file_systems {
             ceiling.file_systems.retain(|fs| wanted.contains(fs));
@@ -103,7 +89,6 @@ impl Ceiling {
     }
 
     /// Returns the policy that was narrowed.
-    #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -121,25 +106,21 @@ impl Ceiling {
     }
 
     /// Returns where volumes may be mounted.
-    #[must_use]
     pub const fn places(&self) -> PlaceClass {
         self.places
     }
 
     /// Returns how file systems that this driver did not make are treated.
-    #[must_use]
     pub const fn untrusted_images(&self) -> UntrustedImages {
         self.untrusted_images
     }
 
     /// Returns which mounts ignore set-user-id bits and device nodes.
-    #[must_use]
     pub const fn nodev_nosuid(&self) -> NodevNosuid {
         self.nodev_nosuid
     }
 
     /// Returns how disks that have no serial are treated.
-    #[must_use]
     pub const fn disks_without_serial(&self) -> DisksWithoutSerial {
         self.disks_without_serial
     }

@@ -61,7 +61,6 @@ pub enum ExtLevel {
 
 impl ExtLevel {
     /// Returns the level's name on the wire.
-    #[must_use]
     pub const fn signature(self) -> Signature {
         match self {
             Self::Ext2 => Signature::Ext2,

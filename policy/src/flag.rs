@@ -1,7 +1,5 @@
 //! Which mount flags are allowed, and what they do.
 
-use std::fmt;
-
 use ebs_csi_wire::mount::MountWordError;
 use ebs_csi_wire::{FsType, MountFlag, Observation, Refusal, Refused};
 
@@ -141,16 +139,17 @@ impl FlagRule {
 }
 
 /// Returns the rule that allows a flag on a file system.
-///
-/// # Errors
-/// [`NotAllowed`] when there is none.
 pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, NotAllowed> {
     let found = FLAGS.iter().find(|rule| rule.admits(flag, fs));
     found.ok_or_else(|| NotAllowed::by_any_rule(flag, Some(fs)))
 }
 
 /// A flag that is not allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the mount flag {:?} is not allowed on {}: {why}",
+    .flag.to_string(), .fs.map_or("any file system", FsType::as_str)
+)]
 pub struct NotAllowed {
     /// The flag.
     pub flag: MountFlag,
@@ -170,13 +169,6 @@ impl NotAllowed {
     }
 }
 
-impl fmt::Display for NotAllowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let on = self.fs.map_or("any file system", FsType::as_str);
-        write!(f, "the mount flag {:?} is not allowed on {on}: {}", self.flag.to_string(), self.why)
-    }
-}
-
 impl From<NotAllowed> for Refused {
     fn from(refused: NotAllowed) -> Self {
         Self::because(Refusal::MountFlag, Observation::MountFlag(refused.flag))
@@ -184,42 +176,18 @@ impl From<NotAllowed> for Refused {
 }
 
 /// Why a list of mount flags is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
 pub enum FlagError {
     /// It is not a list of flags, or a list that is too long.
-    Word(MountWordError),
+    Word(#[from] MountWordError),
     /// It has a flag that is not allowed.
-    NotAllowed(NotAllowed),
-}
-
-impl fmt::Display for FlagError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Word(error) => error.fmt(f),
-            Self::NotAllowed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for FlagError {}
-
-impl From<MountWordError> for FlagError {
-    fn from(error: MountWordError) -> Self {
-        Self::Word(error)
-    }
-}
-
-impl From<NotAllowed> for FlagError {
-    fn from(error: NotAllowed) -> Self {
-        Self::NotAllowed(error)
-    }
+    NotAllowed(#[from] NotAllowed),
 }
 
 /// Parses the strings of CSI's `mount_flags` or of a StorageClass's `mountOptions`, and checks them
-/// for a mount of one of `file_systems`. Drops repeated flags and keeps the order.
-///
-/// # Errors
-/// [`FlagError`] with the first flag that is not valid, or that no file system allows.
+/// for a mount of one of `file_systems`. Drops repeated flags and keeps the order. Fails with
+/// [`FlagError`] of the first flag that is not valid, or that no file system allows.
 pub fn parse(
     strings: &[String],
     file_systems: &[FsType],
@@ -245,10 +213,8 @@ pub fn parse(
     }
 }
 
-/// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8).
-///
-/// # Errors
-/// [`NotAllowed`] for a flag that is not allowed on the file system, for `rw` on a read-only
+/// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8). Fails
+/// with [`NotAllowed`] for a flag that is not allowed on the file system, for `rw` on a read-only
 /// request, and for a mount without replay that is not read-only.
 pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, NotAllowed> {
     let mut plan = MountPlan { read_only, ..MountPlan::default() };

@@ -1,12 +1,10 @@
 //! Options of a new file system: the rows of `format-options.toml`, and the check of given options.
 
-use std::fmt;
-
 use ebs_csi_wire::{FormatOption, FsType};
 
 /// A row of `format-options.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct OptionRow {
     /// The key of a StorageClass.
     pub key: &'static str,
     /// The key in the volume context: `key` in lower case.
@@ -20,7 +18,7 @@ pub struct Row {
     /// What the Go driver (v1.64) does differently, for users; empty when nothing.
     pub go_driver: &'static str,
     /// What a value looks like.
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// A value that all file systems of the row accept; 1 for a switch.
     pub example: u64,
     /// The key of a switch without which the option is refused.
@@ -33,7 +31,7 @@ pub struct Row {
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OptionKind {
     /// A number, see [`parse_number`].
     Number,
     /// `true` or `false`.
@@ -87,19 +85,18 @@ mod compiled {
 }
 
 /// Every row, in the order of the numbers.
-pub const ROWS: &[Row] = compiled::ROWS;
+pub const ROWS: &[OptionRow] = compiled::ROWS;
 
 /// The tools' block size for a volume of 1 GiB or more.
 const DEFAULT_BLOCK_SIZE: u64 = 4096;
 
 /// Returns the row of a key as a StorageClass writes it.
-#[must_use]
-pub fn find(key: &str) -> Option<&'static Row> {
+pub fn find(key: &str) -> Option<&'static OptionRow> {
     ROWS.iter().find(|row| row.key == key)
 }
 
 /// Returns the rows whose options a StorageClass gives.
-pub fn storage_class_rows() -> impl Iterator<Item = &'static Row> {
+pub fn storage_class_rows() -> impl Iterator<Item = &'static OptionRow> {
     ROWS.iter().filter(|row| row.given_by == GivenBy::StorageClass)
 }
 
@@ -119,15 +116,13 @@ pub fn parse_number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|value| *value > 0)
 }
 
-impl Row {
+impl OptionRow {
     /// Returns the option with a value, 1 for a switch.
-    #[must_use]
     pub const fn with(&self, value: u64) -> FormatOption {
         FormatOption { number: self.number, value }
     }
 
     /// Returns how the tool that makes a file system takes the option.
-    #[must_use]
     pub fn on(&self, fs: FsType) -> Option<&'static Support> {
         self.on.iter().find(|support| support.file_systems.contains(&fs))
     }
@@ -165,9 +160,7 @@ impl Range {
 pub struct FormatOptions([u64; ROWS.len()]);
 
 impl FormatOptions {
-    /// Checks options against the rows. The value 0 is as if the option were not given.
-    ///
-    /// # Errors
+    /// Checks options against the rows. The value 0 is as if the option were not given. Fails with
     /// [`FormatError`] of the first option that `fs` does not have, or not with this value.
     pub fn check(given: &[FormatOption], fs: FsType) -> Result<Self, FormatError> {
         let is_known = |option: &&FormatOption| ROWS.iter().any(|row| row.number == option.number);
@@ -189,13 +182,11 @@ impl FormatOptions {
     }
 
     /// Returns the given options, as they are on the wire.
-    #[must_use]
     pub fn to_wire(&self) -> Vec<FormatOption> {
         self.given().map(|(row, value)| row.with(value)).collect()
     }
 
     /// Returns the size of a block, in bytes, if it is given.
-    #[must_use]
     pub fn block_size(&self) -> Option<u64> {
         Some(self.value("blockSize")).filter(|size| *size != 0)
     }
@@ -210,7 +201,7 @@ impl FormatOptions {
         })
     }
 
-    fn given(&self) -> impl Iterator<Item = (&'static Row, u64)> {
+    fn given(&self) -> impl Iterator<Item = (&'static OptionRow, u64)> {
         ROWS.iter().zip(self.0).filter(|(_, value)| *value != 0)
     }
 
@@ -220,9 +211,10 @@ impl FormatOptions {
 }
 
 /// An option that a file system does not have, or not with the given value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// A number that the tool would refuse.
+    #[error("{key} is {given}, it must be {range}")]
     OutOfRange {
         /// The StorageClass key.
         key: &'static str,
@@ -232,6 +224,7 @@ pub enum FormatError {
         range: &'static str,
     },
     /// An option without the switch that it requires.
+    #[error("{key} needs {switch} to be true")]
     Requires {
         /// The StorageClass key.
         key: &'static str,
@@ -239,6 +232,7 @@ pub enum FormatError {
         switch: &'static str,
     },
     /// The file system has no such option.
+    #[error("{key} is not an option of {fs}: leave it out or choose another file system")]
     NotOffered {
         /// The StorageClass key.
         key: &'static str,
@@ -246,34 +240,15 @@ pub enum FormatError {
         fs: FsType,
     },
     /// No row has this number.
+    #[error("format option {number} is unknown")]
     Unknown {
         /// The number.
         number: u32,
     },
     /// Two values of one option.
+    #[error("{key} is given twice")]
     GivenTwice {
         /// The StorageClass key.
         key: &'static str,
     },
 }
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfRange { key, given, range } => {
-                write!(f, "{key} is {given}, it must be {range}")
-            }
-            Self::Requires { key, switch } => write!(f, "{key} needs {switch} to be true"),
-            Self::NotOffered { key, fs } => {
-                write!(
-                    f,
-                    "{key} is not an option of {fs}: leave it out or choose another file system"
-                )
-            }
-            Self::Unknown { number } => write!(f, "format option {number} is unknown"),
-            Self::GivenTwice { key } => write!(f, "{key} is given twice"),
-        }
-    }
-}
-
-impl std::error::Error for FormatError {}

@@ -1,36 +1,33 @@
-//! One macro for the settings whose values have names on a command line.
+//! One macro for enums whose values have names, as settings on a command line.
 
 /// Defines an enum with a name for each value.
+#[macro_export]
 macro_rules! named_values {
     (
         $(#[$attribute:meta])*
-        $name:ident { $($(#[$doc:meta])* $value:ident => $text:literal,)+ }
+        $vis:vis $name:ident { $($(#[$doc:meta])* $value:ident => $text:literal,)+ }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
+        $vis enum $name {
             $($(#[$doc])* $value,)+
         }
 
         impl $name {
             /// All values.
-            pub const ALL: &'static [Self] = &[$(Self::$value,)+];
+            $vis const ALL: &'static [Self] = &[$(Self::$value,)+];
 
-            /// Returns the value's name on the command line.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
+            /// Returns the value's name.
+            $vis const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
                 }
             }
 
             /// Parses the name.
-            #[must_use]
-            pub fn parse(name: &str) -> Option<Self> {
+            $vis fn parse(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.as_str() == name)
             }
         }
     };
 }
-
-pub(crate) use named_values;

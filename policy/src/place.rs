@@ -3,13 +3,13 @@
 use ebs_csi_wire::path::RelativePath;
 use ebs_csi_wire::{KubeletPath, Operation, PathRule, Refusal};
 
-use crate::named_values::named_values;
+use crate::named_values;
 
 pub use ebs_csi_wire::{PlaceFor, REQUESTS, RequestProperties};
 
 named_values! {
     /// How wide the allowed places are; each class includes the class before it.
-    PlaceClass {
+    pub PlaceClass {
         /// The places where kubelet puts volumes.
         Kubernetes => "kubernetes",
         /// Any place beneath the `plugins` and `pods` directories, for other orchestrators and
@@ -20,7 +20,7 @@ named_values! {
 
 /// One component of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum PatternPart {
     /// This component.
     Name(&'static str),
     /// Any one component.
@@ -37,7 +37,7 @@ pub struct Place {
     /// The pattern beneath the kubelet root, as written.
     pub pattern: &'static str,
     /// The pattern, component by component.
-    pub parts: &'static [Part],
+    pub parts: &'static [PatternPart],
     /// The uses that are allowed there.
     pub operations: &'static [PlaceFor],
     /// Why it is allowed.
@@ -45,7 +45,7 @@ pub struct Place {
 }
 
 mod compiled {
-    use super::{Part, Place, PlaceClass, PlaceFor};
+    use super::{PatternPart, Place, PlaceClass, PlaceFor};
     include!(concat!(env!("OUT_DIR"), "/places.rs"));
 }
 
@@ -60,9 +60,9 @@ impl Place {
         for part in self.parts {
             match (part, components.next()) {
                 (_, None) => return false,
-                (Part::Name(name), Some(component)) if *name != component => return false,
-                (Part::Rest, Some(_)) => return true,
-                (Part::Name(_) | Part::One, Some(_)) => {}
+                (PatternPart::Name(name), Some(component)) if *name != component => return false,
+                (PatternPart::Rest, Some(_)) => return true,
+                (PatternPart::Name(_) | PatternPart::One, Some(_)) => {}
             }
         }
         components.next().is_none()
@@ -80,9 +80,6 @@ pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> 
 }
 
 /// Checks that every path of the request is an allowed place for the requested operation.
-///
-/// # Errors
-/// [`Refusal::PathOutside`].
 pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Result<(), Refusal> {
     let mut paths = operation.paths();
     let is_allowed = |(rule, path): (&PathRule, &KubeletPath)| {

@@ -71,9 +71,17 @@ pub struct Capability {
     pub number: u8,
 }
 
+impl Profile {
+    /// Returns the capability of this name, such as `CAP_SYS_ADMIN`, if the process holds it.
+    #[must_use]
+    pub fn capability(&self, name: &str) -> Option<Capability> {
+        let mut held = self.capabilities.iter().map(|held| held.capability);
+        held.find(|capability| capability.name == name)
+    }
+}
+
 impl Capability {
     /// Its bit in the sets of `/proc/PID/status`.
-    #[must_use]
     pub const fn bit(self) -> u64 {
         1 << self.number
     }
@@ -329,7 +337,6 @@ pub const ALL: [&Profile; 11] = [
 ];
 
 /// Returns the profile of that name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Profile> {
     ALL.into_iter().find(|profile| profile.name == name)
 }

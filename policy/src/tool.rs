@@ -4,35 +4,36 @@ use std::time::Duration;
 
 use ebs_csi_wire::FsType;
 
-use crate::Value;
 use crate::format_option::FormatOptions;
+use crate::{Value, named_values};
 
 /// The path under which a tool opens its disk: descriptor 3.
 pub const DISK: &str = "/proc/self/fd/3";
 
-/// A program of `tools.toml`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ToolId {
-    /// Makes ext3 and ext4.
-    Mke2fs,
-    /// Makes XFS.
-    MkfsXfs,
-    /// Checks ext3 and ext4.
-    E2fsck,
-    /// Checks ext3 and ext4 even when they are marked clean.
-    E2fsckFull,
-    /// Grows unmounted ext3 and ext4.
-    Resize2fs,
-    /// Checks XFS without changing it.
-    XfsRepair,
-    /// Checks ext3 and ext4 in full without changing them.
-    E2fsckLook,
-    /// Repairs every error in ext3 and ext4.
-    E2fsckAll,
-    /// Checks XFS with many allocation groups without changing it.
-    XfsRepairMany,
-    /// Looks whether the log of XFS is empty.
-    XfsRepairLog,
+named_values! {
+    /// A program of `tools.toml`, by the name of its row.
+    pub ToolId {
+        /// Makes ext3 and ext4.
+        Mke2fs => "mke2fs",
+        /// Makes XFS.
+        MkfsXfs => "mkfs-xfs",
+        /// Checks ext3 and ext4.
+        E2fsck => "e2fsck",
+        /// Checks ext3 and ext4 even when they are marked clean.
+        E2fsckFull => "e2fsck-full",
+        /// Grows unmounted ext3 and ext4.
+        Resize2fs => "resize2fs",
+        /// Checks XFS without changing it.
+        XfsRepair => "xfs-repair",
+        /// Checks ext3 and ext4 in full without changing them.
+        E2fsckLook => "e2fsck-look",
+        /// Repairs every error in ext3 and ext4.
+        E2fsckAll => "e2fsck-all",
+        /// Checks XFS with many allocation groups without changing it.
+        XfsRepairMany => "xfs-repair-many",
+        /// Looks whether the log of XFS is empty.
+        XfsRepairLog => "xfs-repair-log",
+    }
 }
 
 /// The purpose of a program.
@@ -139,51 +140,17 @@ mod compiled {
 pub const TOOLS: &[Tool] = compiled::TOOLS;
 
 impl ToolId {
-    /// Every program.
-    pub const ALL: [Self; 10] = [
-        Self::Mke2fs,
-        Self::MkfsXfs,
-        Self::E2fsck,
-        Self::E2fsckFull,
-        Self::Resize2fs,
-        Self::XfsRepair,
-        Self::E2fsckLook,
-        Self::E2fsckAll,
-        Self::XfsRepairMany,
-        Self::XfsRepairLog,
-    ];
-
-    /// Returns the name of the row in `tools.toml`.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Mke2fs => "mke2fs",
-            Self::MkfsXfs => "mkfs-xfs",
-            Self::E2fsck => "e2fsck",
-            Self::E2fsckFull => "e2fsck-full",
-            Self::Resize2fs => "resize2fs",
-            Self::XfsRepair => "xfs-repair",
-            Self::E2fsckLook => "e2fsck-look",
-            Self::E2fsckAll => "e2fsck-all",
-            Self::XfsRepairMany => "xfs-repair-many",
-            Self::XfsRepairLog => "xfs-repair-log",
-        }
-    }
-
     /// Returns the number that identifies the program between processes.
-    #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
     /// Returns the program with this number.
-    #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|id| id.number() == number)
+        Self::ALL.iter().copied().find(|id| id.number() == number)
     }
 
     /// Returns the program that makes a file system.
-    #[must_use]
     pub const fn formats(fs: FsType) -> Self {
         match fs {
             FsType::Ext3 | FsType::Ext4 => Self::Mke2fs,
@@ -192,16 +159,14 @@ impl ToolId {
     }
 
     /// Returns the program that checks an XFS with this number of allocation groups.
-    #[must_use]
     pub const fn checks_xfs(groups: u32) -> Self {
         if groups <= 64 { Self::XfsRepair } else { Self::XfsRepairMany }
     }
 
     /// Returns the row. Returns `None` only when the enum and `tools.toml` disagree, which a test
     /// excludes.
-    #[must_use]
     pub fn tool(self) -> Option<&'static Tool> {
-        TOOLS.iter().find(|tool| tool.key == self.key())
+        TOOLS.iter().find(|tool| tool.key == self.as_str())
     }
 }
 

@@ -60,13 +60,11 @@ impl Policy {
     pub const ALL: [Self; 3] = [PRODUCTION, GUEST, SANDBOX];
 
     /// Returns the policy of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name == name)
     }
 
     /// Returns the policy that this flag of the mount-helper chooses.
-    #[must_use]
     pub fn chosen_by(flag: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.flag == Some(flag))
     }

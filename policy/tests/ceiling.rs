@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_policy::ceiling::{Ceiling, CeilingError, Settings};
+use ebs_csi_policy::ceiling::{Ceiling, CeilingError, CeilingSettings};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
@@ -16,13 +16,13 @@ fn default_settings_keep_compiled_ceiling() {
     assert!(FsType::ALL.iter().all(|fs| ceiling.offers(*fs)));
     assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == tool.deadline));
     assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
-    assert_eq!(Ceiling::narrowed(PRODUCTION, &Settings::default()), Ok(ceiling));
+    assert_eq!(Ceiling::narrowed(PRODUCTION, &CeilingSettings::default()), Ok(ceiling));
     assert_eq!(Ceiling::of(SANDBOX).places(), PlaceClass::Any);
 }
 
 #[test]
 fn settings_narrow_file_systems_deadlines_and_places() {
-    let settings = Settings {
+    let settings = CeilingSettings {
         file_systems: Some(vec![FsType::Xfs]),
         tool_deadline: Some(Duration::from_secs(60)),
         places: Some(PlaceClass::Kubernetes),
@@ -41,22 +41,24 @@ fn settings_narrow_file_systems_deadlines_and_places() {
 
 #[test]
 fn deadline_longer_than_compiled_has_no_effect() {
-    let settings =
-        Settings { tool_deadline: Some(Duration::from_secs(1_000_000)), ..Settings::default() };
+    let settings = CeilingSettings {
+        tool_deadline: Some(Duration::from_secs(1_000_000)),
+        ..CeilingSettings::default()
+    };
     let ceiling = Ceiling::narrowed(PRODUCTION, &settings).unwrap();
     assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == tool.deadline));
 }
 
 #[test]
 fn no_file_system_or_short_deadline_is_error() {
-    let none = Settings { file_systems: Some(Vec::new()), ..Settings::default() };
+    let none = CeilingSettings { file_systems: Some(Vec::new()), ..CeilingSettings::default() };
     assert_eq!(Ceiling::narrowed(PRODUCTION, &none), Err(CeilingError::NoFileSystem));
     for (deadline, error) in [
         (Duration::ZERO, Some(CeilingError::NoTime)),
         (Duration::from_millis(999), Some(CeilingError::NoTime)),
         (Duration::from_secs(1), None),
     ] {
-        let short = Settings { tool_deadline: Some(deadline), ..Settings::default() };
+        let short = CeilingSettings { tool_deadline: Some(deadline), ..CeilingSettings::default() };
         let found = Ceiling::narrowed(PRODUCTION, &short);
         assert_eq!(found.err(), error, "{deadline:?}");
     }

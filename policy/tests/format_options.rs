@@ -1,7 +1,7 @@
 //! Each row about format options: values that the row accepts and values that the row refuses.
 
 use ebs_csi_policy::format_option::{
-    FormatError, FormatOptions, GivenBy, Kind, ROWS, find, parse_number, storage_class_rows,
+    FormatError, FormatOptions, GivenBy, OptionKind, ROWS, find, parse_number, storage_class_rows,
 };
 use ebs_csi_wire::{FormatOption, FsType};
 
@@ -48,12 +48,14 @@ fn rows_accept_their_range_and_nothing_else() {
             let checked = FormatOptions::check(&with(row.example), fs).expect("accepted");
             assert_eq!(checked.to_wire(), with(row.example), "{} on {fs}", row.key);
             match support.range {
-                None => assert!(row.kind == Kind::Switch && !accepts(2), "{}", row.key),
+                None => assert!(row.kind == OptionKind::Switch && !accepts(2), "{}", row.key),
                 Some(range) => {
                     // The tools' block size is 4096.
                     let most = range.most.min(4096 / range.block_parts.unwrap_or(1));
                     let most = if range.block_parts.is_some() { most } else { range.most };
-                    assert!(row.kind == Kind::Number && accepts(range.least) && accepts(most));
+                    assert!(
+                        row.kind == OptionKind::Number && accepts(range.least) && accepts(most)
+                    );
                     let below = range.least - 1;
                     assert!(!accepts(most + 1) && (below == 0 || !accepts(below)), "{}", row.key);
                     assert_eq!(accepts(range.least + 1), !range.power_of_two, "{}", row.key);

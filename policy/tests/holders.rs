@@ -1,6 +1,6 @@
 //! A disk that something other than the helper uses is refused.
 
-use ebs_csi_policy::judge::disk_holders::{Held, PartFacts, judge};
+use ebs_csi_policy::judge::disk_holders::{Holder, PartFacts, judge};
 use proptest::prelude::*;
 
 const FREE: PartFacts = PartFacts {
@@ -28,31 +28,31 @@ fn disk_held_outside_driver_is_refused() {
     for (parts, expected) in [
         (&[FREE][..], Ok(())),
         (&[FREE, FREE, FREE], Ok(())),
-        (&[CLAIMED], Err(Held::Claimed(0))),
+        (&[CLAIMED], Err(Holder::Claimed(0))),
         (&[mounted], Ok(())),
         (&[was_mounted], Ok(())),
         (&[shown], Ok(())),
         (&[next], Ok(())),
-        (&[elsewhere], Err(Held::Mounted(0))),
-        (&[CLAIMED, FREE, elsewhere], Err(Held::Mounted(2))),
-        (&[CLAIMED, CLAIMED, FREE], Err(Held::Claimed(1))),
+        (&[elsewhere], Err(Holder::Mounted(0))),
+        (&[CLAIMED, FREE, elsewhere], Err(Holder::Mounted(2))),
+        (&[CLAIMED, CLAIMED, FREE], Err(Holder::Claimed(1))),
         // A partition that a pod uses does not explain the claim of another partition.
-        (&[CLAIMED, mounted, CLAIMED], Err(Held::Claimed(2))),
-        (&[CLAIMED, shown, CLAIMED], Err(Held::Claimed(2))),
+        (&[CLAIMED, mounted, CLAIMED], Err(Holder::Claimed(2))),
+        (&[CLAIMED, shown, CLAIMED], Err(Holder::Claimed(2))),
         (&[CLAIMED, mounted, FREE], Ok(())),
         (&[CLAIMED, next, was_mounted], Ok(())),
         // A user of the whole disk may hold the claim on each of its partitions.
         (&[shown, CLAIMED, CLAIMED], Ok(())),
-        (&[layered], Err(Held::Layered(0))),
-        (&[CLAIMED, FREE, layered], Err(Held::Layered(2))),
+        (&[layered], Err(Holder::Layered(0))),
+        (&[CLAIMED, FREE, layered], Err(Holder::Layered(2))),
         (&[layered_and_shown], Ok(())),
         (&[CLAIMED, layered_and_shown], Ok(())),
         (&[shown, layered], Ok(())),
     ] {
         assert_eq!(judge(parts, false), expected, "{parts:?}");
     }
-    assert_eq!(judge(&[FREE], true), Err(Held::BeneathLoop));
-    assert_eq!(judge(&[mounted], true), Err(Held::BeneathLoop));
+    assert_eq!(judge(&[FREE], true), Err(Holder::BeneathLoop));
+    assert_eq!(judge(&[mounted], true), Err(Holder::BeneathLoop));
     assert_eq!(judge(&[shown], true), Ok(()));
 }
 

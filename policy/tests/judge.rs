@@ -6,10 +6,9 @@ use ebs_csi_policy::facts::{
     Content, DeviceNumber, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, PathFacts,
     VolumeMount, XfsFacts,
 };
-use ebs_csi_policy::judge::offline_growth;
 use ebs_csi_policy::judge::untrusted_images::UntrustedImages::{Allow, Check, Deny};
 use ebs_csi_policy::judge::{
-    self, Authorized, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw,
+    self, Authorized, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw, offline_growth,
 };
 use ebs_csi_wire::Refusal::{
     CopyWithoutFilesystem, DeviceReadOnly, DeviceTooSmall, DeviceWithoutSerial, FilesystemErrors,

@@ -1,6 +1,6 @@
 //! Each row about places: a path that the row allows and one that it denies.
 
-use ebs_csi_policy::place::{self, PLACES, Part, PlaceClass, PlaceFor, allowed};
+use ebs_csi_policy::place::{self, PLACES, PatternPart, PlaceClass, PlaceFor, allowed};
 use ebs_csi_wire::{
     Disk, Expand, FsType, KubeletPath, Operation, Origin, PublishBlock, PublishFilesystem, Refusal,
     Source, Stage, Stats, Unpublish, Unstage, VolumeId,
@@ -31,11 +31,11 @@ fn is_allowed(class: PlaceClass, operation: PlaceFor, path: &str) -> bool {
 }
 
 /// Returns a path that the row matches and a path that it does not match.
-fn paths(parts: &[Part]) -> (String, String) {
-    let text = |part: &Part| match part {
-        Part::Name(name) => (*name).to_owned(),
-        Part::One => "one".to_owned(),
-        Part::Rest => "some/where/below".to_owned(),
+fn paths(parts: &[PatternPart]) -> (String, String) {
+    let text = |part: &PatternPart| match part {
+        PatternPart::Name(name) => (*name).to_owned(),
+        PatternPart::One => "one".to_owned(),
+        PatternPart::Rest => "some/where/below".to_owned(),
     };
     let good: Vec<String> = parts.iter().map(text).collect();
     (good.join("/"), format!("elsewhere/{}", good.join("/")))
@@ -66,7 +66,7 @@ fn each_place_row_allows_only_matching_paths() {
         let (above, _) = good.rsplit_once('/').expect("more than one component");
         let path = beneath(above);
         let above = path.strip_root(&root()).expect("beneath the root");
-        assert!(row.parts.last() == Some(&Part::Rest) || !row.matches(above), "{above}");
+        assert!(row.parts.last() == Some(&PatternPart::Rest) || !row.matches(above), "{above}");
     }
 }
 

@@ -2,96 +2,69 @@
 
 use std::fmt;
 
-/// A condition of the spec's error tables, or one of this driver's where the tables are silent.
-///
-/// A gRPC code is a statement about state: sidecars and kubelet read some codes as "may still be in
-/// progress". Callers therefore choose a condition that is true of the volume, and
-/// [`Condition::code`](crate::Condition::code) alone decides the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Condition {
-    /// A required field is empty.
-    MissingField,
-    /// A field has a value that can never be valid.
-    InvalidField,
-    /// The request is well formed, but this driver does not support it.
-    Unsupported,
-    /// The volume, snapshot, node or source does not exist.
-    NotFound,
-    /// The object exists with properties that differ from the request.
-    Incompatible,
-    /// The object is in use: delete, detach or growth is not possible now.
-    InUse,
-    /// The volume is published at another node.
-    PublishedElsewhere,
-    /// A step that must come first has not happened (for example publish before stage).
-    NotPrepared,
-    /// The content of the disk forbids the operation: such content is never formatted and never
-    /// mounted over.
-    ContentRefused,
-    /// The process cannot serve yet.
-    NotReady,
-    /// The requested capacity cannot be provided.
-    CapacityOutOfRange,
-    /// Another operation on the same volume is running, or the outcome of an earlier one is not
-    /// known yet.
-    OperationPending,
-    /// A listing token that is not valid, or no longer valid.
-    BadStartingToken,
-    /// The node has no attachment slot left.
-    AttachLimit,
-    /// An account quota is used up.
-    QuotaExhausted,
-    /// The zone has no capacity for the volume.
-    NoCapacityInTopology,
-    /// EC2 asks to slow down.
-    Throttled,
-    /// EC2 or STS does not answer, or answers with a server error.
-    BackendDown,
-    /// The mount-helper does not answer.
-    HelperDown,
-    /// A fact about the node that the answer needs is not known yet.
-    FactsUnknown,
-    /// The caller's deadline has passed; the work continues.
-    DeadlinePassed,
-    /// This process does not offer the call.
-    Unimplemented,
-    /// AWS refused the driver's own role or credential.
-    NotPermitted,
-    /// The operation was tried and a local step failed; no partial result remains.
-    Local,
-    /// A defect of the driver itself.
-    Bug,
-}
+use ebs_csi_wire::listed_enum;
 
-impl Condition {
-    /// Every condition, for tests that must cover all of them.
-    pub const ALL: [Self; 25] = [
-        Self::MissingField,
-        Self::InvalidField,
-        Self::Unsupported,
-        Self::NotFound,
-        Self::Incompatible,
-        Self::InUse,
-        Self::PublishedElsewhere,
-        Self::NotPrepared,
-        Self::ContentRefused,
-        Self::NotReady,
-        Self::CapacityOutOfRange,
-        Self::OperationPending,
-        Self::BadStartingToken,
-        Self::AttachLimit,
-        Self::QuotaExhausted,
-        Self::NoCapacityInTopology,
-        Self::Throttled,
-        Self::BackendDown,
-        Self::HelperDown,
-        Self::FactsUnknown,
-        Self::DeadlinePassed,
-        Self::Unimplemented,
-        Self::NotPermitted,
-        Self::Local,
-        Self::Bug,
-    ];
+listed_enum! {
+    /// A condition of the spec's error tables, or one of this driver's where the tables are silent.
+    ///
+    /// A gRPC code is a statement about state: sidecars and kubelet read some codes as "may still
+    /// be in progress". Callers therefore choose a condition that is true of the volume, and
+    /// [`Condition::code`](crate::Condition::code) alone decides the code.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Condition {
+        /// A required field is empty.
+        MissingField,
+        /// A field has a value that can never be valid.
+        InvalidField,
+        /// The request is well formed, but this driver does not support it.
+        Unsupported,
+        /// The volume, snapshot, node or source does not exist.
+        NotFound,
+        /// The object exists with properties that differ from the request.
+        Incompatible,
+        /// The object is in use: delete, detach or growth is not possible now.
+        InUse,
+        /// The volume is published at another node.
+        PublishedElsewhere,
+        /// A step that must come first has not happened (for example publish before stage).
+        NotPrepared,
+        /// The content of the disk forbids the operation: such content is never formatted and never
+        /// mounted over.
+        ContentRefused,
+        /// The process cannot serve yet.
+        NotReady,
+        /// The requested capacity cannot be provided.
+        CapacityOutOfRange,
+        /// Another operation on the same volume is running, or the outcome of an earlier one is not
+        /// known yet.
+        OperationPending,
+        /// A listing token that is not valid, or no longer valid.
+        BadStartingToken,
+        /// The node has no attachment slot left.
+        AttachLimit,
+        /// An account quota is used up.
+        QuotaExhausted,
+        /// The zone has no capacity for the volume.
+        NoCapacityInTopology,
+        /// EC2 asks to slow down.
+        Throttled,
+        /// EC2 or STS does not answer, or answers with a server error.
+        BackendDown,
+        /// The mount-helper does not answer.
+        HelperDown,
+        /// A fact about the node that the answer needs is not known yet.
+        FactsUnknown,
+        /// The caller's deadline has passed; the work continues.
+        DeadlinePassed,
+        /// This process does not offer the call.
+        Unimplemented,
+        /// AWS refused the driver's own role or credential.
+        NotPermitted,
+        /// The operation was tried and a local step failed; no partial result remains.
+        Local,
+        /// A defect of the driver itself.
+        Bug,
+    }
 }
 
 /// Why a CSI call failed: the condition, and a text for the reader.

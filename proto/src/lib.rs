@@ -10,10 +10,10 @@ pub mod failure;
 pub mod health;
 pub mod http_endpoint;
 pub mod identity;
+pub mod keys;
 pub mod metrics;
 pub mod observe;
 pub mod program;
-pub mod publish_context;
 pub mod serve;
 mod status;
 
@@ -48,6 +48,7 @@ pub use capability::{AccessMode, AccessType, Capability};
 pub use capacity::{Bytes, CapacityRange, GiB};
 pub use endpoint::Endpoint;
 pub use failure::{Condition, Failure};
+pub use keys::publish_context;
 pub use status::code_name;
 
 /// The driver's name in Kubernetes objects and AWS tags.

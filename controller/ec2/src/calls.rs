@@ -26,6 +26,7 @@ mod volume {
     pub(super) mod modify_volume;
 }
 
+pub use describe_availability_zones::{Zone, ZoneKind};
 pub use instance::power_off::PowerOff;
 pub use snapshot::create_snapshot::CreateSnapshot;
 pub use snapshot::describe_locked_snapshots::Locked;

@@ -1,8 +1,7 @@
 //! Builds the client: Region, endpoint, credentials, timeouts, user agent.
 
-mod identity;
+pub(crate) mod identity;
 mod look;
-mod turn;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_runtime_api::client::interceptors::SharedInterceptor;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
+use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::describe::poller_set::PollerSet;
@@ -30,6 +30,12 @@ use super::sdk::connector::ByScheme;
 use super::sdk::credentials::RenewingCredentials;
 use super::sdk::interceptors::{ExecutionEnvironment, IntactAnswers, RecordHttpExchange};
 use super::sdk::settings::{Ec2Settings, Surroundings};
+use crate::call::Call;
+use crate::calls::Action;
+use crate::error::Ec2Error;
+use crate::model::LookResult;
+use crate::model::volume::Volume;
+use crate::pacing::lane::NEAR_TURN;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,5 +190,39 @@ impl Ec2 {
 
     pub(super) fn sdk_config(&self) -> &SdkConfig {
         &self.sdk
+    }
+}
+
+/// The part of the expected wait within which a caller in a long queue looks once: there may be
+/// nothing to wait for.
+const EARLY_PART: f64 = 0.1;
+
+impl Ec2 {
+    /// Waits in the queue of `action` until the turn is near, and returns the same work with the
+    /// place. Its looks are answered by the time of the turn or later, and the change is sent from
+    /// that place. Does not wait where a look on arrival satisfies `is_settled`; the work then has
+    /// no place.
+    ///
+    /// # Errors
+    /// [`Deadline`](crate::Ec2ErrorKind::Deadline) when the turn does not come near in time.
+    pub async fn wait_in_queue(
+        &self,
+        call: &Call,
+        action: Action,
+        volume: &VolumeId,
+        is_settled: impl Fn(&LookResult<Volume>) -> bool,
+    ) -> Result<Call, Ec2Error> {
+        let Some(place) = self.core.take_place(action) else {
+            return Ok(call.clone());
+        };
+        let wait = place.estimated_wait();
+        if wait > NEAR_TURN {
+            let early = call.with_answers_by(Instant::now() + wait.mul_f64(EARLY_PART));
+            if is_settled(&self.look_volume(&early, volume).await) {
+                return Ok(call.clone());
+            }
+        }
+        let turn = place.wait_until_near(self.core.deadline_of(call)).await?;
+        Ok(call.with_answers_by(turn).with_place(place))
     }
 }

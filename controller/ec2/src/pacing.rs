@@ -4,7 +4,6 @@
 pub(super) mod bucket;
 pub(super) mod duration_estimate;
 pub(super) mod lane;
-pub(super) mod lane_level;
 pub(super) mod poll_budget;
 pub(super) mod random;
 pub(super) mod refill;

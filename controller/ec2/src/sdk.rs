@@ -7,5 +7,4 @@ pub(super) mod connector;
 pub(super) mod credentials;
 pub(super) mod error_conversion;
 pub(super) mod interceptors;
-pub(super) mod request_field;
 pub(super) mod settings;

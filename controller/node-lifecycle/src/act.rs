@@ -48,7 +48,6 @@ impl ActResult {
     }
 }
 
-/// Returns the intent's label for metrics.
 pub(crate) const fn intent_label(intent: &Intent) -> &'static str {
     match intent {
         Intent::AddTaint(_) => "add-taint",

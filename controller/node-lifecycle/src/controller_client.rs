@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebs_csi_proto::safe_detach::fence_request::Mode;
+use ebs_csi_proto::safe_detach::fence_request::Mode as FenceMode;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{
     FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks, Subject,
@@ -30,7 +30,7 @@ pub struct Controller {
 
 /// The controller's answers. What is missing is unknown.
 #[derive(Clone, Debug, Default)]
-pub struct Answers {
+pub struct ControllerAnswers {
     /// By instance and volume.
     pub volumes: BTreeMap<(String, String), Evidence>,
     /// By instance.
@@ -68,7 +68,7 @@ impl Controller {
     pub async fn fence(
         &self,
         instance: &str,
-        how: Mode,
+        how: FenceMode,
         only_impaired: bool,
         reason: &str,
     ) -> Result<(), tonic::Status> {
@@ -91,7 +91,7 @@ impl Controller {
         &self,
         questions: &[(String, String)],
         checks: &BTreeSet<String>,
-    ) -> Result<Answers, tonic::Status> {
+    ) -> Result<ControllerAnswers, tonic::Status> {
         let instances: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
         let of_volumes = about_volumes(questions);
         let of_instances = with_timeout(QueryInstancesRequest {
@@ -101,7 +101,7 @@ impl Controller {
         let (mut one, mut two) = (self.client(), self.client());
         let (volumes, instances) =
             tokio::try_join!(one.query(of_volumes), two.query_instances(of_instances))?;
-        let mut answers = Answers::default();
+        let mut answers = ControllerAnswers::default();
         for answer in volumes.into_inner().answers {
             let Some(subject) = answer.subject else {
                 continue;
@@ -144,7 +144,6 @@ impl Controller {
     }
 }
 
-/// Returns the question about pairs of instance and volume.
 fn about_volumes(questions: &[(String, String)]) -> tonic::Request<QueryRequest> {
     let subjects = questions.iter().map(|(instance, volume)| Subject {
         volume_id: volume.clone(),

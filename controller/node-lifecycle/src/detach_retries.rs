@@ -10,8 +10,6 @@
 //! Refusals are counted and reported here, with and without failover: the controller also refuses
 //! detaches without it.
 
-mod waiting_pods;
-
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -21,6 +19,7 @@ use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 use jiff::Timestamp;
 
 use crate::act::{self, ActResult, perform};
+use crate::cluster::{BREAK_GLASS, RefusedDetach};
 use crate::context::Context;
 use crate::controller_client::kubelet_reports::{KubeletReports, READ_TIMEOUT};
 use crate::events::{EventReason, EventSubject};
@@ -45,7 +44,6 @@ pub struct DetachRetries {
     kubelet_reports: KubeletReports,
     /// By the attachment's uid.
     progress: HashMap<String, RetryProgress>,
-    /// Number of rounds so far.
     rounds: u64,
 }
 
@@ -81,7 +79,7 @@ impl DetachRetries {
     fn report_refusals(&self) {
         let all = self.context.tables.refused_detaches();
         self.context.metrics.set_refused(&all, Timestamp::now());
-        waiting_pods::report(&self.context, &all);
+        self.report_waiting_pods(&all);
         self.context.events.retain(|subject, _| match subject {
             EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
             EventSubject::Attachment { name, .. } => {
@@ -99,6 +97,25 @@ impl DetachRetries {
             let subject = EventSubject::Attachment { name: refused.name, uid: refused.uid };
             self.context.events.send(subject, EventReason::Refused, &note);
         }
+    }
+
+    /// Reports the refusals, each once on each pod that waits.
+    fn report_waiting_pods(&self, all: &[RefusedDetach]) {
+        let Context { tables, events, .. } = &self.context;
+        let mut waiting = Vec::new();
+        for refused in all {
+            for pod in tables.pods_waiting_for_end(&refused.name) {
+                let subject = EventSubject::pod(pod.name(), pod.uid());
+                events.send(subject, EventReason::PodWaits, &waiting_note(refused, pod.node()));
+                waiting.push(pod);
+            }
+        }
+        events.retain(|subject, reason| match subject {
+            EventSubject::Pod { uid, .. } if reason == EventReason::PodWaits => {
+                waiting.iter().any(|pod| pod.uid() == uid)
+            }
+            _ => true,
+        });
     }
 
     /// Runs one round. Returns how many detaches are retried.
@@ -138,7 +155,6 @@ impl DetachRetries {
         changed
     }
 
-    /// Returns the attachments whose next attempt can succeed.
     async fn retryable(&self, refused: Vec<Attachment>) -> Vec<Attachment> {
         let mut reports: HashMap<String, Vec<Node>> = HashMap::new();
         let (mut retryable, mut others) = (Vec::new(), Vec::new());
@@ -177,7 +193,6 @@ impl DetachRetries {
         }
     }
 
-    /// Returns the attachments that the controller would detach now.
     async fn detachable(&self, others: Vec<Attachment>) -> Vec<Attachment> {
         let question = |attachment: &Attachment| {
             let instance = attachment.instance.clone().unwrap_or_default();
@@ -234,6 +249,26 @@ fn report_about(nodes: &[Node], attachment: &Attachment) -> Fact<KubeletReport> 
     };
     let reports: Vec<NodeReport> = nodes.iter().map(report).collect();
     kubelet_report(&reports, &instance, &volume, Duration::ZERO)
+}
+
+/// Returns what a pod on `node` waits for, and the way out.
+fn waiting_note(refused: &RefusedDetach, node: &str) -> String {
+    let RefusedDetach { name, node: attached_to, token, .. } = refused;
+    if node == attached_to {
+        // Kubelet reports the volume as in use for as long as a pod of its node wants the volume.
+        format!(
+            "the volume is attached anew only after its detach from this node, which is refused \
+             ({token}). Delete this pod, and scale down or delete what creates it again, until \
+             VolumeAttachment {name} is gone. Or order the detach: kubectl annotate \
+             volumeattachment {name} {BREAK_GLASS}=\"INSTANCE ATTACHTIME\" (node-lifecycle.md, \
+             Override orders)"
+        )
+    } else {
+        format!(
+            "the volume is still attached to {attached_to}, and its detach is refused ({token}); \
+             status.detachError of VolumeAttachment {name} has the reason and the next step"
+        )
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ebs_csi_safe_detach::Refusal;
+use ebs_csi_wire::listed_enum;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -12,11 +14,14 @@ use tokio::sync::mpsc;
 
 /// The longest note that the API accepts, in bytes.
 const NOTE_LIMIT: usize = 1000;
-/// Most events that wait to be written.
 const QUEUE_LENGTH: usize = 1024;
 /// Queue places that are reserved for events which are sent only once. Other events are sent again
 /// in the next round when they find no place.
 const RESERVED_PLACES: usize = 256;
+
+const NODE: &str = "Node";
+const POD: &str = "Pod";
+const VOLUME_ATTACHMENT: &str = "VolumeAttachment";
 
 /// The object of an event. The uid of a node is empty when its object is gone.
 #[derive(Clone, Debug)]
@@ -27,12 +32,17 @@ pub(crate) enum EventSubject {
 }
 
 impl EventSubject {
+    pub(crate) fn pod((namespace, name): (&str, &str), uid: &str) -> Self {
+        let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
+        Self::Pod { namespace, name, uid }
+    }
+
     fn reference(&self) -> ObjectReference {
         let (version, kind, namespace, name, uid) = match self {
-            Self::Node { name, uid } => ("v1", "Node", None, name, uid),
-            Self::Pod { namespace, name, uid } => ("v1", "Pod", Some(namespace), name, uid),
+            Self::Node { name, uid } => ("v1", NODE, None, name, uid),
+            Self::Pod { namespace, name, uid } => ("v1", POD, Some(namespace), name, uid),
             Self::Attachment { name, uid } => {
-                ("storage.k8s.io/v1", "VolumeAttachment", None, name, uid)
+                ("storage.k8s.io/v1", VOLUME_ATTACHMENT, None, name, uid)
             }
         };
         ObjectReference {
@@ -46,56 +56,81 @@ impl EventSubject {
     }
 }
 
-/// The content of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EventReason {
-    /// Nothing proves that the node's volumes may leave it.
-    Unproven,
-    /// The node's instance is off, and the node has the driver's taint.
-    ProvenDown,
-    /// The taint was removed.
-    TaintRemoved,
-    /// Pods or attachments of the node were deleted.
-    FailedOver,
-    /// The node could be acted on, and is held.
-    Held,
-    /// The node's instance runs and may be fenced, and is left alone.
-    FenceHeld,
-    /// The node's instance is being stopped or terminated.
-    Fenced,
-    /// The node's instance is stopped or terminated, as requested.
-    FenceSucceeded,
-    /// The node's instance could not be stopped or terminated.
-    FenceFailed,
-    /// The detach was requested and refused.
-    Refused,
-    /// The pod cannot start before a detach that is refused.
-    PodWaits,
-    /// A person ordered the detach without evidence.
-    OverrideOrdered,
-    /// The node-agent's pod lacks a fact about its node, and the Node object lacks it, too.
-    FactsUnknown,
+/// What an event with a reason says, and what a person can do.
+#[derive(Debug)]
+struct EventRow {
+    reason: &'static str,
+    object: &'static str,
+    type_: EventType,
+    /// Whether each round sends the event again while its reason lasts.
+    is_sent_each_round: bool,
+    next_step: &'static str,
+}
+
+const fn lasting(reason: &'static str, object: &'static str, next_step: &'static str) -> EventRow {
+    EventRow { is_sent_each_round: true, ..warning(reason, object, next_step) }
+}
+
+const fn warning(reason: &'static str, object: &'static str, next_step: &'static str) -> EventRow {
+    let (type_, is_sent_each_round) = (EventType::Warning, false);
+    EventRow { reason, object, type_, is_sent_each_round, next_step }
+}
+
+/// Creates the row of an event about a Node that asks for nothing.
+const fn normal(reason: &'static str) -> EventRow {
+    EventRow { type_: EventType::Normal, ..warning(reason, NODE, "none") }
+}
+
+listed_enum! {
+    /// The content of an event.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum EventReason with fn row -> EventRow {
+        /// Nothing proves that the node's volumes may leave it.
+        Unproven = lasting(
+            "SafeDetachUnproven",
+            NODE,
+            "stop or terminate the instance if it runs, or bring the node back",
+        ),
+        /// The node's instance is off, and the node has the driver's taint.
+        ProvenDown = warning("NodeProvenDown", NODE, "none: its pods start elsewhere"),
+        /// The taint was removed.
+        TaintRemoved = normal("OutOfServiceTaintRemoved"),
+        /// Pods or attachments of the node were deleted.
+        FailedOver = normal("FailoverActed"),
+        /// The node could be acted on, and is held.
+        Held = lasting(
+            "FailoverHeld",
+            NODE,
+            "find the event's word under EBSFailoverHeld in node-lifecycle.md",
+        ),
+        /// The node's instance runs and may be fenced, and is left alone.
+        FenceHeld = lasting("FenceHeld", NODE, "stop the instance, or bring the node back"),
+        /// The node's instance is being stopped or terminated.
+        Fenced = warning("FenceRequested", NODE, "none: failover follows when EC2 shows it off"),
+        /// The node's instance is stopped or terminated, as requested.
+        FenceSucceeded = normal("FenceSucceeded"),
+        /// The node's instance could not be stopped or terminated.
+        FenceFailed = warning("FenceFailed", NODE, "power the instance off by hand"),
+        /// The detach was requested and refused.
+        Refused = lasting(
+            "SafeDetachRefused",
+            VOLUME_ATTACHMENT,
+            "do what `status.detachError` of the VolumeAttachment says",
+        ),
+        /// The pod cannot start before a detach that is refused.
+        PodWaits = lasting("WaitsForRefusedDetach", POD, "do what the event says"),
+        /// A person ordered the detach without evidence.
+        OverrideOrdered = warning("BreakGlassUsed", VOLUME_ATTACHMENT, "none"),
+        /// The node-agent's pod lacks a fact about its node, and the Node object lacks it, too.
+        FactsUnknown = lasting(
+            "NodeFactsUnknown",
+            POD,
+            "let the cloud controller manager set the Node's zone label, or let the node-agent reach instance metadata",
+        ),
+    }
 }
 
 impl EventReason {
-    const fn reason(self) -> &'static str {
-        match self {
-            Self::Unproven => "SafeDetachUnproven",
-            Self::ProvenDown => "NodeProvenDown",
-            Self::TaintRemoved => "OutOfServiceTaintRemoved",
-            Self::FailedOver => "FailoverActed",
-            Self::Held => "FailoverHeld",
-            Self::FenceHeld => "FenceHeld",
-            Self::Fenced => "FenceRequested",
-            Self::FenceSucceeded => "FenceSucceeded",
-            Self::FenceFailed => "FenceFailed",
-            Self::Refused => "SafeDetachRefused",
-            Self::PodWaits => "WaitsForRefusedDetach",
-            Self::OverrideOrdered => "BreakGlassUsed",
-            Self::FactsUnknown => "NodeFactsUnknown",
-        }
-    }
-
     /// Returns what this process was doing.
     const fn action(self) -> &'static str {
         match self {
@@ -103,35 +138,19 @@ impl EventReason {
             _ => "Failover",
         }
     }
+}
 
-    /// Returns whether each round sends the event again while its reason lasts.
-    const fn is_sent_each_round(self) -> bool {
-        matches!(
-            self,
-            Self::Unproven
-                | Self::Held
-                | Self::FenceHeld
-                | Self::Refused
-                | Self::PodWaits
-                | Self::FactsUnknown
-        )
-    }
-
-    const fn kind(self) -> EventType {
-        match self {
-            Self::Unproven
-            | Self::ProvenDown
-            | Self::Held
-            | Self::FenceHeld
-            | Self::Fenced
-            | Self::FenceFailed
-            | Self::Refused
-            | Self::PodWaits
-            | Self::OverrideOrdered
-            | Self::FactsUnknown => EventType::Warning,
-            Self::TaintRemoved | Self::FailedOver | Self::FenceSucceeded => EventType::Normal,
-        }
-    }
+/// Returns what this process writes into Kubernetes' objects for a person: a line for each event
+/// and for each refusal that it reports, with the columns divided by tabs.
+pub fn rows() -> String {
+    let events = EventReason::ALL.map(|event| {
+        let EventRow { reason, object, type_, next_step, .. } = event.row();
+        format!("event\t{reason}\t{object}\t{type_:?}\t{}\t{next_step}\n", event.meaning())
+    });
+    let refusals = Refusal::ALL.map(|refusal| {
+        format!("refusal\t{refusal}\t{}\t{}\n", refusal.meaning(), refusal.next_step())
+    });
+    [events.concat(), refusals.concat()].concat()
 }
 
 /// The last event of each object, by kind, namespace and name.
@@ -179,24 +198,26 @@ impl EventSender {
         {
             return;
         }
+        let row = reason.row();
+        debug_assert_eq!(kind, row.object, "{reason:?}");
         let event = Event {
-            type_: reason.kind(),
-            reason: reason.reason().to_owned(),
+            type_: row.type_,
+            reason: row.reason.to_owned(),
             note: Some(note.to_owned()),
             action: reason.action().to_owned(),
             secondary: None,
         };
-        let lacks_place = reason.is_sent_each_round() && self.events.capacity() <= RESERVED_PLACES;
-        if lacks_place || self.events.try_send((reference, event)).is_err() {
+        let is_reserved = row.is_sent_each_round && self.events.capacity() <= RESERVED_PLACES;
+        if is_reserved || self.events.try_send((reference, event)).is_err() {
             tracing::debug!(
                 kind,
                 name,
-                reason = reason.reason(),
+                reason = row.reason,
                 "the queue has no place for the event"
             );
             return;
         }
-        tracing::info!(kind, name, reason = reason.reason(), note, "event");
+        tracing::info!(kind, name, reason = row.reason, note, "event");
         last.insert(key, (subject, reason, note.to_owned()));
     }
 

@@ -20,12 +20,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebs_csi_safe_detach::Fact;
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, Phase, step};
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, NodePhase, step};
 use jiff::Timestamp;
 
 use crate::cluster::Suspect;
 use crate::context::Context;
-use crate::controller_client::Answers;
+use crate::controller_client::ControllerAnswers;
 use crate::events::{EventReason, EventSubject};
 use crate::metrics::Metrics;
 use durations::{FinishedPhase, NodeObservation};
@@ -120,7 +120,7 @@ impl Failover {
         self.query_suspects(&mut suspects).await;
         let steps: Vec<_> =
             suspects.iter().map(|suspect| step(&suspect.facts, self.mode)).collect();
-        let phases: Vec<Phase> = steps.iter().map(|step| step.phase).collect();
+        let phases: Vec<NodePhase> = steps.iter().map(|step| step.phase).collect();
         self.context.metrics.set_phases(&phases);
         let left_alone = suspects.iter().map(|suspect| &suspect.facts);
         let left_alone = left_alone.filter_map(|facts| self.fencing.reason_left_alone(facts));
@@ -137,9 +137,8 @@ impl Failover {
         }
     }
 
-    /// Measures the failovers that have ended.
-    fn record_finished<'a>(&self, suspects: &'a [Suspect], phases: &[Phase]) {
-        let observation = |(suspect, phase): (&'a Suspect, &Phase)| NodeObservation {
+    fn record_finished<'a>(&self, suspects: &'a [Suspect], phases: &[NodePhase]) {
+        let observation = |(suspect, phase): (&'a Suspect, &NodePhase)| NodeObservation {
             node: &suspect.name,
             phase: *phase,
             attached: !suspect.facts.attachments.is_empty(),
@@ -199,7 +198,6 @@ impl Failover {
         }
     }
 
-    /// Returns the instances whose status checks decide something.
     fn instances_to_check<'a>(
         &self,
         suspects: impl Iterator<Item = &'a Suspect>,
@@ -213,7 +211,7 @@ impl Failover {
         &self,
         questions: &[Question],
         checks: &BTreeSet<String>,
-    ) -> Option<Answers> {
+    ) -> Option<ControllerAnswers> {
         match self.context.controller.query(questions, checks).await {
             Ok(answers) => {
                 Metrics::count(&self.context.metrics.queries, "answered");
@@ -235,7 +233,6 @@ impl Failover {
     }
 }
 
-/// Returns the questions about all suspects.
 fn questions<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> Vec<Question> {
     let mut questions: Vec<_> = suspects.flat_map(|suspect| suspect.facts.questions()).collect();
     questions.sort();

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use ebs_csi_confine::start;
+use ebs_csi_node_lifecycle::events;
 use ebs_csi_node_lifecycle::flags::Config;
 use ebs_csi_node_lifecycle::metrics::Metrics;
 use ebs_csi_node_lifecycle::preflight;
@@ -20,6 +21,9 @@ fn main() -> ExitCode {
         }
         if arguments.next_if(|first| first == "metrics").is_some() {
             return Err(Exit::Print(Metrics::example_page()));
+        }
+        if arguments.next_if(|first| first == "events").is_some() {
+            return Err(Exit::Print(events::rows()));
         }
         serve(arguments)
     })

@@ -1,7 +1,7 @@
 //! The metrics of the process.
 
 use ebs_csi_proto::metrics;
-use ebs_csi_safe_detach::lifecycle::Phase;
+use ebs_csi_safe_detach::lifecycle::NodePhase;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -116,7 +116,6 @@ fn age_of_oldest(times: impl Iterator<Item = Timestamp>, now: Timestamp) -> i64 
     times.min().map_or(0, |oldest| now.duration_since(oldest).as_secs().max(0))
 }
 
-/// Sets how often each of the reasons is among those found.
 fn set_each(family: &Family<ReasonLabel, Gauge>, reasons: &[&'static str], found: &[&str]) {
     for &reason in reasons {
         let count = found.iter().filter(|found| **found == reason).count();
@@ -126,25 +125,22 @@ fn set_each(family: &Family<ReasonLabel, Gauge>, reasons: &[&'static str], found
 
 impl Metrics {
     /// Sets the number of nodes in each phase. Healthy nodes are not counted.
-    pub(crate) fn set_phases(&self, phases: &[Phase]) {
-        for phase in Phase::ALL.into_iter().filter(|p| *p != Phase::Healthy) {
+    pub(crate) fn set_phases(&self, phases: &[NodePhase]) {
+        for phase in NodePhase::ALL.into_iter().filter(|p| *p != NodePhase::Healthy) {
             let count = phases.iter().filter(|p| **p == phase).count();
             let label = PhaseLabel { phase: phase.label() };
             self.nodes.get_or_create(&label).set(as_gauge(count));
         }
     }
 
-    /// Sets the number of held nodes for each reason.
     pub(crate) fn set_held(&self, reasons: &[&str]) {
         set_each(&self.held, &HELD_REASONS, reasons);
     }
 
-    /// Sets the number of nodes whose instances are left alone for each reason.
     pub(crate) fn set_left_alone(&self, reasons: &[&str]) {
         set_each(&self.left_alone, &LEFT_ALONE_REASONS, reasons);
     }
 
-    /// Sets the number of refused detaches for each reason.
     pub(crate) fn set_refused(&self, all: &[RefusedDetach], now: Timestamp) {
         let known = refusal_reasons();
         let reason = |refused: &RefusedDetach| {
@@ -162,12 +158,10 @@ impl Metrics {
         self.taint_oldest.set(age_of_oldest(all.iter().flatten().copied(), now));
     }
 
-    /// Counts an act and its result.
     pub(crate) fn count_act(&self, act: &'static str, result: &'static str) {
         self.acts.get_or_create(&ActLabels { act, result }).inc();
     }
 
-    /// Counts a result.
     pub(crate) fn count(family: &Family<ResultLabel, Counter>, result: &'static str) {
         family.get_or_create(&ResultLabel { result }).inc();
     }

@@ -30,15 +30,12 @@ const PATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most nodes that one round patches, so that a starting cluster does not flood the API server.
 const MAX_PER_ROUND: usize = 25;
 
-/// Removes the startup taint from nodes.
 pub(crate) struct Onboarding {
     pub(crate) context: Context,
-    /// When each node was last patched.
     pub(crate) last_patched: HashMap<String, Instant>,
 }
 
 impl Onboarding {
-    /// Looks for nodes to patch, for ever.
     pub(crate) async fn run(mut self) {
         loop {
             if wait_for_round(&self.context).await {

@@ -10,7 +10,6 @@ mod volumes;
 
 use std::io::Write;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::api::ListParams;
@@ -18,13 +17,12 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use finding::print;
-pub(crate) use finding::{Finding, Verdict};
+pub(crate) use finding::{Finding, Severity};
 pub use flags::{Flags, Output};
 
 /// The first argument that selects the preflight.
 pub const SUBCOMMAND: &str = "preflight";
 
-/// Most objects in one page of a list.
 const PAGE: u32 = 250;
 
 /// Runs all checks and prints the findings. Returns whether something is refused.
@@ -36,7 +34,7 @@ pub async fn run(client: Client, output: Output) -> std::io::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     print(&findings, output, &mut stdout)?;
     stdout.flush()?;
-    Ok(findings.iter().any(|f| f.verdict == Verdict::Refused))
+    Ok(findings.iter().any(|f| f.severity == Severity::Refused))
 }
 
 /// Returns all findings, in the order of their subjects.
@@ -46,10 +44,8 @@ async fn find_all(client: &Client) -> Vec<Finding> {
         Ok(found) => vec![installation::driver(found.as_ref())],
         Err(error) => vec![unreadable("csidrivers", &error)],
     };
-    let judge = |all: &[Deployment]| installation::workloads("Deployment", all);
-    findings.extend(judged(client, judge).await);
-    let judge = |all: &[DaemonSet]| installation::workloads("DaemonSet", all);
-    findings.extend(judged(client, judge).await);
+    findings.extend(judged(client, installation::deployments).await);
+    findings.extend(judged(client, installation::daemon_sets).await);
     match list::<CSINode>(client).await {
         Ok(registered) => {
             let judge = |all: &[Node]| nodes::judge(all, &registered);
@@ -63,7 +59,6 @@ async fn find_all(client: &Client) -> Vec<Finding> {
     findings
 }
 
-/// Lists the objects of one kind and judges them.
 async fn judged<K>(client: &Client, judge: impl FnOnce(&[K]) -> Vec<Finding>) -> Vec<Finding>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
@@ -77,7 +72,7 @@ where
 /// Returns a refusal: a resource that cannot be read may contain anything.
 fn unreadable(resource: &str, error: &kube::Error) -> Finding {
     Finding {
-        verdict: Verdict::Refused,
+        severity: Severity::Refused,
         kind: "Access",
         name: resource.to_owned(),
         says: format!("could not be read: {error}"),

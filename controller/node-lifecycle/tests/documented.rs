@@ -133,8 +133,8 @@ fn every_rbac_rule_names_existing_code() {
         comment.reverse();
         let comment = comment.join(" ");
         let mut named = 0;
-        for place in comment.split([';', ',']) {
-            let Some((file, rest)) = place.split_once(".rs (") else {
+        for citation in comment.split([';', ',']) {
+            let Some((file, rest)) = citation.split_once(".rs (") else {
                 continue;
             };
             let file = format!("{}.rs", file.rsplit(' ').next().unwrap_or_default());

@@ -51,7 +51,6 @@ fn startup_error_decides_exit_status_and_last_line() {
     }
 }
 
-/// Returns the path of a certificate of the controller's tests.
 fn certificate(name: &str) -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let path = PathBuf::from(here).join("../tests/certificates").join(name);
@@ -107,9 +106,9 @@ fn files_named_by_kubeconfig_are_read_before_confinement() {
     for name in ["one.crt", "one.key"] {
         std::fs::copy(certificate(name), elsewhere.path().join(name)).expect("copied");
     }
-    let place = elsewhere.path().display();
-    let cluster = format!(", certificate-authority: {place}/one.crt");
-    let user = format!("client-certificate: {place}/one.crt, client-key: {place}/one.key");
+    let directory = elsewhere.path().display();
+    let cluster = format!(", certificate-authority: {directory}/one.crt");
+    let user = format!("client-certificate: {directory}/one.crt, client-key: {directory}/one.key");
     let kubeconfig = write_kubeconfig(of_file.path(), &cluster, &user);
     let arguments = [kubeconfig, "--identity=a".to_owned()];
     // The line is logged once the client is made, that is, after all files were read.

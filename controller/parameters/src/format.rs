@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ebs_csi_policy::format_option::{FormatOptions, Kind, parse_number, storage_class_rows};
+use ebs_csi_policy::format_option::{FormatOptions, OptionKind, parse_number, storage_class_rows};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::FsType;
 
@@ -21,8 +21,8 @@ impl FormatKeys {
             return Ok(false);
         };
         let is_given = match row.kind {
-            Kind::Switch => super::parse_boolean("parameters", key, value)?,
-            Kind::Number => !value.is_empty(),
+            OptionKind::Switch => super::parse_boolean("parameters", key, value)?,
+            OptionKind::Number => !value.is_empty(),
         };
         if is_given {
             number(row.kind, value).ok_or_else(|| {
@@ -72,10 +72,10 @@ impl FormatKeys {
 }
 
 /// Parses a value of [`FormatKeys`], 1 for a switch, which is there only when it is true.
-fn number(kind: Kind, text: &str) -> Option<u64> {
+fn number(kind: OptionKind, text: &str) -> Option<u64> {
     match kind {
-        Kind::Number => parse_number(text),
-        Kind::Switch => Some(1),
+        OptionKind::Number => parse_number(text),
+        OptionKind::Switch => Some(1),
     }
 }
 
@@ -109,8 +109,8 @@ mod tests {
         }
         for row in storage_class_rows() {
             let example = match row.kind {
-                Kind::Number => row.example.to_string(),
-                Kind::Switch => "true".to_owned(),
+                OptionKind::Number => row.example.to_string(),
+                OptionKind::Switch => "true".to_owned(),
             };
             let required = row.requires.map(|key| (key.to_ascii_lowercase(), "true".to_owned()));
             let given = required.into_iter().chain([(row.context_key.to_owned(), example)]);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_policy::format_option::{self, Kind};
+use ebs_csi_policy::format_option::{self, OptionKind};
 use ebs_csi_proto::Failure;
 
 use crate::{parse_boolean, truncate};
@@ -43,7 +43,7 @@ pub enum Form {
         unit: &'static str,
     },
     /// An option of a new file system. A number may end with k, m or g, powers of 1024.
-    FormatOption(&'static format_option::Row),
+    FormatOption(&'static format_option::OptionRow),
     /// Set by a sidecar, never by a user.
     SetBySidecar,
     /// Accepted without effect.
@@ -73,7 +73,7 @@ impl Row {
     };
 
     /// Returns the row of a format option.
-    pub(crate) fn of_format_option(option: &'static format_option::Row) -> Self {
+    pub(crate) fn of_format_option(option: &'static format_option::OptionRow) -> Self {
         Self {
             key: option.key,
             form: Form::FormatOption(option),
@@ -94,8 +94,8 @@ impl Row {
             return entries.map(|(key, value)| (key, value.to_owned())).collect();
         };
         let own = match option.kind {
-            Kind::Number => (self.key, option.example.to_string()),
-            Kind::Switch => switch(self.key),
+            OptionKind::Number => (self.key, option.example.to_string()),
+            OptionKind::Switch => switch(self.key),
         };
         std::iter::once(own).chain(option.requires.map(switch)).collect()
     }
@@ -104,7 +104,7 @@ impl Row {
     #[must_use]
     pub fn is_switch(&self) -> bool {
         match self.form {
-            Form::FormatOption(option) => option.kind == Kind::Switch,
+            Form::FormatOption(option) => option.kind == OptionKind::Switch,
             form => form == Form::Switch,
         }
     }

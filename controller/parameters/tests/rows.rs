@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ebs_csi_parameters::{
     Form, FormatKeys, Row, SnapshotParameters, VolumeAttributes, VolumeParameters,
 };
-use ebs_csi_policy::format_option::Kind;
+use ebs_csi_policy::format_option::OptionKind;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::FsType;
 
@@ -62,7 +62,7 @@ fn value_beside_range_is_refused_by_key() {
         }
         let beside: Vec<String> = match row.form {
             Form::Number { most, .. } => vec!["-1".to_owned(), (u64::from(most) + 1).to_string()],
-            Form::FormatOption(option) if option.kind == Kind::Number => {
+            Form::FormatOption(option) if option.kind == OptionKind::Number => {
                 let range = option.on[0].range.expect("a number");
                 vec![(range.least - 1).to_string(), (range.most + 1).to_string()]
             }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ebs_csi_wire::listed_enum;
+
 use super::facts::{
     AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, OverrideOrder, Phase, Power,
 };
@@ -22,12 +24,8 @@ pub enum Verdict {
 impl Verdict {
     /// Returns all verdicts, for tables.
     pub fn all() -> impl Iterator<Item = Self> {
-        let waits = [Waiting::Leaving, Waiting::Transition].map(Self::Wait);
-        [Self::Done]
-            .into_iter()
-            .chain(Rung::ALL.map(Self::Safe))
-            .chain(waits)
-            .chain(Refusal::ALL.map(Self::Refuse))
+        let all = [Self::Done].into_iter().chain(Rung::ALL.map(Self::Safe));
+        all.chain(Waiting::ALL.map(Self::Wait)).chain(Refusal::ALL.map(Self::Refuse))
     }
 
     /// Returns the labels of metrics: the outcome and the reason.
@@ -35,150 +33,105 @@ impl Verdict {
         match self {
             Self::Done => ("done", "no-attachment"),
             Self::Safe(rung) => ("safe", rung.label()),
-            Self::Wait(Waiting::Leaving) => ("wait", "leaving"),
-            Self::Wait(Waiting::Transition) => ("wait", "transition"),
+            Self::Wait(waiting) => ("wait", waiting.label()),
             Self::Refuse(why) => ("refuse", why.token()),
         }
     }
 }
 
-/// The evidence that makes a detach safe, strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rung {
-    /// The instance is terminated.
-    Terminated,
-    /// The instance is stopped, and its memory was not saved.
-    Stopped,
-    /// As `Stopped` or `Terminated`, and this driver powered the instance off.
-    Fenced,
-    /// Kubelet reports that it has released the volume.
-    KubeletReport,
-    /// The instance runs, and the controller trusts the orchestrator.
-    Trusted,
-    /// A person gave an override order.
-    OverrideOrder,
-}
-
-impl Rung {
-    /// All kinds of evidence, strongest first.
-    pub const ALL: [Self; 6] = [
-        Self::Terminated,
-        Self::Stopped,
-        Self::Fenced,
-        Self::KubeletReport,
-        Self::Trusted,
-        Self::OverrideOrder,
-    ];
-
-    /// Returns the label of metrics and log lines.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Terminated => "terminated",
-            Self::Stopped => "stopped",
-            Self::Fenced => "fenced",
-            Self::KubeletReport => "kubelet-report",
-            Self::Trusted => "trusted",
-            Self::OverrideOrder => "break-glass",
-        }
+listed_enum! {
+    /// The evidence that makes a detach safe, strongest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Rung with pub fn label -> &'static str {
+        /// The instance is terminated.
+        Terminated = "terminated",
+        /// The instance is stopped, and its memory was not saved.
+        Stopped = "stopped",
+        /// As `Stopped` or `Terminated`, and this driver powered the instance off.
+        Fenced = "fenced",
+        /// Kubelet reports that it has released the volume.
+        KubeletReport = "kubelet-report",
+        /// The instance runs, and the controller trusts the orchestrator.
+        Trusted = "trusted",
+        /// A person gave an override order.
+        OverrideOrder = "break-glass",
     }
 }
 
-/// The event that the detach waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Waiting {
-    /// A detach that was requested before; under this verdict, no second one is sent.
-    Leaving,
-    /// The instance is being launched, stopped or terminated.
-    Transition,
+listed_enum! {
+    /// The event that the detach waits for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Waiting with pub fn label -> &'static str {
+        /// A detach that was requested before; under this verdict, no second one is sent.
+        Leaving = "leaving",
+        /// The instance is being launched, stopped or terminated.
+        Transition = "transition",
+    }
 }
 
-/// The reason of a refused detach. `Display` writes the stable token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// The state of the attachment in EC2 is unknown.
-    AttachmentUnknown,
-    /// The state of the instance in EC2 is unknown.
-    InstanceUnknown,
-    /// The attachment, or the instance, is in a state that this version does not know.
-    StrangeState,
-    /// EC2 does not know the instance, and still shows the attachment.
-    InstanceMissing,
-    /// The instance is hibernated: its guest continues with its mounts when the instance is
-    /// started.
-    Hibernated,
-    /// The instance is stopped, and it is unknown whether its memory was saved.
-    HibernationUnknown,
-    /// Kubelet reports that it uses the volume.
-    InUse,
-    /// The instance runs, and its node is not ready.
-    NodeNotReady,
-    /// The instance runs, and there is no fresh report of its kubelet.
-    NoReport,
-    /// The instance runs; given only for an instance as a whole.
-    Running,
+listed_enum! {
+    /// The reason of a refused detach: its stable token, and what a person can do. `Display` writes
+    /// the token.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Refusal with fn token_and_next_step -> (&'static str, &'static str) {
+        /// The state of the attachment in EC2 is unknown.
+        AttachmentUnknown = ("attachment-unknown", ASK_AGAIN),
+        /// The state of the instance in EC2 is unknown.
+        InstanceUnknown = ("instance-unknown", ASK_AGAIN),
+        /// The attachment, or the instance, is in a state that this version does not know.
+        StrangeState = (
+            "strange-state",
+            "look at the volume and the instance in EC2, and update the driver",
+        ),
+        /// EC2 does not know the instance, and still shows the attachment.
+        InstanceMissing = (
+            "instance-missing",
+            "EC2 shows a volume at an instance that it does not know; when that does not end by itself, detach the volume in EC2",
+        ),
+        /// The instance is hibernated: its guest continues with its mounts when the instance is
+        /// started.
+        Hibernated = ("hibernated", STOP_WITHOUT_HIBERNATION),
+        /// The instance is stopped, and it is unknown whether its memory was saved.
+        HibernationUnknown = ("hibernation-unknown", STOP_WITHOUT_HIBERNATION),
+        /// Kubelet reports that it uses the volume.
+        InUse = (
+            "in-use",
+            "end what uses the volume on the node; a node that is down must be stopped or terminated in EC2",
+        ),
+        /// The instance runs, and its node is not ready.
+        NodeNotReady = (
+            "node-not-ready",
+            "stop or terminate the instance in EC2, or bring the node back",
+        ),
+        /// The instance runs, and there is no fresh report of its kubelet.
+        NoReport = (
+            "no-report",
+            "stop or terminate the instance in EC2, or see that node-lifecycle runs beside the controller and reports this node",
+        ),
+        /// The instance runs; given only for an instance as a whole.
+        Running = ("running", "stop or terminate the instance in EC2"),
+    }
 }
+
+const ASK_AGAIN: &str = "nothing was changed; the next call asks EC2 again";
+const STOP_WITHOUT_HIBERNATION: &str =
+    "start the instance and stop it without hibernation, or terminate it";
 
 impl Refusal {
-    /// All reasons, for tables.
-    pub const ALL: [Self; 10] = [
-        Self::AttachmentUnknown,
-        Self::InstanceUnknown,
-        Self::StrangeState,
-        Self::InstanceMissing,
-        Self::Hibernated,
-        Self::HibernationUnknown,
-        Self::InUse,
-        Self::NodeNotReady,
-        Self::NoReport,
-        Self::Running,
-    ];
-
     /// Returns the stable token of messages, metrics and log lines.
     pub const fn token(self) -> &'static str {
-        match self {
-            Self::AttachmentUnknown => "attachment-unknown",
-            Self::InstanceUnknown => "instance-unknown",
-            Self::StrangeState => "strange-state",
-            Self::InstanceMissing => "instance-missing",
-            Self::Hibernated => "hibernated",
-            Self::HibernationUnknown => "hibernation-unknown",
-            Self::InUse => "in-use",
-            Self::NodeNotReady => "node-not-ready",
-            Self::NoReport => "no-report",
-            Self::Running => "running",
-        }
+        self.token_and_next_step().0
+    }
+
+    /// Returns what a person can do.
+    pub const fn next_step(self) -> &'static str {
+        self.token_and_next_step().1
     }
 
     /// Returns whether the reason is missing data from EC2, which the next call may have, and not a
     /// fact that somebody must change.
     pub const fn is_missing_data(self) -> bool {
         matches!(self, Self::AttachmentUnknown | Self::InstanceUnknown)
-    }
-
-    /// Returns what a person can do.
-    pub const fn next_step(self) -> &'static str {
-        match self {
-            Self::AttachmentUnknown | Self::InstanceUnknown => {
-                "nothing was changed; the next call asks EC2 again"
-            }
-            Self::StrangeState => {
-                "look at the volume and the instance in EC2, and update the driver"
-            }
-            Self::InstanceMissing => {
-                "EC2 shows a volume at an instance that it does not know; when that does not end by itself, detach the volume in EC2"
-            }
-            Self::Hibernated | Self::HibernationUnknown => {
-                "start the instance and stop it without hibernation, or terminate it"
-            }
-            Self::InUse => {
-                "end what uses the volume on the node; a node that is down must be stopped or terminated in EC2"
-            }
-            Self::NodeNotReady => "stop or terminate the instance in EC2, or bring the node back",
-            Self::NoReport => {
-                "stop or terminate the instance in EC2, or see that node-lifecycle runs beside the controller and reports this node"
-            }
-            Self::Running => "stop or terminate the instance in EC2",
-        }
     }
 }
 

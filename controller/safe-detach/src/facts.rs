@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ebs_csi_wire::InstanceId;
+use ebs_csi_wire::{InstanceId, listed_enum};
 
 /// What is known about one thing. A read that failed, or that is too old, gives [`Fact::Unknown`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,30 +17,25 @@ pub enum Fact<T> {
     Unknown,
 }
 
-/// How much evidence a detach needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// None: the controller trusts the container orchestrator, as the Go driver does.
-    #[default]
-    Off,
-    /// EC2's state decides; for a running instance, the controller trusts the orchestrator (CSI:
-    /// unstage comes before unpublish).
-    Ec2Only,
-    /// As `Ec2Only`, but for a running instance only a fresh report of its own kubelet counts.
-    Enforce,
+listed_enum! {
+    /// How much evidence a detach needs, the most last. The labels are those of flags, metrics and
+    /// log lines.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Mode with pub fn label -> &'static str {
+        /// None: the controller trusts the container orchestrator, as the Go driver does.
+        Off = "off",
+        /// EC2's state decides; for a running instance, the controller trusts the orchestrator
+        /// (CSI: unstage comes before unpublish).
+        Ec2Only = "ec2-only",
+        /// As `Ec2Only`, but for a running instance only a fresh report of its own kubelet counts.
+        Enforce = "enforce",
+    }
 }
 
-impl Mode {
-    /// All modes, the strictest last.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Ec2Only, Self::Enforce];
-
-    /// Returns the name of the mode in flags, metrics and log lines.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Ec2Only => "ec2-only",
-            Self::Enforce => "enforce",
-        }
+#[expect(clippy::derivable_impls, reason = "a value of listed_enum takes no attribute")]
+impl Default for Mode {
+    fn default() -> Self {
+        Self::Off
     }
 }
 
@@ -122,37 +117,24 @@ pub struct InstanceFact {
     pub hibernation: Fact<()>,
 }
 
-/// The states of an instance (EC2 API reference, `InstanceState`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Power {
-    /// Being launched.
-    Pending,
-    /// Running.
-    Running,
-    /// Being terminated.
-    ShuttingDown,
-    /// Terminated.
-    Terminated,
-    /// Being stopped.
-    Stopping,
-    /// Stopped.
-    Stopped,
-    /// A state that this version does not know.
-    Strange,
-}
-
-impl Power {
-    /// Returns EC2's name of the state.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::ShuttingDown => "shutting-down",
-            Self::Terminated => "terminated",
-            Self::Stopping => "stopping",
-            Self::Stopped => "stopped",
-            Self::Strange => "in a state that this driver does not know",
-        }
+listed_enum! {
+    /// The states of an instance (EC2 API reference, `InstanceState`), with EC2's names.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Power with pub fn label -> &'static str {
+        /// Being launched.
+        Pending = "pending",
+        /// Running.
+        Running = "running",
+        /// Being terminated.
+        ShuttingDown = "shutting-down",
+        /// Terminated.
+        Terminated = "terminated",
+        /// Being stopped.
+        Stopping = "stopping",
+        /// Stopped.
+        Stopped = "stopped",
+        /// A state that this version does not know.
+        Strange = "in a state that this driver does not know",
     }
 }
 

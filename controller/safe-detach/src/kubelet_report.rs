@@ -78,7 +78,9 @@ mod tests {
 
     const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
     const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
-    const ANOTHER_INSTANCE: &str = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2";
+    const OTHER: &str = "i-0bbbbbbbbbbbbbbb2";
+    const OTHER_ID: &str = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2";
+    const JUST_FRESH: Duration = FRESH_LEASE.saturating_sub(Duration::from_millis(1));
 
     fn released() -> NodeReport {
         let other = || vec!["kubernetes.io/csi/ebs.csi.aws.com^vol-0bbbbbbbbbbbbbbb2".to_owned()];
@@ -101,9 +103,9 @@ mod tests {
         vec![format!("kubernetes.io/{plugin}{VOLUME}")]
     }
 
-    fn by_csi_node(node: &mut NodeReport, instance: &str) {
-        node.provider_id.clear();
-        node.csi_node_id = instance.to_owned();
+    fn name(node: &mut NodeReport, provider_id: &str, csi_node_id: &str) {
+        provider_id.clone_into(&mut node.provider_id);
+        csi_node_id.clone_into(&mut node.csi_node_id);
     }
 
     /// A node that is not Ready gives the report `NotReady`; two nodes or a late answer give no
@@ -120,33 +122,14 @@ mod tests {
             ("may begin to use it", |n| n.attached = named("csi/ebs.csi.aws.com^"), IN_USE),
             ("not ready", |n| n.ready = false, Fact::Present(KubeletReport::NotReady)),
             ("no lease", |n| n.lease_age = None, Fact::Unknown),
-            (
-                "lease that is just fresh",
-                |n| n.lease_age = Some(FRESH_LEASE - Duration::from_millis(1)),
-                RELEASED,
-            ),
+            ("lease that is just fresh", |n| n.lease_age = Some(JUST_FRESH), RELEASED),
             ("stale lease", |n| n.lease_age = Some(FRESH_LEASE), Fact::Unknown),
             ("endless lease", |n| n.lease_age = Some(Duration::MAX), Fact::Unknown),
             ("no provider id", |n| n.provider_id.clear(), Fact::Unknown),
-            ("this instance by its CSINode", |n| by_csi_node(n, INSTANCE), RELEASED),
-            (
-                "another instance by its CSINode",
-                |n| by_csi_node(n, "i-0bbbbbbbbbbbbbbb2"),
-                Fact::Unknown,
-            ),
-            (
-                "a CSINode does not overrule the provider id",
-                |n| {
-                    n.provider_id = ANOTHER_INSTANCE.to_owned();
-                    n.csi_node_id = INSTANCE.to_owned();
-                },
-                Fact::Unknown,
-            ),
-            (
-                "F32: another instance under the node's name",
-                |n| n.provider_id = ANOTHER_INSTANCE.to_owned(),
-                Fact::Unknown,
-            ),
+            ("this instance by its CSINode", |n| name(n, "", INSTANCE), RELEASED),
+            ("another instance by its CSINode", |n| name(n, "", OTHER), Fact::Unknown),
+            ("the provider id counts first", |n| name(n, OTHER_ID, INSTANCE), Fact::Unknown),
+            ("F32: another instance under the name", |n| name(n, OTHER_ID, ""), Fact::Unknown),
         ];
         let waited = Duration::from_millis(1);
         for (what, change, want) in rows {

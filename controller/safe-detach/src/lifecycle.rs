@@ -16,7 +16,7 @@ pub use fence::{FenceWhen, fence_candidate, instance_to_fence, reason_left_alone
 pub use node::{
     Attachment, Evidence, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, TaintedBoot,
 };
-pub use step::{FailoverMode, Intent, Phase, Transition, step};
+pub use step::{FailoverMode, Intent, NodePhase, Transition, step};
 
 #[cfg(test)]
 mod properties;

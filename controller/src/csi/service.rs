@@ -5,19 +5,21 @@ mod health;
 mod legacy_modify;
 mod snapshot;
 mod volume;
-mod volume_list;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_ec2::Ec2;
-use ebs_csi_proto::csi::{self, controller_server};
+use ebs_csi_proto::csi::controller_service_capability::rpc::Type as Offer;
+use ebs_csi_proto::csi::controller_service_capability::{Rpc, Type};
+use ebs_csi_proto::csi::{
+    self, ControllerGetCapabilitiesResponse, ControllerServiceCapability, controller_server,
+};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
 use crate::attach::Attachments;
-use crate::csi::capabilities;
 use crate::metrics::Metrics;
 use crate::modify::Modifications;
 use crate::operation::operation_count::OperationCount;
@@ -207,7 +209,7 @@ controller_service! {
         get_snapshot: GetSnapshotRequest -> GetSnapshotResponse, snapshot::get;
         controller_get_capabilities:
             ControllerGetCapabilitiesRequest -> ControllerGetCapabilitiesResponse, get_capabilities;
-        list_volumes: ListVolumesRequest -> ListVolumesResponse, volume_list::list;
+        list_volumes: ListVolumesRequest -> ListVolumesResponse, volume::list;
         controller_list_volume_health:
             ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse, health::list;
         controller_get_volume_health:
@@ -223,6 +225,42 @@ controller_service! {
 async fn get_capabilities(
     this: &Controller,
     _: Request<csi::ControllerGetCapabilitiesRequest>,
-) -> RpcResult<csi::ControllerGetCapabilitiesResponse> {
-    Ok(Response::new(capabilities::response(this.volume_health)))
+) -> RpcResult<ControllerGetCapabilitiesResponse> {
+    Ok(Response::new(capabilities(this.volume_health)))
+}
+
+/// The capabilities of the Go driver, in the Go driver's order.
+const GO_DRIVER: [Offer; 7] = [
+    Offer::CreateDeleteVolume,
+    Offer::CloneVolume,
+    Offer::PublishUnpublishVolume,
+    Offer::CreateDeleteSnapshot,
+    Offer::ListSnapshots,
+    Offer::ExpandVolume,
+    Offer::ModifyVolume,
+];
+
+/// Capabilities that the Go driver does not offer.
+///
+/// LIST_VOLUMES_PUBLISHED_NODES is missing on purpose: with it, external-attacher would attach a
+/// volume again that was detached on purpose.
+const ADDITIONAL: [Offer; 3] =
+    [Offer::SingleNodeMultiWriter, Offer::GetSnapshot, Offer::ListVolumes];
+
+/// Offered with `--enable-volume-health`.
+const HEALTH: [Offer; 2] = [Offer::GetVolumeHealth, Offer::ListVolumeHealth];
+
+/// Returns the answer of ControllerGetCapabilities.
+fn capabilities(volume_health: bool) -> ControllerGetCapabilitiesResponse {
+    let health: &[Offer] = if volume_health { &HEALTH } else { &[] };
+    ControllerGetCapabilitiesResponse {
+        capabilities: GO_DRIVER
+            .iter()
+            .chain(&ADDITIONAL)
+            .chain(health)
+            .map(|offer| ControllerServiceCapability {
+                r#type: Some(Type::Rpc(Rpc { r#type: *offer as i32 })),
+            })
+            .collect(),
+    }
 }

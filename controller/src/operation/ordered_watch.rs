@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(early.await.unwrap(), Some(7));
         assert_eq!(outcome.wait().await, Some(7));
 
-        let (setter, lost) = super::watched_result::<u8>();
+        let (setter, lost) = watched_result::<u8>();
         let early = tokio::spawn({
             let lost = lost.clone();
             async move { lost.wait().await }

@@ -5,18 +5,17 @@ use std::collections::HashMap;
 
 use ebs_csi_ec2::CallerIdentity;
 use ebs_csi_proto::csi::{Topology, TopologyRequirement};
+pub(crate) use ebs_csi_proto::keys::topology::ZONE;
+// The driver's former key of the zone is accepted, and never returned.
+use ebs_csi_proto::keys::topology::DRIVER_ZONE as LEGACY_ZONE;
+use ebs_csi_proto::keys::topology::{
+    OUTPOST_ACCOUNT as ACCOUNT, OUTPOST_ID as OUTPOST, OUTPOST_PARTITION as PARTITION,
+    OUTPOST_REGION as REGION,
+};
 use ebs_csi_proto::{Condition, Failure};
 
-/// The key of the zone's name, present on every node of Kubernetes.
-pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
-/// This driver's former key of the zone's name; accepted, never returned.
-const LEGACY_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 /// The key of the zone's id, which is the same in every account.
 const ZONE_ID: &str = "topology.k8s.aws/zone-id";
-const REGION: &str = "topology.ebs.csi.aws.com/region";
-const PARTITION: &str = "topology.ebs.csi.aws.com/partition";
-const ACCOUNT: &str = "topology.ebs.csi.aws.com/account-id";
-const OUTPOST: &str = "topology.ebs.csi.aws.com/outpost-id";
 
 /// A place, as one term of a request names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,15 +1,15 @@
 //! The facts that EC2 shows, read after the call began.
 
 use ebs_csi_ec2::{
-    AttachmentState, Call, DatedLook, Ec2, Ec2Error, Instance, InstanceState, LookResult,
-    Timestamp, Volume,
+    AttachmentState, Call, DatedLook, Ec2, Ec2Error, Hibernation, Instance, InstanceState,
+    LookResult, Timestamp, Volume,
 };
-use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
-
+use ebs_csi_safe_detach::{
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, Mode, Phase, Power,
+};
 use tokio::time::Instant;
 
-use super::cluster_evidence::ClusterEvidence;
-use super::instance_fact::instance_look_to_fact;
+use super::ClusterEvidence;
 use crate::request::Pair;
 
 /// The facts, and the error that left some of them unknown.
@@ -188,4 +188,32 @@ fn attachment_of_volume(
         .map(|attachment| attachment_fact(&attachment.state, attachment.attached))
         .or(mapped)
         .map_or(Fact::Absent, Fact::Present)
+}
+
+/// Converts a look at an instance to a fact.
+pub(super) fn instance_look_to_fact(seen: &LookResult<Instance>) -> Fact<InstanceFact> {
+    match seen {
+        LookResult::Present(instance) => Fact::Present(instance_fact(instance)),
+        LookResult::Absent => Fact::Absent,
+        LookResult::Unknown(_) => Fact::Unknown,
+    }
+}
+
+fn instance_fact(instance: &Instance) -> InstanceFact {
+    InstanceFact {
+        power: match instance.state {
+            InstanceState::Pending => Power::Pending,
+            InstanceState::Running => Power::Running,
+            InstanceState::ShuttingDown => Power::ShuttingDown,
+            InstanceState::Terminated => Power::Terminated,
+            InstanceState::Stopping => Power::Stopping,
+            InstanceState::Stopped => Power::Stopped,
+            InstanceState::Other(_) => Power::Strange,
+        },
+        hibernation: match instance.hibernation {
+            Hibernation::No => Fact::Absent,
+            Hibernation::Yes => Fact::Present(()),
+            Hibernation::Unclear => Fact::Unknown,
+        },
+    }
 }

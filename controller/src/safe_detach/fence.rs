@@ -14,7 +14,7 @@ use ebs_csi_wire::InstanceId;
 use tokio::time::Instant;
 
 use super::checks;
-use super::instance_fact::instance_look_to_fact;
+use super::evidence::instance_look_to_fact;
 use crate::csi_failure::failure;
 use crate::metrics::Metrics;
 

@@ -26,10 +26,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::cluster_evidence::ClusterEvidence;
+use super::ClusterEvidence;
 use super::evidence::gather_all;
+use super::evidence::instance_look_to_fact;
 use super::fence::Fence;
-use super::instance_fact::instance_look_to_fact;
 use super::{checks, peers, verdict_text};
 use crate::metrics::Metrics;
 use crate::request::Pair;

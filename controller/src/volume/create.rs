@@ -11,12 +11,10 @@ use ebs_csi_ec2::{Call, Ec2Error, Ec2ErrorKind, ExpiringCache, Volume};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
-use super::Volumes;
 use super::adopt::{Found, delete_failed, difference, find};
-use super::create_failure::create_failure;
-use super::encryption;
-use super::plan::Plan;
+use super::plan::{Plan, create_failure};
 use super::settle::{Settled, not_ready, settle, watch_adopted};
+use super::{Volumes, encryption};
 use crate::csi_failure::{condition, failure, failure_as};
 use crate::operation::Cancellation;
 use crate::request::CreateVolume;

@@ -6,10 +6,9 @@ use ebs_csi_ec2::{
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use super::create_failure::create_failure;
 use super::encryption;
 use super::{Volumes, is_being_deleted};
-use crate::csi_failure::failure_as;
+use crate::csi_failure::{failure, failure_as};
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
 use crate::volume::client_token::{Attempt, ClientToken};
@@ -293,6 +292,20 @@ pub(crate) fn wanted_iops(
             )
         }),
         (None, None) => Ok(None),
+    }
+}
+
+/// Returns the failure for an error of a create.
+///
+/// A quota of the account and Region is INTERNAL: external-provisioner sends a claim with
+/// RESOURCE_EXHAUSTED back to the scheduler, and no other node has more quota.
+pub(super) fn create_failure(error: &Ec2Error) -> Failure {
+    match error.kind {
+        Ec2ErrorKind::Other | Ec2ErrorKind::Unreadable => {
+            failure_as(Condition::OperationPending, error)
+        }
+        Ec2ErrorKind::VolumeQuota | Ec2ErrorKind::IopsQuota => failure_as(Condition::Local, error),
+        _ => failure(error),
     }
 }
 

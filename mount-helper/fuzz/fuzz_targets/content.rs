@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../tests/scattered/mod.rs"]
+#[path = "../../tests/content/scattered.rs"]
 mod scattered;
 
 fuzz_target!(|input: &[u8]| {

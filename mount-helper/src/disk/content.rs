@@ -98,7 +98,6 @@ pub fn read_content_within(
     Ok(Content::Blank)
 }
 
-/// What is kept of an area that was read.
 struct ReadArea {
     /// The area on the disk, in bytes.
     range: std::ops::Range<u64>,
@@ -147,7 +146,6 @@ pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
     }
 }
 
-/// Returns the features of the file system whose superblock is in `head`.
 pub(crate) fn features(head: &[u8]) -> Option<Features> {
     ext::features(head).or_else(|| xfs::features(head))
 }
@@ -224,7 +222,6 @@ fn find_foreign(bytes: &[u8]) -> Option<Content> {
     signature::partition_table(bytes).map(Content::PartitionTable)
 }
 
-/// Returns the position of the first byte that is not zero.
 fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     const NOTHING: [u8; 4096] = [0; 4096];
     // Comparing slices runs at the speed of memory; comparing single bytes does not.
@@ -273,7 +270,6 @@ impl<D: AsFd> Reader<'_, D> {
         Ok(area)
     }
 
-    /// Reads at most as many bytes as the buffer has.
     fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
         let piece = std::mem::take(&mut self.piece);
         let read = self.read_into(piece, at, length.min(piece.len() as u64)).map(<[u8]>::len);

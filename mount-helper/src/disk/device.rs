@@ -1,6 +1,5 @@
 //! A volume's disk: found by its serial in sysfs, held open, and compared again with the facts of
 //! that time whenever they matter.
-mod arrivals;
 mod disk_roots;
 pub mod opener_requests;
 
@@ -40,6 +39,7 @@ impl From<Errno> for DeviceError {
         Self::Os(errno)
     }
 }
+
 fn errno(error: std::io::Error) -> DeviceError {
     DeviceError::Os(sys::errno_of(&error))
 }
@@ -55,7 +55,7 @@ pub enum Access {
 
 /// A disk, or a partition of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct DiskPart {
     /// The kernel's name.
     pub name: String,
     /// The kernel's device number.
@@ -67,7 +67,6 @@ pub struct Part {
 /// What a disk was found by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
-    /// The disk's serial.
     Serial(String),
     /// The disk has no serial, and stands at the name that EC2 was told, or stood there when it was
     /// taken for the volume.
@@ -221,9 +220,10 @@ impl Device {
 
     /// Returns the whole disk and then its partitions, whether this device is the disk or one of
     /// the partitions.
-    pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<Part>, Errno> {
+    pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<DiskPart>, Errno> {
         let directory = format!("block/{}", self.disk);
-        let mut parts = vec![Part { name: self.disk.clone(), number: self.whole, partition: None }];
+        let mut parts =
+            vec![DiskPart { name: self.disk.clone(), number: self.whole, partition: None }];
         let names = roots.list_directory(&directory)?;
         // Partitions are the entries whose names begin with the disk's name.
         for name in names.into_iter().filter(|name| name.starts_with(&self.disk)) {
@@ -231,7 +231,7 @@ impl Device {
             if roots.start_beneath(&part).is_some() {
                 let number = roots.number_beneath(&part)?;
                 let partition = roots.partition_of(number);
-                parts.push(Part { name, number, partition });
+                parts.push(DiskPart { name, number, partition });
             }
         }
         Ok(parts)
@@ -240,7 +240,7 @@ impl Device {
     /// Returns whether somebody has claimed the part. A disk counts as claimed while one of its
     /// partitions is claimed, and a partition while its disk is. A part without a node cannot be
     /// opened, and counts as claimed.
-    pub fn is_claimed(&self, roots: &DiskRoots, part: &Part) -> Result<bool, DeviceError> {
+    pub fn is_claimed(&self, roots: &DiskRoots, part: &DiskPart) -> Result<bool, DeviceError> {
         let request = OpenRequest {
             partition: part.partition,
             exclusive: true,
@@ -254,7 +254,6 @@ impl Device {
         }
     }
 
-    /// Builds the request to open this disk.
     fn open_request(&self, access: Access) -> OpenRequest {
         OpenRequest {
             disk: self.disk.clone(),

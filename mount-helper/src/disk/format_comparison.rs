@@ -27,23 +27,18 @@ const MEMORY: u64 = 160 << 20;
 /// seconds.
 pub(crate) const TIME: Duration = Duration::from_secs(60);
 
-/// The inputs of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Compared {
-    /// The content that was found on the disk.
     pub(crate) content: Content,
     /// Identifier that every format of the volume gets.
     pub(crate) uuid: [u8; 16],
-    /// The file system that the format makes.
     pub(crate) fs: FsType,
-    /// The options of the format.
     pub(crate) format: FormatOptions,
 }
 
 /// The inputs of a comparison, and a piece of the disk that the format does not explain.
 type Difference = (Compared, Option<Witness>);
 
-/// The comparisons of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Comparisons {
     running: Mutex<()>,

@@ -18,7 +18,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The record of disks without a serial.
 #[derive(Debug, Default)]
 pub(crate) struct XenDiskRecord {
     file: Option<OwnedFd>,
@@ -26,12 +25,9 @@ pub(crate) struct XenDiskRecord {
     entries: Mutex<BTreeMap<XenDisk, VolumeId>>,
 }
 
-/// Why a disk cannot be recorded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecordError {
-    /// The disk was taken for another volume.
     Another,
-    /// The record could not be written.
     Os(Errno),
 }
 
@@ -64,7 +60,6 @@ impl XenDiskRecord {
         Ok(Self { file: Some(file), boot: boot.to_owned(), entries: Mutex::new(entries) })
     }
 
-    /// Returns the volume that a disk was taken for.
     pub(crate) fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
         self.entries().get(disk).cloned()
     }
@@ -124,21 +119,13 @@ pub(crate) fn open_accepting_names(
     let path = XenDiskRecord::path_beside(socket);
     let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
     let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
-    journal::warn(
-        "disks-by-name",
-        &[
-            (
-                "meaning",
-                "this machine is built on Xen: its disks have no serial, and are taken for volumes by the name that EC2 was told",
-            ),
-            ("file", &path.to_string_lossy()),
-            ("switch", "--disks-without-serial"),
-        ],
-    );
+    let meaning = "this machine is built on Xen: its disks have no serial, and are taken for \
+                   volumes by the name that EC2 was told";
+    let (file, switch) = (path.to_string_lossy(), ("switch", "--disks-without-serial"));
+    journal::warn("disks-by-name", &[("meaning", meaning), ("file", &file), switch]);
     Ok((disks, taken))
 }
 
-/// Formats an entry.
 fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
     record_file::line(boot, &format!("{} {} {volume}", disk.sequence, disk.number.0))
 }

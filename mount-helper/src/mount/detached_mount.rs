@@ -4,11 +4,10 @@
 use crate::disk::content;
 use crate::disk::device::Device;
 use crate::disk::device_number::of_filesystem;
-use crate::journal;
-use crate::mount::volume_root;
-use crate::outcome::{At, Done, Stop, damaged, failed};
+use crate::mount::privilege;
+use crate::outcome::{At, Result, Stop, damaged, failed};
 use crate::path_resolution::HeldPath;
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
 use ebs_csi_wire::{
@@ -26,9 +25,7 @@ use rustix::mount::{
 /// One parameter of a file system's mount context (fsconfig(2)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Parameter {
-    /// A parameter without a value.
     Flag(String),
-    /// A parameter with a value.
     Value(String, String),
 }
 
@@ -105,7 +102,7 @@ pub(crate) fn create(
     device: &Device,
     parameters: &[Parameter],
     attributes: u64,
-) -> Done<DetachedMount> {
+) -> Result<DetachedMount> {
     let attributes = MountAttrFlags::from_bits(u32::try_from(attributes).unwrap_or(u32::MAX))
         .ok_or(Refusal::MountFlag)?;
     let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
@@ -157,7 +154,7 @@ fn lacking(device: &Device, read_only: bool) -> Option<Stop> {
 }
 
 /// Refuses a new file system with blocks that the kernel could not mount.
-pub(crate) fn check_block_size(fs: FsType, block_bytes: u64) -> Done<()> {
+pub(crate) fn check_block_size(fs: FsType, block_bytes: u64) -> Result<()> {
     let Some(kernel) = kernel_version() else { return Ok(()) };
     let block_bytes = u32::try_from(block_bytes).unwrap_or(u32::MAX);
     if block_bytes <= largest_block(fs, kernel, sys::page_bytes()) {
@@ -246,7 +243,6 @@ impl JoinedMount {
         self.reconfigure("ro")
     }
 
-    /// Makes the file system writable again.
     pub(crate) fn make_writable(&self) -> Result<(), Errno> {
         self.reconfigure("rw")
     }
@@ -258,19 +254,17 @@ impl JoinedMount {
         fsconfig_reconfigure(self.context.as_fd())
     }
 
-    /// Opens the root of the file system, for ioctls.
     pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
         self.mount.root()
     }
 
-    /// Returns the mount without the context.
     pub(crate) fn into_mount(self) -> DetachedMount {
         self.mount
     }
 }
 
 /// Copies the mount at a held path, without what is mounted beneath it.
-pub(crate) fn copy(_permit: &Authorized<Publish>, of: &HeldPath) -> Done<DetachedMount> {
+pub(crate) fn copy(_permit: &Authorized<Publish>, of: &HeldPath) -> Result<DetachedMount> {
     open_tree(
         of,
         "",
@@ -284,7 +278,7 @@ pub(crate) fn copy(_permit: &Authorized<Publish>, of: &HeldPath) -> Done<Detache
 
 impl DetachedMount {
     /// Sets and clears `MOUNT_ATTR_*` bits in one step.
-    pub(crate) fn change(&self, set: u64, clear: u64) -> Done<()> {
+    pub(crate) fn change(&self, set: u64, clear: u64) -> Result<()> {
         if set == 0 && clear == 0 {
             return Ok(());
         }
@@ -293,7 +287,7 @@ impl DetachedMount {
 
     /// Attaches the mount to a held path. Consumes the handle, because an open one would keep the
     /// mount busy.
-    pub(crate) fn attach(self, target: &HeldPath) -> Done<()> {
+    pub(crate) fn attach(self, target: &HeldPath) -> Result<()> {
         move_mount(
             &self.0,
             "",
@@ -304,9 +298,8 @@ impl DetachedMount {
         .at(Step::AttachMount)
     }
 
-    /// Opens the root of the file system, for ioctls.
     pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
-        volume_root::open(&self.0, ".")
+        privilege::open_volume_root(&self.0, ".")
     }
 }
 

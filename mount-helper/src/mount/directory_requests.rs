@@ -1,14 +1,12 @@
 //! The broker's requests to the process that makes and removes targets
 //! ([`crate::roles::directories`]): one held parent, one name and one act for each.
-use crate::channel;
-use crate::outcome::{At, Done};
-use crate::sys;
+use crate::outcome::{At, Result};
+use crate::{channel, sys};
 use ebs_csi_wire::Step;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::{Mutex, PoisonError};
 
-/// What is done to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// mkdir, mode 0755.
@@ -39,7 +37,6 @@ impl Act {
         }
     }
 
-    /// Returns the act with this number.
     pub(crate) const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::MakeDirectory,
@@ -52,14 +49,12 @@ impl Act {
     }
 }
 
-/// The broker's end.
 #[derive(Debug)]
 pub(crate) struct Directories {
     socket: Mutex<OwnedFd>,
 }
 
 impl Directories {
-    /// Uses the process at the other end of `socket`.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self { socket: Mutex::new(socket) }
     }
@@ -78,7 +73,7 @@ impl Directories {
     }
 
     /// Makes `name`. It is no error when `name` exists already; the caller checks what it is.
-    pub(crate) fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Done<()> {
+    pub(crate) fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Result<()> {
         match self.send_request(act, parent, name) {
             Err(Errno::EXIST) => Ok(()),
             other => other.at(Step::MakeTarget),
@@ -86,7 +81,7 @@ impl Directories {
     }
 
     /// Removes `name`; returns false when there was none.
-    pub(crate) fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Done<bool> {
+    pub(crate) fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Result<bool> {
         match self.send_request(act, parent, name) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),

@@ -2,7 +2,7 @@
 use crate::disk::device_number::of_node;
 use crate::mount::directory_requests::{Act, Directories, MADE_PARENT_MODE};
 use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
-use crate::outcome::{At, Done, at_path};
+use crate::outcome::{At, Result, at_path};
 use crate::path_resolution::{self, HeldPath};
 use crate::sys;
 use ebs_csi_policy::facts::{DeviceNumber, MountFacts, PathFacts, VolumeMount};
@@ -12,7 +12,6 @@ use rustix::fs::{Dir, FileType, OFlags, fstat};
 use rustix::io::Errno;
 use std::sync::{Mutex, PoisonError};
 
-/// The held kubelet root.
 #[derive(Debug)]
 pub(crate) struct KubeletRoot {
     held: OwnedFd,
@@ -25,7 +24,6 @@ pub(crate) struct KubeletRoot {
 }
 
 impl KubeletRoot {
-    /// Opens and holds the directory at `path`.
     pub(crate) fn open(path: KubeletPath) -> Result<Self, Errno> {
         use rustix::fs::Mode;
         let held = rustix::fs::open(
@@ -38,24 +36,21 @@ impl KubeletRoot {
         Ok(Self { held, path, in_table, parents: Mutex::default() })
     }
 
-    /// Returns the path of the root.
     pub(crate) fn path(&self) -> &KubeletPath {
         &self.path
     }
 
-    /// Returns the descriptor of the root.
     pub(crate) fn held(&self) -> &OwnedFd {
         &self.held
     }
 
-    /// Opens a relative path with O_PATH.
-    pub(crate) fn hold(&self, relative: &str) -> Done<HeldPath> {
+    pub(crate) fn hold(&self, relative: &str) -> Result<HeldPath> {
         at_path(path_resolution::hold(&self.held, relative))
     }
 
     /// Opens a relative path with O_PATH and refuses when something is mounted on it, so that a
     /// mount is never stacked on one that has appeared since the place was judged.
-    pub(crate) fn hold_free(&self, relative: &str) -> Done<HeldPath> {
+    pub(crate) fn hold_free(&self, relative: &str) -> Result<HeldPath> {
         let held = self.hold(relative)?;
         match mount_id_at(&held).at(Step::ResolvePath)? {
             None => Ok(held),
@@ -79,14 +74,13 @@ impl KubeletRoot {
     }
 
     /// Opens the parent of a relative path with O_PATH, and returns it with the last component.
-    pub(crate) fn hold_parent<'p>(&self, relative: &'p str) -> Done<(HeldPath, &'p str)> {
+    pub(crate) fn hold_parent<'p>(&self, relative: &'p str) -> Result<(HeldPath, &'p str)> {
         let (parent, name) = path_resolution::split(relative);
         let held = at_path(path_resolution::hold_directory(&self.held, parent))?;
         Ok((held, name))
     }
 
-    /// Returns what stands at a relative path.
-    pub(crate) fn path_facts(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
+    pub(crate) fn path_facts(&self, relative: &str, table: &MountTable) -> Result<PathFacts> {
         Ok(self.path_facts_and_mounts(relative, table)?.0)
     }
 
@@ -96,7 +90,7 @@ impl KubeletRoot {
         &self,
         relative: &str,
         table: &MountTable,
-    ) -> Done<(PathFacts, Vec<Mount>)> {
+    ) -> Result<(PathFacts, Vec<Mount>)> {
         let held = match path_resolution::hold(&self.held, relative) {
             Ok(held) => held,
             Err(Errno::NOENT) => return Ok((PathFacts::Missing, Vec::new())),
@@ -141,7 +135,7 @@ impl KubeletRoot {
 
     /// Returns the mount that the table has at a relative path, for a path that cannot be queried
     /// itself. The last mount covers the others.
-    fn facts_from_table(&self, relative: &str, table: &MountTable) -> Done<Option<PathFacts>> {
+    fn facts_from_table(&self, relative: &str, table: &MountTable) -> Result<Option<PathFacts>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
         let top = mounts.iter().rfind(|mount| self.relative(mount).as_deref() == Some(relative));
         Ok(top.map(|mount| {
@@ -159,7 +153,7 @@ impl KubeletRoot {
         &self,
         device: DeviceNumber,
         table: &MountTable,
-    ) -> Done<Vec<VolumeMount>> {
+    ) -> Result<Vec<VolumeMount>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
         Ok(self.volume_mounts(&mounts, |mount| mount.device == device))
     }
@@ -185,7 +179,7 @@ impl KubeletRoot {
         &self,
         device: DeviceNumber,
         table: &MountTable,
-    ) -> Done<Vec<Mount>> {
+    ) -> Result<Vec<Mount>> {
         let mut mounts = table.read().at(Step::ReadMountTable)?;
         mounts.retain(|mount| mount.device == device);
         Ok(mounts)
@@ -230,7 +224,7 @@ impl KubeletRoot {
     }
 
     /// Makes a directory or an empty file, with its missing parents.
-    pub(crate) fn make(&self, act: Act, relative: &str, directories: &Directories) -> Done<()> {
+    pub(crate) fn make(&self, act: Act, relative: &str, directories: &Directories) -> Result<()> {
         let _parents_lock = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         let (parents, name) = path_resolution::split(relative);
         let mut parent = at_path(path_resolution::hold_directory(&self.held, "."))?;
@@ -271,7 +265,12 @@ impl KubeletRoot {
     }
 
     /// Removes an empty directory or a file; returns false when there was none.
-    pub(crate) fn remove(&self, act: Act, relative: &str, directories: &Directories) -> Done<bool> {
+    pub(crate) fn remove(
+        &self,
+        act: Act,
+        relative: &str,
+        directories: &Directories,
+    ) -> Result<bool> {
         let (parent, name) = path_resolution::split(relative);
         match path_resolution::hold_directory(&self.held, parent) {
             Ok(held) => directories.remove(act, held.as_fd(), name),

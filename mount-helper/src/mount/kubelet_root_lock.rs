@@ -6,10 +6,8 @@
 //! The supervisor holds the lock. The broker only marks the root as in use: a thread of it that
 //! waits for a disk that does not answer cannot be ended, and must not keep the next helper from
 //! serving the other disks.
-use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
-use crate::path_resolution;
-use crate::sys;
+use crate::{journal, path_resolution, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -23,17 +21,14 @@ const EXTRA_WAIT: Duration = Duration::from_secs(5);
 /// How long to wait for the broker of a helper whose supervisor has ended. A broker that has ended
 /// no later waits in the kernel, where it can finish one system call and nothing else.
 const BROKER_WAIT: Duration = Duration::from_secs(2);
-/// Time between two attempts.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Why this helper does not serve.
 #[derive(Debug)]
 pub(crate) enum NotLocked {
     /// It received a signal to end while it waited.
     Stopped,
     /// The other helper did not end in time.
     OtherHelper,
-    /// A system call failed.
     Os(io::Error),
 }
 
@@ -55,17 +50,10 @@ pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<OwnedFd, NotLo
     // Process 1 of a container gets only the signals that it handles itself.
     let signals = sys::signal_descriptor()?;
     let timeout = grace * 3 + EXTRA_WAIT;
-    journal::warn(
-        "waiting",
-        &[
-            ("kubelet-root", root.path().as_str()),
-            ("seconds", &timeout.as_secs().to_string()),
-            (
-                "meaning",
-                "another mount-helper serves this kubelet root; this one serves when that has ended",
-            ),
-        ],
-    );
+    let meaning =
+        "another mount-helper serves this kubelet root; this one serves when that has ended";
+    let (root, seconds) = (("kubelet-root", root.path().as_str()), timeout.as_secs().to_string());
+    journal::warn("waiting", &[root, ("seconds", &seconds), ("meaning", meaning)]);
     let end = Instant::now() + timeout;
     while Instant::now() < end {
         match poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&PAUSE)) {
@@ -97,13 +85,9 @@ fn wait_for_broker(held: &OwnedFd) -> io::Result<()> {
     let end = Instant::now() + BROKER_WAIT;
     while sys::is_in_use(held)? {
         if Instant::now() >= end {
-            journal::warn(
-                "earlier-helper",
-                &[(
-                    "meaning",
-                    "its broker has not ended, as when a disk does not answer; this helper serves the other disks",
-                )],
-            );
+            let meaning = "its broker has not ended, as when a disk does not answer; this helper \
+                           serves the other disks";
+            journal::warn("earlier-helper", &[("meaning", meaning)]);
             break;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -7,12 +7,10 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// The kernel's id of the mount, as statx(2) reports it for a path (`STATX_MNT_ID`).
     pub(crate) id: u64,
-    /// Device number of the superblock.
     pub(crate) device: DeviceNumber,
     /// Path within the file system that is the root of this mount.
     pub(crate) root: String,
@@ -21,16 +19,13 @@ pub(crate) struct Mount {
     /// Whether mounts beneath this one appear in other mount namespaces, too (mount_namespaces(7),
     /// "shared subtrees").
     pub(crate) shared: bool,
-    /// Whether this mount is read-only.
     pub(crate) read_only: bool,
-    /// Whether the superblock itself is read-only.
     pub(crate) superblock_read_only: bool,
     /// Whether the kernel accepts no more writes to the file system after an error.
     pub(crate) turned_read_only: bool,
     /// Whether the kernel has shut the file system down after an error, so that it accepts neither
     /// reads nor writes.
     pub(crate) shut_down: bool,
-    /// The kernel's name of the file system.
     pub(crate) fs_type: String,
     /// Source, as the mount call named it.
     pub(crate) source: String,
@@ -40,7 +35,6 @@ impl Mount {
     /// Returns the last component of `root`. For a bound device node this is the node's name in
     /// `/dev`. When the kernel has removed the node since, because the disk left, `//deleted`
     /// stands behind the path (Linux, fs/d_path.c).
-    #[must_use]
     pub(crate) fn root_name(&self) -> &str {
         let root = self.root.strip_suffix("//deleted").unwrap_or(&self.root);
         root.rsplit('/').next().unwrap_or_default()

@@ -6,15 +6,15 @@
 //! The kernel has one superblock for all mounts of a disk. A further mount of the disk joins this
 //! superblock, and through the new mount the file system is made read-only for all mounts: nothing
 //! is left to be written, and nothing can be written later.
-use super::freeze;
 use crate::disk::device::Device;
-use crate::journal;
 use crate::mount::detached_mount::{self, JoinedMount};
-use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done, Stop};
+use crate::operation::OperationContext;
+use crate::outcome::{At, Result, Stop};
 use crate::settings::CopiedMounts;
+use crate::{journal, sys};
 use ebs_csi_policy::judge::{Authorized, Withdraw};
 use ebs_csi_wire::{FsType, Observation, Refusal, Refused, Step, VolumeId};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 
 /// Makes the file system read-only for all its mounts. Refuses when somebody writes to it, when the
@@ -25,7 +25,7 @@ pub(super) fn release(
     permit: &Authorized<Withdraw>,
     volume: &VolumeId,
     device: &Device,
-) -> Done<bool> {
+) -> Result<bool> {
     // A mount that somebody else made is no copy, and stays unchanged.
     let ours = context.mounted_disks.is_own_mount(device, volume);
     if !ours.at(Step::ReadDevice)? {
@@ -34,7 +34,7 @@ pub(super) fn release(
     let Some(joined) = join_live_filesystem(permit, device) else {
         return Err(Refusal::StillHeld.into());
     };
-    if joined.root().is_ok_and(|root| freeze::thaw(volume, root)) {
+    if joined.root().is_ok_and(|root| thaw(volume, root)) {
         return Ok(false);
     }
     if context.copied_mounts == CopiedMounts::Refuse {
@@ -47,16 +47,9 @@ pub(super) fn release(
         Err(errno) => return Err(errno).at(Step::Sync),
     }
     device.flush().at(Step::Sync)?;
-    journal::warn(
-        "released-beside-copy",
-        &[
-            ("disk", device.disk()),
-            (
-                "meaning",
-                "files that are open in another mount namespace keep the file system; it is written back and read-only now",
-            ),
-        ],
-    );
+    let meaning = "files that are open in another mount namespace keep the file system; \
+                   it is written back and read-only now";
+    journal::warn("released-beside-copy", &[("disk", device.disk()), ("meaning", meaning)]);
     Ok(true)
 }
 
@@ -71,4 +64,24 @@ fn join_live_filesystem(permit: &Authorized<Withdraw>, device: &Device) -> Optio
 
 fn held_by_copy() -> Stop {
     Refused::because(Refusal::StillHeld, Observation::Copied).into()
+}
+
+/// Ends a freeze (fsfreeze(8)) of the file system with this root directory, as backup hooks leave
+/// one. It outlasts the last unmount, and keeps the file system alive and the disk claimed. Returns
+/// whether there was one.
+pub(super) fn thaw(volume: &VolumeId, root: impl AsFd) -> bool {
+    let of_volume = ("volume", volume.as_str());
+    match sys::thaw(root) {
+        Ok(true) => {
+            let meaning = "somebody froze the file system and did not thaw it";
+            journal::warn("thawed", &[of_volume, ("meaning", meaning)]);
+            true
+        }
+        Ok(false) => false,
+        // What the freeze prevents fails by itself.
+        Err(why) => {
+            journal::warn("not-thawed", &[of_volume, ("why", &why.to_string())]);
+            false
+        }
+    }
 }

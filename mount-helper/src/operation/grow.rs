@@ -1,15 +1,14 @@
-//! Growing a mounted file system to the size of its disk, by ioctl.
-use crate::disk::device::Device;
+//! Expand, and every other growth of a mounted file system to the size of its disk, by ioctl.
+use crate::disk::device::{Access, Device};
 use crate::disk::device_number::of_filesystem;
-use crate::journal;
 use crate::mount::detached_mount::DetachedMount;
 use crate::mount::privilege;
-use crate::mount::volume_root;
-use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done, at_path, failed};
-use crate::sys;
+use crate::operation::OperationContext;
+use crate::outcome::{At, Result, at_path, failed};
+use crate::{fault_point, journal, sys};
 use ebs_csi_policy::facts::{DeviceNumber, ExtFacts};
-use ebs_csi_wire::{FsType, Step};
+use ebs_csi_policy::judge::{self, Shown};
+use ebs_csi_wire::{Expand, Expanded, FsType, Observation, Refusal, Refused, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -17,10 +16,45 @@ use rustix::io::Errno;
 /// Smallest allocation group of XFS, in blocks; a smaller rest of the disk stays unused.
 const SMALLEST_XFS_REST: u64 = 64;
 
+/// Grows the mounted file system of a volume to the current size of its disk.
+pub(super) fn expand(context: &OperationContext, request: &Expand) -> Result<Expanded> {
+    let relative = context.relative(&request.path)?;
+    let place = context.path_facts(relative)?;
+    let owner = context.owner(&place, &request.volume)?;
+    let shown = judge::shown(&place, owner)?.into_act();
+    let device = context
+        .find_known(&request.volume, context.partition_at(&place), Access::ReadOnly)
+        .at(Step::FindDevice)?;
+    // A partition keeps its size; the request is about the size of the volume.
+    judge::expand(request, device.whole_bytes())
+        .map_err(|reason| Refused::because(reason, Observation::DiskBytes(device.whole_bytes())))?;
+    let filesystem_bytes = match shown {
+        Shown::Block => 0,
+        Shown::Filesystem { read_only } => {
+            let elsewhere = if read_only { writable_mount(context, &device)? } else { None };
+            let path = elsewhere.as_deref().unwrap_or(relative);
+            let read_only = read_only && elsewhere.is_none();
+            let (_, bytes) = mounted(context, path, &device, read_only)?;
+            fault_point::reached("expand-grown");
+            bytes
+        }
+    };
+    context.verify(&device)?;
+    Ok(Expanded { device_bytes: device.bytes(), filesystem_bytes })
+}
+
+/// Returns a place where the file system of the disk is mounted writable. The kernel grows a file
+/// system only through such a mount.
+fn writable_mount(context: &OperationContext, device: &Device) -> Result<Option<String>> {
+    let table = context.mount_table.read().at(Step::ReadMountTable)?;
+    let mounts = context.root.volume_mounts(&table, |mount| mount.device == device.number());
+    Ok(mounts.into_iter().filter(|mount| !mount.read_only).find_map(|mount| mount.path))
+}
+
 /// Grows an XFS that is mounted and not attached yet; returns whether it had to grow. When the
 /// application made the root directory private and the host does not permit to open it, the file
 /// system keeps its size.
-pub(super) fn detached_xfs(mount: &DetachedMount, device: &Device) -> Done<bool> {
+pub(super) fn detached_xfs(mount: &DetachedMount, device: &Device) -> Result<bool> {
     match mount.root() {
         Err(Errno::ACCESS) => {
             log_not_grown(FsType::Xfs, "the root directory is closed to others");
@@ -33,7 +67,7 @@ pub(super) fn detached_xfs(mount: &DetachedMount, device: &Device) -> Done<bool>
 /// Grows an ext file system that is mounted and not attached yet; returns false when the kernel
 /// cannot.
 pub(super) fn detached_ext(mount: &DetachedMount, device: &Device) -> bool {
-    let grow = || -> Done<bool> {
+    let grow = || -> Result<bool> {
         let root = mount.root().at(Step::Grow)?;
         ext(&root, device.bytes(), &superblock(device)?, false)
     };
@@ -53,7 +87,7 @@ pub(super) fn log_not_grown(fs: FsType, why: &str) {
 
 /// Grows a mounted XFS; returns whether it had to grow. Fails with `EROFS` if it has to and is
 /// read-only.
-fn xfs(root: &OwnedFd, disk_bytes: u64, read_only: bool) -> Done<bool> {
+fn xfs(root: &OwnedFd, disk_bytes: u64, read_only: bool) -> Result<bool> {
     let (block, blocks, inode_percent) = sys::xfs_geometry(root).at(Step::Grow)?;
     if block == 0 {
         return Err(failed(Step::Grow, Errno::INVAL));
@@ -68,7 +102,7 @@ fn xfs(root: &OwnedFd, disk_bytes: u64, read_only: bool) -> Done<bool> {
 }
 
 /// Does the same as [`xfs`] for a mounted ext3 or ext4.
-fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts, read_only: bool) -> Done<bool> {
+fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts, read_only: bool) -> Result<bool> {
     let room = disk_bytes.saturating_sub(now.bytes);
     // The kernel does not use a rest that is smaller than a block group.
     let group = now.group_blocks.saturating_mul(now.block_bytes);
@@ -81,21 +115,21 @@ fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts, read_only: bool) -> Done
     Ok(true)
 }
 
-fn check_writable(read_only: bool) -> Done<()> {
+fn check_writable(read_only: bool) -> Result<()> {
     if read_only { Err(failed(Step::Grow, Errno::ROFS)) } else { Ok(()) }
 }
 
 /// Opens the root of the file system that is mounted at a path, and checks that the file system is
 /// on this disk.
-fn root_of(context: &OperationContext, relative: &str, device: DeviceNumber) -> Done<OwnedFd> {
-    let root = match volume_root::open(context.root.held(), relative) {
+fn root_of(context: &OperationContext, relative: &str, device: DeviceNumber) -> Result<OwnedFd> {
+    let root = match privilege::open_volume_root(context.root.held(), relative) {
         Err(Errno::ACCESS) => return Err(failed(Step::Grow, Errno::ACCESS)),
         other => at_path(other)?,
     };
     if of_filesystem(&fstat(&root).at(Step::Stat)?) == device {
         Ok(root)
     } else {
-        Err(ebs_csi_wire::Refusal::VolumeNotAtPath.into())
+        Err(Refusal::VolumeNotAtPath.into())
     }
 }
 
@@ -106,7 +140,7 @@ pub(super) fn mounted(
     relative: &str,
     device: &Device,
     read_only: bool,
-) -> Done<(bool, u64)> {
+) -> Result<(bool, u64)> {
     let root = root_of(context, relative, device.number())?;
     match sys::xfs_geometry(&root) {
         Ok(_) => {
@@ -126,7 +160,7 @@ pub(super) fn mounted(
 
 /// Reads the ext superblock of the mounted file system as the kernel holds it, through the page
 /// cache of the device.
-fn superblock(device: &Device) -> Done<ExtFacts> {
+fn superblock(device: &Device) -> Result<ExtFacts> {
     let mut head = vec![0_u8; 4096];
     let length = rustix::io::pread(device, &mut head, 0).at(Step::Grow)?;
     head.truncate(length);

@@ -1,13 +1,13 @@
 //! Inspect: lists the volumes that are mounted beneath the kubelet root, from the mount table.
-use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done};
+use crate::operation::OperationContext;
+use crate::outcome::{At, Result};
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{HeldVolume, Step, VolumeId};
 use std::collections::HashMap;
 
 /// Returns every staged and published volume, in the order of the mount table.
-pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
-    let mut disks: HashMap<DeviceNumber, Known> = context
+pub(crate) fn inventory(context: &OperationContext) -> Result<Vec<HeldVolume>> {
+    let mut disks: HashMap<DeviceNumber, KnownVolume> = context
         .disks
         .numbers_and_serials()
         .at(Step::FindDevice)?
@@ -51,10 +51,10 @@ pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
 }
 
 /// A volume, and whether its disk was recognised by its name.
-type Known = (VolumeId, bool);
+type KnownVolume = (VolumeId, bool);
 
 /// Returns the volume whose disk has a partition with this device number.
-fn part(context: &OperationContext, device: DeviceNumber) -> Option<Known> {
+fn part(context: &OperationContext, device: DeviceNumber) -> Option<KnownVolume> {
     context.disks.partition_of(device)?;
     match context.disks.serial_of(device) {
         Some(serial) => by_serial(&serial),
@@ -66,7 +66,7 @@ fn part(context: &OperationContext, device: DeviceNumber) -> Option<Known> {
 }
 
 /// Parses a serial, which is a volume id without its hyphen.
-fn by_serial(serial: &str) -> Option<Known> {
+fn by_serial(serial: &str) -> Option<KnownVolume> {
     let volume = VolumeId::parse(&format!("vol-{}", serial.strip_prefix("vol")?)).ok()?;
     Some((volume, false))
 }

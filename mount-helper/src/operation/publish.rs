@@ -1,26 +1,23 @@
 //! Publish: makes a staged file system, or a disk itself, available at a target.
-use super::{holders, raw_disk};
+use super::disk_use;
 use crate::disk::device_number::of_filesystem;
 use crate::fault_point;
 use crate::mount::detached_mount;
 use crate::mount::directory_requests::Act;
 use crate::mount::mount_table::Mount;
-use crate::operation::context::OperationContext;
+use crate::operation::OperationContext;
 use crate::operation::volume_disk::{DISK_WAIT, VolumeDisk};
-use crate::outcome::{At, Done};
+use crate::outcome::{At, Result};
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
 use ebs_csi_wire::{
-    self as wire, FsType, Observation, PublishBlock, PublishFilesystem, Refusal, Refused, Step,
+    Done, FsType, Observation, PublishBlock, PublishFilesystem, Refusal, Refused, Step,
 };
 use rustix::fs::fstat;
 use std::time::Duration;
 
 /// Binds the staging mount onto the target directory.
-pub(super) fn filesystem(
-    context: &OperationContext,
-    request: &PublishFilesystem,
-) -> Done<wire::Done> {
+pub(super) fn filesystem(context: &OperationContext, request: &PublishFilesystem) -> Result<Done> {
     let staging_path = context.relative(&request.staging)?;
     let target_path = context.relative(&request.target)?;
     let mut plan = plan(request)?;
@@ -36,7 +33,7 @@ pub(super) fn filesystem(
     let permit = judge::publish_filesystem(request, facts, &staging, &target)?;
     disk.remember()?;
     let Publish::Bind { make } = *permit.act() else {
-        return Ok(wire::Done { already: true, ..wire::Done::default() });
+        return Ok(Done { already: true, ..Done::default() });
     };
     let of_volume = context.root.volume_mounts(&mounts, |mount| mount.device == facts.device);
     let shown = of_volume.iter().filter_map(|mount| mount.path.as_deref());
@@ -58,25 +55,25 @@ pub(super) fn filesystem(
     mount.attach(&target)?;
     drop(target);
     fault_point::reached("publish-attached");
-    Ok(wire::Done { already: false, ..wire::Done::default() })
+    Ok(Done { already: false, ..Done::default() })
 }
 
 /// Binds the disk's node onto the target file.
-pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<wire::Done> {
+pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Result<Done> {
     let target_path = context.relative(&request.target)?;
     let disk = VolumeDisk::find(context, &request.disk, DISK_WAIT)?;
     let (device, facts) = (disk.device(), disk.facts());
     let target = context.path_facts(target_path)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
-    let is_overlapping = |mount: &Mount| raw_disk::overlaps(context, device, mount);
+    let is_overlapping = |mount: &Mount| disk_use::overlaps(context, device, mount);
     let mounts = context.root.volume_mounts(&table, is_overlapping);
-    let others: Vec<_> = raw_disk::publications_in(context, device, &table)
+    let others: Vec<_> = disk_use::publications_in(context, device, &table)
         .into_iter()
         .filter(|mount| mount.path.as_deref() != Some(target_path))
         .collect();
     let judged = judge::publish_block(request, facts, &target, &mounts, &others);
     let permit = judged.map_err(|reason| match (reason, others.first()) {
-        (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw_disk::held_at(context, other),
+        (Refusal::StillHeld, Some(other)) if mounts.is_empty() => disk_use::held_at(context, other),
         (Refusal::StillHeld, _) => {
             let mut over = table.iter().filter(|mount| is_overlapping(mount));
             let seen = over.find_map(|mount| context.root.place_of(mount));
@@ -84,14 +81,14 @@ pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<
         }
         _ => reason.into(),
     })?;
-    holders::check_no_other_holder(context, device, &table, None)?;
-    let claim = holders::claim_unless_published(context, device, &table)?;
+    disk_use::check_no_other_holder(context, device, &table, None)?;
+    let claim = disk_use::claim_unless_published(context, device, &table)?;
     disk.remember()?;
     // Switch the disk before anybody can see it, and again when it is published already: only the
     // disk itself can refuse a write.
-    raw_disk::switch(context, device, request.read_only)?;
+    disk_use::switch(context, device, request.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
-        return Ok(wire::Done { already: true, ..wire::Done::default() });
+        return Ok(Done { already: true, ..Done::default() });
     };
     judge::one_more(others.len())?;
     if make {
@@ -112,7 +109,7 @@ pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<
     mount.attach(&target)?;
     drop((target, claim));
     fault_point::reached("publish-block-attached");
-    Ok(wire::Done { already: false, ..wire::Done::default() })
+    Ok(Done { already: false, ..Done::default() })
 }
 
 /// Parses the mount flags for a bind mount. The request does not name the staged file system, and

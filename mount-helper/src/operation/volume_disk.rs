@@ -2,14 +2,13 @@
 //! where it has none (Xen), by the name that EC2 was told. Nothing known about a disk without a
 //! serial may contradict that it is the volume's, and from then on the disk is remembered as the
 //! volume's.
-use super::raw_disk;
-use crate::disk::content;
+use super::disk_use;
 use crate::disk::device::{Access, Device, XenDisk};
-use crate::disk::filesystem_identifier;
 use crate::disk::xen_disk_record::RecordError;
+use crate::disk::{content, filesystem_identifier};
 use crate::journal;
-use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done, failed};
+use crate::operation::OperationContext;
+use crate::outcome::{At, Result, failed};
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::judge;
 use ebs_csi_policy::judge::disk_by_name::{self, Before, Mark, NameFacts, Use};
@@ -40,7 +39,7 @@ impl<'r> VolumeDisk<'r> {
         context: &'r OperationContext,
         requested: &'r Disk,
         wait: Duration,
-    ) -> Done<Self> {
+    ) -> Result<Self> {
         let found = context.disks.find_requested(requested, Access::ReadOnly, wait);
         let device = found.at(Step::FindDevice)?;
         let facts = device.facts();
@@ -56,19 +55,17 @@ impl<'r> VolumeDisk<'r> {
         Ok(disk)
     }
 
-    /// Returns the held disk.
     pub(super) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Returns size and number when the disk was found.
     pub(super) fn facts(&self) -> &DiskFacts {
         &self.facts
     }
 
     /// Remembers a disk without a serial as the volume's. Must be called before anything is written
     /// to the disk or it is published.
-    pub(super) fn remember(&self) -> Done<()> {
+    pub(super) fn remember(&self) -> Result<()> {
         let Some(named) = self.device.by_name() else {
             return Ok(());
         };
@@ -94,14 +91,14 @@ impl<'r> VolumeDisk<'r> {
     }
 
     /// Checks that the disk is still the one that was found.
-    pub(super) fn verify(&self) -> Done<()> {
+    pub(super) fn verify(&self) -> Result<()> {
         self.context.verify(&self.device)
     }
 
     /// Checks that the mounted disk is this one and not one that left the node before it. With Xen
     /// the next disk at a name gets the device number of the last one, and only a mount of this
     /// disk has claimed it.
-    pub(super) fn verify_mounted(&self) -> Done<()> {
+    pub(super) fn verify_mounted(&self) -> Result<()> {
         self.verify()?;
         if self.device.by_name().is_some()
             && self.device.is_free(&self.context.disks).at(Step::FindDevice)?
@@ -111,8 +108,7 @@ impl<'r> VolumeDisk<'r> {
         Ok(())
     }
 
-    /// Checks that nothing contradicts the disk's name.
-    fn check_name(&self, named: XenDisk) -> Done<()> {
+    fn check_name(&self, named: XenDisk) -> Result<()> {
         let volume = &self.requested.volume;
         let before = match self.context.xen_disk_record.volume_of(&named) {
             None => Before::Nothing,
@@ -144,7 +140,7 @@ impl<'r> VolumeDisk<'r> {
         others.into_iter().any(|other| other != named && is_attached(other))
     }
 
-    fn read_mark(&self) -> Done<Mark> {
+    fn read_mark(&self) -> Result<Mark> {
         let head = content::head(&self.device).at(Step::ReadDevice)?;
         let volume = content::identifier(&head).and_then(filesystem_identifier::volume_of);
         Ok(match volume {
@@ -157,7 +153,7 @@ impl<'r> VolumeDisk<'r> {
         })
     }
 
-    fn find_use(&self, named: XenDisk) -> Done<Use> {
+    fn find_use(&self, named: XenDisk) -> Result<Use> {
         let context = self.context;
         if context.is_mounted_elsewhere(named)? {
             return Ok(Use::Elsewhere);
@@ -184,7 +180,7 @@ impl<'r> VolumeDisk<'r> {
             (true, false) => Use::Kubelet,
             (false, true) => Use::Nobody,
             // A pod to which the disk was published raw may have claimed it.
-            (false, false) if !raw_disk::publications(context, &self.device)?.is_empty() => {
+            (false, false) if !disk_use::publications(context, &self.device)?.is_empty() => {
                 Use::Kubelet
             }
             (false, false) => Use::Elsewhere,

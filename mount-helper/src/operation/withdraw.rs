@@ -1,17 +1,15 @@
 //! Unstage and unpublish: unmounts what belongs to the volume, removes the empty target, and leaves
 //! everything else unchanged.
-use super::{copied_mount, freeze, raw_disk};
+use super::{copied_mount, disk_use};
 use crate::disk::device::{Access, DeviceError, XenDisk};
-use crate::fault_point;
-use crate::journal;
-use crate::mount::detached_mount;
 use crate::mount::directory_requests::Act;
-use crate::mount::volume_root;
-use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done, failed};
+use crate::mount::{detached_mount, privilege};
+use crate::operation::OperationContext;
+use crate::outcome::{At, Result, failed};
+use crate::{fault_point, journal};
 use ebs_csi_policy::facts::{DeviceNumber, Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
-use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
+use ebs_csi_wire::{Done, Refusal, Step, Unpublish, Unstage, VolumeId};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,13 +21,13 @@ const MOST_STEPS: usize = 8;
 /// Number of retries for a busy mount, 20 ms apart.
 const BUSY_RETRIES: usize = 10;
 
-/// Number of further claims of a disk that was unmounted here, half a second each: containers that
-/// are starting have a copy of every mount for a moment.
+/// Number of further claims of a disk that was unmounted here: containers that are starting have a
+/// copy of every mount for a moment.
 const CLAIM_RETRIES: usize = 3;
 
 /// Unstages a volume. Afterwards nothing on the node holds the disk any more, or only a file system
 /// in another mount namespace that is read-only now, which the reply says.
-pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Done<wire::Done> {
+pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Result<Done> {
     let relative = context.relative(&request.staging)?;
     let (mut already, mut unproved, mut partition) = (true, None, None);
     for _ in 0..MOST_STEPS {
@@ -70,13 +68,12 @@ pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Done<wir
             Withdraw::Already => context.root.remove_made_parents(relative, &context.directories),
         }
         let copied = check_released(context, &permit, request, unproved, partition)?;
-        return Ok(wire::Done { already, copied });
+        return Ok(Done { already, copied });
     }
     Err(Refusal::MountedDifferently.into())
 }
 
-/// Unpublishes a volume.
-pub(super) fn unpublish(context: &OperationContext, request: &Unpublish) -> Done<wire::Done> {
+pub(super) fn unpublish(context: &OperationContext, request: &Unpublish) -> Result<Done> {
     let relative = context.relative(&request.target)?;
     let mut already = true;
     for _ in 0..MOST_STEPS {
@@ -96,17 +93,17 @@ pub(super) fn unpublish(context: &OperationContext, request: &Unpublish) -> Done
                 check_empty(context, relative)?;
                 // The disk is switched before the file is removed: after a kill at this point, the
                 // file is still there, and a repeated request comes here again.
-                raw_disk::restore_writable(context, &request.volume)?;
+                disk_use::restore_writable(context, &request.volume)?;
                 Act::RemoveFile
             }
             Withdraw::Already => {
                 context.root.remove_made_parents(relative, &context.directories);
-                return Ok(wire::Done { already, copied: false });
+                return Ok(Done { already, copied: false });
             }
         };
         let removed = context.root.remove(act, relative, &context.directories)?;
         context.root.remove_made_parents(relative, &context.directories);
-        return Ok(wire::Done { already: already && !removed, copied: false });
+        return Ok(Done { already: already && !removed, copied: false });
     }
     Err(Refusal::MountedDifferently.into())
 }
@@ -118,24 +115,16 @@ fn remove_staging_directory(
     context: &OperationContext,
     volume: &VolumeId,
     relative: &str,
-) -> Done<()> {
+) -> Result<()> {
     match context.root.remove(Act::RemoveDirectory, relative, &context.directories) {
         Ok(_) => context.root.remove_made_parents(relative, &context.directories),
         Err(stop) if stop == Refusal::TargetOccupied.into() => {
             let names = context.root.first_entries(relative).join(", ");
             let directory = context.root.absolute_path(relative).map(|path| path.to_string());
-            journal::warn(
-                "left-over",
-                &[
-                    ("volume", volume.as_str()),
-                    ("directory", directory.as_deref().unwrap_or(relative)),
-                    ("entries", &names),
-                    (
-                        "meaning",
-                        "the mount covered them; the driver removes nothing that it did not make",
-                    ),
-                ],
-            );
+            let directory = ("directory", directory.as_deref().unwrap_or(relative));
+            let meaning = "the mount covered them; the driver removes nothing that it did not make";
+            let (volume, entries) = (("volume", volume.as_str()), ("entries", &*names));
+            journal::warn("left-over", &[volume, directory, entries, ("meaning", meaning)]);
         }
         Err(stop) => return Err(stop),
     }
@@ -147,13 +136,13 @@ fn is_mounted_elsewhere(
     context: &OperationContext,
     device: DeviceNumber,
     relative: &str,
-) -> Done<bool> {
+) -> Result<bool> {
     let mounts = context.root.mounts_of(device, &context.mount_table)?;
     Ok(mounts.iter().any(|mount| mount.path.as_deref() != Some(relative)))
 }
 
 /// Refuses a file that is not empty: this helper did not make it as a target.
-fn check_empty(context: &OperationContext, relative: &str) -> Done<()> {
+fn check_empty(context: &OperationContext, relative: &str) -> Result<()> {
     let held = context.root.hold(relative)?;
     if rustix::fs::fstat(&held).at(Step::Stat)?.st_size == 0 {
         Ok(())
@@ -182,13 +171,13 @@ fn write_back(
     place: &PathFacts,
     owner: Owner,
     volume: &VolumeId,
-) -> Done<()> {
-    let root = match volume_root::open(context.root.held(), relative) {
+) -> Result<()> {
+    let root = match privilege::open_volume_root(context.root.held(), relative) {
         Ok(root) => root,
         Err(Errno::ACCESS | Errno::IO) => return Ok(()),
         Err(errno) => return Err(failed(Step::Sync, errno)),
     };
-    freeze::thaw(volume, &root);
+    copied_mount::thaw(volume, &root);
     match rustix::fs::syncfs(&root) {
         Ok(()) => Ok(()),
         // A file system that the kernel has stopped, or that has lost its disk, accepts no more
@@ -205,7 +194,7 @@ fn write_back(
 }
 
 /// Returns whether the kernel accepts no more writes to the file system that is mounted there.
-fn is_stopped(context: &OperationContext, place: &PathFacts) -> Done<bool> {
+fn is_stopped(context: &OperationContext, place: &PathFacts) -> Result<bool> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(false);
     };
@@ -213,7 +202,11 @@ fn is_stopped(context: &OperationContext, place: &PathFacts) -> Done<bool> {
     Ok(mounts.iter().any(|mount| mount.turned_read_only || mount.shut_down))
 }
 
-fn unmount(context: &OperationContext, permit: &Authorized<Withdraw>, relative: &str) -> Done<()> {
+fn unmount(
+    context: &OperationContext,
+    permit: &Authorized<Withdraw>,
+    relative: &str,
+) -> Result<()> {
     let (parent, name) = context.root.hold_parent(relative)?;
     let mut tries = 0;
     loop {
@@ -242,7 +235,7 @@ fn check_released(
     request: &Unstage,
     unproved: Option<XenDisk>,
     partition: Option<NonZeroU32>,
-) -> Done<bool> {
+) -> Result<bool> {
     let (volume, relative) = (&request.volume, context.relative(&request.staging)?);
     let found = match (context.find_known(volume, None, Access::ReadOnly), unproved) {
         (Err(DeviceError::Absent), Some(disk)) => {
@@ -261,8 +254,8 @@ fn check_released(
         return Err(refused.into());
     }
     // A pod that has the disk itself may not have claimed it.
-    if let Some(raw) = raw_disk::publications_in(context, &device, &mounts).first() {
-        return Err(raw_disk::held_at(context, raw).into());
+    if let Some(raw) = disk_use::publications_in(context, &device, &mounts).first() {
+        return Err(disk_use::held_at(context, raw).into());
     }
     let (mut tries, mut thawed) = (0, false);
     loop {

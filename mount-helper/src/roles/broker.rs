@@ -1,19 +1,14 @@
 //! The process that mounts. It has a fixed pool of threads, one that serves the socket and others
 //! that work, because no thread is started after the system call filter is in place.
-use crate::channel;
-use crate::journal;
 use crate::roles::supervisor::STOP;
-use crate::session::broker_state::BrokerState;
-use crate::session::event_loop;
 use crate::session::listener::Listener;
-use crate::session::operation_table;
-use crate::session::worker;
+use crate::session::{BrokerState, event_loop, operation_table, worker};
+use crate::{channel, journal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
-use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// After SIGTERM, an agent that has sent no request for this long has none left: its pre-stop hook
 /// checks twice a second.

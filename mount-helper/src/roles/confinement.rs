@@ -1,9 +1,7 @@
 //! Which profile each part of the helper enters, and with which places.
-use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
-use crate::sys;
-use ebs_csi_confine::tool;
-use ebs_csi_confine::{Enforced, Entering, Fault, Places, start};
+use crate::{journal, sys};
+use ebs_csi_confine::{Enforced, Entering, Fault, Places, start, tool};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::profile::BlockNodes;
 use rustix::fd::AsFd;
@@ -69,7 +67,6 @@ pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
         .calls()
 }
 
-/// Logs the confinement that the kernel confirmed.
 pub(crate) fn log(enforced: &Enforced) {
     journal::info("confined", &[("as", &enforced.to_string())]);
 }

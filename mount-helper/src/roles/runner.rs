@@ -8,11 +8,9 @@
 //! The child confines itself before it has the disk, and its first open requests the disk. When the
 //! broker has sent the disk, the answer places the disk at number 3, and the child executes the
 //! program.
-use crate::channel;
-use crate::fault_point;
 use crate::sys::{self, Fork, OpenNotification};
-use crate::tool::{self, DISK_MESSAGE};
-use crate::tool::{End, Report, TAIL};
+use crate::tool::{self, DISK_MESSAGE, Report, RunEnd, TAIL};
+use crate::{channel, fault_point};
 use ebs_csi_confine::Places;
 use ebs_csi_confine::tool::{self as confine, Filters};
 use ebs_csi_policy::format_option::FormatOptions;
@@ -70,17 +68,12 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
     }
 }
 
-/// The program to run.
 #[derive(Debug)]
 struct Program {
     tool: ToolId,
-    /// Absolute path.
     path: CString,
-    /// All arguments, the program's name first.
     arguments: Vec<CString>,
-    /// The whole environment.
     environment: Vec<CString>,
-    /// How long the program may run.
     deadline: Duration,
 }
 
@@ -106,8 +99,12 @@ fn run(
     let child = match sys::fork()? {
         Fork::Child => {
             drop(ours);
-            let ends =
-                Ends { input, output: output_end, failure: failure_end, listener_sender: theirs };
+            let ends = ChildEnds {
+                input,
+                output: output_end,
+                failure: failure_end,
+                listener_sender: theirs,
+            };
             become_tool(program, &ends, parent, filters, allow_missing_landlock);
             std::process::exit(EXEC_FAILED);
         }
@@ -122,7 +119,7 @@ fn run(
     let mut report = outcome?;
     let mut errno = [0_u8; 4];
     if rustix::io::read(&failure, &mut errno) == Ok(4) {
-        report.end = End::NotRun(i32::from_le_bytes(errno));
+        report.end = RunEnd::NotRun(i32::from_le_bytes(errno));
     }
     Ok(report)
 }
@@ -155,7 +152,7 @@ fn environment(id: ToolId, time: u64) -> Vec<String> {
 }
 
 /// What a child takes over from its parent.
-struct Ends {
+struct ChildEnds {
     input: OwnedFd,
     output: OwnedFd,
     failure: OwnedFd,
@@ -165,7 +162,7 @@ struct Ends {
 /// Executes the program. Returns only when a step before or the exec itself failed.
 fn become_tool(
     program: &Program,
-    ends: &Ends,
+    ends: &ChildEnds,
     parent: Pid,
     filters: &Filters,
     allow_missing_landlock: bool,
@@ -205,11 +202,9 @@ fn become_tool(
 
 /// The first open of a child, by which it requests the disk.
 enum FirstOpen {
-    /// The child has not called it.
     Awaited,
     /// The child has called it and waits.
     Requested(OpenNotification),
-    /// The child has the disk.
     Answered,
 }
 
@@ -239,7 +234,7 @@ fn supervise(
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() && killed.is_none() {
             kill(child);
-            killed = Some(End::Deadline);
+            killed = Some(RunEnd::Deadline);
         }
         let timeout = killed.is_none().then(|| sys::timespec(left));
         let wanted = |yes: bool| {
@@ -285,7 +280,7 @@ fn supervise(
         // The broker is gone or has given up: the tool must not go on alone.
         if gone && killed.is_none() {
             kill(child);
-            killed = Some(End::Deadline);
+            killed = Some(RunEnd::Deadline);
         }
         if printed {
             let mut part = [0_u8; 1024];
@@ -324,11 +319,11 @@ fn supervise(
     let end = match (killed, status) {
         (Some(end), _) => end,
         (None, Some(status)) => match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => End::Exited(u8::try_from(code).unwrap_or(u8::MAX)),
-            (None, Some(signal)) => End::Signalled(signal),
-            (None, None) => End::NotRun(0),
+            (Some(code), _) => RunEnd::Exited(u8::try_from(code).unwrap_or(u8::MAX)),
+            (None, Some(signal)) => RunEnd::Signalled(signal),
+            (None, None) => RunEnd::NotRun(0),
         },
-        (None, None) => End::NotRun(0),
+        (None, None) => RunEnd::NotRun(0),
     };
     Ok(Report { end, tail })
 }

@@ -1,7 +1,7 @@
 //! From the command line to four confined processes: opens what has to be opened by name, forks,
 //! and lets each part give up what it does not need before anything is served.
 mod opened;
-mod opener;
+pub mod opener;
 
 use crate::channel;
 use crate::disk::attachments::{ExaminedDisks, MountedDisks};
@@ -9,30 +9,26 @@ use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
-use crate::mount::kubelet_root_lock;
 use crate::mount::mount_table::MountTable;
-use crate::mount::propagation;
-use crate::operation;
-use crate::operation::context::{OperationContext, PathReservations};
-use crate::roles::broker;
-use crate::roles::confinement;
-use crate::roles::directories;
-use crate::roles::runner;
+use crate::mount::{kubelet_root_lock, propagation};
+use crate::operation::runner_requests::Runners;
+use crate::operation::{self, OperationContext, PathReservations};
 use crate::roles::supervisor::{Supervisor, Turn};
-use crate::session::broker_state::BrokerState;
+use crate::roles::{broker, confinement, directories, runner};
+use crate::session::BrokerState;
 use crate::session::operation_table::{OperationTable, WakeEvent};
-use crate::settings::{self, Command, HELP, Settings};
+use crate::settings::{self, Command, HELP, HelperSettings};
 use crate::sys::{self, Fork};
-use crate::tool::runner_requests::Runners;
-use crate::tool::tool_places::ToolPlaces;
+use crate::tool::ToolPlaces;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
-use ebs_csi_policy::Policy;
 use ebs_csi_policy::disk_class::DiskClass;
-use ebs_csi_policy::profile;
+use ebs_csi_policy::{Policy, profile};
 use opened::Opened;
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
+use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -83,7 +79,7 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-fn serve(settings: &Settings) -> u8 {
+fn serve(settings: &HelperSettings) -> u8 {
     #[cfg(feature = "fault-points")]
     if let Some(name) = &settings.fault_point {
         crate::fault_point::arm(name.clone());
@@ -94,17 +90,15 @@ fn serve(settings: &Settings) -> u8 {
     }
     match settings.policy.disks {
         DiskClass::Ebs => {}
-        DiskClass::Guest => journal::warn(
-            "guest-policy",
-            &[(
-                "meaning",
-                "disks that a hypervisor made are taken for EBS volumes by their serial; use this in a virtual machine alone",
-            )],
-        ),
-        DiskClass::LoopFile => journal::warn(
-            "sandbox-policy",
-            &[("meaning", "loop devices are taken for EBS volumes; never use this on a node")],
-        ),
+        DiskClass::Guest => {
+            let meaning = "disks that a hypervisor made are taken for EBS volumes by their \
+                           serial; use this in a virtual machine alone";
+            journal::warn("guest-policy", &[("meaning", meaning)]);
+        }
+        DiskClass::LoopFile => {
+            let meaning = "loop devices are taken for EBS volumes; never use this on a node";
+            journal::warn("sandbox-policy", &[("meaning", meaning)]);
+        }
     }
     let (lock, opened) = match opened::open(settings) {
         Ok(Some(opened)) => opened,
@@ -115,13 +109,12 @@ fn serve(settings: &Settings) -> u8 {
             return CONFIG;
         }
     };
-    if let Err(fault) = confinement::namespaces() {
-        return not_confined(&fault);
-    }
-    started("fork", fork(settings, lock, opened)).unwrap_or(1)
+    confined(confinement::namespaces())
+        .and_then(|()| started("fork", fork(settings, lock, opened), 1))
+        .unwrap_or_else(|status| status)
 }
 
-fn fork(settings: &Settings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
+fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
     let (jobs, jobs_broker) = channel::pair()?;
     let (broker_life, life_of_broker) = channel::pair()?;
     let (directories_life, life_of_directories) = channel::pair()?;
@@ -136,7 +129,7 @@ fn fork(settings: &Settings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
             drop((life_of_directories, names_directories));
             drop((life_of_opener, lanes_opener));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
-            return Ok(run_broker(settings, opened, ends));
+            return Ok(run_broker(settings, opened, ends).unwrap_or_else(|status| status));
         }
         Fork::Parent(pid) => pid,
     };
@@ -145,7 +138,8 @@ fn fork(settings: &Settings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
         Fork::Child => {
             drop((lock, jobs, broker_life, directories_life, opener_life, signals));
             drop((life_of_opener, lanes_opener));
-            return Ok(run_directories(settings, opened, &names_directories, life_of_directories));
+            let part = run_directories(settings, opened, &names_directories, life_of_directories);
+            return Ok(part.unwrap_or_else(|status| status));
         }
         Fork::Parent(pid) => pid,
     };
@@ -153,7 +147,8 @@ fn fork(settings: &Settings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
     let opener = match sys::fork()? {
         Fork::Child => {
             drop((lock, jobs, broker_life, directories_life, opener_life, signals));
-            return Ok(opener::run(settings, opened, lanes_opener, &life_of_opener));
+            let part = opener::run(settings, opened, lanes_opener, &life_of_opener);
+            return Ok(part.unwrap_or_else(|status| status));
         }
         Fork::Parent(pid) => pid,
     };
@@ -177,15 +172,6 @@ fn fork(settings: &Settings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
     )
 }
 
-fn not_confined(fault: &Fault) -> u8 {
-    let first: &dyn std::error::Error = fault;
-    let chain = std::iter::successors(Some(first), |error| error.source());
-    let why: Vec<String> = chain.map(ToString::to_string).collect();
-    journal::error("not-confined", &[("why", &why.join(": "))]);
-    Fault::EXIT
-}
-
-/// The broker's ends of its sockets to the other parts.
 struct BrokerEnds {
     jobs: OwnedFd,
     names: OwnedFd,
@@ -193,30 +179,21 @@ struct BrokerEnds {
     life: OwnedFd,
 }
 
-fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
+fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Result<u8, u8> {
     let BrokerEnds { jobs, names, lanes, life } = ends;
     journal::set_role("broker");
     sys::limit_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
     // The table must be of this process, not of the one that forked it.
-    let Some(table) = started("/proc/self", MountTable::open()) else {
-        return CONFIG;
-    };
-    let Some(mark) = started("the kubelet root", kubelet_root_lock::mark(&opened.root)) else {
-        return 1;
-    };
-    let entering = match confinement::broker() {
-        Ok(entering) => entering,
-        Err(fault) => return not_confined(&fault),
-    };
+    let table = started("/proc/self", MountTable::open(), CONFIG)?;
+    let mark = started("the kubelet root", kubelet_root_lock::mark(&opened.root), 1)?;
+    let entering = confined(confinement::broker())?;
     if !propagation::check(&opened.root, &table, settings.allow_private_mounts) {
-        return CONFIG;
+        return Err(CONFIG);
     }
     let policy = *opened.rules.policy();
-    let Some(wake_event) = started("eventfd", WakeEvent::new()) else {
-        return 1;
-    };
+    let wake_event = started("eventfd", WakeEvent::new(), 1)?;
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
         context: OperationContext {
@@ -244,13 +221,8 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     if broker.context.read_only_record.is_first() {
         operation::record_earlier_publications(&broker.context);
     }
-    if started("threads", broker::start(&broker, opened.listeners)).is_none() {
-        return 1;
-    }
-    match entering.calls_of_all_threads() {
-        Ok(enforced) => confinement::log(&enforced),
-        Err(fault) => return not_confined(&fault),
-    }
+    started("threads", broker::start(&broker, opened.listeners), 1)?;
+    confinement::log(&confined(entering.calls_of_all_threads())?);
     journal::info(
         "serving",
         &[
@@ -262,34 +234,33 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
             ("copied-mounts", settings.copied_mounts.as_str()),
         ],
     );
-    if channel::send(&life, READY, &[]).is_err() {
-        return 1;
-    }
-    broker::watch(&broker, &life, settings.grace)
+    channel::send(&life, READY, &[]).map_err(|_| 1)?;
+    Ok(broker::watch(&broker, &life, settings.grace))
 }
 
-fn run_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
+fn run_directories(
+    settings: &HelperSettings,
+    opened: Opened,
+    names: &OwnedFd,
+    life: OwnedFd,
+) -> Result<u8, u8> {
     journal::set_role("directories");
     sys::unblock_signals();
     sys::ignore_stop_signals();
     let root = opened.into_root();
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    match confinement::directories(&root, settings.allow_missing_landlock) {
-        Ok(enforced) => confinement::log(&enforced),
-        Err(fault) => return not_confined(&fault),
-    }
+    let enforced = confinement::directories(&root, settings.allow_missing_landlock);
+    confinement::log(&confined(enforced)?);
     drop(root);
     // The supervisor has closed its end because the broker did not start. The broker's exit status
     // is the one that counts.
-    if channel::send(&life, READY, &[]).is_err() {
-        return 0;
-    }
+    channel::send(&life, READY, &[]).map_err(|_| 0)?;
     directories::serve(names);
     drop(life);
-    0
+    Ok(0)
 }
 
-fn run_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
+fn run_supervisor(settings: &HelperSettings, supervisor: Supervisor) -> io::Result<u8> {
     journal::set_role("supervisor");
     let ready = [&supervisor.broker_life, &supervisor.directories_life, &supervisor.opener_life]
         .into_iter()
@@ -304,10 +275,9 @@ fn run_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8>
         confinement::log(&enforced);
         Ok(filters)
     });
-    let filters = match filters {
+    let filters = match confined(filters) {
         Ok(filters) => filters,
-        Err(fault) => {
-            let status = not_confined(&fault);
+        Err(status) => {
             supervisor.abandon();
             return Ok(status);
         }
@@ -329,8 +299,21 @@ fn ready(life: &OwnedFd) -> bool {
     channel::receive_within(life, START_TIME).is_ok_and(|(word, _)| word == READY)
 }
 
-/// Returns the value, or logs that it prevents the start.
-fn started<T, E: std::fmt::Display>(what: &str, result: Result<T, E>) -> Option<T> {
-    let log = |why: &E| journal::error("start", &[("what", what), ("why", &why.to_string())]);
-    result.inspect_err(log).ok()
+/// Returns the value, or logs that it prevents the start and returns the exit status.
+fn started<T, E: Display>(what: &str, result: Result<T, E>, status: u8) -> Result<T, u8> {
+    result.map_err(|why| {
+        journal::error("start", &[("what", what), ("why", &why.to_string())]);
+        status
+    })
+}
+
+/// Returns the value, or logs that the process is not confined and returns the exit status.
+fn confined<T>(result: Result<T, Fault>) -> Result<T, u8> {
+    result.map_err(|fault| {
+        let first: &dyn Error = &fault;
+        let chain = std::iter::successors(Some(first), |error| (*error).source());
+        let why: Vec<String> = chain.map(ToString::to_string).collect();
+        journal::error("not-confined", &[("why", &why.join(": "))]);
+        Fault::EXIT
+    })
 }

@@ -1,7 +1,7 @@
 //! One connection, which serves one request after the other. A peer that violates the protocol is
 //! disconnected.
 use crate::journal;
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::key_proof::{HelloOutcome, KeyProof};
 use crate::session::listener::Vsock;
 use crate::session::operation_table::{Caller, RequestKey, Submitted};
@@ -18,16 +18,12 @@ const FRAME_TIME: Duration = Duration::from_secs(10);
 /// Longest time that a peer waits for a reply, whatever its request says.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
-/// Whether a connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The connection goes on.
     Continue,
-    /// The connection has ended or must be closed.
     Close,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection<'b> {
     broker: &'b BrokerState,
@@ -41,7 +37,6 @@ pub(crate) struct Connection<'b> {
     unsent: Vec<u8>,
     /// The request that is being carried out, and until when the peer waits for it.
     current_request: Option<(u64, Instant)>,
-    /// Whether the reply that is being sent is the last one.
     is_last_reply: bool,
     /// When the current frame, in or out, began; or, without one, since when the peer is silent.
     since: Instant,
@@ -116,7 +111,6 @@ impl<'b> Connection<'b> {
         (self.current_request.is_none() && self.unsent.is_empty()).then_some(self.since)
     }
 
-    /// Handles events that the kernel has reported for the socket.
     pub(crate) fn handle_events(&mut self, events: PollFlags, buffer: &mut [u8]) -> Next {
         if !self.unsent.is_empty() {
             return match self.flush() {
@@ -160,7 +154,6 @@ impl<'b> Connection<'b> {
         }
     }
 
-    /// Handles a deadline that has passed.
     pub(crate) fn overdue(&mut self) -> Next {
         if self.must_prove_key() {
             return cut_off("no proof of the key in time");

@@ -1,10 +1,9 @@
 //! The thread that serves the sockets: all connections at once, so that a connection that is silent
 //! or waits does not delay the others.
-use crate::journal;
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::connection::{Connection, Next};
 use crate::session::listener::Listener;
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_wire::frame;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -21,10 +20,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Largest number of connections over vsock whose peers have not proved the key. More wait to be
 /// accepted, so that they take no place of an agent.
 const MOST_UNPROVED: usize = 16;
-/// How often the journal reports suppressed lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Serves all connections; returns the error that ends this.
 pub(crate) fn serve(broker: &BrokerState, listeners: &[Listener]) -> Errno {
     for listener in listeners {
         if let Err(errno) = listener.set_nonblocking() {
@@ -109,7 +106,6 @@ impl<'b> EventLoop<'b> {
         Ok(())
     }
 
-    /// Waits for events.
     fn wait(&self) -> Result<Reported, Errno> {
         let now = Instant::now();
         let wake_event = self.broker.table.wake_event();
@@ -164,7 +160,6 @@ impl<'b> EventLoop<'b> {
         silent.min().map(|(_, number)| number)
     }
 
-    /// Removes a connection that has ended.
     fn remove(&mut self, number: u64) {
         let removed = self.connections.remove(&number);
         if removed.is_some_and(|connection| connection.must_prove_key()) {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 /// Longest time for a peer to prove the key after it has connected.
 const PROOF_TIME: Duration = Duration::from_secs(3);
 
-/// What follows a Hello.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HelloOutcome {
     /// The peer gets this.

@@ -14,13 +14,14 @@ pub(crate) const CID_HOST: u32 = 2;
 /// Where the helper's socket is in a pod. A helper without a unix socket keeps its records there.
 const DEFAULT_SOCKET: &str = "/run/ebs-csi/helper.sock";
 
-/// An address at which the helper listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Listen {
-    /// A unix socket.
     Unix(PathBuf),
     /// A vsock port, of this machine's CID or of each that the machine has.
-    Vsock { cid: Option<u32>, port: u32 },
+    Vsock {
+        cid: Option<u32>,
+        port: u32,
+    },
 }
 
 impl Listen {

@@ -1,7 +1,6 @@
 //! The sockets that agents connect to, and who may.
-use crate::journal;
 use crate::session::listen::Listen;
-use crate::sys;
+use crate::{journal, sys};
 use ebs_csi_policy::profile;
 use ebs_csi_wire::Key;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +24,6 @@ pub(crate) struct Listener {
 /// How the peers of a vsock port are recognised.
 #[derive(Debug)]
 pub(crate) struct Vsock {
-    /// The port.
     pub(crate) port: u32,
     /// The machines that may connect.
     pub(super) peers: Vec<u32>,
@@ -81,7 +79,6 @@ pub(crate) fn key(path: Option<&Path>) -> Result<Option<Arc<Key>>, (String, io::
     .transpose()
 }
 
-/// Binds an address.
 pub(crate) fn bind(
     listen: &Listen,
     peers: &[u32],

@@ -8,15 +8,14 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::tool::tool_places::{PlaceKind, ToolPlaces};
+use crate::tool::{PlaceKind, ToolPlaces};
 use ebs_csi_wire::{Operation, Outcome, Refusal, WorkerClass};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use state::{Lane, QueuedRequest, State, workers_of};
-use std::io;
+use state::{Lane, QueuedRequest, TableState, workers_of};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 pub(crate) use state::Work;
 
@@ -33,13 +32,11 @@ pub(crate) const fn workers() -> usize {
 /// One request of a connection. A connection makes one request at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestKey {
-    /// The connection.
     pub(crate) connection: u64,
     /// The peer's number for the request.
     pub(crate) id: u64,
 }
 
-/// The result of submitting a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Submitted {
     /// The request is answered at once.
@@ -53,7 +50,7 @@ pub(crate) enum Submitted {
 /// The table, which the thread that serves the sockets shares with the workers.
 #[derive(Debug)]
 pub(crate) struct OperationTable {
-    state: Mutex<State>,
+    state: Mutex<TableState>,
     places: Arc<ToolPlaces>,
     wake_event: WakeEvent,
     /// Notified when something has ended; wakes the thread that ends the process.
@@ -234,7 +231,7 @@ impl OperationTable {
     }
 
     /// Passes the places of the operation on this thread to those that wait.
-    fn pass_places_on(&self, state: &mut State) {
+    fn pass_places_on(&self, state: &mut TableState) {
         for kind in self.places.end_operation() {
             if !state.pass_place_on(kind) {
                 self.places.give_back(kind);
@@ -243,7 +240,7 @@ impl OperationTable {
     }
 
     /// Notifies all threads that may wait for this change.
-    fn notify_change(&self, mut state: MutexGuard<'_, State>) {
+    fn notify_change(&self, mut state: MutexGuard<'_, TableState>) {
         if !state.answers.is_empty() {
             self.wake_event.signal();
         }
@@ -252,16 +249,16 @@ impl OperationTable {
         self.change.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a change; the error says that the time is over.
     fn wait<'s>(
         &self,
-        state: MutexGuard<'s, State>,
+        state: MutexGuard<'s, TableState>,
         end: Instant,
-    ) -> Result<MutexGuard<'s, State>, ()> {
+    ) -> Result<MutexGuard<'s, TableState>, ()> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(());
@@ -287,7 +284,6 @@ impl Drop for Caller<'_> {
 pub(crate) struct WakeEvent(OwnedFd);
 
 impl WakeEvent {
-    /// Creates an event that has not been signalled.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(eventfd(0, flags)?))

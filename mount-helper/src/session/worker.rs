@@ -1,11 +1,10 @@
 //! A worker: carries out one operation after the other, logs each one, and lists the volumes on the
 //! node.
-use crate::journal;
-use crate::operation;
 use crate::outcome::Stop;
-use crate::session::broker_state::BrokerState;
+use crate::session::BrokerState;
 use crate::session::operation_table::Work;
-use crate::tool::tool_places::PlaceKind;
+use crate::tool::PlaceKind;
+use crate::{journal, operation};
 use ebs_csi_wire::{Inventory, Operation, Outcome, Reply, RunningOperation, ToolEnd, frame};
 use std::io;
 

@@ -11,8 +11,7 @@ use ebs_csi_wire::{
 use std::fs;
 
 fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, fs_type));
+    let (volume, attached) = rig.staged_disk(512 * MIB, fs_type);
     write_synced(&rig.staged_root(&volume).join("kept"), "fsynced");
     (volume, attached)
 }
@@ -25,8 +24,7 @@ fn unclean_ext4_is_checked_and_keeps_synced_data() {
     let result = staged(rig.stage(&copy, FsType::Ext4));
     assert!(result.checked && !result.formatted, "{result:?}");
     assert!(result.replayed && !result.repaired, "{result:?}");
-    let kept = rig.staged_root(&copy).join("kept");
-    assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+    assert_eq!(rig.staged_file(&copy, "kept"), "fsynced");
     done(rig.unstage(&copy));
     let again = staged(rig.stage(&copy, FsType::Ext4));
     assert!(!again.checked, "{again:?}");
@@ -41,8 +39,7 @@ fn xfs_copy_is_staged_beside_staged_origin() {
     let (copy, _second) = rig.attach_copy(&attached.image);
     let result = staged(rig.stage(&copy, FsType::Xfs));
     assert!(!result.formatted, "{result:?}");
-    let kept = rig.staged_root(&copy).join("kept");
-    assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+    assert_eq!(rig.staged_file(&copy, "kept"), "fsynced");
     done(rig.unstage(&copy));
     done(rig.unstage(&origin));
 }
@@ -80,8 +77,7 @@ fn damaged(signature: Signature) -> Refused {
 #[test]
 fn ext4_needing_manual_repair_is_refused_not_mounted() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
     done(rig.unstage(&volume));
     // The superblock notes errors, and the root directory is removed.
     for command in ["clri <2>", "ssv state 2"] {
@@ -94,8 +90,7 @@ fn ext4_needing_manual_repair_is_refused_not_mounted() {
 #[test]
 fn a_damaged_xfs_is_refused_and_not_mounted() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, FsType::Xfs));
+    let (volume, attached) = rig.staged_disk(512 * MIB, FsType::Xfs);
     done(rig.unstage(&volume));
     // Changes a byte of the superblock, which the superblock's checksum shows.
     attached.write(40, &[0x55]);
@@ -124,8 +119,7 @@ fn read_only_stage_writes_nothing_refuses_writable_publish() {
         let directory = rig.published_root(&copy, "p");
         let error = fs::write(directory.join("new"), "x").expect_err("read-only");
         assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-        done(rig.unpublish(&copy, &target(&copy, "p")));
-        done(rig.unstage(&copy));
+        rig.withdraw(&copy, "p");
         let unchanged = fs::read(&second.image).expect("image") == before;
         assert!(unchanged || fs_type == FsType::Xfs, "{fs_type}");
     }
@@ -171,8 +165,7 @@ fn mount_flags_apply_only_to_requested_mount() {
         rig.publish_with(&volume, "q", |request| request.flags = flags("remount")),
         Refusal::MountFlag,
     );
-    done(rig.unpublish(&volume, &target(&volume, "p")));
-    done(rig.unstage(&volume));
+    rig.withdraw(&volume, "p");
 }
 
 /// The kernel accepts what the policy accepts, and the mount table shows what mount(8) shows.
@@ -190,8 +183,7 @@ fn options_that_mount_8_accepts_are_accepted() {
         (FsType::Xfs, "iversion,dax=inode,owner,x-systemd.automount", "rw,nosuid,nodev,relatime"),
         (FsType::Xfs, "ro,norecovery,dax=never", "ro,relatime"),
     ] {
-        let (volume, _attached) = rig.new_disk(512 * MIB);
-        staged(rig.stage(&volume, fs));
+        let (volume, _attached) = rig.staged_disk(512 * MIB, fs);
         done(rig.unstage(&volume));
         let flags = MountFlag::parse_all(options).expect("flags");
         staged(rig.stage_with(&volume, fs, |request| request.flags.clone_from(&flags)));
@@ -201,8 +193,7 @@ fn options_that_mount_8_accepts_are_accepted() {
         done(rig.publish_with(&volume, "p", |request| {
             (request.flags, request.read_only) = (flags, read_only);
         }));
-        done(rig.unpublish(&volume, &target(&volume, "p")));
-        done(rig.unstage(&volume));
+        rig.withdraw(&volume, "p");
     }
 }
 
@@ -237,7 +228,6 @@ fn formatted_with(rig: &Rig, fs: FsType, given: &[(&str, u64)]) -> (VolumeId, St
     (volume, shown)
 }
 
-/// Returns whether one line has each of the words.
 fn has_line_with(shown: &str, words: &str) -> bool {
     let has = |line: &str, word| line.split_whitespace().any(|shown| shown == word);
     shown.lines().any(|line| words.split_whitespace().all(|word| has(line, word)))
@@ -320,8 +310,7 @@ fn kernel_filesystem_error_is_reported_in_stats() {
         }
         let root = rig.inside(&places[0]);
         assert_eq!(fs::write(root.join("late"), "").is_err(), stopped, "{flags}");
-        done(rig.unpublish(&volume, &target(&volume, "p")));
-        done(rig.unstage(&volume));
+        rig.withdraw(&volume, "p");
         // The superblock records the error, so the next stage checks the file system and clears the
         // record.
         assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);
@@ -353,12 +342,10 @@ fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
                 other => panic!("{fs_type}: {other:?}"),
             }
         }
-        done(rig.unpublish(&volume, &target(&volume, "p")));
-        done(rig.unstage(&volume));
+        rig.withdraw(&volume, "p");
         assert_eq!(rig.mounts(&attached), 0);
         assert!(!staged(rig.stage(&volume, fs_type)).formatted);
-        let kept = rig.staged_root(&volume).join("kept");
-        assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
+        assert_eq!(rig.staged_file(&volume, "kept"), "fsynced");
         done(rig.unstage(&volume));
     }
 }

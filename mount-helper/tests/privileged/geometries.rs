@@ -17,7 +17,6 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use watch::{Most, Watch};
 
-/// The result of one step.
 struct Cell {
     step: &'static str,
     /// Each tool that ran with its end, as the journal reports it.
@@ -64,8 +63,8 @@ fn every_tool_works_on_common_file_system_geometries() {
     if only.is_none() {
         // The tool that only an unfinished growth needs runs in `attacks/upkeep/growth.rs`, and
         // resize2fs only where the kernel may not grow what is mounted.
-        let cut_short = ToolId::E2fsckAll.key();
-        let unmounted = grows_mounted().then(|| ToolId::Resize2fs.key());
+        let cut_short = ToolId::E2fsckAll.as_str();
+        let unmounted = grows_mounted().then(|| ToolId::Resize2fs.as_str());
         let tools = ebs_csi_policy::tool::TOOLS.iter().map(|tool| tool.key);
         let tools = tools.filter(|key| *key != cut_short && Some(*key) != unmounted);
         let missing: Vec<_> = tools.filter(|key| !tried.contains(*key)).collect();

@@ -65,8 +65,7 @@ fn paths_outside_of_the_allowed_places_are_refused() {
 #[test]
 fn publish_and_unpublish_refuse_symlink_in_target_path() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, _attached) = rig.new_disk(64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, _attached) = rig.staged_disk(64 << 20, FsType::Ext4);
     let pods = rig.path("kubelet/pods");
     std::os::unix::fs::symlink(rig.path("outside"), pods.join("linked")).expect("symlink");
     fs::create_dir_all(pods.join("last/volumes/kubernetes.io~csi/v")).expect("mkdir");
@@ -91,8 +90,7 @@ fn publish_and_unpublish_refuse_symlink_in_target_path() {
 #[test]
 fn target_parent_swapped_for_symlink_redirects_no_mount() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, _attached) = rig.new_disk(64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, _attached) = rig.staged_disk(64 << 20, FsType::Ext4);
     let parent = rig.path("kubelet/pods/p/volumes/kubernetes.io~csi");
     let (place, aside, link) = (parent.join("v"), parent.join("aside"), parent.join("link"));
     fs::create_dir_all(&place).expect("mkdir");
@@ -203,14 +201,12 @@ fn running_stage_is_listed_and_blocks_no_reads() {
 #[test]
 fn unpublish_with_open_file_is_refused() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 << 20, FsType::Ext4);
     done(rig.publish(&volume, "p"));
     let path = rig.published_root(&volume, "p").join("open");
     let file = fs::File::create(&path).expect("create");
     assert_refused(rig.unpublish(&volume, &target(&volume, "p")), Refusal::StillHeld);
     assert_eq!(rig.mounts(&attached), 2);
     drop(file);
-    done(rig.unpublish(&volume, &target(&volume, "p")));
-    done(rig.unstage(&volume));
+    rig.withdraw(&volume, "p");
 }

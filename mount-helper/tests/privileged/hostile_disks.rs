@@ -35,7 +35,6 @@ struct Recipe {
 }
 
 impl Recipe {
-    /// Parses the names of the base and of the mutation, and the seed.
     fn parse(line: &str) -> Self {
         let words: Vec<_> = line.split_whitespace().collect();
         let &[base, mutation, seed] = words.as_slice() else { panic!("{line}: three words") };

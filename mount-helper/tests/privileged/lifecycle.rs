@@ -31,8 +31,7 @@ fn life_of(fs_type: FsType) {
         assert!(done(rig.publish(&volume, pod)));
     }
     write_synced(&rig.published_root(&volume, "one").join("data"), "written by a pod");
-    let other = rig.published_root(&volume, "two").join("data");
-    assert_eq!(fs::read_to_string(other).expect("read"), "written by a pod");
+    assert_eq!(rig.published_file(&volume, "two", "data"), "written by a pod");
     assert_eq!(rig.mounts(&attached), 3);
 
     let usage = usage(rig.stats(&volume, &target(&volume, "one")));
@@ -63,8 +62,7 @@ fn life_of(fs_type: FsType) {
     let there = staged(elsewhere.stage(&volume, fs_type));
     assert!(!there.formatted);
     assert!(!done(elsewhere.publish(&volume, "three")));
-    let file = elsewhere.published_root(&volume, "three").join("data");
-    assert_eq!(fs::read_to_string(file).expect("read"), "written by a pod");
+    assert_eq!(elsewhere.published_file(&volume, "three", "data"), "written by a pod");
     assert!(!done(elsewhere.unpublish(&volume, &target(&volume, "three"))));
     assert!(!done(elsewhere.unstage(&volume)));
     drop(attached);
@@ -88,8 +86,7 @@ fn unstage_succeeds_and_names_left_over_file() {
     }
     // Nobody holds the disk any more.
     drop(claim(attached.path()));
-    staged(rig.stage(&volume, FsType::Ext4));
-    done(rig.unstage(&volume));
+    rig.stage_once(&volume, FsType::Ext4);
     rig.stop();
     let line = format!("left-over volume={volume} directory={directory} entries=left-by-somebody");
     assert!(rig.journal().contains(&line), "{}", rig.journal());
@@ -137,8 +134,7 @@ fn raw_block_volume_is_published_expanded_and_unpublished() {
 #[test]
 fn used_xfs_with_private_root_grows() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, FsType::Xfs));
+    let (volume, attached) = rig.staged_disk(512 * MIB, FsType::Xfs);
     done(rig.publish(&volume, "one"));
     let root = rig.staged_root(&volume);
     std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
@@ -150,15 +146,13 @@ fn used_xfs_with_private_root_grows() {
             Outcome::Expanded(Expanded { device_bytes: bytes, filesystem_bytes: bytes })
         );
     }
-    done(rig.unpublish(&volume, &target(&volume, "one")));
-    done(rig.unstage(&volume));
+    rig.withdraw(&volume, "one");
 }
 
 /// kubelet asks for growth at the path of one pod, which may be a read-only one.
 fn grow_at_read_only_target(fs_type: FsType, grows: bool) {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, fs_type));
+    let (volume, attached) = rig.staged_disk(512 * MIB, fs_type);
     done(rig.publish_with(&volume, "reader", |request| request.read_only = true));
     attached.resize(1024 * MIB);
     let size = || usage(rig.stats(&volume, &staging(&volume))).total_bytes;
@@ -173,8 +167,7 @@ fn grow_at_read_only_target(fs_type: FsType, grows: bool) {
         assert_eq!(outcome, not_grown(1));
         assert_eq!(size(), before);
     }
-    done(rig.unpublish(&volume, &target(&volume, "reader")));
-    done(rig.unstage(&volume));
+    rig.withdraw(&volume, "reader");
 }
 
 #[test]
@@ -191,8 +184,7 @@ fn read_only_ext4_target_grows_if_host_allows() {
 fn read_only_file_system_reports_no_growth() {
     let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Xfs, FsType::Ext4, FsType::Ext3] {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        staged(rig.stage(&volume, fs_type));
+        let (volume, attached) = rig.staged_disk(512 * MIB, fs_type);
         done(rig.unstage(&volume));
         staged(rig.stage_with(&volume, fs_type, |request| request.read_only = true));
         done(rig.publish_with(&volume, "reader", |request| request.read_only = true));
@@ -207,8 +199,7 @@ fn read_only_file_system_reports_no_growth() {
         for place in &places {
             assert_eq!(rig.expand(&volume, place), not_grown(30), "{fs_type}");
         }
-        done(rig.unpublish(&volume, &target(&volume, "reader")));
-        done(rig.unstage(&volume));
+        rig.withdraw(&volume, "reader");
     }
 }
 
@@ -233,8 +224,7 @@ fn many_volumes_are_staged_at_once() {
     });
     for (volume, attached) in volumes.iter().zip(&attached) {
         assert_eq!(rig.mounts(attached), 2);
-        done(rig.unpublish(volume, &target(volume, "one")));
-        done(rig.unstage(volume));
+        rig.withdraw(volume, "one");
     }
 }
 
@@ -242,8 +232,7 @@ fn many_volumes_are_staged_at_once() {
 #[test]
 fn mounted_ext4_grows_only_with_cap_sys_resource() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(512 * MIB, FsType::Ext4);
     attached.resize(1024 * MIB);
     let granted = !rig.journal().contains("not_granted=CAP_SYS_RESOURCE");
     match rig.expand(&volume, &staging(&volume)) {
@@ -268,8 +257,7 @@ fn mounted_ext4_grows_only_with_cap_sys_resource() {
 #[test]
 fn ext4_grows_when_it_is_staged_again() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(512 * MIB, FsType::Ext4);
     let before = usage(rig.stats(&volume, &staging(&volume)));
     done(rig.unstage(&volume));
     attached.resize(1024 * MIB);

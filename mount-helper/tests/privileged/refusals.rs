@@ -83,8 +83,7 @@ fn a_disk_with_another_file_system_is_refused() {
     for (have, wanted) in
         [(FsType::Ext4, FsType::Xfs), (FsType::Xfs, FsType::Ext4), (FsType::Ext4, FsType::Ext3)]
     {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        staged(rig.stage(&volume, have));
+        let (volume, attached) = rig.staged_disk(512 * MIB, have);
         done(rig.unstage(&volume));
         let request = rig.stage_request(&volume, wanted);
         let found = refuses(&rig, &attached, request, Refusal::ForeignContent);
@@ -101,8 +100,7 @@ fn lost_first_superblock_is_refused_as_damaged() {
         (FsType::Ext4, Signature::Ext4),
         (FsType::Xfs, Signature::Xfs),
     ] {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        staged(rig.stage(&volume, have));
+        let (volume, attached) = rig.staged_disk(512 * MIB, have);
         let root = rig.staged_root(&volume);
         fs::write(root.join("data"), "precious").expect("write");
         done(rig.unstage(&volume));
@@ -188,8 +186,7 @@ fn stage_refuses_disk_opened_exclusively_by_another_process() {
     let claim = claim(attached.path());
     refuses(&rig, &attached, rig.stage_request(&volume, FsType::Ext4), Refusal::StillHeld);
     drop(claim);
-    staged(rig.stage(&volume, FsType::Ext4));
-    done(rig.unstage(&volume));
+    rig.stage_once(&volume, FsType::Ext4);
 }
 
 #[test]
@@ -272,8 +269,7 @@ fn publish_target_shows_only_verified_staging_mount() {
 #[test]
 fn expand_outside_required_and_limit_bytes_is_refused() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, _attached) = rig.new_disk(64 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, _attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
     for (required, limit) in [(64 * MIB + 1, 0), (0, 64 * MIB - 1)] {
         let expand = rig.expand_operation(&volume, &staging(&volume), required, limit);
         let refused = Refused::because(Refusal::SizeOutOfRange, Observation::DiskBytes(64 * MIB));
@@ -320,8 +316,7 @@ fn swapped_device_node_never_exposes_another_disk() {
             let request = rig.stage_operation(&one, FsType::Ext4);
             if let Outcome::Staged(_) = client.call(request, crate::rig::LONG) {
                 shown += 1;
-                let file = rig.staged_root(&one).join("whose");
-                assert_eq!(fs::read_to_string(file).expect("read"), one.as_str());
+                assert_eq!(rig.staged_file(&one, "whose"), one.as_str());
             }
             let request = rig.unstage_operation(&one, &staging(&one));
             while !matches!(client.call(request.clone(), crate::rig::LONG), Outcome::Done(_)) {}

@@ -1,10 +1,10 @@
 //! A helper in its own mount namespace, with a kubelet root, a device directory and loop devices.
 mod client;
 mod elsewhere;
+mod expected;
 mod files;
 mod loop_device;
 mod namespace;
-mod outcome;
 mod parts;
 mod process;
 mod random;
@@ -13,13 +13,13 @@ mod xen;
 
 pub(crate) use client::{Client, connect};
 pub(crate) use elsewhere::Elsewhere;
+pub(crate) use expected::{assert_refused, done, reason, refusal, staged, unstaged, usage};
 pub(crate) use files::{
     MIB, check_filesystem, claim, copy_sparse, make_filesystem, set_mode, sources, sparse_file,
     text, write_synced,
 };
 pub(crate) use loop_device::Attached;
 pub(crate) use namespace::{Namespace, OpenCopy};
-pub(crate) use outcome::{assert_refused, done, reason, refusal, staged, unstaged, usage};
 pub(crate) use parts::{
     become_user, children, grows_mounted, role, send_signal, status, try_signal,
 };
@@ -36,7 +36,6 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The uid of the node-agent.
 pub(crate) const AGENT: u32 = ebs_csi_policy::profile::NODE_AGENT.identity.uid;
 /// A time that only a hang reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -77,7 +76,6 @@ pub(crate) fn retry_refused(call: impl Fn() -> Outcome) -> Outcome {
     }
 }
 
-/// Returns a new volume id.
 pub(crate) fn volume() -> VolumeId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +111,6 @@ impl Rig {
         Self::start_with(&[])
     }
 
-    /// Starts a rig whose helper has these flags.
     pub(crate) fn start_with(extra: &[&str]) -> Option<Self> {
         able().then(|| {
             let mut rig = Self::prepared(true);
@@ -212,7 +209,6 @@ impl Rig {
         self.helper.as_ref().expect("a helper was started")
     }
 
-    /// Returns the process id of the supervisor.
     pub(crate) fn pid(&self) -> u32 {
         self.helper().pid()
     }
@@ -223,7 +219,6 @@ impl Rig {
         self.part_now(name).unwrap_or_else(|| panic!("no {name} in {:?}", children(self.pid())))
     }
 
-    /// Returns the process id of a part, if the part exists.
     pub(crate) fn part_now(&self, name: &str) -> Option<u32> {
         children(self.pid()).into_iter().find(|pid| role(*pid) == name)
     }
@@ -250,17 +245,14 @@ impl Rig {
         self.helper().journal()
     }
 
-    /// Waits until the journal contains a text.
     pub(crate) fn wait_for(&self, text: &str) {
         self.helper().wait_for_more(text, 0);
     }
 
-    /// Waits until an operation is held at a fault point.
     pub(crate) fn wait_for_point(&self, point: &str) {
         self.wait_for(&format!("fault-point name={point}"));
     }
 
-    /// Waits until the journal contains a text more often than `times`.
     pub(crate) fn wait_for_more(&self, text: &str, times: usize) {
         self.helper().wait_for_more(text, times);
     }
@@ -272,7 +264,6 @@ impl Rig {
         }
     }
 
-    /// Runs a command in the helper's mount namespace.
     pub(crate) fn within(&self, command: &[&str]) {
         let holder = self.namespace.pid().to_string();
         let entering = ["--mount", "--target", &holder];
@@ -304,7 +295,6 @@ impl Rig {
         OpenCopy::of(self.copy_of_mounts(), &self.kubelet(&staging(volume)))
     }
 
-    /// Waits until the helper has ended, and returns its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         self.helper.as_mut().expect("a helper was started").ended()
     }
@@ -330,7 +320,6 @@ impl Rig {
             .collect()
     }
 
-    /// Returns the mount table of the helper's namespace.
     pub(crate) fn mountinfo(&self) -> String {
         fs::read_to_string(format!("/proc/{}/mountinfo", self.namespace.pid())).expect("mountinfo")
     }

@@ -122,6 +122,8 @@ fn proved_peer_stages_as_unix_peer_does() {
 /// Sends something without knowledge of the key; gets the proof of an earlier connection, too.
 type Attack = fn(&mut Client, Proof);
 
+const WRONG: &str = "a wrong proof of the key";
+
 /// What a peer without the key does, and the helper's reason to cut it off.
 const ATTACKS: [(&str, Attack, &str); 12] = [
     ("request first", |peer, _| peer.send(inspect(), LONG), "a request before hello"),
@@ -131,55 +133,12 @@ const ATTACKS: [(&str, Attack, &str); 12] = [
         "a hello of a version without a key",
     ),
     ("proof first", prove, "a proof of the key before a nonce"),
-    (
-        "wrong proof",
-        |peer, _| {
-            challenged(peer);
-            prove(peer, Proof([0; 32]));
-        },
-        "a wrong proof of the key",
-    ),
-    (
-        "other key",
-        |peer, _| {
-            let (said, _) = challenged(peer);
-            let other = Key::new(&[8; 32]).expect("a key");
-            prove(peer, other.prove(Side::Agent, &said));
-        },
-        "a wrong proof of the key",
-    ),
-    (
-        "replayed proof",
-        |peer, earlier| {
-            challenged(peer);
-            prove(peer, earlier);
-        },
-        "a wrong proof of the key",
-    ),
-    (
-        "helper's own proof",
-        |peer, _| {
-            let (_, helpers) = challenged(peer);
-            prove(peer, helpers);
-        },
-        "a wrong proof of the key",
-    ),
-    (
-        "second nonce",
-        |peer, _| {
-            challenged(peer);
-            peer.send(nonce(), LONG);
-        },
-        "a second nonce",
-    ),
-    (
-        "request after nonce",
-        |peer, _| {
-            challenged(peer);
-            peer.send(inspect(), LONG);
-        },
-        "a request before hello",
-    ),
+    ("wrong proof", |peer, _| prove_by(peer, |_, _| Proof([0; 32])), WRONG),
+    ("other key", |peer, _| prove_by(peer, |said, _| other_key().prove(Side::Agent, said)), WRONG),
+    ("replayed proof", |peer, earlier| prove_by(peer, |_, _| earlier), WRONG),
+    ("helper's own proof", |peer, _| prove_by(peer, |_, helpers| helpers), WRONG),
+    ("second nonce", |peer, _| send_challenged(peer, nonce()), "a second nonce"),
+    ("request after nonce", |peer, _| send_challenged(peer, inspect()), "a request before hello"),
     ("silent", |_, _| (), "no proof of the key in time"),
     (
         "half a frame",
@@ -190,14 +149,23 @@ const ATTACKS: [(&str, Attack, &str); 12] = [
         },
         "no proof of the key in time",
     ),
-    (
-        "no frame",
-        |peer, _| {
-            let _ = peer.stream.write_all(&[0xff; 65536]);
-        },
-        "a frame of",
-    ),
+    ("no frame", |peer, _| drop(peer.stream.write_all(&[0xff; 65536])), "a frame of"),
 ];
+
+/// Sends a proof that may depend on what was said and on the helper's own proof.
+fn prove_by(peer: &mut Client, proof: impl FnOnce(&Transcript, Proof) -> Proof) {
+    let (said, helpers) = challenged(peer);
+    prove(peer, proof(&said, helpers));
+}
+
+fn send_challenged(peer: &mut Client, operation: Operation) {
+    challenged(peer);
+    peer.send(operation, LONG);
+}
+
+fn other_key() -> Key {
+    Key::new(&[8; 32]).expect("a key")
+}
 
 fn inspect() -> Operation {
     Operation::Inspect(Inspect::default())

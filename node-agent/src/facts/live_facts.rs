@@ -72,11 +72,11 @@ impl LiveFacts {
                     facts.log();
                     let _ = self.known.set(facts);
                 }
-                Err(lack) if deadline.left() <= PAUSE => {
+                Err(missing) if deadline.left() <= PAUSE => {
                     return Err(Failure::new(
                         Condition::FactsUnknown,
                         format!(
-                            "{lack}; node-lifecycle writes it where the Node has it, and the log of \
+                            "{missing}; node-lifecycle writes it where the Node has it, and the log of \
                              this process says why no other source of --metadata-sources knows it"
                         ),
                     ));

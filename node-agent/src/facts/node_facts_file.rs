@@ -10,47 +10,30 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::keys::{NETWORK_INTERFACES, NodeFact, OTHER_VOLUMES};
 use ebs_csi_wire::InstanceId;
 
 use super::dmi::{self, Machine};
-use super::{NodeFacts, Outpost, Source, topology};
+use super::{NodeFacts, Outpost, Source};
 
-/// Annotation: the instance, for machines whose firmware does not report it.
-pub(crate) const INSTANCE: &str = "ebs.csi.aws.com/instance-id";
-/// Annotation: the zone, where no topology label is copied.
-pub(crate) const ZONE: &str = "ebs.csi.aws.com/zone";
-/// Annotation: the region, where no topology label is copied.
-const REGION_ANNOTATION: &str = "ebs.csi.aws.com/region";
-/// Annotation: the instance type, for machines whose firmware does not report it.
-const INSTANCE_TYPE_ANNOTATION: &str = "ebs.csi.aws.com/instance-type";
-/// Annotation: number of attached network interfaces.
-pub(crate) const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
-/// Annotation: number of EBS volumes that the driver did not attach, without the root volume.
-pub(crate) const OTHER_VOLUMES: &str = "ebs.csi.aws.com/non-csi-ebs-volumes-count";
-/// Annotation: `true` while the node is being drained.
-pub(crate) const DRAINING: &str = "ebs.csi.aws.com/draining";
-/// Label: the instance type.
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-/// Label: the region.
-const REGION: &str = "topology.kubernetes.io/region";
-/// A larger file was not written by kubelet.
+/// Larger files are ignored: kubelet never writes one.
 const SIZE_LIMIT: u64 = 1 << 20;
 /// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What DMI and the files do not provide.
+/// Why DMI and the files do not suffice.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Lack {
+pub(crate) enum NodeFactsError {
     /// Neither DMI nor a file has the fact.
     #[error(
         "{what} is not known: the firmware does not say it, and the node facts files (labels and annotations of \
-         this pod) have neither {key} nor {annotation}"
+         this pod) have neither {label} nor {annotation}"
     )]
-    Fact {
+    Missing {
         /// The missing fact.
         what: &'static str,
         /// The label that would provide it.
-        key: &'static str,
+        label: &'static str,
         /// The annotation that would provide it.
         annotation: &'static str,
     },
@@ -77,15 +60,19 @@ pub(crate) enum Lack {
 /// Reads DMI and the files, repeatedly until they are sufficient or `timeout` has passed.
 ///
 /// # Errors
-/// [`Lack`] with the fact that was still missing.
-pub(crate) fn read(dmi: &Path, files: &[PathBuf], timeout: Duration) -> Result<NodeFacts, Lack> {
+/// [`NodeFactsError`] with the fact that was still missing.
+pub(crate) fn read(
+    dmi: &Path,
+    files: &[PathBuf],
+    timeout: Duration,
+) -> Result<NodeFacts, NodeFactsError> {
     let (started, machine) = (Instant::now(), Machine::read(dmi));
     loop {
         match facts(&machine, &entries(files)) {
-            Err(lack @ Lack::Fact { .. }) => {
+            Err(missing @ NodeFactsError::Missing { .. }) => {
                 let left = timeout.saturating_sub(started.elapsed());
                 if files.is_empty() || left.is_zero() {
-                    return Err(lack);
+                    return Err(missing);
                 }
                 std::thread::sleep(PAUSE.min(left));
             }
@@ -109,48 +96,52 @@ pub(crate) fn entries(files: &[PathBuf]) -> HashMap<String, String> {
 /// Returns the facts from the firmware and the entries.
 ///
 /// # Errors
-/// [`Lack`] with the first missing or contradictory fact.
+/// [`NodeFactsError`] with the first missing or contradictory fact.
 pub(crate) fn facts(
     machine: &Machine,
     entries: &HashMap<String, String>,
-) -> Result<NodeFacts, Lack> {
+) -> Result<NodeFacts, NodeFactsError> {
     let given = |key: &str| entries.get(key).filter(|value| !value.is_empty()).cloned();
-    let lack = |what, key, annotation| Lack::Fact { what, key, annotation };
-    let instance = match (machine.instance.clone(), given(INSTANCE)) {
+    let fact = |of: NodeFact| of.label().and_then(given).or_else(|| given(of.annotation()));
+    let missing = |what, of: NodeFact| NodeFactsError::Missing {
+        what,
+        label: of.label().unwrap_or("a label for it"),
+        annotation: of.annotation(),
+    };
+    let instance = match (machine.instance.clone(), fact(NodeFact::Instance)) {
         (Some(firmware), Some(file)) if firmware.as_str() != file => {
-            return Err(Lack::OtherNode { firmware, file });
+            return Err(NodeFactsError::OtherNode { firmware, file });
         }
         (Some(firmware), _) => firmware,
         (None, file) => file
             .and_then(|id| InstanceId::parse(&id).ok())
-            .ok_or_else(|| lack("the instance id", "a label for it", INSTANCE))?,
+            .ok_or_else(|| missing("the instance id", NodeFact::Instance))?,
     };
     let instance_type = machine
         .instance_type
         .clone()
         .or_else(|| {
-            let name = given(INSTANCE_TYPE).or_else(|| given(INSTANCE_TYPE_ANNOTATION))?;
+            let name = fact(NodeFact::InstanceType)?;
             Some(name.strip_prefix("ml.").unwrap_or(&name).to_owned())
         })
         .filter(|name| dmi::is_instance_type(name))
-        .ok_or_else(|| lack("the instance type", INSTANCE_TYPE, INSTANCE_TYPE_ANNOTATION))?;
-    let zone = given(topology::ZONE)
-        .or_else(|| given(ZONE))
-        .ok_or_else(|| lack("the zone", topology::ZONE, ZONE))?;
+        .ok_or_else(|| missing("the instance type", NodeFact::InstanceType))?;
+    let zone = fact(NodeFact::Zone).ok_or_else(|| missing("the zone", NodeFact::Zone))?;
     let number = |key: &'static str| match given(key) {
         None => Ok(None),
         Some(text) => match text.parse::<u32>() {
             Ok(number) if number <= 1000 => Ok(Some(number)),
-            _ => Err(Lack::Number { key, given: text }),
+            _ => Err(NodeFactsError::Number { key, given: text }),
         },
     };
-    let outpost = match (
-        given(topology::OUTPOST_PARTITION),
-        given(topology::OUTPOST_REGION),
-        given(topology::OUTPOST_ACCOUNT),
-        given(topology::OUTPOST_ID),
-    ) {
-        (Some(partition), Some(region), Some(account), Some(id)) => {
+    let outpost = [
+        NodeFact::OutpostPartition,
+        NodeFact::OutpostRegion,
+        NodeFact::OutpostAccount,
+        NodeFact::Outpost,
+    ];
+    let outpost = match outpost.map(fact) {
+        [Some(partition), Some(region), Some(account), Some(id)] => {
             Some(Outpost { partition, region, account, id })
         }
         _ => None,
@@ -159,7 +150,7 @@ pub(crate) fn facts(
         instance,
         instance_type,
         zone,
-        region: given(REGION).or_else(|| given(REGION_ANNOTATION)),
+        region: fact(NodeFact::Region),
         network_interfaces: number(NETWORK_INTERFACES)?.unwrap_or(1),
         other_volumes: number(OTHER_VOLUMES)?.unwrap_or(0),
         outpost,
@@ -259,7 +250,7 @@ mod tests {
         let (dir, files) = write(WHOLE);
         std::fs::write(dir.path().join("board_asset_tag"), "i-0fffffffffffffff0").unwrap();
         let error = read(dir.path(), &files, Duration::ZERO).unwrap_err();
-        assert!(matches!(error, Lack::OtherNode { .. }), "{error}");
+        assert!(matches!(error, NodeFactsError::OtherNode { .. }), "{error}");
     }
 
     /// The 60 s are the time to wait for an incomplete file, not for a bad value.

@@ -2,22 +2,14 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_proto::keys::topology::{
+    DRIVER_ZONE, OUTPOST_ACCOUNT, OUTPOST_ID, OUTPOST_PARTITION, OUTPOST_REGION, ZONE,
+};
+
 use super::NodeFacts;
 
-/// Kubernetes' own zone key.
-pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
-/// The driver's older zone key; still sent, because existing volumes have it.
-pub(crate) const DRIVER_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 /// The operating system.
-pub(crate) const OS: &str = "kubernetes.io/os";
-/// Region of an Outpost.
-pub(crate) const OUTPOST_REGION: &str = "topology.ebs.csi.aws.com/region";
-/// Partition (`aws`, `aws-cn`, …) of an Outpost.
-pub(crate) const OUTPOST_PARTITION: &str = "topology.ebs.csi.aws.com/partition";
-/// Account of an Outpost.
-pub(crate) const OUTPOST_ACCOUNT: &str = "topology.ebs.csi.aws.com/account-id";
-/// The Outpost.
-pub(crate) const OUTPOST_ID: &str = "topology.ebs.csi.aws.com/outpost-id";
+const OS: &str = "kubernetes.io/os";
 
 /// The segments of `NodeGetInfo`.
 pub(crate) fn segments(facts: &NodeFacts) -> HashMap<String, String> {

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_policy::format_option::{FormatOptions, GivenBy, Kind, ROWS, Row, parse_number};
+use ebs_csi_policy::format_option::{
+    FormatOptions, GivenBy, OptionKind, OptionRow, ROWS, parse_number,
+};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::{FormatOption, FsType};
 
@@ -15,10 +17,10 @@ pub(super) fn options(
     fs: FsType,
     legacy_xfs: bool,
 ) -> Result<Vec<FormatOption>, Failure> {
-    let value = |row: &Row| match (row.given_by, row.kind) {
+    let value = |row: &OptionRow| match (row.given_by, row.kind) {
         (GivenBy::LegacyXfsFlag, _) => Ok(legacy_xfs.into()),
-        (GivenBy::StorageClass, Kind::Number) => number(volume_context, row.context_key),
-        (GivenBy::StorageClass, Kind::Switch) => switch(volume_context, row.context_key),
+        (GivenBy::StorageClass, OptionKind::Number) => number(volume_context, row.context_key),
+        (GivenBy::StorageClass, OptionKind::Switch) => switch(volume_context, row.context_key),
     };
     let given =
         ROWS.iter().map(|row| Ok(row.with(value(row)?))).collect::<Result<Vec<_>, Failure>>()?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_policy::format_option::{GivenBy, Kind, ROWS, Row, storage_class_rows};
+use ebs_csi_policy::format_option::{GivenBy, OptionKind, OptionRow, ROWS, storage_class_rows};
 use ebs_csi_proto::csi::volume_capability::{
     AccessMode as WireMode, AccessType as WireType, BlockVolume, MountVolume, access_mode::Mode,
 };
@@ -214,11 +214,11 @@ fn all_stage_parameters_reach_helper_request() {
     ));
     request.volume_context =
         map(&[("partition", "3"), ("storage.kubernetes.io/csiProvisionerIdentity", "x")]);
-    let on_ext4 = |row: &&Row| row.on(FsType::Ext4).is_some();
+    let on_ext4 = |row: &&OptionRow| row.on(FsType::Ext4).is_some();
     for row in storage_class_rows().filter(on_ext4) {
         let value = match row.kind {
-            Kind::Number => row.example.to_string(),
-            Kind::Switch => "true".to_owned(),
+            OptionKind::Number => row.example.to_string(),
+            OptionKind::Switch => "true".to_owned(),
         };
         request.volume_context.insert(row.context_key.to_owned(), value);
     }
@@ -239,7 +239,7 @@ fn all_stage_parameters_reach_helper_request() {
     assert_eq!(request.disk.origin, Origin::Copy);
     let flags: Vec<String> = request.flags.iter().map(ToString::to_string).collect();
     assert_eq!(flags, ["noatime", "commit=5", "context=\"a:b:c:d1,d2\""]);
-    let sent = |row: &&Row| on_ext4(row) || row.given_by == GivenBy::LegacyXfsFlag;
+    let sent = |row: &&OptionRow| on_ext4(row) || row.given_by == GivenBy::LegacyXfsFlag;
     let expected = ROWS.iter().filter(sent).map(|row| match row.key {
         "blockSize" => row.with(4096),
         _ => row.with(row.example),

@@ -31,10 +31,8 @@ impl Drop for Traced {
 }
 
 /// Returns the filters of a thread, the newest first. The thread is stopped for some microseconds.
-///
-/// # Errors
-/// [`io::ErrorKind::NotFound`]: the thread has ended. [`io::ErrorKind::TimedOut`]: it did not stop,
-/// and stays traced until this process ends. Any other error: the kernel refuses.
+/// Fails with [`io::ErrorKind::NotFound`] when the thread has ended, and with
+/// [`io::ErrorKind::TimedOut`] when it did not stop; it then stays traced until this process ends.
 pub(crate) fn of_thread(thread: u32) -> io::Result<Vec<Vec<u8>>> {
     sys::seize(thread)?;
     let _traced = Traced(thread);

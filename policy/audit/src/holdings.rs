@@ -6,7 +6,7 @@ use ebs_csi_policy::profile::{
 };
 use ebs_csi_policy::tool;
 
-use crate::open_files::{Access, Kind, OpenFile, Socket};
+use crate::open_files::{FileAccess, OpenFile, OpenFileKind, Socket};
 use crate::process::Process;
 
 /// The standard descriptors, which whoever starts a process chooses.
@@ -32,7 +32,7 @@ pub(crate) fn deviations(process: &Process, profile: &'static Profile) -> Vec<De
         let descriptor = file.descriptor;
         let path = file.path.escape_debug();
         match &file.kind {
-            Kind::Socket(socket) => {
+            OpenFileKind::Socket(socket) => {
                 let wrong = wrong_socket(process, profile, descriptor, socket)?;
                 let expected = "sockets of its profile".to_owned();
                 Some(Deviation {
@@ -52,7 +52,6 @@ pub(crate) fn deviations(process: &Process, profile: &'static Profile) -> Vec<De
     found.collect()
 }
 
-/// Returns what is wrong with a socket.
 fn wrong_socket(
     process: &Process,
     profile: &'static Profile,
@@ -118,18 +117,18 @@ fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bo
     let is_standard = STANDARD.contains(&file.descriptor);
     let access = match &file.kind {
         // The opener checks which disk a process gets.
-        Kind::Disk => return may_hold_disks(files),
-        Kind::Null | Kind::Socket(_) => return true,
+        OpenFileKind::Disk => return may_hold_disks(files),
+        OpenFileKind::Null | OpenFileKind::Socket(_) => return true,
         // A format is made again in a file of the broker that stands for the disk.
-        Kind::File(access)
+        OpenFileKind::File(access)
             if access.is_nameless && access.owner.uid == profile::BROKER.identity.uid =>
         {
             return may_hold_disks(files);
         }
         // A log, or a terminal.
-        Kind::File(access) if is_standard && access.write && !access.read => return true,
-        Kind::OtherDevice(_) if is_standard => return true,
-        Kind::File(access) | Kind::OtherDevice(access) => access,
+        OpenFileKind::File(access) if is_standard && access.write && !access.read => return true,
+        OpenFileKind::OtherDevice(_) if is_standard => return true,
+        OpenFileKind::File(access) | OpenFileKind::OtherDevice(access) => access,
     };
     is_named(process, &file.path)
         || may_open(process, access) && is_listed(process, files, &file.path, access)
@@ -155,8 +154,8 @@ fn is_named(process: &Process, path: &str) -> bool {
 }
 
 /// Returns whether the permission bits let the process open the file.
-fn may_open(process: &Process, access: &Access) -> bool {
-    let Access { read, write, owner, .. } = access;
+fn may_open(process: &Process, access: &FileAccess) -> bool {
+    let FileAccess { read, write, owner, .. } = access;
     let status = &process.status;
     let shift = match () {
         () if status.uids[3] == owner.uid => 6,
@@ -168,7 +167,7 @@ fn may_open(process: &Process, access: &Access) -> bool {
 }
 
 /// Returns whether a rule on files has the path and the rights.
-fn is_listed(process: &Process, files: Files, path: &str, access: &Access) -> bool {
+fn is_listed(process: &Process, files: Files, path: &str, access: &FileAccess) -> bool {
     let Files::Listed(rules) = files else { return matches!(files, Files::Free) };
     let has = |right| {
         rules.iter().filter(|rule| rule.rights.contains(&right)).any(|rule| match rule.place {
@@ -226,7 +225,7 @@ mod tests {
     }
 
     fn socket(protocol: &str, port: Option<u16>, listens: bool) -> Vec<OpenFile> {
-        let kind = Kind::Socket(Socket { protocol: protocol.to_owned(), port, listens });
+        let kind = OpenFileKind::Socket(Socket { protocol: protocol.to_owned(), port, listens });
         vec![OpenFile { descriptor: 7, path: "socket:[1]".to_owned(), kind }]
     }
 
@@ -292,13 +291,13 @@ mod tests {
             (profile::TOOL, "/etc/hosts", READ, 0o644, false),
         ] {
             let owner = NodeOwner { uid: 0, gid: 42, mode };
-            let access = Access { read, write, owner, is_nameless: false };
+            let access = FileAccess { read, write, owner, is_nameless: false };
             let open = |descriptor, kind| OpenFile { descriptor, path: path.to_owned(), kind };
-            let file = process(profile, &[], vec![open(7, Kind::File(access))]);
+            let file = process(profile, &[], vec![open(7, OpenFileKind::File(access))]);
             let found = deviations(&file, profile);
             assert_eq!(found.is_empty(), right, "{} {path}: {found:?}", profile.name);
             // Whoever starts a process chooses the file of its log.
-            let log = process(profile, &[], vec![open(1, Kind::File(access))]);
+            let log = process(profile, &[], vec![open(1, OpenFileKind::File(access))]);
             assert_eq!(deviations(&log, profile).is_empty(), right || write, "{path}");
         }
     }
@@ -306,8 +305,8 @@ mod tests {
     #[test]
     fn disks_are_held_by_processes_of_helper_alone() {
         let owner = NodeOwner { uid: profile::BROKER.identity.uid, gid: 0, mode: 0 };
-        let nameless = Access { read: true, write: true, owner, is_nameless: true };
-        for kind in [Kind::Disk, Kind::File(nameless)] {
+        let nameless = FileAccess { read: true, write: true, owner, is_nameless: true };
+        for kind in [OpenFileKind::Disk, OpenFileKind::File(nameless)] {
             let file = || OpenFile { descriptor: 3, path: "/#2".to_owned(), kind: kind.clone() };
             let holders = profile::ALL.into_iter().filter(|profile| {
                 deviations(&process(profile, &[], vec![file()]), profile).is_empty()

@@ -8,7 +8,6 @@
 #![deny(unsafe_code)]
 
 mod comparison;
-mod end;
 mod filters;
 mod holdings;
 mod open_files;

@@ -1,15 +1,14 @@
 //! What a process has open: files, disks and sockets, by its descriptors.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::{fs, io};
 
 use ebs_csi_policy::profile::NodeOwner;
 
-use crate::end::is_end;
+use crate::sys::is_end;
 
 /// `O_PATH` of asm-generic/fcntl.h: such a descriptor gives no right on the file's content.
 const PATH_ONLY: u32 = 0o10_000_000;
@@ -29,21 +28,21 @@ pub(crate) struct OpenFile {
     pub(crate) descriptor: u32,
     /// The path as the kernel shows it. Bytes that are no UTF-8 are replaced.
     pub(crate) path: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OpenFileKind,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    File(Access),
+pub(crate) enum OpenFileKind {
+    File(FileAccess),
     Disk,
     Null,
-    OtherDevice(Access),
+    OtherDevice(FileAccess),
     Socket(Socket),
 }
 
 /// How a file is open, and who else may open it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
+pub(crate) struct FileAccess {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) owner: NodeOwner,
@@ -51,12 +50,10 @@ pub(crate) struct Access {
     pub(crate) is_nameless: bool,
 }
 
-/// A socket, as far as the kernel shows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Socket {
     /// The kernel's name of the protocol: `TCPv6`, `UNIX-STREAM`, `AF_VSOCK`.
     pub(crate) protocol: String,
-    /// The local port of a TCP socket that is bound.
     pub(crate) port: Option<u16>,
     pub(crate) listens: bool,
 }
@@ -88,10 +85,9 @@ pub(crate) fn of_threads<'a>(
             }
         }
         // The network of a thread may be its own.
-        if found
-            .values()
-            .any(|kind| matches!(kind, Kind::Socket(one) if one.protocol.starts_with("TCP")))
-            && ports.is_none()
+        if found.values().any(
+            |kind| matches!(kind, OpenFileKind::Socket(one) if one.protocol.starts_with("TCP")),
+        ) && ports.is_none()
         {
             ports = Some(tcp_sockets(directory));
         }
@@ -100,7 +96,7 @@ pub(crate) fn of_threads<'a>(
     Ok(found
         .into_iter()
         .map(|((descriptor, path), mut kind)| {
-            if let Kind::Socket(socket) = &mut kind
+            if let OpenFileKind::Socket(socket) = &mut kind
                 && let Some((port, listens)) = inode(&path).and_then(|inode| ports.get(&inode))
             {
                 (socket.port, socket.listens) = (Some(*port), *listens);
@@ -119,7 +115,7 @@ fn ended_is_empty<T: Default>(read: io::Result<T>) -> io::Result<T> {
 }
 
 /// Returns what a descriptor leads to; `None` for what gives no right on content.
-fn kind(link: &Path, info: &Path) -> io::Result<Option<Kind>> {
+fn kind(link: &Path, info: &Path) -> io::Result<Option<OpenFileKind>> {
     let info = String::from_utf8_lossy(&fs::read(info)?).into_owned();
     let flags = info
         .lines()
@@ -129,7 +125,7 @@ fn kind(link: &Path, info: &Path) -> io::Result<Option<Kind>> {
         return Ok(None);
     }
     let found = fs::metadata(link)?;
-    let access = Access {
+    let access = FileAccess {
         read: flags & ACCESS != WRITE_ONLY,
         write: flags & ACCESS != READ_ONLY,
         owner: NodeOwner { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o777 },
@@ -137,12 +133,12 @@ fn kind(link: &Path, info: &Path) -> io::Result<Option<Kind>> {
     };
     let file_type = found.file_type();
     Ok(match () {
-        () if file_type.is_file() => Some(Kind::File(access)),
-        () if file_type.is_block_device() => Some(Kind::Disk),
-        () if file_type.is_char_device() && found.rdev() == NULL => Some(Kind::Null),
-        () if file_type.is_char_device() => Some(Kind::OtherDevice(access)),
+        () if file_type.is_file() => Some(OpenFileKind::File(access)),
+        () if file_type.is_block_device() => Some(OpenFileKind::Disk),
+        () if file_type.is_char_device() && found.rdev() == NULL => Some(OpenFileKind::Null),
+        () if file_type.is_char_device() => Some(OpenFileKind::OtherDevice(access)),
         () if file_type.is_socket() => {
-            Some(Kind::Socket(Socket { protocol: protocol(link)?, ..Socket::default() }))
+            Some(OpenFileKind::Socket(Socket { protocol: protocol(link)?, ..Socket::default() }))
         }
         () => None,
     })
@@ -176,7 +172,6 @@ fn tcp_sockets(directory: &Path) -> BTreeMap<u64, (u16, bool)> {
     found
 }
 
-/// Parses a row of `/proc/net/tcp`.
 fn tcp_row(row: &str) -> Option<(u64, (u16, bool))> {
     let words: Vec<&str> = row.split_ascii_whitespace().collect();
     let port = u16::from_str_radix(words.get(1)?.rsplit_once(':')?.1, 16).ok()?;

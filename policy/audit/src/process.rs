@@ -3,18 +3,17 @@
 //! A process chooses the bytes of its name, its arguments and its file names, so none of them is
 //! taken for text.
 
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_policy::variant::{PRODUCTION, Policy};
 
-use crate::end::is_end;
 use crate::filters;
 use crate::open_files::{self, OpenFile};
+use crate::sys::is_end;
 
 /// The program of the helper's processes.
 pub(crate) const HELPER: &str = "ebs-csi-mount-helper";
@@ -63,11 +62,8 @@ pub struct Thread {
 }
 
 impl Process {
-    /// Reads a process from `/proc`.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::NotFound`] when the process has ended. Any other I/O error: it belongs to
-    /// somebody else and the caller is not root.
+    /// Reads a process from `/proc`. Fails with [`io::ErrorKind::NotFound`] when the process has
+    /// ended; another error says that it is somebody else's and the caller is not root.
     pub fn read(pid: u32) -> io::Result<Self> {
         let directory = Path::new("/proc").join(pid.to_string());
         let threads = threads(&directory)?;
@@ -114,11 +110,9 @@ impl Process {
 
     /// Reads the system call filters of all threads, by ptrace(2). Each thread stops for some
     /// microseconds. For a program that ends soon and is not the parent of the process: a stop
-    /// looks to a parent like an end, and a thread that does not stop in time stays traced.
-    ///
-    /// # Errors
-    /// An I/O error when the kernel does not show the filters: they are read by root, from a
-    /// process without a filter of its own.
+    /// looks to a parent like an end, and a thread that does not stop in time stays traced. Fails
+    /// when the kernel does not show the filters: they are read by root, from a process without a
+    /// filter of its own.
     pub fn read_filters(&mut self) -> io::Result<()> {
         let filtered = self.threads.iter_mut().filter(|one| one.status.seccomp == FILTERED);
         for thread in filtered {
@@ -132,12 +126,10 @@ impl Process {
     }
 
     /// Returns the policy that the process's arguments choose.
-    #[must_use]
     pub fn policy(&self) -> Policy {
         policy_chosen_by(&self.arguments)
     }
 
-    /// Returns the values of a flag.
     pub(crate) fn values_of<'a>(&'a self, flag: &'a str) -> impl Iterator<Item = &'a str> {
         let next = self.arguments.iter().skip(1).map(String::as_str).chain([""]);
         self.arguments.iter().zip(next).filter_map(move |(one, next)| {

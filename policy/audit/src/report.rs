@@ -10,7 +10,7 @@ use ebs_csi_policy::{PRODUCTION, Policy};
 use crate::{DEVIATIONS, Failure, INCOMPLETE, named_profile, unknown_command};
 
 /// A process with the profile that it should have.
-struct Row {
+struct AuditRow {
     process: Process,
     profile: Option<&'static Profile>,
     /// The deviations of the process as a member of its tree.
@@ -34,7 +34,7 @@ pub(crate) fn audit(
         }
         ["--tree", pid] => report(&tree(parse_pid(pid)?)?, policy, out),
         ["--all"] => {
-            let mut rows: Vec<Row> = Vec::new();
+            let mut rows: Vec<AuditRow> = Vec::new();
             let (pids, mut hidden) = running()?;
             for pid in pids {
                 // It may be part of the tree of a process that was listed before it.
@@ -75,7 +75,7 @@ fn parse_pid(text: &str) -> Result<u32, Failure> {
     text.parse().map_err(|_| Failure::Usage(format!("{text:?} is not a process number")))
 }
 
-fn tree(root: u32) -> io::Result<Vec<Row>> {
+fn tree(root: u32) -> io::Result<Vec<AuditRow>> {
     let tree = Process::tree(root)?;
     let known: Vec<_> =
         tree.iter().map(|one| (one.expected(&tree), one.deviations_in(&tree))).collect();
@@ -83,19 +83,23 @@ fn tree(root: u32) -> io::Result<Vec<Row>> {
     Ok(rows.map(|(process, (profile, in_tree))| row(process, profile, in_tree)).collect())
 }
 
-fn row(mut process: Process, profile: Option<&'static Profile>, in_tree: Vec<Deviation>) -> Row {
+fn row(
+    mut process: Process,
+    profile: Option<&'static Profile>,
+    in_tree: Vec<Deviation>,
+) -> AuditRow {
     let read = if profile.is_some() { process.read_filters() } else { Ok(()) };
-    Row { process, profile, in_tree, unreadable: read.err() }
+    AuditRow { process, profile, in_tree, unreadable: read.err() }
 }
 
-fn report(rows: &[Row], policy: Policy, out: &mut impl Write) -> Result<u8, Failure> {
+fn report(rows: &[AuditRow], policy: Policy, out: &mut impl Write) -> Result<u8, Failure> {
     writeln!(
         out,
         "{:>8} {:<22} {:<12} {:>6} {:>10} {:>10} {:>10} {:>3} {:>7}  VERDICT",
         "PID", "PROGRAM", "PROFILE", "UID", "EFFECTIVE", "PERMITTED", "BOUNDING", "NNP", "SECCOMP"
     )?;
     let mut status_of_all = if rows.is_empty() { DEVIATIONS } else { 0 };
-    for Row { process, profile, in_tree, unreadable } in rows {
+    for AuditRow { process, profile, in_tree, unreadable } in rows {
         let status = &process.status;
         let of_profile = profile.map(|profile| process.deviations(profile, policy));
         let deviations: Vec<_> = of_profile.iter().flatten().chain(in_tree).collect();

@@ -31,7 +31,6 @@ pub(crate) fn seize(thread: u32) -> io::Result<()> {
     checked(done).map(drop)
 }
 
-/// Asks a traced thread to stop.
 pub(crate) fn interrupt(thread: u32) -> io::Result<()> {
     let thread = number(thread)?;
     // SAFETY: as above.
@@ -81,4 +80,9 @@ pub(crate) fn release_ended(thread: u32) {
         // SAFETY: without a place for the status the call touches no memory.
         unsafe { libc::waitpid(thread, null_mut(), libc::WNOHANG | libc::__WALL) };
     }
+}
+
+/// Returns whether a process or thread ended, or a descriptor was closed, while it was read.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }

@@ -1,14 +1,13 @@
 //! Which processes there are, which profile each should have, and which must be there.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use ebs_csi_policy::deviation::Deviation;
 use ebs_csi_policy::profile::{self, Profile};
 
-use crate::end::is_end;
 use crate::process::{HELPER, Process, program_of, read_status};
+use crate::sys::is_end;
 
 /// The program of the launcher and of the router.
 const LAUNCHER: &str = "aws-ebs-csi-driver";
@@ -19,11 +18,8 @@ const PROGRAMS: [&str; 5] =
 pub const PARTS_OF_HELPER: [&Profile; 3] = [profile::BROKER, profile::DIRECTORIES, profile::OPENER];
 
 impl Process {
-    /// Returns the process and all its descendants, in the order of their numbers.
-    ///
-    /// # Errors
-    /// An I/O error when one of them cannot be read. Leaves out those that end meanwhile, but for
-    /// the first.
+    /// Returns the process and all its descendants, in the order of their numbers. Fails when one
+    /// of them cannot be read. Leaves out those that end meanwhile, but for the first.
     pub fn tree(root: u32) -> io::Result<Vec<Self>> {
         let mut parents = Vec::new();
         for pid in pids()?.filter(|pid| *pid != root) {
@@ -152,9 +148,6 @@ fn missing(part: &str) -> Deviation {
 
 /// Returns the numbers of the processes that run a program of the driver on this machine, oldest
 /// first, and an error for each process that does not show its program.
-///
-/// # Errors
-/// An I/O error when `/proc` cannot be listed.
 pub fn running() -> io::Result<(Vec<u32>, Vec<io::Error>)> {
     let (mut found, mut hidden) = (Vec::new(), Vec::new());
     for pid in pids()? {
@@ -173,7 +166,6 @@ pub fn unreadable(pid: u32, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("process {pid} cannot be read: {error}"))
 }
 
-/// Returns the numbers of all processes.
 fn pids() -> io::Result<impl Iterator<Item = u32>> {
     let entries = fs::read_dir("/proc")?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))

@@ -55,7 +55,6 @@ pub(crate) fn everywhere() -> impl Iterator<Item = &'static str> {
     EVERYWHERE.iter().map(|(name, _)| *name)
 }
 
-/// Returns every name that is known here.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     [EVERYWHERE, HERE].into_iter().flatten().map(|(name, _)| *name)

@@ -27,14 +27,11 @@ pub struct Places {
 
 impl Places {
     /// Returns an empty set of places.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a path under a name of the policy. Several paths may have one name.
-    ///
-    /// # Errors
+    /// Adds a path under a name of the policy. Several paths may have one name. Fails with
     /// [`Fault::Place`] when the path cannot be opened.
     pub fn with(self, name: &'static str, path: impl AsRef<Path>) -> Result<Self, Fault> {
         let path = path.as_ref();

@@ -1,17 +1,46 @@
-//! Capabilities, user and groups, and `no_new_privs`, in an order in which each step permits the
-//! next.
+//! Limits, capabilities, user and groups, and `no_new_privs`, in an order in which each step
+//! permits the next.
 
 use std::io;
+use std::marker::PhantomData;
 
 use ebs_csi_policy::process_status::Status;
-use ebs_csi_policy::profile::{HeldCapability, Profile};
-use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
+use ebs_csi_policy::profile::{Capability, HeldCapability, Limit, Profile, Resource};
+use rustix::process::{
+    DumpableBehavior, Gid, Rlimit, Uid, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use rustix::thread::{
     CapabilitiesSecureBits, set_capabilities_secure_bits, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::{Fault, sys};
+
+/// Sets the soft and the hard limit to the profile's value. A hard limit that is already lower
+/// stays: raising it needs a capability, and a lower limit is harmless.
+pub(crate) fn set_limits(limits: &[Limit]) -> Result<(), Fault> {
+    for limit in limits {
+        let (resource, name) = match limit.resource {
+            Resource::Core => (rustix::process::Resource::Core, "core"),
+            Resource::Descriptors => (rustix::process::Resource::Nofile, "nofile"),
+        };
+        set_limit(resource, name, limit.value)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn set_limit(
+    resource: rustix::process::Resource,
+    name: &'static str,
+    value: u64,
+) -> Result<(), Fault> {
+    let value = match getrlimit(resource).maximum {
+        Some(hard) => value.min(hard),
+        None => value,
+    };
+    setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+        .map_err(|error| Fault::Limit(name, error.into()))
+}
 
 /// Takes on the profile's identity. Returns the optional capabilities that the host does not grant.
 pub(crate) fn apply(profile: &Profile, before: &Status) -> Result<Vec<&'static str>, Fault> {
@@ -120,4 +149,39 @@ fn as_set(bits: u64) -> caps::CapsHashSet {
 
 fn refused(which: &'static str, error: &caps::errors::CapsError) -> Fault {
     Fault::Capabilities(which, io::Error::other(error.to_string()))
+}
+
+/// A guard: while it lives, the calling thread has the capability in its effective set. It is not
+/// `Send`.
+#[derive(Debug)]
+pub struct Raised {
+    capability: caps::Capability,
+    // Capability sets belong to a thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// Raises a permitted capability in the calling thread. Fails with [`Fault::CapabilityMissing`]
+/// when the capability is not permitted, [`Fault::Capabilities`] when the kernel refuses.
+pub fn raise(capability: Capability) -> Result<Raised, Fault> {
+    let known = caps::all()
+        .into_iter()
+        .find(|one| one.index() == capability.number)
+        .ok_or(Fault::CapabilityMissing(capability.name))?;
+    let refused = |error: caps::errors::CapsError| {
+        Fault::Capabilities("effective", io::Error::other(error.to_string()))
+    };
+    if !caps::has_cap(None, caps::CapSet::Permitted, known).map_err(refused)? {
+        return Err(Fault::CapabilityMissing(capability.name));
+    }
+    caps::raise(None, caps::CapSet::Effective, known).map_err(refused)?;
+    Ok(Raised { capability: known, thread: PhantomData })
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if caps::drop(None, caps::CapSet::Effective, self.capability).is_err() {
+            // A thread that cannot drop a capability must not serve another request.
+            std::process::abort();
+        }
+    }
 }

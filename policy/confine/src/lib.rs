@@ -35,8 +35,6 @@ mod enforced;
 mod fault;
 mod files;
 mod identity;
-mod limits;
-mod raised;
 pub mod start;
 mod sys;
 mod syscall_filter;
@@ -50,7 +48,7 @@ use ebs_csi_policy::profile::{Choice, Profile};
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
 pub use files::Places;
-pub use raised::{Raised, raise};
+pub use identity::{Raised, raise};
 pub use sys::landlock_abi;
 
 /// A process that is entering its profile. Each step is irreversible.
@@ -66,18 +64,12 @@ pub struct Entering {
 }
 
 /// Takes all steps, for a process that has one thread.
-///
-/// # Errors
-/// [`Fault`]: the process must end.
 pub fn enter(profile: &'static Profile, places: &Places) -> Result<Enforced, Fault> {
     Entering::begin(profile)?.identity()?.files(places)?.calls()
 }
 
 /// Returns the system call filters that bind a process with this profile, as the kernel shows them
 /// to ptrace(2). `process` is the number of the process in its own namespace.
-///
-/// # Errors
-/// [`Fault`]: the profile's calls make no filter.
 pub fn filters(
     profile: &Profile,
     choice: Option<&Choice>,
@@ -88,11 +80,8 @@ pub fn filters(
 }
 
 impl Entering {
-    /// Reads the state of the process, without changing it.
-    ///
-    /// # Errors
-    /// [`Fault::ManyThreads`] when there is a second thread, which would keep the rights that this
-    /// thread gives up.
+    /// Reads the state of the process, without changing it. Fails with [`Fault::ManyThreads`] when
+    /// there is a second thread, which would keep the rights that this thread gives up.
     pub fn begin(profile: &'static Profile) -> Result<Self, Fault> {
         let status = File::open(Path::new("/proc/self/status")).map_err(Fault::Status)?;
         let entering = Self {
@@ -118,9 +107,6 @@ impl Entering {
     }
 
     /// Adds the system calls of a choice of the profile, where one is named.
-    ///
-    /// # Errors
-    /// [`Fault::UnknownChoice`].
     pub fn choose(mut self, name: Option<&'static str>) -> Result<Self, Fault> {
         let choices = self.profile.choices;
         self.choice = match name {
@@ -134,20 +120,14 @@ impl Entering {
     }
 
     /// Sets limits, capability sets, user and groups, and `no_new_privs`.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn identity(mut self) -> Result<Self, Fault> {
         let before = self.read_status()?;
-        limits::apply(self.profile.limits)?;
+        identity::set_limits(self.profile.limits)?;
         self.missing = identity::apply(self.profile, &before)?;
         Ok(self)
     }
 
     /// Applies the Landlock rules.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn files(mut self, places: &Places) -> Result<Self, Fault> {
         self.landlock =
             files::restrict(&self.profile.landlock, places, self.allow_missing_landlock)?;
@@ -155,17 +135,11 @@ impl Entering {
     }
 
     /// Installs the system call filter for the calling thread and everything that it starts.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn calls(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::This)
     }
 
     /// Installs the system call filter for every thread of the process.
-    ///
-    /// # Errors
-    /// [`Fault`]: the process must end.
     pub fn calls_of_all_threads(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::All)
     }

@@ -7,10 +7,7 @@ use std::os::fd::RawFd;
 use crate::sys;
 
 /// Closes inherited descriptors and removes every environment variable whose name does not begin
-/// with one of `prefixes`, as the first step of a process.
-///
-/// # Errors
-/// What was done, and the kernel's error.
+/// with one of `prefixes`, as the first step of a process. An error says what failed.
 pub fn clean(prefixes: &[&str]) -> io::Result<()> {
     let named = |what: &'static str| {
         move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
@@ -22,9 +19,6 @@ pub fn clean(prefixes: &[&str]) -> io::Result<()> {
 /// Closes every descriptor from 3 on, except those in `keep`, so that the process does not use a
 /// descriptor that a parent left open. Opens `/dev/null` on each of the descriptors 0, 1 and 2 that
 /// is closed, so that no file that is opened later takes its number.
-///
-/// # Errors
-/// The kernel's, as an I/O error.
 pub fn close_inherited_descriptors(keep: &[RawFd]) -> io::Result<()> {
     for standard in 0..3 {
         if !sys::is_open(standard) {
@@ -48,11 +42,8 @@ pub fn close_inherited_descriptors(keep: &[RawFd]) -> io::Result<()> {
 }
 
 /// Removes every environment variable whose name does not begin with one of `prefixes`. Must be
-/// called before the first thread is started.
-///
-/// # Errors
-/// [`io::ErrorKind::InvalidInput`] when there is a second thread, or an I/O error when the threads
-/// cannot be listed.
+/// called before the first thread is started. Fails with [`io::ErrorKind::InvalidInput`] when there
+/// is a second thread, or an I/O error when the threads cannot be listed.
 pub fn keep_environment(prefixes: &[&str]) -> io::Result<()> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {

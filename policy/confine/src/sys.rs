@@ -54,7 +54,6 @@ pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether the descriptor is open.
 pub(crate) fn is_open(descriptor: RawFd) -> bool {
     // SAFETY: F_GETFD takes a number and touches no memory of the process.
     unsafe { libc::fcntl(descriptor, libc::F_GETFD) >= 0 }

@@ -7,24 +7,20 @@ use std::path::Path;
 
 use ebs_csi_policy::profile;
 use ebs_csi_policy::tool::{Tool, ToolId};
+use rustix::process::Resource;
 use seccompiler::BpfProgram;
 
 use crate::files::open_path;
-use crate::{Fault, LandlockState, Places, files, limits, syscall_filter};
+use crate::identity::{set_limit, set_limits};
+use crate::{Fault, LandlockState, Places, files, syscall_filter};
 
 /// Sets the resource limits of the runner, which inherits everything else from the supervisor.
-///
-/// # Errors
-/// [`Fault`]: the runner must end.
 pub fn limit_runner() -> Result<(), Fault> {
-    limits::apply(profile::RUNNER.limits)
+    set_limits(profile::RUNNER.limits)
 }
 
 /// Sets the resource limits and Landlock rules of a tool. Adds the rule for the tool's program
 /// itself; adds a rule for the device only when `places` has one named `device`.
-///
-/// # Errors
-/// [`Fault`]: the child must end.
 pub fn restrict(
     id: ToolId,
     places: Places,
@@ -34,10 +30,10 @@ pub fn restrict(
     let program = open_path(Path::new(tool.path))
         .map_err(|source| Fault::Place { place: tool.path.to_owned(), source })?;
     let places = places.with_descriptor("tool", program);
-    limits::apply(profile::TOOL.limits)?;
-    limits::set(rustix::process::Resource::As, "as", tool.address_space)?;
-    limits::set(rustix::process::Resource::Data, "data", tool.data)?;
-    limits::set(rustix::process::Resource::Stack, "stack", tool.stack)?;
+    set_limits(profile::TOOL.limits)?;
+    set_limit(Resource::As, "as", tool.address_space)?;
+    set_limit(Resource::Data, "data", tool.data)?;
+    set_limit(Resource::Stack, "stack", tool.stack)?;
     files::restrict(&profile::TOOL.landlock, &places, allow_missing_landlock)
 }
 
@@ -53,12 +49,9 @@ pub struct Filters {
 
 impl Filters {
     /// Compiles the filters.
-    ///
-    /// # Errors
-    /// [`Fault`]: no tool can be confined.
     pub fn compile() -> Result<Self, Fault> {
         let mut pretended = Vec::new();
-        for id in ToolId::ALL {
+        for id in ToolId::ALL.iter().copied() {
             let tool = row(id)?;
             if !tool.pretended.is_empty() {
                 pretended.push((id, syscall_filter::pretended(tool.pretended)?));
@@ -68,9 +61,6 @@ impl Filters {
     }
 
     /// Binds the calling process to the filters of a tool.
-    ///
-    /// # Errors
-    /// [`Fault`]: the child must end.
     pub fn install(&self, id: ToolId) -> Result<(), Fault> {
         // The filter that depends on the process and the filter of pretended commands come first.
         // The list comes last, because it forbids the installation of another filter.
@@ -85,16 +75,14 @@ impl Filters {
 }
 
 fn row(id: ToolId) -> Result<&'static Tool, Fault> {
-    id.tool().ok_or(Fault::UnknownTool(id.key()))
+    id.tool().ok_or(Fault::UnknownTool(id.as_str()))
 }
 
 /// Adds the programs of the policy that exist, under the name that the supervisor's rules use.
-///
-/// # Errors
-/// [`Fault::Place`] when a program exists and cannot be opened.
+/// Fails with [`Fault::Place`] when a program exists and cannot be opened.
 pub fn programs(mut places: Places) -> Result<Places, Fault> {
     for id in ToolId::ALL {
-        let tool = row(id)?;
+        let tool = row(*id)?;
         if Path::new(tool.path).exists() {
             places = places.with("tools", tool.path)?;
         }

@@ -20,7 +20,7 @@ use rustix::thread::{Uid, set_thread_res_uid};
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum AttemptResult {
     /// The attempt succeeds.
     Works,
     /// The system call filter ends the process.
@@ -28,7 +28,7 @@ enum Outcome {
     /// The attempt fails with this errno.
     Refused(i32),
 }
-use Outcome::{Killed, Refused, Works};
+use AttemptResult::{Killed, Refused, Works};
 
 const EACCES: i32 = 13;
 const EPERM: i32 = 1;
@@ -111,14 +111,14 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         }
     }),
     ("raise-sys-admin", |_| {
-        let capability = profile::BROKER.capabilities[0].capability;
+        let capability = profile::BROKER.capability("CAP_SYS_ADMIN").expect("held");
         raise(capability).map(drop).map_err(|fault| match fault {
             Fault::CapabilityMissing(_) => io::Error::from_raw_os_error(EPERM),
             other => io::Error::other(other.to_string()),
         })
     }),
     ("raise-dac-read-search", |_| {
-        let capability = profile::BROKER.capabilities[2].capability;
+        let capability = profile::BROKER.capability("CAP_DAC_READ_SEARCH").expect("held");
         raise(capability).map(drop).map_err(|fault| io::Error::other(fault.to_string()))
     }),
     ("make-directory-beneath-root", |_| {
@@ -157,7 +157,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
 
 /// Profile, required outcome, the attempts that have it. The supervisor may fork;
 /// `start-tool` is killed because `Command` starts a child that shares memory with its parent.
-const CASES: &[(&str, Outcome, &str)] = &[
+const CASES: &[(&str, AttemptResult, &str)] = &[
     (
         "controller",
         Works,
@@ -292,7 +292,7 @@ const NOT_CONFINED: u8 = 250;
 /// Exit status of a child whose attempt failed without an errno.
 const OTHER: u8 = 251;
 
-fn run(profile: &str, attempt: &str) -> io::Result<Outcome> {
+fn run(profile: &str, attempt: &str) -> io::Result<AttemptResult> {
     let scratch = Scratch::new()?;
     let status = Command::new(std::env::current_exe()?)
         .args(["--child", profile, attempt])

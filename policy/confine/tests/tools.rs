@@ -19,7 +19,7 @@ use ebs_csi_policy::tool::{Arguments, DISK, Meaning, ToolId};
 use ebs_csi_wire::FsType;
 use rustix::fs::{FileType, Mode, mknodat};
 
-type Outcome = Result<(), Box<dyn Error>>;
+type TestResult = Result<(), Box<dyn Error>>;
 
 const MIB: u64 = 1 << 20;
 /// Exit status of a child that did not become the tool.
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         println!("skipped: {missing} is not installed");
         return ExitCode::SUCCESS;
     }
-    type Case = fn() -> Outcome;
+    type Case = fn() -> TestResult;
     let cases: [(&str, Case); 5] = [
         ("ext4_is_made_checked_and_grown", || ext(FsType::Ext4)),
         ("ext3_is_made_checked_and_grown", || ext(FsType::Ext3)),
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-fn ext(fs: FsType) -> Outcome {
+fn ext(fs: FsType) -> TestResult {
     let disk = Disk::new(64 * MIB)?;
     let plain = FormatOptions::default();
     disk.run(ToolId::Mke2fs, fs, &plain, Some(Meaning::Done))?;
@@ -94,14 +94,14 @@ fn every_option(fs: FsType) -> Result<FormatOptions, FormatError> {
     FormatOptions::check(&rows.map(|row| row.with(row.example)).collect::<Vec<_>>(), fs)
 }
 
-fn ext4_options() -> Outcome {
+fn ext4_options() -> TestResult {
     let disk = Disk::new(64 * MIB)?;
     let options = every_option(FsType::Ext4)?;
     disk.run(ToolId::Mke2fs, FsType::Ext4, &options, Some(Meaning::Done))?;
     disk.run(ToolId::E2fsckFull, FsType::Ext4, &options, Some(Meaning::Clean))
 }
 
-fn xfs() -> Outcome {
+fn xfs() -> TestResult {
     let disk = Disk::new(320 * MIB)?;
     let options = every_option(FsType::Xfs)?;
     disk.run(ToolId::MkfsXfs, FsType::Xfs, &options, Some(Meaning::Done))?;
@@ -111,7 +111,7 @@ fn xfs() -> Outcome {
 }
 
 /// With 32 groups or more the checker sets a timer.
-fn xfs_of_many_groups() -> Outcome {
+fn xfs_of_many_groups() -> TestResult {
     for (groups, id) in [(32, ToolId::XfsRepair), (96, ToolId::XfsRepairMany)] {
         let disk = Disk::new(groups * 128 * MIB)?;
         let made = Command::new("/usr/sbin/mkfs.xfs")
@@ -156,13 +156,13 @@ impl Disk {
         Path::new("/dev").join(format!("ebs-csi-tools-{}", std::process::id()))
     }
 
-    fn grow(&self, size: u64) -> Outcome {
+    fn grow(&self, size: u64) -> TestResult {
         File::options().write(true).open(self.image())?.set_len(size)?;
         losetup(&["--set-capacity"], Path::new(&self.device))?;
         Ok(())
     }
 
-    fn damage(&self, at: u64, bytes: &[u8]) -> Outcome {
+    fn damage(&self, at: u64, bytes: &[u8]) -> TestResult {
         use std::os::unix::fs::FileExt;
         let file = File::options().write(true).open(&self.device)?;
         file.write_all_at(bytes, at)?;
@@ -175,7 +175,7 @@ impl Disk {
         fs: FsType,
         format: &FormatOptions,
         expected: Option<Meaning>,
-    ) -> Outcome {
+    ) -> TestResult {
         let tool = id.tool().ok_or("no such tool")?;
         let node = self.node();
         let line = tool.command_line(&Arguments { fs, format, uuid: *b"0123456789abcdef" });
@@ -196,12 +196,12 @@ impl Disk {
             String::from_utf8_lossy(&output.stderr)
         );
         if output.status.signal().is_some() || output.status.code() == Some(NOT_STARTED.into()) {
-            return Err(format!("{}: {said}", id.key()).into());
+            return Err(format!("{}: {said}", id.as_str()).into());
         }
         let status = output.status.code().and_then(|code| u8::try_from(code).ok());
         let found = status.and_then(|status| tool.meaning(status));
         if found != expected {
-            let differs = format!("{}: expected {expected:?}, found {found:?}", id.key());
+            let differs = format!("{}: expected {expected:?}, found {found:?}", id.as_str());
             return Err(format!("{differs}: {said}").into());
         }
         Ok(())

@@ -6,12 +6,12 @@
 
 use ebs_csi_wire::{Disk, Origin, Refusal};
 
-use crate::named_values::named_values;
+use crate::named_values;
 
 named_values! {
     /// How disks that have no serial are treated.
     #[derive(Default)]
-    DisksWithoutSerial {
+    pub DisksWithoutSerial {
         /// Refused.
         Refuse => "refuse",
         /// Identified by their device name, where the kernel reports that they are Xen's.
@@ -69,9 +69,6 @@ pub struct NameFacts {
 }
 
 /// Checks that the disk at the device name may be used as the volume.
-///
-/// # Errors
-/// The refusal of the first contradiction.
 pub fn judge(request: &Disk, facts: &NameFacts) -> Result<(), Refusal> {
     match facts.before {
         // The disk was identified as the volume since it was attached, so later writes do not

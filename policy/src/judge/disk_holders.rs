@@ -24,7 +24,7 @@ pub struct PartFacts {
 
 /// Somebody else uses the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum Holder {
     /// A part is mounted where no volume belongs; the value is the part's index, 0 for the whole
     /// disk.
     Mounted(usize),
@@ -36,25 +36,22 @@ pub enum Held {
     Claimed(usize),
 }
 
-/// Checks that only the helper, and pods to which the helper shows the disk, use the disk.
-/// `parts` are the whole disk and then its partitions.
-///
-/// # Errors
-/// [`Held`] names the use.
-pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Held> {
+/// Checks that only the helper, and pods to which the helper shows the disk, use the disk. `parts`
+/// are the whole disk and then its partitions.
+pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Holder> {
     let Some((whole, partitions)) = parts.split_first() else {
         return Ok(());
     };
     let first = |wanted: &dyn Fn(&PartFacts) -> bool| parts.iter().position(wanted);
     if let Some(part) = first(&|part| part.mounted_elsewhere) {
-        return Err(Held::Mounted(part));
+        return Err(Holder::Mounted(part));
     }
     if let Some(part) = first(&|part| part.layered && !part.shown && !whole.shown) {
-        return Err(Held::Layered(part));
+        return Err(Holder::Layered(part));
     }
     // A pod may build a loop device on a disk that is shown to it.
     if beneath_loop && !parts.iter().any(|part| part.shown) {
-        return Err(Held::BeneathLoop);
+        return Err(Holder::BeneathLoop);
     }
     let is_accounted_for = |part: &PartFacts| {
         part.claimed_next || part.mounted || part.shown || part.was_mounted || whole.shown
@@ -64,9 +61,9 @@ pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Held> {
     }
     let is_unknown_claim = |part: &PartFacts| part.claimed && !is_accounted_for(part);
     match partitions.iter().position(is_unknown_claim) {
-        Some(partition) => Err(Held::Claimed(partition + 1)),
+        Some(partition) => Err(Holder::Claimed(partition + 1)),
         // The claim of the disk follows from the claims of its partitions.
         None if partitions.iter().any(|part| part.claimed) => Ok(()),
-        None => Err(Held::Claimed(0)),
+        None => Err(Holder::Claimed(0)),
     }
 }

@@ -8,12 +8,12 @@
 //! a volume of another cluster. The origin of every other file system is untold: the Go driver
 //! attached the volume, or its source is gone.
 
-use crate::named_values::named_values;
+use crate::named_values;
 
 named_values! {
     /// How a file system that is not ours is treated.
     #[derive(Default)]
-    UntrustedImages {
+    pub UntrustedImages {
         /// Refused.
         Deny => "deny",
         /// Checked in full before the mount, once for each time that the disk is attached, when it
@@ -31,7 +31,7 @@ const NOSUID_NODEV: u64 = 6;
 named_values! {
     /// Which mounts ignore set-user-id bits and device nodes, whatever the flags of a request say.
     #[derive(Default)]
-    NodevNosuid {
+    pub NodevNosuid {
         /// None: the flags of the request decide.
         #[default]
         Off => "off",

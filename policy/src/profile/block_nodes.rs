@@ -4,10 +4,9 @@
 //! and some have no such group.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::{fs, io};
 
 use super::{Identity, Profile};
 use crate::disk_class::DiskClass;
@@ -57,11 +56,8 @@ pub struct BlockNodes {
 }
 
 impl BlockNodes {
-    /// Reads a device directory, for a policy that takes disks of this class as volumes.
-    ///
-    /// # Errors
-    /// An I/O error when the directory cannot be listed. A node that goes away meanwhile is left
-    /// out.
+    /// Reads a device directory, for a policy that takes disks of this class as volumes. Fails when
+    /// the directory cannot be listed. A node that goes away meanwhile is left out.
     pub fn read(directory: &Path, class: DiskClass) -> io::Result<Self> {
         let mut nodes = Vec::new();
         for entry in fs::read_dir(directory)? {
@@ -117,7 +113,6 @@ impl Profile {
     /// Returns the profile on a machine with these nodes: a process that opens disks gets the
     /// nodes' groups, and user 0 where root alone may open a node. Without a node, the policy's
     /// identity stays. The result is leaked, because profiles live as long as the process.
-    #[must_use]
     pub fn on(&'static self, nodes: &BlockNodes) -> &'static Self {
         if !self.identity.opens_disks || nodes.nodes.is_empty() {
             return self;

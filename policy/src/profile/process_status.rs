@@ -1,7 +1,5 @@
 //! The kernel's report about a process: `/proc/PID/status`, parsed.
 
-use std::fmt;
-
 /// The fields of `/proc/PID/status` that determine what a process may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -40,24 +38,15 @@ pub struct Status {
 }
 
 /// A field that is missing or not a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the process status has no readable {field}")]
 pub struct StatusError {
     field: &'static str,
 }
 
-impl fmt::Display for StatusError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the process status has no readable {}", self.field)
-    }
-}
-
-impl std::error::Error for StatusError {}
-
 impl Status {
-    /// Parses the text of `/proc/PID/status`.
-    ///
-    /// # Errors
-    /// [`StatusError`] naming the field that is missing or unreadable.
+    /// Parses the text of `/proc/PID/status`. Fails with [`StatusError`] naming the field that is
+    /// missing or unreadable.
     pub fn parse(text: &[u8]) -> Result<Self, StatusError> {
         // A process may give itself any bytes as its name.
         let text = String::from_utf8_lossy(text);

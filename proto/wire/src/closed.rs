@@ -1,4 +1,4 @@
-//! One macro for every closed list of the protocol.
+//! The macros for closed lists: those of the protocol, and others of which a page has a table.
 
 /// A number that the protocol does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,6 +7,65 @@ pub struct UnknownNumber {
     pub field: &'static str,
     /// The number.
     pub number: i32,
+}
+
+/// Defines an enum whose values are listed: `ALL` has each value, and `meaning` returns the text of
+/// its documentation. With a function after the name, each value has a constant, too.
+///
+/// ```
+/// ebs_csi_wire::listed_enum! {
+///     /// A colour of a traffic light.
+///     #[derive(Clone, Copy, Debug, PartialEq)]
+///     pub enum Light with pub fn label -> &'static str {
+///         /// Cars wait.
+///         Red = "red",
+///         /// Cars drive.
+///         Green = "green",
+///     }
+/// }
+/// assert_eq!(Light::ALL, [Light::Red, Light::Green]);
+/// assert_eq!((Light::Red.label(), Light::Red.meaning()), ("red", "Cars wait."));
+/// ```
+#[macro_export]
+macro_rules! listed_enum {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis enum $name:ident { $($(#[doc = $doc:literal])+ $variant:ident,)+ }
+    ) => {
+        $(#[$attribute])*
+        $visibility enum $name { $($(#[doc = $doc])+ $variant,)+ }
+
+        impl $name {
+            /// All values, in the order of the source.
+            $visibility const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+
+            /// Returns the documentation of the value.
+            #[must_use]
+            $visibility const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+).trim_ascii(),)+ }
+            }
+        }
+    };
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis enum $name:ident
+        with $function_visibility:vis fn $function:ident -> $constant:ty {
+            $($(#[doc = $doc:literal])+ $variant:ident = $value:expr,)+
+        }
+    ) => {
+        $crate::listed_enum! {
+            $(#[$attribute])*
+            $visibility enum $name { $($(#[doc = $doc])+ $variant,)+ }
+        }
+
+        impl $name {
+            #[doc = concat!("Returns the ", stringify!($function), " of the value.")]
+            #[must_use]
+            $function_visibility const fn $function(self) -> $constant {
+                match self { $(Self::$variant => $value,)+ }
+            }
+        }
+    };
 }
 
 /// Defines an enum that mirrors one of `helper.proto`: decoding is total, and unknown numbers are
@@ -21,7 +80,7 @@ macro_rules! closed_enum {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
-            $($(#[$doc])* $variant,)+
+            $($(#[$doc])* #[doc = concat!("`", $key, "` in logs.")] $variant,)+
         }
 
         impl $name {
@@ -29,7 +88,6 @@ macro_rules! closed_enum {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// Returns a short name for logs and metric labels.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $key,)+
@@ -37,18 +95,15 @@ macro_rules! closed_enum {
             }
 
             /// Returns the number on the wire.
-            #[must_use]
             pub const fn to_wire(self) -> i32 {
                 match self {
                     $(Self::$variant => crate::pb::$wire::$variant as i32,)+
                 }
             }
 
-            /// Converts the number on the wire.
-            ///
-            /// # Errors
-            /// [`UnknownNumber`](crate::UnknownNumber) for a number that this release does not
-            /// know, and for zero unless the enum has a value for it.
+            /// Converts the number on the wire. Fails with [`UnknownNumber`](crate::UnknownNumber)
+            /// for a number that this release does not know, and for zero unless the enum has a
+            /// value for it.
             pub fn from_wire(number: i32) -> Result<Self, crate::closed::UnknownNumber> {
                 Self::ALL
                     .iter()
@@ -86,7 +141,6 @@ macro_rules! described_enum {
 
         impl $name {
             $(#[$method_attribute])*
-            #[must_use]
             pub const fn $method(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+

@@ -66,10 +66,10 @@ values! {
         |value| value.as_ref().map(ToString::to_string).unwrap_or_default();
 }
 
-/// Defines a message with its checked fields, `name: type = name on the wire`. A path has no type:
-/// `name @ Change [uses] = name on the wire` is one where the operation attaches or removes
-/// something, `@ Look [uses]` another one, and the policy allows it only at places for one of the
-/// uses.
+/// Defines a message of `helper.proto` with its checked fields, `name: type = name on the wire`. A
+/// path has no type: `name @ Change [uses] = name on the wire` is one where the operation attaches
+/// or removes something, `@ Look [uses]` another one, and the policy allows it only at places for
+/// one of the uses.
 macro_rules! message {
     (
         $(#[$attribute:meta])*
@@ -82,9 +82,14 @@ macro_rules! message {
         }
     ) => {
         $(#[$attribute])*
+        #[doc = concat!("The message `", stringify!($name), "` of `helper.proto`.")]
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
-            $($(#[$doc])* pub $field: crate::codec::field!(type $(@ $use)? $($type)?),)+
+            $(
+                $(#[$doc])*
+                #[doc = concat!("The field `", stringify!($wire), "`.")]
+                pub $field: crate::codec::field!(type $(@ $use)? $($type)?),
+            )+
         }
 
         impl crate::codec::Wire for $name {

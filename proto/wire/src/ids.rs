@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// An identifier that EC2 cannot have issued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is not a {kind}: expected {shape}")]
 pub struct IdError {
     kind: &'static str,
     shape: &'static str,
@@ -21,15 +22,6 @@ fn checked(
     let start = || given.chars().take(64).collect();
     if valid { Ok(given.into()) } else { Err(IdError { kind, shape, given: start() }) }
 }
-
-impl fmt::Display for IdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, shape, given } = self;
-        write!(f, "{given:?} is not a {kind}: expected {shape}")
-    }
-}
-
-impl std::error::Error for IdError {}
 
 /// Returns whether EC2 can have issued the id. EC2 has issued resource ids with 8 digits (until
 /// 2018) and 17 digits since; both are in use.
@@ -49,7 +41,6 @@ macro_rules! checked_text {
 
         impl $name {
             /// Returns the text as EC2 writes it.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -91,9 +82,6 @@ checked_text!(
 
 impl VolumeId {
     /// Checks the form: `vol-` and 8 or 17 lower-case hexadecimal digits.
-    ///
-    /// # Errors
-    /// [`IdError`] for a text that EC2 cannot have issued.
     pub fn parse(given: &str) -> Result<Self, IdError> {
         let shape = "vol- and 8 or 17 hexadecimal digits in lower case";
         checked(issued(given, "vol-"), given, "volume id", shape).map(Self)
@@ -101,7 +89,6 @@ impl VolumeId {
 
     /// Returns the serial number that the volume's NVMe controller reports: the id without its
     /// hyphen.
-    #[must_use]
     pub fn serial(&self) -> String {
         self.0.replacen('-', "", 1)
     }
@@ -109,9 +96,6 @@ impl VolumeId {
 
 impl SnapshotId {
     /// Checks the form: `snap-` and 8 or 17 lower-case hexadecimal digits.
-    ///
-    /// # Errors
-    /// [`IdError`] for a text that EC2 cannot have issued.
     pub fn parse(given: &str) -> Result<Self, IdError> {
         let shape = "snap- and 8 or 17 hexadecimal digits in lower case";
         checked(issued(given, "snap-"), given, "snapshot id", shape).map(Self)
@@ -119,11 +103,9 @@ impl SnapshotId {
 }
 
 impl InstanceId {
-    /// Checks the form: `i-` and 8 or 17 lower-case hexadecimal digits.
-    ///
-    /// # Errors
-    /// [`IdError`] for a text that EC2 cannot have issued. For SageMaker HyperPod's `hyperpod-…`
-    /// node ids, the error says that they are not supported.
+    /// Checks the form: `i-` and 8 or 17 lower-case hexadecimal digits. Fails with [`IdError`] for
+    /// a text that EC2 cannot have issued. For SageMaker HyperPod's `hyperpod-…` node ids, the
+    /// error says that they are not supported.
     pub fn parse(given: &str) -> Result<Self, IdError> {
         let shape = if given.starts_with("hyperpod-") {
             "an EC2 instance, i- and 8 or 17 hexadecimal digits; SageMaker HyperPod nodes are not supported"
@@ -137,9 +119,6 @@ impl InstanceId {
 impl DeviceName {
     /// Checks the form of EC2's device names: `/dev/sd` or `/dev/xvd`, one or two letters, and at
     /// most two digits.
-    ///
-    /// # Errors
-    /// [`IdError`] for any other text.
     pub fn parse(given: &str) -> Result<Self, IdError> {
         let plausible = ["/dev/xvd", "/dev/sd"]
             .iter()
@@ -156,7 +135,6 @@ impl DeviceName {
     }
 
     /// Returns the last component, for a lookup beneath an open `/dev`.
-    #[must_use]
     pub fn file_name(&self) -> &str {
         self.0.strip_prefix("/dev/").unwrap_or(&self.0)
     }

@@ -15,7 +15,7 @@ use std::path::Path;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use crate::proof::{Nonce, Proof};
+use crate::hello::{Nonce, Proof};
 
 /// What every proof begins with.
 const PURPOSE: &[u8] = b"ebs-csi mount-helper, protocol 2\n";
@@ -52,46 +52,27 @@ pub struct Transcript {
 }
 
 /// A key file that cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The file cannot be read.
+    #[error("cannot be read: {0}")]
     Unreadable(io::Error),
     /// The path is a link, a directory or anything else but a file.
+    #[error("is a link or no file; give the file itself")]
     NotAFile,
     /// The file belongs to a user that is neither root nor this process's user.
+    #[error("belongs to user {0}; give it to the user who reads it")]
     WrongOwner(u32),
     /// The group or others may use the file.
+    #[error("has mode {0:04o}: others may use it; set the mode to 0400 and make a new key")]
     TooOpen(u32),
     /// Another file took the path while it was opened.
+    #[error("was replaced while it was opened")]
     Replaced,
     /// The number of bytes is out of bounds.
+    #[error("has {0} bytes; a key has {MIN_KEY_BYTES} to {MAX_KEY_BYTES} random ones")]
     Length(usize),
 }
-
-impl fmt::Display for KeyFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
-            Self::NotAFile => f.write_str("is a link or no file; give the file itself"),
-            Self::WrongOwner(uid) => {
-                write!(f, "belongs to user {uid}; give it to the user who reads it")
-            }
-            Self::TooOpen(mode) => write!(
-                f,
-                "has mode {mode:04o}: others may use it; set the mode to 0400 and make a new key"
-            ),
-            Self::Replaced => f.write_str("was replaced while it was opened"),
-            Self::Length(bytes) => {
-                write!(
-                    f,
-                    "has {bytes} bytes; a key has {MIN_KEY_BYTES} to {MAX_KEY_BYTES} random ones"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeyFileError {}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,9 +90,6 @@ impl Drop for Key {
 impl Key {
     /// Reads a key file: a regular file of root or of this process's user, that only its owner may
     /// use, of 32 to 4096 bytes. Every byte counts, a newline at the end too.
-    ///
-    /// # Errors
-    /// [`KeyFileError`].
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let path_metadata = std::fs::symlink_metadata(path).map_err(KeyFileError::Unreadable)?;
         // Before the open, which would wait for the writer of a pipe.
@@ -143,9 +121,6 @@ impl Key {
     }
 
     /// Makes a key of the bytes of a key file.
-    ///
-    /// # Errors
-    /// [`KeyFileError::Length`].
     pub fn new(bytes: &[u8]) -> Result<Self, KeyFileError> {
         if !(MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&bytes.len()) {
             return Err(KeyFileError::Length(bytes.len()));

@@ -30,21 +30,21 @@
 mod closed;
 mod codec;
 pub mod frame;
+mod hello;
 pub mod ids;
-mod job;
 #[cfg(feature = "key")]
 mod key;
 mod malformed;
 pub mod mount;
 mod observation;
 pub mod path;
-mod proof;
+mod properties;
 mod reply;
 mod request;
 
 pub use closed::UnknownNumber;
+pub use hello::{Challenge, Hello, KeyStep, Nonce, Proof};
 pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
-pub use job::Job;
 #[cfg(feature = "key")]
 pub use key::{Key, KeyFileError, Side, Transcript};
 pub use malformed::Malformed;
@@ -53,7 +53,7 @@ pub use observation::{
     ContentState, Features, KernelVersion, Observation, Refusal, Refused, Signature, largest_block,
 };
 pub use path::{KubeletPath, PathRule, PlaceFor};
-pub use proof::{Challenge, KeyStep, Nonce, Proof};
+pub use properties::{RequestProperties, Slots, WorkerClass};
 pub use reply::*;
 pub use request::*;
 

@@ -1,23 +1,24 @@
 //! Why a message could not be decoded.
 
-use std::fmt;
-
 use crate::closed::UnknownNumber;
 use crate::ids::IdError;
 use crate::mount::MountWordError;
 use crate::path::PathError;
 
 /// A message that no correct peer sends. The receiver closes the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes are not the protobuf message.
+    #[error("not a message of the helper's protocol")]
     NotProtobuf,
     /// A required field is missing.
+    #[error("{field} is missing")]
     Missing {
         /// The field, as in `helper.proto`.
         field: &'static str,
     },
     /// A number that the protocol does not define.
+    #[error("{field} has the value {number}, which this protocol does not define")]
     UnknownValue {
         /// The field, as in `helper.proto`.
         field: &'static str,
@@ -25,6 +26,7 @@ pub enum Malformed {
         number: i32,
     },
     /// A list or a text longer than the protocol allows.
+    #[error("{field} is {given} long, the limit is {limit}")]
     TooLong {
         /// The field, as in `helper.proto`.
         field: &'static str,
@@ -34,46 +36,20 @@ pub enum Malformed {
         limit: usize,
     },
     /// A value outside its range or of the wrong form.
+    #[error("{field} is out of range")]
     Invalid {
         /// The field, as in `helper.proto`.
         field: &'static str,
     },
     /// An identifier of the wrong form.
-    Id(IdError),
+    #[error("an identifier has the wrong shape")]
+    Id(#[from] IdError),
     /// A path of the wrong form.
-    Path(PathError),
+    #[error("a path has the wrong shape")]
+    Path(#[from] PathError),
     /// A mount flag or file system of the wrong form.
-    MountWord(MountWordError),
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotProtobuf => f.write_str("not a message of the helper's protocol"),
-            Self::Missing { field } => write!(f, "{field} is missing"),
-            Self::UnknownValue { field, number } => {
-                write!(f, "{field} has the value {number}, which this protocol does not define")
-            }
-            Self::TooLong { field, given, limit } => {
-                write!(f, "{field} is {given} long, the limit is {limit}")
-            }
-            Self::Invalid { field } => write!(f, "{field} is out of range"),
-            Self::Id(_) => f.write_str("an identifier has the wrong shape"),
-            Self::Path(_) => f.write_str("a path has the wrong shape"),
-            Self::MountWord(_) => f.write_str("a mount option has the wrong shape"),
-        }
-    }
-}
-
-impl std::error::Error for Malformed {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Id(error) => Some(error),
-            Self::Path(error) => Some(error),
-            Self::MountWord(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("a mount option has the wrong shape")]
+    MountWord(#[from] MountWordError),
 }
 
 impl From<UnknownNumber> for Malformed {
@@ -81,22 +57,6 @@ impl From<UnknownNumber> for Malformed {
         let UnknownNumber { field, number } = unknown;
         Self::UnknownValue { field, number }
     }
-}
-
-macro_rules! from_errors {
-    ($($error:ident => $variant:ident,)+) => {
-        $(impl From<$error> for Malformed {
-            fn from(error: $error) -> Self {
-                Self::$variant(error)
-            }
-        })+
-    };
-}
-
-from_errors! {
-    IdError => Id,
-    PathError => Path,
-    MountWordError => MountWord,
 }
 
 /// Returns the sub-message, or an error that names the missing one.

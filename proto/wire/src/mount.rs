@@ -20,15 +20,12 @@ closed_enum! {
         Ext3 => "ext3",
         /// ext4, the default.
         Ext4 => "ext4",
-        /// XFS.
         Xfs => "xfs",
     }
 }
 
 impl FsType {
-    /// Parses the name in a CSI request or a StorageClass, in any letter case.
-    ///
-    /// # Errors
+    /// Parses the name in a CSI request or a StorageClass, in any letter case. Fails with
     /// [`MountWordError::FsType`], which names the supported file systems.
     pub fn parse(given: &str) -> Result<Self, MountWordError> {
         Self::ALL
@@ -48,58 +45,33 @@ pub struct MountFlag {
 }
 
 /// A file system or mount flag that is not valid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MountWordError {
     /// Not one of the supported file systems.
+    #[error("file system {0:?} is not supported: use ext3, ext4 or xfs")]
     FsType(String),
     /// A flag's name is empty, too long, or not made of lower-case letters, digits, `_`, `-`, `.`.
+    #[error("mount flag {0:?}: a name is up to {NAME_LIMIT} lower-case letters, digits, _, - or .")]
     FlagName(String),
     /// A flag's value is empty, too long, or holds anything but printable ASCII without quotes and
     /// backslashes.
+    #[error(
+        "mount flag {0:?}: a value is up to {VALUE_LIMIT} printable ASCII characters without quotes and backslashes, and not empty"
+    )]
     FlagValue(String),
     /// A quote that is not closed, or that does not enclose the whole value.
+    #[error("mount flag {0:?}: a quote must enclose the whole value, name=\"value\"")]
     FlagQuote(String),
     /// More than 32 flags.
+    #[error("{0} mount flags are given, the limit is {FLAGS_LIMIT}")]
     TooManyFlags(usize),
     /// More than 4096 bytes of names and values.
+    #[error("the mount flags have {0} characters, the limit is {TEXT_LIMIT}")]
     TooMuchText(usize),
 }
 
-impl fmt::Display for MountWordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FsType(given) => {
-                write!(f, "file system {given:?} is not supported: use ext3, ext4 or xfs")
-            }
-            Self::FlagName(given) => write!(
-                f,
-                "mount flag {given:?}: a name is up to {NAME_LIMIT} lower-case letters, digits, _, - or ."
-            ),
-            Self::FlagValue(given) => write!(
-                f,
-                "mount flag {given:?}: a value is up to {VALUE_LIMIT} printable ASCII characters without quotes and backslashes, and not empty"
-            ),
-            Self::FlagQuote(given) => write!(
-                f,
-                "mount flag {given:?}: a quote must enclose the whole value, name=\"value\""
-            ),
-            Self::TooManyFlags(given) => {
-                write!(f, "{given} mount flags are given, the limit is {FLAGS_LIMIT}")
-            }
-            Self::TooMuchText(given) => {
-                write!(f, "the mount flags have {given} characters, the limit is {TEXT_LIMIT}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MountWordError {}
-
 impl MountFlag {
     /// Creates a flag, with or without a value.
-    ///
-    /// # Errors
-    /// [`MountWordError`] when the name or the value is not valid.
     pub fn new(name: &str, value: Option<&str>) -> Result<Self, MountWordError> {
         let plain =
             |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-' | b'.');
@@ -117,9 +89,7 @@ impl MountFlag {
 
     /// Parses the flags of one string of CSI's `mount_flags`: separated by commas, as mount(8)
     /// takes them. A value may be enclosed in double quotes and may then hold commas
-    /// (`context="system_u:object_r:t:s0:c1,c2"`). Empty parts are skipped.
-    ///
-    /// # Errors
+    /// (`context="system_u:object_r:t:s0:c1,c2"`). Empty parts are skipped. Fails with
     /// [`MountWordError`] for the first part that is not a flag.
     pub fn parse_all(given: &str) -> Result<Vec<Self>, MountWordError> {
         let mut flags = Vec::new();
@@ -150,10 +120,8 @@ impl MountFlag {
     }
 
     /// Checks that all flags of one mount together are within the protocol's limits: 32 flags, 4096
-    /// bytes of names and values.
-    ///
-    /// # Errors
-    /// [`MountWordError::TooManyFlags`] or [`MountWordError::TooMuchText`].
+    /// bytes of names and values. Fails with [`MountWordError::TooManyFlags`] or
+    /// [`MountWordError::TooMuchText`].
     pub fn check_list(flags: &[Self]) -> Result<(), MountWordError> {
         if flags.len() > FLAGS_LIMIT {
             return Err(MountWordError::TooManyFlags(flags.len()));
@@ -169,13 +137,11 @@ impl MountFlag {
     }
 
     /// Returns the name, for example `noatime` or `commit`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the part after `=`.
-    #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()
     }

@@ -58,7 +58,6 @@ pub enum Observation {
 
 impl Refused {
     /// Creates a refusal with an observation.
-    #[must_use]
     pub const fn because(reason: Refusal, seen: Observation) -> Self {
         Self { reason, seen: Some(seen) }
     }

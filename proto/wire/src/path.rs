@@ -15,62 +15,49 @@ const COMPONENT_LIMIT: usize = 255;
 pub struct KubeletPath(Box<str>);
 
 /// What is wrong with a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is not a usable path: {problem}")]
 pub struct PathError {
     given: String,
     problem: PathProblem,
 }
 
 /// The closed list of what can be wrong with a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathProblem {
     /// Does not begin with `/`.
+    #[error("it must begin with /")]
     NotAbsolute,
     /// The root directory itself, or nothing.
+    #[error("it names no file")]
     Empty,
     /// Two slashes in a row, or one at the end.
+    #[error("it holds // or ends with /")]
     EmptyComponent,
     /// A `.` or `..`.
+    #[error("it holds . or ..")]
     DotComponent,
     /// A component above 255 bytes.
+    #[error("a component is longer than 255 bytes")]
     ComponentTooLong,
     /// Above 4095 bytes.
+    #[error("it is longer than 4095 bytes")]
     TooLong,
     /// A NUL, a newline or another control character.
+    #[error("it holds a control character")]
     ControlCharacter,
 }
 
 impl PathError {
     /// Returns the rule that the path breaks.
-    #[must_use]
     pub const fn problem(&self) -> PathProblem {
         self.problem
     }
 }
 
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.problem {
-            PathProblem::NotAbsolute => "it must begin with /",
-            PathProblem::Empty => "it names no file",
-            PathProblem::EmptyComponent => "it holds // or ends with /",
-            PathProblem::DotComponent => "it holds . or ..",
-            PathProblem::ComponentTooLong => "a component is longer than 255 bytes",
-            PathProblem::TooLong => "it is longer than 4095 bytes",
-            PathProblem::ControlCharacter => "it holds a control character",
-        };
-        write!(f, "{:?} is not a usable path: {why}", self.given)
-    }
-}
-
-impl std::error::Error for PathError {}
-
 impl KubeletPath {
-    /// Checks a path.
-    ///
-    /// # Errors
-    /// [`PathError`] with the rule that the path breaks. A trailing slash also breaks a rule: two
-    /// spellings of a path must not name two volumes.
+    /// Checks a path. Fails with the rule that the path breaks; a trailing slash breaks one,
+    /// because two spellings of a path must not name two volumes.
     pub fn parse(given: &str) -> Result<Self, PathError> {
         match problem_of(given) {
             None => Ok(Self(given.into())),
@@ -79,13 +66,11 @@ impl KubeletPath {
     }
 
     /// Returns the whole path.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns the whole path, for the file-system functions.
-    #[must_use]
     pub fn as_path(&self) -> &Path {
         Path::new(&*self.0)
     }
@@ -117,7 +102,6 @@ pub struct RelativePath<'a>(&'a str);
 
 impl<'a> RelativePath<'a> {
     /// Returns the path, without a leading slash.
-    #[must_use]
     pub const fn as_str(self) -> &'a str {
         self.0
     }

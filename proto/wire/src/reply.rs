@@ -108,7 +108,6 @@ message! {
     Inventory, checked by (check_inventory) {
         /// Volumes from the requested position on.
         volumes: Vec<HeldVolume> = volumes,
-        /// Running operations.
         operations: Vec<RunningOperation> = operations,
         /// Further volumes follow on the next page.
         more: bool = more,
@@ -118,11 +117,8 @@ message! {
 message! {
     /// A place where a volume is staged or published.
     HeldVolume {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// The staging or target path.
         path @ Look [] = path,
-        /// The mount refuses writes.
         read_only: bool = read_only,
         /// Staged (true) or published.
         staged: bool = staged,
@@ -132,11 +128,8 @@ message! {
 }
 
 message! {
-    /// A running operation.
     RunningOperation {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// The kind of operation.
         kind: OperationKind = kind,
         /// How long the operation has run, in milliseconds.
         running_ms: u64 = running_ms,
@@ -150,17 +143,11 @@ values! {
 closed_enum! {
     /// The operation that runs on a volume.
     OperationKind mirrors OperationKind, "kind" {
-        /// Stage.
         Stage => "stage",
-        /// Unstage.
         Unstage => "unstage",
-        /// Either publish.
         Publish => "publish",
-        /// Unpublish.
         Unpublish => "unpublish",
-        /// Expand.
         Expand => "expand",
-        /// Stats.
         Stats => "stats",
     }
 }
@@ -168,31 +155,22 @@ closed_enum! {
 closed_enum! {
     /// The step of an operation that failed.
     Step mirrors Step, "step" {
-        /// Looking for the volume's disk.
         FindDevice => "find-device",
-        /// Reading the disk.
         ReadDevice => "read-device",
         /// Opening the disk exclusively for this operation.
         ClaimDevice => "claim-device",
-        /// Making the file system.
         Format => "format",
-        /// Checking the file system.
         Check => "check",
         /// Making the detached mount (fsopen, fsconfig, fsmount, open_tree).
         CreateMount => "create-mount",
         /// Attaching the mount (move_mount, mount_setattr).
         AttachMount => "attach-mount",
-        /// Making the target directory or file.
         MakeTarget => "make-target",
-        /// Removing the target directory or file.
         RemoveTarget => "remove-target",
-        /// umount2.
         Unmount => "unmount",
         /// Writing back the kernel's cached data.
         Sync => "sync",
-        /// Growing the file system.
         Grow => "grow",
-        /// Reading the mount table.
         ReadMountTable => "read-mount-table",
         /// Reading the statistics of a file system.
         Stat => "stat",
@@ -200,9 +178,7 @@ closed_enum! {
         ToolDeadline => "tool-deadline",
         /// The runner process was not available.
         Runner => "runner",
-        /// Reading the NVMe log page.
         LogPage => "log-page",
-        /// Resolving a path.
         ResolvePath => "resolve-path",
     }
 }
@@ -247,7 +223,6 @@ impl Failed {
     }
 
     /// Creates the failure of a tool.
-    #[must_use]
     pub const fn tool(step: Step, end: ToolEnd) -> Self {
         Self { step, errno: None, tool: Some(end), node: None }
     }
@@ -307,10 +282,6 @@ impl From<Refusal> for Outcome {
 
 impl Reply {
     /// Decodes a wire message.
-    ///
-    /// # Errors
-    /// [`Malformed`] for bytes that no correct helper sends; the connection cannot be used
-    /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let wire = pb::Reply::decode(bytes).map_err(|_| Malformed::NotProtobuf)?;
         let outcome = Outcome::read(required(wire.result, "result")?)?;
@@ -318,7 +289,6 @@ impl Reply {
     }
 
     /// Encodes the wire message.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         pb::Reply { id: self.id, result: Some(self.outcome.write()) }.encode_to_vec()
     }

@@ -1,27 +1,25 @@
 //! The node-agent's requests to the mount-helper: the table of all requests, and the message of
-//! each.
+//! each. The broker passes a part of some on to a runner, as a job.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use prost::Message as _;
 
-use crate::codec::{Wire, message, one_of, same_on_wire};
+use crate::closed::closed_enum;
+use crate::codec::{Wire, message, one_of, same_on_wire, values};
 use crate::malformed::required;
+use crate::properties::{CHANGE, LOOK, RequestProperties, Slots, WorkerClass, requests};
 use crate::reply::{
     Done, Expanded, Inventory, LogPage, OperationKind, Outcome, Staged, Usage, Welcome,
 };
-use crate::{FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb};
-
-mod disk;
-mod properties;
+use crate::{DeviceName, FsType, Hello, KubeletPath, Malformed, MountFlag, VolumeId, pb};
 
 // Messages whose fields have no other type on the wire, and no bound.
 pub use crate::pb::{FormatOption, Inspect};
-pub use disk::{Disk, Origin, Source};
-pub use properties::{RequestProperties, Slots, WorkerClass};
 
-use properties::{CHANGE, LOOK, requests};
+/// Partition numbers are limited by the kernel's minor numbers.
+const PARTITION_LIMIT: u32 = 255;
 
 requests! {
     /// The first request of a connection.
@@ -85,69 +83,75 @@ pub trait HelperRequest: Into<Operation> {
     type Answer: TryFrom<Outcome> + Into<Outcome>;
 }
 
-/// The versions of the protocol that the caller speaks, both inclusive and `oldest <= newest`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// The oldest version.
-    pub oldest: u32,
-    /// The newest version.
-    pub newest: u32,
-    /// The caller's part in the proof of a key.
-    pub key: KeyStep,
-}
-
-impl Hello {
-    /// The versions that this release speaks over a unix socket.
-    pub const OURS: Self =
-        Self { oldest: crate::PROTOCOL_OLDEST, newest: crate::PROTOCOL_NEWEST, key: KeyStep::None };
-
-    /// Returns the Hello of the version in which both sides prove a key.
-    #[must_use]
-    pub const fn with_key(step: KeyStep) -> Self {
-        Self { oldest: crate::PROTOCOL_WITH_KEY, newest: crate::PROTOCOL_WITH_KEY, key: step }
-    }
-
-    /// Returns the newest version that both sides speak.
-    #[must_use]
-    pub fn common(self, other: Self) -> Option<u32> {
-        let newest = self.newest.min(other.newest);
-        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+closed_enum! {
+    /// The controller's report about the volume's first content.
+    Origin mirrors Origin, "origin" {
+        /// The controller did not report it.
+        Unknown => "unknown",
+        /// Made empty.
+        Blank => "blank",
+        /// Restored from a snapshot or cloned: never formatted.
+        Copy => "copy",
     }
 }
 
-impl Wire for Hello {
-    type Pb = pb::Hello;
-
-    fn read(wire: pb::Hello) -> Result<Self, Malformed> {
-        if wire.oldest == 0 || wire.newest < wire.oldest {
-            return Err(Malformed::Invalid { field: "hello" });
-        }
-        Ok(Self {
-            oldest: wire.oldest,
-            newest: wire.newest,
-            key: KeyStep::from_wire(&wire.nonce, &wire.proof)?,
-        })
+closed_enum! {
+    /// Who wrote the source of a copy. Meaningful only with [`Origin::Copy`].
+    Source mirrors Source, "source" {
+        /// Somebody else wrote it, or the controller is of the previous release.
+        Elsewhere => "elsewhere",
+        /// This driver wrote it, for this cluster.
+        Own => "own",
+        /// The controller could no longer see the source.
+        Untold => "untold",
     }
+}
 
-    fn write(&self) -> pb::Hello {
-        let (nonce, proof) = self.key.to_wire();
-        pb::Hello { oldest: self.oldest, newest: self.newest, nonce, proof }
-    }
+values! {
+    FsType, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+    Origin, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+    Source, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+    MountFlag, pb::MountFlag:
+        |wire| Self::new(&wire.name, Some(wire.value.as_str()).filter(|value| !value.is_empty()))?,
+        |flag| pb::MountFlag {
+            name: flag.name().to_owned(),
+            value: flag.value().unwrap_or_default().to_owned(),
+        };
 }
 
 message! {
-    /// Prepares the volume's file system at the staging path: formats a blank disk, checks, mounts
-    /// and grows.
+    /// How to find and identify the volume's disk.
+    Disk, checked by (check_partition) {
+        /// The volume; its serial identifies the disk.
+        volume: VolumeId = volume_id,
+        /// The device name that EC2 was given: a hint for a disk with a serial. It identifies only
+        /// a disk without one.
+        device_hint: Option<DeviceName> = device_hint,
+        /// `None`: the whole disk.
+        partition: Option<NonZeroU32> = partition,
+        /// The volume's size when it was attached, in bytes; `None` when the controller did not
+        /// report it.
+        size_at_attach: Option<NonZeroU64> = size_at_attach,
+        /// The controller's report about the first content.
+        origin: Origin = origin,
+        /// The controller's report about the source of a copy.
+        source: Source = source,
+    }
+}
+
+fn check_partition(disk: &Disk) -> Result<(), Malformed> {
+    let in_range = disk.partition.is_none_or(|number| number.get() <= PARTITION_LIMIT);
+    if in_range { Ok(()) } else { Err(Malformed::Invalid { field: "partition" }) }
+}
+
+message! {
     Stage, checked by (|stage: &Self| MountFlag::check_list(&stage.flags)) {
-        /// The disk.
         disk: Disk = disk or missing "disk",
-        /// Where the file system is mounted.
         staging @ Change [Stage] = staging_path,
         /// The file system that is expected or made.
         fs: FsType = fs_type,
         /// Mount read-only; do not format or repair.
         read_only: bool = read_only,
-        /// Mount flags, at most 32.
         flags: Vec<MountFlag> = flags,
         /// How to make the file system. Not checked.
         format: Vec<FormatOption> = format,
@@ -155,37 +159,27 @@ message! {
 }
 
 message! {
-    /// Undoes [`Stage`].
     Unstage {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// Where it was staged.
         staging @ Change [Stage, Unstage] = staging_path,
     }
 }
 
 message! {
-    /// Shows the staged file system at the target path.
     PublishFilesystem, checked by (|publish: &Self| MountFlag::check_list(&publish.flags)) {
         /// The disk, whose mount must be at the staging path.
         disk: Disk = disk or missing "disk",
-        /// Where it is staged.
         staging @ Look [Stage] = staging_path,
-        /// The target path.
         target @ Change [PublishFilesystem] = target_path,
         /// Read-only at the target.
         read_only: bool = read_only,
-        /// Mount flags, at most 32.
         flags: Vec<MountFlag> = flags,
     }
 }
 
 message! {
-    /// Shows the disk itself at the target path.
     PublishBlock {
-        /// The disk.
         disk: Disk = disk or missing "disk",
-        /// The target path.
         target @ Change [PublishBlock] = target_path,
         /// Make the disk refuse writes.
         read_only: bool = read_only,
@@ -193,19 +187,14 @@ message! {
 }
 
 message! {
-    /// Undoes either publish.
     Unpublish {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// The target path.
         target @ Change [PublishFilesystem, PublishBlock] = target_path,
     }
 }
 
 message! {
-    /// Grows the file system to the size of its disk.
     Expand {
-        /// The volume.
         volume: VolumeId = volume_id,
         /// A staging or target path of the volume. No file system is grown at a path for statistics
         /// alone.
@@ -218,19 +207,14 @@ message! {
 }
 
 message! {
-    /// Requests space and inodes in use.
     Stats {
-        /// The volume.
         volume: VolumeId = volume_id,
-        /// A staging or target path of the volume.
         path @ Look [Stage, Unstage, PublishFilesystem, PublishBlock, Stats] = volume_path,
     }
 }
 
 message! {
-    /// Requests log page 0xD0 of the volume's NVMe controller.
     NvmeStatistics {
-        /// The volume.
         volume: VolumeId = volume_id,
     }
 }
@@ -264,16 +248,11 @@ impl TryFrom<pb::Request> for Request {
 
 impl Request {
     /// Decodes a wire message.
-    ///
-    /// # Errors
-    /// [`Malformed`] for bytes that no correct caller sends; the connection cannot be used
-    /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         pb::Request::decode(bytes).map_err(|_| Malformed::NotProtobuf)?.try_into()
     }
 
     /// Encodes the wire message.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let wire = pb::Request {
             id: self.id,
@@ -281,5 +260,44 @@ impl Request {
             operation: Some(self.operation.write()),
         };
         wire.encode_to_vec()
+    }
+}
+
+message! {
+    /// One run of a tool, which the broker asks a runner for: the tool, and the values that the
+    /// policy's table leaves open.
+    Job {
+        /// The number of the tool in the policy's table.
+        tool: u8 = tool,
+        fs: FsType = fs_type,
+        /// Identifier of the file system, when the tool makes one.
+        uuid: [u8; 16] = uuid,
+        /// Options of the file system, when the tool makes one. Not checked.
+        format: Vec<FormatOption> = format,
+        /// The time that the tool writes into the file system, in seconds since 1970.
+        time: u64 = time,
+        /// Longest run time, in seconds, where the policy would allow more.
+        deadline: u64 = deadline_seconds,
+    }
+}
+
+values! {
+    u8, u32:
+        |wire| Self::try_from(wire).map_err(|_| Malformed::Invalid { field: "tool" })?,
+        |value| (*value).into();
+    [u8; 16], Vec<u8>:
+        |wire| wire.try_into().map_err(|_| Malformed::Invalid { field: "uuid" })?,
+        |value| value.to_vec();
+}
+
+impl Job {
+    /// Decodes a wire message. The runner does not trust the broker.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::read(pb::Job::decode(bytes).map_err(|_| Malformed::NotProtobuf)?)
+    }
+
+    /// Encodes the wire message.
+    pub fn encode(&self) -> Vec<u8> {
+        self.write().encode_to_vec()
     }
 }

@@ -1,11 +1,13 @@
 //! DescribeAvailabilityZones.
 
+use aws_sdk_ec2::types as sdk;
+
 use crate::call::Call;
 use crate::calls::Action;
 use crate::client::Ec2;
 use crate::describe::page::read_all;
 use crate::error::Ec2Error;
-use crate::model::zone::Zone;
+use crate::model::sdk_field::{self, Incomplete};
 use crate::sdk::call::{accept_dry_run, send};
 
 impl Ec2 {
@@ -42,5 +44,41 @@ impl Ec2 {
             result = self.core.send_once(action, send).await.0;
         }
         accept_dry_run(result)
+    }
+}
+
+/// A zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// The zone's name in this account (`us-east-1a`).
+    pub name: String,
+    /// The zone's id, the same in all accounts (`use1-az6`).
+    pub id: String,
+    /// The kind.
+    pub kind: ZoneKind,
+    /// Whether EC2 reports that the zone works normally.
+    pub available: bool,
+}
+
+sdk_field::words! {
+    /// The kind of a zone.
+    pub enum ZoneKind {
+        /// An availability zone.
+        AvailabilityZone = "availability-zone",
+        /// A local zone.
+        LocalZone = "local-zone",
+        /// A Wavelength zone.
+        WavelengthZone = "wavelength-zone",
+    }
+}
+
+impl Zone {
+    pub(crate) fn read(answer: &sdk::AvailabilityZone) -> Result<Self, Incomplete> {
+        Ok(Self {
+            name: sdk_field::required(answer.zone_name(), "zoneName")?.to_owned(),
+            id: answer.zone_id().unwrap_or_default().to_owned(),
+            kind: ZoneKind::read(answer.zone_type().unwrap_or("availability-zone")),
+            available: matches!(answer.state(), Some(sdk::AvailabilityZoneState::Available) | None),
+        })
     }
 }

@@ -6,9 +6,9 @@ use crate::call::Call;
 use crate::calls::Action;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
-use crate::model::tags::Tags;
+use crate::model::Tags;
+use crate::model::sdk_field::sdk_tags;
 use crate::sdk::call::{accept_dry_run, send};
-use crate::sdk::request_field::sdk_tags;
 
 impl Ec2 {
     /// Checks by dry runs, which change nothing, whether tags of a volume or snapshot may be set

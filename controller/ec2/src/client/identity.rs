@@ -5,7 +5,6 @@ use std::error::Error as _;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata as _;
 
 use super::Ec2;
-use crate::model::caller_identity::CallerIdentity;
 use crate::sdk::error_conversion::innermost;
 use crate::sdk::interceptors::ExecutionEnvironment;
 
@@ -53,6 +52,17 @@ fn partition(arn: &str) -> &str {
         .and_then(|rest| rest.split(':').next())
         .filter(|partition| !partition.is_empty())
         .unwrap_or("aws")
+}
+
+/// The answer of sts:GetCallerIdentity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerIdentity {
+    /// The account's number.
+    pub account: String,
+    /// The role or user.
+    pub arn: String,
+    /// `aws`, `aws-us-gov` or `aws-cn`: the partition in ARNs of the account.
+    pub partition: String,
 }
 
 #[cfg(test)]

@@ -12,17 +12,17 @@ use crate::calls::Action;
 use crate::describe::page::{escape_wildcards, filter};
 use crate::describe::{Listed, describe_every_page};
 use crate::error::Ec2Error;
+use crate::model::OwnTags;
 use crate::model::instance::Instance;
 use crate::model::instance_status::InstanceStatus;
-use crate::model::list_page::{ListPage, Page};
-use crate::model::look_result::{DatedLook, LookResult};
 use crate::model::modification::Modification;
 use crate::model::snapshot::Snapshot;
-use crate::model::tags::OwnTags;
 use crate::model::volume::Volume;
 use crate::model::volume_status::VolumeStatus;
+use crate::model::{DatedLook, LookResult};
+use crate::model::{ListPage, Page};
 use crate::pacing::duration_estimate::WatchedChange;
-use crate::pacing::lane_level::LaneLevel;
+use crate::pacing::lane::LaneLevel;
 use crate::sdk::call::Tries;
 
 impl Ec2 {

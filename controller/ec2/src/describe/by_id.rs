@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::Ec2Error;
 use crate::error::code::Ec2ErrorKind;
 use crate::expiring_cache::ExpiringCache;
-use crate::model::look_result::LookResult;
+use crate::model::LookResult;
 
 /// How long an id that EC2 did not know is described in a separate call. Within that time the
 /// resource appears, or callers stop asking for the id.

@@ -11,7 +11,7 @@ use super::poller::Source;
 use super::{Listed, describe_every_page};
 use crate::calls::Action;
 use crate::error::Ec2Error;
-use crate::model::look_result::LookResult;
+use crate::model::LookResult;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
 use crate::sdk::call::{Core, Tries};

@@ -15,7 +15,7 @@ use crate::calls::Action;
 use crate::error::Ec2Error;
 use crate::error::code::Ec2ErrorKind;
 use crate::expiring_cache::ExpiringCache;
-use crate::model::look_result::LookResult;
+use crate::model::LookResult;
 use crate::model::modification::Modification;
 use crate::sdk::call::{Core, Tries};
 

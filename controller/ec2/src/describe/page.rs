@@ -6,7 +6,7 @@ use aws_sdk_ec2::types::Filter;
 
 use crate::calls::Action;
 use crate::error::Ec2Error;
-use crate::model::list_page::Page;
+use crate::model::Page;
 use crate::model::sdk_field::Incomplete;
 
 /// The most pages of one list: EC2 is assumed to repeat itself beyond them.

@@ -6,29 +6,29 @@
 //! decides on a state from before the question.
 
 mod newest_answer;
-mod source;
 mod waiting;
 mod zone_pollers;
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use newest_answer::NewestAnswer;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use waiting::{Recipients, Waiting, Watcher};
 
-use crate::error::Ec2Error;
+use crate::calls::Action;
 use crate::error::code::Ec2ErrorKind;
-use crate::model::look_result::{DatedLook, LookResult};
+use crate::error::{Ec2Error, Sent};
+use crate::model::{DatedLook, LookResult};
 use crate::pacing::duration_estimate::DurationEstimate;
 use crate::pacing::poll_budget::{Budget, Pace};
 use crate::pacing::retry;
 use crate::sdk::call::Core;
-use newest_answer::NewestAnswer;
-pub(crate) use source::Source;
-use source::ended_without_answer;
-use waiting::{Recipients, Waiting, Watcher};
+
 pub(crate) use zone_pollers::ZonePollers;
 
 /// The most keys in one call. EC2 takes at most so many values in one filter (EC2 API reference,
@@ -391,6 +391,29 @@ impl<S: Source> Drop for CallInFlight<S> {
         drop(state);
         self.inner.changed.notify_one();
     }
+}
+
+/// A Describe API that a poller calls.
+pub(crate) trait Source: Send + Sync + 'static {
+    /// The identifier of a resource.
+    type Key: Ord + Clone + Send + Sync + 'static;
+    /// The resource.
+    type Value: Clone + Send + 'static;
+    /// The Describe action.
+    const ACTION: Action;
+
+    /// Asks for all keys, page by page. A key that is missing from a complete answer is absent.
+    fn fetch(
+        &self,
+        keys: &[Self::Key],
+        deadline: Instant,
+    ) -> impl Future<Output = Result<BTreeMap<Self::Key, LookResult<Self::Value>>, Ec2Error>> + Send;
+}
+
+/// Returns the answer for a call that panicked, or that the end of the runtime dropped.
+pub(super) fn ended_without_answer<S: Source>() -> LookResult<S::Value> {
+    let text = "the call that asked for it ended without an answer";
+    LookResult::Unknown(Ec2Error::new(Ec2ErrorKind::Other, S::ACTION, Sent::Answered, text))
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use aws_sdk_ec2::types::Tag;
+use aws_sdk_ec2::types::{ResourceType, Tag, TagSpecification};
 use ebs_csi_wire::ids::IdError;
+
+use crate::model::Tags;
 
 /// The error that a field that EC2 always sends is missing or has the wrong shape.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,4 +72,18 @@ pub(crate) fn tags(tags: &[Tag]) -> BTreeMap<String, String> {
     tags.iter()
         .filter_map(|tag| Some((tag.key()?.to_owned(), tag.value().unwrap_or_default().to_owned())))
         .collect()
+}
+
+pub(crate) fn to_i32(value: u32) -> i32 {
+    // EC2's numbers end at i32::MAX. EC2 refuses a value that high with a clear message.
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+pub(crate) fn sdk_tags(tags: &Tags) -> Vec<Tag> {
+    tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect()
+}
+
+pub(crate) fn tag_specifications(kind: ResourceType, tags: &Tags) -> Option<Vec<TagSpecification>> {
+    let specification = TagSpecification::builder().resource_type(kind);
+    (!tags.is_empty()).then(|| vec![specification.set_tags(Some(sdk_tags(tags))).build()])
 }

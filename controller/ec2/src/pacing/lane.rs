@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bucket::{Bucket, CallOutcome, Ceiling, Token};
-use super::lane_level::LaneLevel;
 use crate::action::Rate;
 use crate::calls::Action;
 use crate::error::Ec2Error;
@@ -341,6 +340,21 @@ impl Drop for CallPermit {
         queue.bucket.note_end(Instant::now(), sent, token, self.outcome);
         queue.wake_head();
     }
+}
+
+/// How full a lane is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaneLevel {
+    /// Tokens in the bucket.
+    pub tokens: f64,
+    /// The estimated refill in tokens per second.
+    pub refill: f64,
+    /// Calls that wait.
+    pub waiting: usize,
+    /// How long the caller at the head has waited since it joined.
+    pub oldest: Duration,
+    /// Calls under way.
+    pub under_way: usize,
 }
 
 #[cfg(test)]

@@ -14,14 +14,14 @@ use super::interceptors;
 use super::settings::Ec2Settings;
 use crate::call::Call;
 use crate::calls::Action;
+use crate::client::identity::CallerIdentity;
 use crate::error::code::Ec2ErrorKind;
 use crate::error::{Ec2Error, Sent};
-use crate::model::caller_identity::CallerIdentity;
 use crate::model::sdk_field::Incomplete;
 use crate::observer::Observer;
 use crate::pacing::bucket::CallOutcome;
+use crate::pacing::lane::LaneLevel;
 use crate::pacing::lane::{Lane, QueuePlace};
-use crate::pacing::lane_level::LaneLevel;
 use crate::pacing::random::Random;
 use crate::pacing::retry;
 

@@ -1,17 +1,16 @@
 //! Pods of the node-agent.
 
+use ebs_csi_proto::keys::{DRAINING, NodeFact};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
 use super::joined_texts::Texts;
-use super::node_fact::{FACTS, NodeFact};
+use super::node_fact;
 use super::object_table::TableRow;
 use super::{Object, Retained};
 
 /// The label of the pods, as a selector.
 pub(crate) const AGENT_PODS: &str = "ebs.csi.aws.com/component=node-agent";
-/// Annotation: `true` while the pod's node is being drained; absent otherwise.
-pub(crate) const DRAINING: &str = "ebs.csi.aws.com/draining";
 
 const KEY: usize = 0;
 const NODE: usize = 1;
@@ -21,9 +20,9 @@ const VERSION: usize = 3;
 /// A pod of a DaemonSet of the driver that is bound to a node and is not ending: kubelet no longer
 /// shows new annotations to a pod that ends.
 #[derive(Clone, Debug)]
-pub struct SeenAgentPod {
+pub struct AgentPodRow {
     texts: Texts<4>,
-    has_fact: [bool; FACTS.len()],
+    has_fact: [bool; NodeFact::ALL.len()],
     draining: bool,
     restarted: bool,
 }
@@ -46,13 +45,13 @@ struct ContainerStatus {
     restart_count: i32,
 }
 
-impl TableRow for SeenAgentPod {
+impl TableRow for AgentPodRow {
     fn key(&self) -> &str {
         self.texts.get(KEY)
     }
 }
 
-impl Retained for SeenAgentPod {
+impl Retained for AgentPodRow {
     type Kind = core::Pod;
     type Spec = Spec;
     type Status = Status;
@@ -66,7 +65,8 @@ impl Retained for SeenAgentPod {
         let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
         let containers = object.status.container_statuses;
         Some(Self {
-            has_fact: FACTS.map(|fact| fact.is_on_pod(&meta.labels, &meta.annotations)),
+            has_fact: NodeFact::ALL
+                .map(|fact| node_fact::is_on_pod(fact, &meta.labels, &meta.annotations)),
             draining: meta.annotations.get(DRAINING).is_some_and(|v| v == "true"),
             restarted: containers.iter().any(|of| of.restart_count > 0),
             texts: Texts::new([&key, &node, &meta.uid, &meta.resource_version]),
@@ -74,7 +74,7 @@ impl Retained for SeenAgentPod {
     }
 }
 
-impl SeenAgentPod {
+impl AgentPodRow {
     pub(crate) fn name(&self) -> (&str, &str) {
         self.key().split_once('/').unwrap_or_default()
     }
@@ -95,12 +95,10 @@ impl SeenAgentPod {
         self.has_fact[fact as usize]
     }
 
-    /// Returns whether the pod's annotation marks its node as being drained.
     pub(crate) fn is_marked_draining(&self) -> bool {
         self.draining
     }
 
-    /// Returns whether a container of the pod has ended and was started again.
     pub(crate) fn has_restarted(&self) -> bool {
         self.restarted
     }
@@ -113,7 +111,7 @@ mod tests {
     use super::*;
     use crate::cluster::object::retained;
 
-    fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenAgentPod> {
+    fn row(change: impl FnOnce(&mut Value)) -> Option<AgentPodRow> {
         let mut object = json!({
             "metadata": {"namespace": "kube-system", "name": "ebs-csi-node-x", "uid": "u", "resourceVersion": "7",
                 "labels": {"topology.kubernetes.io/region": "us-east-1"},
@@ -128,24 +126,24 @@ mod tests {
 
     #[test]
     fn pod_fields_needed_for_annotations_are_kept() {
-        let pod = seen(|_| ()).expect("retained");
+        let pod = row(|_| ()).expect("retained");
         assert_eq!(pod.name(), ("kube-system", "ebs-csi-node-x"));
         assert_eq!((pod.node(), pod.uid(), pod.version()), ("n", "u", "7"));
         assert!(pod.has(NodeFact::Zone) && pod.has(NodeFact::Region));
         assert!(!pod.has(NodeFact::Instance) && !pod.has(NodeFact::InstanceType));
         assert!(!pod.is_marked_draining() && !pod.has_restarted());
-        let drained = seen(|p| p["metadata"]["annotations"][DRAINING] = json!("true"));
+        let drained = row(|p| p["metadata"]["annotations"][DRAINING] = json!("true"));
         assert!(drained.expect("retained").is_marked_draining());
-        let restarted = seen(|p| p["status"]["containerStatuses"][0]["restartCount"] = json!(1));
+        let restarted = row(|p| p["status"]["containerStatuses"][0]["restartCount"] = json!(1));
         assert!(restarted.expect("retained").has_restarted());
     }
 
     #[test]
     fn unbound_ending_and_foreign_pods_are_ignored() {
-        assert!(seen(|p| p["spec"] = json!({})).is_none());
+        assert!(row(|p| p["spec"] = json!({})).is_none());
         let at = json!("2026-01-01T00:00:00Z");
-        assert!(seen(|p| p["metadata"]["deletionTimestamp"] = at).is_none());
+        assert!(row(|p| p["metadata"]["deletionTimestamp"] = at).is_none());
         let owner = json!([{"kind": "ReplicaSet", "name": "x", "controller": true}]);
-        assert!(seen(|p| p["metadata"]["ownerReferences"] = owner).is_none());
+        assert!(row(|p| p["metadata"]["ownerReferences"] = owner).is_none());
     }
 }

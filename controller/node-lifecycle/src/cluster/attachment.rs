@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::joined_texts::Texts;
 use super::object_table::{Table, TableRow};
-use super::{Object, Retained, SeenVolume};
+use super::{Object, Retained, VolumeRow};
 
 /// The annotation whose change makes external-attacher retry a refused detach at once. Its value is
 /// the time of the last write.
@@ -23,9 +23,8 @@ pub(crate) const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
 
 /// The attachment that an override order names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Order {
+pub(crate) struct AnnotatedOrder {
     pub(crate) instance: String,
-    /// The time of the attach.
     pub(crate) since: String,
 }
 
@@ -48,9 +47,9 @@ const INSTANCE: usize = 4;
 const VERSION: usize = 5;
 
 #[derive(Clone, Debug)]
-pub(crate) struct SeenAttachment {
+pub(crate) struct AttachmentRow {
     texts: Texts<6>,
-    order: Option<Box<Order>>,
+    order: Option<Box<AnnotatedOrder>>,
     refused: Option<Box<RefusedDetach>>,
     deleting: bool,
     retry_requested: bool,
@@ -90,13 +89,13 @@ fn refusal_token(message: &str) -> Option<&str> {
     words.next().filter(|token| !token.is_empty())
 }
 
-impl TableRow for SeenAttachment {
+impl TableRow for AttachmentRow {
     fn key(&self) -> &str {
         self.texts.get(NAME)
     }
 }
 
-impl Retained for SeenAttachment {
+impl Retained for AttachmentRow {
     type Kind = VolumeAttachment;
     type Spec = Spec;
     type Status = Status;
@@ -109,7 +108,10 @@ impl Retained for SeenAttachment {
         }
         let order = meta.annotations.get(BREAK_GLASS).and_then(|text| {
             let (instance, since) = text.split_once(' ')?;
-            Some(Box::new(Order { instance: instance.to_owned(), since: since.to_owned() }))
+            Some(Box::new(AnnotatedOrder {
+                instance: instance.to_owned(),
+                since: since.to_owned(),
+            }))
         });
         let instance = meta.annotations.get(NODE_ID);
         Some(Self {
@@ -138,18 +140,16 @@ impl Retained for SeenAttachment {
     }
 }
 
-impl SeenAttachment {
-    /// Returns the node that the attachment names.
+impl AttachmentRow {
     pub(crate) fn node(&self) -> &str {
         self.texts.get(NODE)
     }
 
-    /// Returns the name of the PersistentVolume.
     pub(crate) fn persistent_volume(&self) -> &str {
         self.texts.get(PERSISTENT_VOLUME)
     }
 
-    pub(crate) fn order(&self) -> Option<&Order> {
+    pub(crate) fn order(&self) -> Option<&AnnotatedOrder> {
         self.order.as_deref()
     }
 
@@ -160,9 +160,9 @@ impl SeenAttachment {
     /// Returns the attachment together with its volume. An attachment whose PersistentVolume has
     /// not been seen gets no instance either, so that no question is asked and no act is done about
     /// it.
-    pub(crate) fn resolve(&self, volumes: &Table<SeenVolume>) -> Attachment {
-        let seen = volumes.get(self.persistent_volume());
-        let volume = seen.as_ref().and_then(|seen| seen.volume());
+    pub(crate) fn resolve(&self, volumes: &Table<VolumeRow>) -> Attachment {
+        let volume = volumes.get(self.persistent_volume());
+        let volume = volume.as_ref().and_then(|volume| volume.volume());
         let instance = self.texts.get(INSTANCE);
         Attachment {
             name: self.key().to_owned(),
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::cluster::object::retained;
 
-    fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenAttachment> {
+    fn row(change: impl FnOnce(&mut Value)) -> Option<AttachmentRow> {
         let mut object = json!({
             "metadata": {"name": "csi-1", "uid": "u", "annotations": {NODE_ID: "i-1"}},
             "spec": {"attacher": DRIVER_NAME, "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
@@ -196,23 +196,24 @@ mod tests {
     /// The driver ignores attachments of another attacher and those with an inline volume.
     #[test]
     fn own_volume_attachment_fields_are_kept_others_ignored() {
-        let attachment = seen(|_| ()).expect("ours");
+        let attachment = row(|_| ()).expect("ours");
         assert_eq!((attachment.key(), attachment.node()), ("csi-1", "n"));
         assert_eq!(attachment.order(), None);
         let resolved = attachment.resolve(&Table::default());
         assert_eq!(resolved.instance, None, "its volume has not been seen");
         assert_eq!((resolved.uid.as_str(), resolved.deleting), ("u", false));
 
-        let other = seen(|a| a["spec"]["attacher"] = json!("other.example.com"));
+        let other = row(|a| a["spec"]["attacher"] = json!("other.example.com"));
         assert!(other.is_none());
-        assert!(seen(|a| a["spec"]["source"] = json!({"inlineVolumeSpec": {}})).is_none());
-        let ordered = seen(|a| {
+        assert!(row(|a| a["spec"]["source"] = json!({"inlineVolumeSpec": {}})).is_none());
+        let ordered = row(|a| {
             a["metadata"]["annotations"] =
                 json!({BREAK_GLASS: "i-1 2026-01-01T00:00:00Z", RETRY_ANNOTATION: "true"});
             a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         })
         .expect("ours");
-        let order = Order { instance: "i-1".to_owned(), since: "2026-01-01T00:00:00Z".to_owned() };
+        let order =
+            AnnotatedOrder { instance: "i-1".to_owned(), since: "2026-01-01T00:00:00Z".to_owned() };
         assert_eq!(ordered.order(), Some(&order));
         let resolved = ordered.resolve(&Table::default());
         assert!(resolved.deleting && resolved.retry_requested);
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn refused_detach_is_distinguished_from_failed_detach() {
         let with = |message: &str, deleting: bool| {
-            seen(|a| {
+            row(|a| {
                 a["status"]["detachError"] =
                     json!({"message": message, "time": "2026-01-01T00:00:10Z"});
                 if deleting {

@@ -16,7 +16,7 @@ const INSTANCE: usize = 2;
 
 /// This driver's entry in a CSINode.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenCsiNode {
+pub(crate) struct CsiNodeRow {
     texts: Texts<3>,
     has_volume_limit: bool,
 }
@@ -43,13 +43,13 @@ struct Allocatable {
     count: Option<i32>,
 }
 
-impl TableRow for SeenCsiNode {
+impl TableRow for CsiNodeRow {
     fn key(&self) -> &str {
         self.texts.get(NAME)
     }
 }
 
-impl Retained for SeenCsiNode {
+impl Retained for CsiNodeRow {
     type Kind = CSINode;
     type Spec = Spec;
     type Status = IgnoredAny;
@@ -72,7 +72,7 @@ impl Retained for SeenCsiNode {
     }
 }
 
-impl SeenCsiNode {
+impl CsiNodeRow {
     /// Returns the instance, when the CSINode belongs to the Node object with this uid: a CSINode
     /// that outlived its Node may name an instance that had the node's name before.
     pub(crate) fn instance_of(&self, node_uid: &str) -> Option<&str> {
@@ -98,7 +98,7 @@ mod tests {
     use crate::cluster::object::retained;
     use serde_json::{Value, json};
 
-    fn seen(spec: Value) -> Option<SeenCsiNode> {
+    fn row(spec: Value) -> Option<CsiNodeRow> {
         let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"});
         retained(json!({"metadata": {"name": "n", "ownerReferences": [owner]}, "spec": spec}))
     }
@@ -107,17 +107,17 @@ mod tests {
     fn only_this_drivers_entry_counts() {
         let other =
             json!({"name": "other.example.com", "nodeID": "x", "allocatable": {"count": 3}});
-        assert!(seen(json!({"drivers": [other]})).is_none());
-        assert!(seen(json!({"drivers": null})).is_none() && seen(json!({})).is_none());
+        assert!(row(json!({"drivers": [other]})).is_none());
+        assert!(row(json!({"drivers": null})).is_none() && row(json!({})).is_none());
         let ours =
             json!({"name": DRIVER_NAME, "nodeID": "i-0123456789abcdef0", "topologyKeys": []});
-        let registered = seen(json!({"drivers": [other, ours]})).expect("ours");
+        let registered = row(json!({"drivers": [other, ours]})).expect("ours");
         assert_eq!(registered.instance_of("u"), Some("i-0123456789abcdef0"));
         assert_eq!(registered.instance_of("v"), None, "of another Node object");
         assert_eq!(registered.instance_of(""), None);
         assert!(!registered.reports_volume_limit("u"), "no limit is reported");
         let strange = json!({"name": DRIVER_NAME, "nodeID": "host-1", "allocatable": {"count": 0}});
-        let strange = seen(json!({"drivers": [strange]})).expect("ours");
+        let strange = row(json!({"drivers": [strange]})).expect("ours");
         assert_eq!(strange.instance_of("u"), None, "no instance's id");
         assert!(strange.reports_volume_limit("u") && !strange.reports_volume_limit("v"));
     }

@@ -6,14 +6,44 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use super::{SeenLease, Watched};
+use super::{Object, Retained, Watched};
 
-/// The namespace of the nodes' Leases.
 const NAMESPACE: &str = "kube-node-lease";
+
+/// A node's Lease.
+#[derive(Clone, Debug)]
+struct LeaseRow {
+    node: String,
+    /// The time of the last renewal, by the node's clock.
+    renewed: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    renew_time: Option<MicroTime>,
+}
+
+impl Retained for LeaseRow {
+    type Kind = Lease;
+    type Spec = Spec;
+    type Status = IgnoredAny;
+
+    fn new(object: Object<Spec, IgnoredAny>) -> Option<Self> {
+        Some(Self {
+            node: object.metadata.name,
+            renewed: object.spec.renew_time.map(|time| time.0),
+        })
+    }
+}
 
 /// The observed renewals.
 #[derive(Debug, Default)]
@@ -58,19 +88,19 @@ impl LeaseAges {
 
     /// Follows the Leases for ever.
     pub async fn run(&self, client: Client) {
-        let api: Api<Watched<SeenLease>> = Api::namespaced(client, NAMESPACE);
+        let api: Api<Watched<LeaseRow>> = Api::namespaced(client, NAMESPACE);
         let config = watcher::Config::default();
         let mut events = watcher(api, config).default_backoff().boxed();
         loop {
             match events.try_next().await {
                 Ok(Some(Event::Apply(lease) | Event::InitApply(lease))) => {
-                    if let Some(seen) = lease.row() {
-                        self.observe(&seen.node, seen.renewed, Instant::now());
+                    if let Some(lease) = lease.row() {
+                        self.observe(&lease.node, lease.renewed, Instant::now());
                     }
                 }
                 Ok(Some(Event::Delete(lease))) => {
-                    if let Some(seen) = lease.row() {
-                        self.forget(&seen.node);
+                    if let Some(lease) = lease.row() {
+                        self.forget(&lease.node);
                     }
                 }
                 Ok(Some(Event::Init | Event::InitDone)) => {}

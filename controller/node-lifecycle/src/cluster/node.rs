@@ -1,12 +1,13 @@
 //! Nodes.
 
+use ebs_csi_proto::keys::{NodeFact, topology};
 use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, TaintedBoot};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
 use super::joined_texts::Texts;
-use super::node_fact::{FACTS, NodeFact, instance_text};
+use super::node_fact::{self, instance_text};
 use super::object::Meta;
 use super::object_table::TableRow;
 use super::{Object, Retained};
@@ -35,7 +36,7 @@ pub(crate) const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 pub(crate) const FENCE_LABEL: &str = "ebs.csi.aws.com/fence";
 
 #[derive(Clone, Debug)]
-pub(crate) struct SeenNode {
+pub(crate) struct NodeRow {
     pub(crate) name: String,
     pub(crate) uid: String,
     /// The node's zone; empty when the node has no zone label.
@@ -47,7 +48,7 @@ pub(crate) struct SeenNode {
     pub(crate) has_startup_taint: bool,
     /// The node has a taint of [`DRAIN_TAINTS`].
     pub(crate) draining: bool,
-    facts: Texts<{ FACTS.len() }>,
+    facts: Texts<{ NodeFact::ALL.len() }>,
     /// When the driver's taint was set, by the clock of the process that set it.
     pub(crate) own_taint_time: Option<Timestamp>,
 }
@@ -81,13 +82,13 @@ struct Info {
     boot_id: String,
 }
 
-impl TableRow for SeenNode {
+impl TableRow for NodeRow {
     fn key(&self) -> &str {
         &self.name
     }
 }
 
-impl Retained for SeenNode {
+impl Retained for NodeRow {
     type Kind = core::Node;
     type Spec = Spec;
     type Status = Status;
@@ -97,7 +98,7 @@ impl Retained for SeenNode {
     }
 }
 
-impl SeenNode {
+impl NodeRow {
     fn from_object(object: Object<Spec, Status>) -> Self {
         let Object { metadata: meta, spec, status } = object;
         let provider_id = spec.provider_id.as_deref().unwrap_or_default();
@@ -106,7 +107,7 @@ impl SeenNode {
         let mut own_taints = spec.taints.iter().filter(|taint| is_own_taint(taint));
         let label = |key: &str| meta.labels.get(key).map(String::as_str);
         Self {
-            zone: label("topology.kubernetes.io/zone").unwrap_or_default().to_owned(),
+            zone: label(topology::ZONE).unwrap_or_default().to_owned(),
             node: Node {
                 ready: if ready { Readiness::Ready } else { Readiness::NotReady },
                 instance: instance_of(provider_id),
@@ -118,7 +119,9 @@ impl SeenNode {
                 lost_for_long: false,
             },
             draining: spec.taints.iter().any(|taint| DRAIN_TAINTS.contains(&taint.key.as_str())),
-            facts: Texts::new(FACTS.map(|fact| fact.of_node(&meta.labels, provider_id))),
+            facts: Texts::new(
+                NodeFact::ALL.map(|fact| node_fact::of_node(fact, &meta.labels, provider_id)),
+            ),
             has_startup_taint: spec.taints.iter().any(|taint| taint.key == STARTUP_TAINT),
             lacks_provider_id: provider_id.is_empty(),
             own_taint_time: own_taints.find_map(|taint| Some(taint.time_added.as_ref()?.0)),
@@ -180,7 +183,7 @@ mod tests {
     use crate::cluster::object::retained;
     use serde_json::json;
 
-    fn seen(taints: serde_json::Value, annotations: serde_json::Value) -> Node {
+    fn node(taints: serde_json::Value, annotations: serde_json::Value) -> Node {
         let object = json!({
             "metadata": {"name": "n", "uid": "u", "annotations": annotations, "labels": {"topology.kubernetes.io/zone": "us-east-1a"}},
             "spec": {"providerID": "aws:///us-east-1a/i-0123456789abcdef0", "taints": taints},
@@ -192,14 +195,14 @@ mod tests {
                 }
             }
         });
-        let seen: SeenNode = retained(object.clone()).expect("retained");
+        let row: NodeRow = retained(object.clone()).expect("retained");
         let complete: core::Node = serde_json::from_value(object).expect("a node");
-        let of_complete = SeenNode::from_node(&complete).expect("of a complete object");
-        assert_eq!((&of_complete.node, &of_complete.uid), (&seen.node, &seen.uid));
-        seen.node
+        let of_complete = NodeRow::from_node(&complete).expect("of a complete object");
+        assert_eq!((&of_complete.node, &of_complete.uid), (&row.node, &row.uid));
+        row.node
     }
 
-    fn with_taints(taints: serde_json::Value) -> SeenNode {
+    fn with_taints(taints: serde_json::Value) -> NodeRow {
         retained(json!({"metadata": {"name": "n"}, "spec": {"taints": taints}})).expect("retained")
     }
 
@@ -229,7 +232,7 @@ mod tests {
             (json!([persons, ours]), tainted_boot, "foreign"),
         ];
         for (number, (taints, annotations, want)) in rows.into_iter().enumerate() {
-            assert_eq!(kind(seen(taints, annotations)), want, "row {number}");
+            assert_eq!(kind(node(taints, annotations)), want, "row {number}");
         }
     }
 
@@ -260,7 +263,7 @@ mod tests {
     /// gives no instance.
     #[test]
     fn unknown_readiness_and_non_ec2_ids_are_rejected() {
-        let node = seen(json!([]), json!({}));
+        let node = node(json!([]), json!({}));
         assert_eq!(node.ready, Readiness::NotReady);
         assert_eq!(node.instance.as_deref(), Some("i-0123456789abcdef0"));
         for other in ["", "gce://p/z/i", "aws:///us-east-1a/fargate-ip", "aws://"] {

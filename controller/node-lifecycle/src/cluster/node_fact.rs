@@ -1,103 +1,39 @@
-//! The facts about a node that the node-agent needs, and that its pod may lack.
+//! The facts about a node for its node-agent: what a Node says, and what the agent's pod has.
 
 use std::collections::BTreeMap;
 
+use ebs_csi_proto::keys::{NodeFact, topology};
 use ebs_csi_wire::InstanceId;
 
-/// A fact, whose value the agent reads from its pod's labels and annotations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeFact {
-    /// The availability zone.
-    Zone,
-    /// The region.
-    Region,
-    /// The EC2 instance.
-    Instance,
-    /// The instance type.
-    InstanceType,
-    /// The partition of an Outpost.
-    OutpostPartition,
-    /// The region of an Outpost.
-    OutpostRegion,
-    /// The account of an Outpost.
-    OutpostAccount,
-    /// The Outpost.
-    Outpost,
-}
-
-/// All facts, in the order of their numbers.
-pub(crate) const FACTS: [NodeFact; 8] = [
-    NodeFact::Zone,
-    NodeFact::Region,
-    NodeFact::Instance,
-    NodeFact::InstanceType,
-    NodeFact::OutpostPartition,
-    NodeFact::OutpostRegion,
-    NodeFact::OutpostAccount,
-    NodeFact::Outpost,
-];
-
-/// The label of a node by which the driver itself names the zone.
-const DRIVER_ZONE: &str = "topology.ebs.csi.aws.com/zone";
-
-impl NodeFact {
-    /// Returns the annotation of the pod, and the label of the Node, where there is one. Kubernetes
-    /// may have copied the label to the pod.
-    const fn keys(self) -> (&'static str, Option<&'static str>) {
-        match self {
-            Self::Zone => ("ebs.csi.aws.com/zone", Some("topology.kubernetes.io/zone")),
-            Self::Region => ("ebs.csi.aws.com/region", Some("topology.kubernetes.io/region")),
-            Self::Instance => ("ebs.csi.aws.com/instance-id", None),
-            Self::InstanceType => {
-                ("ebs.csi.aws.com/instance-type", Some("node.kubernetes.io/instance-type"))
-            }
-            Self::OutpostPartition => both("topology.ebs.csi.aws.com/partition"),
-            Self::OutpostRegion => both("topology.ebs.csi.aws.com/region"),
-            Self::OutpostAccount => both("topology.ebs.csi.aws.com/account-id"),
-            Self::Outpost => both("topology.ebs.csi.aws.com/outpost-id"),
+/// Returns the value of the fact for a Node with these labels and this provider id; empty when
+/// neither has it.
+pub(super) fn of_node<'a>(
+    fact: NodeFact,
+    labels: &'a BTreeMap<String, String>,
+    provider_id: &'a str,
+) -> &'a str {
+    let label = |key: &str| labels.get(key).map_or("", String::as_str);
+    let own = fact.label().map_or("", label);
+    match fact {
+        NodeFact::Instance => instance_text(provider_id),
+        NodeFact::Zone => {
+            let all = [own, label(topology::DRIVER_ZONE), zone_of(provider_id)];
+            all.into_iter().find(|zone| !zone.is_empty()).unwrap_or_default()
         }
-    }
-
-    pub(crate) const fn annotation(self) -> &'static str {
-        self.keys().0
-    }
-
-    /// Returns the value for a Node with these labels and this provider id; empty when neither
-    /// has it.
-    pub(super) fn of_node<'a>(
-        self,
-        labels: &'a BTreeMap<String, String>,
-        provider_id: &'a str,
-    ) -> &'a str {
-        let label = |key: &str| labels.get(key).map_or("", String::as_str);
-        let own = self.keys().1.map_or("", label);
-        match self {
-            Self::Instance => instance_text(provider_id),
-            Self::Zone => {
-                let all = [own, label(DRIVER_ZONE), zone_of(provider_id)];
-                let mut all = all.into_iter().filter(|zone| !zone.is_empty());
-                all.next().unwrap_or_default()
-            }
-            _ => own,
-        }
-    }
-
-    /// Returns whether a pod with these labels and annotations has the fact.
-    pub(super) fn is_on_pod(
-        self,
-        labels: &BTreeMap<String, String>,
-        annotations: &BTreeMap<String, String>,
-    ) -> bool {
-        let has = |of: &BTreeMap<String, String>, key: &str| {
-            of.get(key).is_some_and(|value| !value.is_empty())
-        };
-        let (annotation, label) = self.keys();
-        has(annotations, annotation) || label.is_some_and(|key| has(labels, key))
+        _ => own,
     }
 }
 
-const fn both(key: &'static str) -> (&'static str, Option<&'static str>) {
-    (key, Some(key))
+/// Returns whether a pod with these labels and annotations has the fact.
+pub(super) fn is_on_pod(
+    fact: NodeFact,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> bool {
+    let has = |of: &BTreeMap<String, String>, key: &str| {
+        of.get(key).is_some_and(|value| !value.is_empty())
+    };
+    has(annotations, fact.annotation()) || fact.label().is_some_and(|key| has(labels, key))
 }
 
 /// Returns the part of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`) that is the id of an
@@ -134,15 +70,15 @@ mod tests {
 
     #[test]
     fn facts_are_numbered_in_their_order() {
-        for (number, fact) in FACTS.into_iter().enumerate() {
+        for (number, fact) in NodeFact::ALL.into_iter().enumerate() {
             assert_eq!(fact as usize, number);
         }
     }
 
     #[test]
     fn zone_comes_from_labels_then_provider_id() {
-        let kubernetes = ("topology.kubernetes.io/zone", "us-east-1b");
-        let driver = (DRIVER_ZONE, "us-east-1c");
+        let kubernetes = (topology::ZONE, "us-east-1b");
+        let driver = (topology::DRIVER_ZONE, "us-east-1c");
         for (labels, provider_id, want) in [
             (texts(&[kubernetes, driver]), ID, "us-east-1b"),
             (texts(&[driver]), ID, "us-east-1c"),
@@ -153,7 +89,7 @@ mod tests {
             (texts(&[]), "aws://i-0123456789abcdef0", ""),
             (texts(&[]), "", ""),
         ] {
-            let zone = NodeFact::Zone.of_node(&labels, provider_id);
+            let zone = of_node(NodeFact::Zone, &labels, provider_id);
             assert_eq!(zone, want, "{labels:?} {provider_id}");
         }
     }
@@ -172,7 +108,7 @@ mod tests {
             (NodeFact::Outpost, "op-1"),
             (NodeFact::OutpostAccount, ""),
         ] {
-            assert_eq!(fact.of_node(&labels, ID), want, "{fact:?}");
+            assert_eq!(of_node(fact, &labels, ID), want, "{fact:?}");
         }
     }
 
@@ -181,10 +117,15 @@ mod tests {
         let none = texts(&[]);
         let label = texts(&[("topology.kubernetes.io/zone", "z")]);
         let annotation = texts(&[("ebs.csi.aws.com/zone", "z")]);
-        assert!(NodeFact::Zone.is_on_pod(&label, &none));
-        assert!(NodeFact::Zone.is_on_pod(&none, &annotation));
-        assert!(!NodeFact::Zone.is_on_pod(&none, &none));
-        assert!(!NodeFact::Zone.is_on_pod(&none, &texts(&[("ebs.csi.aws.com/zone", "")])));
-        assert!(!NodeFact::Instance.is_on_pod(&label, &none));
+        let empty = texts(&[("ebs.csi.aws.com/zone", "")]);
+        for (fact, labels, annotations, want) in [
+            (NodeFact::Zone, &label, &none, true),
+            (NodeFact::Zone, &none, &annotation, true),
+            (NodeFact::Zone, &none, &none, false),
+            (NodeFact::Zone, &none, &empty, false),
+            (NodeFact::Instance, &label, &none, false),
+        ] {
+            assert_eq!(is_on_pod(fact, labels, annotations), want, "{labels:?} {annotations:?}");
+        }
     }
 }

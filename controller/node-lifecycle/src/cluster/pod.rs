@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 
 use super::joined_texts::Texts;
 use super::object_table::{Table, TableRow};
-use super::{OPT_OUT, Object, Retained, SeenVolume, claim_of};
+use super::{OPT_OUT, Object, Retained, VolumeRow, claim_of};
 
 const KEY: usize = 0;
 const NODE: usize = 1;
@@ -18,7 +18,7 @@ const CLAIMS: usize = 4;
 
 /// A pod that is bound to a node and has claims or is opted out.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenPod {
+pub(crate) struct PodRow {
     texts: Texts<5>,
     /// Tolerations without a time limit.
     tolerations: Box<[Toleration]>,
@@ -67,13 +67,13 @@ pub(crate) struct Status {
     phase: Option<String>,
 }
 
-impl TableRow for SeenPod {
+impl TableRow for PodRow {
     fn key(&self) -> &str {
         self.texts.get(KEY)
     }
 }
 
-impl Retained for SeenPod {
+impl Retained for PodRow {
     type Kind = core::Pod;
     type Spec = Spec;
     type Status = Status;
@@ -117,7 +117,7 @@ impl Retained for SeenPod {
     }
 }
 
-impl SeenPod {
+impl PodRow {
     pub(crate) fn node(&self) -> &str {
         self.texts.get(NODE)
     }
@@ -140,7 +140,7 @@ impl SeenPod {
     }
 
     /// Returns the pod together with the volumes that its claims are bound to.
-    pub(crate) fn resolve(&self, volumes: &Table<SeenVolume>) -> Pod {
+    pub(crate) fn resolve(&self, volumes: &Table<VolumeRow>) -> Pod {
         let (namespace, name) = self.name();
         let claims = self.texts.get(CLAIMS).split('\n').filter(|claim| !claim.is_empty());
         Pod {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::cluster::object::retained;
 
-    fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenPod> {
+    fn row(change: impl FnOnce(&mut Value)) -> Option<PodRow> {
         let mut object = json!({
             "metadata": {"namespace": "db", "name": "db-0", "uid": "u", "resourceVersion": "7", "managedFields": [{"fieldsV1": {"f:x": {}}}]},
             "spec": {"nodeName": "n", "containers": [{"name": "main"}],
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn pod_fields_needed_for_failover_are_kept() {
-        let pod = seen(|_| ()).expect("retained");
+        let pod = row(|_| ()).expect("retained");
         assert_eq!((pod.key(), pod.node()), ("db/db-0", "n"));
         let pod = pod.resolve(&Table::default());
         assert_eq!((pod.namespace.as_str(), pod.name.as_str()), ("db", "db-0"));
@@ -208,9 +208,9 @@ mod tests {
                 eligible(&pod) == Err(Ineligible::Tolerates)
             }),
         ];
-        let plain = seen(|_| ()).expect("retained").resolve(&Table::default());
+        let plain = row(|_| ()).expect("retained").resolve(&Table::default());
         for (part, field, value, is) in rows {
-            let pod = seen(|p| p[part][field] = value).expect("retained");
+            let pod = row(|p| p[part][field] = value).expect("retained");
             assert!(is(&pod.resolve(&Table::default())) && !is(&plain), "{field}");
         }
     }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn only_pending_pod_waits_for_its_claims() {
         let with = |change: fn(&mut Value)| {
-            let pod = seen(|p| {
+            let pod = row(|p| {
                 p["status"]["phase"] = json!("Pending");
                 change(p);
             });
@@ -236,11 +236,11 @@ mod tests {
 
     #[test]
     fn pod_without_node_or_claims_is_ignored() {
-        assert!(seen(|p| p["spec"]["nodeName"] = Value::Null).is_none());
+        assert!(row(|p| p["spec"]["nodeName"] = Value::Null).is_none());
         let without_claims =
             |p: &mut Value| p["spec"]["volumes"] = json!([{"name": "conf", "configMap": {}}]);
-        assert!(seen(without_claims).is_none());
-        let opted_out = seen(|p| {
+        assert!(row(without_claims).is_none());
+        let opted_out = row(|p| {
             without_claims(p);
             p["metadata"]["annotations"] = json!({OPT_OUT: "off"});
         });

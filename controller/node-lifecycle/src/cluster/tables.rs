@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::brake::NodeState;
-use ebs_csi_safe_detach::lifecycle::{
-    Attachment, Node as Facts, NodeFacts, OutOfService, Readiness,
-};
+use ebs_csi_safe_detach::lifecycle::{self, Attachment, NodeFacts, OutOfService, Readiness};
 use futures_util::future::try_join;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
@@ -18,20 +16,20 @@ use kube::{Api, Client};
 
 use super::object_table::{Table, TableRow, sync_table};
 use super::{
-    AGENT_PODS, RefusedDetach, Retained, SeenAgentPod, SeenAttachment, SeenCsiNode, SeenNode,
-    SeenPod, SeenVolume, Watched,
+    AGENT_PODS, AgentPodRow, AttachmentRow, CsiNodeRow, NodeRow, PodRow, RefusedDetach, Retained,
+    VolumeRow, Watched,
 };
 
 /// All watched objects.
 #[derive(Debug, Default)]
 pub struct Tables {
-    pub(crate) nodes: Arc<Table<SeenNode>>,
+    pub(crate) nodes: Arc<Table<NodeRow>>,
     /// What kubelets recorded when this driver registered with them.
-    pub(crate) csi_nodes: Arc<Table<SeenCsiNode>>,
+    pub(crate) csi_nodes: Arc<Table<CsiNodeRow>>,
     /// Pods that have a node, and claims or the opt-out.
-    pub(crate) pods: Arc<Table<SeenPod>>,
-    pub(crate) volumes: Arc<Table<SeenVolume>>,
-    pub(crate) attachments: Arc<Table<SeenAttachment>>,
+    pub(crate) pods: Arc<Table<PodRow>>,
+    pub(crate) volumes: Arc<Table<VolumeRow>>,
+    pub(crate) attachments: Arc<Table<AttachmentRow>>,
 }
 
 /// A task of the process, which runs for ever.
@@ -45,7 +43,7 @@ where
 }
 
 /// Returns the table of the node-agents' pods in a namespace, and the task that follows them.
-pub fn watch_agent_pods(client: &Client, namespace: &str) -> (Arc<Table<SeenAgentPod>>, Task) {
+pub fn watch_agent_pods(client: &Client, namespace: &str) -> (Arc<Table<AgentPodRow>>, Task) {
     let table = Arc::default();
     let api = Api::namespaced(client.clone(), namespace);
     let task = sync_table(api, AGENT_PODS, Arc::clone(&table));
@@ -68,11 +66,11 @@ impl Suspect {
     }
 }
 
-fn has_own_taint(node: &Facts) -> bool {
+fn has_own_taint(node: &lifecycle::Node) -> bool {
     matches!(node.out_of_service, OutOfService::Ours(_))
 }
 
-fn is_healthy(node: &Facts) -> bool {
+fn is_healthy(node: &lifecycle::Node) -> bool {
     node.ready == Readiness::Ready && !has_own_taint(node)
 }
 
@@ -109,39 +107,43 @@ impl Tables {
 
     /// Returns the instance of a node: that of its provider id, or without one that of the CSINode
     /// that belongs to this very Node.
-    pub(crate) fn instance_of(&self, seen: &SeenNode) -> Option<String> {
-        if !seen.lacks_provider_id {
-            return seen.node.instance.clone();
+    pub(crate) fn instance_of(&self, row: &NodeRow) -> Option<String> {
+        if !row.lacks_provider_id {
+            return row.node.instance.clone();
         }
-        let csi_node = self.csi_nodes.get(&seen.name)?;
-        csi_node.instance_of(&seen.uid).map(str::to_owned)
+        let csi_node = self.csi_nodes.get(&row.name)?;
+        csi_node.instance_of(&row.uid).map(str::to_owned)
     }
 
-    /// Returns the facts about a node, without the controller's answers; `None` stands for a
-    /// missing Node object.
-    fn facts(
+    /// Returns a node with the facts about it, without the controller's answers; `None` stands for
+    /// a missing Node object.
+    fn suspect(
         &self,
-        seen: Option<&SeenNode>,
-        attachments: &[Arc<SeenAttachment>],
-        pods: &[Arc<SeenPod>],
-    ) -> NodeFacts {
-        let present = |seen: &SeenNode| {
-            Fact::Present(Facts { instance: self.instance_of(seen), ..seen.node.clone() })
+        name: &str,
+        row: Option<&NodeRow>,
+        attachments: &[Arc<AttachmentRow>],
+        pods: &[Arc<PodRow>],
+    ) -> Suspect {
+        let present = |row: &NodeRow| {
+            let instance = self.instance_of(row);
+            Fact::Present(lifecycle::Node { instance, ..row.node.clone() })
         };
-        NodeFacts {
-            object: seen.map_or(Fact::Absent, present),
-            attachments: attachments.iter().map(|seen| seen.resolve(&self.volumes)).collect(),
-            pods: pods.iter().map(|pod| pod.resolve(&self.volumes)).collect(),
+        let facts = NodeFacts {
+            object: row.map_or(Fact::Absent, present),
+            attachments: attachments.iter().map(|row| row.resolve(&self.volumes)).collect(),
+            pods: pods.iter().map(|row| row.resolve(&self.volumes)).collect(),
             ..NodeFacts::default()
-        }
+        };
+        let uid = row.map(|row| row.uid.clone()).unwrap_or_default();
+        Suspect { name: name.to_owned(), uid, facts }
     }
 
     /// Returns the nodes that have neither a provider id nor an entry of this driver in their
     /// CSINode: their instance cannot be determined.
     pub fn unidentified(&self) -> Vec<String> {
-        let without_id = self.nodes.filter(|seen| seen.lacks_provider_id);
-        let unknown = without_id.iter().filter(|seen| self.instance_of(seen).is_none());
-        let mut names: Vec<String> = unknown.map(|seen| seen.name.clone()).collect();
+        let without_id = self.nodes.filter(|row| row.lacks_provider_id);
+        let unknown = without_id.iter().filter(|row| self.instance_of(row).is_none());
+        let mut names: Vec<String> = unknown.map(|row| row.name.clone()).collect();
         names.sort();
         names
     }
@@ -149,27 +151,27 @@ impl Tables {
     /// Returns, for the nodes with the startup taint, how many wait for the driver, and the names
     /// of those where the driver is registered and has reported how many volumes it takes.
     pub(crate) fn startup_tainted(&self) -> (usize, Vec<String>) {
-        let starting = self.nodes.filter(|seen| seen.has_startup_taint);
-        let is_ready = |seen: &&Arc<SeenNode>| {
-            let csi_node = self.csi_nodes.get(&seen.name);
-            csi_node.is_some_and(|csi_node| csi_node.reports_volume_limit(&seen.uid))
+        let starting = self.nodes.filter(|row| row.has_startup_taint);
+        let is_ready = |row: &&Arc<NodeRow>| {
+            let csi_node = self.csi_nodes.get(&row.name);
+            csi_node.is_some_and(|csi_node| csi_node.reports_volume_limit(&row.uid))
         };
         let ready: Vec<String> =
-            starting.iter().filter(is_ready).map(|seen| seen.name.clone()).collect();
+            starting.iter().filter(is_ready).map(|row| row.name.clone()).collect();
         (starting.len() - ready.len(), ready)
     }
 
     /// Returns the nodes that are not Ready, that carry the driver's taint, or of which only
     /// attachments are left.
     pub(crate) fn suspects(&self) -> Vec<Suspect> {
-        let unhealthy = self.nodes.filter(|seen| !is_healthy(&seen.node));
-        let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> =
-            unhealthy.into_iter().map(|seen| (seen.name.clone(), Some(seen))).collect();
+        let unhealthy = self.nodes.filter(|row| !is_healthy(&row.node));
+        let mut nodes: BTreeMap<String, Option<Arc<NodeRow>>> =
+            unhealthy.into_iter().map(|row| (row.name.clone(), Some(row))).collect();
         let attachments = self.attachments.filter(|attachment| {
             let node = attachment.node();
             nodes.contains_key(node) || self.nodes.get(node).is_none()
         });
-        let mut by_node: HashMap<String, Vec<Arc<SeenAttachment>>> = HashMap::new();
+        let mut by_node: HashMap<String, Vec<Arc<AttachmentRow>>> = HashMap::new();
         for attachment in attachments {
             let name = attachment.node().to_owned();
             nodes.entry(name.clone()).or_default();
@@ -178,29 +180,27 @@ impl Tables {
         if nodes.is_empty() {
             return Vec::new();
         }
-        let mut pods: HashMap<String, Vec<Arc<SeenPod>>> = HashMap::new();
+        let mut pods: HashMap<String, Vec<Arc<PodRow>>> = HashMap::new();
         for pod in self.pods.filter(|pod| nodes.contains_key(pod.node())) {
             pods.entry(pod.node().to_owned()).or_default().push(pod);
         }
-        let suspects = nodes.into_iter().map(|(name, seen)| {
+        let suspects = nodes.into_iter().map(|(name, row)| {
             let attachments = by_node.remove(&name).unwrap_or_default();
             let pods = pods.remove(&name).unwrap_or_default();
-            let uid = seen.as_ref().map(|seen| seen.uid.clone()).unwrap_or_default();
-            Suspect { uid, facts: self.facts(seen.as_deref(), &attachments, &pods), name }
+            self.suspect(&name, row.as_deref(), &attachments, &pods)
         });
         suspects.collect()
     }
 
-    /// Returns the detaches that the controller refuses.
     pub(crate) fn refused_detaches(&self) -> Vec<RefusedDetach> {
-        let all = self.attachments.map(|seen| seen.refused().cloned());
+        let all = self.attachments.map(|row| row.refused().cloned());
         all.into_iter().flatten().collect()
     }
 
     /// Returns the pods that cannot start before the attachment is gone.
-    pub(crate) fn pods_waiting_for_end(&self, attachment: &str) -> Vec<Arc<SeenPod>> {
+    pub(crate) fn pods_waiting_for_end(&self, attachment: &str) -> Vec<Arc<PodRow>> {
         let volume = self.attachments.get(attachment);
-        let volume = volume.and_then(|seen| self.volumes.get(seen.persistent_volume()));
+        let volume = volume.and_then(|row| self.volumes.get(row.persistent_volume()));
         match volume.as_ref().and_then(|volume| volume.second_key()) {
             Some(claim) => self.pods.filter(|pod| pod.waits_for(claim)),
             None => Vec::new(),
@@ -215,10 +215,10 @@ impl Tables {
     /// Returns the attachments whose detach is refused and would be sent to the instance for which
     /// it was refused: a Node object of the same name may by now belong to another instance.
     pub(crate) fn refused_attachments(&self) -> Vec<Attachment> {
-        let refused = self.attachments.filter(|seen| seen.refused().is_some());
-        let attachment = |seen: &Arc<SeenAttachment>| {
-            let attachment = seen.resolve(&self.volumes);
-            let node = self.nodes.get(seen.node());
+        let refused = self.attachments.filter(|row| row.refused().is_some());
+        let attachment = |row: &Arc<AttachmentRow>| {
+            let attachment = row.resolve(&self.volumes);
+            let node = self.nodes.get(row.node());
             let is_same = node.is_none_or(|node| self.instance_of(&node) == attachment.instance);
             (attachment.instance.is_some() && is_same).then_some(attachment)
         };
@@ -231,20 +231,19 @@ impl Tables {
             return true;
         }
         let node = self.attachments.get(attachment);
-        let node = node.and_then(|seen| self.nodes.get(seen.node()));
-        node.is_none_or(|seen| !seen.lacks_provider_id || self.instance_of(&seen).is_some())
+        let node = node.and_then(|row| self.nodes.get(row.node()));
+        node.is_none_or(|row| !row.lacks_provider_id || self.instance_of(&row).is_some())
     }
 
-    /// Returns whether the node still has attachments.
     pub(crate) fn is_attached(&self, node: &str) -> bool {
-        !self.attachments.filter(|seen| seen.node() == node).is_empty()
+        !self.attachments.filter(|row| row.node() == node).is_empty()
     }
 
     /// Returns, for each node with the driver's taint, the time when it was set, by the clock of
     /// the process that set it.
     pub(crate) fn own_taint_times(&self) -> Vec<Option<Timestamp>> {
-        let tainted = self.nodes.filter(|seen| has_own_taint(&seen.node));
-        tainted.iter().map(|seen| seen.own_taint_time).collect()
+        let tainted = self.nodes.filter(|row| has_own_taint(&row.node));
+        tainted.iter().map(|row| row.own_taint_time).collect()
     }
 
     /// Returns all nodes as the brake counts them, without the past and the intended acts.
@@ -274,14 +273,13 @@ impl Tables {
         name: &str,
     ) -> Result<(Option<core::Node>, Suspect), kube::Error> {
         let nodes: Api<core::Node> = Api::all(client.clone());
-        let pods: Api<Watched<SeenPod>> = Api::all(client.clone());
+        let pods: Api<Watched<PodRow>> = Api::all(client.clone());
         let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
         let (object, pods) = try_join(nodes.get_opt(name), pods.list(&of_node)).await?;
-        let seen = object.as_ref().map(SeenNode::from_node).transpose()?;
-        let attachments = self.attachments.filter(|seen| seen.node() == name);
+        let row = object.as_ref().map(NodeRow::from_node).transpose()?;
+        let attachments = self.attachments.filter(|row| row.node() == name);
         let pods: Vec<_> = pods.into_iter().filter_map(Watched::row).collect();
-        let facts = self.facts(seen.as_ref(), &attachments, &pods);
-        let uid = seen.map(|seen| seen.uid).unwrap_or_default();
-        Ok((object, Suspect { name: name.to_owned(), uid, facts }))
+        let suspect = self.suspect(name, row.as_ref(), &attachments, &pods);
+        Ok((object, suspect))
     }
 }

@@ -17,7 +17,7 @@ const HANDLE: usize = 2;
 
 /// A PersistentVolume, with its name and the claim (`NAMESPACE/NAME`) that it is bound to as keys.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenVolume {
+pub(crate) struct VolumeRow {
     texts: Texts<3>,
     is_own: bool,
     is_shared: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Status {
     phase: Option<String>,
 }
 
-impl TableRow for SeenVolume {
+impl TableRow for VolumeRow {
     fn key(&self) -> &str {
         self.texts.get(NAME)
     }
@@ -61,7 +61,7 @@ impl TableRow for SeenVolume {
     }
 }
 
-impl Retained for SeenVolume {
+impl Retained for VolumeRow {
     type Kind = core::PersistentVolume;
     type Spec = Spec;
     type Status = Status;
@@ -85,7 +85,7 @@ impl Retained for SeenVolume {
     }
 }
 
-impl SeenVolume {
+impl VolumeRow {
     /// Returns the driver's volume; `None` for another driver's.
     pub(crate) fn volume(&self) -> Option<&str> {
         self.is_own.then(|| self.texts.get(HANDLE))
@@ -93,7 +93,7 @@ impl SeenVolume {
 }
 
 /// Returns what a claim is bound to.
-pub(crate) fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str) -> Claim {
+pub(crate) fn claim_of(volumes: &Table<VolumeRow>, namespace: &str, name: &str) -> Claim {
     match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
         None => Claim::Unknown,
         Some(bound) => match bound.volume() {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::cluster::object::retained;
 
-    fn seen(change: impl FnOnce(&mut Value)) -> SeenVolume {
+    fn row(change: impl FnOnce(&mut Value)) -> VolumeRow {
         let mut object = json!({
             "metadata": {"name": "pv"},
             "spec": {"claimRef": {"namespace": "a", "name": "c"}, "accessModes": ["ReadWriteOnce"],
@@ -125,17 +125,17 @@ mod tests {
     /// shared.
     #[test]
     fn bound_volume_names_claim_released_volume_does_not() {
-        let whole = seen(|_| ());
+        let whole = row(|_| ());
         assert_eq!(
             (whole.key(), whole.second_key(), whole.volume(), whole.is_shared),
             ("pv", Some("a/c"), Some("vol-1"), false)
         );
-        let released = seen(|v| v["status"]["phase"] = json!("Released"));
+        let released = row(|v| v["status"]["phase"] = json!("Released"));
         assert_eq!(released.second_key(), None);
-        let foreign = seen(|v| v["spec"]["csi"]["driver"] = json!("other.example.com"));
+        let foreign = row(|v| v["spec"]["csi"]["driver"] = json!("other.example.com"));
         assert_eq!(foreign.volume(), None);
-        let local = seen(|v| v["spec"]["csi"] = Value::Null);
+        let local = row(|v| v["spec"]["csi"] = Value::Null);
         assert_eq!(local.volume(), None);
-        assert!(seen(|v| v["spec"]["accessModes"] = json!(["ReadWriteMany"])).is_shared);
+        assert!(row(|v| v["spec"]["accessModes"] = json!(["ReadWriteMany"])).is_shared);
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Controller;
-use crate::cluster::{LeaseAges, SeenCsiNode, SeenNode, Tables, Watched};
+use crate::cluster::{CsiNodeRow, LeaseAges, NodeRow, Tables, Watched};
 use crate::context::Context;
 use crate::metrics::Metrics;
 
@@ -23,17 +23,16 @@ use crate::metrics::Metrics;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause, where the controller does not serve the socket at all.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Most reports that wait to be sent.
 const QUEUE_LENGTH: usize = 64;
 /// A Node object is read within this time, or not at all.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers the controller's questions about nodes.
+/// ControllerAnswers the controller's questions about nodes.
 #[derive(Clone, Debug)]
 pub struct KubeletReports {
     api: Api<core::Node>,
     /// For nodes without a provider id.
-    csi_nodes: Api<Watched<SeenCsiNode>>,
+    csi_nodes: Api<Watched<CsiNodeRow>>,
     tables: Arc<Tables>,
     ages: Arc<LeaseAges>,
     metrics: Arc<Metrics>,
@@ -54,7 +53,7 @@ impl KubeletReports {
         }
     }
 
-    /// Answers for ever; opens the stream again when it ends.
+    /// ControllerAnswers for ever; opens the stream again when it ends.
     ///
     /// A controller with safe detach off serves no socket, and may never serve one: that is logged
     /// once, and the attempts become less and less frequent.
@@ -124,41 +123,36 @@ impl KubeletReports {
             return Err(kube::Error::Service("the nodes have not been listed yet".into()));
         }
         let is_of_instance =
-            |seen: &SeenNode| self.tables.instance_of(seen).as_deref() == Some(instance);
+            |row: &NodeRow| self.tables.instance_of(row).as_deref() == Some(instance);
         let mut nodes = Vec::new();
-        for seen in self.tables.nodes.filter(is_of_instance) {
-            let Some(object) = self.api.get_opt(&seen.name).await? else {
+        for listed in self.tables.nodes.filter(is_of_instance) {
+            let Some(object) = self.api.get_opt(&listed.name).await? else {
                 continue;
             };
-            let seen = SeenNode::from_node(&object)?;
-            let csi_node = match seen.lacks_provider_id {
-                true => self.csi_nodes.get_opt(&seen.name).await?.and_then(Watched::row),
+            let row = NodeRow::from_node(&object)?;
+            let csi_node = match row.lacks_provider_id {
+                true => self.csi_nodes.get_opt(&row.name).await?.and_then(Watched::row),
                 false => None,
             };
-            nodes.push(self.node_report(object, seen, csi_node.as_deref()));
+            nodes.push(self.node_report(object, row, csi_node.as_deref()));
         }
         Ok(nodes)
     }
 
-    fn node_report(
-        &self,
-        object: core::Node,
-        seen: SeenNode,
-        csi_node: Option<&SeenCsiNode>,
-    ) -> Node {
+    fn node_report(&self, object: core::Node, row: NodeRow, csi_node: Option<&CsiNodeRow>) -> Node {
         let status = object.status.unwrap_or_default();
-        let age = self.ages.age(&seen.name);
+        let age = self.ages.age(&row.name);
         let attached = status.volumes_attached.into_iter().flatten();
-        let csi_node_id = csi_node.and_then(|csi_node| csi_node.instance_of(&seen.uid));
+        let csi_node_id = csi_node.and_then(|csi_node| csi_node.instance_of(&row.uid));
         Node {
             provider_id: object.spec.and_then(|spec| spec.provider_id).unwrap_or_default(),
             csi_node_id: csi_node_id.unwrap_or_default().to_owned(),
-            ready: seen.node.ready == Readiness::Ready,
+            ready: row.node.ready == Readiness::Ready,
             lease_age_ms: age.and_then(|age| u64::try_from(age.as_millis()).ok()),
             volumes_in_use: status.volumes_in_use.unwrap_or_default(),
             volumes_attached: attached.map(|volume| volume.name).collect(),
-            boot_id: seen.node.boot,
-            name: seen.name,
+            boot_id: row.node.boot,
+            name: row.name,
         }
     }
 }

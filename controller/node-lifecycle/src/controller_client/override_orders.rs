@@ -11,7 +11,7 @@ use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
 use ebs_csi_safe_detach::lifecycle::Attachment;
 
 use super::Controller;
-use crate::cluster::Order;
+use crate::cluster::AnnotatedOrder;
 use crate::context::Context;
 use crate::events::{EventReason, EventSubject};
 
@@ -22,32 +22,32 @@ const RESEND_AFTER: Duration = Duration::from_secs(60);
 
 /// Passes on the orders, for ever. The leader reports them.
 pub(crate) async fn run(context: Context) {
-    let mut sent: HashMap<Order, Instant> = HashMap::new();
+    let mut sent: HashMap<AnnotatedOrder, Instant> = HashMap::new();
     // Orders that the controller refused in the last round: each refusal is logged once.
-    let mut refused: HashSet<Order> = HashSet::new();
+    let mut refused: HashSet<AnnotatedOrder> = HashSet::new();
     loop {
         tokio::time::sleep(ROUND_PAUSE).await;
-        let ordered = context.tables.attachments.filter(|seen| seen.order().is_some());
+        let ordered = context.tables.attachments.filter(|row| row.order().is_some());
         let (mut still_sent, mut still_refused) = (HashMap::new(), HashSet::new());
-        for attachment in &ordered {
-            let Some(order) = attachment.order() else {
+        for row in &ordered {
+            let Some(order) = row.order() else {
                 continue;
             };
-            let seen = attachment.resolve(&context.tables.volumes);
+            let attachment = row.resolve(&context.tables.volumes);
             match sent.get(order) {
                 Some(at) if at.elapsed() < RESEND_AFTER => {
                     still_sent.insert(order.clone(), *at);
                 }
                 before => {
                     let was_refused = refused.contains(order);
-                    if !send_order(&context.controller, order, &seen, was_refused).await {
+                    if !send_order(&context.controller, order, &attachment, was_refused).await {
                         still_refused.insert(order.clone());
                         continue;
                     }
                     still_sent.insert(order.clone(), Instant::now());
                     if before.is_none() && context.leader.is_leader() {
                         let note = "by the annotation its volume is detached, whatever is known";
-                        let (name, uid) = (seen.name, seen.uid);
+                        let (name, uid) = (attachment.name, attachment.uid);
                         let subject = EventSubject::Attachment { name, uid };
                         context.events.send(subject, EventReason::OverrideOrdered, note);
                     }
@@ -60,7 +60,7 @@ pub(crate) async fn run(context: Context) {
 
 async fn send_order(
     controller: &Controller,
-    order: &Order,
+    order: &AnnotatedOrder,
     attachment: &Attachment,
     was_refused: bool,
 ) -> bool {

@@ -18,7 +18,6 @@ use crate::leader::Term;
 pub(super) struct Chosen<'a> {
     /// Nodes with something to do; first those in `braked`.
     pub(super) due: Vec<&'a Suspect>,
-    /// The names of the nodes with a braked act or a fence.
     pub(super) braked: BTreeSet<&'a str>,
     /// The term in which the brake's decision is valid.
     pub(super) term: Term,

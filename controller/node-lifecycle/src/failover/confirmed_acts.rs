@@ -12,7 +12,7 @@ use super::query_schedule::{MAX_INSTANCES, fill_answers};
 use super::{Failover, questions};
 use crate::act::{self, perform};
 use crate::cluster::Suspect;
-use crate::controller_client::Answers;
+use crate::controller_client::ControllerAnswers;
 
 /// Nodes that are read again and acted on together: one query to EC2 and one write of the Lease
 /// cover all of them.
@@ -65,7 +65,7 @@ impl Failover {
         let checks =
             self.instances_to_check(second.filter(|s| recorded.contains(&s.name.as_str())));
         let answers = match questions.is_empty() {
-            true => Answers::default(),
+            true => ControllerAnswers::default(),
             false => self.query_controller(&questions, &checks).await.unwrap_or_default(),
         };
         let answered = Instant::now();
@@ -96,7 +96,6 @@ impl Failover {
         }
     }
 
-    /// Returns whether every act was tried.
     async fn act_on_one(
         &self,
         object: Option<&Node>,

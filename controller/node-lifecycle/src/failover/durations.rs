@@ -7,14 +7,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use ebs_csi_safe_detach::lifecycle::Phase;
+use ebs_csi_safe_detach::lifecycle::NodePhase;
 
 /// A round's observation of a node that is not healthy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeObservation<'a> {
     pub(super) node: &'a str,
-    pub(super) phase: Phase,
-    /// The node still has attachments.
+    pub(super) phase: NodePhase,
     pub(super) attached: bool,
 }
 
@@ -51,7 +50,6 @@ impl Episodes {
         *self = Self::default();
     }
 
-    /// Records that the node's instance is being powered off.
     pub(super) fn record_fence(&mut self, node: &str, now: Instant) {
         let episode = self.nodes.entry(node.to_owned()).or_default();
         episode.fence_requested.get_or_insert(now);
@@ -94,16 +92,16 @@ impl Episode {
         now: Instant,
         finished: &mut Vec<FinishedPhase>,
     ) {
-        let proved = matches!(observation.phase, Phase::NodeProven | Phase::VolumesProven);
+        let proved = matches!(observation.phase, NodePhase::NodeProven | NodePhase::VolumesProven);
         if proved && !self.proven {
             finished.extend(self.since.map(|since| FinishedPhase::Proof(now - since)));
         }
-        if observation.phase == Phase::NodeProven
+        if observation.phase == NodePhase::NodeProven
             && let Some(at) = self.fence_requested.take()
         {
             finished.push(FinishedPhase::Fence(observation.node.to_owned(), now - at));
         }
-        self.proven |= proved || observation.phase == Phase::Acting;
+        self.proven |= proved || observation.phase == NodePhase::Acting;
         if !observation.attached {
             self.finish_recovery(now, finished);
         }
@@ -125,7 +123,7 @@ mod tests {
 
     /// Runs rounds ten seconds apart; `None` means that the node is healthy or gone and has no
     /// attachments.
-    fn observe_rounds(rounds: &[Option<(Phase, bool)>]) -> Vec<FinishedPhase> {
+    fn observe_rounds(rounds: &[Option<(NodePhase, bool)>]) -> Vec<FinishedPhase> {
         let (mut episodes, start) = (Episodes::default(), Instant::now());
         let mut finished = Vec::new();
         for (number, observation) in rounds.iter().enumerate() {
@@ -148,25 +146,25 @@ mod tests {
     #[test]
     fn failover_times_are_reported_once_since_node_loss() {
         let secs = Duration::from_secs;
-        let lost = Some((Phase::Querying, true));
-        let acting = |attached| Some((Phase::Acting, attached));
+        let lost = Some((NodePhase::Querying, true));
+        let acting = |attached| Some((NodePhase::Acting, attached));
         let whole = [
             None,
             lost,
-            Some((Phase::NodeProven, true)),
+            Some((NodePhase::NodeProven, true)),
             acting(true),
             acting(false),
-            Some((Phase::Recovering, false)),
+            Some((NodePhase::Recovering, false)),
             None,
         ];
         let both = vec![FinishedPhase::Proof(secs(10)), FinishedPhase::Recovery(secs(30))];
         assert_eq!(observe_rounds(&whole), both);
-        let gone = [None, lost, Some((Phase::VolumesProven, true)), None];
+        let gone = [None, lost, Some((NodePhase::VolumesProven, true)), None];
         let both = vec![FinishedPhase::Proof(secs(10)), FinishedPhase::Recovery(secs(20))];
         assert_eq!(observe_rounds(&gone), both, "the Node object is gone");
         assert_eq!(observe_rounds(&[None, lost, None]), [], "it came back by itself");
         assert_eq!(observe_rounds(&whole[1..]), [], "the time of the loss is unknown");
-        let twice = [None, lost, None, lost, Some((Phase::NodeProven, true))];
+        let twice = [None, lost, None, lost, Some((NodePhase::NodeProven, true))];
         assert_eq!(observe_rounds(&twice), [FinishedPhase::Proof(secs(10))], "counted anew");
     }
 
@@ -175,16 +173,16 @@ mod tests {
         let (mut episodes, start) = (Episodes::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let observation = |phase| [NodeObservation { node: NODE, phase, attached: true }];
-        episodes.observe(&observation(Phase::Querying), |_| true, at(0));
+        episodes.observe(&observation(NodePhase::Querying), |_| true, at(0));
         episodes.record_fence(NODE, at(3));
         episodes.record_fence(NODE, at(6));
-        assert_eq!(episodes.observe(&observation(Phase::Querying), |_| true, at(9)), []);
+        assert_eq!(episodes.observe(&observation(NodePhase::Querying), |_| true, at(9)), []);
         assert_eq!(
-            episodes.observe(&observation(Phase::NodeProven), |_| true, at(33)),
+            episodes.observe(&observation(NodePhase::NodeProven), |_| true, at(33)),
             [FinishedPhase::Fence(NODE.to_owned(), Duration::from_secs(30))]
         );
         episodes.clear();
-        let mut left = observation(Phase::NodeProven);
+        let mut left = observation(NodePhase::NodeProven);
         left[0].attached = false;
         assert_eq!(episodes.observe(&left, |_| false, at(40)), []);
     }

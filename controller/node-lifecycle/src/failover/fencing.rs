@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ebs_csi_proto::safe_detach::fence_request::Mode;
+use ebs_csi_proto::safe_detach::fence_request::Mode as FenceMode;
 use ebs_csi_safe_detach::lifecycle::{
     FenceWhen, Intent, NodeFacts, Transition, fence_candidate, instance_to_fence, reason_left_alone,
 };
@@ -23,11 +23,11 @@ pub struct Fencing {
 }
 
 impl Fencing {
-    fn mode(self) -> Option<Mode> {
+    fn mode(self) -> Option<FenceMode> {
         match self.power_off {
             Fence::Off => None,
-            Fence::Stop => Some(Mode::Stop),
-            Fence::Terminate => Some(Mode::Terminate),
+            Fence::Stop => Some(FenceMode::Stop),
+            Fence::Terminate => Some(FenceMode::Terminate),
         }
     }
 
@@ -36,7 +36,7 @@ impl Fencing {
         self,
         facts: &'a NodeFacts,
         step: &Transition,
-    ) -> Option<(&'a str, Mode)> {
+    ) -> Option<(&'a str, FenceMode)> {
         let mode = self.mode()?;
         // Acts that follow from a proof come first.
         if step.intents.iter().any(Intent::is_braked) {
@@ -72,7 +72,7 @@ pub(super) fn fence_held_note(why: &str, checks: &str) -> String {
 }
 
 impl Failover {
-    pub(super) async fn fence(&self, suspect: &Suspect, instance: &str, power_off: Mode) {
+    pub(super) async fn fence(&self, suspect: &Suspect, instance: &str, power_off: FenceMode) {
         if !self.context.leader.is_leader() {
             return;
         }

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time since when each node is lost.
 #[derive(Debug)]
 pub(super) struct LostNodes {
     threshold: Duration,
@@ -19,14 +18,12 @@ impl LostNodes {
         Self { threshold, since: Mutex::default() }
     }
 
-    /// Records that exactly these nodes are lost now.
     pub(super) fn observe<'a>(&self, lost: impl Iterator<Item = &'a str>, now: Instant) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let first = |node: &str| (node.to_owned(), since.get(node).copied().unwrap_or(now));
         *since = lost.map(first).collect();
     }
 
-    /// Returns whether the node was lost at every observation for that long.
     pub(super) fn is_lost_for_long(&self, node: &str, now: Instant) -> bool {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let since = since.get(node);

@@ -1,14 +1,14 @@
 //! The events about a node.
 
-use ebs_csi_safe_detach::lifecycle::{Intent, Phase};
+use ebs_csi_safe_detach::lifecycle::{Intent, NodePhase};
 
 use super::{Failover, fencing};
 use crate::cluster::Suspect;
 use crate::events::{EventReason, EventSubject};
 
 impl Failover {
-    pub(super) fn report_unproven(&self, suspect: &Suspect, phase: Phase) {
-        if !matches!(phase, Phase::Querying | Phase::VolumesProven) {
+    pub(super) fn report_unproven(&self, suspect: &Suspect, phase: NodePhase) {
+        if !matches!(phase, NodePhase::Querying | NodePhase::VolumesProven) {
             return;
         }
         let instance = suspect.facts.instance().unwrap_or_default();

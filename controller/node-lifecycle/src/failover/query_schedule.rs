@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::controller_client::Answers;
+use crate::controller_client::ControllerAnswers;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, NodeFacts};
 
@@ -30,7 +30,7 @@ pub(super) struct QuerySchedule {
     pub(super) rounds_per_cycle: usize,
     last_queried: HashMap<String, u64>,
     last_checked: HashMap<String, u64>,
-    pub(super) answers: Answers,
+    pub(super) answers: ControllerAnswers,
 }
 
 impl QuerySchedule {
@@ -86,7 +86,7 @@ impl QuerySchedule {
         &mut self,
         chosen: &[Question],
         checks: &BTreeSet<String>,
-        mut answers: Answers,
+        mut answers: ControllerAnswers,
     ) {
         let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
         for instance in chosen.iter().filter(|i| !checks.contains(i.as_str())) {
@@ -123,7 +123,7 @@ impl QuerySchedule {
 }
 
 /// Fills in the answers about a node, and nothing else.
-pub(super) fn fill_answers(answers: &Answers, facts: &mut NodeFacts) {
+pub(super) fn fill_answers(answers: &ControllerAnswers, facts: &mut NodeFacts) {
     let questions = facts.questions();
     facts.volumes.clear();
     facts.instances.clear();
@@ -150,8 +150,8 @@ mod tests {
         all.collect()
     }
 
-    fn answers(questions: &[Question]) -> Answers {
-        let mut answers = Answers::default();
+    fn answers(questions: &[Question]) -> ControllerAnswers {
+        let mut answers = ControllerAnswers::default();
         for question in questions {
             answers.instances.insert(question.0.clone(), InstanceEvidence::NotOff);
             answers.texts.insert(question.0.clone(), "runs".to_owned());
@@ -193,7 +193,7 @@ mod tests {
         let chosen = query_schedule.choose(&questions(0..2));
         assert_eq!(text(&query_schedule, "i-0002"), None);
         // An answer that lacks an instance of the last answer.
-        query_schedule.record_answers(&chosen, &none, Answers::default());
+        query_schedule.record_answers(&chosen, &none, ControllerAnswers::default());
         assert_eq!(text(&query_schedule, "i-0001"), None);
         query_schedule.record_answers(&chosen, &none, answers(&chosen));
         query_schedule.forget_answers();
@@ -232,7 +232,7 @@ mod tests {
         let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
         let queried: BTreeSet<String> = ["i-0001".to_owned()].into();
         let says = |evidence: InstanceEvidence, text: &str| {
-            let mut answers = Answers::default();
+            let mut answers = ControllerAnswers::default();
             answers.instances.insert("i-0001".to_owned(), evidence);
             if !text.is_empty() {
                 answers.checks.insert("i-0001".to_owned(), text.to_owned());

@@ -38,6 +38,5 @@ pub(super) const HELD_REASONS: [&str; 6] =
 /// The reasons for which a running instance that may be fenced is left alone.
 pub(super) const LEFT_ALONE_REASONS: [&str; 2] = ["checks-pass", "checks-unknown"];
 
-/// The labels of the acts.
 pub(super) const ACTS: [&str; 6] =
     ["add-taint", "remove-taint", "delete-pod", "delete-attachment", "nudge", "fence"];

@@ -9,10 +9,8 @@ use crate::cluster::Tables;
 
 /// Pause between two rounds. A node that joins is identified well within it.
 const ROUND_PAUSE: Duration = Duration::from_secs(30);
-/// Most names in one log line.
 const MAX_NAMES: usize = 10;
 
-/// Counts and logs these nodes, for ever.
 pub(crate) async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
     let (mut before, mut logged) = (BTreeSet::new(), BTreeSet::new());
     loop {

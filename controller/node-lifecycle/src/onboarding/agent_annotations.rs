@@ -14,7 +14,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 
 use crate::act::ActResult;
-use crate::cluster::{SeenAgentPod, Table, TableRow};
+use crate::cluster::{AgentPodRow, Table, TableRow};
 use crate::context::Context;
 use crate::events::{EventReason, EventSubject};
 use crate::metrics::{Metrics, as_gauge};
@@ -29,7 +29,6 @@ const MAX_PER_ROUND: usize = 50;
 /// A pod that lacks an annotation for longer is counted and reported.
 const REPORT_AFTER: Duration = Duration::from_secs(30);
 
-/// The note of the event about a node whose zone is unknown.
 const ZONE_UNKNOWN_NOTE: &str = "the Node has neither the label topology.kubernetes.io/zone nor a providerID with a zone, so \
      kubelet cannot register the driver there unless the node-agent reaches instance metadata; let the cloud \
      controller manager set them";
@@ -38,13 +37,12 @@ const ZONE_UNKNOWN_NOTE: &str = "the Node has neither the label topology.kuberne
 pub struct AgentAnnotations {
     context: Context,
     /// The pods, by namespace.
-    pods: Vec<Arc<Table<SeenAgentPod>>>,
+    pods: Vec<Arc<Table<AgentPodRow>>>,
     switches: AnnotationSwitches,
     /// The version of each pod that was last patched, by uid, and when.
     last_patched: HashMap<String, (String, Instant)>,
     /// The time since when each pod has lacked an annotation, by uid.
     lacking_since: HashMap<String, Instant>,
-    /// When the API server last refused a patch.
     last_refusal: Option<Instant>,
 }
 
@@ -52,7 +50,7 @@ impl AgentAnnotations {
     /// Creates the task for the pods in these tables.
     pub fn new(
         context: Context,
-        pods: Vec<Arc<Table<SeenAgentPod>>>,
+        pods: Vec<Arc<Table<AgentPodRow>>>,
         switches: AnnotationSwitches,
     ) -> Self {
         Self {
@@ -84,7 +82,7 @@ impl AgentAnnotations {
         self.report_lacking(&differences);
         self.last_patched.retain(|_, (_, at)| at.elapsed() < PATCH_PAUSE);
         self.last_refusal = self.last_refusal.filter(|at| at.elapsed() < PATCH_PAUSE);
-        let was_patched = |pod: &SeenAgentPod| {
+        let was_patched = |pod: &AgentPodRow| {
             let tried = self.last_patched.get(pod.uid());
             tried.is_some_and(|(version, _)| version == pod.version())
         };
@@ -105,13 +103,12 @@ impl AgentAnnotations {
         }
     }
 
-    /// Returns the pods whose annotations differ from what they should be.
-    fn find_differences(&self) -> Vec<(Arc<SeenAgentPod>, Difference)> {
+    fn find_differences(&self) -> Vec<(Arc<AgentPodRow>, Difference)> {
         let pods = self.pods.iter().flat_map(|table| table.filter(|_| true));
         let differences = pods.filter_map(|pod| {
             let node = self.context.tables.nodes.get(pod.node())?;
             let csi_node = self.context.tables.csi_nodes.get(&node.name);
-            let registered = csi_node.is_some_and(|seen| seen.belongs_to(&node.uid));
+            let registered = csi_node.is_some_and(|row| row.belongs_to(&node.uid));
             let difference = Difference::between(&pod, &node, registered, self.switches);
             (difference != Difference::default()).then_some((pod, difference))
         });
@@ -120,19 +117,14 @@ impl AgentAnnotations {
 
     /// Counts the pods that have lacked an annotation for long, and reports those whose Node lacks
     /// the fact, too.
-    fn report_lacking(&mut self, differences: &[(Arc<SeenAgentPod>, Difference)]) {
+    fn report_lacking(&mut self, differences: &[(Arc<AgentPodRow>, Difference)]) {
         let now = Instant::now();
         let before = std::mem::take(&mut self.lacking_since);
         for (pod, difference) in differences {
             let since = before.get(pod.uid()).copied().unwrap_or(now);
             self.lacking_since.insert(pod.uid().to_owned(), since);
             if difference.unknown && now.duration_since(since) >= REPORT_AFTER {
-                let (namespace, name) = pod.name();
-                let subject = EventSubject::Pod {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                    uid: pod.uid().to_owned(),
-                };
+                let subject = EventSubject::pod(pod.name(), pod.uid());
                 self.context.events.send(subject, EventReason::FactsUnknown, ZONE_UNKNOWN_NOTE);
             }
         }
@@ -148,7 +140,7 @@ impl AgentAnnotations {
     }
 
     /// Patches one pod. Returns the result's label.
-    async fn patch(&mut self, pod: &SeenAgentPod, difference: &Difference) -> &'static str {
+    async fn patch(&mut self, pod: &AgentPodRow, difference: &Difference) -> &'static str {
         let annotated = annotate(&self.context.client, pod, difference);
         match tokio::time::timeout(PATCH_TIMEOUT, annotated).await {
             Ok(Ok(ActResult::Done)) => {
@@ -185,7 +177,7 @@ impl AgentAnnotations {
 /// The API server's error, when it did not answer or refused.
 async fn annotate(
     client: &Client,
-    pod: &SeenAgentPod,
+    pod: &AgentPodRow,
     difference: &Difference,
 ) -> Result<ActResult, kube::Error> {
     let (namespace, name) = pod.name();

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use ebs_csi_proto::keys::{DRAINING, NodeFact};
 use serde_json::{Value, json};
 
-use crate::cluster::{DRAINING, FACTS, NodeFact, SeenAgentPod, SeenNode};
+use crate::cluster::{AgentPodRow, NodeRow};
 
 /// Which annotations are kept.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +28,8 @@ pub(super) struct Difference {
 impl Difference {
     /// Compares a pod with its Node. `registered` is whether the driver is registered there.
     pub(super) fn between(
-        pod: &SeenAgentPod,
-        node: &SeenNode,
+        pod: &AgentPodRow,
+        node: &NodeRow,
         registered: bool,
         switches: AnnotationSwitches,
     ) -> Self {
@@ -36,11 +37,11 @@ impl Difference {
         if switches.facts {
             let lacks_zone = !pod.has(NodeFact::Zone);
             let zone_is_known = !node.fact(NodeFact::Zone).is_empty();
-            // Where Kubernetes has copied the zone, firmware has the rest, except on machines whose
-            // agent has ended for want of it.
+            // Where Kubernetes has copied the zone, firmware has the rest; an agent that lacked it
+            // has ended.
             let wants_more = pod.has_restarted() && !registered;
             if lacks_zone && zone_is_known || !lacks_zone && wants_more {
-                let missing = FACTS.into_iter().filter(|fact| !pod.has(*fact));
+                let missing = NodeFact::ALL.into_iter().filter(|fact| !pod.has(*fact));
                 let known = missing.filter(|fact| !node.fact(*fact).is_empty());
                 difference.annotations.extend(
                     known.map(|fact| (fact.annotation(), Some(node.fact(fact).to_owned()))),
@@ -55,14 +56,13 @@ impl Difference {
         difference
     }
 
-    /// Returns whether there is something to patch.
     pub(super) fn needs_patch(&self) -> bool {
         !self.annotations.is_empty()
     }
 
     /// Returns the patch, which applies only to the pod that was seen, in the version that was
     /// seen.
-    pub(super) fn patch(&self, pod: &SeenAgentPod) -> Value {
+    pub(super) fn patch(&self, pod: &AgentPodRow) -> Value {
         let annotations: HashMap<_, _> = self.annotations.iter().cloned().collect();
         json!({"metadata": {
             "uid": pod.uid(),
@@ -84,7 +84,7 @@ mod tests {
         json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
     }
 
-    fn node(taints: Value) -> SeenNode {
+    fn node(taints: Value) -> NodeRow {
         let labels = json!({"topology.kubernetes.io/zone": "us-east-1b", "topology.kubernetes.io/region": "us-east-1",
             "node.kubernetes.io/instance-type": "t2.micro"});
         let object = json!({
@@ -94,7 +94,7 @@ mod tests {
         retained(object).unwrap()
     }
 
-    fn pod(labels: Value, annotations: Value, restarts: u32) -> SeenAgentPod {
+    fn pod(labels: Value, annotations: Value, restarts: u32) -> AgentPodRow {
         let object = json!({
             "metadata": {"namespace": "kube-system", "name": "ebs-csi-node-x", "uid": "u", "resourceVersion": "7",
                 "labels": labels, "annotations": annotations,
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn unknown_zone_is_reported_unless_driver_is_registered() {
         let bare = pod(json!({}), json!({}), 0);
-        let zoneless: SeenNode = retained(json!({"metadata": {"name": "n"}})).unwrap();
+        let zoneless: NodeRow = retained(json!({"metadata": {"name": "n"}})).unwrap();
         let difference = Difference::between(&bare, &zoneless, false, ALL);
         assert!(difference.unknown && !difference.needs_patch());
         assert_eq!(Difference::between(&bare, &zoneless, true, ALL), Difference::default());
@@ -162,8 +162,7 @@ mod tests {
         let zone = json!({"topology.kubernetes.io/zone": "us-east-1b"});
         let unmarked = pod(zone.clone(), json!({}), 0);
         let marked = pod(zone, json!({DRAINING: "true"}), 0);
-        let change =
-            |pod: &SeenAgentPod, node: &SeenNode| Difference::between(pod, node, true, ALL);
+        let change = |pod: &AgentPodRow, node: &NodeRow| Difference::between(pod, node, true, ALL);
         assert_eq!(change(&unmarked, &drained).annotations, [(DRAINING, Some("true".to_owned()))]);
         assert_eq!(change(&marked, &undrained).annotations, [(DRAINING, None)]);
         let patch = change(&marked, &undrained).patch(&marked);

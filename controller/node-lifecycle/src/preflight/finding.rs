@@ -6,13 +6,12 @@ use serde::Serialize;
 
 use super::Output;
 
-/// Most names on a line.
 const MAX_NAMES: usize = 10;
 
 /// The consequence for an installation of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
+pub(crate) enum Severity {
     /// The driver refuses the object, or cannot serve it.
     Refused,
     /// The driver ignores the object.
@@ -23,7 +22,7 @@ pub(crate) enum Verdict {
     Fine,
 }
 
-impl Verdict {
+impl Severity {
     const fn label(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -34,11 +33,12 @@ impl Verdict {
     }
 }
 
-/// One finding. The name has the object's namespace where it has one; several names are separated
+/// The name has the object's namespace where it has one; several names are separated
 /// by commas. `next` is empty when nothing is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    pub(crate) verdict: Verdict,
+    #[serde(rename = "verdict")]
+    pub(crate) severity: Severity,
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) says: String,
@@ -48,7 +48,7 @@ pub(crate) struct Finding {
 impl Finding {
     /// Creates the finding that a kind of object has no problem.
     pub(super) fn fine(kind: &'static str, says: String) -> Self {
-        Self { verdict: Verdict::Fine, kind, name: String::new(), says, next: String::new() }
+        Self { severity: Severity::Fine, kind, name: String::new(), says, next: String::new() }
     }
 }
 
@@ -73,7 +73,7 @@ struct Document<'a> {
 /// # Errors
 /// The writer's error.
 pub(super) fn print(findings: &[Finding], output: Output, to: &mut impl Write) -> io::Result<()> {
-    let refused = findings.iter().filter(|f| f.verdict == Verdict::Refused);
+    let refused = findings.iter().filter(|f| f.severity == Severity::Refused);
     let refused = refused.count();
     if output == Output::Json {
         let document = Document { refused, findings };
@@ -94,7 +94,7 @@ fn line(finding: &Finding) -> String {
         "" => finding.kind.to_owned(),
         name => format!("{}/{name}", finding.kind),
     };
-    let mut line = format!("{:8} {subject}: {}", finding.verdict.label(), finding.says);
+    let mut line = format!("{:8} {subject}: {}", finding.severity.label(), finding.says);
     if !finding.next.is_empty() {
         line = format!("{line}; {}", finding.next);
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn finding_prints_as_one_line_with_next_step() {
         let finding = Finding {
-            verdict: Verdict::Refused,
+            severity: Severity::Refused,
             kind: "PersistentVolume",
             name: "pv-1".to_owned(),
             says: "two\nlines".to_owned(),

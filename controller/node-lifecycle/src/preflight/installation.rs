@@ -9,9 +9,8 @@ use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::{Resource, ResourceExt};
 
 use super::finding::names;
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 
-/// The names of the driver's installed workloads.
 const WORKLOADS: [&str; 3] = ["ebs-csi-controller", "ebs-csi-node", "ebs-csi-node-windows"];
 /// The label with the name of a chart's objects, and the driver's name in that label.
 const NAME_LABEL: (&str, &str) = ("app.kubernetes.io/name", "aws-ebs-csi-driver");
@@ -22,41 +21,33 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The tool that applied an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Owner {
+enum Installer {
     Helm { release: String, namespace: String },
     Eks,
     Manifests,
     Unknown,
 }
 
-/// Judges the CSIDriver object.
 pub(super) fn driver(found: Option<&CSIDriver>) -> Finding {
     match found {
-        Some(object) => finding("CSIDriver", DRIVER_NAME.to_owned(), owner(object)),
+        Some(object) => finding("CSIDriver", DRIVER_NAME.to_owned(), installer(object)),
         None => Finding::fine("CSIDriver", format!("{DRIVER_NAME} is not installed")),
     }
 }
 
-/// A workload of the driver.
-pub(super) trait Workload: Resource<DynamicType = ()> {
-    /// Returns the template of its pods.
-    fn template(&self) -> Option<&PodTemplateSpec>;
+pub(super) fn deployments(all: &[Deployment]) -> Vec<Finding> {
+    workloads("Deployment", all, |object| Some(&object.spec.as_ref()?.template))
 }
 
-impl Workload for Deployment {
-    fn template(&self) -> Option<&PodTemplateSpec> {
-        self.spec.as_ref().map(|spec| &spec.template)
-    }
+pub(super) fn daemon_sets(all: &[DaemonSet]) -> Vec<Finding> {
+    workloads("DaemonSet", all, |object| Some(&object.spec.as_ref()?.template))
 }
 
-impl Workload for DaemonSet {
-    fn template(&self) -> Option<&PodTemplateSpec> {
-        self.spec.as_ref().map(|spec| &spec.template)
-    }
-}
-
-/// Judges the Deployments or DaemonSets of the driver.
-pub(super) fn workloads<K: Workload>(kind: &'static str, all: &[K]) -> Vec<Finding> {
+fn workloads<K: Resource<DynamicType = ()>>(
+    kind: &'static str,
+    all: &[K],
+    template: fn(&K) -> Option<&PodTemplateSpec>,
+) -> Vec<Finding> {
     let is_ours = |object: &&K| {
         let label = object.labels().get(NAME_LABEL.0).map(String::as_str);
         label == Some(NAME_LABEL.1) || WORKLOADS.contains(&object.name_any().as_str())
@@ -65,35 +56,34 @@ pub(super) fn workloads<K: Workload>(kind: &'static str, all: &[K]) -> Vec<Findi
     ours.flat_map(|object| {
         let namespace = object.namespace().unwrap_or_default();
         let name = format!("{namespace}/{}", object.name_any());
-        let owner = owner(object);
+        let installer = installer(object);
         // Only Helm merges an upgrade with what it rendered before.
-        let of_helm = matches!(owner, Owner::Helm { .. });
-        let repeated = repeated_variables(object).filter(|_| of_helm);
+        let of_helm = matches!(installer, Installer::Helm { .. });
+        let repeated = template(object).filter(|_| of_helm).and_then(repeated_variables);
         let repeated = repeated.map(|names| twice(kind, name.clone(), &names));
-        std::iter::once(finding(kind, name, owner)).chain(repeated)
+        std::iter::once(finding(kind, name, installer)).chain(repeated)
     })
     .collect()
 }
 
-/// Returns the variables that a container of the workload has more than once, as
-/// `CONTAINER VARIABLE`; `None` when there is none.
-fn repeated_variables<K: Workload>(object: &K) -> Option<Vec<String>> {
-    let pod = object.template()?.spec.as_ref()?;
+/// Returns the variables that a container has more than once, as `CONTAINER VARIABLE`; `None` when
+/// there is none.
+fn repeated_variables(template: &PodTemplateSpec) -> Option<Vec<String>> {
     let repeated_of = |container: &Container| -> Vec<String> {
-        let mut seen = BTreeMap::<&str, usize>::new();
+        let mut times = BTreeMap::<&str, usize>::new();
         for variable in container.env.iter().flatten() {
-            *seen.entry(&variable.name).or_default() += 1;
+            *times.entry(&variable.name).or_default() += 1;
         }
-        let repeated = seen.into_iter().filter(|(_, times)| *times > 1);
+        let repeated = times.into_iter().filter(|(_, times)| *times > 1);
         repeated.map(|(name, _)| format!("{} {name}", container.name)).collect()
     };
-    let all: Vec<_> = pod.containers.iter().flat_map(repeated_of).collect();
+    let all: Vec<_> = template.spec.as_ref()?.containers.iter().flat_map(repeated_of).collect();
     (!all.is_empty()).then_some(all)
 }
 
 fn twice(kind: &'static str, name: String, variables: &[String]) -> Finding {
     Finding {
-        verdict: Verdict::Noted,
+        severity: Severity::Noted,
         kind,
         name,
         says: format!("has variables more than once: {}", names(variables)),
@@ -102,57 +92,56 @@ fn twice(kind: &'static str, name: String, variables: &[String]) -> Finding {
     }
 }
 
-fn owner<K: Resource>(object: &K) -> Owner {
+fn installer<K: Resource>(object: &K) -> Installer {
     let managed_by = object.labels().get(MANAGED_BY).map(String::as_str);
     let managers = object.managed_fields().iter();
     let mut managers = managers.filter_map(|entry| entry.manager.as_deref());
     if managed_by == Some("EKS") || managers.any(|manager| manager == "eks") {
-        return Owner::Eks;
+        return Installer::Eks;
     }
     let annotations: &BTreeMap<String, String> = object.annotations();
     if let Some(release) = annotations.get(RELEASE_NAME) {
-        return Owner::Helm {
+        return Installer::Helm {
             release: release.clone(),
             namespace: annotations.get(RELEASE_NAMESPACE).cloned().unwrap_or_default(),
         };
     }
     match annotations.contains_key(LAST_APPLIED) {
-        true => Owner::Manifests,
-        false => Owner::Unknown,
+        true => Installer::Manifests,
+        false => Installer::Unknown,
     }
 }
 
-fn finding(kind: &'static str, name: String, owner: Owner) -> Finding {
-    let (says, next) = match owner {
-        Owner::Helm { release, namespace } => (
+fn finding(kind: &'static str, name: String, installer: Installer) -> Finding {
+    let (says, next) = match installer {
+        Installer::Helm { release, namespace } => (
             format!("of the Helm release {release} in the namespace {namespace}"),
             format!(
                 "if that is another driver's chart, take it over with helm upgrade of that release, or uninstall it first (helm -n {namespace} uninstall {release}); volumes stay attached and mounted"
             ),
         ),
-        Owner::Eks => (
+        Installer::Eks => (
             "of the EKS add-on".to_owned(),
             "delete the add-on with --preserve and its workloads, the DaemonSet with --cascade=orphan, then install with helm --take-ownership --force-conflicts (deploy/docs/upgrade.md, step 2)"
                 .to_owned(),
         ),
-        Owner::Manifests => (
+        Installer::Manifests => (
             "applied with kubectl from plain manifests".to_owned(),
             "delete the workloads, the DaemonSet with --cascade=orphan, then install with helm --take-ownership --force-conflicts (deploy/docs/upgrade.md, step 2)"
                 .to_owned(),
         ),
-        Owner::Unknown => (
+        Installer::Unknown => (
             "there, and nothing on it says who applied it".to_owned(),
             "find out who applies it before you install: two installations would overwrite each other"
                 .to_owned(),
         ),
     };
-    Finding { verdict: Verdict::Noted, kind, name, says, next }
+    Finding { severity: Severity::Noted, kind, name, says, next }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::apps::v1::Deployment;
     use serde_json::{Value, json};
 
     fn deployment(name: &str, labels: Value, annotations: Value, manager: &str) -> Deployment {
@@ -174,13 +163,13 @@ mod tests {
             (deployment("x", json!({NAME_LABEL.0: NAME_LABEL.1}), json!({}), ""), "nothing on it"),
         ];
         for (object, want) in rows {
-            let found = workloads("Deployment", &[object]);
+            let found = deployments(&[object]);
             assert_eq!(found.len(), 1, "{want}");
             assert!(found[0].says.contains(want), "{want}: {found:?}");
         }
         let other = deployment("x", json!({}), json!({}), "");
-        assert!(workloads("Deployment", &[other]).is_empty());
-        assert_eq!(driver(None).verdict, Verdict::Fine);
+        assert!(deployments(&[other]).is_empty());
+        assert_eq!(driver(None).severity, Severity::Fine);
     }
 
     /// The Go driver's chart renders its own variables and then those of `controller.env`.
@@ -214,15 +203,15 @@ mod tests {
             serde_json::from_value::<Deployment>(object).unwrap()
         };
         let helm = json!({RELEASE_NAME: "ebs", RELEASE_NAMESPACE: "kube-system"});
-        let found = workloads("Deployment", &[rendered(&given, helm.clone())]);
+        let found = deployments(&[rendered(&given, helm.clone())]);
         assert_eq!(found.len(), 2, "{found:?}");
         let expected =
             "more than once: ebs-plugin AWS_ACCESS_KEY_ID,ebs-plugin AWS_SECRET_ACCESS_KEY";
         assert!(found[1].says.ends_with(expected), "{found:?}");
         assert!(found[1].next.contains("once more"), "{found:?}");
         let none = json!([]);
-        assert_eq!(workloads("Deployment", &[rendered(&none, helm)]).len(), 1);
+        assert_eq!(deployments(&[rendered(&none, helm)]).len(), 1);
         // Nothing is merged with what somebody else applied.
-        assert_eq!(workloads("Deployment", &[rendered(&given, json!({}))]).len(), 1);
+        assert_eq!(deployments(&[rendered(&given, json!({}))]).len(), 1);
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1::CSINode;
 use kube::ResourceExt;
 
 use super::finding::names;
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 use crate::cluster::STARTUP_TAINT;
 
 /// The oldest kernel that has the interfaces that the node uses.
@@ -16,9 +16,9 @@ const OLDEST_KERNEL: (u64, u64) = (5, 15);
 /// The label by which EKS marks the node of a Fargate pod.
 const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 
-/// Why the driver cannot serve a node; the variants are in the order of the report.
+/// NodeProblem the driver cannot serve a node; the variants are in the order of the report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
+enum NodeProblem {
     Windows { serves: bool },
     Fargate,
     HyperPod,
@@ -31,58 +31,57 @@ enum Why {
 
 /// Judges all nodes; one finding for the nodes with the same reason.
 pub(super) fn judge(all: &[Node], registered: &[CSINode]) -> Vec<Finding> {
-    let mut by_reason: BTreeMap<Why, Vec<String>> = BTreeMap::new();
+    let mut by_reason: BTreeMap<NodeProblem, Vec<String>> = BTreeMap::new();
     for node in all {
-        for why in reasons(node, registered) {
-            by_reason.entry(why).or_default().push(node.name_any());
+        for problem in problems(node, registered) {
+            by_reason.entry(problem).or_default().push(node.name_any());
         }
     }
     if by_reason.is_empty() {
         let says = format!("{} nodes, the driver runs on all", all.len());
         return vec![Finding::fine("Node", says)];
     }
-    let of_reason = by_reason.iter().map(|(why, nodes)| why.finding(nodes));
-    of_reason.collect()
+    by_reason.iter().map(|(problem, nodes)| problem.finding(nodes)).collect()
 }
 
-fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
+fn problems(node: &Node, registered: &[CSINode]) -> Vec<NodeProblem> {
     let name = node.name_any();
     let entry = registered.iter().find(|of| of.name_any() == name);
     let mut drivers = entry.into_iter().flat_map(|of| &of.spec.drivers);
     let ours = drivers.find(|driver| driver.name == DRIVER_NAME);
     if node.labels().get(COMPUTE_TYPE).map(String::as_str) == Some("fargate") {
-        return vec![Why::Fargate];
+        return vec![NodeProblem::Fargate];
     }
     let mut all = Vec::new();
     let info = node.status.as_ref().and_then(|s| s.node_info.as_ref());
     if let Some(info) = info {
         if info.operating_system == "windows" {
             let serves = ours.is_some();
-            return vec![Why::Windows { serves }];
+            return vec![NodeProblem::Windows { serves }];
         }
         // An empty field has not been written by kubelet yet.
         match info.architecture.as_str() {
             "" | "amd64" => {}
-            "arm64" => all.push(Why::Arm64),
-            other => all.push(Why::Architecture(other.to_owned())),
+            "arm64" => all.push(NodeProblem::Arm64),
+            other => all.push(NodeProblem::Architecture(other.to_owned())),
         }
         let version = &info.kernel_version;
         let is_new = parse_kernel(version).is_some_and(|kernel| kernel >= OLDEST_KERNEL);
         if !is_new && !version.is_empty() {
-            all.push(Why::Kernel(version.clone()));
+            all.push(NodeProblem::Kernel(version.clone()));
         }
     }
     let spec = node.spec.as_ref();
     if name.starts_with("hyperpod-") {
-        all.push(Why::HyperPod);
+        all.push(NodeProblem::HyperPod);
     }
     let provider_id = spec.and_then(|spec| spec.provider_id.as_deref());
     if provider_id.unwrap_or_default().is_empty() && ours.is_none() {
-        all.push(Why::Unidentified);
+        all.push(NodeProblem::Unidentified);
     }
     let taints = spec.and_then(|spec| spec.taints.as_ref());
     if taints.into_iter().flatten().any(|taint| taint.key == STARTUP_TAINT) {
-        all.push(Why::Tainted);
+        all.push(NodeProblem::Tainted);
     }
     all
 }
@@ -94,53 +93,54 @@ fn parse_kernel(version: &str) -> Option<(u64, u64)> {
     Some((major, numbers.next()?.parse().ok()?))
 }
 
-impl Why {
+impl NodeProblem {
     fn finding(&self, nodes: &[String]) -> Finding {
+        use Severity::{Ignored, Noted, Refused};
         let elsewhere = "keep pods with EBS volumes off them, or serve them by the former driver";
-        let (major, minor) = OLDEST_KERNEL;
-        let (verdict, next) = match self {
+        let (severity, says, next) = match self {
             Self::Windows { serves: true } => (
-                Verdict::Refused,
+                Refused,
+                "Windows, and the former driver serves volumes there".to_owned(),
                 "this driver does not run on Windows: move these volumes' pods first",
             ),
-            Self::Windows { serves: false } | Self::Fargate => (Verdict::Ignored, ""),
+            Self::Windows { serves: false } => {
+                (Ignored, "Windows: this driver does not run there".to_owned(), "")
+            }
+            Self::Fargate => {
+                (Ignored, "Fargate: no EBS volume can be attached there".to_owned(), "")
+            }
+            Self::HyperPod => {
+                (Refused, "HyperPod: the controller refuses to attach there".to_owned(), elsewhere)
+            }
             Self::Arm64 => (
-                Verdict::Noted,
+                Noted,
+                "arm64: the driver runs there if its images were built for arm64, too".to_owned(),
                 "build with --platform linux/amd64,linux/arm64, and give helm its digests.yaml",
             ),
-            Self::HyperPod | Self::Architecture(_) => (Verdict::Refused, elsewhere),
-            Self::Kernel(_) => (Verdict::Refused, "choose a newer machine image"),
+            Self::Architecture(found) => (
+                Refused,
+                format!("architecture {found:?}: the driver runs on amd64 and arm64 alone"),
+                elsewhere,
+            ),
+            Self::Kernel(found) => {
+                let (major, minor) = OLDEST_KERNEL;
+                let says = format!("kernel {found:?}: {major}.{minor} or later is needed");
+                (Refused, says, "choose a newer machine image")
+            }
             Self::Unidentified => (
-                Verdict::Noted,
+                Noted,
+                "no providerID, and this driver is not registered there".to_owned(),
                 "with --safe-detach=enforce nobody can speak for them until the driver's node pod runs there",
             ),
             Self::Tainted => (
-                Verdict::Noted,
+                Noted,
+                format!(
+                    "the taint {STARTUP_TAINT} keeps pods away until the driver is ready there"
+                ),
                 "it goes when the driver is registered and its limit of volumes is known (node-lifecycle --onboarding=on)",
             ),
         };
-        let says = match self {
-            Self::Windows { serves: true } => {
-                "Windows, and the former driver serves volumes there".to_owned()
-            }
-            Self::Windows { serves: false } => "Windows: this driver does not run there".to_owned(),
-            Self::Fargate => "Fargate: no EBS volume can be attached there".to_owned(),
-            Self::HyperPod => "HyperPod: the controller refuses to attach there".to_owned(),
-            Self::Arm64 => {
-                "arm64: the driver runs there if its images were built for arm64, too".to_owned()
-            }
-            Self::Architecture(found) => {
-                format!("architecture {found:?}: the driver runs on amd64 and arm64 alone")
-            }
-            Self::Kernel(found) => format!("kernel {found:?}: {major}.{minor} or later is needed"),
-            Self::Unidentified => {
-                "no providerID, and this driver is not registered there".to_owned()
-            }
-            Self::Tainted => {
-                format!("the taint {STARTUP_TAINT} keeps pods away until the driver is ready there")
-            }
-        };
-        Finding { verdict, kind: "Node", name: names(nodes), says, next: next.to_owned() }
+        Finding { severity, kind: "Node", name: names(nodes), says, next: next.to_owned() }
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn found(name: &str, os: &str, arch: &str, kernel: &str, spec: Value) -> Vec<Verdict> {
+    fn found(name: &str, os: &str, arch: &str, kernel: &str, spec: Value) -> Vec<Severity> {
         let node = json!({"metadata": {"name": name}, "spec": spec, "status": {"nodeInfo": {
             "operatingSystem": os, "architecture": arch, "kernelVersion": kernel, "bootID": "",
             "containerRuntimeVersion": "", "kubeProxyVersion": "", "kubeletVersion": "",
@@ -158,12 +158,12 @@ mod tests {
             {"name": DRIVER_NAME, "nodeID": "i-0123456789abcdef0"}]}});
         let nodes = [serde_json::from_value(node).unwrap()];
         let findings = judge(&nodes, &[serde_json::from_value(served).unwrap()]);
-        findings.iter().map(|finding| finding.verdict).collect()
+        findings.iter().map(|finding| finding.severity).collect()
     }
 
     #[test]
     fn node_properties_decide_preflight_verdict() {
-        use Verdict::{Fine, Ignored, Noted, Refused};
+        use Severity::{Fine, Ignored, Noted, Refused};
         let aws = || json!({"providerID": "aws:///us-east-1a/i-0123456789abcdef0"});
         let tainted = json!({"providerID": "aws:///a/i-0123456789abcdef0",
             "taints": [{"key": STARTUP_TAINT, "effect": "NoExecute"}]});

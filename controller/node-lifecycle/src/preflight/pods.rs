@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::finding::names;
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 
 /// Directories beneath which kubelet mounts volumes.
 const ABOVE_KUBELET: [&str; 5] =
@@ -27,7 +27,7 @@ pub(super) fn judge(all: &[Pod]) -> Vec<Finding> {
         return vec![Finding::fine("Pod", says)];
     }
     let of_owner = by_owner.iter().map(|((owner, path), pods)| Finding {
-        verdict: Verdict::Noted,
+        severity: Severity::Noted,
         kind: "Pod",
         name: owner.clone(),
         says: format!(
@@ -44,7 +44,6 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Returns the owner of the pod.
 fn owner(pod: &Pod) -> String {
     let namespace = pod.namespace().unwrap_or_default();
     let mut owners = pod.owner_references().iter();
@@ -54,7 +53,6 @@ fn owner(pod: &Pod) -> String {
     }
 }
 
-/// Returns the host paths that a container mounts without propagation.
 fn unpropagated_host_paths(pod: &Pod) -> Vec<String> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
@@ -103,17 +101,17 @@ mod tests {
     #[test]
     fn host_path_above_kubelet_without_propagation_is_noted() {
         let rows = [
-            ("/", None, "Running", Verdict::Noted),
-            ("/var/lib/", Some("None"), "Running", Verdict::Noted),
-            ("//var/./lib/kubelet", None, "Pending", Verdict::Noted),
-            ("/", Some("HostToContainer"), "Running", Verdict::Fine),
-            ("/", Some("Bidirectional"), "Running", Verdict::Fine),
-            ("/var/log", None, "Running", Verdict::Fine),
-            ("/", None, "Succeeded", Verdict::Fine),
+            ("/", None, "Running", Severity::Noted),
+            ("/var/lib/", Some("None"), "Running", Severity::Noted),
+            ("//var/./lib/kubelet", None, "Pending", Severity::Noted),
+            ("/", Some("HostToContainer"), "Running", Severity::Fine),
+            ("/", Some("Bidirectional"), "Running", Severity::Fine),
+            ("/var/log", None, "Running", Severity::Fine),
+            ("/", None, "Succeeded", Severity::Fine),
         ];
         for (path, propagation, phase, want) in rows {
             let found = judge(&[pod("a", path, propagation, phase)]);
-            assert_eq!(found[0].verdict, want, "{path} {propagation:?} {phase}");
+            assert_eq!(found[0].severity, want, "{path} {propagation:?} {phase}");
         }
     }
 

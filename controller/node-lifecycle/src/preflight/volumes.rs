@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 
-use super::{Finding, Verdict};
+use super::{Finding, Severity};
 
 /// The in-tree provisioner, whose volumes Kubernetes passes to this driver.
 const IN_TREE: &str = "kubernetes.io/aws-ebs";
@@ -76,8 +76,8 @@ impl Volume {
     }
 
     fn judge(&self) -> Vec<Finding> {
-        let finding = |verdict, says: String, next: &str| Finding {
-            verdict,
+        let finding = |severity, says: String, next: &str| Finding {
+            severity,
             kind: "PersistentVolume",
             name: self.name.clone(),
             says,
@@ -86,13 +86,13 @@ impl Volume {
         let mut findings = Vec::new();
         if self.handle.starts_with(NODE_LOCAL) {
             findings.push(finding(
-                Verdict::Noted,
+                Severity::Noted,
                 format!("its handle {:?} names a disk of the node itself", self.handle),
                 "start the controller with --enable-node-local-volumes",
             ));
         } else if VolumeId::parse(&self.handle).is_err() {
             findings.push(finding(
-                Verdict::Refused,
+                Severity::Refused,
                 format!("its handle {:?} is not an EBS volume's id", self.handle),
                 "make a PersistentVolume whose handle is vol-…, or delete this one",
             ));
@@ -101,15 +101,15 @@ impl Volume {
             return findings;
         }
         let next = "make a PersistentVolume for the same handle that this driver takes";
-        let refused = refusals(self.fs_type.as_deref(), &self.options);
-        findings.extend(refused.into_iter().map(|says| finding(Verdict::Refused, says, next)));
+        let refused = mount_refusal(self.fs_type.as_deref(), &self.options);
+        findings.extend(refused.map(|says| finding(Severity::Refused, says, next)));
         findings
     }
 }
 
 fn judge_class(class: &StorageClass) -> Vec<Finding> {
     let finding = |says, next: &str| Finding {
-        verdict: Verdict::Refused,
+        severity: Severity::Refused,
         kind: "StorageClass",
         name: class.name_any(),
         says,
@@ -122,8 +122,8 @@ fn judge_class(class: &StorageClass) -> Vec<Finding> {
     let fs_type = fs_type.map(|(_, value)| value.as_str());
     let options = class.mount_options.as_deref().unwrap_or_default();
     let next = "make a class without it; volumes that were made by this one keep it";
-    let refused = refusals(fs_type, options).into_iter();
-    let mut findings: Vec<_> = refused.map(|says| finding(says, next)).collect();
+    let refused = mount_refusal(fs_type, options);
+    let mut findings: Vec<_> = refused.map(|says| finding(says, next)).into_iter().collect();
     if let Err(refused) = judge_parameters(class, file_system(fs_type).ok()) {
         let next = "make a class as deploy/docs/parameters.md says; this one's volumes stay";
         findings.push(finding(refused.text().to_owned(), next));
@@ -161,12 +161,11 @@ fn of_create_volume(class: &StorageClass) -> HashMap<String, String> {
 }
 
 /// Returns what the node service refuses of a file system and its mount options.
-fn refusals(fs_type: Option<&str>, options: &[String]) -> Vec<String> {
-    let refused = match file_system(fs_type) {
+fn mount_refusal(fs_type: Option<&str>, options: &[String]) -> Option<String> {
+    match file_system(fs_type) {
         Ok(fs) => flag::parse(options, &[fs], false).err().map(|error| error.to_string()),
         Err(error) => Some(error),
-    };
-    refused.into_iter().collect()
+    }
 }
 
 fn file_system(fs_type: Option<&str>) -> Result<FsType, String> {
@@ -197,27 +196,32 @@ mod tests {
         const GOOD: &str = "vol-0123456789abcdef0";
         let other = json!({"driver": "other.example.com", "volumeHandle": "x"});
         let rows = [
-            (ours(GOOD, ""), json!({}), Verdict::Fine, "1 of this driver"),
-            (ours(GOOD, "xfs"), json!({"mountOptions": ["noatime,nouuid"]}), Verdict::Fine, "1 of"),
-            (ours("vol-1", "ext4"), json!({}), Verdict::Refused, "vol-1"),
-            (ours("local-ebs://dev/xvdbz", "ext4"), json!({}), Verdict::Noted, "local-ebs"),
-            (ours(GOOD, "ntfs"), json!({}), Verdict::Refused, "ntfs"),
-            (ours(GOOD, "ntfs"), json!({"volumeMode": "Block"}), Verdict::Fine, "1 of"),
-            (ours(GOOD, "ext4"), json!({"mountOptions": ["noload"]}), Verdict::Refused, "journal"),
+            (ours(GOOD, ""), json!({}), Severity::Fine, "1 of this driver"),
             (
                 ours(GOOD, "xfs"),
-                json!({"mountOptions": ["ro", "norecovery"]}),
-                Verdict::Fine,
+                json!({"mountOptions": ["noatime,nouuid"]}),
+                Severity::Fine,
                 "1 of",
             ),
-            (ours(GOOD, "ext4"), json!({"mountOptions": ["no_such"]}), Verdict::Refused, "no_such"),
-            (ours(GOOD, "ext4"), json!({"mountOptions": ["a b"]}), Verdict::Refused, "a b"),
-            (other, json!({}), Verdict::Fine, "0 of this driver"),
+            (ours("vol-1", "ext4"), json!({}), Severity::Refused, "vol-1"),
+            (ours("local-ebs://dev/xvdbz", "ext4"), json!({}), Severity::Noted, "local-ebs"),
+            (ours(GOOD, "ntfs"), json!({}), Severity::Refused, "ntfs"),
+            (ours(GOOD, "ntfs"), json!({"volumeMode": "Block"}), Severity::Fine, "1 of"),
+            (ours(GOOD, "ext4"), json!({"mountOptions": ["noload"]}), Severity::Refused, "journal"),
+            (ours(GOOD, "xfs"), json!({"mountOptions": ["ro", "norecovery"]}), Severity::Fine, "1"),
+            (
+                ours(GOOD, "ext4"),
+                json!({"mountOptions": ["no_such"]}),
+                Severity::Refused,
+                "no_such",
+            ),
+            (ours(GOOD, "ext4"), json!({"mountOptions": ["a b"]}), Severity::Refused, "a b"),
+            (other, json!({}), Severity::Fine, "0 of this driver"),
         ];
-        for (csi, more, verdict, word) in rows {
+        for (csi, more, severity, word) in rows {
             let found = volume(csi.clone(), more);
             assert_eq!(found.len(), 1, "{csi}: {found:?}");
-            assert_eq!(found[0].verdict, verdict, "{csi}: {found:?}");
+            assert_eq!(found[0].severity, severity, "{csi}: {found:?}");
             assert!(found[0].says.contains(word), "{csi}: {found:?}");
         }
     }
@@ -227,10 +231,10 @@ mod tests {
         let of = |id: &str| {
             let object = json!({"metadata": {"name": "pv"},
                 "spec": {"awsElasticBlockStore": {"volumeID": id, "fsType": "ext4"}}});
-            volumes(&[serde_json::from_value(object).unwrap()])[0].verdict
+            volumes(&[serde_json::from_value(object).unwrap()])[0].severity
         };
-        assert_eq!(of("aws://us-east-1a/vol-0123456789abcdef0"), Verdict::Fine);
-        assert_eq!(of("aws://us-east-1a/disk-1"), Verdict::Refused);
+        assert_eq!(of("aws://us-east-1a/vol-0123456789abcdef0"), Severity::Fine);
+        assert_eq!(of("aws://us-east-1a/disk-1"), Severity::Refused);
     }
 
     /// The check covers the classes of this driver and of the in-tree plugin.
@@ -241,10 +245,10 @@ mod tests {
                 "parameters": {"csi.storage.k8s.io/fstype": fs_type}, "mountOptions": options});
             classes(&[serde_json::from_value(object).unwrap()])
         };
-        assert_eq!(class(DRIVER_NAME, "XFS", json!(["discard"]))[0].verdict, Verdict::Fine);
-        assert_eq!(class(DRIVER_NAME, "ext2", json!([]))[0].verdict, Verdict::Refused);
-        assert_eq!(class(IN_TREE, "ext4", json!(["rbind"]))[0].verdict, Verdict::Refused);
-        assert_eq!(class("other", "ext2", json!(["rbind"]))[0].verdict, Verdict::Fine);
+        assert_eq!(class(DRIVER_NAME, "XFS", json!(["discard"]))[0].severity, Severity::Fine);
+        assert_eq!(class(DRIVER_NAME, "ext2", json!([]))[0].severity, Severity::Refused);
+        assert_eq!(class(IN_TREE, "ext4", json!(["rbind"]))[0].severity, Severity::Refused);
+        assert_eq!(class("other", "ext2", json!(["rbind"]))[0].severity, Severity::Fine);
     }
 
     fn with_parameters(provisioner: &str, parameters: Value) -> Finding {
@@ -287,11 +291,11 @@ mod tests {
         ] {
             for provisioner in [DRIVER_NAME, IN_TREE] {
                 let found = with_parameters(provisioner, parameters.clone());
-                assert_eq!(found.verdict, Verdict::Refused, "{parameters}: {found:?}");
+                assert_eq!(found.severity, Severity::Refused, "{parameters}: {found:?}");
                 assert!(found.says.starts_with(text), "{parameters}: {found:?}");
             }
             let other = with_parameters("other", parameters);
-            assert_eq!(other.verdict, Verdict::Fine, "{other:?}");
+            assert_eq!(other.severity, Severity::Fine, "{other:?}");
         }
     }
 
@@ -302,14 +306,14 @@ mod tests {
             "csi.storage.k8s.io/provisioner-secret-name": "s"});
         for provisioner in [DRIVER_NAME, IN_TREE] {
             let found = with_parameters(provisioner, parameters.clone());
-            assert_eq!(found.verdict, Verdict::Fine, "{found:?}");
+            assert_eq!(found.severity, Severity::Fine, "{found:?}");
         }
         // Migration makes the zones a topology of the class.
         let zones = json!({"zones": "us-east-1a,us-east-1b", "Zone": "us-east-1a"});
         let found = with_parameters(IN_TREE, zones.clone());
-        assert_eq!(found.verdict, Verdict::Fine, "{found:?}");
+        assert_eq!(found.severity, Severity::Fine, "{found:?}");
         let found = with_parameters(DRIVER_NAME, zones);
-        assert_eq!(found.verdict, Verdict::Refused, "{found:?}");
+        assert_eq!(found.severity, Severity::Refused, "{found:?}");
     }
 
     /// Migration adds the parameter by which the driver raises too few IOPS.
@@ -319,6 +323,6 @@ mod tests {
         let found = with_parameters(IN_TREE, parameters.clone());
         assert!(found.says.contains("allowautoiopspergbincrease is given twice"), "{found:?}");
         let found = with_parameters(DRIVER_NAME, parameters);
-        assert_eq!(found.verdict, Verdict::Fine, "{found:?}");
+        assert_eq!(found.severity, Severity::Fine, "{found:?}");
     }
 }

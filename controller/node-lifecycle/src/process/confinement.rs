@@ -9,7 +9,6 @@ use ebs_csi_policy::profile;
 pub const KEPT_VARIABLES: [&str; 8] =
     ["KUBECONFIG", "KUBERNETES_SERVICE_", "LANG", "POD_NAME", "RUST_", "SSL_CERT_", "TOKIO_", "TZ"];
 
-/// The directory of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Gives up everything except the service account's files, the network, and open descriptors.

@@ -16,7 +16,7 @@ use crate::environment::control_plane::{self, ControlPlane};
 use crate::environment::driver::{self, Driver};
 use crate::environment::manifests;
 use crate::environment::nodes::Nodes;
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 
 mod brake;
 mod detach_faults;
@@ -34,7 +34,6 @@ mod reused_names;
 mod shared_volumes;
 mod unidentified_nodes;
 
-use detach_faults::known_failures;
 use installation::{
     examples, helm_upgrade, manifest_pods, node_facts, onboarding, permissions, preflight,
 };
@@ -45,20 +44,20 @@ pub(crate) const EXTRA_NODES: usize = 140;
 /// The time after which a scenario that has not ended fails.
 const WAIT_LIMIT: Duration = Duration::from_secs(420);
 
-pub(crate) type Outcomes = Vec<(&'static str, Outcome)>;
+pub(crate) type ScenarioResults = Vec<(&'static str, TestResult)>;
 
 /// A failure scenario, run to its end.
 pub(crate) struct Scenario<'a> {
     name: &'static str,
-    play: Pin<Box<dyn Future<Output = Outcome> + 'a>>,
+    play: Pin<Box<dyn Future<Output = TestResult> + 'a>>,
 }
 
 impl<'a> Scenario<'a> {
-    pub(crate) fn new(name: &'static str, play: impl Future<Output = Outcome> + 'a) -> Self {
+    pub(crate) fn new(name: &'static str, play: impl Future<Output = TestResult> + 'a) -> Self {
         Self { name, play: Box::pin(play) }
     }
 
-    async fn end(self) -> (&'static str, Outcome) {
+    async fn end(self) -> (&'static str, TestResult) {
         let outcome = tokio::time::timeout(WAIT_LIMIT, self.play).await;
         let late = |_| Err(format!("not within {WAIT_LIMIT:?}").into());
         (self.name, outcome.unwrap_or_else(late))
@@ -67,14 +66,14 @@ impl<'a> Scenario<'a> {
 
 /// Runs the scenarios whose name contains one of the filters, or all. `Err` says why they cannot
 /// run here.
-pub(crate) async fn all(filter: &[String]) -> Outcome<Outcomes> {
+pub(crate) async fn all(filter: &[String]) -> TestResult<ScenarioResults> {
     control_plane::programs()?;
     driver::programs()?;
     let outcomes = begin(filter).await;
     Ok(outcomes.unwrap_or_else(|why| vec![("kubernetes_begins", Err(why))]))
 }
 
-async fn begin(filter: &[String]) -> Outcome<Outcomes> {
+async fn begin(filter: &[String]) -> TestResult<ScenarioResults> {
     let scratch = tempfile::tempdir()?;
     // node-lifecycle runs as another user and needs its kubeconfig and its socket in there.
     std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755))?;
@@ -112,7 +111,7 @@ async fn begin(filter: &[String]) -> Outcome<Outcomes> {
     Ok(conclude(outcomes, &mut driver, &mut plane))
 }
 
-async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
+async fn play(world: &World<'_>, filter: &[String]) -> ScenarioResults {
     let wanted = |scenario: &Scenario<'_>| {
         filter.is_empty() || filter.iter().any(|f| scenario.name.contains(f.as_str()))
     };
@@ -120,7 +119,6 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         power::scenarios(world),
         reboots::scenarios(world),
         detach_faults::scenarios(world),
-        known_failures::scenarios(world),
         reused_names::scenarios(world),
         partition::scenarios(world),
         unidentified_nodes::scenarios(world),
@@ -157,14 +155,18 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
 }
 
 /// Checks that EC2's own rules held throughout: no volume on two instances, no device name twice.
-fn nothing_forbidden(world: &World<'_>) -> Outcome {
+fn nothing_forbidden(world: &World<'_>) -> TestResult {
     let violations = world.driver.violations()?;
     ensure(violations.is_empty(), &violations.join("\n"))
 }
 
 /// Prints the logs of the processes when a scenario failed, and counts a process that has ended as
 /// a failure.
-fn conclude(mut outcomes: Outcomes, driver: &mut Driver, plane: &mut ControlPlane) -> Outcomes {
+fn conclude(
+    mut outcomes: ScenarioResults,
+    driver: &mut Driver,
+    plane: &mut ControlPlane,
+) -> ScenarioResults {
     let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
     let alive = plane.check().and_then(|()| driver.check());
     if failed {

@@ -10,22 +10,20 @@ use serde_json::{Value, json};
 
 /// The objects, and how often each kind of request was made.
 #[derive(Debug, Default)]
-pub(crate) struct Api {
+pub(crate) struct ApiServer {
     /// The objects by the path under which they are read.
     objects: BTreeMap<String, Value>,
     pub(crate) lease: Option<Value>,
     lease_version: u64,
-    /// The events in the order in which they were written.
     pub(crate) events: Vec<Value>,
     /// The number of requests by method and kind (`PATCH nodes`).
     requests: BTreeMap<String, usize>,
-    /// Patches of pods are refused.
     pub(crate) forbidden: bool,
 }
 
-pub(crate) type Shared = Arc<Mutex<Api>>;
+pub(crate) type SharedApiServer = Arc<Mutex<ApiServer>>;
 
-pub(crate) fn lock(api: &Shared) -> MutexGuard<'_, Api> {
+pub(crate) fn lock(api: &SharedApiServer) -> MutexGuard<'_, ApiServer> {
     api.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -49,9 +47,9 @@ pub(crate) fn instance(number: usize) -> String {
     format!("i-0a{number:015x}")
 }
 
-impl Api {
+impl ApiServer {
     /// Returns this many nodes, each with a volume; those with a number below `lost` are not Ready.
-    pub(crate) fn of(nodes: usize, lost: usize) -> Shared {
+    pub(crate) fn of(nodes: usize, lost: usize) -> SharedApiServer {
         let mut api = Self::default();
         for number in 0..nodes {
             api.put("/api/v1/nodes", node(number, number >= lost));
@@ -181,7 +179,6 @@ impl Api {
         self.requests.get(what).copied().unwrap_or(0)
     }
 
-    /// Returns how many requests were made.
     pub(crate) fn count_all(&self) -> usize {
         self.requests.values().sum()
     }
@@ -243,7 +240,7 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
 }
 
 /// Returns a client of this server. A watch never delivers an event.
-pub(crate) fn client(api: &Shared) -> kube::Client {
+pub(crate) fn client(api: &SharedApiServer) -> kube::Client {
     let api = Arc::clone(api);
     let service = tower::service_fn(move |request: Request<Body>| {
         let api = Arc::clone(&api);

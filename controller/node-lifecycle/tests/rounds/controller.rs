@@ -17,7 +17,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 
-type Answer<T> = Result<Response<T>, Status>;
+type GrpcResult<T> = Result<Response<T>, Status>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Controller(Arc<AtomicUsize>);
@@ -55,7 +55,7 @@ fn stopped() -> Verdict {
 
 #[tonic::async_trait]
 impl SafeDetach for Controller {
-    async fn query(&self, request: Request<QueryRequest>) -> Answer<QueryResponse> {
+    async fn query(&self, request: Request<QueryRequest>) -> GrpcResult<QueryResponse> {
         self.0.fetch_add(1, Ordering::Relaxed);
         let subjects = request.into_inner().subjects.into_iter();
         let answers = subjects.map(|subject| query_response::Answer {
@@ -70,7 +70,7 @@ impl SafeDetach for Controller {
     async fn query_instances(
         &self,
         request: Request<QueryInstancesRequest>,
-    ) -> Answer<QueryInstancesResponse> {
+    ) -> GrpcResult<QueryInstancesResponse> {
         let ids = request.into_inner().instance_ids.into_iter();
         let answers = ids.map(|instance_id| query_instances_response::Answer {
             instance_id,
@@ -84,15 +84,15 @@ impl SafeDetach for Controller {
 
     type ObserveStream = Pin<Box<dyn Stream<Item = Result<Ask, Status>> + Send>>;
 
-    async fn observe(&self, _: Request<Streaming<Report>>) -> Answer<Self::ObserveStream> {
+    async fn observe(&self, _: Request<Streaming<Report>>) -> GrpcResult<Self::ObserveStream> {
         Ok(Response::new(Box::pin(tokio_stream::pending().map(Ok))))
     }
 
-    async fn fence(&self, _: Request<FenceRequest>) -> Answer<FenceResponse> {
+    async fn fence(&self, _: Request<FenceRequest>) -> GrpcResult<FenceResponse> {
         Err(Failure::unimplemented("Fence").into())
     }
 
-    async fn break_glass(&self, _: Request<BreakGlassRequest>) -> Answer<BreakGlassResponse> {
+    async fn break_glass(&self, _: Request<BreakGlassRequest>) -> GrpcResult<BreakGlassResponse> {
         Err(Failure::unimplemented("BreakGlass").into())
     }
 }

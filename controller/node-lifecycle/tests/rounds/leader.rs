@@ -7,7 +7,7 @@ use ebs_csi_node_lifecycle::leader::{LEASE_NAME, Leader, RecordError};
 use tokio::task::JoinHandle;
 
 use crate::LONG;
-use crate::api::{self, Api, lock};
+use crate::api::{self, ApiServer, lock};
 
 /// Waits, without a time limit, until this replica leads. Returns the task that renews the Lease.
 async fn lead(leader: &Arc<Leader>) -> JoinHandle<()> {
@@ -24,7 +24,7 @@ async fn lead(leader: &Arc<Leader>) -> JoinHandle<()> {
 /// A replica that leads again after another one cannot record a decision of its first term.
 #[tokio::test]
 async fn decision_from_former_term_is_not_recorded() {
-    let api = Api::of(0, 0);
+    let api = ApiServer::of(0, 0);
     // The Lease does not expire during the test: the leader changes only when a replica resigns.
     let candidate =
         |name: &str| Leader::new(api::client(&api), "kube-system", name.to_owned(), LONG);

@@ -24,10 +24,9 @@ use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use api::{Api, Shared, lock};
+use api::{ApiServer, SharedApiServer, lock};
 use controller::Controller;
 
-/// The interval between two rounds.
 const EVERY: Duration = Duration::from_secs(3);
 
 /// Longer than any test runs on any machine.
@@ -36,20 +35,19 @@ const LONG: Duration = Duration::from_secs(3600);
 struct World {
     failover: Failover,
     controller: Controller,
-    api: Shared,
+    api: SharedApiServer,
     /// The task that writes the events, which ends when all are written.
     event_writer: JoinHandle<()>,
-    /// The directory of the socket.
     _directory: tempfile::TempDir,
 }
 
 /// Returns a process that leads and whose tables are complete; of `nodes`, the first `lost` are not
 /// Ready.
 async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
-    world_of(Api::of(nodes, lost), fresh).await
+    world_of(ApiServer::of(nodes, lost), fresh).await
 }
 
-async fn world_of(api: Shared, fresh: Duration) -> World {
+async fn world_of(api: SharedApiServer, fresh: Duration) -> World {
     let client = api::client(&api);
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("safe-detach.sock");
@@ -101,7 +99,7 @@ async fn round_with_200_proofs_queries_twice_records_once() {
 /// Kubernetes' own pod garbage collector looks every 20 s only.
 #[tokio::test]
 async fn round_deletes_evicted_pod_of_tainted_node() {
-    let api = Api::of(40, 1);
+    let api = ApiServer::of(40, 1);
     lock(&api).evict(0);
     let world = world_of(api, LONG).await;
     world.failover.round().await;
@@ -146,7 +144,7 @@ fn retries_of(failover: &Failover, alive: &[&str]) -> DetachRetries {
 
 #[tokio::test]
 async fn refused_detach_emits_event_once_on_attachment() {
-    let api = Api::of(3, 0);
+    let api = ApiServer::of(3, 0);
     lock(&api).refuse(1, "in-use");
     let world = world_of(api, LONG).await;
     let mut retries = retries_of(&world.failover, &[]);
@@ -166,7 +164,7 @@ async fn refused_detach_emits_event_once_on_attachment() {
 /// Two pods of one name wait, the second one on another node than the one that has its volume.
 #[tokio::test]
 async fn waiting_pod_gets_refusal_and_way_out_once() {
-    let api = Api::of(3, 0);
+    let api = ApiServer::of(3, 0);
     lock(&api).refuse(1, "in-use");
     lock(&api).refuse(2, "in-use");
     lock(&api).add_pending_pod("default", 1, 1);
@@ -204,7 +202,7 @@ async fn waiting_pod_gets_refusal_and_way_out_once() {
 /// every second round, starts the retry.
 #[tokio::test]
 async fn refused_detach_on_ready_node_is_retried() {
-    let api = Api::of(3, 0);
+    let api = ApiServer::of(3, 0);
     lock(&api).refuse(1, "no-report");
     let world = world_of(api, LONG).await;
     let mut retries = retries_of(&world.failover, &[]);
@@ -226,7 +224,7 @@ async fn refused_detach_on_ready_node_is_retried() {
 async fn every_refusal_is_retried_once_controller_would_detach() {
     let refusals = Refusal::ALL.into_iter().map(Refusal::token);
     for (token, alive) in refusals.flat_map(|token| [(token, true), (token, false)]) {
-        let api = Api::of(3, 0);
+        let api = ApiServer::of(3, 0);
         lock(&api).use_volume(1);
         lock(&api).refuse(1, token);
         let world = world_of(api, LONG).await;
@@ -241,7 +239,7 @@ async fn every_refusal_is_retried_once_controller_would_detach() {
 #[tokio::test]
 async fn node_without_provider_id_fails_over_by_csinode() {
     for (owner, tainted) in [("uid-0", 1), ("uid-of-another", 0)] {
-        let api = Api::of(40, 1);
+        let api = ApiServer::of(40, 1);
         lock(&api).name_by_csi_node(0, owner);
         let world = world_of(api, LONG).await;
         assert_eq!(world.failover.context.tables.unidentified().len(), 1 - tainted, "{owner}");
@@ -265,7 +263,7 @@ async fn annotations_of(failover: &Failover) -> AgentAnnotations {
 /// The watch shows no patched pod here, so the second round must remember the first.
 #[tokio::test]
 async fn joined_node_without_zone_costs_1_patch() {
-    let api = Api::of(40, 0);
+    let api = ApiServer::of(40, 0);
     for number in 0..40 {
         lock(&api).agent_pod(number, number >= 30);
     }
@@ -281,7 +279,7 @@ async fn joined_node_without_zone_costs_1_patch() {
 
 #[tokio::test]
 async fn refused_patch_is_counted_and_not_repeated() {
-    let api = Api::of(3, 0);
+    let api = ApiServer::of(3, 0);
     for number in 0..3 {
         lock(&api).agent_pod(number, false);
     }

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebs_csi_wire::listed_enum;
+
 /// The brake's view of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
@@ -24,28 +26,19 @@ pub struct Admitted {
     /// The nodes that may be acted on now.
     pub nodes: BTreeSet<String>,
     /// The nodes that must wait, and why.
-    pub held: BTreeMap<String, Held>,
+    pub held: BTreeMap<String, HoldReason>,
 }
 
-/// The reason why a node must wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Held {
-    /// So many nodes are suspect that a fault of the control plane is more likely.
-    Outage,
-    /// As many nodes as the cluster's share have been acted on within the window.
-    ClusterShare,
-    /// As many nodes as the zone's share have been acted on within the window.
-    ZoneShare,
-}
-
-impl Held {
-    /// Returns the stable token of events and metrics.
-    pub const fn token(self) -> &'static str {
-        match self {
-            Self::Outage => "outage",
-            Self::ClusterShare => "cluster-share",
-            Self::ZoneShare => "zone-share",
-        }
+listed_enum! {
+    /// The reason why a node must wait: the stable token of events and metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum HoldReason with pub fn token -> &'static str {
+        /// So many nodes are suspect that a fault of the control plane is more likely.
+        Outage = "outage",
+        /// As many nodes as the cluster's share have been acted on within the window.
+        ClusterShare = "cluster-share",
+        /// As many nodes as the zone's share have been acted on within the window.
+        ZoneShare = "zone-share",
     }
 }
 
@@ -79,10 +72,10 @@ pub fn admit(all: &[NodeState]) -> Admitted {
     for node in wanted {
         let zone = zones.entry(&node.zone).or_default();
         let held = match node.acted {
-            _ if is_outage => Some(Held::Outage),
+            _ if is_outage => Some(HoldReason::Outage),
             true => None,
-            false if acted >= (all.len() / 20).max(1) => Some(Held::ClusterShare),
-            false if zone.acted >= (zone.nodes / 3).max(1) => Some(Held::ZoneShare),
+            false if acted >= (all.len() / 20).max(1) => Some(HoldReason::ClusterShare),
+            false if zone.acted >= (zone.nodes / 3).max(1) => Some(HoldReason::ZoneShare),
             false => {
                 acted += 1;
                 zone.acted += 1;
@@ -126,19 +119,15 @@ mod tests {
 
     #[test]
     fn brake_limits_nodes_by_share_and_outage() {
-        use Held::{ClusterShare, Outage, ZoneShare};
+        use HoldReason::{ClusterShare, Outage, ZoneShare};
+        let one_zone = [("a", 10, 6, 0, 6), ("b", 10, 0, 0, 0), ("c", 10, 0, 0, 0)];
         type Zones<'a> = &'a [(&'a str, usize, usize, usize, usize)];
-        let rows: [(&str, Zones<'_>, usize, Option<Held>); 11] = [
+        let rows: [(&str, Zones<'_>, usize, Option<HoldReason>); 11] = [
             ("one dead of three", &[("a", 3, 1, 0, 1)], 1, None),
             ("one dead of two", &[("a", 2, 1, 0, 1)], 1, None),
             ("both dead of two, one at a time", &[("a", 2, 2, 0, 2)], 1, Some(ClusterShare)),
             ("two dead of three: an outage", &[("a", 3, 2, 0, 2)], 0, Some(Outage)),
-            (
-                "F40: 60 % of one zone of three",
-                &[("a", 10, 6, 0, 6), ("b", 10, 0, 0, 0), ("c", 10, 0, 0, 0)],
-                1,
-                Some(ClusterShare),
-            ),
+            ("F40: 60 % of one zone of three", &one_zone, 1, Some(ClusterShare)),
             ("F41: all of all", &[("a", 10, 10, 0, 10), ("b", 10, 10, 0, 10)], 0, Some(Outage)),
             ("more than half of all", &[("a", 4, 3, 0, 1), ("b", 4, 3, 0, 1)], 0, Some(Outage)),
             ("half of every zone", &[("a", 4, 2, 0, 1), ("b", 4, 2, 0, 0)], 1, None),

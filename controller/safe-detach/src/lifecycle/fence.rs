@@ -14,8 +14,7 @@ pub enum FenceWhen {
     Lost,
 }
 
-/// Returns the instance that may be fenced if EC2 confirms the rest, so that its status checks are
-/// worth a call.
+/// Returns the instance that may be fenced if EC2's answers about it allow that.
 ///
 /// All of the following must hold: a person permits the fence for this node and has not opted
 /// the node out; the node has been not Ready for long enough, and does not carry this

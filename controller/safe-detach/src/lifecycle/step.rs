@@ -1,5 +1,7 @@
 //! The transition function. It is total and pure: no clock, no I/O, no memory.
 
+use ebs_csi_wire::listed_enum;
+
 use crate::facts::Fact;
 use crate::lifecycle::{
     Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, Readiness, TaintedBoot,
@@ -17,49 +19,25 @@ pub enum FailoverMode {
     Kep,
 }
 
-/// The phase of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// The node is Ready and does not carry this driver's taint, or it is gone and no attachment of
-    /// this driver is left.
-    Healthy,
-    /// The node is not Ready or gone; there is no answer yet, or nothing to ask.
-    Suspect,
-    /// The answers prove nothing.
-    Querying,
-    /// The node's instance is off.
-    NodeProven,
-    /// At least one volume may leave the node.
-    VolumesProven,
-    /// The node carries this driver's taint.
-    Acting,
-    /// The node has booted again and still carries this driver's taint.
-    Recovering,
-}
-
-impl Phase {
-    /// All phases, for metrics.
-    pub const ALL: [Self; 7] = [
-        Self::Healthy,
-        Self::Suspect,
-        Self::Querying,
-        Self::NodeProven,
-        Self::VolumesProven,
-        Self::Acting,
-        Self::Recovering,
-    ];
-
-    /// Returns the label of metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Suspect => "suspect",
-            Self::Querying => "querying",
-            Self::NodeProven => "node-proven",
-            Self::VolumesProven => "volumes-proven",
-            Self::Acting => "acting",
-            Self::Recovering => "recovering",
-        }
+listed_enum! {
+    /// The phase of a node, with the label of metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum NodePhase with pub fn label -> &'static str {
+        /// The node is Ready and does not carry this driver's taint, or it is gone and no
+        /// attachment of this driver is left.
+        Healthy = "healthy",
+        /// The node is not Ready or gone; there is no answer yet, or nothing to ask.
+        Suspect = "suspect",
+        /// The answers prove nothing.
+        Querying = "querying",
+        /// The node's instance is off.
+        NodeProven = "node-proven",
+        /// At least one volume may leave the node.
+        VolumesProven = "volumes-proven",
+        /// The node carries this driver's taint.
+        Acting = "acting",
+        /// The node has booted again and still carries this driver's taint.
+        Recovering = "recovering",
     }
 }
 
@@ -115,13 +93,13 @@ impl Intent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// The phase of the node.
-    pub phase: Phase,
+    pub phase: NodePhase,
     /// The intents, in the order in which they should be carried out.
     pub intents: Vec<Intent>,
 }
 
 impl Transition {
-    const fn without_intents(phase: Phase) -> Self {
+    const fn without_intents(phase: NodePhase) -> Self {
         Self { phase, intents: Vec::new() }
     }
 }
@@ -129,8 +107,10 @@ impl Transition {
 /// Returns the phase of a node and the intents for it.
 pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Transition {
     match &facts.object {
-        Fact::Unknown => Transition::without_intents(Phase::Suspect),
-        Fact::Absent if facts.attachments.is_empty() => Transition::without_intents(Phase::Healthy),
+        Fact::Unknown => Transition::without_intents(NodePhase::Suspect),
+        Fact::Absent if facts.attachments.is_empty() => {
+            Transition::without_intents(NodePhase::Healthy)
+        }
         Fact::Absent => {
             Transition { phase: phase_by_evidence(facts), intents: intents_by_volume(facts, mode) }
         }
@@ -157,15 +137,15 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             if has_rebooted && !has_leftovers {
                 intents.push(Intent::RemoveTaint);
             }
-            let phase = if has_rebooted { Phase::Recovering } else { Phase::Acting };
+            let phase = if has_rebooted { NodePhase::Recovering } else { NodePhase::Acting };
             Transition { phase, intents }
         }
         (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => {
-            Transition::without_intents(Phase::Healthy)
+            Transition::without_intents(NodePhase::Healthy)
         }
         (OutOfService::Foreign, Readiness::NotReady) => Transition {
-            // Kubernetes takes everything from the node because of that taint; the controller
-            // decides each detach.
+            // Kubernetes evicts and detaches because of that taint; the controller decides each
+            // detach.
             phase: phase_by_evidence(facts),
             intents: detach_retries(facts),
         },
@@ -174,7 +154,7 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             let intents = match (phase, instance_off(facts)) {
                 _ if node.opted_out => detach_retries(facts),
                 // Kubernetes would evict a pod that is opted out as well.
-                (Phase::NodeProven, Some((instance, launched)))
+                (NodePhase::NodeProven, Some((instance, launched)))
                     if affects_only_own_instance(facts, node)
                         && !users(facts).any(|pod| pod.opted_out) =>
                 {
@@ -221,20 +201,20 @@ fn is_leftover(facts: &NodeFacts, attachment: &Attachment) -> bool {
 }
 
 /// Returns the phase of a node that is not Ready or gone.
-fn phase_by_evidence(facts: &NodeFacts) -> Phase {
+fn phase_by_evidence(facts: &NodeFacts) -> NodePhase {
     let questions = facts.questions();
     if questions.is_empty() {
         // The node has volumes of other drivers, or none: nothing for this driver to do.
-        return Phase::Suspect;
+        return NodePhase::Suspect;
     }
     if instance_off(facts).is_some() {
-        return Phase::NodeProven;
+        return NodePhase::NodeProven;
     }
     if questions.iter().any(|(instance, volume)| facts.is_proven(Some(instance), volume)) {
-        return Phase::VolumesProven;
+        return NodePhase::VolumesProven;
     }
     let has_answer = questions.iter().any(|question| facts.volumes.contains_key(question));
-    if has_answer { Phase::Querying } else { Phase::Suspect }
+    if has_answer { NodePhase::Querying } else { NodePhase::Suspect }
 }
 
 /// Returns the deletions of the pods that may go, apart from those that this driver never deletes.

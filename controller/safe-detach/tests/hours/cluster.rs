@@ -34,16 +34,12 @@ pub(crate) struct Cluster {
     /// The offset, in seconds, of the periodic observers.
     observer_phase: u64,
     pub(crate) ec2_answers: Ec2Answers,
-    /// The duration of a detach, in seconds.
     pub(crate) detach_seconds: u64,
-    /// The number of DetachVolume requests.
     pub(crate) detaches_sent: u32,
     /// The number of calls that ended without an outcome.
     pub(crate) calls_timed_out: u32,
-    /// The number of pods that node-lifecycle deleted.
     pods_deleted: u32,
     power: Power,
-    /// Whether the volume is attached to the first node.
     is_attached: bool,
     detach_ends_at: Option<u64>,
     api_server_up: bool,
@@ -65,7 +61,6 @@ pub(crate) struct Cluster {
     call: Option<(u64, bool)>,
     next_call: u64,
     retry_pause: u64,
-    /// Whether the pod runs on another node with its volume.
     pod_moved: bool,
 }
 
@@ -147,7 +142,6 @@ impl Cluster {
         }
     }
 
-    /// Returns a pseudo-random number less than `below`.
     fn random_below(&mut self, below: u64) -> u64 {
         self.random_state ^= self.random_state << 13;
         self.random_state ^= self.random_state >> 7;

@@ -52,13 +52,9 @@ pub(crate) struct Scope {
     /// The number of controllers that may answer at the same time: two while external-attacher's
     /// leader changes.
     pub(crate) controllers: usize,
-    /// How often the instance may be started again.
     pub(crate) starts: u8,
-    /// How often the volume may be attached.
     pub(crate) attaches: u8,
-    /// Whether the instance may hibernate.
     pub(crate) hibernates: bool,
-    /// Whether a person may give an override order.
     pub(crate) override_order: bool,
 }
 
@@ -130,9 +126,7 @@ pub(crate) struct World {
     pub(crate) kubelet: Kubelet,
     /// The VolumeAttachment: its node, and whether it is being deleted.
     pub(crate) attachment_for: Option<(Node, bool)>,
-    /// The call of each controller.
     pub(crate) calls: [Option<Call>; 2],
-    /// The node of a DetachVolume that is on its way.
     pub(crate) detach_in_flight: Option<Node>,
     pub(crate) fenced: bool,
     pub(crate) override_order: Option<u8>,
@@ -170,7 +164,6 @@ impl World {
         }
     }
 
-    /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
         let mut steps = Steps::new(*self);
         self.add_ec2_steps(rules, &mut steps);
@@ -191,7 +184,6 @@ impl World {
         is_taken.then_some("S2: the volume was taken from a node that has it mounted")
     }
 
-    /// Returns the node to which the volume is attached.
     fn holder(&self) -> Option<Node> {
         self.ec2.held.map(|held| held.0)
     }

@@ -7,7 +7,6 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 /// The name of a step, in two parts.
 pub(crate) type Name = (&'static str, &'static str);
 
-/// A step that is possible in a state.
 pub(crate) struct Step<S> {
     pub(crate) name: Name,
     /// The state after the step, or the property that the step breaks.
@@ -17,7 +16,6 @@ pub(crate) struct Step<S> {
     pub(crate) fault: bool,
 }
 
-/// All steps that are possible in a state.
 pub(crate) struct Steps<S> {
     from: S,
     all: Vec<Step<S>>,
@@ -67,7 +65,6 @@ impl<S: Copy> Steps<S> {
     }
 }
 
-/// Returns the state after a change.
 pub(crate) fn changed<S: Copy>(state: &S, change: impl FnOnce(&mut S)) -> S {
     let mut after = *state;
     change(&mut after);
@@ -88,7 +85,7 @@ pub(crate) struct Goal<S> {
 
 /// The result of an exploration.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct Exploration {
     pub(crate) states: usize,
     pub(crate) steps: usize,
     /// The broken property and the shortest trace to it.
@@ -104,12 +101,12 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     start: S,
     goals: &[Goal<S>],
     next: impl Fn(&S) -> Steps<S>,
-) -> Found {
+) -> Exploration {
     let mut found_states = FoundStates::new();
     found_states.insert(start, 0);
     let mut names = std::collections::HashSet::<Name, BuildHasherDefault<Mix>>::default();
     let mut fault_free = FaultFreeSteps::default();
-    let mut found = Found::default();
+    let mut found = Exploration::default();
     let mut at = 0;
     while at < found_states.states.len() && found.broken.is_none() {
         let state = found_states.states[at];
@@ -221,7 +218,7 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
         goals: &[Goal<S>],
         fault_free: &FaultFreeSteps,
         next: &impl Fn(&S) -> Steps<S>,
-        found: &mut Found,
+        found: &mut Exploration,
     ) {
         for goal in goals {
             let reaches =

@@ -57,25 +57,22 @@ pub(crate) struct Rules {
     pub(crate) mode: Mode,
     pub(crate) failover: FailoverMode,
     pub(crate) fault: Fault,
-    pub(crate) kind: Kind,
+    pub(crate) pod: PodKind,
     pub(crate) controllers: usize,
     pub(crate) replicas: usize,
     /// Whether persons delete Nodes, pods and VolumeAttachments and set the taint. With
     /// [`Mode::Ec2Only`] they do not, and Kubernetes forces nothing: that mode trusts the order of
     /// CSI calls.
     pub(crate) persons: bool,
-    /// The condition for fencing, when fencing is on and allowed.
     pub(crate) fences: Option<FenceWhen>,
     /// Whether something may happen between a replica's reads and the controller's answers;
     /// otherwise something may happen only between the answers and the replica's acts.
     pub(crate) late_answers: bool,
-    /// How often node A may boot again.
     pub(crate) boots: u8,
 }
 
-/// The kind of the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum PodKind {
     Eligible,
     Shared,
     Foreign,
@@ -104,7 +101,6 @@ pub(crate) struct Guest {
     pub(crate) up: bool,
     /// Whether the kubelet of this boot has written the Node object.
     pub(crate) registered: bool,
-    /// Whether the guest is cut off from the API server.
     pub(crate) is_cut_off: bool,
     pub(crate) mounted: bool,
 }
@@ -215,7 +211,6 @@ pub(crate) struct World {
     pub(crate) pod: Option<Pod>,
     pub(crate) attachment: Option<Attachment>,
     pub(crate) calls: [Option<Call>; 2],
-    /// Whether a DetachVolume from node A is on its way.
     pub(crate) detach_in_flight: bool,
     pub(crate) replicas: [Replica; 2],
 }
@@ -285,7 +280,6 @@ impl World {
         }
     }
 
-    /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
         let mut steps = Steps::new(*self);
         self.add_ec2_steps(rules, &mut steps);
@@ -333,7 +327,6 @@ impl World {
         self.mark_changed(|changed| changed.pod = true);
     }
 
-    /// Writes the VolumeAttachment.
     fn write_attachment(&mut self, change: impl FnOnce(&mut Attachment)) {
         self.attachment.as_mut().map(change);
         self.mark_changed(|changed| changed.attachment = true);

@@ -7,19 +7,18 @@ use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 
 /// The instance of the node that fails.
 pub(crate) const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
-/// The volume.
 pub(crate) const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
 
 /// What the API server has of that node: the Ready condition, the age of the lease, and whether
 /// `volumesInUse` and `volumesAttached` list the volume.
-pub(crate) struct Listed {
+pub(crate) struct NodeView {
     pub(crate) ready: bool,
     pub(crate) lease_age: Duration,
     pub(crate) in_use: bool,
     pub(crate) attached: bool,
 }
 
-impl Listed {
+impl NodeView {
     /// Returns kubelet's report about the volume; `None` stands for a missing Node object.
     pub(crate) fn report(node: Option<Self>) -> Fact<KubeletReport> {
         let names = |listed: bool| {

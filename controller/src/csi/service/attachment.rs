@@ -1,14 +1,20 @@
 //! RPCs about a volume and a node.
 
-use ebs_csi_proto::caller_timeout;
-use ebs_csi_proto::csi;
+use std::collections::HashMap;
+
 use ebs_csi_proto::observe::record_field;
+use ebs_csi_proto::publish_context::{
+    ATTACHED_AT, BLANK, DEVICE_PATH, ORIGIN, OWN_SNAPSHOT, OWN_VOLUME, SIZE_BYTES, SNAPSHOT,
+    UNSEEN_SNAPSHOT, UNSEEN_VOLUME, VOLUME,
+};
+use ebs_csi_proto::{caller_timeout, csi};
 use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
+use crate::attach::Attached;
 use crate::csi::node_local;
-use crate::csi::publish_context;
 use crate::request::{self, Publish, node_local_handle};
+use crate::volume::origin::{Origin, Writer};
 
 /// ControllerPublishVolume.
 pub(super) async fn publish(
@@ -28,7 +34,7 @@ pub(super) async fn publish(
     let attached = this.attachments.attach(Publish::parse(wire)?, timeout).await?;
     let origin = this.sources.origin_of(&attached.volume).await;
     Ok(Response::new(csi::ControllerPublishVolumeResponse {
-        publish_context: publish_context::build(&attached, origin),
+        publish_context: build_publish_context(&attached, origin),
     }))
 }
 
@@ -45,4 +51,27 @@ pub(super) async fn unpublish(
         this.attachments.detach(pair, timeout).await?;
     }
     Ok(Response::new(csi::ControllerUnpublishVolumeResponse {}))
+}
+
+/// Returns the publish context of an attachment. Nodes of the Go driver read only the device name.
+fn build_publish_context(attached: &Attached, origin: Origin) -> HashMap<String, String> {
+    let volume = &attached.volume;
+    let origin = match origin {
+        Origin::Blank => BLANK,
+        Origin::Snapshot(Writer::Own) => OWN_SNAPSHOT,
+        Origin::Snapshot(Writer::Another) => SNAPSHOT,
+        Origin::Snapshot(Writer::Unseen) => UNSEEN_SNAPSHOT,
+        Origin::Volume(Writer::Own) => OWN_VOLUME,
+        Origin::Volume(Writer::Another) => VOLUME,
+        Origin::Volume(Writer::Unseen) => UNSEEN_VOLUME,
+    };
+    let mut context = HashMap::from([
+        (DEVICE_PATH.to_owned(), attached.device.clone()),
+        (SIZE_BYTES.to_owned(), volume.size.to_bytes().0.to_string()),
+        (ORIGIN.to_owned(), origin.to_owned()),
+    ]);
+    if let Some(since) = attached.since {
+        context.insert(ATTACHED_AT.to_owned(), since.to_string());
+    }
+    context
 }

@@ -1,18 +1,17 @@
 //! RPCs about a volume.
 
-use ebs_csi_ec2::{Call, Volume};
-use ebs_csi_proto::caller_timeout;
-use ebs_csi_proto::csi;
+use ebs_csi_ec2::{Call, Volume, VolumeState};
+use ebs_csi_proto::csi::list_volumes_response::Entry;
 use ebs_csi_proto::observe::record_field;
-use ebs_csi_proto::{Capability, Condition, Failure, GiB};
+use ebs_csi_proto::{Capability, Condition, Failure, GiB, caller_timeout, csi};
 use ebs_csi_wire::VolumeId;
 use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
 use crate::csi::{node_local, validated};
 use crate::csi_failure::failure;
-use crate::request::topology;
-use crate::request::{self, CreateVolume, Expand, Source, node_local_handle};
+use crate::request::listing::PageRequest;
+use crate::request::{self, CreateVolume, Expand, Source, node_local_handle, topology};
 
 /// CreateVolume.
 pub(super) async fn create(
@@ -152,4 +151,39 @@ pub(super) async fn find_existing(this: &Controller, id: &VolumeId) -> Result<Vo
 /// Returns a size in bytes, as CSI expects it.
 pub(super) fn size_in_bytes(size: GiB) -> i64 {
     i64::try_from(size.to_bytes().0).unwrap_or(i64::MAX)
+}
+
+/// ListVolumes.
+pub(super) async fn list(
+    this: &Controller,
+    request: Request<csi::ListVolumesRequest>,
+) -> RpcResult<csi::ListVolumesResponse> {
+    let wire = request.get_ref();
+    let owned = this.tags.of_own_volumes();
+    let (volumes, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
+        .read(|max, token| {
+            let owned = &owned;
+            async move {
+                let mut page = this.ec2.list_volumes(&Call::default(), max, token, owned).await?;
+                page.entries.retain(|volume| !is_deleted(volume));
+                Ok(page)
+            }
+        })
+        .await?;
+    Ok(Response::new(csi::ListVolumesResponse {
+        entries: volumes.iter().map(entry).collect(),
+        next_token,
+    }))
+}
+
+/// Returns whether the volume counts as deleted for the caller.
+fn is_deleted(volume: &Volume) -> bool {
+    matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)
+}
+
+/// Builds an entry. The volume context is empty: EC2 does not store it.
+fn entry(volume: &Volume) -> Entry {
+    let copied = volume.source_volume.clone().map(Source::Volume);
+    let source = copied.or_else(|| volume.snapshot.clone().map(Source::Snapshot));
+    Entry { volume: Some(to_wire(volume, source)), status: None }
 }

@@ -1,9 +1,11 @@
 """Container images: the driver's from `deploy/install/images/build`, and what pods of the rig run."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 DRIVER, TAG = "rig.test/ebs-csi", "rig"
@@ -19,7 +21,6 @@ class Images:
         self._rig = rig
         self.directory = rig.images
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._packer = rig.built / "ebs-csi-images"
 
     def build(self, driver_images=None):
         """Makes every archive; those of the driver are taken from this directory where it is given."""
@@ -75,18 +76,27 @@ class Images:
         return tree
 
     def _pack(self, name, reference, entrypoint, files=(), trees=(), command=()):
-        line = [self._packer, "--output", self.directory / f"{name}.tar", "--reference", reference,
-                "--compression", "0", "--directory", "/tmp:1777",
-                "--env", "PATH=/bin:/usr/bin:/sbin:/usr/sbin"]
+        options = ["--env", "PATH=/bin:/usr/bin:/sbin:/usr/sbin"]
         if entrypoint:
-            line += ["--entrypoint", entrypoint]
-        for one in command:
-            line += ["--command", one]
-        for source, path in files:
-            line += ["--file", f"{source}:{path}"]
-        for source, path in trees:
-            line += ["--tree", f"{source}:{path}"]
-        subprocess.run(line, check=True)
+            options += ["--config-entrypoint", json.dumps([entrypoint])]
+        if command:
+            options += ["--config-cmd", json.dumps(command)]
+        platform = "linux/arm64" if os.uname().machine == "aarch64" else "linux/amd64"
+        with tempfile.TemporaryDirectory(prefix="ebs-csi-image.") as scratch:
+            root, layout = Path(scratch, "root"), f"{scratch}/layout:{name}"
+            (root / "tmp").mkdir(parents=True)
+            (root / "tmp").chmod(0o1777)
+            for source, path in trees:
+                shutil.copytree(source, f"{root}{path}", symlinks=True, dirs_exist_ok=True)
+            for source, path in files:
+                target = Path(f"{root}{path}")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, target)
+            subprocess.run([self._rig.source / "deploy/install/images/image", root, layout, platform,
+                            "1970-01-01T00:00:00Z", "none", *options], check=True)
+            cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+            subprocess.run([f"{cache}/ebs-csi/bin/regctl", "image", "export", f"ocidir://{layout}",
+                            self.directory / f"{name}.tar", "--name", reference], check=True)
 
     def build_for_suite(self):
         """The images of the upstream suite: its own agnhost, and busybox under the other names."""

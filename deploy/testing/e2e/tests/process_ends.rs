@@ -17,7 +17,7 @@ fn run(binaries: &Binaries, name: &str, arguments: &[&str], environment: &[(&str
     program::run(program::bare(&binaries.path(name).unwrap(), arguments, environment))
 }
 
-/// What a program needs to get as far as its own flags.
+/// The minimum environment to reach flag parsing.
 const ENVIRONMENT: [(&str, &str); 2] = [("AWS_REGION", "us-east-1"), ("CSI_NODE_NAME", "n")];
 
 #[test]
@@ -76,7 +76,7 @@ fn bad_command_line_exits_64_with_one_line() {
 }
 
 /// Flags that the launcher itself sets to connect the processes.
-const OF_THE_LAUNCHER: [&str; 2] = ["helper", "listen"];
+const LAUNCHER_FLAGS: [&str; 2] = ["helper", "listen"];
 
 #[test]
 fn launcher_knows_every_flag_of_its_processes() {
@@ -100,7 +100,7 @@ fn launcher_knows_every_flag_of_its_processes() {
             let arguments = ["node", &format!("--{flag}=1"), "--no-such-flag"];
             let ended = run(&binaries, "aws-ebs-csi-driver", &arguments, &[]);
             let is_unknown = ended.stderr.contains(&format!("unknown flag --{flag};"));
-            if is_unknown && !OF_THE_LAUNCHER.contains(&flag) {
+            if is_unknown && !LAUNCHER_FLAGS.contains(&flag) {
                 unknown.push(format!("{name} --{flag}"));
             }
         }

@@ -34,6 +34,12 @@ pub struct ObservedProcess {
     pub deviations: Vec<String>,
 }
 
+/// Reads the state of one process.
+pub fn read(profile: &'static Profile, place: &str, pid: i32) -> io::Result<ObservedProcess> {
+    let number = u32::try_from(pid).map_err(io::Error::other)?;
+    observe(profile, place, Process::read(number)?)
+}
+
 fn observe(
     profile: &'static Profile,
     place: &str,
@@ -43,7 +49,7 @@ fn observe(
     Ok(ObservedProcess {
         profile,
         place: place.to_owned(),
-        pss_kib: pss_kib(process.pid.cast_signed())?,
+        pss_kib: pss_kib(i32::try_from(process.pid).map_err(io::Error::other)?)?,
         process,
         deviations: deviations.iter().map(ToString::to_string).collect(),
     })
@@ -74,13 +80,12 @@ pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     let gone = |name: &str| io::Error::other(format!("{name} does not run"));
     let mut seen = Vec::new();
     let controller = world.controller.pid().ok_or_else(|| gone("the controller"))?;
-    let of = |pid: i32| Process::read(pid.cast_unsigned());
-    seen.push(observe(profile::CONTROLLER, "controller", of(controller)?)?);
+    seen.push(read(profile::CONTROLLER, "controller", controller)?);
     for node in &world.nodes {
         let agent = node.agent.pid().ok_or_else(|| gone(node.agent.name()))?;
-        seen.push(observe(profile::NODE_AGENT, &node.name, of(agent)?)?);
+        seen.push(read(profile::NODE_AGENT, &node.name, agent)?);
         let supervisor = node.helper.pid().ok_or_else(|| gone(node.helper.name()))?;
-        let tree = Process::tree(supervisor.cast_unsigned())?;
+        let tree = Process::tree(u32::try_from(supervisor).map_err(io::Error::other)?)?;
         for process in &tree {
             if let Some(wrong) = process.deviations_in(&tree).first() {
                 return Err(io::Error::other(format!("{}: {wrong}", node.name)));
@@ -144,8 +149,8 @@ mod tests {
 
     #[test]
     fn audit_of_own_process_reads_memory_and_filter() {
-        let own = Process::read(std::process::id()).unwrap();
-        let own = observe(profile::CONTROLLER, "test", own).unwrap();
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let own = read(profile::CONTROLLER, "test", pid).unwrap();
         assert!(own.pss_kib > 0);
         assert!(own.deviations.iter().any(|found| found.contains("seccomp")), "{own:?}");
     }

@@ -3,12 +3,15 @@
 
 mod closing;
 mod copies;
+mod deaths;
 mod failover;
 mod growth;
 mod moves;
 mod narrator;
+mod outage;
 
-use crate::co::{Co, CoError, Kubelet, Published, Volume};
+use crate::audit::ObservedProcess;
+use crate::co::{Attachment, Co, CoError, Kubelet, Published, Volume};
 use crate::ec2::{DescribedVolume, Ec2};
 use crate::world::{World, WorldError};
 
@@ -64,8 +67,13 @@ struct Scene<'a> {
     co: Co,
     kubelets: Vec<Kubelet>,
     narrator: Narrator,
+    /// Tools that were observed while they ran.
+    tools: Vec<ObservedProcess>,
+    /// Existing volumes, each with the pod that uses it.
     volumes: Vec<(Volume, Option<InUse>)>,
     snapshots: Vec<String>,
+    /// An attachment whose volume is not staged yet.
+    attached: Option<Attachment>,
 }
 
 impl Scene<'_> {
@@ -105,8 +113,16 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     let kubelets =
         (0..world.nodes.len()).map(|node| world.kubelet(node)).collect::<Result<Vec<_>, _>>()?;
     let co = world.co()?;
-    let mut scene =
-        Scene { co, kubelets, narrator, volumes: Vec::new(), snapshots: Vec::new(), world };
+    let mut scene = Scene {
+        co,
+        kubelets,
+        narrator,
+        tools: Vec::new(),
+        volumes: Vec::new(),
+        snapshots: Vec::new(),
+        attached: None,
+        world,
+    };
     for node in 0..scene.kubelets.len() {
         let info = scene.kubelets[node].info().await?;
         let instance = scene.instance(node);
@@ -123,6 +139,8 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     copies::show(&mut scene).await?;
     growth::show(&mut scene).await?;
     moves::show_raw_block(&mut scene).await?;
+    deaths::show(&mut scene).await?;
+    outage::show(&mut scene).await?;
     failover::show(&mut scene).await?;
     closing::show(&mut scene).await
 }

@@ -152,6 +152,17 @@ impl<'a> Ec2<'a> {
         Err(io::Error::other(format!("the driver did not send {action} in 20 s")))
     }
 
+    /// Adds a fault rule and returns its id.
+    pub async fn fault(&self, rule: Value) -> io::Result<String> {
+        let added = self.simulator.post("/v1/faults", &rule).await?;
+        Ok(added["id"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Removes all fault rules.
+    pub async fn no_faults(&self) -> io::Result<()> {
+        self.simulator.delete("/v1/faults").await.map(drop)
+    }
+
     /// Makes EC2 refuse connections for `ms` milliseconds.
     pub async fn outage(&self, ms: u64) -> io::Result<()> {
         self.simulator.post("/v1/outage", &json!({ "for_ms": ms })).await.map(drop)

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ebs_csi_sandbox::binaries::{Binaries, OF_WORLD, for_test};
+use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::{World, WorldOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -37,6 +38,29 @@ fn traces(directory: &Path) -> Vec<String> {
         found.push(directory.display().to_string());
     }
     found
+}
+
+#[tokio::test]
+async fn world_without_devices_serves_controller_and_cleans_up() {
+    let Some(binaries) = for_test(&["ebs-csi-sandbox", "ec2-sim", "ebs-csi-controller"]) else {
+        return;
+    };
+    let mut options = WorldOptions::new(binaries);
+    options.devices = "none".to_owned();
+    let world = World::start(options).await.unwrap();
+    let co = world.co().unwrap();
+    let volume = co.create(&Claim::filesystem("pvc-1", "ext4", 1)).await.unwrap();
+    let again = co.create(&Claim::filesystem("pvc-1", "ext4", 1)).await.unwrap();
+    assert_eq!(volume.id, again.id);
+    let attachment = co.attach(&volume, "i-0aaaaaaaaaaaaaaa1").await.unwrap();
+    assert!(attachment.context["devicePath"].starts_with("/dev/xvd"));
+    co.detach(&volume.id, "i-0aaaaaaaaaaaaaaa1").await.unwrap();
+    co.delete(&volume.id).await.unwrap();
+    let directory = world.state_dir().to_owned();
+    let ended = world.shutdown().await.unwrap();
+    assert_eq!(ended.leftovers, Vec::<String>::new());
+    assert_eq!(ended.killed, Vec::<String>::new());
+    assert_eq!(traces(&directory), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -9,32 +9,26 @@ fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// Reads a little-endian number of 16 bits.
 pub(super) fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(take(bytes, at))
 }
 
-/// Reads a little-endian number of 32 bits.
 pub(super) fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(take(bytes, at))
 }
 
-/// Reads a big-endian number of 16 bits.
 pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(take(bytes, at))
 }
 
-/// Reads a big-endian number of 32 bits.
 pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(take(bytes, at))
 }
 
-/// Reads a big-endian number of 64 bits.
 pub(super) fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(take(bytes, at))
 }
 
-/// Reads sixteen bytes unchanged.
 pub(super) fn id(bytes: &[u8], at: usize) -> [u8; 16] {
     take(bytes, at)
 }

@@ -25,12 +25,10 @@ const TIMES: usize = 3;
 /// has so few.
 pub(super) const LEAST: usize = 16;
 
-/// Bytes compared at a time.
 const PIECE: usize = 64 << 10;
 
-/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ComparisonResult {
     /// This format wrote all of it.
     Explained,
     /// At least one byte comes from something else. The value is a piece of the disk with such a
@@ -64,7 +62,11 @@ impl Witness {
 }
 
 /// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
-pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
+pub(crate) fn explains(
+    disk: impl AsFd,
+    memory: impl AsFd,
+    size: u64,
+) -> Result<ComparisonResult, Errno> {
     let checksums = ReservedChecksums::of(&memory)?;
     let areas = areas(&memory, size)?;
     let (mut witness, mut set) = (None, 0);
@@ -79,9 +81,9 @@ pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<
         all
     })?;
     Ok(if witness.is_none() && set >= LEAST {
-        Verdict::Explained
+        ComparisonResult::Explained
     } else {
-        Verdict::Unexplained(witness)
+        ComparisonResult::Unexplained(witness)
     })
 }
 
@@ -210,4 +212,5 @@ impl ReservedChecksums {
 }
 
 #[cfg(test)]
+#[path = "tests/reference.rs"]
 mod tests;

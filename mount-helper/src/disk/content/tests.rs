@@ -30,7 +30,6 @@ fn ext(blocks: u8, group: u8) -> Vec<u8> {
     sb
 }
 
-/// The superblock of an XFS of version 4, with this size of a block.
 fn xfs(block: u16) -> Vec<u8> {
     let mut sb = vec![0; 512];
     sb[..4].copy_from_slice(b"XFSB");

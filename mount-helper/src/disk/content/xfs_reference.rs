@@ -9,7 +9,7 @@
 //! not reach the disk, only times may differ.
 use super::field::{be16, be32, be64, id};
 use super::read_exact_at;
-use super::reference::{LEAST, Verdict, Witness, areas, compare_pieces};
+use super::reference::{ComparisonResult, LEAST, Witness, areas, compare_pieces};
 use super::xfs::{self, has_valid_checksum};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -22,12 +22,16 @@ const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 
 /// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
-pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
+pub(crate) fn explains(
+    disk: impl AsFd,
+    memory: impl AsFd,
+    size: u64,
+) -> Result<ComparisonResult, Errno> {
     let mut made = vec![0; BLOCK];
     read_exact_at(&memory, 0, &mut made)?;
     let mut layout = Layout::of(&made);
     if layout.sector != SECTOR || layout.block != BLOCK {
-        return Ok(Verdict::Incomparable);
+        return Ok(ComparisonResult::Incomparable);
     }
     let (mut witness, mut set, mut comparable) = (None, 0, true);
     compare_pieces(disk, &memory, &areas(&memory, size)?, |at, found, expected| {
@@ -45,11 +49,11 @@ pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<
         all && comparable
     })?;
     Ok(if !comparable {
-        Verdict::Incomparable
+        ComparisonResult::Incomparable
     } else if witness.is_none() && set >= LEAST {
-        Verdict::Explained
+        ComparisonResult::Explained
     } else {
-        Verdict::Unexplained(witness)
+        ComparisonResult::Unexplained(witness)
     })
 }
 
@@ -166,4 +170,5 @@ fn is_same_header(there: &[u8], made: &[u8], uuid: [u8; 16]) -> bool {
 }
 
 #[cfg(test)]
+#[path = "tests/xfs_reference.rs"]
 pub(super) mod tests;

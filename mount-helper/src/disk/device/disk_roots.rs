@@ -4,20 +4,17 @@ mod xen_disk;
 
 pub use xen_disk::XenDisk;
 
-use super::arrivals::Arrivals;
 use super::opener_requests::Opener;
-use super::{Access, Device, DeviceError, Part, Proof};
+use super::{Device, DiskPart, Proof};
 use crate::disk::device_number;
-use crate::path_resolution;
-use crate::sys;
+use crate::{path_resolution, sys};
 use ebs_csi_policy::disk_class::{DiskClass, EBS_MODEL};
 use ebs_csi_policy::facts::DeviceNumber;
-use ebs_csi_wire::Disk;
+use opening::Arrivals;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
 
 const SYSFS_LIMIT: usize = 4096;
 
@@ -158,7 +155,7 @@ impl DiskRoots {
     /// Returns a loop device whose backing file is one of these devices; a loop device claims
     /// nothing. A loop device that kubelet puts over a published volume is not returned: its
     /// backing file has another name, the path of the pod's volume.
-    pub fn loop_device_on(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
+    pub fn loop_device_on(&self, parts: &[DiskPart]) -> Result<Option<String>, Errno> {
         for name in self.list_directory("block")? {
             if !name.starts_with("loop") {
                 continue;
@@ -169,7 +166,7 @@ impl DiskRoots {
                 Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => continue,
                 Err(errno) => return Err(errno),
             };
-            let over = |part: &Part| file.strip_prefix("/dev/") == Some(part.name.as_str());
+            let over = |part: &DiskPart| file.strip_prefix("/dev/") == Some(part.name.as_str());
             if parts.iter().any(over) {
                 return Ok(Some(name));
             }
@@ -182,87 +179,6 @@ impl DiskRoots {
     pub fn sequence_of(&self, device: DeviceNumber) -> Option<u64> {
         let text = self.read_sysfs(&format!("{}/diskseq", self.directory_of_whole(device))).ok()?;
         text.parse().ok()
-    }
-
-    /// Waits for the disk that a request names: by its serial, or, where it has none, by the name
-    /// that EC2 was told. A disk that is refused because it has no serial is distinguished from an
-    /// absent one, because waiting does not help.
-    pub fn find_requested(
-        &self,
-        requested: &Disk,
-        access: Access,
-        timeout: Duration,
-    ) -> Result<Device, DeviceError> {
-        let serial = requested.volume.serial();
-        self.wait_for(timeout, || match self.find_now(&serial, requested.partition, access) {
-            Err(DeviceError::Absent) => self.find_named(requested, access),
-            other => other,
-        })
-    }
-
-    /// Waits until the disk with this serial is there, at most `timeout`, and holds the disk or a
-    /// partition of it.
-    pub fn find_part(
-        &self,
-        serial: &str,
-        partition: Option<NonZeroU32>,
-        access: Access,
-        timeout: Duration,
-    ) -> Result<Device, DeviceError> {
-        self.wait_for(timeout, || self.find_now(serial, partition, access))
-    }
-
-    fn wait_for(
-        &self,
-        timeout: Duration,
-        look: impl Fn() -> Result<Device, DeviceError>,
-    ) -> Result<Device, DeviceError> {
-        let end = Instant::now() + timeout;
-        // The first look sees every disk that has arrived until now.
-        if !timeout.is_zero() {
-            self.arrivals.discard();
-        }
-        loop {
-            let found = look();
-            let left = end.saturating_duration_since(Instant::now());
-            match found {
-                // A new node belongs to root alone until udev gives it to its group.
-                Err(DeviceError::Absent | DeviceError::Closed(_)) if !left.is_zero() => {
-                    self.arrivals.wait(left);
-                }
-                other => return other,
-            }
-        }
-    }
-
-    fn find_now(
-        &self,
-        serial: &str,
-        partition: Option<NonZeroU32>,
-        access: Access,
-    ) -> Result<Device, DeviceError> {
-        let mut found = None;
-        for name in self.names()? {
-            if self.serial(&name).as_deref() != Some(serial) {
-                continue;
-            }
-            // The kernel may list a disk before its node exists, and simulated nodes share one
-            // kernel and its list of disks: only a disk with a device node here counts.
-            let Ok(number) = self.number_of(&name) else {
-                continue;
-            };
-            if !self.is_node_of(&name, number) {
-                continue;
-            }
-            if found.replace((name, number)).is_some() {
-                return Err(DeviceError::Ambiguous);
-            }
-        }
-        let Some((disk, number)) = found else {
-            return Err(DeviceError::Absent);
-        };
-        let proof = Proof::Serial(serial.to_owned());
-        self.open_disk(&disk, number, partition, access, proof)
     }
 
     /// Returns the kernel names of the disks of the recognised kind that have a node here. A disk
@@ -281,7 +197,7 @@ impl DiskRoots {
         Ok(names)
     }
 
-    pub(super) fn serial(&self, name: &str) -> Option<String> {
+    fn serial(&self, name: &str) -> Option<String> {
         self.serial_beneath(&format!("block/{name}"))
     }
 

@@ -1,6 +1,6 @@
-//! The broker's requests to the process that opens disks ([`crate::roles::opener`]), and the
-//! answers: words, one datagram for each message. A request names a disk and the proof by which the
-//! broker knows the disk.
+//! The broker's requests to the process that opens disks, and that process's answers: words, one
+//! datagram for each message. A request names a disk and the proof by which the broker knows the
+//! disk.
 use super::{Access, Device, DeviceError, Proof};
 use crate::channel;
 use ebs_csi_policy::facts::DeviceNumber;
@@ -22,14 +22,13 @@ const LONGEST_NAME: usize = 32;
 pub(crate) const HANDED_OVER: &[u8] = b"handed-over";
 
 /// The ends of the sockets: the broker's, and the opener's.
-pub type Ends = (Vec<OwnedFd>, Vec<OwnedFd>);
+pub type LaneEnds = (Vec<OwnedFd>, Vec<OwnedFd>);
 
 /// Makes one socket pair for each disk that can be opened at once.
-pub fn lanes() -> io::Result<Ends> {
+pub fn lanes() -> io::Result<LaneEnds> {
     Ok((0..LANES).map(|_| channel::pair()).collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
 }
 
-/// The broker's ends of the lanes.
 #[derive(Debug)]
 pub(super) struct Opener {
     free: Mutex<Vec<OwnedFd>>,
@@ -41,7 +40,6 @@ impl Opener {
         Self { free: Mutex::new(lanes), returned: Condvar::new() }
     }
 
-    /// Sends a request to open a disk and returns the disk.
     pub(super) fn send_request(&self, request: &OpenRequest) -> Result<Device, DeviceError> {
         let lane = self.take_lane();
         let answer = Self::send_request_on(&lane, request);
@@ -80,12 +78,9 @@ impl Opener {
     }
 }
 
-/// A request to open a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRequest {
-    /// The kernel's name of the whole disk.
     pub(super) disk: String,
-    /// The partition to open, or None for the whole disk.
     pub(super) partition: Option<NonZeroU32>,
     /// The property that the disk must have.
     pub(super) proof: Proof,

@@ -1,12 +1,11 @@
 //! A stage of a volume whose file system stays alive in another mount namespace, through a copy of
 //! an earlier mount (see [`crate::operation::copied_mount`]).
-use super::found_disk::{self, FoundDisk};
+use super::{FoundDisk, now};
 use crate::disk::content;
 use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
-use crate::operation::context::OperationContext;
-use crate::operation::freeze;
-use crate::outcome::{At, Done, Stop};
+use crate::operation::{OperationContext, copied_mount};
+use crate::outcome::{At, Result, Stop};
 use crate::settings::CopiedMounts;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{Refusal, Refused, Step};
@@ -25,7 +24,7 @@ pub(super) fn may_be_held_by_copy(context: &OperationContext, stop: &Stop) -> bo
 pub(super) fn join_copy(
     found: &FoundDisk<'_>,
     stop: Stop,
-) -> Done<(Authorized<StageDisk>, JoinedMount)> {
+) -> Result<(Authorized<StageDisk>, JoinedMount)> {
     let (context, request, device) = (found.context, &found.request, found.device());
     let volume = &request.disk.volume;
     let ours = context.mounted_disks.is_own_mount(device, volume);
@@ -33,7 +32,7 @@ pub(super) fn join_copy(
         return Err(stop);
     }
     let disk = device.read_directly(&context.disks).at(Step::ReadDevice)?;
-    let content = content::read_content(&disk, found_disk::now()).at(Step::ReadDevice)?;
+    let content = content::read_content(&disk, now()).at(Step::ReadDevice)?;
     drop(disk);
     let permit = found.judge(&content, found.remembered_evidence())?;
     if permit.act().preparation != Preparation::Nothing {
@@ -45,26 +44,19 @@ pub(super) fn join_copy(
     found.disk().verify()?;
     // A frozen file system cannot change between read-only and writable.
     if let Ok(root) = joined.root() {
-        freeze::thaw(volume, root);
+        copied_mount::thaw(volume, root);
     }
     if !request.read_only {
         joined.make_writable().at(Step::CreateMount)?;
     }
-    journal::warn(
-        "staged-beside-copy",
-        &[
-            ("volume", volume.as_str()),
-            (
-                "meaning",
-                "files that are open in another mount namespace keep the file system of an earlier mount, whose options hold for this one, too",
-            ),
-        ],
-    );
+    let meaning = "files that are open in another mount namespace keep the file system of an \
+                   earlier mount, whose options hold for this one, too";
+    journal::warn("staged-beside-copy", &[("volume", volume.as_str()), ("meaning", meaning)]);
     Ok((permit, joined))
 }
 
 /// Returns the joined mount with these attributes set.
-pub(super) fn mount(joined: JoinedMount, attributes: u64) -> Done<DetachedMount> {
+pub(super) fn mount(joined: JoinedMount, attributes: u64) -> Result<DetachedMount> {
     let mount = joined.into_mount();
     mount.change(attributes, 0)?;
     Ok(mount)

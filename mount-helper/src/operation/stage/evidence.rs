@@ -1,32 +1,22 @@
 //! Whether an interrupted format of the volume explains everything on a disk: the format is made
 //! again in memory and compared with the disk.
-use super::filesystem_tools;
-use super::found_disk::{FoundDisk, now, with_direct_reads};
-use crate::disk::content::reference::{self as ext_reference, Verdict};
+use super::{FoundDisk, filesystem_tools, now, with_direct_reads};
+use crate::disk::content::reference::{self as ext_reference, ComparisonResult};
 use crate::disk::content::xfs_reference;
 use crate::disk::device::Claim;
 use crate::disk::format_comparison::{self, Compared};
-use crate::outcome::{Done, Stop};
+use crate::outcome::{Result, Stop};
 use ebs_csi_policy::facts::{Content, Evidence};
-use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Step, ToolEnd};
+use ebs_csi_wire::{Failed, FsType, Refusal, Step, ToolEnd};
 use rustix::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Collects the evidence of what was done to this disk before, above all of an unfinished format of
-/// this volume.
-pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Done<Evidence> {
+pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Result<Evidence> {
     let (context, request, device) = (found.context, &found.request, found.device());
     let known = found.remembered_evidence();
     let uuid = known.uuid;
     let unfinished = |unfinished| Evidence { unfinished, ..known };
-    let marked = matches!(content, Content::Xfs(facts) if facts.in_progress && facts.uuid == uuid);
-    // Skips the comparison when it cannot change the decision.
-    let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))
-        && !request.read_only
-        && request.disk.origin != Origin::Copy;
-    if !could_be {
-        return Ok(known);
-    }
+    let marked = found.is_marked_unfinished(content);
     let bytes = device.bytes();
     let largest = match request.fs {
         FsType::Ext3 | FsType::Ext4 => ext_reference::LARGEST,
@@ -57,13 +47,13 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
         FsType::Ext3 | FsType::Ext4 => reference.explains_ext()?,
         FsType::Xfs => reference.explains_xfs()?,
     };
-    if let Verdict::Unexplained(witness) = verdict {
+    if let ComparisonResult::Unexplained(witness) = verdict {
         context.comparisons.remember_difference(device, compared, witness);
     }
     Ok(unfinished(match verdict {
-        Verdict::Explained => true,
-        Verdict::Unexplained(_) => false,
-        Verdict::Incomparable => marked,
+        ComparisonResult::Explained => true,
+        ComparisonResult::Unexplained(_) => false,
+        ComparisonResult::Incomparable => marked,
     }))
 }
 
@@ -72,14 +62,13 @@ struct Reference<'r> {
     found: &'r FoundDisk<'r>,
     claim: &'r Claim,
     bytes: u64,
-    /// When the time for the comparison ends.
     end: Instant,
 }
 
 impl Reference<'_> {
     /// Makes the format in memory. Returns None when the tool makes none on such a disk, and so
     /// never began one there, or none within the bounds of a comparison.
-    fn make_in_memory(&self, time: u64) -> Done<Option<OwnedFd>> {
+    fn make_in_memory(&self, time: u64) -> Result<Option<OwnedFd>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left < Duration::from_secs(1) {
             return Ok(None);
@@ -92,15 +81,15 @@ impl Reference<'_> {
         }
     }
 
-    fn explains_xfs(&self) -> Done<Verdict> {
+    fn explains_xfs(&self) -> Result<ComparisonResult> {
         let Some(memory) = self.make_in_memory(now())? else {
-            return Ok(Verdict::Unexplained(None));
+            return Ok(ComparisonResult::Unexplained(None));
         };
         with_direct_reads(self.claim, || xfs_reference::explains(self.claim, &memory, self.bytes))
     }
 
     /// Returns whether an ext format of this volume wrote everything on the disk.
-    fn explains_ext(&self) -> Done<Verdict> {
+    fn explains_ext(&self) -> Result<ComparisonResult> {
         let time = now();
         let explained = |memory: &OwnedFd| {
             with_direct_reads(self.claim, || {
@@ -109,7 +98,7 @@ impl Reference<'_> {
         };
         let times = {
             let Some(memory) = self.make_in_memory(time)? else {
-                return Ok(Verdict::Unexplained(None));
+                return Ok(ComparisonResult::Unexplained(None));
             };
             let times = with_direct_reads(self.claim, || {
                 ext_reference::times(self.claim, &memory, self.bytes, time)
@@ -126,10 +115,10 @@ impl Reference<'_> {
                 break;
             };
             match explained(&memory)? {
-                Verdict::Unexplained(witness) => first = first.or(witness),
+                ComparisonResult::Unexplained(witness) => first = first.or(witness),
                 verdict => return Ok(verdict),
             }
         }
-        Ok(Verdict::Unexplained(first))
+        Ok(ComparisonResult::Unexplained(first))
     }
 }

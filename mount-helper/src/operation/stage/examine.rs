@@ -1,9 +1,9 @@
 //! What is done to a file system in use or of another maker before anybody can see it mounted: the
 //! kernel's replay, and a full examination.
+use super::Examined;
 use super::filesystem_tools::{self, Check};
-use super::found_disk::Examined;
 use crate::mount::detached_mount;
-use crate::outcome::{Done, damaged};
+use crate::outcome::{Result, damaged};
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::tool::ToolId;
@@ -16,7 +16,7 @@ const PASSES: usize = 3;
 /// Has the file system examined, and repaired where that needs no person and the request may write.
 /// For ext, the check is `full`. Returns the disk, with a new claim perhaps, and whether something
 /// was repaired.
-pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
+pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Result<(Examined<'_>, bool)> {
     let request = &disk.found.request;
     match request.fs {
         // A disk that has to be written to anyway, for a replay, is checked as for any request.
@@ -52,7 +52,7 @@ pub(super) fn examine_in_full(mut disk: Examined<'_>, full: Check) -> Done<(Exam
 
 /// Has the kernel replay a journal or log: mounts the file system detached, where nobody can see
 /// it, and drops the mount again.
-pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
+pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Result<Examined<'_>> {
     let (found, fs) = (disk.found, disk.found.request.fs);
     drop(disk.claim);
     let plan = MountPlan::default();
@@ -67,7 +67,7 @@ pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     Ok(disk)
 }
 
-fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
+fn xfs(mut disk: Examined<'_>) -> Result<Examined<'_>> {
     let (found, fs) = (disk.found, disk.found.request.fs);
     let tool = match &disk.content {
         Content::Xfs(facts) => ToolId::checks_xfs(facts.groups),
@@ -100,7 +100,6 @@ pub(super) fn has_fast_commits(content: &Content) -> bool {
     matches!(content, Content::Ext(facts) if facts.fast_commit && facts.needs_recovery)
 }
 
-/// Returns whether an ext journal has to be replayed.
 pub(super) fn needs_replay(content: &Content) -> bool {
     matches!(content, Content::Ext(facts) if facts.needs_recovery)
 }

@@ -1,17 +1,13 @@
 //! The tools of the policy's table, as a stage uses them: requests a runner for a tool, and
 //! interprets how the tool ended.
-use super::found_disk::{Examined, FoundDisk};
-use crate::disk::content;
+use super::{Examined, FoundDisk};
 use crate::disk::filesystem_identifier::identifier;
-use crate::disk::format_comparison;
-use crate::journal;
-use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done, Stop, broken, damaged, failed, tool_failed};
-use crate::sys;
-use crate::tool;
-use crate::tool::End;
-use crate::tool::runner_requests::WaitingRunner;
-use crate::tool::tool_places::PlaceKind;
+use crate::disk::{content, format_comparison};
+use crate::operation::OperationContext;
+use crate::operation::runner_requests::WaitingRunner;
+use crate::outcome::{At, Result, Stop, broken, damaged, failed, tool_failed};
+use crate::tool::{PlaceKind, RunEnd};
+use crate::{journal, sys, tool};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{DeviceAccess, Meaning, ToolId};
 use ebs_csi_wire::{Failed, Features, FsType, Job, Observation, Refusal, Refused, Step, ToolEnd};
@@ -40,7 +36,7 @@ pub(super) fn format(
     disk: &Examined<'_>,
     waiting: Option<WaitingRunner<'_>>,
     time: u64,
-) -> Done<()> {
+) -> Result<()> {
     if disk.permit.act().preparation != Preparation::Format {
         return Err(broken(Step::Format));
     }
@@ -58,7 +54,7 @@ pub(super) fn format_in_memory(
     bytes: u64,
     time: u64,
     limit: Duration,
-) -> Done<OwnedFd> {
+) -> Result<OwnedFd> {
     let (context, request) = (found.context, &found.request);
     journal::info("made-in-memory", &[("volume", request.disk.volume.as_str())]);
     let memory = format_comparison::memory(bytes).at(Step::Format)?;
@@ -96,7 +92,7 @@ pub(super) enum Check {
 /// Checks ext3 or ext4; returns whether something was repaired. What an interrupted offline growth
 /// left is repaired whatever it is; the repair counts when another full check then finds nothing
 /// that needs a person.
-pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
+pub(super) fn check(disk: &Examined<'_>, how: Check) -> Result<bool> {
     let fs = disk.found.request.fs;
     let run = |job| run_tool(disk.found.context, job, &disk.claim, None, Step::Check);
     let full = |time| Job { time, ..job_of(ToolId::E2fsckFull) };
@@ -123,7 +119,7 @@ pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
 }
 
 /// Checks all of ext3 or ext4 without changing it; returns whether there is no error.
-pub(super) fn is_sound_ext(found: &FoundDisk<'_>, _permit: &Authorized<StageDisk>) -> Done<bool> {
+pub(super) fn is_sound_ext(found: &FoundDisk<'_>, _permit: &Authorized<StageDisk>) -> Result<bool> {
     let meaning =
         run_tool(found.context, job_of(ToolId::E2fsckLook), found.device(), None, Step::Check)?;
     Ok(meaning == Meaning::Clean)
@@ -134,7 +130,7 @@ pub(super) fn is_sound_xfs(
     found: &FoundDisk<'_>,
     _permit: &Authorized<StageDisk>,
     tool: ToolId,
-) -> Done<bool> {
+) -> Result<bool> {
     Ok(look_at_xfs(found, tool)? == Meaning::Clean)
 }
 
@@ -142,20 +138,20 @@ pub(super) fn is_sound_xfs(
 pub(super) fn has_unreplayed_log(
     found: &FoundDisk<'_>,
     _permit: &Authorized<StageDisk>,
-) -> Done<bool> {
+) -> Result<bool> {
     Ok(look_at_xfs(found, ToolId::XfsRepairLog)? == Meaning::Unreplayed)
 }
 
 /// Runs a tool with direct reads, because the page cache of the disk may be older than what a mount
 /// wrote.
-fn look_at_xfs(found: &FoundDisk<'_>, tool: ToolId) -> Done<Meaning> {
+fn look_at_xfs(found: &FoundDisk<'_>, tool: ToolId) -> Result<Meaning> {
     let disk = found.device().read_directly(&found.context.disks).at(Step::ReadDevice)?;
     run_tool(found.context, job_of(tool), &disk, None, Step::Check)
 }
 
 /// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
 /// does not grow it: it cannot grow some file systems.
-pub(super) fn grow_ext(disk: &Examined<'_>) -> Done<bool> {
+pub(super) fn grow_ext(disk: &Examined<'_>) -> Result<bool> {
     let job = job_of(ToolId::Resize2fs);
     match run_tool(disk.found.context, job, &disk.claim, None, Step::Grow) {
         Ok(Meaning::Done) => Ok(true),
@@ -187,7 +183,7 @@ fn run_tool(
     disk: impl AsFd,
     waiting: Option<WaitingRunner<'_>>,
     step: Step,
-) -> Done<Meaning> {
+) -> Result<Meaning> {
     run_tool_within(context, job, disk, waiting, step, Duration::MAX)
 }
 
@@ -199,7 +195,7 @@ fn run_tool_within(
     waiting: Option<WaitingRunner<'_>>,
     step: Step,
     limit: Duration,
-) -> Done<Meaning> {
+) -> Result<Meaning> {
     let (_, tool) = tool::of(&job).ok_or_else(|| broken(step))?;
     let deadline = context.rules.deadline(tool).min(limit);
     job.deadline = deadline.as_secs();
@@ -226,7 +222,7 @@ fn run_tool_within(
     };
     let end = format!("{:?}", report.end);
     let fields = [("tool", tool.key), ("end", end.as_str()), ("said", report.tail.as_str())];
-    if let End::Exited(status) = report.end
+    if let RunEnd::Exited(status) = report.end
         && let Some(meaning) = tool.meaning(status)
         && !(meaning == Meaning::Uncorrectable && tool.lacks_feature(&report.tail))
     {
@@ -238,13 +234,13 @@ fn run_tool_within(
         return Err(newer_than_checker(disk));
     }
     let end = match report.end {
-        End::Exited(status) => NonZeroU8::new(status).map(ToolEnd::Exited),
-        End::Signalled(signal) => {
+        RunEnd::Exited(status) => NonZeroU8::new(status).map(ToolEnd::Exited),
+        RunEnd::Signalled(signal) => {
             u8::try_from(signal).ok().and_then(NonZeroU8::new).map(ToolEnd::Signalled)
         }
-        End::Deadline => return Err(broken(Step::ToolDeadline)),
-        End::NotRun(0) => return Err(broken(Step::Runner)),
-        End::NotRun(errno) => return Err(failed(Step::Runner, Errno::from_raw_os_error(errno))),
+        RunEnd::Deadline => return Err(broken(Step::ToolDeadline)),
+        RunEnd::NotRun(0) => return Err(broken(Step::Runner)),
+        RunEnd::NotRun(errno) => return Err(failed(Step::Runner, Errno::from_raw_os_error(errno))),
     };
     Err(end.map_or_else(|| broken(step), |end| tool_failed(step, end)))
 }

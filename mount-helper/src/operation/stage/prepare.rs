@@ -4,16 +4,16 @@
 //! through the same claim.
 use super::examine::{self, has_fast_commits, needs_replay};
 use super::filesystem_tools::{self, Check};
-use super::found_disk::{Examined, FoundDisk, UnusedDisk, now, read_content, with_direct_reads};
-use super::{beside_copy, evidence};
+use super::{
+    Examined, FoundDisk, UnusedDisk, beside_copy, evidence, now, read_content, with_direct_reads,
+};
 use crate::disk::content;
-use crate::fault_point;
-use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
 use crate::mount::privilege;
 use crate::operation::grow;
-use crate::outcome::{Done, broken};
-use crate::tool::runner_requests::WaitingRunner;
+use crate::operation::runner_requests::WaitingRunner;
+use crate::outcome::{Result, broken};
+use crate::{fault_point, journal};
 use ebs_csi_policy::facts::{Content, Evidence, ExtFacts};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk, offline_growth};
 use ebs_csi_wire::{FsType, Origin, Stage, Staged, Step};
@@ -24,7 +24,6 @@ pub(super) struct Prepared<'s> {
     disk: UnusedDisk<'s>,
     /// What the policy allowed, the mount included.
     permit: Authorized<StageDisk>,
-    /// What was done to the disk.
     staged: Staged,
     /// Whether the file system has to be grown once it is mounted.
     grow_mounted: bool,
@@ -42,7 +41,7 @@ pub(super) struct UnseenMount<'s> {
 
 impl<'s> UnusedDisk<'s> {
     /// Recognises the content of the disk and does what the policy allows.
-    pub(super) fn prepare(self) -> Done<Prepared<'s>> {
+    pub(super) fn prepare(self) -> Result<Prepared<'s>> {
         let found = &self.found;
         let (permit, mut staged, grow_mounted, joined) = match prepare_claimed(found) {
             Err(stop) if beside_copy::may_be_held_by_copy(found.context, &stop) => {
@@ -56,17 +55,11 @@ impl<'s> UnusedDisk<'s> {
         };
         staged.untold = permit.act().untold;
         if staged.untold {
-            journal::warn(
-                "origin-untold",
-                &[
-                    ("volume", found.request.disk.volume.as_str()),
-                    (
-                        "meaning",
-                        "the controller did not say where this file system was made, so it is mounted without the full check of what was \
-                         made elsewhere; a volume that this driver's controller attaches again is told apart",
-                    ),
-                ],
-            );
+            let volume = ("volume", found.request.disk.volume.as_str());
+            let meaning = "the controller did not say where this file system was made, so it is \
+                mounted without the full check of what was made elsewhere; a volume that this \
+                driver's controller attaches again is told apart";
+            journal::warn("origin-untold", &[volume, ("meaning", meaning)]);
         }
         fault_point::reached("stage-prepared");
         Ok(Prepared { disk: self, permit, staged, grow_mounted, joined })
@@ -76,7 +69,7 @@ impl<'s> UnusedDisk<'s> {
 impl<'s> Prepared<'s> {
     /// Makes the staging directory where it is missing, mounts the file system where nobody sees
     /// it, and grows the file system.
-    pub(super) fn mount(self) -> Done<UnseenMount<'s>> {
+    pub(super) fn mount(self) -> Result<UnseenMount<'s>> {
         let Self { disk, permit, mut staged, grow_mounted, joined } = self;
         disk.make_directory()?;
         let found = &disk.found;
@@ -107,8 +100,7 @@ impl<'s> Prepared<'s> {
 }
 
 impl UnseenMount<'_> {
-    /// Attaches the mount at the staging path.
-    pub(super) fn attach(self) -> Done<Staged> {
+    pub(super) fn attach(self) -> Result<Staged> {
         let Self { disk, mount, mut staged } = self;
         let found = &disk.found;
         let (context, device) = (found.context, found.device());
@@ -124,7 +116,7 @@ impl UnseenMount<'_> {
 
 /// Claims the disk, and does what its content calls for. Returns what the policy allowed, what was
 /// done, and whether the file system has to be grown once it is mounted.
-fn prepare_claimed(found: &FoundDisk<'_>) -> Done<(Authorized<StageDisk>, Staged, bool)> {
+fn prepare_claimed(found: &FoundDisk<'_>) -> Result<(Authorized<StageDisk>, Staged, bool)> {
     let (mut disk, evidence, format) = Examined::recognise(found)?;
     let mut staged = Staged::default();
     let preparation = disk.permit.act().preparation;
@@ -191,7 +183,7 @@ pub(super) fn grow_offline(
     found: &FoundDisk<'_>,
     permit: &Authorized<StageDisk>,
     staged: &mut Staged,
-) -> Done<()> {
+) -> Result<()> {
     let claim = found.claim()?;
     let disk = Examined { found, content: read_content(&claim)?, claim, permit: permit.clone() };
     disk.grow(false, staged)
@@ -200,7 +192,7 @@ pub(super) fn grow_offline(
 impl<'s> Examined<'s> {
     /// Claims the disk, recognises its content and asks the policy. A runner gets ready for a
     /// format while the content is read.
-    fn recognise(found: &'s FoundDisk<'s>) -> Done<(Self, Evidence, Option<WaitingRunner<'s>>)> {
+    fn recognise(found: &'s FoundDisk<'s>) -> Result<(Self, Evidence, Option<WaitingRunner<'s>>)> {
         let request = &found.request;
         let claim = found.claim()?;
         // Only a blank disk needs a format.
@@ -215,7 +207,11 @@ impl<'s> Examined<'s> {
                 }
             })
         })?;
-        let evidence = evidence::collect(found, &content, &claim)?;
+        let evidence = if found.may_be_unfinished(&content) {
+            evidence::collect(found, &content, &claim)?
+        } else {
+            found.remembered_evidence()
+        };
         fault_point::reached("stage-looked");
         let permit = found.judge(&content, evidence)?;
         found.disk().remember()?;
@@ -223,8 +219,7 @@ impl<'s> Examined<'s> {
         Ok((disk, evidence, format))
     }
 
-    /// Makes the file system, by the runner that waits for it.
-    fn format(&self, waiting: Option<WaitingRunner<'_>>) -> Done<()> {
+    fn format(&self, waiting: Option<WaitingRunner<'_>>) -> Result<()> {
         self.found.disk().verify()?;
         // The tool flushes its writes before it reports success, and the content is read from the
         // disk.
@@ -236,7 +231,7 @@ impl<'s> Examined<'s> {
 
     /// Grows an ext file system by resize2fs, and adds to `staged` what was done. `checked` says
     /// that the full check before it has been done; otherwise it is done here.
-    fn grow(&self, checked: bool, staged: &mut Staged) -> Done<()> {
+    fn grow(&self, checked: bool, staged: &mut Staged) -> Result<()> {
         self.found.disk().verify()?;
         // resize2fs works only on a file system that was checked in full since its last mount.
         if !checked {
@@ -268,7 +263,7 @@ fn check_before_growth(facts: &ExtFacts) -> Check {
 }
 
 /// Checks that a format tool that reported success made what was asked for.
-fn check_format(request: &Stage, content: &Content) -> Done<()> {
+fn check_format(request: &Stage, content: &Content) -> Result<()> {
     let right = match content {
         Content::Ext(_) => request.fs != FsType::Xfs,
         Content::Xfs(facts) => request.fs == FsType::Xfs && facts.sound && !facts.in_progress,
@@ -277,7 +272,7 @@ fn check_format(request: &Stage, content: &Content) -> Done<()> {
     if right { Ok(()) } else { Err(broken(Step::Format)) }
 }
 
-fn create(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> Done<DetachedMount> {
+fn create(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> Result<DetachedMount> {
     let (fs, attributes) = (found.request.fs, attributes(found, permit));
     let parameters = detached_mount::parameters(&found.plan, fs, permit.act().continues);
     detached_mount::create(permit, fs, found.device(), &parameters, attributes)

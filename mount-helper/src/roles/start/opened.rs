@@ -1,14 +1,14 @@
 //! What is opened by name, before the process can no longer do so.
+use crate::disk::attachments::ReadOnlyRecord;
 use crate::disk::device::DiskRoots;
-use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::kubelet_root_lock::{self, NotLocked};
 use crate::session::listen;
 use crate::session::listener::{self, Listener};
-use crate::settings::Settings;
-use ebs_csi_policy::ceiling::{self, Ceiling};
+use crate::settings::HelperSettings;
+use ebs_csi_policy::ceiling::{Ceiling, CeilingSettings};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::profile::BlockNodes;
@@ -16,7 +16,6 @@ use rustix::fd::OwnedFd;
 use std::io;
 use std::path::Path;
 
-/// What is opened while the process can still open files by name.
 pub(super) struct Opened {
     pub(super) root: KubeletRoot,
     pub(super) disks: DiskRoots,
@@ -42,20 +41,19 @@ impl Opened {
 
 /// Locks the kubelet root and opens everything; `None` when the process was told to end meanwhile.
 /// The descriptor holds the lock.
-///
-/// # Errors
-/// What could not be opened, and why.
-pub(super) fn open(settings: &Settings) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {
+pub(super) fn open(
+    settings: &HelperSettings,
+) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {
     let policy = settings.policy;
     let rules = Ceiling::narrowed(
         policy,
-        &ceiling::Settings {
+        &CeilingSettings {
             places: settings.places,
             tool_deadline: settings.tool_deadline,
             untrusted_images: Some(settings.untrusted_images),
             nodev_nosuid: Some(settings.nodev_nosuid),
             disks_without_serial: Some(settings.disks_without_serial),
-            ..ceiling::Settings::default()
+            ..CeilingSettings::default()
         },
     )
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
@@ -107,16 +105,9 @@ fn log_closed_disks(nodes: &BlockNodes) {
         .map(|(name, owner)| format!("{name} {}:{} {:04o}", owner.uid, owner.gid, owner.mode))
         .collect();
     if !closed.is_empty() {
-        journal::warn(
-            "closed-disks",
-            &[
-                ("nodes", &closed.join(", ")),
-                (
-                    "missing",
-                    "a group that may read and write these nodes: a volume whose node is like them cannot be staged; a udev rule gives \
-                     disks a group (SUBSYSTEM==\"block\", GROUP=\"disk\", MODE=\"0660\")",
-                ),
-            ],
-        );
+        let missing = "a group that may read and write these nodes: a volume whose node is like \
+            them cannot be staged; a udev rule gives disks a group \
+            (SUBSYSTEM==\"block\", GROUP=\"disk\", MODE=\"0660\")";
+        journal::warn("closed-disks", &[("nodes", &closed.join(", ")), ("missing", missing)]);
     }
 }

@@ -1,40 +1,91 @@
-//! The process that opens disks, from its fork on.
+//! The process that opens disks, from its fork on. It holds `/sys` and `/dev` and has the groups of
+//! the disks' nodes, and cannot mount.
 use super::opened::Opened;
-use super::{READY, not_confined, started};
-use crate::channel;
-use crate::journal;
+use super::{READY, confined, started};
+use crate::disk::device::opener_requests::{
+    HANDED_OVER, OpenRequest, encode_error, encode_opened, parse_request,
+};
+use crate::disk::device::{Access, Device, DeviceError, DiskRoots};
 use crate::roles::confinement;
-use crate::roles::opener;
-use crate::settings::Settings;
-use crate::sys;
-use rustix::fd::OwnedFd;
+use crate::settings::HelperSettings;
+use crate::{channel, journal, sys};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 
 /// Runs the opener until its lanes are closed; returns the exit status.
-pub(super) fn run(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life: &OwnedFd) -> u8 {
+pub(super) fn run(
+    settings: &HelperSettings,
+    opened: Opened,
+    lanes: Vec<OwnedFd>,
+    life: &OwnedFd,
+) -> Result<u8, u8> {
     journal::set_role("opener");
     sys::limit_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
     let (disks, nodes) = opened.into_disks();
-    let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
-        Ok(entering) => entering,
-        Err(fault) => return not_confined(&fault),
-    };
-    let Some(threads) = started("threads", opener::start(lanes, disks)) else {
-        return 1;
-    };
-    match entering.calls_of_all_threads() {
-        Ok(enforced) => confinement::log(&enforced),
-        Err(fault) => return not_confined(&fault),
-    }
+    let entering = confined(confinement::opener(&nodes, settings.allow_missing_landlock))?;
+    let threads = started("threads", start(lanes, disks), 1)?;
+    confinement::log(&confined(entering.calls_of_all_threads())?);
     // The supervisor has closed its end because the broker did not start. The broker's exit status
     // is the one that counts.
-    if channel::send(life, READY, &[]).is_err() {
-        return 0;
-    }
+    channel::send(life, READY, &[]).map_err(|_| 0)?;
     for thread in threads {
         // A panic would have ended the process already.
         let _ = thread.join();
     }
-    0
+    Ok(0)
+}
+
+/// Starts a thread for each lane; a thread ends when the other end of its lane is closed.
+pub fn start(lanes: Vec<OwnedFd>, disks: DiskRoots) -> io::Result<Vec<JoinHandle<()>>> {
+    let disks = Arc::new(disks);
+    let answering = |lane: OwnedFd| {
+        let disks = Arc::clone(&disks);
+        Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &disks))
+    };
+    lanes.into_iter().map(answering).collect()
+}
+
+/// Answers requests on a lane until its other end is closed, in the opener. Each disk's proof is
+/// checked here, before and after the open.
+fn serve(lane: &OwnedFd, disks: &DiskRoots) {
+    while let Ok((message, descriptors)) = channel::receive(lane) {
+        if message.is_empty() {
+            return;
+        }
+        // Descriptors that come with a request are not used.
+        drop(descriptors);
+        let opened = parse_request(&message)
+            .ok_or(DeviceError::Os(Errno::INVAL))
+            .and_then(|request| Ok((open(disks, &request)?, request.exclusive)));
+        let sent = match opened {
+            Ok((device, exclusive)) => {
+                let sent = channel::send(lane, &encode_opened(&device), &[device.as_fd()]);
+                drop(device);
+                // From here on only the broker holds the claim, and the claim ends when the broker
+                // closes it.
+                match sent {
+                    Ok(()) if exclusive => channel::send(lane, HANDED_OVER, &[]),
+                    other => other,
+                }
+            }
+            Err(error) => channel::send(lane, &encode_error(&error), &[]),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// Opens a disk of the recognised kind. For writing, it opens only with a claim, so that a disk
+/// that is claimed by somebody else, such as a mounted one, cannot be written to.
+fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError> {
+    if request.access == Access::ReadWrite && !request.exclusive {
+        return Err(DeviceError::Os(Errno::PERM));
+    }
+    disks.open_in_this_process(request)
 }

@@ -1,6 +1,6 @@
 //! The state of the table: what is running, what waits for what, and what is next.
 use super::{RequestKey, Submitted};
-use crate::tool::tool_places::{PlaceKind, TOOLS};
+use crate::tool::{PlaceKind, TOOLS};
 use ebs_csi_wire::{Operation, Outcome, Refusal, RequestProperties, VolumeId, WorkerClass};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,6 @@ pub(super) const MOST: usize = 512;
 /// room.
 pub(super) const MOST_OF_ONE: usize = 128;
 
-/// Returns the number of workers of a class.
 pub(super) const fn workers_of(class: WorkerClass) -> usize {
     match class {
         WorkerClass::Mount => 8,
@@ -69,7 +68,7 @@ pub(super) struct QueuedRequest {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct TableState {
     pub(super) runs: HashMap<Lane, Run>,
     /// For each class, the operations that wait for a worker.
     pub(super) ready: [VecDeque<Lane>; WorkerClass::ALL.len()],
@@ -97,7 +96,6 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Returns the operation to carry out.
     pub(crate) fn operation(&self) -> &Operation {
         &self.operation
     }
@@ -108,7 +106,7 @@ impl Work {
     }
 }
 
-impl State {
+impl TableState {
     pub(super) fn admit(
         &mut self,
         lane: Lane,

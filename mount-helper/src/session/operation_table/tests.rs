@@ -1,7 +1,7 @@
 use super::state::{MOST, MOST_OF_ONE};
 use super::*;
-use crate::tool::tool_places::PLACES;
-use crate::tool::tool_places::PlaceKind::Check;
+use crate::tool::PLACES;
+use crate::tool::PlaceKind::Check;
 use ebs_csi_wire::{
     Disk, Done, Expand, FsType, Inspect, KubeletPath, Origin, Source, Stage, Stats, Unpublish,
     Usage, VolumeId,
@@ -305,7 +305,7 @@ fn drained_table_finishes_admitted_work_and_refuses_more() {
 fn worker_that_waited_last_gets_next_operation() {
     let table = table();
     let by = Mutex::new(Vec::new());
-    let wait_until = |condition: &dyn Fn(&State) -> bool| {
+    let wait_until = |condition: &dyn Fn(&TableState) -> bool| {
         while !condition(&table.lock()) {
             thread::yield_now();
         }

@@ -1,5 +1,4 @@
 //! Contents of disks, and what a tool needs to examine them.
-use super::row;
 use crate::rig::{LONG, MIB, Rig, assert_refused, done, format_options, reason, shell, staged};
 use ebs_csi_policy::blank;
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal, VolumeId};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
-/// Such file systems are restores of volumes that were grown or that have stripes.
+/// N2: Such file systems are restores of volumes that were grown or that have stripes.
 #[test]
 fn xfs_with_31_to_2000_groups_is_checked() {
     let Some(rig) = Rig::start() else { return };
@@ -22,11 +21,6 @@ fn xfs_with_31_to_2000_groups_is_checked() {
         assert!(result.checked, "{groups} groups: {result:?}");
         done(rig.unstage(&volume));
     }
-    row(
-        "N2",
-        "an XFS of 31, 32, 64, 65 and 2000 groups that was made elsewhere is staged",
-        "the checker ends and finds it sound",
-    );
 }
 
 /// Returns bytes without a known signature and without a zero.
@@ -34,8 +28,8 @@ fn noise(bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8 | 1).collect()
 }
 
-/// The disk is like that of a database that keeps its data on the raw disk, away from the disk's
-/// beginning.
+/// N7: The disk is like that of a database that keeps its data on the raw disk, away from the
+/// disk's beginning.
 #[test]
 fn raw_data_between_the_signatures_is_not_formatted() {
     let Some(rig) = Rig::start() else { return };
@@ -49,13 +43,9 @@ fn raw_data_between_the_signatures_is_not_formatted() {
             assert!(attached.read(at * MIB, data.len()) == data, "{fs} at {at} MiB: changed");
         }
     }
-    row(
-        "N7",
-        "200 MiB of raw data stand where no signature would, on disks of 2 to 12 GiB",
-        "refused as unknown content, nothing is changed",
-    );
 }
 
+/// N7: a disk is formatted that holds 4 KiB where nobody looks.
 #[test]
 fn a_format_discards_nothing() {
     let Some(rig) = Rig::start() else { return };
@@ -75,14 +65,9 @@ fn a_format_discards_nothing() {
         done(rig.unstage(&volume));
         assert!(attached.read(at, 4096) == noise(4096), "{fs}");
     }
-    row(
-        "N7",
-        "a disk is formatted that holds 4 KiB where nobody looks",
-        "the format takes nothing away but what it overwrites",
-    );
 }
 
-/// The helper runs no tool on a disk of unknown origin or after a raw publish. A new attachment
+/// N7: The helper runs no tool on a disk of unknown origin or after a raw publish. A new attachment
 /// ends the raw use, and an existing file system needs no origin.
 #[test]
 fn blank_disk_untold_or_used_raw_is_refused() {
@@ -106,11 +91,6 @@ fn blank_disk_untold_or_used_raw_is_refused() {
         assert!(!staged(stage_unknown()).formatted);
         done(rig.unstage(&volume));
     }
-    row(
-        "N7",
-        "a disk that reads as blank, of unknown origin or published raw before, is staged",
-        "refused with the reason, no tool runs",
-    );
 }
 
 /// Returns how many bytes the broker keeps in files in memory.
@@ -128,7 +108,8 @@ fn kept_in_memory(broker: u32) -> u64 {
         .sum()
 }
 
-/// The remains of other data on a disk are compared with what a format of this volume would write.
+/// N12: The remains of other data on a disk are compared with what a format of this volume would
+/// write.
 #[test]
 fn a_comparison_is_bounded_and_made_once() {
     let Some(rig) = Rig::start() else { return };
@@ -186,9 +167,4 @@ fn a_comparison_is_bounded_and_made_once() {
     let _attached = rig.reattach(attached);
     assert_eq!(stage(&volume), Refusal::UnknownContent);
     assert_eq!(comparisons(), 6);
-    row(
-        "N12",
-        "four disks of 4 TiB with unknown content are staged at once, twice",
-        "one comparison at a time, at most 160 MiB of memory, once for each attachment",
-    );
 }

@@ -47,7 +47,6 @@ fn send_for_each(
     disks.iter().map(send).collect()
 }
 
-/// Returns the broker's peak memory, in bytes.
 fn most_memory(rig: &Rig) -> u64 {
     let field = status(rig.part("broker"), "VmHWM");
     let kib = field.split(' ').next().and_then(|word| word.parse().ok());

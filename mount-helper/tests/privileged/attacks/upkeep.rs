@@ -4,20 +4,18 @@ mod growth;
 mod read_only;
 mod superblocks;
 
-use super::row;
 use crate::rig::{MIB, Rig, done, set_mode, staged};
 use ebs_csi_wire::FsType;
 use std::fs;
 use std::os::unix::fs::chown;
 
-/// The root directory has mode 0700 or 0000 and belongs to root or to the application.
+/// N1: The root directory has mode 0700 or 0000 and belongs to root or to the application.
 #[test]
 fn volume_with_private_root_restages_and_grows() {
     let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Xfs, FsType::Ext4, FsType::Ext3] {
         for (owner, mode) in [(0, 0o700), (0, 0o000), (1234, 0o700), (1234, 0o000)] {
-            let (volume, attached) = rig.new_disk(320 * MIB);
-            staged(rig.stage(&volume, fs_type));
+            let (volume, attached) = rig.staged_disk(320 * MIB, fs_type);
             let root = rig.staged_root(&volume);
             fs::write(root.join("kept"), "by its application").expect("write");
             chown(&root, Some(owner), Some(owner)).expect("chown");
@@ -40,9 +38,4 @@ fn volume_with_private_root_restages_and_grows() {
             done(rig.unstage(&volume));
         }
     }
-    row(
-        "N1",
-        "restage of XFS, ext4 and ext3 whose root is 0700 or 0000, root's or an application's",
-        "each is staged writable, and grown when its disk was larger",
-    );
 }

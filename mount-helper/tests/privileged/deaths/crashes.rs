@@ -10,7 +10,6 @@ use crate::rig::{
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, VolumeId};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -235,14 +234,12 @@ fn survives(crash: Crash) -> bool {
     }
     not_stacked(&rig, &what);
     // Whatever the outcome was, the volume can be staged again with its content.
-    done(rig.unpublish(&volume, &target(&volume, "p")));
-    done(rig.unstage(&volume));
+    rig.withdraw(&volume, "p");
     assert_eq!(rig.mounts(&attached), 0, "{what}");
     let last = staged(rig.stage_copy(&volume, crash.fs));
     assert!(!last.formatted, "{what}");
     if crash.act != Act::Format {
-        let kept = rig.staged_root(&volume).join("kept");
-        assert_eq!(fs::read_to_string(kept).expect("kept"), KEPT, "{what}");
+        assert_eq!(rig.staged_file(&volume, "kept"), KEPT, "{what}");
     }
     done(rig.unstage(&volume));
     check_filesystem(crash.fs, &attached.path());

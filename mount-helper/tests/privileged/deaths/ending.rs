@@ -1,5 +1,5 @@
 //! The end of the helper as kubelet causes it: SIGTERM, a grace period, and SIGKILL.
-use crate::rig::{Rig, assert_refused, done, send_signal, staged, target};
+use crate::rig::{Rig, assert_refused, done, send_signal, target};
 use ebs_csi_wire::{FsType, Outcome, Refusal};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -12,8 +12,7 @@ fn terminate(rig: &Rig) {
 #[test]
 fn a_connected_agent_may_unmount_after_sigterm() {
     let Some(mut rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 << 20, FsType::Ext4);
     for pod in ["one", "two"] {
         done(rig.publish(&volume, pod));
     }

@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// The requests of a volume's life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Stage(FsType),
@@ -80,7 +79,6 @@ fn there((act, point): (Act, &str), victim: &str) -> bool {
     }
 }
 
-/// Brings the disk to the state that the request needs.
 fn prepare(act: Act, attached: &Attached) {
     match act {
         Act::Check => {

@@ -1,6 +1,6 @@
 //! A power cut at a step of a stage: the disk's content at that moment is staged again, on this
 //! node and on another.
-use crate::rig::{MIB, Rig, children, copy_sparse, done, staged, target, try_signal, write_synced};
+use crate::rig::{MIB, Rig, children, copy_sparse, done, staged, try_signal, write_synced};
 use ebs_csi_wire::{FsType, VolumeId};
 use rustix::process::Signal;
 use std::fs;
@@ -15,8 +15,7 @@ fn comes_back(rig: &Rig, volume: &VolumeId, image: &Path, fs: FsType) -> bool {
     let file = rig.published_root(volume, "p").join("file");
     fs::write(&file, "kept").expect("write");
     assert_eq!(fs::read_to_string(&file).expect("read"), "kept");
-    done(rig.unpublish(volume, &target(volume, "p")));
-    done(rig.unstage(volume));
+    rig.withdraw(volume, "p");
     assert_eq!(rig.mounts(&attached), 0);
     result.formatted
 }
@@ -62,8 +61,7 @@ fn power_cut_during_stage_recovers_on_either_node() {
 fn synced_files_survive_power_cut_on_another_node() {
     let (Some(rig), Some(other)) = (Rig::start(), Rig::start()) else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
-        let (volume, attached) = rig.new_disk(320 * MIB);
-        staged(rig.stage(&volume, fs));
+        let (volume, attached) = rig.staged_disk(320 * MIB, fs);
         let root = rig.staged_root(&volume);
         for n in 0..50 {
             write_synced(&root.join(format!("file-{n}")), "synced");

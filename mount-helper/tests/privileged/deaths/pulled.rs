@@ -15,7 +15,6 @@ use std::path::Path;
 
 const REAL: &str = "nvme0n1";
 const NAME: &str = "xvdba";
-/// Size of the machine's disk, in bytes.
 const BYTES: usize = 16 << 20;
 const KEPT: &str = "written before the disk was pulled";
 

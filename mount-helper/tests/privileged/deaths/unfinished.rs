@@ -1,8 +1,6 @@
 //! Unfinished formats: a format of this volume is repeated, and a disk that may hold anything else
 //! is refused.
-use crate::rig::{
-    Attached, LONG, Rig, check_filesystem, done, make_filesystem, staged, try_signal, volume,
-};
+use crate::rig::{Attached, LONG, Rig, check_filesystem, done, staged, try_signal, volume};
 use ebs_csi_mount_helper::disk::content::crc32c;
 use ebs_csi_mount_helper::disk::filesystem_identifier::identifier;
 use ebs_csi_policy::format_option::FormatOptions;
@@ -50,7 +48,6 @@ fn as_the_helper_does(
         .expect(line[0])
 }
 
-/// Checks that a stage is refused.
 fn refuses(rig: &Rig, volume: &VolumeId, fs: FsType, what: &str) {
     println!("{fs}: {what}");
     let outcome = rig.stage(volume, fs);
@@ -201,8 +198,7 @@ fn partially_written_ext4_format_is_redone() {
 #[test]
 fn ext4_made_outside_driver_is_kept() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(SIZE);
-    make_filesystem(FsType::Ext4, &attached.path());
+    let (volume, _attached) = rig.made_disk(SIZE, FsType::Ext4);
     let result = staged(rig.stage(&volume, FsType::Ext4));
     assert!(!result.formatted, "{result:?}");
     done(rig.unstage(&volume));
@@ -232,8 +228,7 @@ fn stage_succeeds_after_format_is_killed() {
                 Some(Outcome::Staged(_)) => {}
                 other => panic!("{other:?}"),
             }
-            staged(rig.stage(&volume, fs));
-            done(rig.unstage(&volume));
+            rig.stage_once(&volume, fs);
             drop(attached);
         }
     }

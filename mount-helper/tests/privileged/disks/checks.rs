@@ -1,8 +1,8 @@
 //! A check that does not succeed fails the stage, and the next stage repeats the check: no
 //! unchecked file system is mounted.
 use crate::rig::{
-    Attached, Client, LONG, MIB, Rig, become_user, children, done, make_filesystem, send_signal,
-    set_mode, shell, staged, text, write_synced,
+    Attached, Client, LONG, MIB, Rig, become_user, children, done, send_signal, set_mode, shell,
+    staged, text, write_synced,
 };
 use ebs_csi_wire::{Failed, FsType, Outcome, Refusal, Step, ToolEnd, VolumeId};
 
@@ -13,10 +13,8 @@ use std::path::PathBuf;
 const TOOL: u32 = ebs_csi_policy::profile::TOOL.identity.uid;
 const HELD: &str = "fault-point name=tool-started";
 
-/// Creates an ext4 of this volume that was not unmounted cleanly.
 fn unclean(rig: &Rig) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(512 * MIB, FsType::Ext4);
     done(rig.unstage(&volume));
     let script = rig.path("outside/debugfs");
     fs::write(&script, "feature needs_recovery\nssv state 0\n").expect("write");
@@ -146,7 +144,6 @@ fn ends_with(status: u8) -> Vec<u8> {
     elf
 }
 
-/// Replaces a tool by a program that a test writes.
 #[cfg(target_arch = "x86_64")]
 fn replace(rig: &Rig, tool: &str) -> PathBuf {
     let program = rig.path("outside/tool");
@@ -196,8 +193,7 @@ fn unexpected_e2fsck_status_fails_stage_without_mount() {
 #[test]
 fn failed_xfs_check_changes_no_disk() {
     let Some(mut rig) = Rig::start() else { return };
-    let (origin, attached) = rig.new_disk(512 * MIB);
-    make_filesystem(FsType::Xfs, &attached.path());
+    let (origin, attached) = rig.made_disk(512 * MIB, FsType::Xfs);
     staged(rig.stage(&origin, FsType::Xfs));
     write_synced(&rig.staged_root(&origin).join("kept"), "synced");
     let (copy, second) = rig.attach_copy(&attached.image);

@@ -12,8 +12,7 @@ use std::path::Path;
 /// Stages a volume, writes data to it without a sync, and creates a namespace that has a copy of
 /// its mount.
 fn staged_and_copied(rig: &Rig, fs: FsType) -> (VolumeId, Attached, Namespace) {
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    staged(rig.stage(&volume, fs));
+    let (volume, attached) = rig.staged_disk(512 * MIB, fs);
     let copy = rig.copy_of_mounts();
     let root = rig.staged_root(&volume);
     for n in 0..100 {

@@ -2,8 +2,7 @@
 //! machines, and some machines have no such group.
 use crate::rig::{Attached, Rig, done, staged, status, volume};
 use ebs_csi_audit::Process;
-use ebs_csi_policy::SANDBOX;
-use ebs_csi_policy::profile;
+use ebs_csi_policy::{SANDBOX, profile};
 use ebs_csi_wire::{Failed, FsType, Node, Outcome, Step, VolumeId};
 
 fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {
@@ -76,8 +75,7 @@ fn disk_with_unknown_group_fails_stage_naming_owner() {
     refused_by(&rig, &volume, 485, 0o660);
     rig.wait_for("node=\"0:485 mode 0660\"");
     rig.own(&disk, (6, 0o660));
-    staged(rig.stage(&volume, FsType::Ext4));
-    done(rig.unstage(&volume));
+    rig.stage_once(&volume, FsType::Ext4);
 }
 
 #[track_caller]

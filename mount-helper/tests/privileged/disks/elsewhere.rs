@@ -2,20 +2,17 @@
 //! options of their mounts.
 use super::replay::damage_inode;
 use crate::rig::{
-    Attached, MIB, Rig, assert_refused, disk, done, make_filesystem, reason, shell, staged,
-    staging, target,
+    Attached, MIB, Rig, assert_refused, disk, done, reason, shell, staged, staging, target,
 };
 use ebs_csi_wire::{Disk, FsType, MountFlag, Origin, Outcome, Refusal, Source, VolumeId};
 use std::fs;
 
 /// Attaches a disk with a file system that a person made, and with a file in it.
 fn made_by_hand(rig: &Rig, fs: FsType) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    make_filesystem(fs, &attached.path());
+    let (volume, attached) = rig.made_disk(512 * MIB, fs);
     (volume, attached)
 }
 
-/// Stages a volume of unknown origin.
 fn stage_unknown(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
     rig.stage_with(volume, fs, |request| request.disk.origin = Origin::Unknown)
 }
@@ -126,8 +123,7 @@ fn xfs_log_is_replayed(read_only: bool) {
     }));
     assert!(result.checked, "{result:?}");
     assert_eq!(rig.journal().matches("tool tool=xfs-repair ").count(), 2);
-    let found = rig.staged_root(&copy).join("file-199");
-    assert_eq!(fs::read_to_string(found).expect("read"), "kept");
+    assert_eq!(rig.staged_file(&copy, "file-199"), "kept");
     assert_eq!(rig.mounts(&second), 1);
     done(rig.unstage(&copy));
     done(rig.unstage(&origin));
@@ -145,8 +141,7 @@ fn untrusted_images_deny_refuses_and_allow_skips_check() {
         // File systems of this cluster's own volumes are not affected.
         let (own, _own) = rig.new_disk(512 * MIB);
         for _ in 0..2 {
-            staged(rig.stage(&own, fs));
-            done(rig.unstage(&own));
+            rig.stage_once(&own, fs);
         }
         let Some(rig) = Rig::start_with(&["--untrusted-images=allow"]) else { return };
         let (volume, _attached) = made_by_hand(&rig, fs);
@@ -180,8 +175,7 @@ fn nodev_nosuid_switch_sets_mount_options_by_origin() {
                     assert_eq!(line.contains(word), restricted, "{switch}: {line}");
                 }
             }
-            done(rig.unpublish(volume, &target(volume, "p")));
-            done(rig.unstage(volume));
+            rig.withdraw(volume, "p");
         }
     }
 }

@@ -1,8 +1,7 @@
 //! File systems with features that the kernel or the checker does not have, as newer tools make
 //! them.
 use crate::rig::{
-    Attached, MIB, Rig, done, format_options, make_filesystem, refusal, shell, sparse_file, staged,
-    text,
+    Attached, MIB, Rig, format_options, make_filesystem, refusal, shell, sparse_file, staged, text,
 };
 use ebs_csi_mount_helper::disk::content::crc32c;
 use ebs_csi_mount_helper::sys::page_bytes;
@@ -125,8 +124,7 @@ fn block_size_above_page_is_refused_before_format() {
     };
     assert_lacking(stage(), Refusal::KernelLacksFeature, "needs: blocks of 65536 bytes");
     assert!(fs::read(&attached.image).expect("read").iter().all(|byte| *byte == 0), "written");
-    staged(rig.stage(&volume, FsType::Ext4));
-    done(rig.unstage(&volume));
+    rig.stage_once(&volume, FsType::Ext4);
     staged(stage());
 }
 

@@ -8,7 +8,6 @@ use std::process::Command;
 
 const ALL: [FsType; 3] = [FsType::Ext4, FsType::Ext3, FsType::Xfs];
 
-/// A staged volume with a frozen file system.
 struct Frozen {
     volume: VolumeId,
     attached: Attached,
@@ -16,8 +15,7 @@ struct Frozen {
 
 impl Frozen {
     fn new(rig: &Rig, fs: FsType) -> Self {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        staged(rig.stage(&volume, fs));
+        let (volume, attached) = rig.staged_disk(512 * MIB, fs);
         done(rig.publish(&volume, "p"));
         let root = rig.published_root(&volume, "p");
         fs::write(root.join("file"), "written before the freeze").expect("write");

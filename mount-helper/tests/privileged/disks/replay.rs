@@ -1,8 +1,8 @@
 //! Copies of file systems that were in use: everything that was synced must show, also to a request
 //! that is read-only.
 use crate::rig::{
-    Attached, MIB, Rig, assert_refused, check_filesystem, done, make_filesystem, reason, shell,
-    staged, staging, text, write_synced,
+    Attached, MIB, Rig, assert_refused, check_filesystem, done, reason, shell, staged, staging,
+    text, write_synced,
 };
 use ebs_csi_wire::{FsType, MountFlag, Origin, Outcome, Refusal, Stage, VolumeId};
 use std::fs;
@@ -52,8 +52,7 @@ fn read_only_stage_shows_all_synced_files() {
         ];
         for (origin, read_only) in rows {
             let what = format!("{fs} {origin}");
-            let (volume, attached) = rig.new_disk(512 * MIB);
-            make_filesystem(fs, &attached.path());
+            let (volume, attached) = rig.made_disk(512 * MIB, fs);
             staged(rig.stage(&volume, fs));
             let (copy, second) = copy_in_use(&rig, &volume, &attached);
             done(rig.unstage(&volume));
@@ -89,8 +88,7 @@ fn unreplayed_journal_on_read_only_disk_is_refused() {
     let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         for origin in [Origin::Blank, Origin::Copy] {
-            let (volume, attached) = rig.new_disk(512 * MIB);
-            make_filesystem(fs, &attached.path());
+            let (volume, attached) = rig.made_disk(512 * MIB, fs);
             staged(rig.stage(&volume, fs));
             let (copy, second) = copy_in_use(&rig, &volume, &attached);
             done(rig.unstage(&volume));
@@ -170,8 +168,7 @@ pub(super) fn damage_inode(attached: &Attached, inode: &str) {
 #[test]
 fn damaged_xfs_with_empty_log_is_never_mounted() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    make_filesystem(FsType::Xfs, &attached.path());
+    let (volume, attached) = rig.made_disk(512 * MIB, FsType::Xfs);
     staged(rig.stage(&volume, FsType::Xfs));
     write_synced(&rig.staged_root(&volume).join("file"), "kept");
     done(rig.unstage(&volume));
@@ -190,8 +187,7 @@ fn damaged_xfs_with_empty_log_is_never_mounted() {
 #[test]
 fn damaged_xfs_is_refused_after_log_replay() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(512 * MIB);
-    make_filesystem(FsType::Xfs, &attached.path());
+    let (volume, attached) = rig.made_disk(512 * MIB, FsType::Xfs);
     staged(rig.stage(&volume, FsType::Xfs));
     let root = rig.staged_root(&volume);
     write_synced(&root.join("damaged"), "kept");

@@ -55,7 +55,6 @@ fn formatted(rig: &Rig, fs_type: FsType) -> (VolumeId, String) {
     (volume, image)
 }
 
-/// Attaches a disk with two partitions under a name.
 fn attach_parted(rig: &Rig, name: &str) -> Xen {
     parted_image(&rig.path("volumes/parted.img"));
     let mut xen = rig.attach_xen(name, "parted.img", 0);
@@ -114,8 +113,7 @@ fn life_of(fs_type: FsType, called: &str) {
     assert_eq!(rig.mounts(&xen.attached), 0);
     let again = staged(stage(&rig, &volume, called, fs_type));
     assert!(!again.formatted && again.grown == (fs_type != FsType::Xfs), "{again:?}");
-    let kept = rig.staged_root(&volume).join("file");
-    assert_eq!(fs::read_to_string(kept).expect("read"), "kept");
+    assert_eq!(rig.staged_file(&volume, "file"), "kept");
     done(rig.unstage(&volume));
 }
 

@@ -5,22 +5,18 @@ use ebs_csi_wire::{FormatOption, FsType};
 
 const GIB: u64 = 1 << 30;
 
-/// What makes the file system.
 pub(super) enum Make {
     /// A program with its arguments; the disk is the last argument.
     ByHand(&'static str, &'static str),
-    /// The helper.
     ByHelper(Vec<FormatOption>),
 }
 
 pub(super) struct Geometry {
     pub(super) name: String,
-    /// The requested file system type.
     pub(super) fs: FsType,
     pub(super) bytes: u64,
     pub(super) sector: u32,
     pub(super) make: Make,
-    /// Number of files that are written to the file system.
     pub(super) files: u32,
     /// Whether the geometry is tried by default.
     pub(super) slice: bool,

@@ -30,7 +30,6 @@ impl Space {
         Self { directory, mounted: true }
     }
 
-    /// Creates an empty disk of a volume.
     pub(super) fn disk(&self, volume: &VolumeId, bytes: u64) -> Result<Image, String> {
         let image = Image(self.directory.join(format!("{volume}.img")));
         let file = fs::File::create(&image.0);
@@ -47,11 +46,9 @@ impl Drop for Space {
     }
 }
 
-/// A file that is removed when this value is dropped.
 pub(super) struct Image(PathBuf);
 
 impl Image {
-    /// Copies a disk beside itself, for a volume.
     pub(super) fn copy(of: &Path, volume: &VolumeId) -> Self {
         let image = Self(of.with_file_name(format!("{volume}.img")));
         copy_sparse(of, &image.0);

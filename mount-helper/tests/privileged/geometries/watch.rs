@@ -53,7 +53,6 @@ impl fmt::Display for Most {
     }
 }
 
-/// A thread that records the tools' resources until the end of the watch.
 pub(super) struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Most>,

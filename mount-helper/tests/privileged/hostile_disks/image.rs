@@ -69,7 +69,6 @@ impl Image {
         }
     }
 
-    /// Shortens or enlarges the disk.
     pub(super) fn resize(&mut self, size: u64) {
         self.size = size;
         self.blocks.retain(|index, _| index * BLOCK < size);
@@ -80,14 +79,12 @@ impl Image {
         }
     }
 
-    /// Returns the offsets of the blocks that are not zero.
     pub(super) fn set(&self) -> Vec<u64> {
         self.blocks.keys().map(|index| index * BLOCK).collect()
     }
 }
 
-/// What an image is made from.
-enum Content {
+enum ImageContent {
     /// A file system by mke2fs, with these arguments.
     Ext(&'static [&'static str]),
     /// An ext4 whose journal was not replayed.
@@ -102,39 +99,38 @@ enum Content {
 /// What a recipe begins with.
 pub(super) struct Base {
     pub(super) name: &'static str,
-    content: Content,
+    content: ImageContent,
 }
 
 impl Base {
-    const fn new(name: &'static str, content: Content) -> Self {
+    const fn new(name: &'static str, content: ImageContent) -> Self {
         Self { name, content }
     }
 
     pub(super) const ALL: [Self; 15] = [
-        Self::new("ext4", Content::Ext(&["-t", "ext4"])),
-        Self::new("ext4-1k", Content::Ext(&["-t", "ext4", "-b", "1024"])),
-        Self::new("ext4-nocsum", Content::Ext(&["-t", "ext4", "-O", "^metadata_csum"])),
-        Self::new("ext4-journal", Content::Unreplayed),
-        Self::new("ext3", Content::Ext(&["-t", "ext3"])),
-        Self::new("ext2", Content::Ext(&["-t", "ext2"])),
-        Self::new("xfs", Content::Tool(320, "mkfs.xfs", &["-q"], &[])),
-        Self::new("gpt", Content::Tool(16, "sfdisk", &["-q"], b"label: gpt\n,8M\n,\n")),
-        Self::new("mbr", Content::Tool(16, "sfdisk", &["-q"], b"label: dos\n,8M\n,\n")),
-        Self::new("swap", Content::Tool(16, "mkswap", &["-q"], &[])),
-        Self::new("btrfs", Content::Tool(128, "mkfs.btrfs", &["-q"], &[])),
-        Self::new("vfat", Content::Tool(16, "mkfs.vfat", &[], &[])),
+        Self::new("ext4", ImageContent::Ext(&["-t", "ext4"])),
+        Self::new("ext4-1k", ImageContent::Ext(&["-t", "ext4", "-b", "1024"])),
+        Self::new("ext4-nocsum", ImageContent::Ext(&["-t", "ext4", "-O", "^metadata_csum"])),
+        Self::new("ext4-journal", ImageContent::Unreplayed),
+        Self::new("ext3", ImageContent::Ext(&["-t", "ext3"])),
+        Self::new("ext2", ImageContent::Ext(&["-t", "ext2"])),
+        Self::new("xfs", ImageContent::Tool(320, "mkfs.xfs", &["-q"], &[])),
+        Self::new("gpt", ImageContent::Tool(16, "sfdisk", &["-q"], b"label: gpt\n,8M\n,\n")),
+        Self::new("mbr", ImageContent::Tool(16, "sfdisk", &["-q"], b"label: dos\n,8M\n,\n")),
+        Self::new("swap", ImageContent::Tool(16, "mkswap", &["-q"], &[])),
+        Self::new("btrfs", ImageContent::Tool(128, "mkfs.btrfs", &["-q"], &[])),
+        Self::new("vfat", ImageContent::Tool(16, "mkfs.vfat", &[], &[])),
         Self::new(
             "luks",
-            Content::Pieces(&[(0, b"LUKS\xba\xbe\0\x02"), (0x4000, b"SKUL\xba\xbe\0\x02")]),
+            ImageContent::Pieces(&[(0, b"LUKS\xba\xbe\0\x02"), (0x4000, b"SKUL\xba\xbe\0\x02")]),
         ),
         Self::new(
             "lvm",
-            Content::Pieces(&[(512, b"LABELONE\x01\0\0\0\0\0\0\0"), (536, b"LVM2 001")]),
+            ImageContent::Pieces(&[(512, b"LABELONE\x01\0\0\0\0\0\0\0"), (536, b"LVM2 001")]),
         ),
-        Self::new("noise", Content::Noise),
+        Self::new("noise", ImageContent::Noise),
     ];
 
-    /// Returns the file system type that a request for this base names.
     pub(super) fn fs(&self) -> FsType {
         if self.name == "xfs" { FsType::Xfs } else { FsType::Ext4 }
     }
@@ -153,18 +149,18 @@ impl Base {
             tool(directory, 64 * MIB, "mke2fs", &all, &[])
         };
         match self.content {
-            Content::Ext(arguments) => ext(arguments),
-            Content::Unreplayed => {
+            ImageContent::Ext(arguments) => ext(arguments),
+            ImageContent::Unreplayed => {
                 ext(&["-t", "ext4"])?;
                 let path = directory.join("image");
                 shell("debugfs", &["-w", "-R", "feature needs_recovery", text(&path)]);
                 Some(Image::read(&path))
             }
-            Content::Tool(size, name, arguments, input) => {
+            ImageContent::Tool(size, name, arguments, input) => {
                 tool(directory, size * MIB, name, arguments, input)
             }
-            Content::Pieces(pieces) => Some(Image::with(pieces)),
-            Content::Noise => {
+            ImageContent::Pieces(pieces) => Some(Image::with(pieces)),
+            ImageContent::Noise => {
                 let mut random = Random::of("noise");
                 let bytes: Vec<u8> = (0..64 << 10).map(|_| random.below(256) as u8).collect();
                 Some(Image::with(&[(0, &bytes)]))

@@ -3,10 +3,8 @@ use super::image::{BLOCK, Image};
 use crate::rig::{MIB, Random};
 use ebs_csi_mount_helper::disk::content::crc32c;
 
-/// Offset of the ext superblock, in bytes.
 const EXT: u64 = 1024;
 
-/// Changes an image in one way.
 pub(super) type Mutate = fn(&mut Image, &mut Random);
 
 /// Each mutation with its name in a recipe.
@@ -29,7 +27,6 @@ fn enlarge(image: &mut Image, _: &mut Random) {
     image.resize(image.size + BLOCK);
 }
 
-/// Ends the disk early.
 fn truncate(image: &mut Image, random: &mut Random) {
     let sectors = image.size / 512;
     // Short disks are as likely as long ones.
@@ -38,7 +35,6 @@ fn truncate(image: &mut Image, random: &mut Random) {
     image.resize(kept.min(sectors - 1) * 512);
 }
 
-/// Flips some bits of the first MiB.
 fn flip_head(image: &mut Image, random: &mut Random) {
     for _ in 0..=random.below(64) {
         let at = random.below(MIB.min(image.size));
@@ -90,14 +86,12 @@ fn change_block_count(image: &mut Image, random: &mut Random) {
     correct_checksum(image);
 }
 
-/// Sets the beginning to zero.
 fn wipe_head(image: &mut Image, random: &mut Random) {
     let length = BLOCK << random.below(11);
     let length = length.min(image.size);
     image.put(0, &vec![0; usize::try_from(length).unwrap_or(0)]);
 }
 
-/// Sets everything but some blocks to zero.
 fn wipe_most(image: &mut Image, random: &mut Random) {
     let set = image.set();
     let kept = random.below(set.len() as u64) as usize;
@@ -109,7 +103,6 @@ fn wipe_most(image: &mut Image, random: &mut Random) {
     image.resize(image.size + BLOCK);
 }
 
-/// Adds another signature beside the first.
 fn add_signature(image: &mut Image, random: &mut Random) {
     let strangers: [(u64, &[u8]); 8] = [
         (0, b"LUKS\xba\xbe"),
@@ -126,7 +119,6 @@ fn add_signature(image: &mut Image, random: &mut Random) {
     image.resize(image.size + BLOCK);
 }
 
-/// Writes one block to the place of another.
 fn copy_block(image: &mut Image, random: &mut Random) {
     let set = image.set();
     let pick = |random: &mut Random| set[random.below(set.len() as u64) as usize];

@@ -65,14 +65,12 @@ impl Client {
         Some(reply.outcome)
     }
 
-    /// Checks that the helper closes the connection.
     #[track_caller]
     pub(crate) fn check_cut_off(&mut self) {
         let read = self.stream.read(&mut [0]);
         assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     }
 
-    /// Sends a request, and returns the answer.
     pub(crate) fn call(&mut self, operation: Operation, wait: Duration) -> Outcome {
         self.send(operation, wait);
         self.receive().expect("an answer")

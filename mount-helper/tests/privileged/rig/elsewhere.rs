@@ -23,7 +23,6 @@ impl Elsewhere {
         Self { namespace: Namespace::hold(&mut command), directory }
     }
 
-    /// Returns the path of the file system's root.
     pub(crate) fn root(&self) -> PathBuf {
         self.namespace.inside(self.directory.path().display())
     }

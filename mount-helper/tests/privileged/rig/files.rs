@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Returns this crate's directory.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
@@ -30,7 +29,6 @@ pub(crate) fn sources(directory: &str) -> Vec<String> {
     texts
 }
 
-/// Returns a path as text.
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("utf-8")
 }
@@ -39,13 +37,11 @@ pub(crate) fn set_mode(path: impl AsRef<Path>, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
 }
 
-/// Writes a file, and waits until its disk has it.
 pub(crate) fn write_synced(path: &Path, content: &str) {
     fs::write(path, content).expect("write");
     fs::File::open(path).and_then(|file| file.sync_all()).expect("sync");
 }
 
-/// Creates a file of zeros.
 pub(crate) fn sparse_file(path: &Path, bytes: u64) {
     fs::File::create(path).and_then(|file| file.set_len(bytes)).expect("image");
 }

@@ -1,6 +1,6 @@
 //! A disk of the rig.
-use super::{LONG, Rig, copy_sparse, shell, text, volume, wait_until};
-use ebs_csi_wire::VolumeId;
+use super::{LONG, Rig, copy_sparse, make_filesystem, shell, staged, text, volume, wait_until};
+use ebs_csi_wire::{FsType, VolumeId};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,6 @@ impl Attached {
         number(&self.path())
     }
 
-    /// Enlarges the disk, as EC2 does.
     pub(crate) fn resize(&self, bytes: u64) {
         let image = fs::File::options().write(true).open(&self.image).expect("image");
         image.set_len(bytes).expect("set_len");
@@ -58,14 +57,12 @@ impl Attached {
         fs::write(trigger, "made by a test").expect("an error");
     }
 
-    /// Writes to the disk, through the page cache of its device.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
         let device = fs::File::options().write(true).open(self.path()).expect("device");
         device.write_all_at(bytes, at).expect("write");
         device.sync_all().expect("sync");
     }
 
-    /// Reads from the disk, through the page cache of its device.
     pub(crate) fn read(&self, at: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let device = fs::File::open(self.path()).expect("device");
@@ -106,6 +103,21 @@ impl Rig {
         (volume, attached)
     }
 
+    /// Attaches a disk for a new volume, with a file system that a person made.
+    pub(crate) fn made_disk(&self, bytes: u64, fs: FsType) -> (VolumeId, Attached) {
+        let (volume, attached) = self.new_disk(bytes);
+        make_filesystem(fs, &attached.path());
+        (volume, attached)
+    }
+
+    /// Attaches an empty disk for a new volume, and stages the volume.
+    #[track_caller]
+    pub(crate) fn staged_disk(&self, bytes: u64, fs: FsType) -> (VolumeId, Attached) {
+        let (volume, attached) = self.new_disk(bytes);
+        staged(self.stage(&volume, fs));
+        (volume, attached)
+    }
+
     pub(crate) fn attach(&self, volume: &VolumeId, bytes: u64) -> Attached {
         let image = self.image(volume);
         let mut options = fs::File::options();
@@ -133,7 +145,6 @@ impl Rig {
         self.attach_image(image)
     }
 
-    /// Returns the path of a volume's image.
     pub(crate) fn image(&self, volume: &VolumeId) -> PathBuf {
         self.path("volumes").join(format!("{volume}.img"))
     }
@@ -151,12 +162,10 @@ impl Rig {
         Attached { image, name, node }
     }
 
-    /// Makes a node in the rig's device directory for a device of the kernel.
     pub(crate) fn make_node(&self, name: &str) -> PathBuf {
         self.make_node_called(name, name)
     }
 
-    /// Makes such a node under another name.
     pub(super) fn make_node_called(&self, name: &str, called: &str) -> PathBuf {
         let number = number(&format!("/dev/{name}"));
         let (major, minor) = number.split_once(':').expect("two numbers");

@@ -42,7 +42,6 @@ pub(crate) struct OpenCopy {
 }
 
 impl OpenCopy {
-    /// Opens a directory in a namespace.
     pub(crate) fn of(namespace: Namespace, path: &KubeletPath) -> Self {
         let directory = File::open(namespace.inside(path)).expect("the copy");
         Self { directory, _namespace: namespace }

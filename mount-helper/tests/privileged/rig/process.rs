@@ -41,7 +41,6 @@ impl Rig {
     }
 }
 
-/// A helper that runs or has ended.
 pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -60,13 +59,11 @@ impl Process {
         self.wait_for_more(text, 0);
     }
 
-    /// Waits until the journal contains a text more often than `times`.
     pub(super) fn wait_for_more(&self, text: &str, times: usize) {
         let what = || format!("no {text:?} in\n{}", self.journal());
         wait_until(what, || self.journal().matches(text).count() > times);
     }
 
-    /// Waits until the helper has ended, and returns its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let end = Instant::now() + LONG;
         loop {

@@ -5,7 +5,6 @@
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Uses a text as the seed.
     pub(crate) fn of(text: &str) -> Self {
         Self(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

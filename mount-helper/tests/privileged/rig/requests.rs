@@ -1,10 +1,11 @@
 //! Requests that a node-agent sends.
-use super::{AGENT, Client, LONG, Rig, connect};
+use super::{AGENT, Client, LONG, Rig, connect, done, staged};
 use ebs_csi_policy::format_option;
 use ebs_csi_wire::{
     Disk, Expand, FormatOption, FsType, Inspect, Inventory, Operation, Origin, Outcome,
     PublishBlock, PublishFilesystem, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
 };
+use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
@@ -51,12 +52,10 @@ impl Rig {
         self.stage_with(volume, fs, |request| request.disk.origin = Origin::Copy)
     }
 
-    /// Stages a partition of a volume's disk.
     pub(crate) fn stage_part(&self, volume: &VolumeId, fs: FsType, part: u32) -> Outcome {
         self.stage_with(volume, fs, |request| request.disk.partition = NonZeroU32::new(part))
     }
 
-    /// Returns a plain staging request.
     pub(crate) fn stage_request(&self, volume: &VolumeId, fs: FsType) -> Stage {
         Stage {
             disk: disk(volume),
@@ -72,11 +71,24 @@ impl Rig {
         self.call(self.unstage_operation(volume, &staging(volume)))
     }
 
+    /// Stages and unstages a volume.
+    #[track_caller]
+    pub(crate) fn stage_once(&self, volume: &VolumeId, fs: FsType) {
+        staged(self.stage(volume, fs));
+        done(self.unstage(volume));
+    }
+
+    /// Unpublishes a volume of one pod, and unstages it.
+    #[track_caller]
+    pub(crate) fn withdraw(&self, volume: &VolumeId, pod: &str) {
+        done(self.unpublish(volume, &target(volume, pod)));
+        done(self.unstage(volume));
+    }
+
     pub(crate) fn unstage_operation(&self, volume: &VolumeId, path: &str) -> Operation {
         Operation::Unstage(Unstage { volume: volume.clone(), staging: self.kubelet(path) })
     }
 
-    /// Returns a plain publish request.
     pub(crate) fn publish_request(&self, volume: &VolumeId, pod: &str) -> PublishFilesystem {
         PublishFilesystem {
             disk: disk(volume),
@@ -111,7 +123,6 @@ impl Rig {
         self.publish_disk(&disk(volume), pod, false)
     }
 
-    /// Publishes a disk, or a partition of it, raw.
     pub(crate) fn publish_disk(&self, disk: &Disk, pod: &str, read_only: bool) -> Outcome {
         self.call(self.block_operation(disk, pod, read_only))
     }
@@ -168,18 +179,25 @@ impl Rig {
         inventory(&mut self.client())
     }
 
-    /// Returns the root of a staged volume, as the helper sees it.
     pub(crate) fn staged_root(&self, volume: &VolumeId) -> PathBuf {
         self.inside(&staging(volume))
     }
 
-    /// Returns the root of a published volume, as the helper sees it.
     pub(crate) fn published_root(&self, volume: &VolumeId, pod: &str) -> PathBuf {
         self.inside(&target(volume, pod))
     }
+
+    #[track_caller]
+    pub(crate) fn published_file(&self, volume: &VolumeId, pod: &str, name: &str) -> String {
+        fs::read_to_string(self.published_root(volume, pod).join(name)).expect(name)
+    }
+
+    #[track_caller]
+    pub(crate) fn staged_file(&self, volume: &VolumeId, name: &str) -> String {
+        fs::read_to_string(self.staged_root(volume).join(name)).expect(name)
+    }
 }
 
-/// Asks for what is staged and published.
 #[track_caller]
 pub(crate) fn inventory(client: &mut Client) -> Inventory {
     match client.call(Operation::Inspect(Inspect::default()), LONG) {

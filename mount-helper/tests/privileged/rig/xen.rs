@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A Xen disk.
 pub(crate) struct Xen {
     // Dropped first, so that the disk is no longer shown when it is detached.
     shown: Shown,
@@ -100,7 +99,6 @@ impl Rig {
 }
 
 impl Shown {
-    /// Returns the disk's directory in the simulated `/sys`.
     pub(crate) fn directory(&self) -> PathBuf {
         self.sys.join("block").join(&self.name)
     }

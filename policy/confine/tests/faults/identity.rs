@@ -5,7 +5,7 @@ use ebs_csi_policy::profile;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::capabilities_secure_bits;
 
-use super::{Case, Outcome, become_user, enter, expect, expect_fault};
+use super::{Case, TestResult, become_user, enter, expect, expect_fault};
 
 pub(super) const CASES: &[(&str, Case)] = &[
     ("a_controller_stays_under_the_ordinary_user_it_was_started_as", || {
@@ -87,7 +87,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
         })
     }),
     ("a_capability_is_effective_while_it_is_raised", || {
-        let held = profile::BROKER.capabilities[2].capability;
+        let held = profile::BROKER.capability("CAP_DAC_READ_SEARCH").expect("held");
         let is_effective =
             || caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_DAC_READ_SEARCH);
         enter(profile::BROKER, false)?;
@@ -100,7 +100,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
     }),
 ];
 
-fn keep_capabilities(keep: impl Fn(caps::Capability) -> bool) -> Outcome {
+fn keep_capabilities(keep: impl Fn(caps::Capability) -> bool) -> TestResult {
     let mut left = caps::read(None, caps::CapSet::Permitted)?;
     left.retain(|one| keep(*one));
     caps::set(None, caps::CapSet::Effective, &left)?;

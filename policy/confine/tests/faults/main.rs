@@ -18,8 +18,8 @@ use seccompiler::{SeccompAction, SeccompFilter};
 mod identity;
 mod start;
 
-type Outcome = Result<(), Box<dyn Error>>;
-type Case = fn() -> Outcome;
+type TestResult = Result<(), Box<dyn Error>>;
+type Case = fn() -> TestResult;
 
 const CASES: &[(&str, Case)] = &[
     ("a_kernel_without_landlock_is_below_the_supervisors_floor", || {
@@ -109,7 +109,7 @@ const RUNTIMES: [(&str, Groups); 3] = [
 ];
 
 /// Enters a profile in a process that a container runtime started under the profile's own user.
-fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Outcome {
+fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> TestResult {
     let identity = &profile.identity;
     become_user(identity.uid, identity.gid, groups)?;
     let entered = enter(profile, false);
@@ -140,7 +140,7 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Outcome {
     }
 }
 
-fn child(name: &str) -> Outcome {
+fn child(name: &str) -> TestResult {
     if let Some((profile, groups)) = name.split_once(" with ") {
         let profile = profile::named(profile).ok_or("no such profile")?;
         let (_, groups) =
@@ -201,17 +201,17 @@ fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enfo
         .calls()
 }
 
-fn below_the_floor(profile: &'static Profile) -> Outcome {
+fn below_the_floor(profile: &'static Profile) -> TestResult {
     expect_fault(enter(profile, false), |fault| {
         matches!(fault, Fault::LandlockMissing { found: 0, profile_floor: 1 })
     })
 }
 
-fn expect(holds: bool, found: &dyn Debug) -> Outcome {
+fn expect(holds: bool, found: &dyn Debug) -> TestResult {
     if holds { Ok(()) } else { Err(format!("{found:?}").into()) }
 }
 
-fn expect_fault(entered: Result<Enforced, Fault>, right: impl Fn(&Fault) -> bool) -> Outcome {
+fn expect_fault(entered: Result<Enforced, Fault>, right: impl Fn(&Fault) -> bool) -> TestResult {
     expect(entered.as_ref().is_err_and(right), &entered)
 }
 
@@ -235,7 +235,7 @@ fn refuse(call: libc::c_long, errno: i32) {
     seccompiler::apply_filter(&program).expect("the kernel takes it");
 }
 
-fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Outcome {
+fn become_user(uid: u32, gid: u32, groups: &[u32]) -> TestResult {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     set_thread_groups(&groups)?;

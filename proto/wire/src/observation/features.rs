@@ -31,7 +31,6 @@ pub struct KernelVersion {
 
 impl KernelVersion {
     /// Reads the numbers at the start of a release as uname(2) has it, `6.12.3-1`.
-    #[must_use]
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
         Some(Self { major: numbers.next()?.ok()?, minor: numbers.next()?.ok()? })
@@ -51,7 +50,7 @@ enum Word {
 }
 
 /// A feature that not every kernel has.
-struct Named {
+struct NamedFeature {
     fs: FsType,
     word: Word,
     bit: u32,
@@ -61,31 +60,31 @@ struct Named {
     since: Option<(u32, u32)>,
 }
 
-const fn named(
+const fn feature(
     fs: FsType,
     word: Word,
     bit: u32,
     name: &'static str,
     since: Option<(u32, u32)>,
-) -> Named {
-    Named { fs, word, bit, name, since }
+) -> NamedFeature {
+    NamedFeature { fs, word, bit, name, since }
 }
 
 /// Linux, fs/ext4/ext4.h and fs/xfs/libxfs/xfs_format.h; the names are those of the tools.
-const NAMED: &[Named] = &[
-    named(FsType::Ext4, Word::Incompatible, 0x1, "compression", None),
-    named(FsType::Ext4, Word::Incompatible, 0x1000, "dirdata", None),
-    named(FsType::Ext4, Word::Incompatible, 0x2_0000, "casefold", None),
-    named(FsType::Ext4, Word::ReadOnly, 0x80, "snapshot", None),
-    named(FsType::Ext4, Word::ReadOnly, 0x800, "replica", None),
-    named(FsType::Ext4, Word::ReadOnly, 0x4000, "shared_blocks", None),
-    named(FsType::Ext4, Word::ReadOnly, 0x1_0000, "orphan_present", Some((5, 15))),
-    named(FsType::Xfs, Word::Incompatible, 0x20, "nrext64", Some((5, 19))),
-    named(FsType::Xfs, Word::Incompatible, 0x40, "exchange", Some((6, 10))),
-    named(FsType::Xfs, Word::Incompatible, 0x80, "parent", Some((6, 10))),
-    named(FsType::Xfs, Word::Incompatible, 0x100, "metadir", Some((6, 13))),
-    named(FsType::Xfs, Word::Incompatible, 0x200, "zoned", Some((6, 15))),
-    named(FsType::Xfs, Word::Incompatible, 0x400, "zone_gaps", Some((6, 15))),
+const FEATURES: &[NamedFeature] = &[
+    feature(FsType::Ext4, Word::Incompatible, 0x1, "compression", None),
+    feature(FsType::Ext4, Word::Incompatible, 0x1000, "dirdata", None),
+    feature(FsType::Ext4, Word::Incompatible, 0x2_0000, "casefold", None),
+    feature(FsType::Ext4, Word::ReadOnly, 0x80, "snapshot", None),
+    feature(FsType::Ext4, Word::ReadOnly, 0x800, "replica", None),
+    feature(FsType::Ext4, Word::ReadOnly, 0x4000, "shared_blocks", None),
+    feature(FsType::Ext4, Word::ReadOnly, 0x1_0000, "orphan_present", Some((5, 15))),
+    feature(FsType::Xfs, Word::Incompatible, 0x20, "nrext64", Some((5, 19))),
+    feature(FsType::Xfs, Word::Incompatible, 0x40, "exchange", Some((6, 10))),
+    feature(FsType::Xfs, Word::Incompatible, 0x80, "parent", Some((6, 10))),
+    feature(FsType::Xfs, Word::Incompatible, 0x100, "metadir", Some((6, 13))),
+    feature(FsType::Xfs, Word::Incompatible, 0x200, "zoned", Some((6, 15))),
+    feature(FsType::Xfs, Word::Incompatible, 0x400, "zone_gaps", Some((6, 15))),
 ];
 
 /// Features that every kernel has which this driver supports.
@@ -126,7 +125,7 @@ impl Features {
             since.is_some_and(|(major, minor)| kernel >= KernelVersion { major, minor })
         };
         let known = |word| {
-            let rows = NAMED.iter().filter(|row| row.fs == self.fs && row.word == word);
+            let rows = FEATURES.iter().filter(|row| row.fs == self.fs && row.word == word);
             rows.filter(|row| has(row.since)).fold(0, |bits, row| bits | row.bit)
         };
         let (incompatible, read_only_compatible) = old(self.fs);
@@ -170,7 +169,7 @@ impl fmt::Display for Features {
     /// Lists the features by the tools' names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |letter: char, word: Option<Word>, at: u32| {
-            let of_fs = NAMED.iter().filter(|row| row.fs == self.fs && Some(row.word) == word);
+            let of_fs = FEATURES.iter().filter(|row| row.fs == self.fs && Some(row.word) == word);
             let row = of_fs.clone().find(|row| row.bit == 1 << at);
             // The form in which e2fsprogs writes a feature that it does not know.
             row.map_or_else(|| format!("FEATURE_{letter}{at}"), |row| row.name.to_owned())

@@ -7,10 +7,10 @@ use crate::call::Call;
 use crate::calls::Action;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
+use crate::model::Tags;
+use crate::model::sdk_field::tag_specifications;
 use crate::model::snapshot::Snapshot;
-use crate::model::tags::Tags;
 use crate::sdk::call::{send, unreadable};
-use crate::sdk::request_field::tag_specifications;
 
 /// A snapshot to take. EC2 has no client token for it: a request that is sent twice makes two.
 #[derive(Clone, Debug, PartialEq, Eq)]

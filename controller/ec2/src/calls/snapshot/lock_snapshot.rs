@@ -7,9 +7,9 @@ use crate::call::Call;
 use crate::calls::Action;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
+use crate::model::sdk_field::to_i32;
 use crate::model::timestamp::Timestamp;
 use crate::sdk::call::send;
-use crate::sdk::request_field::to_i32;
 
 /// A lock on a snapshot (EC2 API reference, LockSnapshot).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use crate::call::Call;
 use crate::calls::Action;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
+use crate::model::sdk_field::to_i32;
 use crate::model::volume::Attachment;
 use crate::sdk::call::{send, unreadable};
-use crate::sdk::request_field::to_i32;
 
 impl Ec2 {
     /// Attaches a volume. Returns as soon as EC2 accepts; the attachment is then `attaching`.

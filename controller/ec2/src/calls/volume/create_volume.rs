@@ -8,10 +8,10 @@ use crate::call::Call;
 use crate::calls::Action;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
-use crate::model::tags::Tags;
+use crate::model::Tags;
+use crate::model::sdk_field::{tag_specifications, to_i32};
 use crate::model::volume::Volume;
 use crate::sdk::call::{send, unreadable};
-use crate::sdk::request_field::{tag_specifications, to_i32};
 
 /// A volume to create. Idempotent by its token: the same token and parameters return the volume
 /// that the first call created.

@@ -7,9 +7,9 @@ use crate::calls::Action;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
 use crate::error::code::Ec2ErrorKind;
-use crate::model::tags::Tags;
+use crate::model::Tags;
+use crate::model::sdk_field::tag_specifications;
 use crate::sdk::call::send;
-use crate::sdk::request_field::tag_specifications;
 
 /// The place and type of a possible volume, to find the most IOPS that EC2 grants there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,8 +9,8 @@ use crate::calls::Action;
 use crate::client::Ec2;
 use crate::error::Ec2Error;
 use crate::model::modification::Modification;
+use crate::model::sdk_field::to_i32;
 use crate::sdk::call::{send, unreadable};
-use crate::sdk::request_field::to_i32;
 
 /// A change of a volume; a field that is `None` stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::model::look_result::DatedLook;
+use crate::model::DatedLook;
 
 /// The slot from which a watch takes its newest answer.
 pub(super) struct NewestAnswer<V> {
@@ -55,7 +55,7 @@ impl<V> NewestAnswer<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::look_result::LookResult;
+    use crate::model::LookResult;
     use tokio::time::Instant;
 
     fn answer(value: u32) -> DatedLook<u32> {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::MAX_KEYS_PER_CALL;
 use super::newest_answer::NewestAnswer;
-use crate::model::look_result::DatedLook;
+use crate::model::DatedLook;
 use crate::pacing::duration_estimate::DurationEstimate;
 
 /// How many watchers are evaluated as a sample of all: more would change the time of the next call

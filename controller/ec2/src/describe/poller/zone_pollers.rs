@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Poller, Source, await_answers};
 use crate::describe::by_id::Zones;
-use crate::model::look_result::LookResult;
+use crate::model::LookResult;
 use crate::pacing::poll_budget::Budget;
 use crate::sdk::call::Core;
 

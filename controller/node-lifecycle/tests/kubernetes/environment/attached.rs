@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::environment::world::{Outcome, World, ensure, patch, wait_until};
+use crate::environment::world::{TestResult, World, ensure, patch, wait_until};
 
 /// A volume that a pod on a node uses. The pod is called `CLAIM-0`.
 pub(crate) struct Attached<'a> {
@@ -20,8 +20,7 @@ pub(crate) struct Attached<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Creates a node, a volume with a claim, and a pod that uses the volume there.
-    pub(crate) async fn attached(&'a self, claim: &str, node: &str) -> Outcome<Attached<'a>> {
+    pub(crate) async fn attached(&'a self, claim: &str, node: &str) -> TestResult<Attached<'a>> {
         self.attached_with(claim, node, &json!({})).await
     }
 
@@ -31,7 +30,7 @@ impl<'a> World<'a> {
         claim: &str,
         node: &str,
         more: &Value,
-    ) -> Outcome<Attached<'a>> {
+    ) -> TestResult<Attached<'a>> {
         let instance = self.node_with(node, more).await?;
         let handle = self.volume(claim).await?;
         let attached = self.existing(claim, node, &instance, &handle);
@@ -63,55 +62,53 @@ impl Attached<'_> {
         self.world.nodes.stop_heartbeats(&self.node);
     }
 
-    /// Stops, hibernates, starts or terminates the instance.
-    pub(crate) fn power(&self, how: &str) -> Outcome {
+    pub(crate) fn power(&self, how: &str) -> TestResult {
         self.world.driver.power(&self.instance, how)
     }
 
-    pub(crate) async fn boot(&self, boot: &str) -> Outcome {
+    pub(crate) async fn boot(&self, boot: &str) -> TestResult {
         self.world.nodes.boot(&self.node, boot).await
     }
 
     /// Starts the instance, which no longer uses the volume, and reports another boot as Ready.
-    pub(crate) async fn start_again(&self) -> Outcome {
+    pub(crate) async fn start_again(&self) -> TestResult {
         self.release().await?;
         self.power("start")?;
         self.boot("boot-2").await
     }
 
     /// Reports that kubelet uses no volume.
-    pub(crate) async fn release(&self) -> Outcome {
+    pub(crate) async fn release(&self) -> TestResult {
         self.world.nodes.in_use(&self.node, &[]).await
     }
 
     /// Ends the pod and releases the volume, as kubelet does.
-    pub(crate) async fn end_pod(&self) -> Outcome {
+    pub(crate) async fn end_pod(&self) -> TestResult {
         self.world.end_pod(&self.pod).await?;
         self.release().await
     }
 
-    /// Runs the pod anew on a new node, and checks that the volume follows.
-    pub(crate) async fn move_to_new(&self, node: &str) -> Outcome {
+    pub(crate) async fn move_to_new(&self, node: &str) -> TestResult {
         let instance = self.world.node(node).await?;
         self.move_to(node, &instance).await
     }
 
     /// Runs the pod anew on that node, and checks that the volume follows.
-    pub(crate) async fn move_to(&self, node: &str, instance: &str) -> Outcome {
+    pub(crate) async fn move_to(&self, node: &str, instance: &str) -> TestResult {
         self.world.run_pod(&self.pod, node, &[&self.claim]).await?;
         let is_there = self.world.driver.is_attached(&self.handle, instance)?;
         ensure(is_there, "the volume is where its pod is")
     }
 
     /// Deletes the attachment, as a person with kubectl would.
-    pub(crate) async fn delete_attachment(&self) -> Outcome {
+    pub(crate) async fn delete_attachment(&self) -> TestResult {
         let name = self.attachment_name().await?.ok_or("no attachment")?;
         self.world.attachments().delete(&name, &DeleteParams::default()).await?;
         Ok(())
     }
 
     /// Sets a person's override order on the attachment.
-    pub(crate) async fn order_override(&self, since: &str) -> Outcome {
+    pub(crate) async fn order_override(&self, since: &str) -> TestResult {
         let name = self.attachment_name().await?.ok_or("no attachment")?;
         let order = format!("{} {since}", self.instance);
         let annotation =
@@ -121,7 +118,7 @@ impl Attached<'_> {
 
     /// Changes the attachment, so that external-attacher processes it at once, and gives it a
     /// second.
-    pub(crate) async fn retry(&self) -> Outcome {
+    pub(crate) async fn retry(&self) -> TestResult {
         if let Some(name) = self.attachment_name().await? {
             let now = jiff::Timestamp::now().to_string();
             let touched = json!({"metadata": {"annotations": {"rig/touched": now}}});
@@ -132,60 +129,55 @@ impl Attached<'_> {
         Ok(())
     }
 
-    /// Returns the name of the VolumeAttachment; `None` when there is none.
-    pub(crate) async fn attachment_name(&self) -> Outcome<Option<String>> {
+    pub(crate) async fn attachment_name(&self) -> TestResult<Option<String>> {
         let found = self.world.attachment(&self.claim, &self.node).await?;
         Ok(found.map(|attachment| attachment.name_any()))
     }
 
     /// Returns whether the attachment exists and is not being deleted.
-    pub(crate) async fn is_kept(&self) -> Outcome<bool> {
+    pub(crate) async fn is_kept(&self) -> TestResult<bool> {
         let attachment = self.world.attachment(&self.claim, &self.node).await?;
         Ok(attachment.is_some_and(|it| it.metadata.deletion_timestamp.is_none()))
     }
 
-    /// Returns whether EC2 shows the volume attached to the instance.
-    pub(crate) fn is_attached(&self) -> Outcome<bool> {
+    pub(crate) fn is_attached(&self) -> TestResult<bool> {
         self.world.driver.is_attached(&self.handle, &self.instance)
     }
 
-    /// Returns when EC2 accepted the attach.
-    pub(crate) fn attached_since(&self) -> Outcome<String> {
+    pub(crate) fn attached_since(&self) -> TestResult<String> {
         self.world.driver.attached_since(&self.handle)
     }
 
-    pub(crate) async fn taints(&self) -> Outcome<Vec<String>> {
+    pub(crate) async fn taints(&self) -> TestResult<Vec<String>> {
         self.world.taints(&self.node).await
     }
 
-    pub(crate) async fn wait_until_tainted(&self) -> Outcome {
+    pub(crate) async fn wait_until_tainted(&self) -> TestResult {
         self.world.wait_until_tainted(&self.node).await
     }
 
-    pub(crate) async fn wait_until_untainted(&self) -> Outcome {
+    pub(crate) async fn wait_until_untainted(&self) -> TestResult {
         let what = format!("our taint is no longer on {}", self.node);
         wait_until(&what, || async { Ok(self.taints().await?.is_empty()) }).await
     }
 
-    pub(crate) async fn wait_until_ready(&self) -> Outcome {
+    pub(crate) async fn wait_until_ready(&self) -> TestResult {
         wait_until("the node is Ready again", || self.world.is_ready(&self.node)).await
     }
 
-    pub(crate) async fn wait_until_not_ready(&self) -> Outcome {
+    pub(crate) async fn wait_until_not_ready(&self) -> TestResult {
         self.world.wait_until_not_ready(&self.node).await
     }
 
-    /// Waits for an event about the node.
-    pub(crate) async fn wait_for_event(&self, reason: &str) -> Outcome {
+    pub(crate) async fn wait_for_event(&self, reason: &str) -> TestResult {
         self.world.wait_for_event(&self.node, reason).await
     }
 
-    pub(crate) async fn wait_until_pod_gone(&self) -> Outcome {
+    pub(crate) async fn wait_until_pod_gone(&self) -> TestResult {
         self.world.wait_until_pod_gone(&self.pod).await
     }
 
-    /// Waits until the pod's deletion is requested.
-    pub(crate) async fn wait_until_pod_deleting(&self) -> Outcome {
+    pub(crate) async fn wait_until_pod_deleting(&self) -> TestResult {
         wait_until(&format!("the deletion of pod {} is requested", self.pod), || async {
             let pod = self.world.pods().get(&self.pod).await?;
             Ok(pod.metadata.deletion_timestamp.is_some())
@@ -195,7 +187,7 @@ impl Attached<'_> {
 
     /// Waits until the Node object lists the volume in `volumesAttached`, so that kubelet may mount
     /// it.
-    pub(crate) async fn wait_until_mountable(&self) -> Outcome {
+    pub(crate) async fn wait_until_mountable(&self) -> TestResult {
         wait_until(&format!("{} lists {}", self.node, self.handle), || async {
             let status = self.world.all_nodes().get(&self.node).await?.status.unwrap_or_default();
             let mut attached = status.volumes_attached.into_iter().flatten();
@@ -206,7 +198,7 @@ impl Attached<'_> {
 
     /// Waits until the volume is attached neither in Kubernetes nor in EC2. After a refusal, either
     /// node-lifecycle causes a retry, or external-attacher retries after its back-off.
-    pub(crate) async fn wait_until_detached(&self) -> Outcome {
+    pub(crate) async fn wait_until_detached(&self) -> TestResult {
         wait_until(&format!("{} is detached from {}", self.claim, self.node), || async {
             Ok(self.attachment_name().await?.is_none())
         })
@@ -216,7 +208,7 @@ impl Attached<'_> {
 
     /// Waits until the attachment is gone. Meanwhile, makes external-attacher retry: by itself it
     /// would wait for a minute after a refusal.
-    pub(crate) async fn retry_until_detached(&self) -> Outcome {
+    pub(crate) async fn retry_until_detached(&self) -> TestResult {
         wait_until(&format!("{} is detached from {}", self.claim, self.node), || async {
             self.retry().await?;
             Ok(self.attachment_name().await?.is_none())
@@ -225,7 +217,7 @@ impl Attached<'_> {
     }
 
     /// Waits until the detach is refused with that token, and has it retried meanwhile.
-    pub(crate) async fn wait_until_refused(&self, token: &str) -> Outcome {
+    pub(crate) async fn wait_until_refused(&self, token: &str) -> TestResult {
         let what = format!("the detach of {} from {} is refused: {token}", self.claim, self.node);
         wait_until(&what, || async {
             self.retry().await?;
@@ -235,7 +227,7 @@ impl Attached<'_> {
     }
 
     /// Returns whether the last attempt to detach was refused with this token.
-    pub(crate) async fn is_refused(&self, token: &str) -> Outcome<bool> {
+    pub(crate) async fn is_refused(&self, token: &str) -> TestResult<bool> {
         let status = self.world.attachment(&self.claim, &self.node).await?;
         let error = status.and_then(|it| it.status).and_then(|status| status.detach_error);
         let message = error.and_then(|error| error.message);
@@ -243,7 +235,7 @@ impl Attached<'_> {
     }
 
     /// Waits until EC2 has received a DetachVolume for the volume, and has it retried meanwhile.
-    pub(crate) async fn wait_until_detach_sent(&self) -> Outcome {
+    pub(crate) async fn wait_until_detach_sent(&self) -> TestResult {
         wait_until("EC2 has received a DetachVolume", || async {
             self.retry().await?;
             Ok(!self.world.driver.detach_requests(&self.handle)?.is_empty())
@@ -253,7 +245,7 @@ impl Attached<'_> {
 
     /// Checks that the volume is attached to the instance, that no DetachVolume was sent, and that
     /// the node has no taint.
-    pub(crate) async fn check_untouched(&self) -> Outcome {
+    pub(crate) async fn check_untouched(&self) -> TestResult {
         let Self { handle, instance, node, .. } = self;
         ensure(self.is_attached()?, &format!("{handle} is at {instance}"))?;
         let sent = self.world.driver.detach_requests(handle)?;
@@ -263,7 +255,7 @@ impl Attached<'_> {
 
     /// Checks that EC2 received one DetachVolume, without Force, and has detached the volume from
     /// the instance.
-    pub(crate) fn check_detached_once(&self) -> Outcome {
+    pub(crate) fn check_detached_once(&self) -> TestResult {
         let sent = self.world.driver.detach_requests(&self.handle)?;
         ensure(sent.len() == 1, &format!("one DetachVolume of {}: {sent:?}", self.handle))?;
         self.check_detached_without_force()
@@ -271,7 +263,7 @@ impl Attached<'_> {
 
     /// Checks that EC2 received DetachVolume for this instance alone, never with Force, and has
     /// detached the volume.
-    pub(crate) fn check_detached_without_force(&self) -> Outcome {
+    pub(crate) fn check_detached_without_force(&self) -> TestResult {
         let Self { handle, instance, .. } = self;
         let sent = self.world.driver.detach_requests(handle)?;
         let unforced = (instance.clone(), false);
@@ -284,7 +276,7 @@ impl Attached<'_> {
 
     /// Checks a node that is not Ready and about which nothing is proved: waits until an event says
     /// so and the pod's deletion is requested, and checks that nothing else is done.
-    pub(crate) async fn check_left_alone(&self) -> Outcome {
+    pub(crate) async fn check_left_alone(&self) -> TestResult {
         self.wait_until_not_ready().await?;
         self.wait_for_event("SafeDetachUnproven").await?;
         self.wait_until_pod_deleting().await?;

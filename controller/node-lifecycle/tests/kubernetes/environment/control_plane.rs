@@ -11,12 +11,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::environment::process::{Process, port};
-use crate::environment::world::{Outcome, ensure};
+use crate::environment::world::{TestResult, ensure};
 
 /// The user of node-lifecycle, as the manifests bind it.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:kube-system:ebs-csi-controller-sa";
 
-/// The control plane, which is started once.
 pub(crate) struct ControlPlane {
     directory: PathBuf,
     server: String,
@@ -26,7 +25,7 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     /// Starts etcd and the API server; `Err` says why they cannot be started.
-    pub(crate) async fn start(directory: &Path) -> Outcome<Self> {
+    pub(crate) async fn start(directory: &Path) -> TestResult<Self> {
         let programs = programs()?;
         let (client, peer, secure) = (port(), port(), port());
         let mut plane = Self {
@@ -90,7 +89,7 @@ impl ControlPlane {
 
     /// Starts the controllers that matter here. Nodes count as silent after ten seconds: leases are
     /// renewed every two, by a machine that may be busy.
-    pub(crate) fn start_controllers(&mut self, csi: &Path) -> Outcome {
+    pub(crate) fn start_controllers(&mut self, csi: &Path) -> TestResult {
         let controllers = [
             "node-lifecycle-controller",
             "taint-eviction-controller",
@@ -147,18 +146,17 @@ impl ControlPlane {
         path
     }
 
-    /// Returns a client of `admin` or `lifecycle`.
-    pub(crate) async fn client(&self, user: &str) -> Outcome<Client> {
+    pub(crate) async fn client(&self, user: &str) -> TestResult<Client> {
         client(&self.kubeconfig(user)).await
     }
 
     /// Returns an error when a process has ended.
-    pub(crate) fn check(&mut self) -> Outcome {
+    pub(crate) fn check(&mut self) -> TestResult {
         let ended = self.processes.iter_mut().find_map(Process::exit_report);
         ended.map_or(Ok(()), |end| Err(end.into()))
     }
 
-    fn run(&mut self, name: &str, arguments: &[String]) -> Outcome {
+    fn run(&mut self, name: &str, arguments: &[String]) -> TestResult {
         let program = self.programs.join(name);
         let home = self.directory.display().to_string();
         let environment = [("HOME", home.as_str()), ("GOMAXPROCS", "2")];
@@ -169,7 +167,7 @@ impl ControlPlane {
 
     /// Returns the audit log's records of node-lifecycle's requests, without those of
     /// external-attacher, which has the same account.
-    fn records(&self) -> Outcome<Vec<Value>> {
+    fn records(&self) -> TestResult<Vec<Value>> {
         let log = std::fs::read_to_string(self.directory.join("audit.log"))?;
         let records = log.lines().filter_map(|line| serde_json::from_str(line).ok());
         let is_of_attacher = |record: &Value| {
@@ -178,8 +176,7 @@ impl ControlPlane {
         Ok(records.filter(|record| !is_of_attacher(record)).collect())
     }
 
-    /// Returns how often node-lifecycle has patched that object.
-    pub(crate) fn patches(&self, resource: &str, name: &str) -> Outcome<usize> {
+    pub(crate) fn patches(&self, resource: &str, name: &str) -> TestResult<usize> {
         let records = self.records()?;
         let of = records.iter().filter(|record| {
             let object = &record["objectRef"];
@@ -190,7 +187,7 @@ impl ControlPlane {
     }
 
     /// Returns the verbs and resources that node-lifecycle has been granted so far.
-    pub(crate) fn used(&self) -> Outcome<BTreeSet<(String, String)>> {
+    pub(crate) fn used(&self) -> TestResult<BTreeSet<(String, String)>> {
         let records = self.records()?.into_iter();
         let allowed = records
             .filter(|record| record["annotations"]["authorization.k8s.io/decision"] == "allow");
@@ -206,7 +203,7 @@ impl ControlPlane {
         Ok(used.collect())
     }
 
-    fn keys(&self) -> Outcome {
+    fn keys(&self) -> TestResult {
         let audit = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
             "rules": [{"level": "Metadata", "users": [SERVICE_ACCOUNT]}, {"level": "None"}]});
         std::fs::write(self.directory.join("audit.yaml"), audit.to_string())?;
@@ -227,8 +224,7 @@ impl ControlPlane {
     }
 }
 
-/// Returns a client of that kubeconfig's user.
-pub(crate) async fn client(kubeconfig: &Path) -> Outcome<Client> {
+pub(crate) async fn client(kubeconfig: &Path) -> TestResult<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     let options = KubeConfigOptions::default();
     Ok(Client::try_from(kube::Config::from_custom_kubeconfig(file, &options).await?)?)
@@ -248,7 +244,7 @@ pub(crate) fn cache() -> PathBuf {
 }
 
 /// Returns the directory of the programs; `Err` says which is missing.
-pub(crate) fn programs() -> Outcome<PathBuf> {
+pub(crate) fn programs() -> TestResult<PathBuf> {
     let directory = cache().join("kubernetes");
     for name in ["etcd", "kube-apiserver", "kube-controller-manager", "csi-attacher"] {
         let path = directory.join(name);

@@ -16,13 +16,12 @@ use serde_json::json;
 use tonic::transport::Endpoint;
 
 use crate::environment::process::{Process, port};
-use crate::environment::world::Outcome;
+use crate::environment::world::TestResult;
 
 /// The user ids of node-lifecycle: its own, and those of the test where node-lifecycle cannot
 /// change its user.
 const PEERS: &str = "65527,0,1000";
 
-/// The number of node-lifecycle processes.
 pub(crate) const REPLICAS: usize = 2;
 
 pub(crate) struct Driver {
@@ -40,7 +39,7 @@ pub(crate) struct Driver {
 
 /// Returns the path of one of the driver's programs, as this test's build has it: in the directory
 /// above the test's own binary.
-pub(crate) fn program(name: &str) -> Outcome<PathBuf> {
+pub(crate) fn program(name: &str) -> TestResult<PathBuf> {
     let me = std::env::current_exe()?;
     let directory = me.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let path = directory.join(name);
@@ -52,7 +51,7 @@ pub(crate) fn program(name: &str) -> Outcome<PathBuf> {
 }
 
 /// Checks that the driver's programs exist; `Err` says which is missing.
-pub(crate) fn programs() -> Outcome {
+pub(crate) fn programs() -> TestResult {
     for name in ["ec2-sim", "ebs-csi-controller", "ebs-csi-node-lifecycle"] {
         program(name)?;
     }
@@ -61,7 +60,7 @@ pub(crate) fn programs() -> Outcome {
 
 impl Driver {
     /// Starts the simulator, without instances, and the controller.
-    pub(crate) async fn start(directory: &Path) -> Outcome<Self> {
+    pub(crate) async fn start(directory: &Path) -> TestResult<Self> {
         let scenario = directory.join("scenario.json");
         let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": [],
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}]});
@@ -122,8 +121,7 @@ impl Driver {
         })
     }
 
-    /// Starts the node-lifecycle processes.
-    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> Outcome {
+    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> TestResult {
         for number in 0..REPLICAS {
             let process = self.replica(number, kubeconfig)?;
             self.replicas().push(process);
@@ -135,7 +133,7 @@ impl Driver {
         self.lifecycle.lock().expect("not poisoned")
     }
 
-    fn replica(&self, number: usize, kubeconfig: &Path) -> Outcome<Process> {
+    fn replica(&self, number: usize, kubeconfig: &Path) -> TestResult<Process> {
         let mut arguments = vec![
             format!("--safe-detach-endpoint=unix://{}", self.safe_detach.display()),
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -152,15 +150,17 @@ impl Driver {
         Process::start(&self.directory, &name, &program, &arguments, &[])
     }
 
-    /// Restarts all replicas, with these flags.
-    pub(crate) fn change_lifecycle(&self, kubeconfig: &Path, lifecycle_flags: &[&str]) -> Outcome {
+    pub(crate) fn change_lifecycle(
+        &self,
+        kubeconfig: &Path,
+        lifecycle_flags: &[&str],
+    ) -> TestResult {
         *self.lifecycle_flags.lock().expect("not poisoned") =
             lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect();
         (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
     }
 
-    /// Kills that replica and starts it again.
-    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> Outcome {
+    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> TestResult {
         let mut replicas = self.replicas();
         // Dropping a process kills it.
         drop(replicas.remove(number));
@@ -168,13 +168,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the logs of the replicas.
     pub(crate) fn lifecycle_log(&self) -> String {
         self.replicas().iter().map(Process::log).collect()
     }
 
     /// Returns an error when a process has ended.
-    pub(crate) fn check(&mut self) -> Outcome {
+    pub(crate) fn check(&mut self) -> TestResult {
         let replicas = self.lifecycle.get_mut().expect("not poisoned");
         let all = [&mut self.simulator, &mut self.controller];
         let mut all = all.into_iter().chain(replicas.iter_mut());
@@ -195,14 +194,13 @@ impl Driver {
         counts.sum()
     }
 
-    /// Creates a volume in EC2 through the controller.
-    pub(crate) async fn volume(&self, name: &str) -> Outcome<String> {
+    pub(crate) async fn volume(&self, name: &str) -> TestResult<String> {
         let mount = AccessType::Mount(MountVolume::default());
         self.create_volume(name, &[], (Mode::SingleNodeWriter, mount)).await
     }
 
     /// Creates a volume that may be attached to several instances at once.
-    pub(crate) async fn shared_volume(&self, name: &str) -> Outcome<String> {
+    pub(crate) async fn shared_volume(&self, name: &str) -> TestResult<String> {
         let shared = (Mode::MultiNodeMultiWriter, AccessType::Block(BlockVolume {}));
         self.create_volume(name, &[("type", "io2"), ("iops", "100")], shared).await
     }
@@ -212,7 +210,7 @@ impl Driver {
         name: &str,
         parameters: &[(&str, &str)],
         (mode, access_type): (Mode, AccessType),
-    ) -> Outcome<String> {
+    ) -> TestResult<String> {
         let endpoint = Endpoint::try_from(format!("unix://{}", self.csi.display()))?;
         let channel = endpoint.connect().await?;
         let segment = ("topology.ebs.csi.aws.com/zone".to_owned(), "us-east-1a".to_owned());
@@ -237,7 +235,7 @@ impl Driver {
     }
 }
 
-async fn wait_for(socket: &Path) -> Outcome {
+async fn wait_for(socket: &Path) -> TestResult {
     let begun = Instant::now();
     while UnixStream::connect(socket).is_err() {
         if begun.elapsed() > Duration::from_secs(20) {

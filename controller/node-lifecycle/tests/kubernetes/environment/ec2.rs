@@ -6,11 +6,10 @@ use std::os::unix::net::UnixStream;
 use serde_json::{Value, json};
 
 use crate::environment::driver::Driver;
-use crate::environment::world::Outcome;
+use crate::environment::world::TestResult;
 
 impl Driver {
-    /// Makes a call to the simulator's control socket.
-    pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> Outcome<Value> {
+    pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> TestResult<Value> {
         let call = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(&self.control)?;
             let body = body.to_string();
@@ -31,20 +30,19 @@ impl Driver {
         Ok(serde_json::from_str(body)?)
     }
 
-    /// Stops, hibernates, starts or terminates an instance.
-    pub(crate) fn power(&self, instance: &str, how: &str) -> Outcome {
+    pub(crate) fn power(&self, instance: &str, how: &str) -> TestResult {
         let path = format!("/v1/instances/{instance}/{how}");
         self.ec2("POST", &path, &json!({"at_once": true})).map(drop)
     }
 
     /// Sets the results of EC2's status checks of an instance from now on.
-    pub(crate) fn checks(&self, instance: &str, found: &Value) -> Outcome {
+    pub(crate) fn checks(&self, instance: &str, found: &Value) -> TestResult {
         let path = format!("/v1/instances/{instance}/checks");
         self.ec2("PUT", &path, found).map(drop)
     }
 
     /// Creates an instance of that id; `more` describes it as in the simulator's scenario file.
-    pub(crate) fn add_instance(&self, id: &str, more: &Value) -> Outcome {
+    pub(crate) fn add_instance(&self, id: &str, more: &Value) -> TestResult {
         let mut instance = json!({"id": id, "zone": "us-east-1a"});
         if let (Some(all), Some(more)) = (instance.as_object_mut(), more.as_object()) {
             all.extend(more.clone());
@@ -53,26 +51,23 @@ impl Driver {
     }
 
     /// Adds a fault; the simulator defines the form of the rule.
-    pub(crate) fn fault(&self, rule: &Value) -> Outcome {
+    pub(crate) fn fault(&self, rule: &Value) -> TestResult {
         self.ec2("POST", "/v1/faults", rule).map(drop)
     }
 
-    /// Removes the fault of that id.
-    pub(crate) fn remove_fault(&self, fault: &str) -> Outcome {
+    pub(crate) fn remove_fault(&self, fault: &str) -> TestResult {
         let path = format!("/v1/faults/{fault}");
         self.ec2("DELETE", &path, &json!({})).map(drop)
     }
 
-    /// Returns how many requests a fault has affected.
-    pub(crate) fn fault_hits(&self, fault: &str) -> Outcome<u64> {
+    pub(crate) fn fault_hits(&self, fault: &str) -> TestResult<u64> {
         let rules = self.ec2("GET", "/v1/faults", &json!({}))?;
         let rule = rules.as_array().into_iter().flatten().find(|rule| rule["id"] == fault);
         let hits = rule.and_then(|rule| rule["hits"].as_u64());
         Ok(hits.ok_or_else(|| format!("there is no fault {fault}: {rules}"))?)
     }
 
-    /// Returns the attachments of a volume, as EC2 has them.
-    fn attachments_of(&self, volume: &str) -> Outcome<Vec<Value>> {
+    fn attachments_of(&self, volume: &str) -> TestResult<Vec<Value>> {
         let state = self.ec2("GET", "/v1/state", &json!({}))?;
         let realms = state["realms"].as_array().into_iter().flatten();
         let mut volumes =
@@ -82,21 +77,18 @@ impl Driver {
         Ok(found["attachments"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Returns whether EC2 shows the volume attached to the instance.
-    pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> Outcome<bool> {
+    pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> TestResult<bool> {
         let attachments = self.attachments_of(volume)?;
         Ok(attachments.iter().any(|at| at["instance"] == instance))
     }
 
-    /// Returns the device name of a volume's attachment.
-    pub(crate) fn device(&self, volume: &str) -> Outcome<String> {
+    pub(crate) fn device(&self, volume: &str) -> TestResult<String> {
         let attachments = self.attachments_of(volume)?;
         let device = attachments.first().and_then(|at| at["device"].as_str());
         Ok(device.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?.to_owned())
     }
 
-    /// Returns when EC2 accepted the attach of a volume.
-    pub(crate) fn attached_since(&self, volume: &str) -> Outcome<String> {
+    pub(crate) fn attached_since(&self, volume: &str) -> TestResult<String> {
         let attachments = self.attachments_of(volume)?;
         let since = attachments.first().and_then(|at| at["since"].as_i64());
         let since = since.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
@@ -104,7 +96,7 @@ impl Driver {
     }
 
     /// Returns the parameters of the driver's requests for this action.
-    fn requests(&self, action: &str) -> Outcome<Vec<Value>> {
+    fn requests(&self, action: &str) -> TestResult<Vec<Value>> {
         let path = format!("/v1/journal?action={action}&limit=10000");
         let journal = self.ec2("GET", &path, &json!({}))?;
         let records = journal["records"].as_array().into_iter().flatten();
@@ -113,14 +105,14 @@ impl Driver {
     }
 
     /// Returns the number of the driver's requests to stop an instance, dry runs included.
-    pub(crate) fn stop_requests(&self, instance: &str) -> Outcome<usize> {
+    pub(crate) fn stop_requests(&self, instance: &str) -> TestResult<usize> {
         let all = self.requests("StopInstances")?;
         Ok(all.iter().filter(|request| request["InstanceId.1"] == instance).count())
     }
 
     /// Returns the driver's DetachVolume requests for a volume: from which instance, and whether
     /// with Force.
-    pub(crate) fn detach_requests(&self, volume: &str) -> Outcome<Vec<(String, bool)>> {
+    pub(crate) fn detach_requests(&self, volume: &str) -> TestResult<Vec<(String, bool)>> {
         let all = self.requests("DetachVolume")?;
         let of_volume = all.iter().filter(|request| request["VolumeId"] == volume);
         let parts = |request: &Value| {
@@ -130,8 +122,7 @@ impl Driver {
         Ok(of_volume.map(parts).collect())
     }
 
-    /// Returns the violations of EC2's own rules so far.
-    pub(crate) fn violations(&self) -> Outcome<Vec<String>> {
+    pub(crate) fn violations(&self) -> TestResult<Vec<String>> {
         let said = self.ec2("GET", "/v1/invariants", &json!({}))?;
         let all = said["violations"].as_array().into_iter().flatten();
         Ok(all.map(Value::to_string).collect())

@@ -17,7 +17,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::environment::control_plane;
-use crate::environment::world::{Outcome, create, patch};
+use crate::environment::world::{TestResult, create, patch};
 
 /// The nodes that are alive.
 #[derive(Clone)]
@@ -46,8 +46,7 @@ impl Nodes {
         Self { client, alive: Arc::default() }
     }
 
-    /// Creates a Ready node on that instance.
-    pub(crate) async fn create(&self, name: &str, instance: &str, zone: &str) -> Outcome {
+    pub(crate) async fn create(&self, name: &str, instance: &str, zone: &str) -> TestResult {
         let spec = json!({"providerID": format!("aws:///{zone}/{instance}")});
         let drivers = json!([{"name": "ebs.csi.aws.com", "nodeID": instance, "topologyKeys": ["topology.ebs.csi.aws.com/zone"]}]);
         self.create_objects(name, zone, spec, drivers).await
@@ -55,11 +54,17 @@ impl Nodes {
 
     /// Creates a Ready node whose object does not name its instance, and on which no driver is
     /// registered.
-    pub(crate) async fn create_without_identity(&self, name: &str) -> Outcome {
+    pub(crate) async fn create_without_identity(&self, name: &str) -> TestResult {
         self.create_objects(name, "us-east-1a", json!({}), json!([])).await
     }
 
-    async fn create_objects(&self, name: &str, zone: &str, spec: Value, drivers: Value) -> Outcome {
+    async fn create_objects(
+        &self,
+        name: &str,
+        zone: &str,
+        spec: Value,
+        drivers: Value,
+    ) -> TestResult {
         let labels = json!({"topology.kubernetes.io/zone": zone, "topology.ebs.csi.aws.com/zone": zone, "kubernetes.io/hostname": name});
         let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
         let node = json!({
@@ -76,7 +81,7 @@ impl Nodes {
 
     /// Writes what kubelet writes when the driver registers on the node or, without an instance,
     /// unregisters.
-    pub(crate) async fn register(&self, name: &str, instance: Option<&str>) -> Outcome {
+    pub(crate) async fn register(&self, name: &str, instance: Option<&str>) -> TestResult {
         let ours = |instance: &str| {
             json!([{"name": "ebs.csi.aws.com", "nodeID": instance,
                 "topologyKeys": ["topology.ebs.csi.aws.com/zone"], "allocatable": {"count": 25}}])
@@ -86,14 +91,14 @@ impl Nodes {
     }
 
     /// Reports the node as Ready in that boot, and keeps its lease renewed, as kubelet would.
-    pub(crate) async fn boot(&self, name: &str, boot: &str) -> Outcome {
+    pub(crate) async fn boot(&self, name: &str, boot: &str) -> TestResult {
         self.is_ready(name, boot).await?;
         self.renew(name).await;
         self.alive.lock().expect("not poisoned").insert(name.to_owned(), boot.to_owned());
         Ok(())
     }
 
-    async fn is_ready(&self, name: &str, boot: &str) -> Outcome {
+    async fn is_ready(&self, name: &str, boot: &str) -> TestResult {
         let now = jiff::Timestamp::now();
         let status = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}],
@@ -129,30 +134,27 @@ impl Nodes {
     }
 
     /// Sets the volumes that kubelet reports as in use.
-    pub(crate) async fn in_use(&self, name: &str, volumes: &[&str]) -> Outcome {
+    pub(crate) async fn in_use(&self, name: &str, volumes: &[&str]) -> TestResult {
         let unique = |volume| format!("kubernetes.io/csi/ebs.csi.aws.com^{volume}");
         let volumes: Vec<String> = volumes.iter().map(unique).collect();
         self.status(name, json!({"status": {"volumesInUse": volumes}})).await
     }
 
-    async fn status(&self, name: &str, status: Value) -> Outcome {
+    async fn status(&self, name: &str, status: Value) -> TestResult {
         let patch = Patch::Strategic(status);
         self.api().patch_status(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
-    /// Stops the heartbeats of the node.
     pub(crate) fn stop_heartbeats(&self, name: &str) {
         self.alive.lock().expect("not poisoned").remove(name);
     }
 
-    /// Returns the nodes that are alive.
     pub(crate) fn alive_nodes(&self) -> BTreeMap<String, String> {
         self.alive.lock().expect("not poisoned").clone()
     }
 
-    /// Deletes the Node object and the CSINode.
-    pub(crate) async fn delete(&self, name: &str) -> Outcome {
+    pub(crate) async fn delete(&self, name: &str) -> TestResult {
         self.stop_heartbeats(name);
         self.api().delete(name, &DeleteParams::default()).await?;
         // The CSINode's owner is the Node object, but no garbage collector runs here.

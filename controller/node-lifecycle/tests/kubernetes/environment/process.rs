@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::environment::world::Outcome;
+use crate::environment::world::TestResult;
 
 /// A child process that is killed when the value is dropped; its log stays until the test's
 /// directory is deleted.
@@ -24,7 +24,7 @@ impl Process {
         program: &Path,
         arguments: &[A],
         environment: &[(&str, &str)],
-    ) -> Outcome<Self> {
+    ) -> TestResult<Self> {
         let log = directory.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
         let file = file.map_err(|e| format!("{}: {e}", log.display()))?;
@@ -47,7 +47,6 @@ impl Process {
         Some(format!("{} ended: {status}\n{}", self.name, self.tail()))
     }
 
-    /// Returns the last 25 lines of the log.
     pub(crate) fn tail(&self) -> String {
         let text = self.log();
         let lines: Vec<&str> = text.lines().collect();
@@ -55,7 +54,6 @@ impl Process {
         lines[from..].join("\n")
     }
 
-    /// Returns the whole log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

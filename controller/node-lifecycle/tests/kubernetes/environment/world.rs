@@ -20,28 +20,25 @@ use crate::environment::control_plane::ControlPlane;
 use crate::environment::driver::Driver;
 use crate::environment::nodes::Nodes;
 
-/// What the scenarios share.
 pub(crate) struct World<'a> {
     pub(crate) admin: Client,
     pub(crate) nodes: Nodes,
     pub(crate) driver: &'a Driver,
     pub(crate) plane: &'a ControlPlane,
-    /// The kubeconfig file of node-lifecycle.
     pub(crate) kubeconfig: &'a Path,
     /// The number of instances that scenarios have created for themselves.
     pub(crate) made: AtomicUsize,
 }
 
-pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+pub(crate) type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 /// The time limit of every wait: generous, for busy machines; only a failing wait takes this long.
 const WAIT_LIMIT: Duration = Duration::from_secs(600);
 
-/// Waits until the condition holds.
-pub(crate) async fn wait_until<F, A>(what: &str, mut look: F) -> Outcome
+pub(crate) async fn wait_until<F, A>(what: &str, mut look: F) -> TestResult
 where
     F: FnMut() -> A,
-    A: Future<Output = Outcome<bool>>,
+    A: Future<Output = TestResult<bool>>,
 {
     let started = Instant::now();
     loop {
@@ -55,21 +52,18 @@ where
     }
 }
 
-/// Returns an error when the condition does not hold.
-pub(crate) fn ensure(holds: bool, what: &str) -> Outcome {
+pub(crate) fn ensure(holds: bool, what: &str) -> TestResult {
     if holds { Ok(()) } else { Err(format!("not so: {what}").into()) }
 }
 
-/// Creates an object.
-pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> Outcome<K>
+pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> TestResult<K>
 where
     K: Clone + Debug + DeserializeOwned + serde::Serialize,
 {
     Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
 }
 
-/// Merges the patch into an object.
-pub(crate) async fn patch<K>(api: &Api<K>, name: &str, patch: Value) -> Outcome
+pub(crate) async fn patch<K>(api: &Api<K>, name: &str, patch: Value) -> TestResult
 where
     K: Clone + Debug + DeserializeOwned,
 {
@@ -96,19 +90,18 @@ impl World<'_> {
     }
 
     /// Creates a Ready node of that name on an instance of its own. Returns the instance's id.
-    pub(crate) async fn node(&self, name: &str) -> Outcome<String> {
+    pub(crate) async fn node(&self, name: &str) -> TestResult<String> {
         self.node_with(name, &json!({})).await
     }
 
     /// Like [`World::node`]; `more` describes the instance as in the simulator's scenario file.
-    pub(crate) async fn node_with(&self, name: &str, more: &Value) -> Outcome<String> {
+    pub(crate) async fn node_with(&self, name: &str, more: &Value) -> TestResult<String> {
         let instance = self.instance(more)?;
         self.nodes.create(name, &instance, "us-east-1a").await?;
         Ok(instance)
     }
 
-    /// Creates an instance without a Node object.
-    pub(crate) fn instance(&self, more: &Value) -> Outcome<String> {
+    pub(crate) fn instance(&self, more: &Value) -> TestResult<String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let id = format!("i-{:017x}", 0xa000 + number);
         self.driver.add_instance(&id, more)?;
@@ -117,7 +110,7 @@ impl World<'_> {
 
     /// Creates a volume in EC2, and a claim of that name that is bound to the volume. Returns the
     /// volume's id.
-    pub(crate) async fn volume(&self, name: &str) -> Outcome<String> {
+    pub(crate) async fn volume(&self, name: &str) -> TestResult<String> {
         let handle = self.driver.volume(name).await?;
         self.bound_as(name, &handle, ("ReadWriteOnce", "Filesystem")).await?;
         Ok(handle)
@@ -125,12 +118,17 @@ impl World<'_> {
 
     /// Creates a claim of that name, bound to a volume of this driver, with that access mode and
     /// volume mode.
-    pub(crate) async fn bound_as(&self, name: &str, handle: &str, modes: (&str, &str)) -> Outcome {
+    pub(crate) async fn bound_as(
+        &self,
+        name: &str,
+        handle: &str,
+        modes: (&str, &str),
+    ) -> TestResult {
         self.bound(name, "ebs.csi.aws.com", handle, modes).await
     }
 
     /// Creates a claim of that name, bound to a volume of a driver that is not installed.
-    pub(crate) async fn foreign_volume(&self, name: &str) -> Outcome {
+    pub(crate) async fn foreign_volume(&self, name: &str) -> TestResult {
         self.bound(name, "other.example.com", "x", ("ReadWriteOnce", "Filesystem")).await
     }
 
@@ -140,7 +138,7 @@ impl World<'_> {
         driver: &str,
         handle: &str,
         (access, kind): (&str, &str),
-    ) -> Outcome {
+    ) -> TestResult {
         let capacity = json!({"storage": "1Gi"});
         let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         let volume = json!({
@@ -164,7 +162,7 @@ impl World<'_> {
     }
 
     /// Creates a pod with these claims on a node, without waiting for its volumes.
-    pub(crate) async fn add_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
+    pub(crate) async fn add_pod(&self, name: &str, node: &str, claims: &[&str]) -> TestResult {
         self.add_tolerant_pod(name, node, claims, json!([])).await
     }
 
@@ -175,7 +173,7 @@ impl World<'_> {
         node: &str,
         claims: &[&str],
         tolerations: Value,
-    ) -> Outcome {
+    ) -> TestResult {
         let volume = |claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
         let volumes: Vec<Value> = claims.iter().map(volume).collect();
         let pod = json!({
@@ -187,13 +185,13 @@ impl World<'_> {
 
     /// Creates a pod with these claims on a node and waits until it runs, with its volumes attached
     /// and in use there.
-    pub(crate) async fn run_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
+    pub(crate) async fn run_pod(&self, name: &str, node: &str, claims: &[&str]) -> TestResult {
         self.add_pod(name, node, claims).await?;
         self.begin_pod(name, node, claims).await
     }
 
     /// Waits until the pod's volumes are attached, and starts the pod as its kubelet would.
-    pub(crate) async fn begin_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
+    pub(crate) async fn begin_pod(&self, name: &str, node: &str, claims: &[&str]) -> TestResult {
         for claim in claims {
             wait_until(&format!("{claim} is attached to {node}"), || async {
                 let status = self.attachment(claim, node).await?.and_then(|it| it.status);
@@ -215,12 +213,11 @@ impl World<'_> {
         self.nodes.in_use(node, &handles).await
     }
 
-    /// Returns the attachment of a volume to a node.
     pub(crate) async fn attachment(
         &self,
         volume: &str,
         node: &str,
-    ) -> Outcome<Option<VolumeAttachment>> {
+    ) -> TestResult<Option<VolumeAttachment>> {
         let all = self.attachments().list(&ListParams::default()).await?;
         Ok(all.into_iter().find(|attachment| {
             attachment.spec.node_name == node
@@ -229,7 +226,7 @@ impl World<'_> {
     }
 
     /// Creates the ConfigMap that stops failover, or deletes it.
-    pub(crate) async fn kill_switch(&self, stop: bool) -> Outcome {
+    pub(crate) async fn kill_switch(&self, stop: bool) -> TestResult {
         let switches: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "kube-system");
         let name = "ebs-csi-node-lifecycle";
         if stop {
@@ -242,13 +239,13 @@ impl World<'_> {
     }
 
     /// Removes a pod as its kubelet would.
-    pub(crate) async fn end_pod(&self, name: &str) -> Outcome {
+    pub(crate) async fn end_pod(&self, name: &str) -> TestResult {
         self.pods().delete(name, &DeleteParams::default().grace_period(0)).await?;
         Ok(())
     }
 
     /// Makes a call as another user of the account. Returns EC2's answer.
-    pub(crate) fn as_foreign(&self, action: &str, parameters: &Value) -> Outcome<String> {
+    pub(crate) fn as_foreign(&self, action: &str, parameters: &Value) -> TestResult<String> {
         let call = json!({"action": action, "parameters": parameters});
         let answer = self.driver.ec2("POST", "/v1/as-foreign", &call)?;
         let body = answer["body"].as_str().unwrap_or_default();
@@ -258,20 +255,19 @@ impl World<'_> {
         }
     }
 
-    pub(crate) async fn is_ready(&self, node: &str) -> Outcome<bool> {
+    pub(crate) async fn is_ready(&self, node: &str) -> TestResult<bool> {
         let status = self.all_nodes().get(node).await?.status.unwrap_or_default();
         let mut conditions = status.conditions.into_iter().flatten();
         Ok(conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"))
     }
 
-    /// Waits until Kubernetes marks the node not Ready.
-    pub(crate) async fn wait_until_not_ready(&self, node: &str) -> Outcome {
+    pub(crate) async fn wait_until_not_ready(&self, node: &str) -> TestResult {
         let what = format!("{node} is not Ready");
         wait_until(&what, || async { Ok(!self.is_ready(node).await?) }).await
     }
 
     /// Returns the notes of the events of that reason about a node, pod or attachment.
-    pub(crate) async fn events(&self, name: &str, reason: &str) -> Outcome<Vec<String>> {
+    pub(crate) async fn events(&self, name: &str, reason: &str) -> TestResult<Vec<String>> {
         let events: Api<Event> = Api::all(self.admin.clone());
         let about = events.list(&ListParams::default()).await?.into_iter().filter(|event| {
             event.reason.as_deref() == Some(reason)
@@ -280,7 +276,7 @@ impl World<'_> {
         Ok(about.map(|event| event.note.unwrap_or_default()).collect())
     }
 
-    pub(crate) async fn wait_for_event(&self, name: &str, reason: &str) -> Outcome {
+    pub(crate) async fn wait_for_event(&self, name: &str, reason: &str) -> TestResult {
         wait_until(&format!("the event {reason} about {name}"), || async {
             Ok(!self.events(name, reason).await?.is_empty())
         })
@@ -288,11 +284,11 @@ impl World<'_> {
     }
 
     /// Waits until the metric whose line begins with `line` is at least 1 in all replicas together.
-    pub(crate) async fn wait_for_metric(&self, line: &str) -> Outcome {
+    pub(crate) async fn wait_for_metric(&self, line: &str) -> TestResult {
         wait_until(line, || async { Ok(self.driver.metric(line) >= 1.0) }).await
     }
 
-    pub(crate) async fn wait_until_pod_gone(&self, name: &str) -> Outcome {
+    pub(crate) async fn wait_until_pod_gone(&self, name: &str) -> TestResult {
         wait_until(&format!("pod {name} is gone"), || async {
             Ok(self.pods().get_opt(name).await?.is_none())
         })
@@ -300,7 +296,7 @@ impl World<'_> {
     }
 
     /// Returns the values of the node's out-of-service taints.
-    pub(crate) async fn taints(&self, node: &str) -> Outcome<Vec<String>> {
+    pub(crate) async fn taints(&self, node: &str) -> TestResult<Vec<String>> {
         let spec = self.all_nodes().get_opt(node).await?.and_then(|node| node.spec);
         let taints = spec.and_then(|spec| spec.taints).into_iter().flatten();
         let ours = taints.filter(|taint| taint.key == "node.kubernetes.io/out-of-service");
@@ -308,15 +304,14 @@ impl World<'_> {
     }
 
     /// Waits until the node has the driver's own out-of-service taint.
-    pub(crate) async fn wait_until_tainted(&self, node: &str) -> Outcome {
+    pub(crate) async fn wait_until_tainted(&self, node: &str) -> TestResult {
         wait_until(&format!("our taint is on {node}"), || async {
             Ok(self.taints(node).await? == ["ebs-safe-detach"])
         })
         .await
     }
 
-    /// Returns the holder of node-lifecycle's Lease.
-    pub(crate) async fn leader(&self) -> Outcome<Option<String>> {
+    pub(crate) async fn leader(&self) -> TestResult<Option<String>> {
         let lease = self.leases().get_opt("ebs-csi-node-lifecycle").await?;
         Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity))
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::environment::world::{Outcome, World, ensure, patch, wait_until};
+use crate::environment::world::{TestResult, World, ensure, patch, wait_until};
 use crate::scenarios::{EXTRA_NODES, Scenario};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -12,7 +12,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// First more than half of every zone is silent, with a stopped instance among them; then fewer
 /// nodes, but the brake's share is used up; then the kill switch is on; then nothing holds failover
 /// back.
-async fn too_many(world: &World<'_>) -> Outcome {
+async fn too_many(world: &World<'_>) -> TestResult {
     let dead = world.attached("f40", "f40").await?;
     let alive_nodes: Vec<String> =
         world.nodes.alive_nodes().into_keys().filter(|name| *name != dead.node).collect();
@@ -46,14 +46,14 @@ async fn too_many(world: &World<'_>) -> Outcome {
 }
 
 /// Clears the journal, as if ten minutes had passed: earlier actions do not count any more.
-pub(crate) async fn clear_journal(world: &World<'_>) -> Outcome {
+pub(crate) async fn clear_journal(world: &World<'_>) -> TestResult {
     wait_until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;
     set_journal(world, "{}").await
 }
 
 /// Replaces the journal from which the leader counts against the brake: the nodes that were acted
 /// on, and when.
-async fn set_journal(world: &World<'_>, text: &str) -> Outcome {
+async fn set_journal(world: &World<'_>, text: &str) -> TestResult {
     let journal = json!({"metadata": {"annotations": {"ebs.csi.aws.com/acted-on": text}}});
     patch(&world.leases(), "ebs-csi-node-lifecycle", journal).await
 }

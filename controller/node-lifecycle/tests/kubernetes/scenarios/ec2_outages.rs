@@ -6,7 +6,7 @@
 use serde_json::json;
 
 use crate::environment::attached::Attached;
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -23,7 +23,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// While EC2 is unreachable, the volume of a pod that ends on a healthy node stays attached, and so
 /// does that of a pod whose node is silent and, which nobody can know, off. Both volumes are
 /// detached when EC2 is reachable again.
-async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
+async fn cut_off_from_ec2(world: &World<'_>) -> TestResult {
     let well = world.attached("f10", "f10").await?;
     let silent = world.attached("f11", "f11").await?;
     world.driver.fault(
@@ -47,7 +47,7 @@ async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
 
 /// While every call is throttled, nothing is known; while every other call is, the facts become
 /// known eventually.
-async fn throttled(world: &World<'_>) -> Outcome {
+async fn throttled(world: &World<'_>) -> TestResult {
     let at = world.attached("f29", "f29").await?;
     let storm = |share: f64| json!({"id": "f29", "match": {"action": "Describe*"}, "probability": share, "fault": {"kind": "throttle"}});
     world.driver.fault(&storm(1.0))?;
@@ -61,7 +61,7 @@ async fn throttled(world: &World<'_>) -> Outcome {
 
 /// `InvalidInstanceID.NotFound`, for a running instance and for one that is off, at every call and
 /// at some calls: it never counts as the end of the instance.
-async fn unseen(world: &World<'_>) -> Outcome {
+async fn unseen(world: &World<'_>) -> TestResult {
     let at = world.attached("f30", "f30").await?;
     let unseen = |share: f64| {
         json!({"id": "f30", "match": {"action": "DescribeInstances"}, "probability": share,
@@ -87,7 +87,7 @@ async fn unseen(world: &World<'_>) -> Outcome {
 }
 
 /// Waits for our taint, and then until the pod, the attachment and the volume have left the node.
-async fn is_failed_over(at: &Attached<'_>) -> Outcome {
+async fn is_failed_over(at: &Attached<'_>) -> TestResult {
     at.wait_until_tainted().await?;
     at.wait_until_pod_gone().await?;
     at.retry_until_detached().await?;

@@ -2,22 +2,21 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure, patch, wait_until};
+use crate::environment::world::{TestResult, World, ensure, patch, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("opted_in_node_is_fenced_when_checks_fail", fenced(world))]
 }
 
-/// Permits that the instance of the node is fenced.
-pub(super) async fn permit(world: &World<'_>, node: &str) -> Outcome {
+pub(super) async fn permit(world: &World<'_>, node: &str) -> TestResult {
     let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/fence": "true"}}});
     patch(&world.all_nodes(), node, label).await
 }
 
 /// Like F9, on a node whose instance may be fenced: while EC2's status checks pass, the node counts
 /// as cut off and is left alone; once they fail, the instance is stopped.
-async fn fenced(world: &World<'_>) -> Outcome {
+async fn fenced(world: &World<'_>) -> TestResult {
     let at = world.attached("fence", "fence").await?;
     permit(world, &at.node).await?;
     let set_checks = |found: &str| world.driver.checks(&at.instance, &json!({"instance": found}));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::environment::driver;
-use crate::environment::world::{Outcome, World, wait_until};
+use crate::environment::world::{TestResult, World, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -12,7 +12,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// Kills the leader with SIGKILL: another replica takes over, and every scenario that runs beside
 /// this one ends as it should.
-async fn leader_killed(world: &World<'_>) -> Outcome {
+async fn leader_killed(world: &World<'_>) -> TestResult {
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(9)).await;
         wait_until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;

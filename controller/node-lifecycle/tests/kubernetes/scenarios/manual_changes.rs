@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure, patch, wait_until};
+use crate::environment::world::{TestResult, World, ensure, patch, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -22,7 +22,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// A person deletes the Node object of a running instance: its volumes stay attached until the
 /// instance is off.
-async fn object_deleted(world: &World<'_>) -> Outcome {
+async fn object_deleted(world: &World<'_>) -> TestResult {
     let at = world.attached("f31", "f31").await?;
     world.nodes.delete(&at.node).await?;
     at.wait_for_event("SafeDetachUnproven").await?;
@@ -36,7 +36,7 @@ async fn object_deleted(world: &World<'_>) -> Outcome {
 
 /// A person deletes the VolumeAttachment of a running pod: kubelet's report keeps the volume
 /// attached until it is unmounted.
-async fn deleted_by_hand(world: &World<'_>) -> Outcome {
+async fn deleted_by_hand(world: &World<'_>) -> TestResult {
     let at = world.attached("f33", "f33").await?;
     at.delete_attachment().await?;
     // A replica that has just started has seen no lease renewal yet and has no report, so the
@@ -49,7 +49,7 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
 
 /// Kubernetes trusts a person's taint and deletes everything; the controller does not detach until
 /// EC2 proves that this is safe. The taint remains the person's.
-async fn persons_taint(world: &World<'_>) -> Outcome {
+async fn persons_taint(world: &World<'_>) -> TestResult {
     let at = world.attached("f34", "f34").await?;
     let is_persons = async |what: &str| ensure(at.taints().await? == ["nodeshutdown"], what);
     at.stop_heartbeats();
@@ -70,7 +70,7 @@ async fn persons_taint(world: &World<'_>) -> Outcome {
 
 /// A person has forgotten to remove the taint. On such a node Kubernetes does not wait until a
 /// volume is unmounted, but the controller does.
-async fn left_tainted(world: &World<'_>) -> Outcome {
+async fn left_tainted(world: &World<'_>) -> TestResult {
     let node = "f35";
     let instance = world.node(node).await?;
     let handle = world.volume("f35").await?;
@@ -93,7 +93,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
 }
 
 /// Sets the taint, as a person does who has checked that the machine is off.
-pub(super) async fn taint(world: &World<'_>, node: &str) -> Outcome {
+pub(super) async fn taint(world: &World<'_>, node: &str) -> TestResult {
     let taints = json!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]}});
     // Keeps Kubernetes' own taints.
     let patch = Patch::Strategic(taints);
@@ -103,7 +103,7 @@ pub(super) async fn taint(world: &World<'_>, node: &str) -> Outcome {
 
 /// The pod continues to use the volume, but a person orders its detach: first for another
 /// attachment, then for this one.
-async fn override_ordered(world: &World<'_>) -> Outcome {
+async fn override_ordered(world: &World<'_>) -> TestResult {
     let at = world.attached("override", "override").await?;
     at.delete_attachment().await?;
     at.order_override("2026-01-01T00:00:00Z").await?;
@@ -122,7 +122,7 @@ async fn override_ordered(world: &World<'_>) -> Outcome {
 }
 
 /// Like F1, on a node that a person has excluded from failover.
-async fn opted_out(world: &World<'_>) -> Outcome {
+async fn opted_out(world: &World<'_>) -> TestResult {
     let at = world.attached("opt-out", "opt-out").await?;
     let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/failover": "off"}}});
     patch(&world.all_nodes(), &at.node, label).await?;
@@ -139,7 +139,7 @@ async fn opted_out(world: &World<'_>) -> Outcome {
 
 /// The instance is off. The pod that is opted out stays, and so does the node without the taint, by
 /// which Kubernetes would evict that pod; the other pod is moved by itself.
-async fn opted_out_pod(world: &World<'_>) -> Outcome {
+async fn opted_out_pod(world: &World<'_>) -> TestResult {
     let kept = world.attached("kept", "kept").await?;
     let off = json!({"metadata": {"annotations": {"ebs.csi.aws.com/failover": "off"}}});
     patch(&world.pods(), &kept.pod, off).await?;

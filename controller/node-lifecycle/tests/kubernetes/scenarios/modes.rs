@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::environment::attached::Attached;
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{TestResult, World, ensure, wait_until};
 use crate::scenarios::{Scenario, fencing};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -18,7 +18,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// Without proof, the pod of a silent node is deleted once Kubernetes evicts it; its volume
 /// stays attached until EC2 shows the instance off.
-async fn as_proposed(world: &World<'_>) -> Outcome {
+async fn as_proposed(world: &World<'_>) -> TestResult {
     let from = world.attached("kep", "kep-a").await?;
     world
         .driver
@@ -35,7 +35,7 @@ async fn as_proposed(world: &World<'_>) -> Outcome {
     from.move_to_new("kep-b").await
 }
 
-async fn refused_fences(world: &World<'_>) -> Outcome {
+async fn refused_fences(world: &World<'_>) -> TestResult {
     // EC2's status checks of these instances pass: the nodes are only cut off.
     let flags = ["--fence=terminate", "--fence-when=lost"];
     world.driver.change_lifecycle(world.kubeconfig, &flags)?;
@@ -49,7 +49,7 @@ async fn lost_and_refused<'a>(
     world: &'a World<'a>,
     claim: &str,
     node: &str,
-) -> Outcome<Attached<'a>> {
+) -> TestResult<Attached<'a>> {
     let at = world.attached(claim, node).await?;
     fencing::permit(world, node).await?;
     world.driver.fault(&json!({"id": node, "match": {"action": "TerminateInstances", "contains": at.instance},
@@ -63,7 +63,7 @@ async fn lost_and_refused<'a>(
 }
 
 /// The node is Ready again while its fence keeps failing: nobody retries the fence.
-async fn recovered(world: &World<'_>) -> Outcome {
+async fn recovered(world: &World<'_>) -> TestResult {
     let at = lost_and_refused(world, "f44", "f44").await?;
     let fault = &at.node;
     at.boot("boot-1").await?;
@@ -85,7 +85,7 @@ async fn recovered(world: &World<'_>) -> Outcome {
 
 /// As with a spot instance that cannot be stopped: an event reports the refusal, and nothing moves;
 /// once EC2 accepts the fence, the pod moves.
-async fn terminated(world: &World<'_>) -> Outcome {
+async fn terminated(world: &World<'_>) -> TestResult {
     let at = lost_and_refused(world, "f43", "f43-a").await?;
     world.driver.remove_fault(&at.node)?;
     at.wait_for_event("FenceRequested").await?;

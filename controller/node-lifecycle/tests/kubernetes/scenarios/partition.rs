@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -14,7 +14,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// Only the API server loses contact with the node: nothing is done, and the node recovers by
 /// itself.
-async fn cut_off(world: &World<'_>) -> Outcome {
+async fn cut_off(world: &World<'_>) -> TestResult {
     let at = world.attached("f9", "f9").await?;
     at.stop_heartbeats();
     at.check_left_alone().await?;
@@ -26,7 +26,7 @@ async fn cut_off(world: &World<'_>) -> Outcome {
 }
 
 /// A detach that is refused while the node is cut off ends soon after the node is Ready again.
-async fn back(world: &World<'_>) -> Outcome {
+async fn back(world: &World<'_>) -> TestResult {
     let at = world.attached("back", "back").await?;
     at.stop_heartbeats();
     at.wait_until_not_ready().await?;

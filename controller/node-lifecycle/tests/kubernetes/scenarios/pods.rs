@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::environment::attached::Attached;
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -21,7 +21,7 @@ async fn with_two_volumes<'a>(
     world: &'a World<'a>,
     node: &str,
     claims: [&str; 2],
-) -> Outcome<[Attached<'a>; 2]> {
+) -> TestResult<[Attached<'a>; 2]> {
     let instance = world.node(node).await?;
     let handles = [world.volume(claims[0]).await?, world.volume(claims[1]).await?];
     let [mut one, mut two] =
@@ -33,13 +33,13 @@ async fn with_two_volumes<'a>(
 }
 
 /// Detaches the volume in EC2, bypassing the driver.
-fn detach_in_ec2(at: &Attached<'_>) -> Outcome {
+fn detach_in_ec2(at: &Attached<'_>) -> TestResult {
     at.world.as_foreign("DetachVolume", &json!({"VolumeId": at.handle})).map(drop)
 }
 
 /// Waits until the node counts as lost, and then long enough for several rounds; checks that the
 /// pod stays.
-async fn pod_stays(at: &Attached<'_>, pod: &str) -> Outcome {
+async fn pod_stays(at: &Attached<'_>, pod: &str) -> TestResult {
     at.wait_until_not_ready().await?;
     at.wait_for_event("SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -47,7 +47,7 @@ async fn pod_stays(at: &Attached<'_>, pod: &str) -> Outcome {
 }
 
 /// One of the pod's volumes was detached in EC2; the other is attached to a running instance.
-async fn half_proved(world: &World<'_>) -> Outcome {
+async fn half_proved(world: &World<'_>) -> TestResult {
     let both = with_two_volumes(world, "f36", ["f36-a", "f36-b"]).await?;
     let [gone, held] = &both;
     gone.stop_heartbeats();
@@ -62,7 +62,7 @@ async fn half_proved(world: &World<'_>) -> Outcome {
 
 /// The pod's volume of this driver was detached in EC2; nothing is known about its volume of the
 /// other driver.
-async fn not_eligible(world: &World<'_>) -> Outcome {
+async fn not_eligible(world: &World<'_>) -> TestResult {
     let at = world.attached("f37", "f37").await?;
     world.foreign_volume("f37-foreign").await?;
     world.add_pod("f37-1", &at.node, &["f37", "f37-foreign"]).await?;
@@ -76,7 +76,7 @@ async fn not_eligible(world: &World<'_>) -> Outcome {
 
 /// The instance runs, but each of the pod's volumes was detached in EC2: the pod is deleted, then
 /// the attachments, without a taint.
-async fn one_by_one(world: &World<'_>) -> Outcome {
+async fn one_by_one(world: &World<'_>) -> TestResult {
     let both = with_two_volumes(world, "single", ["single-a", "single-b"]).await?;
     let [one, _] = &both;
     one.stop_heartbeats();

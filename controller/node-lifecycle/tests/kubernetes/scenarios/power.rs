@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use crate::environment::attached::Attached;
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -16,7 +16,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-async fn fails_over(at: &Attached<'_>) -> Outcome {
+async fn fails_over(at: &Attached<'_>) -> TestResult {
     at.wait_until_tainted().await?;
     at.wait_for_event("NodeProvenDown").await?;
     at.wait_until_pod_gone().await?;
@@ -24,7 +24,7 @@ async fn fails_over(at: &Attached<'_>) -> Outcome {
 }
 
 /// The instance is powered off: the taint is set, the pod runs elsewhere, and the node returns.
-async fn powered_off(world: &World<'_>) -> Outcome {
+async fn powered_off(world: &World<'_>) -> TestResult {
     let at = world.attached("f1", "f1-a").await?;
     let before = world.pods().get(&at.pod).await?.uid();
     at.power("stop")?;
@@ -47,7 +47,7 @@ async fn powered_off(world: &World<'_>) -> Outcome {
 
 /// The instance is terminated and the cloud controller deletes the Node object: the volume moves
 /// without a wait of six minutes.
-async fn terminated(world: &World<'_>) -> Outcome {
+async fn terminated(world: &World<'_>) -> TestResult {
     let at = world.attached("f2", "f2-a").await?;
     at.power("terminate")?;
     world.nodes.delete(&at.node).await?;
@@ -57,7 +57,7 @@ async fn terminated(world: &World<'_>) -> Outcome {
 }
 
 /// Like F1, but the node falls silent first and its instance is stopped later.
-async fn stopped(world: &World<'_>) -> Outcome {
+async fn stopped(world: &World<'_>) -> TestResult {
     let at = world.attached("f3", "f3").await?;
     at.stop_heartbeats();
     at.wait_until_not_ready().await?;

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -18,7 +18,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// A hibernated instance saves its mounts in its memory: while stopped it keeps its volumes, and
 /// after the resume it continues to use them.
-async fn hibernated(world: &World<'_>) -> Outcome {
+async fn hibernated(world: &World<'_>) -> TestResult {
     let at = world.attached_with("f5", "f5-a", &json!({"hibernation": true})).await?;
     at.power("hibernate")?;
     at.stop_heartbeats();
@@ -40,7 +40,7 @@ async fn hibernated(world: &World<'_>) -> Outcome {
 
 /// EC2 does not show a reboot. The new boot terminates the pods that Kubernetes has evicted
 /// meanwhile, and releases the volume.
-async fn rebooted(world: &World<'_>) -> Outcome {
+async fn rebooted(world: &World<'_>) -> TestResult {
     let at = world.attached("f6", "f6").await?;
     at.stop_heartbeats();
     at.check_left_alone().await?;
@@ -57,7 +57,7 @@ async fn rebooted(world: &World<'_>) -> Outcome {
 
 /// Nobody sees the reboot: the volume stays attached until the new boot reports that it does not
 /// use the volume.
-async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
+async fn rebooted_cut_off(world: &World<'_>) -> TestResult {
     let at = world.attached("f7", "f7-a").await?;
     at.stop_heartbeats();
     at.check_left_alone().await?;
@@ -77,7 +77,7 @@ async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
 /// EC2 shows the instance running, with a new launch time. The old boot is over, but nothing shows
 /// that the new one has not mounted the volume: the detach is refused while the new boot is silent,
 /// and while it registers and reports that it uses the volume.
-async fn restarted_cut_off(world: &World<'_>) -> Outcome {
+async fn restarted_cut_off(world: &World<'_>) -> TestResult {
     let at = world.attached("f8", "f8").await?;
     // Before Kubernetes marks the node not Ready.
     at.power("stop")?;
@@ -98,7 +98,7 @@ async fn restarted_cut_off(world: &World<'_>) -> Outcome {
 
 /// The pod that tolerates the driver's taint stays on the node through the reboot with its volume;
 /// the taint is lifted when the new boot is Ready.
-async fn tolerated(world: &World<'_>) -> Outcome {
+async fn tolerated(world: &World<'_>) -> TestResult {
     let node = "tolerated";
     let instance = world.node(node).await?;
     let handle = world.volume(node).await?;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{TestResult, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -11,7 +11,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// A proof about one instance does not apply to the other. The volume, which Kubernetes now
 /// believes to be detached, is attached nowhere else while it is attached to the first instance.
-async fn replaced(world: &World<'_>) -> Outcome {
+async fn replaced(world: &World<'_>) -> TestResult {
     let to = "f32-b";
     let other = world.node(to).await?;
     let first = world.attached("f32", "f32-a").await?;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -13,7 +13,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 /// The dead node's attachment is removed; the others stay, and so do their pods.
-async fn one_of_three(world: &World<'_>) -> Outcome {
+async fn one_of_three(world: &World<'_>) -> TestResult {
     let handle = world.driver.shared_volume("f39").await?;
     world.bound_as("f39", &handle, ("ReadWriteMany", "Block")).await?;
     let mut users = Vec::new();
@@ -40,7 +40,7 @@ async fn one_of_three(world: &World<'_>) -> Outcome {
 
 /// Neither the volume nor its first attachment was made by the driver: the driver takes the volume
 /// over, and the volume moves when its node dies.
-async fn by_hand(world: &World<'_>) -> Outcome {
+async fn by_hand(world: &World<'_>) -> TestResult {
     let node = "f50-a";
     let instance = world.node(node).await?;
     let parameters = json!({"AvailabilityZone": "us-east-1a", "Size": "1", "VolumeType": "gp3"});

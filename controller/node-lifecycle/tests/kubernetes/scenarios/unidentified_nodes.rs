@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::environment::attached::Attached;
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{TestResult, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -14,7 +14,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 /// Creates a node and a pod on it; the claim has the node's name.
-async fn node_with_pod<'a>(world: &'a World<'a>, node: &str) -> Outcome<Attached<'a>> {
+async fn node_with_pod<'a>(world: &'a World<'a>, node: &str) -> TestResult<Attached<'a>> {
     let instance = world.instance(&json!({}))?;
     world.nodes.create_without_identity(node).await?;
     world.nodes.register(node, Some(&instance)).await?;
@@ -23,7 +23,7 @@ async fn node_with_pod<'a>(world: &'a World<'a>, node: &str) -> Outcome<Attached
     Ok(at)
 }
 
-async fn by_its_csi_node(world: &World<'_>) -> Outcome {
+async fn by_its_csi_node(world: &World<'_>) -> TestResult {
     let at = node_with_pod(world, "nameless").await?;
     at.delete_attachment().await?;
     // Kubelet's report is used: the refusal is not `no-report`.
@@ -34,7 +34,7 @@ async fn by_its_csi_node(world: &World<'_>) -> Outcome {
     at.check_detached_once()
 }
 
-async fn without_identity(world: &World<'_>) -> Outcome {
+async fn without_identity(world: &World<'_>) -> TestResult {
     let at = node_with_pod(world, "unknown").await?;
     world.nodes.register(&at.node, None).await?;
     at.end_pod().await?;

@@ -7,6 +7,7 @@ use super::*;
 fn facts_decide_verdict_as_in_decision_table() {
     use Power::{Pending, ShuttingDown, Stopped, Stopping, Strange, Terminated};
     use Verdict::{Done, Refuse, Safe, Wait};
+    const NO_REPORT: Verdict = Refuse(Refusal::NoReport);
     let stopped = || instance(Stopped, Fact::Absent);
     let report = |report| Facts { kubelet_report: Fact::Present(report), ..silent() };
     let with = |power, hibernation| Facts { instance: instance(power, hibernation), ..silent() };
@@ -24,6 +25,9 @@ fn facts_decide_verdict_as_in_decision_table() {
     let volume_unknown = Facts { attachment: Fact::Unknown, instance: stopped(), ..silent() };
     let missing = |mode| Facts { instance: Fact::Absent, mode, ..silent() };
     let former = fenced(ordered(node(), LATER, report(KubeletReport::InUse)));
+    let hibernated = || with(Stopped, Fact::Present(()));
+    let no_node = Facts { kubelet_report: Fact::Absent, ..silent() };
+    let instance_unknown = Facts { instance: Fact::Unknown, ..silent() };
     let rows: &[(&str, Facts, Verdict)] = &[
         ("no attachment", no_attachment, Done),
         ("off already", at(Phase::Off), Done),
@@ -35,65 +39,29 @@ fn facts_decide_verdict_as_in_decision_table() {
         ("running, trusted", Facts { mode: Mode::Ec2Only, ..silent() }, Safe(Rung::Trusted)),
         ("running, off", off, Safe(Rung::Trusted)),
         ("override ordered", ordered(node(), SINCE, silent()), Safe(Rung::OverrideOrder)),
-        (
-            "override ordered for a stuck detach",
-            ordered(node(), SINCE, at(Phase::Leaving)),
-            Safe(Rung::OverrideOrder),
-        ),
+        ("stuck, ordered", ordered(node(), SINCE, at(Phase::Leaving)), Safe(Rung::OverrideOrder)),
         // Facts that are no evidence.
-        (
-            "F32: override ordered for another instance",
-            ordered(other_node(), SINCE, silent()),
-            Refuse(Refusal::NoReport),
-        ),
-        (
-            "F27, F28: override ordered for an attachment before",
-            ordered(node(), LATER, silent()),
-            Refuse(Refusal::NoReport),
-        ),
-        ("attachment without a time", timeless, Refuse(Refusal::NoReport)),
+        ("F32: ordered elsewhere", ordered(other_node(), SINCE, silent()), NO_REPORT),
+        ("F27, F28: ordered for an attachment before", ordered(node(), LATER, silent()), NO_REPORT),
+        ("attachment without a time", timeless, NO_REPORT),
         ("F10, F29: volume unknown", volume_unknown, Refuse(Refusal::AttachmentUnknown)),
-        (
-            "F10, F29: instance unknown",
-            Facts { instance: Fact::Unknown, ..silent() },
-            Refuse(Refusal::InstanceUnknown),
-        ),
+        ("F10, F29: instance unknown", instance_unknown, Refuse(Refusal::InstanceUnknown)),
         ("F30: NotFound", missing(Mode::Enforce), Refuse(Refusal::InstanceMissing)),
         ("F30: NotFound, ec2-only", missing(Mode::Ec2Only), Refuse(Refusal::InstanceMissing)),
-        ("F5: hibernated", with(Stopped, Fact::Present(())), Refuse(Refusal::Hibernated)),
-        (
-            "hibernated by our fence",
-            fenced(with(Stopped, Fact::Present(()))),
-            Refuse(Refusal::Hibernated),
-        ),
-        (
-            "stopped, hibernated or not",
-            with(Stopped, Fact::Unknown),
-            Refuse(Refusal::HibernationUnknown),
-        ),
+        ("F5: hibernated", hibernated(), Refuse(Refusal::Hibernated)),
+        ("hibernated by our fence", fenced(hibernated()), Refuse(Refusal::Hibernated)),
+        ("hibernated?", with(Stopped, Fact::Unknown), Refuse(Refusal::HibernationUnknown)),
         ("launching", with(Pending, Fact::Absent), transition),
         ("F4: stopping", with(Stopping, Fact::Absent), transition),
         ("shutting down", with(ShuttingDown, Fact::Absent), transition),
-        (
-            "F43: a fence that EC2 does not show yet, or that failed after it was accepted",
-            fenced(silent()),
-            Refuse(Refusal::NoReport),
-        ),
+        ("F43: a fence that EC2 does not show, or that failed", fenced(silent()), NO_REPORT),
         ("F9, F33: in use", report(KubeletReport::InUse), Refuse(Refusal::InUse)),
         ("F9: not ready", report(KubeletReport::NotReady), Refuse(Refusal::NodeNotReady)),
-        ("no report", silent(), Refuse(Refusal::NoReport)),
-        (
-            "F31: no Node object",
-            Facts { kubelet_report: Fact::Absent, ..silent() },
-            Refuse(Refusal::NoReport),
-        ),
+        ("no report", silent(), NO_REPORT),
+        ("F31: no Node object", no_node, NO_REPORT),
         ("F28: evidence from before the attach", former, Refuse(Refusal::InUse)),
         ("F43: a stop that does not end", fenced(with(Stopping, Fact::Absent)), transition),
-        (
-            "F43: a fence that terminates what cannot be stopped",
-            fenced(with(Terminated, Fact::Absent)),
-            Safe(Rung::Fenced),
-        ),
+        ("F43: it terminates instead", fenced(with(Terminated, Fact::Absent)), Safe(Rung::Fenced)),
         ("strange attachment", at(Phase::Strange), Refuse(Refusal::StrangeState)),
         ("strange instance", with(Strange, Fact::Absent), Refuse(Refusal::StrangeState)),
     ];

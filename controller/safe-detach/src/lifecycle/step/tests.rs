@@ -3,6 +3,7 @@ mod volumes;
 
 use super::*;
 use crate::lifecycle::{Claim, Evidence};
+use NodePhase::{Acting, Healthy, NodeProven, Querying, Recovering, Suspect, VolumesProven};
 
 const HERE: &str = "i-1";
 const ELSEWHERE: &str = "i-2";
@@ -72,7 +73,7 @@ fn off() -> InstanceEvidence {
     InstanceEvidence::Off { launched: "2026-01-01T00:00:00Z".to_owned() }
 }
 
-// Changes that rows are made of.
+// Changes that cases are made of.
 
 fn here_off(facts: &mut NodeFacts) {
     set_instance(facts, HERE, off());
@@ -120,7 +121,8 @@ fn no_pods(facts: &mut NodeFacts) {
     facts.pods.clear();
 }
 
-fn no_attachments(facts: &mut NodeFacts) {
+fn nothing_left(facts: &mut NodeFacts) {
+    facts.pods.clear();
     facts.attachments.clear();
 }
 
@@ -129,12 +131,16 @@ fn tolerates(facts: &mut NodeFacts) {
     facts.pods[0].tolerations = vec![Toleration::default()];
 }
 
-fn opted_out_pod(facts: &mut NodeFacts) {
+fn pod_opted_out(facts: &mut NodeFacts) {
     facts.pods[0].opted_out = true;
 }
 
 fn pod_deleting(facts: &mut NodeFacts) {
     facts.pods[0].deleting = true;
+}
+
+fn pod_ended(facts: &mut NodeFacts) {
+    facts.pods[0].ended = true;
 }
 
 /// Returns an intent in short form.
@@ -151,15 +157,15 @@ fn word(intent: &Intent) -> String {
 type Change = fn(&mut NodeFacts);
 
 /// The name of a case, its differences from the start, and the expected phase and intents.
-type Row<'a> = (&'a str, &'a [Change], Phase, &'a [&'a str]);
+type StepCase<'a> = (&'a str, &'a [Change], NodePhase, &'a [&'a str]);
 
-/// Checks rows that start from [`dead`].
-fn check(mode: FailoverMode, rows: &[Row<'_>]) {
-    check_from(&dead(), mode, rows);
+/// Checks cases that start from [`dead`].
+fn check(mode: FailoverMode, cases: &[StepCase<'_>]) {
+    check_from(&dead(), mode, cases);
 }
 
-fn check_from(start: &NodeFacts, mode: FailoverMode, rows: &[Row<'_>]) {
-    for (name, changes, phase, want) in rows {
+fn check_from(start: &NodeFacts, mode: FailoverMode, cases: &[StepCase<'_>]) {
+    for (name, changes, phase, want) in cases {
         let mut facts = start.clone();
         changes.iter().for_each(|change| change(&mut facts));
         let step = step(&facts, mode);

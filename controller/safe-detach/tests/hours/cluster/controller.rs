@@ -8,10 +8,9 @@ use ebs_csi_safe_detach::{
 };
 
 use super::{CALL_TIMEOUT, Cluster, Ec2Answers, LONGEST_PAUSE};
-use crate::kubernetes_objects::Listed;
+use crate::kubernetes_objects::NodeView;
 
 impl Cluster {
-    /// Reads EC2 once.
     pub(super) fn read_ec2(&mut self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
         let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Held };
         let shown = match self.is_attached {
@@ -28,7 +27,7 @@ impl Cluster {
     }
 
     pub(super) fn kubelet_report(&self) -> Fact<KubeletReport> {
-        Listed::report(Some(Listed {
+        NodeView::report(Some(NodeView {
             ready: self.not_ready_since[0].is_none(),
             lease_age: Duration::from_secs(self.now - self.last_heartbeat[0]),
             in_use: self.in_use,

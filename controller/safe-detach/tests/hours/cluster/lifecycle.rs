@@ -32,7 +32,7 @@ impl Cluster {
                 ..Node::default()
             }),
             attachments: self.attachment.map(attachment).into_iter().collect(),
-            pods: self.pod.map(seen_pod).into_iter().collect(),
+            pods: self.pod.map(pod_facts).into_iter().collect(),
             volumes: [(key, decide(&facts).into())].into(),
             instances: [(INSTANCE.to_owned(), instance)].into(),
         };
@@ -75,7 +75,7 @@ impl Cluster {
     }
 }
 
-fn seen_pod(deleting: bool) -> Pod {
+fn pod_facts(deleting: bool) -> Pod {
     Pod {
         deleting,
         claims: vec![Claim::Ours { volume: VOLUME.to_owned(), shared: false }],

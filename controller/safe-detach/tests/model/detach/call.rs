@@ -12,7 +12,7 @@ use ebs_csi_wire::InstanceId;
 
 use super::{Call, Fault, Node, Rules, Stage, World};
 use crate::explore::{Name, Steps, changed};
-use crate::kubernetes_objects::{INSTANCE, Listed};
+use crate::kubernetes_objects::{INSTANCE, NodeView};
 
 fn id(node: Node) -> InstanceId {
     let text = match node {
@@ -160,7 +160,7 @@ impl World {
         let k = self.kubelet;
         let attached = k.attached && fault != Fault::ReportWithoutVolumesAttached;
         let lease_age = if k.fresh { Duration::ZERO } else { FRESH_LEASE + Duration::from_secs(1) };
-        Listed::report(Some(Listed { ready: k.ready, lease_age, in_use: k.in_use, attached }))
+        NodeView::report(Some(NodeView { ready: k.ready, lease_age, in_use: k.in_use, attached }))
     }
 
     fn decide_call(

@@ -2,7 +2,7 @@
 
 use ebs_csi_safe_detach::{Mode, Power};
 
-use super::{Attachment, Kind, NodeObject, On, Pod, Rules, Taint, World};
+use super::{Attachment, NodeObject, On, Pod, PodKind, Rules, Taint, World};
 use crate::explore::Steps;
 
 impl World {
@@ -65,7 +65,7 @@ impl World {
         if pod.on == On::B {
             return;
         }
-        let is_evictable = rules.kind != Kind::Tolerates;
+        let is_evictable = rules.pod != PodKind::Tolerates;
         let is_evicted = self.node.is_some() && (!is_ready || is_tainted) && is_evictable;
         steps.add_if(is_evicted && !pod.deleting, "the pod is evicted", |w| {
             w.set_pod(Some(Pod { deleting: true, ..pod }));

@@ -7,14 +7,14 @@ use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
     Claim, Evidence, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts,
-    OutOfService, Pod as SeenPod, Readiness, TaintedBoot, Toleration, instance_to_fence, step,
+    OutOfService, Pod as PodFacts, Readiness, TaintedBoot, Toleration, instance_to_fence, step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
 use super::unpublish::Ec2Answer;
 use super::{
-    Attachment, Changed, Ec2, Fault, Kind, Look, NodeObject, On, Plan, Pod, Replica, Rules, Taint,
-    World,
+    Attachment, Changed, Ec2, Fault, Look, NodeObject, On, Plan, Pod, PodKind, Replica, Rules,
+    Taint, World,
 };
 use crate::explore::{Mix, Steps, changed};
 use crate::kubernetes_objects::{INSTANCE, VOLUME, attachment};
@@ -103,7 +103,8 @@ impl World {
         }
         let facts = facts(rules, look, evidence, instance);
         let step = step(&facts, rules.failover);
-        let pod_stays = rules.kind == Kind::Tolerates && look.pod.is_some_and(|pod| !pod.deleting);
+        let pod_stays =
+            rules.pod == PodKind::Tolerates && look.pod.is_some_and(|pod| !pod.deleting);
         let mut plan = Plan {
             was_free: !self.guest.mounted,
             had_no_leftovers: look.attachment.is_none_or(|va| pod_stays && !va.deleting)
@@ -166,7 +167,7 @@ impl World {
             let late = was_changed.pod;
             let after = match late {
                 true => Ok(*self),
-                false if rules.kind != Kind::Eligible => {
+                false if rules.pod != PodKind::Eligible => {
                     Err("S10: a pod that is not eligible is deleted")
                 }
                 false if !plan.was_free && rules.failover == FailoverMode::ProveFirst => {
@@ -235,7 +236,7 @@ impl World {
         if node.boot != about || self.guest.boot == about && self.guest.up {
             return Err("S9: our taint though the instance was not off since the node registered");
         }
-        if rules.kind == Kind::OptedOut && self.is_pod_on_a() {
+        if rules.pod == PodKind::OptedOut && self.is_pod_on_a() {
             return Err("S10: our taint evicts a pod that is opted out");
         }
         let taint = Taint::Ours(about);
@@ -287,7 +288,7 @@ fn boot(number: u8) -> String {
 
 /// Returns what was read and answered in the form that the shipped functions take.
 fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidence) -> NodeFacts {
-    let seen_node = |node: NodeObject| Node {
+    let node_facts = |node: NodeObject| Node {
         ready: if node.ready { Readiness::Ready } else { Readiness::NotReady },
         instance: Some(INSTANCE.to_owned()),
         boot: boot(node.boot),
@@ -307,24 +308,24 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
     };
     let attachments = look.attachment.map(|va| attachment((va.deleting, va.retry_requested)));
     NodeFacts {
-        object: look.node.map_or(Fact::Absent, |node| Fact::Present(seen_node(node))),
+        object: look.node.map_or(Fact::Absent, |node| Fact::Present(node_facts(node))),
         attachments: attachments.into_iter().collect(),
-        pods: look.pod.map(|pod| seen_pod(pod, rules.kind)).into_iter().collect(),
+        pods: look.pod.map(|pod| pod_facts(pod, rules.pod)).into_iter().collect(),
         volumes: [((INSTANCE.to_owned(), VOLUME.to_owned()), evidence)].into(),
         instances: [(INSTANCE.to_owned(), instance)].into(),
     }
 }
 
-fn seen_pod(pod: Pod, kind: Kind) -> SeenPod {
-    let volume = Claim::Ours { volume: VOLUME.to_owned(), shared: kind == Kind::Shared };
-    let foreign = (kind == Kind::Foreign).then_some(Claim::Foreign);
-    let toleration = (kind == Kind::Tolerates).then(Toleration::default);
-    SeenPod {
+fn pod_facts(pod: Pod, kind: PodKind) -> PodFacts {
+    let volume = Claim::Ours { volume: VOLUME.to_owned(), shared: kind == PodKind::Shared };
+    let foreign = (kind == PodKind::Foreign).then_some(Claim::Foreign);
+    let toleration = (kind == PodKind::Tolerates).then(Toleration::default);
+    PodFacts {
         deleting: pod.deleting,
         claims: [volume].into_iter().chain(foreign).collect(),
         tolerations: toleration.into_iter().collect(),
-        of_daemon_set: kind == Kind::DaemonSet,
-        opted_out: kind == Kind::OptedOut,
-        ..SeenPod::default()
+        of_daemon_set: kind == PodKind::DaemonSet,
+        opted_out: kind == PodKind::OptedOut,
+        ..PodFacts::default()
     }
 }

@@ -10,7 +10,7 @@ use ebs_csi_safe_detach::{
 
 use super::{Call, On, Rules, Stage, World};
 use crate::explore::{Name, Steps, changed};
-use crate::kubernetes_objects::Listed;
+use crate::kubernetes_objects::NodeView;
 
 /// How EC2 answers about the instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -159,13 +159,13 @@ impl World {
 
     /// Returns kubelet's report according to the current Node object.
     fn kubelet_report(&self) -> Fact<KubeletReport> {
-        let listed = self.node.map(|node| Listed {
+        let listed = self.node.map(|node| NodeView {
             ready: node.ready,
             lease_age: Duration::ZERO,
             in_use: node.in_use,
             attached: node.attached,
         });
-        Listed::report(listed)
+        NodeView::report(listed)
     }
 
     fn send_detach(&self, slot: usize, call: Call) -> Result<Self, &'static str> {

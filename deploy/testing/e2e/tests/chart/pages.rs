@@ -170,10 +170,12 @@ fn workplace(page: &str) -> tempfile::TempDir {
         symlink(real.join(name), path(name)).expect("a link");
     }
     std::fs::create_dir_all(path("deploy/install/images")).expect("a directory");
-    for (name, target) in entries("deploy") {
-        if name != "images" {
-            let target = target.canonicalize().expect("a file");
-            symlink(target, path("deploy").join(name)).expect("a link");
+    for (directory, own) in [("deploy", "install"), ("deploy/install", "images")] {
+        for (name, target) in entries(directory) {
+            if name != own {
+                let target = target.canonicalize().expect("a file");
+                symlink(target, path(directory).join(name)).expect("a link");
+            }
         }
     }
     std::fs::create_dir(path("bin")).expect("a directory");

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use ebs_csi_e2e::repository::entries;
 
-use crate::source::collect;
-use crate::{read, root};
+use crate::{collect, read, root};
 
 /// Returns the pages of `deploy/docs` and `deploy/install/examples`, and the repository's README.
 fn pages() -> Vec<(PathBuf, String)> {

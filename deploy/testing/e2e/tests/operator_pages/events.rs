@@ -1,69 +1,13 @@
 //! `deploy/docs/events.md`: the events that the driver writes, and the words in its answers.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use syn::visit::{self, Visit};
+use ebs_csi_proto::{Condition, code_name};
+use ebs_csi_sandbox::binaries::Binaries;
 
-use crate::source::{last, mapping, parse, rust_files, variants};
-use crate::{assert_current, cell, read, root};
+use crate::{assert_current, cell, printed, programs};
 
-const EVENTS: &str = "controller/node-lifecycle/src/events.rs";
-
-/// Returns the variants of `EventReason` that are reported about another object than a Node, with
-/// that object: those named in a file that makes such an `EventSubject`.
-fn of_other_objects() -> BTreeMap<String, &'static str> {
-    #[derive(Default)]
-    struct Used {
-        reasons: BTreeSet<String>,
-        object: Option<&'static str>,
-    }
-    impl<'ast> Visit<'ast> for Used {
-        fn visit_expr_struct(&mut self, it: &'ast syn::ExprStruct) {
-            let object = match last(&it.path).as_str() {
-                "Attachment" => Some("VolumeAttachment"),
-                "Pod" => Some("Pod"),
-                _ => None,
-            };
-            self.object = self.object.or(object);
-            visit::visit_expr_struct(self, it);
-        }
-        fn visit_expr_path(&mut self, it: &'ast syn::ExprPath) {
-            let names: Vec<String> = it.path.segments.iter().map(|s| s.ident.to_string()).collect();
-            if let [.., of, variant] = names.as_slice()
-                && of == "EventReason"
-            {
-                self.reasons.insert(variant.clone());
-            }
-        }
-    }
-    let mut found = BTreeMap::new();
-    for path in rust_files("controller/node-lifecycle/src") {
-        if path.ends_with(EVENTS) {
-            continue;
-        }
-        let mut used = Used::default();
-        used.visit_file(&parse(&path));
-        if let Some(object) = used.object {
-            found.extend(used.reasons.into_iter().map(|reason| (reason, object)));
-        }
-    }
-    found
-}
-
-/// Returns the codes that `Condition::may_be_in_progress` names.
-fn may_be_in_progress() -> BTreeSet<String> {
-    let text = read("proto/src/status.rs");
-    let function = text.split("fn may_be_in_progress").nth(1).expect("it");
-    let function = function.split("\n    }\n").next().unwrap_or_default();
-    let named = function.split("Code::").skip(1);
-    let codes: BTreeSet<String> =
-        named.map(|rest| rest.chars().take_while(char::is_ascii_alphabetic).collect()).collect();
-    assert!(codes.len() >= 4, "{codes:?}");
-    codes
-}
-
-fn render() -> String {
+fn render(binaries: &Binaries) -> String {
     let mut out = String::from(
         "# Events and the words in the driver's answers\n\n\
          For operators. The driver itself writes events on Nodes, Pods and VolumeAttachments (the second\n\
@@ -79,20 +23,29 @@ fn render() -> String {
          | `SnapshotCreationFailed`, `SnapshotDeleteError` | VolumeSnapshotContent; also the `status.error` of the VolumeSnapshot | external-snapshotter | CreateSnapshot, DeleteSnapshot |\n\
          | `VolumeFailedDelete` | PersistentVolume | external-provisioner | DeleteVolume |\n\n\
          [troubleshooting.md](troubleshooting.md) says what to do, by the words of the message.\n\n\
-         Generated from the source by\n\
-         `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages`.\n\n\
+         Generated from what `ebs-csi-node-lifecycle events` prints and from the lists of conditions and\n\
+         refusals by `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages`.\n\n\
          ## Events of node-lifecycle\n\n\
-         | Reason | Object | Type | Meaning |\n|---|---|---|---|\n",
+         | Reason | Object | Type | Meaning | Next step |\n|---|---|---|---|---|\n",
     );
-    let file = parse(&root().join(EVENTS));
-    let (reasons, kinds) =
-        (mapping(&file, "EventReason", "reason"), mapping(&file, "EventReason", "kind"));
-    let others = of_other_objects();
-    for (variant, meaning) in variants(&file, "EventReason") {
-        let object = others.get(&variant).unwrap_or(&"Node");
-        let (reason, kind) = (&reasons[&variant], &kinds[&variant]);
-        let _ = writeln!(out, "| `{reason}` | {object} | {kind} | {} |", cell(&meaning));
+    let told = printed(binaries, "node-lifecycle", "events");
+    let (mut events, mut refusals) = (0, String::new());
+    for line in told.lines() {
+        match line.split('\t').collect::<Vec<_>>()[..] {
+            ["event", reason, object, type_, meaning, next_step] => {
+                let (meaning, next_step) = (cell(meaning), cell(next_step));
+                let _ =
+                    writeln!(out, "| `{reason}` | {object} | {type_} | {meaning} | {next_step} |");
+                events += 1;
+            }
+            ["refusal", token, meaning, next_step] => {
+                let (meaning, next_step) = (cell(meaning), cell(next_step));
+                let _ = writeln!(refusals, "| `{token}` | {meaning} | {next_step} |");
+            }
+            _ => panic!("neither an event nor a refusal: {line}"),
+        }
     }
+    assert!(events >= 10 && refusals.lines().count() >= 10, "{told}");
 
     out.push_str(
         "\n## Codes\n\n\
@@ -100,13 +53,10 @@ fn render() -> String {
          every code; the codes marked *maybe* say that the work may still be in progress.\n\n\
          | Code | | When |\n|---|---|---|\n",
     );
-    let conditions = variants(&parse(&root().join("proto/src/failure.rs")), "Condition");
-    let codes = mapping(&parse(&root().join("proto/src/status.rs")), "Condition", "code");
-    let maybe = may_be_in_progress();
-    for (variant, meaning) in conditions {
-        let code = &codes[&variant];
-        let maybe = if maybe.contains(code) { "maybe" } else { "" };
-        let _ = writeln!(out, "| `{code}` | {maybe} | {} |", cell(&meaning));
+    for condition in Condition::ALL {
+        let code = code_name(condition.code());
+        let maybe = if condition.may_be_in_progress() { "maybe" } else { "" };
+        let _ = writeln!(out, "| `{code}` | {maybe} | {} |", cell(condition.meaning()));
     }
 
     out.push_str(
@@ -123,17 +73,11 @@ fn render() -> String {
          In `status.detachError` of a VolumeAttachment, as `SafeDetachRefused/WORD`\n\
          ([safe-detach.md](safe-detach.md)).\n\n| Word | Meaning | Next step |\n|---|---|---|\n",
     );
-    let decide = parse(&root().join("controller/safe-detach/src/decide.rs"));
-    let tokens = mapping(&decide, "Refusal", "token");
-    let steps = mapping(&decide, "Refusal", "next_step");
-    for (variant, meaning) in variants(&decide, "Refusal") {
-        let (token, step) = (&tokens[&variant], &steps[&variant]);
-        let _ = writeln!(out, "| `{token}` | {} | {} |", cell(&meaning), cell(step));
-    }
-    out
+    out + &refusals
 }
 
 #[test]
-fn events_page_matches_source() {
-    assert_current("deploy/docs/events.md", &render());
+fn events_page_matches_programs() {
+    let Some(binaries) = programs(&["node-lifecycle"]) else { return };
+    assert_current("deploy/docs/events.md", &render(&binaries));
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebs_csi_e2e::program::{bare, run};
 use ebs_csi_sandbox::binaries::Binaries;
 
-use crate::{assert_current, cell};
+use crate::{assert_current, cell, printed};
 
 /// One metric as it is served.
 #[derive(Debug, Default)]
@@ -32,25 +31,8 @@ const PROCESSES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Returns the programs; `None`, after a line that says so, where one was not built.
 fn programs() -> Option<Binaries> {
-    let binaries = Binaries::of_this_build().expect("the directory of this build");
-    for (process, _) in PROCESSES {
-        if let Err(error) = binaries.path(&format!("ebs-csi-{process}")) {
-            println!(
-                "skipped: {error}; cargo build --manifest-path controller/node-lifecycle/Cargo.toml"
-            );
-            return None;
-        }
-    }
-    Some(binaries)
-}
-
-fn printed(binaries: &Binaries, process: &str, argument: &str) -> String {
-    let program = binaries.path(&format!("ebs-csi-{process}")).expect("a program");
-    let ended = run(bare(&program, &[argument], &[]));
-    assert_eq!(ended.status, Some(0), "{process}: {}", ended.stderr);
-    ended.stdout
+    crate::programs(&PROCESSES.map(|(process, _)| process))
 }
 
 /// Returns the metrics of a process, by the names of the text format.
@@ -108,11 +90,11 @@ fn render(binaries: &Binaries) -> String {
          Generated from what `PROGRAM metrics` prints by\n\
          `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages`.\n",
     );
-    for (name, where_) in PROCESSES {
+    for (name, container) in PROCESSES {
         let metrics = metrics_of(binaries, name);
         let _ = write!(
             out,
-            "\n## {name}\n\n{where_}\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
+            "\n## {name}\n\n{container}\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
         );
         for (name, metric) in metrics {
             let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();

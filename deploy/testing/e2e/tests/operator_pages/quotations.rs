@@ -1,7 +1,6 @@
 //! `troubleshooting.md` and `faq.md` quote the driver: each quotation is in the source.
 
-use crate::source::{collect, rust_files};
-use crate::{read, root};
+use crate::{collect, read, root};
 
 /// Folders of the programs and of the chart that print what a user sees.
 const SOURCES: [&str; 9] = [
@@ -29,7 +28,14 @@ fn flat(text: &str) -> String {
 fn sources() -> Vec<String> {
     let mut texts = Vec::new();
     for folder in SOURCES {
-        for path in rust_files(folder) {
+        let mut files = Vec::new();
+        collect(&root().join(folder), "rs", &mut files);
+        files.retain(|path| {
+            let is_tests = path.ends_with("tests.rs");
+            !is_tests && !path.components().any(|part| part.as_os_str() == "tests")
+        });
+        assert!(!files.is_empty(), "{folder} has no source");
+        for path in files {
             let text = std::fs::read_to_string(path).expect("a source file");
             let code = text.split("#[cfg(test)]\nmod tests {").next();
             texts.push(flat(code.unwrap_or_default()));

@@ -131,6 +131,11 @@ impl Attempts {
         self.all().into_iter().rev().find(|record| record.rpc == rpc)
     }
 
+    /// Returns how many attempts the latest call of `rpc` took, 0 without a call.
+    pub fn attempts_of(&self, rpc: &str) -> u32 {
+        self.last(rpc).map_or(0, |call| call.attempts)
+    }
+
     /// Makes the call until it succeeds, the answer is final, or `policy` allows no further
     /// attempt.
     pub(crate) async fn run<T, F>(

@@ -28,7 +28,8 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 
 fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("the processes, as the kernel shows them");
-    let seen = audit::survey(scene.world)?;
+    let mut seen = audit::survey(scene.world)?;
+    seen.extend(std::mem::take(&mut scene.tools));
     println!("{}", audit::table(&seen));
     let lacking = audit::missing_for_broker(audit::bounding_of_this_process()?);
     if !lacking.is_empty() {

@@ -18,8 +18,6 @@ use super::{DemoError, Scene, ensure};
 use crate::co::{Claim, CoError, Observer, Volume, safe_detach};
 
 const FILE: &str = "sequence";
-/// The zone that fails, which is not the volume's.
-const ZONE: &str = "us-east-1b";
 
 /// Appends numbers until stopped; each is on the disk before the next one is written.
 struct Writer {
@@ -91,18 +89,6 @@ fn find_all(directory: &Path, last: u64) -> Result<(), DemoError> {
 }
 
 impl Scene<'_> {
-    /// Makes calls that concern the zone or name no id fail, or makes them work again.
-    async fn zone_fails(&mut self, fails: bool) -> Result<(), DemoError> {
-        let (state, proof) = match fails {
-            true => ("unavailable", "EC2 refuses listings, and all calls about that zone"),
-            false => ("available", "EC2 answers all calls"),
-        };
-        let simulator = &self.world.simulator;
-        simulator.put(&format!("/v1/zones/{ZONE}"), &json!({ "state": state })).await?;
-        self.narrator.done(&format!("zone {ZONE} is {state}"), proof);
-        Ok(())
-    }
-
     /// Requests the detach once, and verifies that it is refused for the reason `token` and that
     /// EC2 shows no change.
     async fn is_refused(

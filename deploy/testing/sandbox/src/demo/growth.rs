@@ -1,12 +1,15 @@
-//! Expands volumes online and offline.
+//! Expands volumes online and offline, and expands and modifies one volume in a single EC2 call.
+
+use std::collections::HashMap;
 
 use super::{DemoError, InUse, Scene, ensure};
-use crate::co::GIB;
+use crate::co::{Claim, GIB};
 use crate::pod_view;
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     online(scene).await?;
-    offline(scene).await
+    offline(scene).await?;
+    one_modification(scene).await
 }
 
 async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
@@ -39,6 +42,45 @@ async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.remember_size(&volume.id, volume.bytes);
     let in_use = scene.use_on(&volume, 0, "pod-5").await?;
     scene.check_growth("pvc-ext4", before, &in_use, "ext4 grew before it was mounted")
+}
+
+async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+    scene.narrator.chapter("type, IOPS, throughput and size in one ModifyVolume");
+    let mut volume =
+        scene.create(&Claim::filesystem("pvc-tuned", "ext4", 10).parameter("type", "gp2")).await?;
+    let after = scene.ec2().last().await?;
+    let parameters: HashMap<String, String> =
+        [("type", "gp3"), ("iops", "4000"), ("throughput", "250")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+    let (id, co) = (volume.id.clone(), scene.co.clone());
+    // external-resizer makes two calls, from two workers.
+    let (expanded, modified) =
+        tokio::join!(co.expand(&mut volume, 12 * GIB), co.modify(&id, &parameters));
+    expanded?;
+    modified?;
+    let calls: Vec<_> = scene
+        .ec2()
+        .journal(after)
+        .await?
+        .into_iter()
+        .filter(|record| record["action"] == "ModifyVolume")
+        .collect();
+    ensure(calls.len() == 1, || format!("{} calls of ModifyVolume", calls.len()))?;
+    let sent = |name: &str| calls[0]["parameters"][name].as_str().unwrap_or_default().to_owned();
+    let all = [sent("Size"), sent("VolumeType"), sent("Iops"), sent("Throughput")];
+    ensure(all == ["12", "gp3", "4000", "250"], || format!("it asked for {all:?}"))?;
+    let shown = scene.shown(&id).await?;
+    ensure(
+        (shown.gib, shown.kind.as_str(), shown.iops, shown.throughput)
+            == (12, "gp3", Some(4000), Some(250)),
+        || format!("EC2 shows {shown:?}"),
+    )?;
+    scene.remember_size(&id, volume.bytes);
+    scene
+        .narrator
+        .done("expand and modify pvc-tuned", "1 ModifyVolume: 12 GiB, gp3, 4000 IOPS, 250 MiB/s");
+    Ok(())
 }
 
 impl Scene<'_> {

@@ -39,6 +39,19 @@ impl Scene<'_> {
         self.check_attached(&volume.id, &[&instance]).await?;
         let device = attachment.context.get("devicePath").cloned().unwrap_or_default();
         self.narrator.done(&format!("attach {} to {name}", volume.name), &device);
+        let in_use = self.stage_and_publish(volume, node, pod, attachment).await?;
+        self.set_use(&volume.id, Some(in_use.clone()));
+        Ok(in_use)
+    }
+
+    /// Stages and publishes an attached volume; verifies both steps.
+    pub(super) async fn stage_and_publish(
+        &mut self,
+        volume: &Volume,
+        node: usize,
+        pod: &str,
+        attachment: crate::co::Attachment,
+    ) -> Result<InUse, DemoError> {
         let kubelet = self.kubelets[node].clone();
         let staged = kubelet.stage(volume, &attachment).await?;
         let proof = match &volume.content {
@@ -68,9 +81,7 @@ impl Scene<'_> {
             }
         };
         self.narrator.done(&format!("publish {} to {pod}", volume.name), &proof);
-        let in_use = InUse { node, pod: pod.to_owned(), published };
-        self.set_use(&volume.id, Some(in_use.clone()));
-        Ok(in_use)
+        Ok(InUse { node, pod: pod.to_owned(), published })
     }
 
     /// Unpublishes, unstages and detaches; verifies each step.

@@ -110,6 +110,11 @@ impl Simulator {
         self.call(Method::PUT, path, Some(body)).await
     }
 
+    /// Sends a DELETE to the control API.
+    pub async fn delete(&self, path: &str) -> io::Result<Value> {
+        self.call(Method::DELETE, path, None).await
+    }
+
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> io::Result<Value> {
         let what = format!("{method} {path} of the simulator");
         self.exchange(method, path, body)

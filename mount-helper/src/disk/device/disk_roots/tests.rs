@@ -1,8 +1,10 @@
 //! Tests with a simulated sysfs.
 use super::*;
-use ebs_csi_wire::{DeviceName, Origin, Source, VolumeId};
+use crate::disk::device::{Access, DeviceError};
+use ebs_csi_wire::{DeviceName, Disk, Origin, Source, VolumeId};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Creates a sysfs with the kernel's layout for NVMe: `block/NAME` is a link into the device tree,
 /// and `device` in that directory is a link to the controller above.

@@ -24,7 +24,6 @@ pub struct XenDisk {
 
 impl DiskRoots {
     /// Accepts Xen disks without a serial by their name.
-    #[must_use]
     pub fn accepting_names(mut self) -> Self {
         self.accepts_names = true;
         self

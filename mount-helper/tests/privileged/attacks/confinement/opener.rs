@@ -1,11 +1,10 @@
 //! The opener, as a compromised broker can use it.
 use super::script::{self, print_value};
-use crate::attacks::row;
 use crate::rig::{Rig, done, staged, volume};
 use ebs_csi_mount_helper::channel;
 use ebs_csi_mount_helper::disk::device::{DiskRoots, opener_requests};
 use ebs_csi_mount_helper::roles::confinement;
-use ebs_csi_mount_helper::roles::opener;
+use ebs_csi_mount_helper::roles::start::opener;
 use ebs_csi_mount_helper::sys::{Fork, fork};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile::BlockNodes;
@@ -78,6 +77,8 @@ pub(super) fn send_requests(devices: &str, mounted: (&str, &str), unused: (&str,
     }
 }
 
+/// N17: as broker ask the opener for a mounted disk to write, another volume's name, a path, what
+/// is no disk, a disk without a claim.
 #[test]
 fn opener_opens_disk_for_writing_only_if_unheld() {
     let Some(rig) = Rig::start() else { return };
@@ -105,9 +106,4 @@ fn opener_opens_disk_for_writing_only_if_unheld() {
         assert_eq!(found, answer, "{name}: {}", ran.output);
     }
     done(rig.unstage(&mounted));
-    row(
-        "N17",
-        "as broker ask the opener for a mounted disk to write, another volume's name, a path, what is no disk, a disk without a claim",
-        "each is refused; a volume that nobody holds is handed over claimed, a mounted one to be read",
-    );
 }

@@ -1,5 +1,4 @@
 //! A container of the node that has the helper's socket by mistake.
-use crate::attacks::row;
 use crate::rig::{Client, Rig, connect};
 use ebs_csi_policy::profile::{BROKER, TOOL};
 use ebs_csi_wire::frame;
@@ -9,6 +8,7 @@ use std::io::Write;
 /// users.
 const USERS: [u32; 6] = [65532, 65533, 65534, 0, BROKER.identity.uid, TOOL.identity.uid];
 
+/// N20: connect as 65532, 65533, 65534 and 0, in the group of the socket.
 #[test]
 fn only_the_agents_uid_is_answered() {
     let Some(rig) = Rig::start() else { return };
@@ -20,9 +20,4 @@ fn only_the_agents_uid_is_answered() {
         rig.wait_for(&format!("peer-refused uid={user}"));
     }
     rig.inventory();
-    row(
-        "N20",
-        "connect as 65532, 65533, 65534 and 0, in the group of the socket",
-        "each is cut off; every process has a number from 65520 to 65531, which nobody gives away",
-    );
 }

@@ -13,20 +13,18 @@ const SCRIPT: &str = "SCRIPT_OF_ATTACK";
 /// Added to the number of the signal that ended a script, to form the exit status.
 const BY_SIGNAL: i32 = 128;
 
-/// How a script ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ScriptEnd {
     /// By itself, with this status.
     Exited(i32),
     /// By this signal.
     Signalled(i32),
 }
 
-/// The output of a script, and how the script ended.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) output: String,
-    pub(super) end: End,
+    pub(super) end: ScriptEnd,
 }
 
 impl Ran {
@@ -44,7 +42,6 @@ pub(super) fn print_value(word: &str, value: impl Debug) {
     println!("\n{word}={value:?}");
 }
 
-/// Runs a script in a process of its own.
 pub(super) fn run(name: &str, arguments: &[&str]) -> Ran {
     wait_for(Command::new(this_program()), name, arguments)
 }
@@ -71,8 +68,8 @@ fn wait_for(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
         .output()
         .expect("start");
     let end = match status.code().unwrap_or(-1) {
-        code if code > BY_SIGNAL => End::Signalled(code - BY_SIGNAL),
-        code => End::Exited(code),
+        code if code > BY_SIGNAL => ScriptEnd::Signalled(code - BY_SIGNAL),
+        code => ScriptEnd::Exited(code),
     };
     let output = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
     Ran { output, end }

@@ -1,7 +1,6 @@
 //! The supervisor, as a compromised broker can use it, and under its own filter.
-use super::script::{self, End, print_value};
+use super::script::{self, ScriptEnd, print_value};
 use super::sys;
-use crate::attacks::row;
 use crate::rig::{able, children, status};
 use ebs_csi_confine::Entering;
 use ebs_csi_confine::tool::Filters;
@@ -55,23 +54,19 @@ pub(super) fn clone_with(flags: &str) {
     }
 }
 
-/// The seccomp filter answers each CLONE_NEW flag and CLONE_PARENT with SIGSYS; a plain fork works.
+/// N18: The seccomp filter answers each CLONE_NEW flag and CLONE_PARENT with SIGSYS; a plain fork
+/// works.
 #[test]
 fn supervisor_clone_with_namespace_flags_is_killed() {
     if !able() {
         return;
     }
     let plain = script::run("clone", &[&PLAIN.to_string()]);
-    assert_eq!(plain.end, End::Exited(0), "{plain:?}");
+    assert_eq!(plain.end, ScriptEnd::Exited(0), "{plain:?}");
     for (name, flag) in FLAGS {
         let ran = script::run("clone", &[&flag.to_string()]);
-        assert_eq!(ran.end, End::Signalled(libc::SIGSYS), "{name}: {}", ran.output);
+        assert_eq!(ran.end, ScriptEnd::Signalled(libc::SIGSYS), "{name}: {}", ran.output);
     }
-    row(
-        "N18",
-        "clone with each CLONE_NEW… and CLONE_PARENT under the supervisor's filter",
-        "each ends the process (SIGSYS); a plain fork works",
-    );
 }
 
 /// Runs the real, confined supervisor for a broker that asks for runners and keeps each of them.
@@ -156,6 +151,7 @@ fn request_runners(asking: &OwnedFd, supervisor: u32) {
     print_value("living-again", living());
 }
 
+/// N18: 300 runners asked of the real supervisor, none ended.
 #[test]
 fn broker_gets_at_most_12_runners() {
     if !able() {
@@ -166,9 +162,4 @@ fn broker_gets_at_most_12_runners() {
     for word in ["answered", "living", "again", "living-again"] {
         assert_eq!(ran.value(word), "12", "{word}: {ran:?}");
     }
-    row(
-        "N18",
-        "300 runners asked of the real supervisor, none ended",
-        "12 live; the next come when those end; one without a job ends after 30 s",
-    );
 }

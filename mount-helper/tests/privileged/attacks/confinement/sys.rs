@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 use std::io;
 
-/// Makes a system call whose arguments are plain numbers.
 pub(super) fn call(number: i64, arguments: [i64; 4]) -> io::Result<i64> {
     let [a, b, c, d] = arguments;
     // SAFETY: the calls that the scripts make take no pointer in these arguments, or a null one,

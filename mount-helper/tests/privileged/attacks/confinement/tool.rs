@@ -1,8 +1,7 @@
 //! A tool that its disk's content has compromised, on a kernel without Landlock or whose Landlock
 //! does not restrict signals.
-use super::script::{self, End};
+use super::script::{self, ScriptEnd};
 use super::sys;
-use crate::attacks::row;
 use crate::rig::{able, become_user};
 use ebs_csi_confine::Entering;
 use ebs_csi_confine::tool::Filters;
@@ -22,19 +21,19 @@ const F_NOTIFY: i64 = 1026;
 const F_GETFL: i64 = 3;
 
 /// The attempts, and how the attempting process ends.
-const TRIES: [(&str, End); 12] = [
-    ("abort", End::Signalled(libc::SIGABRT)),
-    ("getfl", End::Exited(0)),
-    ("own-limit", End::Exited(0)),
-    ("tgkill", End::Signalled(libc::SIGSYS)),
-    ("tkill", End::Signalled(libc::SIGSYS)),
-    ("kill", End::Signalled(libc::SIGSYS)),
-    ("setown", End::Exited(libc::EINVAL)),
-    ("setown-ex", End::Exited(libc::EINVAL)),
-    ("setsig", End::Exited(libc::EINVAL)),
-    ("setlease", End::Exited(libc::EINVAL)),
-    ("notify", End::Exited(libc::EINVAL)),
-    ("limit", End::Exited(libc::EPERM)),
+const TRIES: [(&str, ScriptEnd); 12] = [
+    ("abort", ScriptEnd::Signalled(libc::SIGABRT)),
+    ("getfl", ScriptEnd::Exited(0)),
+    ("own-limit", ScriptEnd::Exited(0)),
+    ("tgkill", ScriptEnd::Signalled(libc::SIGSYS)),
+    ("tkill", ScriptEnd::Signalled(libc::SIGSYS)),
+    ("kill", ScriptEnd::Signalled(libc::SIGSYS)),
+    ("setown", ScriptEnd::Exited(libc::EINVAL)),
+    ("setown-ex", ScriptEnd::Exited(libc::EINVAL)),
+    ("setsig", ScriptEnd::Exited(libc::EINVAL)),
+    ("setlease", ScriptEnd::Exited(libc::EINVAL)),
+    ("notify", ScriptEnd::Exited(libc::EINVAL)),
+    ("limit", ScriptEnd::Exited(libc::EPERM)),
 ];
 
 /// Makes an attempt in the tool's profile, beside another process of the tool's user.
@@ -78,6 +77,8 @@ pub(super) fn reach(what: &str) {
     let _ = sys::call(libc::SYS_exit_group, [status.into(), 0, 0, 0]);
 }
 
+/// N19: tgkill, tkill, kill, prlimit64 on a process of the same uid, fcntl F_SETOWN, F_SETSIG,
+/// F_NOTIFY, F_SETLEASE, all without Landlock.
 #[test]
 fn tool_cannot_reach_other_processes_of_its_user() {
     if !able() {
@@ -85,9 +86,4 @@ fn tool_cannot_reach_other_processes_of_its_user() {
     }
     let found = TRIES.map(|(what, _)| script::run("tool", &[what]).end);
     assert_eq!(found, TRIES.map(|(_, end)| end));
-    row(
-        "N19",
-        "tgkill, tkill, kill, prlimit64 on a process of the same uid, fcntl F_SETOWN, F_SETSIG, F_NOTIFY, F_SETLEASE, all without Landlock",
-        "signals end the tool (SIGSYS), the others fail; abort(3) of its own works",
-    );
 }

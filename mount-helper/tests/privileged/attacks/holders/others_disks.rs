@@ -1,6 +1,6 @@
 //! A disk that the helper does not use alone: mounted in another namespace, used as swap, beneath
 //! another block device, or the node's own.
-use crate::attacks::{is_read_only, row};
+use crate::attacks::is_read_only;
 use crate::disks::partitions::parted;
 use crate::rig::{
     Attached, Elsewhere, MIB, Rig, assert_refused, block_target, claim, disk, done,
@@ -14,7 +14,6 @@ fn part(volume: &VolumeId, number: u32) -> Disk {
     Disk { partition: NonZeroU32::new(number), ..disk(volume) }
 }
 
-/// A command that runs when this value is dropped.
 struct AtEnd([String; 3]);
 
 impl Drop for AtEnd {
@@ -40,12 +39,12 @@ fn refuses_raw_publish(rig: &Rig, volume: &VolumeId, attached: &Attached) {
     assert!(!target.exists(), "{}", target.display());
 }
 
+/// N3: a disk that is mounted in another mount namespace is published raw, writable and read-only.
 #[test]
 fn disk_mounted_in_other_namespace_not_published_raw() {
     let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        make_filesystem(fs_type, &attached.path());
+        let (volume, attached) = rig.made_disk(512 * MIB, fs_type);
         let elsewhere = Elsewhere::mount(&attached.path(), "rw");
         refuses_raw_publish(&rig, &volume, &attached);
         elsewhere.check_writable();
@@ -53,13 +52,9 @@ fn disk_mounted_in_other_namespace_not_published_raw() {
         retry_refused(|| rig.publish_block(&volume, "p"));
         done(rig.unpublish_block(&volume, "p"));
     }
-    row(
-        "N3",
-        "a disk that is mounted in another mount namespace is published raw, writable and read-only",
-        "refused as held; its owner's writes go on",
-    );
 }
 
+/// N3: a disk in use as swap is published raw.
 #[test]
 fn active_swap_disk_is_not_published_raw() {
     let Some(rig) = Rig::start() else { return };
@@ -75,10 +70,9 @@ fn active_swap_disk_is_not_published_raw() {
     drop(off);
     done(rig.publish_block(&volume, "p"));
     done(rig.unpublish_block(&volume, "p"));
-    row("N3", "a disk in use as swap is published raw", "refused as held");
 }
 
-/// A loop device over a disk that is already published does not block another publish.
+/// N3: A loop device over a disk that is already published does not block another publish.
 #[test]
 fn unpublished_disk_under_loop_device_is_refused() {
     let Some(rig) = Rig::start() else { return };
@@ -96,13 +90,9 @@ fn unpublished_disk_under_loop_device_is_refused() {
     for pod in ["p", "q"] {
         done(rig.unpublish_block(&volume, pod));
     }
-    row(
-        "N3",
-        "a disk beneath a loop device is published raw or staged",
-        "refused as held; not when it is published already",
-    );
 }
 
+/// N3: a disk with an entry in holders/ of sysfs is published raw.
 #[test]
 fn disk_with_sysfs_holder_is_not_published_raw() {
     let Some(rig) = Rig::start_xen() else { return };
@@ -119,7 +109,6 @@ fn disk_with_sysfs_holder_is_not_published_raw() {
     fs::remove_dir(xen.directory().join("holders/dm-0")).expect("rmdir");
     done(rig.publish_disk(&named, "p", false));
     done(rig.unpublish_block(&volume, "p"));
-    row("N3", "a disk with an entry in holders/ of sysfs is published raw", "refused as held");
 }
 
 #[test]
@@ -139,6 +128,7 @@ fn pod_opening_disk_exclusively_does_not_block_publish() {
     }
 }
 
+/// N8: a blank partition is staged or published while another of its disk is mounted on the host.
 #[test]
 fn blank_partition_beside_host_mounted_partition_is_refused() {
     let Some(rig) = Rig::start() else { return };
@@ -159,13 +149,9 @@ fn blank_partition_beside_host_mounted_partition_is_refused() {
     done(rig.publish_disk(&first_part, "p", false));
     done(rig.unpublish_block(&volume, "p"));
     done(rig.unstage(&volume));
-    row(
-        "N8",
-        "a blank partition is staged or published while another of its disk is mounted on the host",
-        "refused as held; not beside a partition that is staged here",
-    );
 }
 
+/// N8: a blank partition is staged while another of its disk holds kubelet's own directory.
 #[test]
 fn partition_of_disk_holding_kubelet_directory_is_refused() {
     let Some(rig) = Rig::start() else { return };
@@ -182,21 +168,16 @@ fn partition_of_disk_holding_kubelet_directory_is_refused() {
     assert_eq!(refusal(rig.stage_part(&volume, FsType::Ext4, 1)), there);
     assert_eq!(refusal(rig.publish_disk(&part(&volume, 1), "p", false)), there);
     rig.within(&["umount", kubelets]);
-    row(
-        "N8",
-        "a blank partition is staged while another of its disk holds kubelet's own directory",
-        "refused as held, naming the directory",
-    );
 }
 
+/// N8: a disk whose file system the host has mounted, XFS and ext4, is staged and unstaged.
 #[test]
 fn host_mounted_disk_is_neither_staged_nor_unstaged() {
     let Some(rig) = Rig::start() else { return };
     for (fs_type, options) in
         [FsType::Xfs, FsType::Ext4].map(|fs| [(fs, "rw"), (fs, "ro")]).concat()
     {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        make_filesystem(fs_type, &attached.path());
+        let (volume, attached) = rig.made_disk(512 * MIB, fs_type);
         let elsewhere = Elsewhere::mount(&attached.path(), options);
         for read_only in [false, true] {
             let outcome = rig.stage_with(&volume, fs_type, |request| request.read_only = read_only);
@@ -210,31 +191,20 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
             _ => assert!(fs::write(elsewhere.root().join("kept"), "x").is_err()),
         }
     }
-    row(
-        "N8",
-        "a disk whose file system the host has mounted, XFS and ext4, is staged and unstaged",
-        "refused as held; the host's mount stays as it was",
-    );
 }
 
-/// A file is still open in the copy in another mount namespace. The publish succeeds after the file
-/// is closed.
+/// N3: A file is still open in the copy in another mount namespace. The publish succeeds after the
+/// file is closed.
 #[test]
 fn disk_with_copied_mount_is_not_published_raw() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
     let copy = rig.open_copy(&volume);
     done(rig.unstage(&volume));
     refuses_raw_publish(&rig, &volume, &attached);
     drop(copy);
     retry_refused(|| rig.publish_block(&volume, "p"));
     done(rig.unpublish_block(&volume, "p"));
-    row(
-        "N3",
-        "a disk whose file system lives on in a copied mount namespace is published raw",
-        "refused as held until the last file there is closed",
-    );
 }
 
 /// The volume is like one that another driver formatted: its identifier does not hold the volume's
@@ -243,8 +213,7 @@ fn disk_with_copied_mount_is_not_published_raw() {
 fn own_mount_copy_is_recognised_without_volume_uuid() {
     let Some(mut rig) = Rig::start() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
-        let (volume, attached) = rig.new_disk(512 * MIB);
-        make_filesystem(fs_type, &attached.path());
+        let (volume, _attached) = rig.made_disk(512 * MIB, fs_type);
         staged(rig.stage(&volume, fs_type));
         // A mount that was staged before this helper started is the helper's own, too.
         rig.restart(&[]);

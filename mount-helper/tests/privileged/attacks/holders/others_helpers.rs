@@ -1,19 +1,18 @@
 //! More than one helper, and more than one agent.
-use crate::attacks::row;
 use crate::rig::{
     AGENT, Client, LONG, MIB, Rig, assert_refused, check_filesystem, children, connect, done,
-    send_signal, staged, staging, target, try_signal,
+    send_signal, staging, target, try_signal,
 };
 use ebs_csi_wire::{FsType, Outcome, Refusal};
 use rustix::process::Signal;
 use std::time::Instant;
 
+/// N15: a second helper starts on the same kubelet root and socket.
 #[test]
 fn second_helper_waits_until_first_helper_ends() {
     for signal in [Signal::TERM, Signal::KILL] {
         let Some(mut rig) = Rig::start() else { return };
-        let (volume, attached) = rig.new_disk(64 * MIB);
-        staged(rig.stage(&volume, FsType::Ext4));
+        let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
         let second = rig.second("run/helper.sock", &[]);
         second.wait_for(" waiting ");
         // The socket still belongs to the first helper.
@@ -22,19 +21,13 @@ fn second_helper_waits_until_first_helper_ends() {
         send_signal(rig.pid(), signal);
         second.wait_for(" supervisor ready ");
         assert!(done(rig.publish(&volume, "p")), "found as it is");
-        done(rig.unpublish(&volume, &target(&volume, "p")));
-        done(rig.unstage(&volume));
+        rig.withdraw(&volume, "p");
         assert_eq!(rig.mounts(&attached), 0);
         rig.ended();
     }
-    row(
-        "N15",
-        "a second helper starts on the same kubelet root and socket",
-        "it waits; the first keeps its socket; once that has ended or was killed, the second serves",
-    );
 }
 
-/// The second helper never listens: it exits with 78 when its grace period is over, and with 0
+/// N15: The second helper never listens: it exits with 78 when its grace period is over, and with 0
 /// after SIGTERM.
 #[test]
 fn waiting_second_helper_exits_78_or_on_sigterm() {
@@ -51,15 +44,10 @@ fn waiting_second_helper_exits_78_or_on_sigterm() {
     }
     // A helper on another kubelet root does not wait.
     let Some(_beside) = Rig::start() else { return };
-    row(
-        "N15",
-        "a second helper starts on the same kubelet root with another socket, and the first stays",
-        "it never listens, and ends with status 78, or with 0 when it is told to end",
-    );
 }
 
-/// The first helper is terminated or killed while its format tool runs. The file system that the
-/// second helper makes is sound.
+/// N15: The first helper is terminated or killed while its format tool runs. The file system that
+/// the second helper makes is sound.
 #[test]
 fn second_helper_formats_again_after_interrupted_format() {
     for (victim, signal) in
@@ -97,11 +85,6 @@ fn second_helper_formats_again_after_interrupted_format() {
             rig.ended();
         }
     }
-    row(
-        "N15",
-        "a helper is replaced, by signal or killed, while its format tool runs",
-        "the next one serves when it has ended; the volume is formatted once more, and sound",
-    );
 }
 
 /// Returns whether two agents with conflicting requests may get this answer.
@@ -116,6 +99,7 @@ fn is_an_answer(outcome: &Outcome) -> bool {
     }
 }
 
+/// N15: four connections of agents stage, publish, unpublish and unstage one volume at once.
 #[test]
 fn concurrent_agents_on_same_volume_leave_no_mounts() {
     let Some(rig) = Rig::start() else { return };
@@ -154,9 +138,4 @@ fn concurrent_agents_on_same_volume_leave_no_mounts() {
     assert_refused(rig.publish(&volume, "one"), Refusal::NotStaged);
     check_filesystem(FsType::Ext4, &attached.path());
     assert_eq!(rig.journal().matches("tool=mke2fs").count(), 1);
-    row(
-        "N15",
-        "four connections of agents stage, publish, unpublish and unstage one volume at once",
-        "each is answered or told busy; formatted once, nothing is left mounted",
-    );
 }

@@ -1,6 +1,5 @@
 //! Directories of other drivers and of kubelet, and places that another program takes during an
 //! operation.
-use crate::attacks::row;
 use crate::rig::{
     MIB, Rig, block_target, disk, done, reason, send_signal, staged, staging, target, text, volume,
 };
@@ -9,6 +8,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 
+/// N5: stage over other drivers' directories, over all staging paths, and where kubelet writes.
 #[test]
 fn stage_outside_kubelet_globalmount_path_is_refused() {
     let Some(rig) = Rig::start_with(&["--paths", "kubernetes"]) else { return };
@@ -39,8 +39,7 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
     assert_eq!(rig.mounts(&attached), 0);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.publish(&volume, "p"));
-    done(rig.unpublish(&volume, &target(&volume, "p")));
-    done(rig.unstage(&volume));
+    rig.withdraw(&volume, "p");
     // Kubelet also unstages a raw volume, which was never staged; an older kubelet used another
     // staging path.
     for place in ["volumeDevices/staging/pvc-1", "pv/pvc-1/globalmount"] {
@@ -49,14 +48,8 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
         done(rig.call(rig.unstage_operation(&volume, &path)));
         assert!(!Path::new(&made).exists());
     }
-    row(
-        "N5",
-        "stage over other drivers' directories, over all staging paths, and where kubelet writes",
-        "refused as outside: only <driver>/<hash>/globalmount is a place for it",
-    );
 }
 
-/// Returns the number of mounts at exactly this place.
 fn stacked(rig: &Rig, place: &str) -> usize {
     rig.mounts_with(4, rig.kubelet(place).as_str()).len()
 }
@@ -94,6 +87,7 @@ fn one_has_it(rig: &Rig, place: &str, outcomes: &[Outcome]) {
     assert_eq!((good, stacked(rig, place)), (1, 1), "{outcomes:?}");
 }
 
+/// N15: two volumes are staged, and published, at one path at once, six times.
 #[test]
 fn concurrent_volumes_never_share_staging_or_target_path() {
     let Some(rig) = Rig::start() else { return };
@@ -136,11 +130,6 @@ fn concurrent_volumes_never_share_staging_or_target_path() {
     for volume in &volumes {
         done(rig.unstage(volume));
     }
-    row(
-        "N15",
-        "two volumes are staged, and published, at one path at once, six times",
-        "one stands there, the other is told busy or mounted differently; nothing is stacked",
-    );
 }
 
 /// Mounts something at the place, as another driver does, while the helper is held at a step of an
@@ -175,6 +164,8 @@ fn taken_meanwhile(point: &str, operation: impl Fn(&Rig, &VolumeId) -> (Operatio
     }
 }
 
+/// N15: somebody mounts at the path after it was judged, during the format or right before the
+/// mount.
 #[test]
 fn path_mounted_during_operation_is_not_mounted_over() {
     for point in ["stage-looked", "stage-formatted", "stage-created"] {
@@ -188,9 +179,4 @@ fn path_mounted_during_operation_is_not_mounted_over() {
     taken_meanwhile("publish-block-made", |rig, volume| {
         (rig.block_operation(&disk(volume), "p", false), block_target(volume, "p"))
     });
-    row(
-        "N15",
-        "somebody mounts at the path after it was judged, during the format or right before the mount",
-        "refused as mounted differently; nothing is stacked",
-    );
 }

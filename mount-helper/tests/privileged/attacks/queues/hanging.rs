@@ -1,6 +1,5 @@
 //! Disks that do not answer: loop devices whose files are on a frozen file system.
 use super::{image, send_for_each};
-use crate::attacks::row;
 use crate::rig::{
     LONG, MIB, Rig, done, make_filesystem, retry_refused, send_signal, shell, sparse_file, staged,
     staging, target, text, usage, volume, wait_until,
@@ -56,8 +55,8 @@ fn is_stuck(pid: u32) -> bool {
     states.flatten().any(|state| state.contains(") D "))
 }
 
-/// A thread of the broker waits for a disk that takes no write, so that the broker outlives its
-/// supervisor, whatever ends the supervisor.
+/// N10: A thread of the broker waits for a disk that takes no write, so that the broker outlives
+/// its supervisor, whatever ends the supervisor.
 #[test]
 fn next_helper_serves_while_broker_is_stuck() {
     for signal in [Signal::TERM, Signal::KILL] {
@@ -80,18 +79,13 @@ fn next_helper_serves_while_broker_is_stuck() {
         rig.run(&["--grace", "0"]);
         assert!(is_stuck(broker), "the first broker has ended");
         rig.wait_for(" earlier-helper ");
-        staged(rig.stage(&healthy, FsType::Ext4));
-        done(rig.unstage(&healthy));
+        rig.stage_once(&healthy, FsType::Ext4);
         drop(frozen);
         done(retry_refused(|| rig.unstage(&stuck)));
     }
-    row(
-        "N10",
-        "the helper ends or is killed while a thread of its broker waits for a disk that takes no write",
-        "the next helper serves the other disks at once, and that disk when the wait has ended",
-    );
 }
 
+/// N10: 8 unstages whose disks take no write.
 #[test]
 fn hanging_unstages_do_not_block_healthy_volumes() {
     let Some(rig) = Rig::start() else { return };
@@ -132,9 +126,4 @@ fn hanging_unstages_do_not_block_healthy_volumes() {
         done(client.receive().expect("an answer"));
     }
     done(rig.unstage(&healthy));
-    row(
-        "N10",
-        "8 unstages whose disks take no write",
-        "statistics, publish and unpublish go on, statistics of the hanging file systems too",
-    );
 }

@@ -19,7 +19,6 @@ const USERS: usize = 8;
 /// How long the test waits for one check among many, where kubelet would repeat its request.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long each call took.
 struct Times(Vec<(&'static str, Duration)>);
 
 impl Times {

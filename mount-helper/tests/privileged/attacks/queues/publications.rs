@@ -1,6 +1,6 @@
 //! What publications leave on the node.
 use crate::attacks::row;
-use crate::rig::{Client, LONG, Rig, assert_refused, done, set_mode, staged, target};
+use crate::rig::{Client, LONG, Rig, assert_refused, done, set_mode, target};
 use ebs_csi_wire::{FsType, Outcome, Refusal, VolumeId};
 use std::fs;
 
@@ -16,8 +16,7 @@ fn unpublish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Ou
 #[test]
 fn volume_publications_are_limited_and_leave_no_directories() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.new_disk(64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 << 20, FsType::Ext4);
     let pods = rig.path("kubelet/pods");
     // Kubelet's own directories, one of them empty.
     let own = pods.join(format!("own/volumes/kubernetes.io~csi/{volume}"));
@@ -65,8 +64,7 @@ fn volume_publications_are_limited_and_leave_no_directories() {
 #[test]
 fn unpublish_removes_only_empty_parent_directories() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, _attached) = rig.new_disk(64 << 20);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, _attached) = rig.staged_disk(64 << 20, FsType::Ext4);
     done(rig.publish(&volume, "p"));
     let pod = rig.path("kubelet/pods/p");
     fs::write(pod.join("volumes/kept"), "").expect("write");

@@ -15,6 +15,7 @@ const HELD: &str = "fault-point name=tool-started";
 /// The number of checks that filled the pool when each check held a worker.
 const SLOW: usize = 16;
 
+/// N10: 16 checks, of which 4 run and 12 wait for a place.
 #[test]
 fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     let Some(mut rig) = Rig::start() else { return };
@@ -35,8 +36,7 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     }
     done(rig.unstage(&healthy));
     // The stage of a volume that needs no tool proceeds as well.
-    staged(rig.stage(&healthy, FsType::Ext4));
-    done(rig.unstage(&healthy));
+    rig.stage_once(&healthy, FsType::Ext4);
     assert_eq!(rig.journal().matches(HELD).count(), 4, "tools at once");
     let releaser = Releaser::start(&rig, Duration::ZERO);
     for client in &mut clients {
@@ -46,14 +46,10 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     for (volume, _) in &slow {
         done(rig.unstage(volume));
     }
-    row(
-        "N10",
-        "16 checks, of which 4 run and 12 wait for a place",
-        "statistics, publish, unpublish, unstage and stage of a healthy volume are done meanwhile, then all checks",
-    );
 }
 
-/// `e2fsck` waits until it knows that no other node has the file system (`mmp`), here for minutes.
+/// N10: `e2fsck` waits until it knows that no other node has the file system (`mmp`), here for
+/// minutes.
 #[test]
 fn formats_do_not_wait_for_checks_that_sleep() {
     const ASLEEP: usize = 6;
@@ -73,11 +69,6 @@ fn formats_do_not_wait_for_checks_that_sleep() {
     for (volume, _) in &fresh {
         done(rig.unstage(volume));
     }
-    row(
-        "N10",
-        "six ext4 with mmp after a crash, whose checks sleep, then six blank volumes",
-        "four checks sleep, two wait for a place; every blank volume is formatted meanwhile",
-    );
 }
 
 /// Creates an image of an ext4 that another node seems to have mounted, for a check that sleeps.
@@ -97,7 +88,6 @@ fn mounted_elsewhere(rig: &Rig) -> PathBuf {
     image
 }
 
-/// Returns how many checks of ext run.
 fn checks(rig: &Rig) -> usize {
     let runners = children(rig.pid()).into_iter().filter(|pid| role(*pid) == "runner");
     let tools = runners.flat_map(children);
@@ -141,8 +131,7 @@ fn request_flood_is_bounded_and_others_are_served() {
         Operation::Stats(Stats { volume: healthy.clone(), path: rig.kubelet(&staging(&healthy)) });
     usage(client.call(stats, LONG));
     done(rig.publish(&healthy, "p"));
-    done(rig.unpublish(&healthy, &target(&healthy, "p")));
-    done(rig.unstage(&healthy));
+    rig.withdraw(&healthy, "p");
     staged(rig.stage(&healthy, FsType::Ext4));
     assert!(!rig.inventory().operations.is_empty(), "the flood is over");
     done(rig.unstage(&healthy));

@@ -1,5 +1,5 @@
 //! The growth of an ext file system whose tool is killed during the growth.
-use super::row;
+use crate::attacks::row;
 use crate::rig::{
     MIB, Rig, check_filesystem, done, grows_mounted, set_mode, shell, staged, staging, try_signal,
     usage, wait_until,
@@ -141,8 +141,7 @@ fn interrupted_offline_growth_is_completed_by_next_stage() {
         for write in [1, 2, 3, 4, 6, 9, 14, 22, 40, 80, 160, 250, 310] {
             let Some(rig) = Rig::start() else { return };
             let what = format!("{fs_type} write {write}");
-            let (volume, attached) = rig.new_disk(64 * MIB);
-            staged(rig.stage(&volume, fs_type));
+            let (volume, attached) = rig.staged_disk(64 * MIB, fs_type);
             let root = rig.staged_root(&volume);
             write_files(&root);
             done(rig.unstage(&volume));

@@ -1,5 +1,5 @@
 //! Disks that an operator or this driver made read-only.
-use crate::attacks::{is_read_only, row};
+use crate::attacks::is_read_only;
 use crate::rig::{MIB, Rig, assert_refused, block_target, disk, done, send_signal, shell, staged};
 use ebs_csi_wire::{FsType, Operation, Refusal};
 use rustix::process::Signal;
@@ -14,6 +14,7 @@ fn killed_at(rig: &mut Rig, point: &str, operation: Operation) {
     rig.run(&[]);
 }
 
+/// N14: stage and writable publish of a blank disk after blockdev --setro.
 #[test]
 fn operator_set_read_only_device_stays_read_only() {
     let Some(mut rig) = Rig::start() else { return };
@@ -41,15 +42,10 @@ fn operator_set_read_only_device_stays_read_only() {
     }
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
-    row(
-        "N14",
-        "stage and writable publish of a blank disk after blockdev --setro",
-        "device-read-only; the disk stays read-only and zero",
-    );
 }
 
-/// A helper that is killed during a read-only publish or unpublish leaves the disk read-only. The
-/// next helper learns from the record that the driver made the disk read-only.
+/// N14: A helper that is killed during a read-only publish or unpublish leaves the disk read-only.
+/// The next helper learns from the record that the driver made the disk read-only.
 #[test]
 fn next_helper_makes_leftover_read_only_disk_writable() {
     let Some(mut rig) = Rig::start() else { return };
@@ -77,11 +73,6 @@ fn next_helper_makes_leftover_read_only_disk_writable() {
             assert!(!is_read_only(&attached.name), "{point} {next}");
         }
     }
-    row(
-        "N14",
-        "a helper killed after it made a disk read-only, before it was shown and after",
-        "the next one knows from its record, and makes it writable again",
-    );
 }
 
 /// An earlier release kept no record of the devices that it set read-only.

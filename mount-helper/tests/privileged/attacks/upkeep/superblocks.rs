@@ -1,5 +1,4 @@
 //! What an ext superblock makes the kernel do besides mounting.
-use super::row;
 use crate::rig::{
     Attached, MIB, Rig, assert_refused, done, reason, refusal, shell, staged, volume, wait_until,
 };
@@ -8,8 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 fn ext4(rig: &Rig) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.new_disk(64 * MIB);
-    staged(rig.stage(&volume, FsType::Ext4));
+    let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
     done(rig.unstage(&volume));
     (volume, attached)
 }
@@ -25,6 +23,7 @@ fn in_force(attached: &Attached) -> String {
     fs::read_to_string(format!("/proc/fs/ext4/{}/options", attached.name)).expect("options")
 }
 
+/// N9: errors=panic in s_errors, in s_mount_opts and in both, then an error.
 #[test]
 fn errors_panic_in_superblock_does_not_panic_node() {
     let Some(rig) = Rig::start() else { return };
@@ -55,13 +54,9 @@ fn errors_panic_in_superblock_does_not_panic_node() {
             done(rig.unstage(&volume));
         }
     }
-    row(
-        "N9",
-        "errors=panic in s_errors, in s_mount_opts and in both, then an error",
-        "errors= is passed with every mount: the node goes on",
-    );
 }
 
+/// N9: default mount options that no request may ask for.
 #[test]
 fn superblock_mount_options_outside_allowlist_are_refused() {
     let Some(rig) = Rig::start() else { return };
@@ -83,13 +78,9 @@ fn superblock_mount_options_outside_allowlist_are_refused() {
     staged(rig.stage(&volume, FsType::Ext4));
     assert!(in_force(&attached).contains("commit=30"));
     done(rig.unstage(&volume));
-    row(
-        "N9",
-        "default mount options that no request may ask for",
-        "superblock-asks, nothing is mounted",
-    );
 }
 
+/// N13: an ext4 whose journal is another volume's disk, and that disk itself.
 #[test]
 fn an_external_journal_is_refused() {
     let Some(rig) = Rig::start() else { return };
@@ -126,9 +117,4 @@ fn an_external_journal_is_refused() {
         assert_eq!(reason, Refusal::SuperblockAsks, "{changes:?}");
         assert_eq!(rig.mounts(&attached), 0);
     }
-    row(
-        "N13",
-        "an ext4 whose journal is another volume's disk, and that disk itself",
-        "superblock-asks and foreign-content: neither is opened by a mount",
-    );
 }

@@ -4,14 +4,14 @@
 use serde_json::json;
 
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("examples_have_no_unknown_field", taken(world))]
 }
 
-async fn taken(world: &World<'_>) -> Outcome {
+async fn taken(world: &World<'_>) -> TestResult {
     let mut shown = 0;
     for example in std::fs::read_dir(manifests::deploy().join("install/examples"))? {
         let example = example?.path();

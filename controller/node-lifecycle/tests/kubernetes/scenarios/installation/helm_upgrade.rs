@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::environment::control_plane;
 use crate::environment::driver::program;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 const NAMESPACE: &str = "helm-upgrade";
@@ -22,7 +22,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("second_helm_upgrade_brings_repeated_variables_back", upgraded(world))]
 }
 
-async fn upgraded(world: &World<'_>) -> Outcome {
+async fn upgraded(world: &World<'_>) -> TestResult {
     let helm = control_plane::cache().join("bin/helm");
     if !helm.exists() {
         println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
@@ -30,7 +30,7 @@ async fn upgraded(world: &World<'_>) -> Outcome {
     }
     let directory = tempfile::tempdir()?;
     let kubeconfig = world.plane.kubeconfig("admin");
-    let run = async |words: Vec<&str>| -> Outcome {
+    let run = async |words: Vec<&str>| -> TestResult {
         let mut command = Command::new(&helm);
         command.args(words).args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(&kubeconfig);
         succeed(command).await.map(drop)
@@ -94,7 +94,7 @@ fn given() -> [Value; 2] {
 }
 
 /// Returns this chart's Deployment with the same values.
-async fn rendered(helm: &Path, directory: &Path) -> Outcome<Value> {
+async fn rendered(helm: &Path, directory: &Path) -> TestResult<Value> {
     let values = directory.join("values.json");
     let given = json!({
         "image": {"containerRegistry": "registry.example.com"},
@@ -111,7 +111,7 @@ async fn rendered(helm: &Path, directory: &Path) -> Outcome<Value> {
 }
 
 /// Writes a chart of that one object.
-fn chart(directory: &Path, name: &str, object: &Value) -> Outcome<PathBuf> {
+fn chart(directory: &Path, name: &str, object: &Value) -> TestResult<PathBuf> {
     let chart = directory.join(name);
     std::fs::create_dir_all(chart.join("templates"))?;
     let about = "apiVersion: v2\nname: aws-ebs-csi-driver\nversion: 1.0.0\n";
@@ -121,7 +121,7 @@ fn chart(directory: &Path, name: &str, object: &Value) -> Outcome<PathBuf> {
 }
 
 /// Returns the variables that the preflight finds more than once.
-async fn named(kubeconfig: &Path) -> Outcome<Vec<&'static str>> {
+async fn named(kubeconfig: &Path) -> TestResult<Vec<&'static str>> {
     let mut command = Command::new(program("ebs-csi-node-lifecycle")?);
     command.arg("preflight").arg(format!("--kubeconfig={}", kubeconfig.display())).env_clear();
     let said = String::from_utf8_lossy(&super::manifest_pods::output(command).await?.stdout)
@@ -138,7 +138,7 @@ fn variables(deployment: &Value) -> Vec<&str> {
     all.filter_map(|it| it["name"].as_str()).collect()
 }
 
-async fn succeed(command: Command) -> Outcome<String> {
+async fn succeed(command: Command) -> TestResult<String> {
     let shown = format!("{command:?}");
     let out = super::manifest_pods::output(command).await?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::environment::control_plane;
 use crate::environment::driver::program;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{TestResult, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -24,7 +24,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-async fn taken(world: &World<'_>) -> Outcome {
+async fn taken(world: &World<'_>) -> TestResult {
     let pods = ["controller.yaml", "node.yaml"];
     let others = ["sidecars-rbac.yaml", "networkpolicy.yaml", "node-policy.yaml"];
     for object in pods.into_iter().chain(others).flat_map(manifests::read) {
@@ -66,7 +66,7 @@ const FOREIGN_KINDS: [ForeignKinds; 2] = [
 
 /// Adds the definitions to the API server and waits until it serves them. Without Go or the module,
 /// prints why the objects are skipped and returns false.
-async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Outcome<bool> {
+async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> TestResult<bool> {
     let mut command = Command::new("go");
     command.args(["mod", "download", "-json", foreign.module]).current_dir(rig);
     let Some(found) = output(command).await.ok().filter(|it| it.status.success()) else {
@@ -83,7 +83,7 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Outcom
             manifests::create(&world.admin, &definition).await?;
         }
         wait_until(&format!("{kind} is served"), || async {
-            manifests::is_served(&world.admin, kind).await
+            manifests::is_served(&world.admin, foreign.api_version, kind).await
         })
         .await?;
     }
@@ -91,13 +91,13 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Outcom
 }
 
 /// Runs the command on another thread, because the other scenarios continue meanwhile.
-pub(super) async fn output(mut command: Command) -> Outcome<Output> {
+pub(super) async fn output(mut command: Command) -> TestResult<Output> {
     Ok(tokio::task::spawn_blocking(move || command.output()).await??)
 }
 
 /// Checks what the chart renders with its own values, with those of the rig with real kubelets, and
 /// with each set of values in `deploy/install/chart/ci`.
-async fn rendered(world: &World<'_>) -> Outcome {
+async fn rendered(world: &World<'_>) -> TestResult {
     let helm = control_plane::cache().join("bin/helm");
     if !helm.exists() {
         println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
@@ -212,7 +212,7 @@ fn push(list: &mut Value, entry: Value) {
 }
 
 /// Checks the policy in a namespace where no other scenario makes pods of nodes.
-async fn node_policy(world: &World<'_>) -> Outcome {
+async fn node_policy(world: &World<'_>) -> TestResult {
     let (namespace, name) = ("kube-public", "of-a-node");
     for mut object in manifests::read("node-policy.yaml") {
         // Other scenarios submit the object under its own name.
@@ -271,7 +271,7 @@ async fn node_policy(world: &World<'_>) -> Outcome {
 }
 
 /// Checks the flags with safe detach off, as in the manifest, and on.
-async fn known() -> Outcome {
+async fn known() -> TestResult {
     let objects = manifests::read("controller.yaml");
     let deployment =
         objects.iter().find(|object| object["kind"] == "Deployment").ok_or("no Deployment")?;

@@ -5,7 +5,7 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::environment::world::{Outcome, World, create, ensure, patch, wait_until};
+use crate::environment::world::{TestResult, World, create, ensure, patch, wait_until};
 use crate::scenarios::Scenario;
 
 const ZONE: &str = "ebs.csi.aws.com/zone";
@@ -24,7 +24,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// The node has a provider id but no label of a zone, as before the cloud controller manager has
 /// labelled it.
-async fn written(world: &World<'_>) -> Outcome {
+async fn written(world: &World<'_>) -> TestResult {
     let (node, pod) = ("unlabelled", "ebs-csi-node-unlabelled");
     let instance = world.node(node).await?;
     let none = json!({COPIED: null, "topology.ebs.csi.aws.com/zone": null, "node.kubernetes.io/instance-type": "t2.micro"});
@@ -49,7 +49,7 @@ async fn written(world: &World<'_>) -> Outcome {
     world.nodes.delete(node).await
 }
 
-async fn copied(world: &World<'_>) -> Outcome {
+async fn copied(world: &World<'_>) -> TestResult {
     let (node, pod) = ("labelled", "ebs-csi-node-labelled");
     world.node(node).await?;
     create_pod(world, pod, node, "ebs-csi-node").await?;
@@ -65,7 +65,7 @@ async fn copied(world: &World<'_>) -> Outcome {
     world.nodes.delete(node).await
 }
 
-async fn drained(world: &World<'_>) -> Outcome {
+async fn drained(world: &World<'_>) -> TestResult {
     let (node, pod) = ("drained", "ebs-csi-node-drained");
     world.node(node).await?;
     create_pod(world, pod, node, "ebs-csi-node").await?;
@@ -84,7 +84,7 @@ async fn drained(world: &World<'_>) -> Outcome {
     world.nodes.delete(node).await
 }
 
-async fn unknown(world: &World<'_>) -> Outcome {
+async fn unknown(world: &World<'_>) -> TestResult {
     let (node, pod) = ("nowhere", "ebs-csi-node-nowhere");
     world.nodes.create_without_identity(node).await?;
     let none = json!({COPIED: null, "topology.ebs.csi.aws.com/zone": null});
@@ -99,13 +99,17 @@ async fn unknown(world: &World<'_>) -> Outcome {
     world.nodes.delete(node).await
 }
 
-/// Returns the pods of the driver's namespace.
 fn agents(world: &World<'_>) -> Api<Pod> {
     Api::namespaced(world.admin.clone(), "kube-system")
 }
 
 /// Creates a pod of the node-agent, as that DaemonSet would; an empty name means none.
-pub(super) async fn create_pod(world: &World<'_>, name: &str, node: &str, owner: &str) -> Outcome {
+pub(super) async fn create_pod(
+    world: &World<'_>,
+    name: &str,
+    node: &str,
+    owner: &str,
+) -> TestResult {
     let mut pod = json!({
         "metadata": {"name": name, "labels": {"ebs.csi.aws.com/component": "node-agent"}},
         "spec": {"nodeName": node, "containers": [{"name": "ebs-plugin", "image": "x"}], "tolerations": [{"operator": "Exists"}]},
@@ -119,7 +123,7 @@ pub(super) async fn create_pod(world: &World<'_>, name: &str, node: &str, owner:
 
 /// Creates a pod of the node-agent on a node that has lost its zone. The API server copies labels
 /// of nodes from a cache, which may show the zone for a moment longer.
-async fn create_without_zone(world: &World<'_>, name: &str, node: &str) -> Outcome {
+async fn create_without_zone(world: &World<'_>, name: &str, node: &str) -> TestResult {
     wait_until(&format!("{name} gets no zone from the API server"), || async {
         create_pod(world, name, node, "ebs-csi-node").await?;
         let is_bare = !agents(world).get(name).await?.labels().contains_key(COPIED);
@@ -131,16 +135,16 @@ async fn create_without_zone(world: &World<'_>, name: &str, node: &str) -> Outco
     .await
 }
 
-pub(super) async fn delete(world: &World<'_>, name: &str) -> Outcome {
+pub(super) async fn delete(world: &World<'_>, name: &str) -> TestResult {
     agents(world).delete(name, &DeleteParams::default().grace_period(0)).await?;
     Ok(())
 }
 
-async fn patch_node(world: &World<'_>, name: &str, change: Value) -> Outcome {
+async fn patch_node(world: &World<'_>, name: &str, change: Value) -> TestResult {
     patch(&world.all_nodes(), name, change).await
 }
 
-async fn annotation(world: &World<'_>, pod: &str, key: &str) -> Outcome<Option<String>> {
+async fn annotation(world: &World<'_>, pod: &str, key: &str) -> TestResult<Option<String>> {
     Ok(agents(world).get(pod).await?.annotations().get(key).cloned())
 }
 
@@ -149,15 +153,14 @@ async fn wait_for_annotation(
     pod: &str,
     key: &str,
     want: Option<&str>,
-) -> Outcome {
+) -> TestResult {
     wait_until(&format!("{pod} has {key} {want:?}"), || async {
         Ok(annotation(world, pod, key).await?.as_deref() == want)
     })
     .await
 }
 
-/// Checks how often node-lifecycle has patched the pod.
-fn check_patches(world: &World<'_>, pod: &str, want: usize) -> Outcome {
+fn check_patches(world: &World<'_>, pod: &str, want: usize) -> TestResult {
     let patches = world.plane.patches("pods", pod)?;
     ensure(patches == want, &format!("{patches} patches of {pod}"))
 }

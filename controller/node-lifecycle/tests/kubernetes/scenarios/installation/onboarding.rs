@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::environment::world::{Outcome, World, ensure, patch, wait_until};
+use crate::environment::world::{TestResult, World, ensure, patch, wait_until};
 use crate::scenarios::Scenario;
 
 const STARTUP_TAINT: &str = "ebs.csi.aws.com/agent-not-ready";
@@ -11,7 +11,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("startup_taint_is_removed_when_driver_registers", joined(world))]
 }
 
-async fn joined(world: &World<'_>) -> Outcome {
+async fn joined(world: &World<'_>) -> TestResult {
     let node = "joining";
     let instance = world.instance(&json!({}))?;
     world.nodes.create_without_identity(node).await?;
@@ -34,11 +34,11 @@ async fn joined(world: &World<'_>) -> Outcome {
     world.nodes.delete(node).await
 }
 
-async fn set(world: &World<'_>, node: &str, taints: &Value) -> Outcome {
+async fn set(world: &World<'_>, node: &str, taints: &Value) -> TestResult {
     patch(&world.all_nodes(), node, json!({"spec": {"taints": taints}})).await
 }
 
-async fn has(world: &World<'_>, node: &str, key: &str) -> Outcome<bool> {
+async fn has(world: &World<'_>, node: &str, key: &str) -> TestResult<bool> {
     let spec = world.all_nodes().get(node).await?.spec;
     let mut taints = spec.and_then(|spec| spec.taints).into_iter().flatten();
     Ok(taints.any(|taint| taint.key == key))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::environment::control_plane;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, create, ensure, patch};
+use crate::environment::world::{TestResult, World, create, ensure, patch};
 use crate::scenarios::Scenario;
 use crate::scenarios::installation::node_facts::{create_pod, delete};
 
@@ -29,7 +29,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 /// What node-lifecycle used in the earlier scenarios is exactly what the manifests grant: each verb
 /// is needed, and none is missing, because the API server enforces RBAC.
-async fn each_is_needed(world: &World<'_>) -> Outcome {
+async fn each_is_needed(world: &World<'_>) -> TestResult {
     let mut granted = BTreeSet::new();
     let files = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
     for object in files.into_iter().flat_map(manifests::read) {
@@ -52,7 +52,7 @@ async fn each_is_needed(world: &World<'_>) -> Outcome {
 
 /// As node-lifecycle's user: its own taint may be added and removed; nothing else of a Node may
 /// change.
-async fn only_our_taint(world: &World<'_>) -> Outcome {
+async fn only_our_taint(world: &World<'_>) -> TestResult {
     let name = "untainted";
     world.nodes.create_without_identity(name).await?;
     let nodes: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
@@ -78,14 +78,13 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
     world.nodes.delete(name).await
 }
 
-/// Checks whether a request was allowed.
-fn check_allowed(what: &str, outcome: Outcome, allowed: bool) -> Outcome {
+fn check_allowed(what: &str, outcome: TestResult, allowed: bool) -> TestResult {
     ensure(outcome.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {outcome:?}"))
 }
 
 /// As node-lifecycle's user: its taint may not be added to a Ready node, but may stay there or be
 /// removed.
-async fn not_while_ready(world: &World<'_>) -> Outcome {
+async fn not_while_ready(world: &World<'_>) -> TestResult {
     let name = "tainted";
     world.nodes.create_without_identity(name).await?;
     let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
@@ -119,7 +118,7 @@ async fn not_while_ready(world: &World<'_>) -> Outcome {
 
 /// As node-lifecycle's user, on a node where the driver is not registered, so that node-lifecycle
 /// itself does not remove the taint.
-async fn startup_taint(world: &World<'_>) -> Outcome {
+async fn startup_taint(world: &World<'_>) -> TestResult {
     let name = "startup";
     world.nodes.create_without_identity(name).await?;
     let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
@@ -144,7 +143,7 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
 
 /// As node-lifecycle's user: of a pod of the driver's DaemonSet, missing facts may be added and the
 /// drain may be told and withdrawn; nothing else of it, and nothing of another pod, may change.
-async fn only_facts(world: &World<'_>) -> Outcome {
+async fn only_facts(world: &World<'_>) -> TestResult {
     let (node, name) = ("told", "ebs-csi-node-told");
     world.node(node).await?;
     create_pod(world, name, node, "ebs-csi-node").await?;
@@ -193,7 +192,7 @@ const FAILED_OVER: &str = "ebs.csi.aws.com/failed-over";
 const ATTACHER: &str = "external-attacher/ebs-csi-aws-com";
 
 /// Creates a Ready node and one that is not Ready. A third name of a node has no Node object.
-async fn ready_lost_and_gone(world: &World<'_>, name: &str) -> Outcome<[String; 3]> {
+async fn ready_lost_and_gone(world: &World<'_>, name: &str) -> TestResult<[String; 3]> {
     let names = ["ready", "lost", "gone"].map(|kind| format!("{name}-{kind}"));
     let [ready, lost, _] = &names;
     for node in [ready, lost] {
@@ -204,20 +203,19 @@ async fn ready_lost_and_gone(world: &World<'_>, name: &str) -> Outcome<[String; 
     Ok(names)
 }
 
-async fn end_nodes(world: &World<'_>, [ready, lost, _]: [String; 3]) -> Outcome {
+async fn end_nodes(world: &World<'_>, [ready, lost, _]: [String; 3]) -> TestResult {
     world.nodes.delete(&ready).await?;
     world.nodes.delete(&lost).await
 }
 
-/// Merges the patch into an object's status.
-async fn patch_status(pods: &Api<Pod>, name: &str, change: Value) -> Outcome {
+async fn patch_status(pods: &Api<Pod>, name: &str, change: Value) -> TestResult {
     pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(change)).await?;
     Ok(())
 }
 
 /// As node-lifecycle's user: a pod of a node that is not Ready or gone may be set Failed with the
 /// reason, and then be deleted; nothing else of a pod may change, and no other pod may go.
-async fn pods_of_lost_nodes(world: &World<'_>) -> Outcome {
+async fn pods_of_lost_nodes(world: &World<'_>) -> TestResult {
     let nodes = ready_lost_and_gone(world, "pods").await?;
     let pods: Api<Pod> = Api::namespaced(world.plane.client("lifecycle").await?, "default");
     let condition = |reason: &str| json!([{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}]);
@@ -298,7 +296,7 @@ async fn pods_of_lost_nodes(world: &World<'_>) -> Outcome {
 }
 
 /// Returns what of a pod the policies protect.
-async fn pods_as_admin(world: &World<'_>, pod: &str) -> Outcome<Value> {
+async fn pods_as_admin(world: &World<'_>, pod: &str) -> TestResult<Value> {
     let pod = world.pods().get(pod).await?;
     let (meta, status) = (pod.metadata, pod.status.unwrap_or_default());
     Ok(json!([
@@ -314,7 +312,7 @@ async fn pods_as_admin(world: &World<'_>, pod: &str) -> Outcome<Value> {
 
 /// As the user that node-lifecycle shares with external-attacher: finalizers stay, but for
 /// external-attacher's own where the deletion is requested; an attachment to a Ready node stays.
-async fn attachments(world: &World<'_>) -> Outcome {
+async fn attachments(world: &World<'_>) -> TestResult {
     let nodes = ready_lost_and_gone(world, "vas").await?;
     let client = world.plane.client("lifecycle").await?;
     let attachments: Api<VolumeAttachment> = Api::all(client);
@@ -374,7 +372,7 @@ async fn attachments(world: &World<'_>) -> Outcome {
 }
 
 /// Says that the volume is attached or detached, as external-attacher does.
-async fn mark(attachments: &Api<VolumeAttachment>, name: &str, attached: bool) -> Outcome {
+async fn mark(attachments: &Api<VolumeAttachment>, name: &str, attached: bool) -> TestResult {
     let status = Patch::Merge(json!({"status": {"attached": attached}}));
     attachments.patch_status(name, &PatchParams::default(), &status).await?;
     Ok(())
@@ -390,7 +388,7 @@ async fn check_deletion(
     name: &str,
     what: &str,
     allowed: bool,
-) -> Outcome {
+) -> TestResult {
     let deleted = attachments.delete(name, &DeleteParams::default()).await;
     let what = format!("the deletion of {name}, {what}");
     check_allowed(&what, deleted.map(drop).map_err(Into::into), allowed)
@@ -398,8 +396,9 @@ async fn check_deletion(
 
 /// A cluster administrator outside of the named groups may not give an override order, in any way;
 /// a member of a named group may, and everybody may withdraw it.
-async fn override_orders(world: &World<'_>) -> Outcome {
-    let binding = json!({"kind": "ClusterRoleBinding", "metadata": {"name": "operator"},
+async fn override_orders(world: &World<'_>) -> TestResult {
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "operator"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "operator"}]});
     manifests::create(&world.admin, &binding).await?;
@@ -440,7 +439,7 @@ async fn may_taint(
     taints: &[&Value],
     allowed: bool,
     what: &str,
-) -> Outcome {
+) -> TestResult {
     let mut patched = Ok(());
     // Kubernetes sets taints of its own, perhaps between the read and the patch.
     for _ in 0..20 {
@@ -453,7 +452,7 @@ async fn may_taint(
 }
 
 /// Gives the node these taints, in addition to those that Kubernetes has set for its state.
-async fn taint(nodes: &Api<Node>, name: &str, taints: &[&Value]) -> Outcome {
+async fn taint(nodes: &Api<Node>, name: &str, taints: &[&Value]) -> TestResult {
     let there = nodes.get(name).await?.spec.and_then(|spec| spec.taints).unwrap_or_default();
     let kept = there.iter().filter(|taint| taint.key != "node.kubernetes.io/out-of-service");
     let all: Vec<Value> =

@@ -9,17 +9,16 @@ use serde_json::{Value, json};
 
 use crate::environment::driver::program;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, create, ensure, wait_until};
+use crate::environment::world::{TestResult, World, create, ensure, wait_until};
 use crate::scenarios::Scenario;
 
-/// The user that runs the preflight.
 const VIEWER: &str = "preflight-viewer";
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("preflight_names_refusals_and_exits_with_failure", judged(world))]
 }
 
-async fn judged(world: &World<'_>) -> Outcome {
+async fn judged(world: &World<'_>) -> TestResult {
     // Without permissions nothing can be checked, which is a failure.
     let unauthorized = run(world, &[])?;
     let said = text(&unauthorized);
@@ -73,7 +72,7 @@ fn text(ended: &Output) -> String {
 }
 
 /// Runs the preflight as a user without other permissions.
-fn run(world: &World<'_>, arguments: &[&str]) -> Outcome<Output> {
+fn run(world: &World<'_>, arguments: &[&str]) -> TestResult<Output> {
     let kubeconfig = world.plane.kubeconfig_as(VIEWER);
     let mut command = Command::new(program("ebs-csi-node-lifecycle")?);
     command.arg("preflight").arg(format!("--kubeconfig={}", kubeconfig.display()));

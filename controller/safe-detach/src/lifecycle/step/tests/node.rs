@@ -6,11 +6,6 @@ fn foreign_taint(facts: &mut NodeFacts) {
     node(facts).out_of_service = OutOfService::Foreign;
 }
 
-fn unreachable() -> Vec<Toleration> {
-    let (key, effect) = ("node.kubernetes.io/unreachable".to_owned(), String::new());
-    vec![Toleration { key, effect }]
-}
-
 /// A second pod uses the second volume.
 fn second_pod(facts: &mut NodeFacts) {
     facts.pods[0].claims.truncate(1);
@@ -36,33 +31,20 @@ fn node_without_usable_proof_is_left_alone() {
     let one_waiting = |f: &mut NodeFacts| answer(f, "vol-1", Evidence::Waiting);
     let other_waiting = |f: &mut NodeFacts| answer(f, "vol-2", Evidence::Waiting);
     let unlisted = |f: &mut NodeFacts| f.object = Fact::Unknown;
+    // F43: a fence was accepted, and the stop does not end.
+    let stopping: [Change; 3] = [here_not_off, one_waiting, other_waiting];
     check(
         FailoverMode::ProveFirst,
         &[
-            ("ready", &[ready], Phase::Healthy, &[]),
-            ("ready, whatever is answered", &[ready, here_off], Phase::Healthy, &[]),
-            ("nothing is answered", &[], Phase::Suspect, &[]),
-            ("nodes could not be listed", &[unlisted, here_off], Phase::Suspect, &[]),
-            ("F9: the instance runs", &[both_unproven], Phase::Querying, &[]),
-            ("F4: the instance is stopping", &[one_waiting], Phase::Querying, &[]),
-            (
-                "F43: a fence was refused, or did nothing: the instance runs",
-                &[running, both_unproven],
-                Phase::Querying,
-                &[],
-            ),
-            (
-                "F43: a fence was accepted, and the stop does not end",
-                &[here_not_off, one_waiting, other_waiting],
-                Phase::Querying,
-                &[],
-            ),
-            (
-                "F29, F30: throttled, or NotFound: neither proves anything",
-                &[here_not_off, one_unproven],
-                Phase::Querying,
-                &[],
-            ),
+            ("ready", &[ready], Healthy, &[]),
+            ("ready, whatever is answered", &[ready, here_off], Healthy, &[]),
+            ("nothing is answered", &[], Suspect, &[]),
+            ("nodes could not be listed", &[unlisted, here_off], Suspect, &[]),
+            ("F9: the instance runs", &[both_unproven], Querying, &[]),
+            ("F4: the instance is stopping", &[one_waiting], Querying, &[]),
+            ("F43: a fence was refused, or did nothing", &[running, both_unproven], Querying, &[]),
+            ("F43: a stop does not end", &stopping, Querying, &[]),
+            ("F29, F30: throttled, or NotFound", &[here_not_off, one_unproven], Querying, &[]),
         ],
     );
 }
@@ -75,37 +57,22 @@ fn instance_off_taints_its_own_node() {
         let key = (ELSEWHERE.to_owned(), "vol-1".to_owned());
         f.volumes.insert(key, Evidence::Unproven);
     };
+    // An opted-out pod is being deleted, and another pod's volume is proved free.
+    let two_pods: [Change; 5] = [here_off, pod_opted_out, pod_deleting, second_pod, both_proven];
+    // F39: one of three nodes that use a volume at once is off.
+    let shared: [Change; 3] = [here_off, share_volume, used_elsewhere];
+    let taint: &[&str] = &["taint i-1 boot-1"];
     check(
         FailoverMode::ProveFirst,
         &[
-            ("F1, F3: it is off", &[here_off], Phase::NodeProven, &["taint i-1 boot-1"]),
-            ("another instance is off", &[elsewhere_off], Phase::Suspect, &[]),
-            (
-                "off, and nothing of this driver is there",
-                &[here_off, no_attachments, no_pods],
-                Phase::Suspect,
-                &[],
-            ),
-            ("off, and opted out", &[here_off, opted_out], Phase::NodeProven, &[]),
-            ("off, and a pod is opted out", &[here_off, opted_out_pod], Phase::NodeProven, &[]),
-            (
-                "off, an opted-out pod is being deleted, and another pod's volume is proved free",
-                &[here_off, opted_out_pod, pod_deleting, second_pod, both_proven],
-                Phase::NodeProven,
-                &["pod db-1"],
-            ),
-            (
-                "off, and an opted-out pod has ended",
-                &[here_off, opted_out_pod, |f| f.pods[0].ended = true],
-                Phase::NodeProven,
-                &["taint i-1 boot-1"],
-            ),
-            (
-                "F39: one of three nodes that use a volume at once is off",
-                &[here_off, share_volume, used_elsewhere],
-                Phase::NodeProven,
-                &["taint i-1 boot-1"],
-            ),
+            ("F1, F3: it is off", &[here_off], NodeProven, taint),
+            ("another instance is off", &[elsewhere_off], Suspect, &[]),
+            ("nothing of this driver is there", &[here_off, nothing_left], Suspect, &[]),
+            ("opted out", &[here_off, opted_out], NodeProven, &[]),
+            ("a pod is opted out", &[here_off, pod_opted_out], NodeProven, &[]),
+            ("a pod is opted out, another is free", &two_pods, NodeProven, &["pod db-1"]),
+            ("an opted-out pod ended", &[here_off, pod_opted_out, pod_ended], NodeProven, taint),
+            ("F39: the volume is used elsewhere, too", &shared, NodeProven, taint),
         ],
     );
 }
@@ -115,14 +82,9 @@ fn foreign_taint_is_neither_duplicated_nor_removed() {
     check(
         FailoverMode::ProveFirst,
         &[
-            ("F34: the instance runs", &[foreign_taint, both_unproven], Phase::Querying, &[]),
-            ("the instance is off", &[foreign_taint, here_off], Phase::NodeProven, &[]),
-            (
-                "F35: the node is Ready",
-                &[foreign_taint, ready, no_attachments, no_pods],
-                Phase::Healthy,
-                &[],
-            ),
+            ("F34: the instance runs", &[foreign_taint, both_unproven], Querying, &[]),
+            ("the instance is off", &[foreign_taint, here_off], NodeProven, &[]),
+            ("F35: the node is Ready", &[foreign_taint, ready, nothing_left], Healthy, &[]),
         ],
     );
 }
@@ -139,11 +101,11 @@ fn evicted_pod_is_deleted_while_instance_is_off() {
             &start,
             mode,
             &[
-                ("the pod was evicted", &[pod_deleting], Phase::Acting, &["pod db-0"]),
-                ("the pod was not evicted", &[], Phase::Acting, &[]),
-                ("the pod is opted out", &[pod_deleting, opted_out_pod], Phase::Acting, &[]),
-                ("a volume is unproven", &[pod_deleting, other_unproven], Phase::Acting, &[]),
-                ("the node is Ready", &[pod_deleting, ready], Phase::Acting, &[]),
+                ("the pod was evicted", &[pod_deleting], Acting, &["pod db-0"]),
+                ("the pod was not evicted", &[], Acting, &[]),
+                ("the pod is opted out", &[pod_deleting, pod_opted_out], Acting, &[]),
+                ("a volume is unproven", &[pod_deleting, other_unproven], Acting, &[]),
+                ("the node is Ready", &[pod_deleting, ready], Acting, &[]),
             ],
         );
     }
@@ -153,56 +115,32 @@ fn evicted_pod_is_deleted_while_instance_is_off() {
 /// and no pod still ending.
 #[test]
 fn driver_taint_is_removed_after_clean_new_boot() {
-    check(
+    let ending: Change = |f| {
+        f.attachments.clear();
+        f.pods[0].deleting = true;
+    };
+    let tolerates_another: Change = |f| {
+        let (key, effect) = ("node.kubernetes.io/unreachable".to_owned(), String::new());
+        f.pods[0].tolerations = vec![Toleration { key, effect }];
+    };
+    let detaching: Change = |f| f.attachments[0].deleting = true;
+    let elsewhere: Change = |f| f.attachments[0].instance = Some(ELSEWHERE.to_owned());
+    let mut start = dead();
+    former_taint(&mut start);
+    check_from(
+        &start,
         FailoverMode::ProveFirst,
         &[
-            ("not back", &[own_taint, no_attachments, no_pods], Phase::Acting, &[]),
-            ("the same boot", &[own_taint, ready, no_attachments, no_pods], Phase::Acting, &[]),
-            ("an attachment is left", &[former_taint, ready, no_pods], Phase::Recovering, &[]),
-            (
-                "a pod is ending",
-                &[former_taint, ready, no_attachments, pod_deleting],
-                Phase::Recovering,
-                &[],
-            ),
-            (
-                "the attachment of a pod that stays is being deleted",
-                &[former_taint, ready, tolerates, |f| f.attachments[0].deleting = true],
-                Phase::Recovering,
-                &[],
-            ),
-            (
-                "the attachment of a pod that stays was made for another instance",
-                &[former_taint, ready, tolerates, |f| {
-                    f.attachments[0].instance = Some(ELSEWHERE.to_owned())
-                }],
-                Phase::Recovering,
-                &[],
-            ),
-            (
-                "a pod that stays has ended",
-                &[former_taint, ready, tolerates, |f| f.pods[0].ended = true],
-                Phase::Recovering,
-                &[],
-            ),
-            (
-                "a pod tolerates another taint",
-                &[former_taint, ready, |f| f.pods[0].tolerations = unreachable()],
-                Phase::Recovering,
-                &[],
-            ),
-            (
-                "booted again, only a pod that stays and its volumes are there",
-                &[former_taint, ready, tolerates],
-                Phase::Recovering,
-                &["remove taint"],
-            ),
-            (
-                "booted again, nothing left",
-                &[former_taint, ready, no_attachments, no_pods],
-                Phase::Recovering,
-                &["remove taint"],
-            ),
+            ("not back", &[own_taint, nothing_left], Acting, &[]),
+            ("the same boot", &[own_taint, ready, nothing_left], Acting, &[]),
+            ("an attachment is left", &[ready, no_pods], Recovering, &[]),
+            ("a pod is ending", &[ready, ending], Recovering, &[]),
+            ("its attachment is being deleted", &[ready, tolerates, detaching], Recovering, &[]),
+            ("it was made for another instance", &[ready, tolerates, elsewhere], Recovering, &[]),
+            ("a pod that stays has ended", &[ready, tolerates, pod_ended], Recovering, &[]),
+            ("a pod tolerates another taint", &[ready, tolerates_another], Recovering, &[]),
+            ("only a pod that stays is left", &[ready, tolerates], Recovering, &["remove taint"]),
+            ("nothing is left", &[ready, nothing_left], Recovering, &["remove taint"]),
         ],
     );
 }
