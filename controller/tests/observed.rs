@@ -106,8 +106,6 @@ fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String
     program::to_texts(&child.wait_with_output().expect("it ends"))
 }
 
-/// The list holds only old enough objects of the named cluster. Input that could make a used volume
-/// an orphan is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     let world = World::new().await;
@@ -219,7 +217,6 @@ fn readable_directory() -> tempfile::TempDir {
     directory
 }
 
-/// While certificate and key do not match, the previous pair stays in use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_tls_follows_certificate_rotation() {
     let world = World::new().await;

@@ -35,7 +35,6 @@ fn help_and_version_exit_0() {
     assert!(code == Some(0) && out.contains("AWS_REGION"), "{out}");
 }
 
-/// The error names the setting: AWS_REGION or AWS_EC2_ENDPOINT.
 #[test]
 fn missing_region_or_bad_endpoint_exits_78() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -260,7 +259,6 @@ async fn running_call_is_answered_before_sigterm_exit() {
     assert!(answered, "{log}");
 }
 
-/// The process still exits with 0 and logs the end of the grace period.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_beyond_drain_timeout_is_cut_off() {
     let (answered, log) = terminate_during_create(12_000, &["--drain-timeout=500ms"]).await;
@@ -364,8 +362,6 @@ async fn a_panic_in_one_call_harms_no_other() {
     server.abort();
 }
 
-/// In mode off there is no socket. The plugin manifest advertises safe-detach only where the socket
-/// exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn safe_detach_socket_serves_only_listed_peers() {
     let world = World::new().await;

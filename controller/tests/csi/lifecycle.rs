@@ -88,7 +88,6 @@ async fn validation_refuses_unsupported_modes_and_unknown_volumes() {
     }
 }
 
-/// A copy in another zone than its source's is refused too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_defaults_to_source_size_and_refuses_less() {
     let (driver, source) = Driver::with_volume(120).await;

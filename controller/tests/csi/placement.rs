@@ -15,7 +15,6 @@ fn assert_created_on_outpost(driver: &Driver) {
     assert_eq!(sent["AvailabilityZone"], "us-east-1b");
 }
 
-/// Clones accept the same keys. A term with both a zone name and a zone id is InvalidArgument.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_zone_key_is_answered_with_standard_key() {
     let driver = Driver::new().await;
@@ -47,7 +46,6 @@ async fn each_zone_key_is_answered_with_standard_key() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }
 
-/// An Outpost whose zone is unknown is InvalidArgument. Neither form calls STS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outpost_segments_or_arn_are_answered_by_segments() {
     let driver = Driver::in_world(json!({ "instances": [
@@ -80,8 +78,6 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
     assert_eq!(driver.world.calls("GetCallerIdentity"), 0);
 }
 
-/// While STS fails, the create is Unavailable and makes no volume in the Region instead. A known
-/// account is not asked for again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outpost_id_alone_takes_account_from_sts() {
     let driver = Driver::in_world(json!({ "instances": [

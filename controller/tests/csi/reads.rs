@@ -243,7 +243,6 @@ async fn attach_and_detach_succeed_for_hidden_node() {
     assert_eq!(slow.live("attachments"), 0);
 }
 
-/// A detaching volume that Describe calls hide for 20 s does not count as detached.
 #[tokio::test(start_paused = true)]
 async fn unpublish_of_hidden_detaching_volume_awaits_detach() {
     let slow = Slow::new(json!({ "latency": { "detach": { "fixed_ms": 30_000 } } })).await;
@@ -288,7 +287,6 @@ async fn zone_outage_does_not_affect_other_zones() {
     made("new", "us-east-1a").await;
 }
 
-/// A restore without the `encrypted` parameter, or with `true`, succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_snapshot_restore_refuses_encrypted_false() {
     let driver = Driver::new().await;

@@ -209,8 +209,6 @@ async fn invalid_request_names_cause_and_changes_no_volume() {
     assert_eq!(driver.live("snapshots"), 0);
 }
 
-/// Delete and unpublish succeed; publish, expand, modify and snapshot are NotFound. EC2 is not
-/// called for an id that it cannot have issued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_ids_are_gone_or_not_found() {
     let driver = Driver::new().await;

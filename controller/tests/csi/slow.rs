@@ -102,7 +102,6 @@ fn with_fault(action: &str, count: u32, fault: Value) -> Value {
     json!({ "faults": [{ "match": { "action": action }, "count": count, "fault": fault }] })
 }
 
-/// The publish is Aborted; the next publish sends a new AttachVolume and succeeds.
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_is_undone_after_90_seconds() {
     let slow = Slow::new(with_fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }))).await;
@@ -119,7 +118,6 @@ async fn stuck_attach_is_undone_after_90_seconds() {
     assert_eq!(slow.live("attachments"), 1);
 }
 
-/// In ec2-only mode the driver detaches the stuck attachment once.
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_detach_is_refused_in_enforce_mode() {
     for (mode, detaches) in [(Mode::Ec2Only, 1), (Mode::Enforce, 0)] {
@@ -201,8 +199,6 @@ async fn create_succeeds_after_60_vanished_volumes() {
     assert_eq!(again.volume_id, id);
 }
 
-/// If the delete is refused, the create is Aborted and names ec2:DeleteVolume. The create that
-/// deletes the failed volume is Internal.
 #[tokio::test(start_paused = true)]
 async fn failed_volume_blocks_recreate_until_deleted() {
     let slow = Slow::new(json!({ "faults": [
@@ -397,7 +393,6 @@ async fn first_snapshot_of_running_process_needs_1_lookup() {
     assert_eq!(slow.calls("CreateSnapshot"), 1);
 }
 
-/// EC2 refuses the duplicate while the name lookup lags; the standby then finds the snapshot.
 #[tokio::test(start_paused = true)]
 async fn standby_takeover_makes_no_second_snapshot() {
     let (slow, volume) = lagging().await;
@@ -424,8 +419,6 @@ async fn new_process_waits_out_snapshot_lookup_lag() {
     assert_eq!(slow.live("snapshots"), 1);
 }
 
-/// A snapshot taken before the date is returned again. A new one is InvalidArgument and is not
-/// taken.
 #[tokio::test(start_paused = true)]
 async fn expired_lock_date_blocks_only_new_snapshots() {
     let slow = Slow::new(json!({})).await;

@@ -71,8 +71,6 @@ async fn must_run(world: &IamWorld, feature: Feature) {
     }
 }
 
-/// The policies also refuse to fence an untagged instance, and `controller/ec2/src/calls.rs` has a
-/// row for exactly the EC2 calls made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_features_work_and_use_every_policy_action() {
     let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else { return };
@@ -142,7 +140,6 @@ async fn needed(world: &IamWorld) -> Vec<Needed> {
     first.into_iter().map(row).collect()
 }
 
-/// The error or the log names the action; a missing KMS action shows only as "encryption key".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_policy_action_shows_in_error_or_log() {
     let policies = read_policies(&BY_FEATURE);
@@ -193,8 +190,6 @@ async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
     (!clear).then(|| format!("{feature:?} without {action} of {policy}/{statement}: {result:?}"))
 }
 
-/// Ending an `iopsPerGB` ratio deletes its tag; without ec2:DeleteTags the change succeeds and the
-/// log names the permission.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn modify_without_delete_tags_permission_succeeds_and_warns() {
     let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else { return };

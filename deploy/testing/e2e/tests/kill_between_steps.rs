@@ -224,7 +224,6 @@ async fn controller_drained_during_ec2_call_duplicates_nothing() {
     ended_during_each_ec2_call(Signal::TERM).await;
 }
 
-/// The tool is stopped in the middle of a format, then the target is killed.
 #[tokio::test]
 async fn kill_during_format_strands_no_volume() {
     let Some(mut fixture) = Fixture::start().await else { return };
@@ -271,7 +270,6 @@ async fn kill_during(
     fixture.must(what, async { outcome }).await;
 }
 
-/// Each node process is killed some milliseconds after a call began, on a volume with data.
 #[tokio::test]
 async fn node_process_kill_mid_call_loses_no_data() {
     let Some(mut fixture) = Fixture::start().await else { return };

@@ -340,7 +340,6 @@ mod tests {
         assert_eq!(once, hits(json, 1000));
     }
 
-    /// A rule with an id in use replaces the older rule.
     #[test]
     fn rules_are_replaced_and_removed_and_typos_refused() {
         let mut f = Faults::new(1);

@@ -153,7 +153,6 @@ fn every_resource_of_a_call_must_be_allowed() {
     assert!(message.contains(&words), "{message}");
 }
 
-/// The client token of the vanished volume stays used.
 #[test]
 fn accepted_volume_with_denied_kms_key_vanishes() {
     let key = "arn:aws:kms:us-east-1:111122223333:key/k";

@@ -215,8 +215,6 @@ fn attachment_limit_counts_root_volume() {
     w.check_invariants();
 }
 
-/// A modification is refused until the previous one completes; the new size is in force once
-/// optimizing begins.
 #[test]
 fn modifications_are_serial_and_limited_to_4_daily() {
     let latency = json!({"modify": {"fixed_ms": 10}, "modify_complete": {"fixed_ms": 10}});

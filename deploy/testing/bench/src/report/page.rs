@@ -177,7 +177,6 @@ mod tests {
     use super::*;
     use crate::report::figure::Target;
 
-    /// On a busy machine a target in milliseconds is shown as busy, neither met nor missed.
     #[test]
     fn missed_target_links_to_its_reason() {
         let mut part = Results::begin("node", "run node".to_owned());

@@ -17,7 +17,6 @@ pub(crate) fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str
         .collect()
 }
 
-/// Compares the kept environment variables and mount-helper flags.
 #[test]
 fn chart_lists_match_those_in_program_sources() {
     let define = |file: &str, name: &str| {

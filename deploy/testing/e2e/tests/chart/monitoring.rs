@@ -227,7 +227,6 @@ fn dashboards_are_rendered_as_labelled_config_maps() {
     }
 }
 
-/// Whether the queries are well-formed; a rule file holds them for promtool.
 #[test]
 fn dashboard_queries_are_valid_promql() {
     let Some(promtool) = promtool() else { return };
@@ -250,7 +249,6 @@ fn dashboard_queries_are_valid_promql() {
     assert_succeeds("the dashboards", &out.expect("promtool"));
 }
 
-/// The page of each alert has its paragraph, and each such paragraph an alert.
 #[test]
 fn each_alert_has_runbook_and_vice_versa() {
     let alerts = alerts();
@@ -306,7 +304,6 @@ fn alert_tests() -> BTreeMap<String, String> {
     files("deploy/install/manifests/alert-tests", ".yaml")
 }
 
-/// Each alert is shown to fire, and not to fire a moment before or with other labels.
 #[test]
 fn each_alert_has_firing_and_silent_case() {
     let (mut fires, mut stays_silent) = (BTreeSet::new(), BTreeSet::new());

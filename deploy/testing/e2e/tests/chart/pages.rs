@@ -336,7 +336,6 @@ fn helm_get_values_heading_is_refused_by_name() {
     }
 }
 
-/// The commands are found, and a command that Helm does not know fails.
 #[test]
 fn page_commands_are_found_and_can_fail() {
     let Some(helm) = helm() else { return };

@@ -106,7 +106,6 @@ impl View {
 mod tests {
     use super::*;
 
-    /// A read that filters by tag adds the tag lag.
     #[test]
     fn replica_lag_is_stable_and_differs_per_replica() {
         let setting: ConsistencySetting = serde_json::from_str(
