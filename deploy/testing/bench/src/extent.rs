@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::delay::Latency;
 use crate::error::BenchError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,10 @@ pub(crate) struct Run {
     /// Also what takes hours: 5,000 volumes at EC2's own rates, a million calls, 100,000 cycles.
     #[arg(long)]
     full: bool,
+    /// Measure a node on disks that answer each request after this time, such as 0.5ms or 1ms:
+    /// stage, publish and their reverse, restore, expansion.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) latency: Option<Latency>,
     /// Only these figures, by the name of their measurement (not with `all`, whose parts have
     /// different ones).
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -68,6 +73,9 @@ impl Run {
         let peer = self.peer_bin.as_ref().and_then(|path| path.file_name());
         if let Some(name) = peer.filter(|_| part == "controller") {
             options.push_str(&format!(" --peer-bin {}", name.to_string_lossy()));
+        }
+        if let Some(latency) = self.latency.filter(|_| part == "node") {
+            options.push_str(&format!(" --latency {latency}"));
         }
         options
     }

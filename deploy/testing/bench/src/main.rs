@@ -5,6 +5,7 @@
 mod api_server;
 mod contestant;
 mod controller;
+mod delay;
 mod echo;
 mod error;
 mod extent;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use delay::Latency;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::command_line;
 use error::BenchError;
@@ -59,6 +61,14 @@ enum What {
         #[arg(long)]
         endpoint: String,
     },
+    /// Answer reads, writes and flushes of a file late, until standard input ends (started by
+    /// `node --latency`).
+    #[command(hide = true)]
+    ServeDelayed {
+        #[arg(long)]
+        latency: Latency,
+        file: PathBuf,
+    },
 }
 
 #[derive(Args, Debug)]
@@ -85,6 +95,9 @@ fn main() -> ExitCode {
             page::write(&report.results, &report.page).map_err(BenchError::from)
         }
         What::Echo { endpoint } => echo::serve(&endpoint),
+        What::ServeDelayed { latency, file } => {
+            delay::server::serve(&file, latency).map_err(BenchError::from)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,6 +115,7 @@ async fn measure(run: &Run, parts: &[&str]) -> Result<(), BenchError> {
         let file = format!("{part}.json");
         let out = run.out.join(&file);
         let measurements = match *part {
+            "node" if run.latency.is_some() => node::OF_LATENCY,
             "node" => node::MEASUREMENTS,
             "failover" => failover::MEASUREMENTS,
             _ => controller::MEASUREMENTS,

@@ -33,14 +33,15 @@ fn first<'a>(figure: &'a Value, role: &str) -> Option<&'a Value> {
     list(&figure["rows"]).iter().find(|row| row["role"] == role)
 }
 
-/// Runs a part of the bench in a directory of its own, if that is possible here. Returns the
-/// figures.
-fn run_part(part: &str) -> Option<Vec<Value>> {
+/// Runs a part of the bench with these options in a directory of its own, if that is possible here.
+/// Returns the figures.
+fn run_part(part: &str, options: &[&str]) -> Option<Vec<Value>> {
     for_test(&[])?;
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     let (out, keep) = (directory.join("out"), directory.join("keep"));
-    let done = bench(&[part, "--quick", "--out", text(&out), "--keep", text(&keep)]);
+    let arguments = [part, "--quick", "--out", text(&out), "--keep", text(&keep)];
+    let done = bench(&[&arguments[..], options].concat());
     assert!(done.status.success(), "{done:?}");
     let file = format!("{part}.json");
     let (whole, kept) = (figures(&out.join(&file)), figures(&keep.join(&file)));
@@ -81,14 +82,32 @@ fn greatest(figures: &[Value], key: &str) -> f64 {
 
 #[test]
 fn node_bench_runs_and_loses_no_process() {
-    let Some(figures) = run_part("node") else { return };
-    assert_eq!(figures.len(), 16);
+    let Some(figures) = run_part("node", &[]) else { return };
+    assert_eq!(figures.len(), 20);
     assert_eq!(greatest(&figures, "node-parallel"), 0.0, "a process was lost");
 }
 
 #[test]
+fn figures_of_delayed_disks_name_their_latency() {
+    if !Path::new("/dev/fuse").exists() {
+        println!("skipped: this kernel has no /dev/fuse");
+        return;
+    }
+    let options = ["--only", "ext4", "--latency", "0.5ms"];
+    let Some(figures) = run_part("node", &options) else { return };
+    assert_eq!(figures.len(), 6);
+    for figure in &figures {
+        let text = |name: &str| figure[name].as_str().expect("text");
+        assert!(text("key").ends_with("-ext4-0.5ms"), "{figure}");
+        assert!(text("command").ends_with(" --latency 0.5ms"), "{figure}");
+        assert!(first(figure, "bound").is_some(), "no bare steps: {figure}");
+        assert!(figure["targets"].as_array().is_none_or(Vec::is_empty), "{figure}");
+    }
+}
+
+#[test]
 fn controller_bench_burst_has_no_throttles_or_retries() {
-    let Some(figures) = run_part("controller") else { return };
+    let Some(figures) = run_part("controller", &[]) else { return };
     assert_eq!(figures.len(), 31);
     assert_eq!(greatest(&figures, "burst-attempts-10"), 1.0, "requests per create or attach");
     assert_eq!(greatest(&figures, "burst-throttled-10"), 0.0);
@@ -105,7 +124,7 @@ fn F48_failover_is_measured_in_a_small_cluster() {
         );
         return;
     }
-    let Some(figures) = run_part("failover") else { return };
+    let Some(figures) = run_part("failover", &[]) else { return };
     assert_eq!(figures.len(), 8);
     // Every node that died was tainted, emptied and admitted again, and no other node was touched;
     // otherwise the bench fails.

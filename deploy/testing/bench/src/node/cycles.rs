@@ -8,6 +8,7 @@ use ebs_csi_wire::FsType;
 use super::bare::{LoopDevice, blank};
 use super::testbed::{Attached, Testbed};
 use crate::contestant::Contestant;
+use crate::delay::Latency;
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -51,13 +52,14 @@ impl Samples {
 
 pub(super) async fn measure(
     contestants: &[Contestant],
+    latency: Option<Latency>,
     extent: Extent,
     kind: FsType,
 ) -> Result<Vec<Figure>, BenchError> {
     let mut testbeds = Vec::new();
     let mut measured = Ok(Vec::new());
     for contestant in contestants {
-        match Testbed::make(contestant).await {
+        match Testbed::make(contestant, latency).await {
             Ok(testbed) => testbeds.push((contestant, testbed)),
             Err(e) => {
                 measured = Err(e);
@@ -90,7 +92,7 @@ async fn interleaved(
     let [(_, first), ..] = testbeds else {
         return Ok(Vec::new());
     };
-    let device = LoopDevice::make(&first.world.state_dir().join("bare"), &name, 1 << 30)?;
+    let device = first.bare(&name)?;
     let measured =
         |role, name: &str| Measured { role, name: name.to_owned(), samples: Samples::default() };
     let mut turns = vec![(Subject::Bare(&device), measured(Role::Bound, "bare"))];

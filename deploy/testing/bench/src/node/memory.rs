@@ -20,7 +20,7 @@ pub(super) async fn idle(contestants: &[Contestant], extent: Extent) -> Result<F
     for other in &contestants[1..] {
         let (mut idle, mut used) = (Vec::new(), Vec::new());
         for _ in 0..extent.of(1, 5, 5) {
-            let testbed = Testbed::make(other).await?;
+            let testbed = Testbed::make(other, None).await?;
             tokio::time::sleep(SETTLE).await;
             idle.push(memory_mib(&testbed.processes()));
             run_one_volume(&testbed).await?;
@@ -47,7 +47,7 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
     let (mut all, mut agent, mut helper) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kinds, mut used) = ([Vec::new(), Vec::new()], Vec::new());
     for _ in 0..extent.of(1, 5, 5) {
-        let testbed = Testbed::make(contestant).await?;
+        let testbed = Testbed::make(contestant, None).await?;
         tokio::time::sleep(SETTLE).await;
         let node = &testbed.world.nodes[0];
         all.push(memory_mib(&testbed.processes()));
@@ -83,7 +83,7 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
 const PARTS: usize = 20;
 
 pub(super) async fn growth(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
-    let testbed = Testbed::make(contestant).await?;
+    let testbed = Testbed::make(contestant, None).await?;
     let cycles = extent.of(40, 1_000, 100_000);
     let measured = run(&testbed, cycles).await;
     testbed.end().await?;

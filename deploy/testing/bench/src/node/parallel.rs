@@ -29,7 +29,7 @@ pub(super) async fn measure(
     contestant: &Contestant,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
-    let mut testbed = Testbed::make(contestant).await?;
+    let mut testbed = Testbed::make(contestant, None).await?;
     let volumes = extent.of(4, 100, 100);
     let measured = run(&mut testbed, volumes).await;
     testbed.end().await?;

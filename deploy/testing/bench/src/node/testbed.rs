@@ -1,13 +1,16 @@
 //! One node with attached volumes, on a simulator without delays.
 
-use std::path::PathBuf;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::node::bare::LoopDevice;
 use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
 use ebs_csi_sandbox::world::clean;
 use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE};
 
 use crate::contestant::Contestant;
+use crate::delay::{DelayedFile, Latency};
 use crate::error::BenchError;
 use crate::world::UNLIMITED;
 
@@ -15,6 +18,9 @@ pub(super) struct Testbed {
     pub(super) world: World,
     pub(super) co: Co,
     pub(super) kubelet: Kubelet,
+    latency: Option<Latency>,
+    /// Dropped after the world, which has loop devices over these files.
+    delayed: RefCell<Vec<DelayedFile>>,
 }
 
 #[derive(Clone)]
@@ -24,8 +30,11 @@ pub(super) struct Attached {
 }
 
 impl Testbed {
-    /// Starts a world with the node service of `contestant`.
-    pub(super) async fn make(contestant: &Contestant) -> Result<Self, BenchError> {
+    /// Starts a world with the node service of `contestant`, whose disks have this latency.
+    pub(super) async fn make(
+        contestant: &Contestant,
+        latency: Option<Latency>,
+    ) -> Result<Self, BenchError> {
         let mut options = WorldOptions::new(contestant.binaries.clone());
         options.node_program.clone_from(&contestant.program);
         let mut node = NodeOptions::new("node-a", "i-0aaaaaaaaaaaaaaa1", ZONE);
@@ -35,13 +44,33 @@ impl Testbed {
         options.one_zone = true;
         options.scenario = UNLIMITED.to_owned();
         let world = World::start(options).await?;
-        Ok(Self { co: world.co()?, kubelet: world.kubelet(0)?, world })
+        let (co, kubelet) = (world.co()?, world.kubelet(0)?);
+        Ok(Self { world, co, kubelet, latency, delayed: RefCell::default() })
+    }
+
+    /// Delays a file that becomes a disk, if the disks have a latency.
+    fn delay(&self, file: &Path) -> Result<(), BenchError> {
+        if let Some(latency) = self.latency {
+            let binaries = &self.world.options().binaries;
+            self.delayed.borrow_mut().push(DelayedFile::make(binaries, file, latency)?);
+        }
+        Ok(())
+    }
+
+    /// Makes a disk of 1 GiB for the bare steps, equal to that of an attached volume.
+    pub(super) fn bare(&self, name: &str) -> Result<LoopDevice, BenchError> {
+        let directory = self.world.state_dir().join("bare");
+        std::fs::create_dir_all(&directory)?;
+        self.delay(&directory.join(format!("{name}.img")))?;
+        Ok(LoopDevice::make(&directory, name, 1 << 30)?)
     }
 
     /// Creates and attaches a volume of 1 GiB.
     pub(super) async fn attach(&self, name: &str, kind: &str) -> Result<Attached, BenchError> {
         let claim = Claim::filesystem(name, kind, 1).parameter("type", "gp3");
         let volume = self.co.create(&claim).await?;
+        let image = format!("ec2/volumes/{}.img", volume.id);
+        self.delay(&self.world.state_dir().join(image))?;
         let attachment = self.co.attach(&volume, &self.world.nodes[0].instance).await?;
         Ok(Attached { volume, attachment })
     }

@@ -25,7 +25,7 @@ pub(crate) struct FigureRow {
     pub(crate) summary: Summary,
     /// All samples in the order of measurement; not in committed files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    samples: Vec<f64>,
+    pub(crate) samples: Vec<f64>,
 }
 
 /// The statistic that a target limits. Other load on a shared machine disturbs the least sample
@@ -94,7 +94,7 @@ pub(crate) struct Figure {
     pub(crate) unit: String,
     /// The rows. The targets apply to the first [`Role::Ours`] row.
     pub(crate) rows: Vec<FigureRow>,
-    targets: Vec<Target>,
+    pub(crate) targets: Vec<Target>,
     /// How the figure is measured, and further remarks.
     pub(crate) notes: Vec<String>,
     /// The command that measures it.
