@@ -60,7 +60,6 @@ fn rotate(volume: &Path, version: &str, token: &str) {
     }
 }
 
-/// The log names the account and the role, but no token and no secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotated_web_identity_token_is_read_again() {
     // Sessions of 61 seconds are renewed after one second.
@@ -132,7 +131,6 @@ async fn container_credentials_use_token_from_file() {
     wait_until_signed_with(&server, &channel, "ASIApod").await;
 }
 
-/// With a Region and keys in the environment, the controller sends no metadata request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instance_metadata_credentials_are_last_resort() {
     let metadata = || {
@@ -192,8 +190,6 @@ async fn each_request_user_agent_names_driver_version() {
     }
 }
 
-/// Without AWS_REGION the node's label gives the Region. The error names the host that was to be
-/// called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_follow_region_and_fips_setting() {
     for (region, fips, host) in [
@@ -247,14 +243,13 @@ async fn server_outside_aws_ca_bundle_is_not_trusted() {
     }
 }
 
-/// The cases are a wrong clock, a wrong access key and a wrong secret key. The message never
-/// contains the secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_refusal_names_cause_and_next_step() {
     for (status, code, words) in [
         (400, "RequestExpired", &["minutes ahead of AWS's", "NTP"][..]),
         (401, "AuthFailure", &["access key"]),
         (403, "SignatureDoesNotMatch", &["secret access key belongs"]),
+        (403, "UnauthorizedOperation", &["ec2:DescribeAvailabilityZones", "IAM"]),
     ] {
         let script = move |request: &RecordedRequest| match code {
             _ if !request.is_of("DescribeAvailabilityZones") => aws(request, 3600),
@@ -267,6 +262,7 @@ async fn auth_refusal_names_cause_and_next_step() {
         let server = Server::start(script).await;
         let controller = Controller::start(server.address(), false, &[]);
         let refused = probe(&controller.channel().await).await.expect_err(code);
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused}");
         for word in [code, "request-2"].iter().chain(words) {
             assert!(refused.message().contains(word), "{code}: {word}: {refused}");
         }

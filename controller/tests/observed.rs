@@ -106,8 +106,6 @@ fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String
     program::to_texts(&child.wait_with_output().expect("it ends"))
 }
 
-/// The list holds only old enough objects of the named cluster. Input that could make a used volume
-/// an orphan is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     let world = World::new().await;
@@ -204,7 +202,6 @@ async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> 
     Ok(answer)
 }
 
-/// Replaces a file by another version, as a rotation does.
 fn replace_file(from: &str, to: &Path) {
     let temporary = to.with_extension("new");
     std::fs::copy(certificate(from), &temporary).expect("a copy");
@@ -220,7 +217,6 @@ fn readable_directory() -> tempfile::TempDir {
     directory
 }
 
-/// While certificate and key do not match, the previous pair stays in use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_tls_follows_certificate_rotation() {
     let world = World::new().await;
@@ -371,7 +367,6 @@ async fn traces_reach_a_collector_by_either_protocol() {
     }
 }
 
-/// Returns the text of an attribute.
 fn attribute<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     let found = attributes.iter().find(|attribute| attribute.key == key)?;
     match found.value.as_ref()?.value.as_ref()? {

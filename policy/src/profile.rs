@@ -71,6 +71,15 @@ pub struct Capability {
     pub number: u8,
 }
 
+impl Profile {
+    /// Returns the capability of this name, such as `CAP_SYS_ADMIN`, if the process holds it.
+    #[must_use]
+    pub fn capability(&self, name: &str) -> Option<Capability> {
+        let mut held = self.capabilities.iter().map(|held| held.capability);
+        held.find(|capability| capability.name == name)
+    }
+}
+
 impl Capability {
     /// Its bit in the sets of `/proc/PID/status`.
     pub const fn bit(self) -> u64 {

@@ -79,8 +79,6 @@ async fn reused_name_with_other_size_or_zone_fails() {
     assert_eq!(driver.live("volumes"), 1);
 }
 
-/// A used-up quota does not hide a volume of the name. A name without a volume is not sent back to
-/// the scheduler by RESOURCE_EXHAUSTED.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oldest_volume_with_same_name_is_used() {
     let driver = Driver::new().await;
@@ -199,7 +197,6 @@ async fn iops_of_small_gp3_are_capped_at_3000() {
     }
 }
 
-/// A repeated create without a zone finds the same volume. A zone id comes back as the zone's name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_zone_is_chosen_and_zone_id_resolved() {
     let driver = Driver::new().await;
@@ -213,19 +210,6 @@ async fn missing_zone_is_chosen_and_zone_id_resolved() {
     by_id.accessibility_requirements.as_mut().unwrap().preferred.clear();
     let made = driver.create(by_id).await.unwrap();
     assert_eq!(made.accessible_topology[0].segments["topology.kubernetes.io/zone"], "us-east-1b");
-}
-
-/// A later create with other tags, which EC2 takes for another request, finds the same volume.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parallel_creates_on_2_controllers_return_same_volume() {
-    let driver = Driver::new().await;
-    let other = driver.another().await;
-    let (a, b) = tokio::join!(driver.create(volume("pvc-1", 1)), other.create(volume("pvc-1", 1)));
-    assert_eq!(a.unwrap().volume_id, b.unwrap().volume_id);
-    // Another configuration gives other tags, so EC2 sees another request.
-    let tagged = volume("pvc-1", 1).with_parameters(&[("tagSpecification_1", "release=2")]);
-    other.create(tagged).await.unwrap();
-    assert_eq!(driver.live("volumes"), 1);
 }
 
 /// A denied DescribeVolumes never means that no volume of the name exists.
@@ -313,7 +297,6 @@ async fn copy_is_encrypted_as_class_asks() {
     assert_eq!(driver.live("volumes"), 2);
 }
 
-/// A repeated create is refused without another copy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_with_other_encryption_is_deleted_and_refused() {
     let (driver, source) = Driver::with_volume(1).await;
@@ -366,8 +349,6 @@ async fn zone_iops_maximum_is_read_once_when_needed() {
     assert!(parameters.contains("ebs.csi.aws.com/cluster-name"), "{parameters}");
 }
 
-/// The rate is that of initialization. A size limit below the snapshot's size is OUT_OF_RANGE, and
-/// a rate without a source is INVALID_ARGUMENT.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restored_volume_has_rate_key_and_snapshot_size() {
     let (driver, source) = Driver::with_volume(4).await;

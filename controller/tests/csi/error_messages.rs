@@ -5,7 +5,6 @@ use tonic::{Code, Status};
 
 use crate::driver::{Driver, NODE_1, assert_status, volume};
 
-/// A call of a sidecar.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Create,

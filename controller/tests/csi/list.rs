@@ -34,8 +34,6 @@ fn foreign_volume(driver: &Driver, tags: &[(&str, &str)]) -> String {
     rest.split('<').next().unwrap().to_owned()
 }
 
-/// A replica continues from another replica's token. Other clusters' volumes and nodes' own disks
-/// are left out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_cluster_volumes_list_in_pages_across_replicas() {
     let driver = Driver::new().await;
@@ -156,7 +154,6 @@ async fn health(driver: &Driver, id: &str) -> Result<Vec<(i32, String)>, Status>
     Ok(health.health_statuses.into_iter().map(|status| (status.status, status.reason)).collect())
 }
 
-/// Returns the ids of the unhealthy volumes.
 async fn unhealthy(driver: &Driver) -> Vec<String> {
     let request = csi::ControllerListVolumeHealthRequest::default();
     let answer = driver.call(request).await.unwrap();
@@ -164,7 +161,6 @@ async fn unhealthy(driver: &Driver) -> Vec<String> {
     answer.entries.into_iter().map(|entry| entry.volume_id).collect()
 }
 
-/// An unknown id is NOT_FOUND, and the list leaves out volumes of other clusters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_volume_is_unhealthy_in_get_and_list() {
     let (driver, well) = Driver::with_volume(1).await;

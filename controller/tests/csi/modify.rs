@@ -15,7 +15,6 @@ use crate::driver::{Driver, assert_status, block, map, volume, within};
 /// A class that changes the performance and a tag.
 const CLASS: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
 
-/// The same requests again, or a smaller size, modify nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parallel_size_and_performance_changes_make_1_modification() {
     let (driver, id) = Driver::with_volume(10).await;
@@ -110,7 +109,6 @@ async fn modification_with_lost_reply_is_not_repeated() {
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
 }
 
-/// The size stays unchanged, and the quota's error names its 24 hours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_modification_and_exhausted_quota_are_internal_errors() {
     let one_a_day = json!({ "quotas": { "modifications_per_day": 1 } });
@@ -179,8 +177,6 @@ async fn refused_tags_after_modification_report_modified_volume() {
     assert_eq!(driver.look(&id).await.iops, Some(4000));
 }
 
-/// A denied tag call or one tag too many fails the whole class change. An expansion that comes with
-/// the change still succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_tags_leave_volume_unchanged() {
     let (driver, id) = Driver::with_volume(10).await;
@@ -256,8 +252,6 @@ async fn class_applies_equally_to_new_and_existing_volumes() {
     }
 }
 
-/// An expansion to the present size succeeds meanwhile. After the optimization the quota's refusal
-/// names the time of the next modification.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn modify_during_optimization_is_refused_with_progress() {
     let slow = json!({ "quotas": { "modifications_per_day": 1 }, "latency": { "modify_complete": { "fixed_ms": 1500 } } });
@@ -278,8 +272,6 @@ async fn modify_during_optimization_is_refused_with_progress() {
     assert_status(&used_up, Code::Internal, &["takes the next one at 20"]);
 }
 
-/// An expansion without a capacity range is INVALID_ARGUMENT. A range without a size keeps the
-/// present size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expand_and_modify_map_refusals_to_same_codes() {
     let (driver, id) = Driver::with_volume(10).await;

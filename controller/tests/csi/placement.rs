@@ -1,8 +1,7 @@
 //! Where a volume is placed: zones, Outposts, and the behaviour when a place has no capacity.
 
-mod zone_kind;
-
-use serde_json::json;
+use ebs_csi_proto::csi;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::driver::{CreateRequest, Driver, assert_status, from_volume, map, volume};
@@ -16,7 +15,6 @@ fn assert_created_on_outpost(driver: &Driver) {
     assert_eq!(sent["AvailabilityZone"], "us-east-1b");
 }
 
-/// Clones accept the same keys. A term with both a zone name and a zone id is InvalidArgument.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_zone_key_is_answered_with_standard_key() {
     let driver = Driver::new().await;
@@ -48,7 +46,6 @@ async fn each_zone_key_is_answered_with_standard_key() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }
 
-/// An Outpost whose zone is unknown is InvalidArgument. Neither form calls STS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outpost_segments_or_arn_are_answered_by_segments() {
     let driver = Driver::in_world(json!({ "instances": [
@@ -81,8 +78,6 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
     assert_eq!(driver.world.calls("GetCallerIdentity"), 0);
 }
 
-/// While STS fails, the create is Unavailable and makes no volume in the Region instead. A known
-/// account is not asked for again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outpost_id_alone_takes_account_from_sts() {
     let driver = Driver::in_world(json!({ "instances": [
@@ -146,4 +141,47 @@ async fn capacity_error_after_lost_reply_finds_created_volume() {
         driver.delete(&made.volume_id).await.unwrap();
         assert_eq!(driver.live("volumes"), 0, "{code}");
     }
+}
+
+const LOCAL: &str = "us-east-1-bos-1a";
+const WAVELENGTH: &str = "us-east-1-wl1-bos-wlz-1";
+
+/// Returns a Region's zones: these, and one of each other kind.
+fn with_zones(zones: &Value) -> Value {
+    let mut all = vec![
+        json!({ "name": LOCAL, "id": "use1-bos1-az1", "type": "local-zone" }),
+        json!({ "name": WAVELENGTH, "id": "use1-wl1-bos-wlz1", "type": "wavelength-zone" }),
+    ];
+    all.extend(zones.as_array().unwrap().iter().cloned());
+    json!({ "zones": all, "instances": [] })
+}
+
+/// Returns a create request that names no zone.
+fn anywhere(name: &str) -> csi::CreateVolumeRequest {
+    csi::CreateVolumeRequest { accessibility_requirements: None, ..volume(name, 1) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volume_without_topology_gets_availability_zone() {
+    let zones = json!([{ "name": "us-east-1a", "id": "use1-az6" }]);
+    let driver = Driver::in_world(with_zones(&zones)).await;
+    // The name selects among the zones, so that several names would reach each of them.
+    for n in 0..16 {
+        let made = driver.create(anywhere(&format!("pvc-{n}"))).await.unwrap();
+        let segments = map(&[("topology.kubernetes.io/zone", "us-east-1a")]);
+        assert_eq!(made.accessible_topology[0].segments, segments, "pvc-{n}");
+    }
+    for zone in [LOCAL, WAVELENGTH] {
+        let made = driver.create(volume(zone, 1).in_zone(zone)).await.unwrap();
+        let segments = map(&[("topology.kubernetes.io/zone", zone)]);
+        assert_eq!(made.accessible_topology[0].segments, segments);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn region_without_availability_zone_has_no_capacity() {
+    let driver = Driver::in_world(with_zones(&json!([]))).await;
+    let refused = driver.create(anywhere("pvc-1")).await.unwrap_err();
+    assert_status(&refused, Code::ResourceExhausted, &["no available zone"]);
+    assert_eq!(driver.live("volumes"), 0);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
-use ec2_sim::actions::Power;
-use ec2_sim::faults::Rule;
+use ec2_sim::FaultRule;
+use ec2_sim::Power;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -23,14 +23,13 @@ fn hide(slow: &Slow, id: &str, span_ms: u64) {
     disturb(slow, span_ms, json!({ "kind": "unseen", "id": id }));
 }
 
-/// Describe calls have this fault for this time.
 fn disturb(slow: &Slow, span_ms: u64, fault: Value) {
     add(slow, json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": fault }));
 }
 
 /// Adds a fault of EC2.
 fn add(slow: &Slow, rule: Value) {
-    let rule: Rule = serde_json::from_value(rule).unwrap();
+    let rule: FaultRule = serde_json::from_value(rule).unwrap();
     slow.world.act(|sim, now| sim.faults.add(rule, now));
 }
 
@@ -244,7 +243,6 @@ async fn attach_and_detach_succeed_for_hidden_node() {
     assert_eq!(slow.live("attachments"), 0);
 }
 
-/// A detaching volume that Describe calls hide for 20 s does not count as detached.
 #[tokio::test(start_paused = true)]
 async fn unpublish_of_hidden_detaching_volume_awaits_detach() {
     let slow = Slow::new(json!({ "latency": { "detach": { "fixed_ms": 30_000 } } })).await;
@@ -289,7 +287,6 @@ async fn zone_outage_does_not_affect_other_zones() {
     made("new", "us-east-1a").await;
 }
 
-/// A restore without the `encrypted` parameter, or with `true`, succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_snapshot_restore_refuses_encrypted_false() {
     let driver = Driver::new().await;

@@ -29,7 +29,6 @@ pub(crate) fn two_nodes() -> Value {
     ] })
 }
 
-/// Returns a scenario with these instances, all in zone a.
 pub(crate) fn instances(ids: &[String]) -> Value {
     let instance = |id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" });
     json!({ "instances": ids.iter().map(instance).collect::<Vec<_>>() })
@@ -51,7 +50,6 @@ async fn assert_still_attached(driver: &Driver, id: &str) {
     assert_eq!(elsewhere.code(), Code::FailedPrecondition, "{elsewhere}");
 }
 
-/// A detach in mode ec2-only makes no more EC2 calls before DetachVolume than in mode off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ec2_only_adds_no_calls_for_running_instance() {
     // A read of the preceding publish may still be on its way.
@@ -78,7 +76,6 @@ async fn calls_before_detach(mode: Mode) -> usize {
     passed.iter().position(detached).unwrap()
 }
 
-/// The checking modes are ec2-only and enforce. A repeated unpublish sends no second DetachVolume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_instance_allows_detach_in_checking_modes() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
@@ -93,8 +90,6 @@ async fn stopped_instance_allows_detach_in_checking_modes() {
     }
 }
 
-/// The instance starts again while EC2 throttles DetachVolume, so the driver refuses the detach and
-/// EC2 accepts none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn throttled_detach_is_rechecked_before_resend() {
     let driver = under(Mode::Enforce).await;
@@ -147,8 +142,6 @@ async fn a_hibernated_instance_keeps_its_volumes() {
     }
 }
 
-/// Only modes ec2-only and enforce do so. In mode off, or while the instance runs or hibernates,
-/// the publish is FailedPrecondition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_elsewhere_detaches_only_from_stopped_instance() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {

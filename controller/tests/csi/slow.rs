@@ -1,7 +1,5 @@
 //! What takes minutes, under virtual time: the service is called without a socket.
 
-mod snapshot;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,7 +89,6 @@ impl Slow {
     }
 }
 
-/// Creates a volume in this process.
 pub(crate) async fn create(
     controller: &Controller,
     request: csi::CreateVolumeRequest,
@@ -105,7 +102,6 @@ fn with_fault(action: &str, count: u32, fault: Value) -> Value {
     json!({ "faults": [{ "match": { "action": action }, "count": count, "fault": fault }] })
 }
 
-/// The publish is Aborted; the next publish sends a new AttachVolume and succeeds.
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_is_undone_after_90_seconds() {
     let slow = Slow::new(with_fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }))).await;
@@ -122,7 +118,6 @@ async fn stuck_attach_is_undone_after_90_seconds() {
     assert_eq!(slow.live("attachments"), 1);
 }
 
-/// In ec2-only mode the driver detaches the stuck attachment once.
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_detach_is_refused_in_enforce_mode() {
     for (mode, detaches) in [(Mode::Ec2Only, 1), (Mode::Enforce, 0)] {
@@ -204,8 +199,6 @@ async fn create_succeeds_after_60_vanished_volumes() {
     assert_eq!(again.volume_id, id);
 }
 
-/// If the delete is refused, the create is Aborted and names ec2:DeleteVolume. The create that
-/// deletes the failed volume is Internal.
 #[tokio::test(start_paused = true)]
 async fn failed_volume_blocks_recreate_until_deleted() {
     let slow = Slow::new(json!({ "faults": [
@@ -371,4 +364,85 @@ async fn refusal_after_lost_reply_is_not_final() {
         }
         assert_eq!(slow.live("volumes"), 1, "{refusal}");
     }
+}
+
+/// Returns a world in which EC2 behaves like the real service: lookups by tag lag, and EC2 accepts
+/// one snapshot of a volume in 15 s.
+async fn lagging() -> (Slow, String) {
+    let slow = Slow::new(json!({
+        "quotas": { "snapshot_interval_ms": 15_000 },
+        "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 9_000 } },
+    }))
+    .await;
+    let volume = slow.create("pvc-1").await.unwrap();
+    (slow, volume)
+}
+
+async fn snapshot(controller: &Controller, volume: &str) -> Result<String, Status> {
+    let request = driver::snapshot("s", volume);
+    let answer = controller.create_snapshot(Request::new(request)).await?;
+    Ok(answer.into_inner().snapshot.unwrap().snapshot_id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_snapshot_of_running_process_needs_1_lookup() {
+    let (slow, volume) = lagging().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    snapshot(&slow.controller, &volume).await.unwrap();
+    assert_eq!(slow.calls("DescribeSnapshots"), 1);
+    assert_eq!(slow.calls("CreateSnapshot"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_takeover_makes_no_second_snapshot() {
+    let (slow, volume) = lagging().await;
+    let standby = slow.another(2).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let taken = snapshot(&slow.controller, &volume).await.unwrap();
+    // The standby's lookup by name does not show the snapshot yet; EC2 refuses a second one.
+    let refused = snapshot(&standby, &volume).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert_eq!(slow.calls("CreateSnapshot"), 2);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(snapshot(&standby, &volume).await.unwrap(), taken);
+    assert_eq!(slow.live("snapshots"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_process_waits_out_snapshot_lookup_lag() {
+    let (slow, volume) = lagging().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let taken = snapshot(&slow.controller, &volume).await.unwrap();
+    let successor = slow.another(2).await;
+    assert_eq!(snapshot(&successor, &volume).await.unwrap(), taken);
+    assert_eq!(slow.calls("CreateSnapshot"), 1);
+    assert_eq!(slow.live("snapshots"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_lock_date_blocks_only_new_snapshots() {
+    let slow = Slow::new(json!({})).await;
+    let volume = slow.create("pvc-1").await.unwrap();
+    // The simulator's time begins with the year 2026.
+    let snapshot = async |name: &str| {
+        let request = csi::CreateSnapshotRequest {
+            parameters: driver::map(&[
+                ("lockMode", "governance"),
+                ("lockExpirationDate", "2026-01-03T00:00:00Z"),
+            ]),
+            ..driver::snapshot(name, &volume)
+        };
+        let answer = slow.controller.create_snapshot(Request::new(request)).await;
+        answer.map(|answer| answer.into_inner().snapshot.unwrap().snapshot_id)
+    };
+    let first = snapshot("before").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3 * 24 * 3600)).await;
+    assert_eq!(snapshot("before").await.unwrap(), first);
+    let late = snapshot("after").await.unwrap_err();
+    assert_status(
+        &late,
+        Code::InvalidArgument,
+        &["lockExpirationDate", "2026-01-03T00:00:00Z has passed", "no snapshot was taken"],
+    );
+    assert_eq!(slow.calls("CreateSnapshot"), 1);
 }

@@ -51,8 +51,6 @@ const LOCK_AND_FAST_RESTORE: &[(&str, &str)] = &[
     ("lockDuration", "1"),
 ];
 
-/// An unknown zone for fast snapshot restore leaves no snapshot either; a failing zone lookup
-/// refuses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_snapshot_lock_leaves_no_snapshot() {
     let (driver, id) = Driver::with_volume(1).await;
@@ -218,7 +216,6 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
     assert_eq!(driver.live("snapshots"), 0);
 }
 
-/// The tag set is exact. Fast restore on an Outpost and a local-ebs source are InvalidArgument.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshot_tags_and_outpost_match_class() {
     let (driver, id) = Driver::with_volume(1).await;
@@ -255,7 +252,6 @@ async fn snapshot_tags_and_outpost_match_class() {
     assert_eq!(local.unwrap_err().code(), Code::InvalidArgument);
 }
 
-/// Another replica continues a listing with the token of the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_snapshots_pages_return_each_snapshot_once() {
     let (driver, a) = Driver::with_volume(1).await;

@@ -9,7 +9,6 @@ use crate::driver::{CreateRequest, Driver, NODE_1, from_snapshot, from_volume, s
 
 const ORIGIN: &str = "ebs.csi.aws.com/origin";
 
-/// Starts the driver of another cluster in the same account.
 async fn other_cluster(driver: &Driver) -> Driver {
     let tags = TagSettings { cluster_id: Some("other".to_owned()), ..Default::default() };
     driver.another_with(ServiceSettings { tags, ..settings() }).await

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use crate::world::{World, access, small, token};
 use crate::{device, nobody, node_a, snapshot_of};
 
-/// The unknown id itself is `Absent`.
 #[tokio::test]
 async fn unknown_id_in_batch_leaves_others_present() {
     let world = World::new().await;

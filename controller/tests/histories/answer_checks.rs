@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_content_source::Type as SourceType;
-use ec2_sim::state::{ModificationState, Origin, Realm, Volume};
+use ec2_sim::{ModificationState, Origin, Realm, Volume};
 use tonic::Status;
 
 use super::history::World;

@@ -9,8 +9,8 @@ use aws_smithy_async::time::TimeSource;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use ec2_sim::Delivery;
+use ec2_sim::Millis;
 use ec2_sim::Reply;
-use ec2_sim::time::Millis;
 
 use super::fault_plan::FaultPlan;
 use super::in_process::{InProcess, deliver};
@@ -35,13 +35,11 @@ impl TimeSource for WrongClock {
     }
 }
 
-/// The connection of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) ec2: InProcess,
     pub(crate) faults: Arc<FaultPlan>,
     pub(crate) random: Arc<SeededRandom>,
-    /// Whether the process is dead.
     pub(crate) is_dead: Arc<OrderedWatch<bool>>,
     /// The bug that the driver seems to have.
     pub(crate) bug: Option<KnownBug>,

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode as SafeDetach;
-use ec2_sim::faults::Rule;
-use ec2_sim::state::ZoneState::{Available, Unavailable};
+use ec2_sim::FaultRule;
+use ec2_sim::ZoneState::{Available, Unavailable};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -33,7 +33,6 @@ const CHANGES: [&str; 8] = [
 /// snapshot from a replica that knows nothing yet, which the replica cannot tell from a snapshot
 /// that was never taken. So a replica takes longer than this to restart.
 const LATE_READS_MS: [u64; 3] = [150, 400, 1_000];
-/// The actions that other clients call.
 const BUSY_ACTIONS: [&str; 5] =
     ["CreateVolume", "AttachVolume", "DescribeVolumes", "CreateSnapshot", "ModifyVolume"];
 /// The actions for which EC2 refuses the credentials.
@@ -52,27 +51,21 @@ pub(crate) struct FaultPlan {
     pub(crate) handovers: bool,
     /// Whether the replicas' clocks are wrong now and then.
     pub(crate) skew: bool,
-    /// Whether credentials and permissions fail now and then.
     pub(crate) credentials: bool,
     /// Whether other clients now and then use up the account's request rates.
     pub(crate) storms: bool,
     /// Whether people act on the same volumes.
     pub(crate) foreign: bool,
-    /// Whether the account's quotas are small.
     pub(crate) small_quotas: bool,
-    /// Whether the zone fails now and then.
     pub(crate) outages: bool,
     /// Whether reads hide an existing resource, for up to a minute.
     pub(crate) gaps: bool,
-    /// Whether a replica may restart with other settings.
     pub(crate) reconfigured: bool,
-    /// The mode of safe detach.
     pub(crate) safe_detach: SafeDetach,
     calm: AtomicBool,
 }
 
 impl FaultPlan {
-    /// Returns the faults of this seed.
     pub(crate) fn of(seed: u64) -> Arc<Self> {
         let random = SeededRandom::of(seed, "weather");
         let limits = SeededRandom::of(seed, "limits");
@@ -93,7 +86,6 @@ impl FaultPlan {
         })
     }
 
-    /// Returns whether all faults have ended.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
@@ -196,11 +188,10 @@ impl FaultPlan {
 }
 
 fn add(ec2: &InProcess, rule: Value) {
-    let rule: Rule = serde_json::from_value(rule).expect("a rule");
+    let rule: FaultRule = serde_json::from_value(rule).expect("a rule");
     ec2.act(|sim, now| sim.faults.add(rule, now));
 }
 
-/// The zone of all instances and volumes.
 const ZONE: &str = "us-east-1a";
 
 /// Returns quotas that several volumes reach at once: of a volume, of the account, of the zone.
@@ -217,7 +208,6 @@ fn small_quotas(random: &SeededRandom) -> Value {
     })
 }
 
-/// Returns the same quotas with values that nobody reaches.
 fn unlimited_quotas() -> Value {
     json!({
         "storage_tib": {},
@@ -230,7 +220,6 @@ fn unlimited_quotas() -> Value {
     })
 }
 
-/// Returns the scenario of this seed.
 pub(crate) fn scenario(seed: u64) -> Value {
     let random = SeededRandom::of(seed, "scenario");
     let mut scenario = json!({

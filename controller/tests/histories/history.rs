@@ -25,7 +25,6 @@ pub(crate) struct Known {
     pub(crate) attachments: Vec<(String, String)>,
 }
 
-/// Everything that a history consists of.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) ec2: InProcess,
@@ -40,7 +39,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Records a violation.
     pub(crate) fn record_violation(&self, what: String) {
         self.ec2.note(format!("WRONG: {what}"));
         self.violations.lock().unwrap().push(what);
@@ -76,16 +74,13 @@ impl World {
     }
 }
 
-/// The result of a history.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// All requests and events, with the time in milliseconds.
     pub(crate) log_lines: Vec<String>,
-    /// All violations.
     pub(crate) violations: Vec<String>,
 }
 
-/// Runs the history of a seed.
 pub(crate) fn run(seed: u64, bug: Option<KnownBug>) -> Outcome {
     block_on(run_history(seed, bug))
 }

@@ -3,7 +3,6 @@
 
 use ec2_sim::Reply;
 
-/// One known bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownBug {
     /// After EC2 refuses a client token, uses the next one without a look for the volume that was
@@ -16,7 +15,6 @@ pub(crate) enum KnownBug {
 }
 
 impl KnownBug {
-    /// Returns the reply to the request as the driver sees it.
     pub(crate) fn change(self, form: &[u8], reply: Reply) -> Reply {
         let form = String::from_utf8_lossy(form);
         let is = |action: &str| form.starts_with(&format!("Action={action}&"));
@@ -52,7 +50,6 @@ fn replace(from: &str, to: &str, reply: Reply) -> Reply {
     Reply { body, ..reply }
 }
 
-/// Empties the list of a success.
 fn without_entries(response: &str, set: &str, reply: Reply) -> Reply {
     if reply.status != 200 {
         return reply;

@@ -25,7 +25,6 @@ use ebs_csi_controller::ordered_watch::OrderedWatch;
 /// The time within which every call must succeed.
 const ENDS_AFTER: Duration = Duration::from_secs(7_200);
 
-/// A sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sidecar {
     Provisioner,
@@ -38,7 +37,6 @@ pub(crate) const SIDECARS: [Sidecar; 4] =
     [Sidecar::Provisioner, Sidecar::Attacher, Sidecar::Resizer, Sidecar::Snapshotter];
 
 impl Sidecar {
-    /// Returns the timeout that the chart sets.
     fn timeout(self) -> Duration {
         Duration::from_secs(match self {
             Self::Attacher => 360,
@@ -98,7 +96,6 @@ pub(crate) async fn move_leadership(world: Arc<World>, sidecar: Sidecar, seed: u
     }
 }
 
-/// The growing pause between attempts.
 pub(crate) struct Pauses(Duration);
 
 impl Pauses {
@@ -113,12 +110,10 @@ impl Pauses {
     }
 }
 
-/// Returns UNAVAILABLE, as when nothing answers.
 fn unavailable(why: &str) -> Status {
     Failure::new(Condition::BackendDown, why).into()
 }
 
-/// Makes one call to the leader's replica.
 pub(crate) async fn call<M, T, F>(
     world: &World,
     sidecar: Sidecar,
@@ -238,7 +233,6 @@ pub(crate) async fn provision(
     }
 }
 
-/// Deletes the volume, as external-provisioner does.
 pub(crate) async fn delete_volume_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
     let what = format!("delete {id}");
@@ -373,7 +367,6 @@ pub(crate) async fn snapshot(
     }
 }
 
-/// Deletes the snapshot, as external-snapshotter does.
 pub(crate) async fn delete_snapshot_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
     let what = format!("delete {id}");

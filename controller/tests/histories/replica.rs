@@ -16,7 +16,6 @@ use super::known_bug::KnownBug;
 use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
-/// The parts from which a replica is built.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaParts {
     pub(crate) ec2: InProcess,
@@ -24,15 +23,12 @@ pub(crate) struct ReplicaParts {
     pub(crate) bug: Option<KnownBug>,
 }
 
-/// A live process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) controller: Controller,
-    /// Whether the process is dead.
     pub(crate) dead: Arc<OrderedWatch<bool>>,
 }
 
-/// One replica, that is, a sequence of processes.
 #[derive(Debug)]
 pub(crate) struct Replica {
     parts: ReplicaParts,
@@ -58,7 +54,6 @@ impl Replica {
         replica
     }
 
-    /// Returns the live process, if there is one.
     pub(crate) fn process(&self) -> Option<Process> {
         self.process.lock().unwrap().clone()
     }
@@ -75,7 +70,6 @@ impl Replica {
         }
     }
 
-    /// Sets the clock wrong now and then.
     pub(crate) async fn disturb_clock(self: Arc<Self>) {
         while !self.parts.faults.is_calm() {
             tokio::time::sleep(self.random.millis(5_000, 60_000)).await;

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use ebs_csi_ec2::Random;
 
-/// One sequence.
 #[derive(Debug)]
 pub(crate) struct SeededRandom(Random);
 
 impl SeededRandom {
-    /// Returns the sequence of this history for this purpose.
     pub(crate) fn of(seed: u64, purpose: &str) -> Self {
         // FNV-1a; any fixed mixing would do.
         let mixed = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -19,7 +17,6 @@ impl SeededRandom {
         Self(Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mixed))
     }
 
-    /// Returns true with this probability.
     pub(crate) fn chance(&self, probability: f64) -> bool {
         self.0.fraction() < probability
     }
@@ -29,7 +26,6 @@ impl SeededRandom {
         usize::try_from(self.0.number() % u64::try_from(n).expect("small")).expect("small")
     }
 
-    /// Returns one of the items.
     pub(crate) fn pick<'a, T>(&self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
@@ -39,7 +35,6 @@ impl SeededRandom {
         Duration::from_millis(from + self.0.number() % (to - from).max(1))
     }
 
-    /// Returns a seed for another generator.
     pub(crate) fn seed(&self) -> u64 {
         self.0.number()
     }

@@ -11,14 +11,13 @@ use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
-use ec2_sim::actions::Power;
+use ec2_sim::Power;
 use tokio::time::Instant;
 
 use super::history::{NODES, World};
 use super::orchestrator::{self, Sidecar};
 use super::seeded_random::SeededRandom;
 
-/// One workload.
 struct Workload {
     world: Arc<World>,
     random: SeededRandom,
@@ -26,7 +25,6 @@ struct Workload {
     created: u32,
 }
 
-/// A volume of a workload.
 struct WorkloadVolume {
     id: String,
     gib: i64,
@@ -137,7 +135,6 @@ impl Workload {
         gives_up.then(|| Instant::now() + self.random.millis(0, 15_000))
     }
 
-    /// Attaches the volume to a node and detaches it.
     async fn attach_and_detach(&self, owned: &mut WorkloadVolume) -> Option<()> {
         let is_disturbed = self.world.faults.foreign && self.random.chance(0.2);
         let node = match is_disturbed && self.random.chance(0.3) {
@@ -279,7 +276,6 @@ impl Workload {
         self.use_once(owned.gib, source).await
     }
 
-    /// Creates a volume, uses it once and deletes it.
     async fn use_once(&mut self, gib: i64, source: SourceType) -> Option<()> {
         let Some(owned) = self.create_volume(gib, Some(source)).await else {
             return Some(());
@@ -300,7 +296,7 @@ fn strings<'a>(
     entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
-fn mount() -> csi::VolumeCapability {
+pub(crate) fn mount() -> csi::VolumeCapability {
     csi::VolumeCapability {
         access_type: Some(AccessType::Mount(MountVolume::default())),
         access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),

@@ -119,7 +119,6 @@ impl Controller {
         get(stream, path)
     }
 
-    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
@@ -132,7 +131,6 @@ impl Controller {
         (status, self.log())
     }
 
-    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).expect("text")
     }

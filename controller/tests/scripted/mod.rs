@@ -25,7 +25,6 @@ pub(crate) fn certificate(name: &str) -> PathBuf {
     Path::new(&folder).join("tests/certificates").join(name)
 }
 
-/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: String,
@@ -35,7 +34,6 @@ pub(crate) struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// Returns a parameter of the AWS Query protocol.
     pub(crate) fn parameter(&self, name: &str) -> Option<String> {
         let body = String::from_utf8_lossy(&self.body);
         body.split('&')
@@ -43,12 +41,10 @@ impl RecordedRequest {
             .map(|value| value.replace("%2F", "/").replace("%3A", ":"))
     }
 
-    /// Returns whether the request is a call of this AWS action.
     pub(crate) fn is_of(&self, action: &str) -> bool {
         self.parameter("Action").as_deref() == Some(action)
     }
 
-    /// Returns the access key that signed the request.
     pub(crate) fn key(&self) -> Option<String> {
         let header = self.header("authorization")?;
         let scope = header.split_once("Credential=")?.1;
@@ -60,7 +56,6 @@ impl RecordedRequest {
     }
 }
 
-/// One answer.
 pub(crate) struct ScriptedResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -76,7 +71,6 @@ impl ScriptedResponse {
         }
     }
 
-    /// Returns an error in EC2's format.
     pub(crate) fn ec2_error(status: u16, code: &str) -> Self {
         Self {
             status,
@@ -150,12 +144,10 @@ impl Server {
         &self.address
     }
 
-    /// Returns the requests so far.
     pub(crate) fn requests(&self) -> Vec<RecordedRequest> {
         self.requests.lock().expect("no panic").clone()
     }
 
-    /// Returns the requests of one AWS action.
     pub(crate) fn requests_of(&self, action: &str) -> Vec<RecordedRequest> {
         let mut requests = self.requests();
         requests.retain(|request| request.is_of(action));

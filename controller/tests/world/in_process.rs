@@ -16,7 +16,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use ebs_csi_ec2::{Ec2, Ec2Settings, Surroundings};
 use ec2_sim::Delivery;
-use ec2_sim::time::Millis;
+use ec2_sim::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -24,7 +24,6 @@ use tokio::time::Instant;
 /// 2026-01-01T00:00:00Z, in milliseconds since the epoch.
 const BEGIN: i64 = 1_767_225_600_000;
 
-/// Virtual time as a wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Clock(Instant);
 
@@ -101,7 +100,6 @@ impl InProcess {
         Self { sim: Arc::new(Mutex::new(sim)), clock, log_lines: Arc::default() }
     }
 
-    /// Hands the request to the simulator, whose effect is complete when this returns.
     pub(crate) fn handle(&self, request: &HttpRequest) -> Reply {
         let form = request.body().bytes().unwrap_or_default().to_vec();
         let now = self.clock.millis();
@@ -118,24 +116,20 @@ impl InProcess {
         reply
     }
 
-    /// Adds a line to the record of requests.
     pub(crate) fn note(&self, line: String) {
         let at = self.clock.millis().0 - BEGIN;
         self.log_lines.lock().unwrap().push(format!("{at} {line}"));
     }
 
-    /// Returns the driver's access to the simulator.
     pub(crate) async fn access(&self, seed: u64) -> Ec2 {
         let settings = Ec2Settings { seed, ..Ec2Settings::default() };
         self.access_with(settings).await
     }
 
-    /// Returns the driver's access to the simulator, with these settings.
     pub(crate) async fn access_with(&self, settings: Ec2Settings) -> Ec2 {
         self.access_by(self.clone(), SharedTimeSource::new(self.clock), settings).await
     }
 
-    /// Returns the driver's access to the simulator, with a given connector and clock.
     pub(crate) async fn access_by(
         &self,
         connector: impl HttpConnector + 'static,

@@ -43,7 +43,6 @@ pub(crate) fn token() -> String {
     format!("token-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a create request for a small volume in zone a.
 pub(crate) fn small(name: &str) -> CreateVolume {
     CreateVolume {
         client_token: token(),
@@ -79,7 +78,6 @@ impl World {
         Self::with(json!({ "profile": "instant" }), Ec2Settings::default()).await
     }
 
-    /// Starts a scenario with these settings.
     pub(crate) async fn with(members: Value, settings: Ec2Settings) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let default = serde_json::to_value(Scenario::default()).expect("a scenario is data");
@@ -92,7 +90,7 @@ impl World {
         let starting = Server::start(ServerOptions {
             state_dir: dir.path().join("sim"),
             scenario,
-            devices: ec2_sim::devices::Mode::None,
+            devices: ec2_sim::DeviceMode::None,
             listen: ([127, 0, 0, 1], 0).into(),
         });
         let server =
@@ -102,7 +100,6 @@ impl World {
         Self { ec2, server, control, runtime: Some(runtime), _dir: dir }
     }
 
-    /// Adds a fault of EC2.
     pub(crate) fn fault(&self, rule: Value) {
         self.post("/v1/faults", &rule);
     }
@@ -123,7 +120,6 @@ impl World {
         self.refuse(action, "UnauthorizedOperation", 403);
     }
 
-    /// Removes all faults.
     pub(crate) fn clear_faults(&self) {
         self.command(|control| control.delete("/v1/faults"));
     }
@@ -140,7 +136,6 @@ impl World {
         records.map(|record| record["parameters"].clone()).collect()
     }
 
-    /// Returns all volumes, with their attachments.
     pub(crate) fn volumes(&self) -> Vec<Value> {
         let state = self.get("/v1/state");
         state["realms"][0]["volumes"].as_array().expect("a list").clone()

@@ -42,7 +42,5 @@ fn with<T>(name: &str, call: impl FnOnce() -> T) -> T {
 }
 
 fn raise(name: &str) -> Option<ebs_csi_confine::Raised> {
-    let mut known = BROKER.capabilities.iter();
-    let held = known.find(|held| held.capability.name == name)?;
-    ebs_csi_confine::raise(held.capability).ok()
+    ebs_csi_confine::raise(BROKER.capability(name)?).ok()
 }

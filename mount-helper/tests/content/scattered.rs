@@ -89,8 +89,8 @@ fn number(bytes: &[u8]) -> (u32, &[u8]) {
 /// disk's content.
 pub(crate) fn look_and_judge(input: &[u8]) -> Content {
     let disk = Scattered::read(input);
-    let content = content::read_content_within(disk.in_memory(), disk.size, NOW, || ())
-        .expect("memory can be read");
+    let content =
+        content::read_content_within(disk.in_memory(), disk.size, NOW).expect("memory can be read");
     if content == Content::Blank {
         assert!(!disk.is_used(), "blank although something stands there");
     } else {

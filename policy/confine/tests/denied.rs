@@ -111,14 +111,14 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         }
     }),
     ("raise-sys-admin", |_| {
-        let capability = profile::BROKER.capabilities[0].capability;
+        let capability = profile::BROKER.capability("CAP_SYS_ADMIN").expect("held");
         raise(capability).map(drop).map_err(|fault| match fault {
             Fault::CapabilityMissing(_) => io::Error::from_raw_os_error(EPERM),
             other => io::Error::other(other.to_string()),
         })
     }),
     ("raise-dac-read-search", |_| {
-        let capability = profile::BROKER.capabilities[2].capability;
+        let capability = profile::BROKER.capability("CAP_DAC_READ_SEARCH").expect("held");
         raise(capability).map(drop).map_err(|fault| io::Error::other(fault.to_string()))
     }),
     ("make-directory-beneath-root", |_| {

@@ -59,7 +59,6 @@ async fn parallel_attaches_to_node_use_distinct_device_names() {
     assert_eq!(driver.world.calls("AttachVolume"), 6);
 }
 
-/// The superseded call fails with ABORTED, and only the later intent takes effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_and_unpublish_supersede_each_other() {
     let slow =
@@ -125,7 +124,6 @@ async fn a_publish_waits_for_a_detach_elsewhere() {
     driver.check_invariants();
 }
 
-/// The second unpublish waits for the first DetachVolume and sends no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn device_in_use_stays_attached_until_released() {
     let (driver, id) = Driver::with_volume(1).await;
@@ -206,8 +204,6 @@ async fn unknown_volumes_do_not_fail_parallel_unpublish() {
     driver.check_invariants();
 }
 
-/// Neither a denied DescribeVolumes nor `InvalidAttachment.NotFound` from DetachVolume counts as
-/// detached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_attachment_state_is_never_read_as_detached() {
     let (driver, id) = Driver::with_volume(1).await;
@@ -289,8 +285,6 @@ async fn second_controller_joins_running_attach_and_detach() {
     driver.check_invariants();
 }
 
-/// The second unpublish needs no DetachVolume. What another controller attached since is detached
-/// nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_unpublish_sends_no_second_detach() {
     let (driver, id) = Driver::with_volume(1).await;
@@ -325,8 +319,6 @@ async fn attach_abandoned_by_ec2_is_resent_within_publish() {
     driver.check_invariants();
 }
 
-/// Two controllers publish one volume to two nodes at once: one attaches, the other fails with
-/// FAILED_PRECONDITION.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loser_of_publish_race_is_told_holding_node() {
     let slow = json!({ "latency": { "attach": { "fixed_ms": 500 } } });

@@ -40,8 +40,6 @@ async fn node_local_handle_resolves_to_each_nodes_volume() {
     assert_eq!(driver.controller.operations(), 0);
 }
 
-/// Covers malformed handles, boot devices, missing devices and nodes, and calls that need an EBS
-/// volume id or the feature flag.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_node_local_request_names_cause() {
     let driver = Driver::new().await;

@@ -22,8 +22,6 @@ async fn publish_as(
     driver.call(request).await.map(drop)
 }
 
-/// A different access type or readonly flag is AlreadyExists. A detach by another process ends the
-/// restriction too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn republish_with_different_mode_is_refused_until_unpublish() {
     let (driver, id) = Driver::with_volume(1).await;
@@ -91,8 +89,6 @@ fn find_volume(driver: &Driver, matches: impl Fn(&serde_json::Value) -> bool) ->
     found["id"].as_str().unwrap().to_owned()
 }
 
-/// Type io2 alone does not enable Multi-Attach, and the name of a single-node volume serves no
-/// multi-node create.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_attach_needs_multi_node_create_and_publish() {
     let driver = Driver::new().await;

@@ -44,7 +44,6 @@ async fn fence(
     send(driver, FenceRequest { dry_run, ..request(node, mode) }).await
 }
 
-/// Checks how many fences had each result.
 fn assert_fences(driver: &Driver, results: &[(&str, u32)]) {
     let text = driver.metrics();
     for (result, fences) in results {
@@ -55,8 +54,6 @@ fn assert_fences(driver: &Driver, results: &[(&str, u32)]) {
     }
 }
 
-/// A dry run does not count against the limit, and an instance that is already stopped is not
-/// stopped again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fence_needs_permission_and_respects_limit() {
     use fence_request::Mode::{Stop, Terminate};
@@ -107,8 +104,6 @@ async fn query(
     answer.into_inner().answers
 }
 
-/// The check of attached volumes never counts, and a denied DescribeInstanceStatus leaves the
-/// result unspecified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_checks_cover_only_requested_running_instances() {
     let driver = Driver::under(Mode::Enforce, two_nodes()).await;
@@ -180,7 +175,6 @@ async fn status_checks_of_100_instances_use_1_call() {
     }
 }
 
-/// An earlier result does not count, and a refusal does not count against the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_impaired_fence_reads_status_checks_each_time() {
     let driver = Driver::with(fencing(FencePermission::Stop), two_nodes()).await;

@@ -59,8 +59,6 @@ async fn observe(
     (count, answering)
 }
 
-/// Exactly one Node must match the instance, be ready, have a fresh lease, and have the volume in
-/// neither volumesInUse nor volumesAttached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn running_instance_detach_requires_node_confirmation() {
     let driver = enforce().await;
@@ -195,7 +193,6 @@ async fn query_of_hidden_volume_and_instance_is_unknown() {
     assert_eq!((verdict.outcome(), &*verdict.token), (Outcome::Refuse, "attachment-unknown"));
 }
 
-/// All instances are in one known zone; a query by volume adds 1 DescribeVolumes call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn query_for_150_instances_needs_1_describe_call() {
     let ids: Vec<_> = (0..150).map(|n| format!("i-0aaaaaaaaaaaaa{n:03}")).collect();
@@ -232,8 +229,6 @@ fn forced(driver: &Driver) -> Vec<bool> {
     driver.world.requests("DetachVolume").iter().map(|sent| sent["Force"] == "true").collect()
 }
 
-/// An override order with another attach time frees nothing. The detach that follows the right
-/// order needs no Force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_glass_frees_only_named_attachment() {
     let driver = enforce().await;
@@ -247,8 +242,6 @@ async fn break_glass_frees_only_named_attachment() {
     assert_eq!(forced(&driver), [false], "a plain detach was enough");
 }
 
-/// Before the override order, the query reports the detach as leaving and the driver sends no
-/// Force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_glass_forces_stuck_detach_once() {
     let driver = enforce().await;
@@ -280,7 +273,6 @@ async fn unlisted_peer_gets_permission_denied() {
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
 }
 
-/// Each unpublish reads EC2 again, in every mode; an earlier OK does not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_succeeds_only_when_ec2_shows_detached() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {

@@ -4,7 +4,6 @@
 mod added;
 mod burst;
 mod ceiling;
-mod contestant;
 mod detaches;
 mod load;
 mod memory;
@@ -17,11 +16,11 @@ use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::contestant::contestants;
 use crate::error::BenchError;
-use crate::extent::Wanted;
+use crate::extent::Run;
 use crate::report::figure::Figure;
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: &[&str] = &[
+pub(crate) const MEASUREMENTS: &[&str] = &[
     "start",
     "memory",
     "ceiling",
@@ -34,17 +33,13 @@ pub const MEASUREMENTS: &[&str] = &[
     "growth",
 ];
 
-/// Makes the measurement `name`, one of [`MEASUREMENTS`].
-///
-/// # Errors
-/// Returns an error when the measurement fails.
-pub async fn measure(
+pub(crate) async fn measure(
     binaries: &Binaries,
-    wanted: &Wanted,
+    run: &Run,
     name: &str,
 ) -> Result<Vec<Figure>, BenchError> {
-    let contestants = contestants(binaries, wanted, "controller");
-    let extent = wanted.extent;
+    let contestants = contestants(binaries, run, "controller");
+    let extent = run.extent();
     match name {
         "start" => start::measure(&contestants, extent).await,
         "memory" => memory::measure(&contestants, extent).await,

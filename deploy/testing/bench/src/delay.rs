@@ -1,6 +1,6 @@
 //! Disks that answer each request after a given time, as a network disk like EBS does.
 
-pub mod server;
+pub(crate) mod server;
 
 use std::fmt;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use ebs_csi_sandbox::baseline::LoopDevice;
+use crate::node::bare::LoopDevice;
 use ebs_csi_sandbox::binaries::Binaries;
 use rustix::fs::OFlags;
 
@@ -19,7 +19,7 @@ use crate::report::summary::Summary;
 
 /// The time after which a disk answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Latency {
+pub(crate) struct Latency {
     microseconds: u32,
 }
 

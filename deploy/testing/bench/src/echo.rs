@@ -12,6 +12,7 @@ use csi::{
     CreateVolumeResponse, ProbeRequest, ProbeResponse,
 };
 use ebs_csi_proto::csi;
+use prost::Message;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
@@ -25,7 +26,6 @@ use crate::error::BenchError;
 #[derive(Clone, Copy)]
 struct Echo<const CONTROLLER: bool>;
 
-/// Answers each request with the result of a function.
 struct Answer<F>(F);
 
 impl<M, R, F: FnMut(M) -> R> UnaryService<M> for Answer<F> {
@@ -52,8 +52,11 @@ fn publish(_: ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse
     ControllerPublishVolumeResponse { publish_context }
 }
 
-fn probe(_: ProbeRequest) -> ProbeResponse {
-    ProbeResponse::default()
+async fn answered<M: Message + Default + 'static, R: Message + Default + 'static>(
+    answer: fn(M) -> R,
+    request: http::Request<Body>,
+) -> http::Response<Body> {
+    Grpc::new(ProstCodec::default()).unary(Answer(answer), request).await
 }
 
 impl<const CONTROLLER: bool> NamedService for Echo<CONTROLLER> {
@@ -72,14 +75,10 @@ impl<const CONTROLLER: bool> Service<http::Request<Body>> for Echo<CONTROLLER> {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         Box::pin(async move {
             Ok(match request.uri().path().rsplit('/').next() {
-                Some("CreateVolume") => {
-                    Grpc::new(ProstCodec::default()).unary(Answer(create), request).await
-                }
-                Some("ControllerPublishVolume") => {
-                    Grpc::new(ProstCodec::default()).unary(Answer(publish), request).await
-                }
+                Some("CreateVolume") => answered(create, request).await,
+                Some("ControllerPublishVolume") => answered(publish, request).await,
                 Some("Probe") => {
-                    Grpc::new(ProstCodec::default()).unary(Answer(probe), request).await
+                    answered(|_: ProbeRequest| ProbeResponse::default(), request).await
                 }
                 _ => {
                     let mut reply = http::Response::new(Body::empty());
@@ -92,10 +91,7 @@ impl<const CONTROLLER: bool> Service<http::Request<Body>> for Echo<CONTROLLER> {
 }
 
 /// Serves on `endpoint` (`unix://PATH`) until the process is killed.
-///
-/// # Errors
-/// Returns an error when the socket cannot be bound.
-pub fn serve(endpoint: &str) -> Result<(), BenchError> {
+pub(crate) fn serve(endpoint: &str) -> Result<(), BenchError> {
     let socket = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,7 +1,7 @@
 //! The errors of a measurement.
 
 /// The reason why a measurement failed. Its text names what failed.
-pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Returns the error of a call to the driver that ended with `status`.
 pub(crate) fn failed_call(rpc: &str, status: &tonic::Status) -> BenchError {

@@ -1,24 +1,39 @@
-//! `ebs-csi-bench`: node, controller, failover, all, report.
+//! `ebs-csi-bench`: measures the driver side by side with its lower bound, and with another
+//! driver's programs where they are given. The bench is the driver's CSI caller, and the EC2
+//! simulator stands in for EC2.
+
+mod api_server;
+mod contestant;
+mod controller;
+mod delay;
+mod echo;
+mod error;
+mod extent;
+mod failover;
+mod memory_limit;
+mod node;
+mod process_usage;
+mod report;
+mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use ebs_csi_bench::delay::{self, Latency};
-use ebs_csi_bench::error::BenchError;
-use ebs_csi_bench::extent::{Extent, Wanted, chosen};
-use ebs_csi_bench::report::figure::{Figure, Role, with_unit};
-use ebs_csi_bench::report::page;
-use ebs_csi_bench::report::results::Results;
-use ebs_csi_bench::{controller, echo, failover, node};
+use delay::Latency;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::command_line;
+use error::BenchError;
+use extent::Run;
+use report::figure::{Figure, Role, with_unit};
+use report::page;
+use report::results::Results;
 
 const PROGRAM: &str = "ebs-csi-bench";
 
 /// Measures the driver beside its bounds, on simulated EC2 and real loop devices.
 #[derive(Debug, Parser)]
-#[command(name = "ebs-csi-bench", version, about)]
+#[command(name = PROGRAM, version, about)]
 struct Command {
     #[command(subcommand)]
     what: What,
@@ -27,14 +42,7 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Stage, publish and their reverse, memory, many at once, growth. Needs root.
-    Node {
-        #[command(flatten)]
-        run: Run,
-        /// On disks that answer each request after this time, such as 0.5ms or 1ms: stage, publish
-        /// and their reverse, restore, expansion.
-        #[arg(long, value_name = "TIME")]
-        latency: Option<Latency>,
-    },
+    Node(Run),
     /// Attempts, makespan, latency, throughput, fairness, processor time, memory, start. Needs
     /// root.
     Controller(Run),
@@ -63,30 +71,6 @@ enum What {
     },
 }
 
-#[derive(Args, Clone, Debug)]
-struct Run {
-    /// Tiny numbers, to see that the harness works. The figures mean nothing.
-    #[arg(long, conflicts_with = "full")]
-    quick: bool,
-    /// Also what takes hours: 5,000 volumes at EC2's own rates, a million calls, 100,000 cycles.
-    #[arg(long)]
-    full: bool,
-    /// Only these figures, by the name of their measurement (not with `all`, whose parts have
-    /// different ones).
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    only: Vec<String>,
-    /// Another driver's program, measured in turns with this one: its controller
-    /// (`PATH controller --endpoint=…`), its node service (`PATH node --endpoint=…`).
-    #[arg(long, value_name = "PATH", env = "PEER_BIN")]
-    peer_bin: Option<PathBuf>,
-    /// Directory for the results with all samples.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-    /// Also keep the results, without samples, in this directory.
-    #[arg(long, value_name = "DIR")]
-    keep: Option<PathBuf>,
-}
-
 #[derive(Args, Debug)]
 struct Report {
     /// Directory of kept results.
@@ -103,10 +87,10 @@ fn main() -> ExitCode {
         Err(status) => return status,
     };
     let done = match command.what {
-        What::Node { run, latency } => in_runtime(measure(run, latency, &["node"])),
-        What::Controller(run) => in_runtime(measure(run, None, &["controller"])),
-        What::Failover(run) => in_runtime(measure(run, None, &["failover"])),
-        What::All(run) => in_runtime(measure(run, None, &["node", "controller", "failover"])),
+        What::Node(run) => measure(&run, &["node"]),
+        What::Controller(run) => measure(&run, &["controller"]),
+        What::Failover(run) => measure(&run, &["failover"]),
+        What::All(run) => measure(&run, &["node", "controller", "failover"]),
         What::Report(report) => {
             page::write(&report.results, &report.page).map_err(BenchError::from)
         }
@@ -121,42 +105,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn in_runtime(work: impl Future<Output = Result<(), BenchError>>) -> Result<(), BenchError> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
-}
-
-async fn measure(run: Run, latency: Option<Latency>, parts: &[&str]) -> Result<(), BenchError> {
-    let extent = match (run.quick, run.full) {
-        (true, _) => Extent::Quick,
-        (_, true) => Extent::Full,
-        _ => Extent::Usual,
-    };
+#[tokio::main(flavor = "current_thread")]
+async fn measure(run: &Run, parts: &[&str]) -> Result<(), BenchError> {
     let binaries = Binaries::of_this_build()?;
-    let wanted = Wanted { only: run.only, peer: run.peer_bin, latency, extent };
     for part in parts {
-        let mut options = extent.option().to_owned();
-        if *part == "controller" {
-            options.push_str(&wanted.peer_option());
-        }
-        if let Some(latency) = latency {
-            options.push_str(&format!(" --latency {latency}"));
-        }
+        let options = run.options(part);
         let mut results =
             Results::begin(part, format!("./deploy/testing/bench/run {part}{options}"));
         let file = format!("{part}.json");
         let out = run.out.join(&file);
         let measurements = match *part {
-            "node" if latency.is_some() => node::OF_LATENCY,
+            "node" if run.latency.is_some() => node::OF_LATENCY,
             "node" => node::MEASUREMENTS,
             "failover" => failover::MEASUREMENTS,
             _ => controller::MEASUREMENTS,
         };
-        for name in chosen(&wanted.only, measurements)? {
+        for name in run.chosen(measurements)? {
             println!("{part}: {name}");
             let mut figures = match *part {
-                "node" => node::measure(&binaries, &wanted, name).await?,
-                "failover" => failover::measure(&binaries, extent, name).await?,
-                _ => controller::measure(&binaries, &wanted, name).await?,
+                "node" => node::measure(&binaries, run, name).await?,
+                "failover" => failover::measure(&binaries, run.extent(), name).await?,
+                _ => controller::measure(&binaries, run, name).await?,
             };
             for figure in &mut figures {
                 figure.command =
@@ -193,12 +162,9 @@ fn table(figure: &Figure) -> String {
         ));
     }
     for verdict in figure.verdicts() {
-        text.push_str(&format!(
-            "  {} {}: {}\n",
-            if verdict.met { "met   " } else { "MISSED" },
-            verdict.target,
-            with_unit(verdict.measured, &figure.unit)
-        ));
+        let word = if verdict.met { "met   " } else { "MISSED" };
+        let measured = with_unit(verdict.measured, &figure.unit);
+        text.push_str(&format!("  {word} {}: {measured}\n", verdict.target));
     }
     text
 }

@@ -4,7 +4,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A cgroup with a memory limit, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     directory: PathBuf,
@@ -47,7 +46,6 @@ impl MemoryLimit {
         Ok(limit)
     }
 
-    /// Moves this process into the cgroup.
     pub(crate) fn enter(&self) -> io::Result<Inside<'_>> {
         let own = std::process::id().to_string();
         in_file(&self.directory.join("cgroup.procs"), &own)?;

@@ -1,9 +1,9 @@
 //! The node's figures: stage, publish and their reverse, restore and expansion against bare system
 //! calls and programs, memory, many volumes at once, memory growth.
 
+pub(crate) mod bare;
 mod cycles;
-mod growth;
-mod idle;
+mod memory;
 mod parallel;
 mod restore;
 mod testbed;
@@ -14,39 +14,36 @@ use ebs_csi_wire::FsType;
 use crate::contestant::contestants;
 use crate::delay::{self, Latency};
 use crate::error::BenchError;
-use crate::extent::Wanted;
+use crate::extent::Run;
 use crate::report::figure::{Figure, Role};
 
 /// The names of the measurements, in their order.
-pub const MEASUREMENTS: &[&str] = &["memory", "ext4", "xfs", "restore", "parallel", "growth"];
+pub(crate) const MEASUREMENTS: &[&str] =
+    &["memory", "ext4", "xfs", "restore", "parallel", "growth"];
 
 /// Those of [`MEASUREMENTS`] that the latency of the disks changes.
-pub const OF_LATENCY: &[&str] = &["ext4", "xfs", "restore"];
+pub(crate) const OF_LATENCY: &[&str] = &["ext4", "xfs", "restore"];
 
-/// Makes the measurement `name`, one of [`MEASUREMENTS`]; one of [`OF_LATENCY`] on delayed disks.
-///
-/// # Errors
-/// Returns an error when the measurement fails.
-pub async fn measure(
+pub(crate) async fn measure(
     binaries: &Binaries,
-    wanted: &Wanted,
+    run: &Run,
     name: &str,
 ) -> Result<Vec<Figure>, BenchError> {
-    let (extent, latency) = (wanted.extent, wanted.latency);
+    let (extent, latency) = (run.extent(), run.latency);
     let delayed =
         latency.map(|latency| delay::measured(binaries, latency).map(|note| (latency, note)));
     let delayed = delayed.transpose()?;
-    let mut contestants = contestants(binaries, wanted, "node");
+    let mut contestants = contestants(binaries, run, "node");
     for other in &mut contestants[1..] {
         "other driver".clone_into(&mut other.name);
     }
     let figures = match name {
-        "memory" => vec![idle::measure(&contestants, extent).await?],
+        "memory" => vec![memory::idle(&contestants, extent).await?],
         "ext4" => cycles::measure(&contestants, latency, extent, FsType::Ext4).await?,
         "xfs" => cycles::measure(&contestants, latency, extent, FsType::Xfs).await?,
         "restore" => restore::measure(&contestants[0], latency, extent).await?,
         "parallel" => parallel::measure(&contestants[0], extent).await?,
-        _ => vec![growth::measure(&contestants[0], extent).await?],
+        _ => vec![memory::growth(&contestants[0], extent).await?],
     };
     let Some((latency, note)) = delayed else { return Ok(figures) };
     println!("{note}");

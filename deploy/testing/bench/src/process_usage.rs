@@ -46,7 +46,6 @@ pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
 /// The kinds of memory in `smaps_rollup` that are told apart.
 pub(crate) const MEMORY_KINDS: [&str; 2] = ["anonymous", "pages of files"];
 
-/// Returns the memory of `pid` of each of [`MEMORY_KINDS`], in MiB.
 pub(crate) fn memory_kinds(pid: i32) -> io::Result<[f64; 2]> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let kib = |name: &str| {

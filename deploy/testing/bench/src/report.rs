@@ -1,8 +1,8 @@
 //! Measured figures with targets: how they are stored and shown.
 
 mod bar_chart;
-pub mod figure;
+pub(crate) mod figure;
 mod host;
-pub mod page;
-pub mod results;
-pub mod summary;
+pub(crate) mod page;
+pub(crate) mod results;
+pub(crate) mod summary;

@@ -47,14 +47,12 @@ pub(crate) async fn call_as_other_client(
     Err(format!("{action} of another client: {body}").into())
 }
 
-/// Creates a volume as another client of the account. Returns its id.
 pub(crate) async fn create_as_other_client(world: &World, gib: &str) -> Result<String, BenchError> {
     let parameters = json!({ "AvailabilityZone": ZONE, "Size": gib, "VolumeType": "gp3" });
     let body = call_as_other_client(world, "CreateVolume", &parameters).await?;
     volume_id(&body).map(str::to_owned).ok_or_else(|| format!("no volumeId in {body}").into())
 }
 
-/// Returns the id in the answer to CreateVolume.
 pub(crate) fn volume_id(body: &str) -> Option<&str> {
     Some(body.split_once("<volumeId>")?.1.split_once("</volumeId>")?.0)
 }

@@ -127,9 +127,6 @@ impl Lifecycle {
 
     /// Takes one step, with retries like those of the sidecars and kubelet, and verifies its
     /// effect.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or the effect that is missing.
     pub async fn step(&mut self, step: LifecycleStep) -> Result<(), CoError> {
         use LifecycleStep as Step;
         match step {
@@ -181,9 +178,6 @@ impl Lifecycle {
 
     /// Repeats CreateVolume, NodeStageVolume and NodePublishVolume, which must find the volume as
     /// it is published on the first node.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or the difference.
     pub async fn repeat(&self) -> Result<(), CoError> {
         let (volume, attachment) = (self.created()?, self.attached()?);
         let again = self.co.create(&self.claim).await?.id;

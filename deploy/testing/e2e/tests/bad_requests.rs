@@ -2,6 +2,7 @@
 //! nothing has changed. `controller/tests/csi/refuse.rs` has those to the controller.
 
 use std::fmt::Debug;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use csi::volume_capability::AccessType;
@@ -28,7 +29,6 @@ struct OnNode<'a> {
 }
 
 impl OnNode<'_> {
-    /// Returns the digest of the disk, and what is mounted.
     fn state(&self) -> (String, Vec<PathBuf>) {
         let image = format!("ec2/volumes/{}.img", self.volume.id);
         let image = self.fixture.world.state_dir().join(image);
@@ -87,7 +87,6 @@ impl OnNode<'_> {
             }
         }
     }
-    /// Sends such requests to stage.
     async fn stage<'r>(
         &mut self,
         rows: impl IntoIterator<Item = Row<'r, csi::NodeStageVolumeRequest>>,
@@ -114,6 +113,17 @@ async fn bad_node_requests_are_refused_and_change_nothing() {
         wrong: Vec::new(),
     };
     stage_rows(&mut on, &unattached.id).await;
+    // `mount-helper/tests/privileged/refusals.rs` has the kinds of content.
+    let device = attachment.context["devicePath"].trim_start_matches("/dev/");
+    let device = fixture.world.nodes[0].dev_dir.join(device);
+    let disk = std::fs::File::options().write(true).open(device).unwrap();
+    disk.write_all_at(b"my data", 3000).unwrap();
+    disk.sync_all().unwrap();
+    let words: &[&str] = &["unknown bytes at offset 3000 "];
+    on.stage([("of a disk with content", FailedPrecondition, words, on.request())]).await;
+    disk.write_all_at(&[0; 7], 3000).unwrap();
+    disk.sync_all().unwrap();
+    drop(disk);
     fixture.must("stage", kubelet.stage(&volume, &attachment)).await;
     let elsewhere =
         kubelet.root().join("plugins/kubernetes.io/csi/ebs.csi.aws.com/elsewhere/globalmount");

@@ -58,7 +58,6 @@ fn text(helm: &Path, arguments: &[&str]) -> Result<String, String> {
     text_of(helm, "release", arguments)
 }
 
-/// Does the same for a release of this name.
 fn text_of(helm: &Path, release: &str, arguments: &[&str]) -> Result<String, String> {
     let out = Command::new(helm)
         .args(["template", release, "deploy/install/chart", "--values", REGISTRY])
@@ -100,7 +99,6 @@ fn sets() -> Vec<Vec<String>> {
     all
 }
 
-/// The arguments and the objects that they render.
 type Rendered = (String, Vec<Value>);
 
 /// Passes each rendered set to `judge`: every set on old and on new Kubernetes, the latter with
@@ -156,7 +154,6 @@ fn containers(pod: &Value) -> Vec<(&str, &Value)> {
         .collect()
 }
 
-/// Returns the arguments of one container of a pod.
 fn arguments<'a>(objects: &'a [Value], name: &str, container: &str) -> Vec<&'a str> {
     let pods = pods(objects);
     let (_, pod) = pods.iter().find(|(it, _)| *it == name).expect("a pod");

@@ -10,14 +10,12 @@ use std::fmt::Write as _;
 use ebs_csi_e2e::repository::{assert_generated, read, root};
 use serde::Deserialize;
 
-/// The page's rows.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Page {
     part: Vec<Part>,
 }
 
-/// One heading of the page.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Part {
@@ -66,7 +64,6 @@ fn page() -> Page {
         .expect("compatibility.toml has the page's shape")
 }
 
-/// Returns whether the file has a test function of that name.
 fn is_a_test(file: &str, name: &str) -> bool {
     let Ok(text) = std::fs::read_to_string(root().join(file)) else { return false };
     // The scenarios on real kubelets.

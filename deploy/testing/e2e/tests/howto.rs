@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use ebs_csi_e2e::repository::{entries, root, tracked};
 
-/// Returns the name and the text of each page.
 fn pages() -> Vec<(String, String)> {
     let pages = entries("deploy/docs/howto");
     assert!(pages.len() >= 4, "{} pages", pages.len());
@@ -14,7 +13,6 @@ fn pages() -> Vec<(String, String)> {
     pages.into_iter().map(|(name, path)| (name, text(path))).collect()
 }
 
-/// Returns the texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

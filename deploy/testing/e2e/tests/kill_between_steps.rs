@@ -10,13 +10,13 @@ use ebs_csi_sandbox::{CoError, Process, World, audit, pod_view};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-/// The process to kill.
+/// The time within which a controller ends after SIGTERM.
+const GRACE: Duration = Duration::from_secs(20);
+
 #[derive(Clone, Copy)]
 enum Target {
     Controller,
-    /// The node-agents of both nodes.
     Agent,
-    /// All processes of the helpers of both nodes.
     Helper,
     /// One process of the helpers of both nodes, after whose end the others end, too.
     HelperPart(&'static Profile),
@@ -64,7 +64,6 @@ async fn kill(fixture: &mut Fixture, target: Target) {
     assert!(!is_left, "{} was not killed: {before:?}, then {after:?}", target.name());
 }
 
-/// Returns the processes that end with the target.
 fn processes(world: &World, target: Target) -> impl Iterator<Item = &Process> {
     let controller = matches!(target, Target::Controller).then_some(&world.controller);
     let nodes = if controller.is_some() { &[] } else { &world.nodes[..] };
@@ -73,7 +72,6 @@ fn processes(world: &World, target: Target) -> impl Iterator<Item = &Process> {
     controller.into_iter().chain(of_nodes)
 }
 
-/// Returns the ids of the processes to kill.
 fn pids(world: &World, target: Target) -> Vec<i32> {
     match target {
         Target::Helper => processes(world, target).flat_map(Process::process_tree).collect(),
@@ -173,9 +171,9 @@ async fn ec2_may_be_unreachable_before_any_step() {
     killed_before_every_step(Target::Ec2, "ext4").await;
 }
 
-/// The controller is killed after EC2 has accepted the request and before EC2 replies.
-#[tokio::test]
-async fn controller_killed_during_ec2_call_duplicates_nothing() {
+/// Ends the controller after EC2 has accepted each request and before EC2 replies: by SIGKILL, or
+/// by SIGTERM, which must end it.
+async fn ended_during_each_ec2_call(signal: Signal) {
     let Some(mut fixture) = Fixture::start().await else { return };
     let mut volume = Lifecycle::new(&fixture, Claim::filesystem("pvc-mid", "ext4", 10));
     let mark = fixture.ec2().last().await.unwrap();
@@ -199,20 +197,33 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
             async {
                 let Some(action) = action else { return };
                 fixture.ec2().request(before, action).await.unwrap();
-                fixture.world.controller.kill().await.unwrap();
+                let controller = &mut fixture.world.controller;
+                match signal {
+                    Signal::TERM => assert!(controller.stop(GRACE).await.unwrap(), "{step:?}"),
+                    _ => controller.kill().await.unwrap(),
+                }
                 fixture.latency(json!({ "api_write": { "fixed_ms": 2 } })).await;
                 fixture.world.start_controller().await.unwrap();
-                println!("controller killed while EC2 worked on {action} ({step:?})");
+                println!("controller got {signal:?} while EC2 worked on {action} ({step:?})");
             },
             volume.step(step)
         );
         fixture.must(&format!("{step:?}"), async { outcome }).await;
     }
-    assert_effective(&fixture, mark, "controller killed during each call").await;
+    assert_effective(&fixture, mark, "controller ended during each call").await;
     fixture.finish().await;
 }
 
-/// The tool is stopped in the middle of a format, then the target is killed.
+#[tokio::test]
+async fn controller_killed_during_ec2_call_duplicates_nothing() {
+    ended_during_each_ec2_call(Signal::KILL).await;
+}
+
+#[tokio::test]
+async fn controller_drained_during_ec2_call_duplicates_nothing() {
+    ended_during_each_ec2_call(Signal::TERM).await;
+}
+
 #[tokio::test]
 async fn kill_during_format_strands_no_volume() {
     let Some(mut fixture) = Fixture::start().await else { return };
@@ -259,7 +270,6 @@ async fn kill_during(
     fixture.must(what, async { outcome }).await;
 }
 
-/// Each node process is killed some milliseconds after a call began, on a volume with data.
 #[tokio::test]
 async fn node_process_kill_mid_call_loses_no_data() {
     let Some(mut fixture) = Fixture::start().await else { return };

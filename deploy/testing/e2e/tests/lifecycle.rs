@@ -103,7 +103,6 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
     fixture.finish().await;
 }
 
-/// Writes of the second pod fail with EROFS while the first pod still writes.
 #[tokio::test]
 async fn read_only_publish_shares_volume_with_writing_pod() {
     let Some(fixture) = Fixture::start().await else { return };

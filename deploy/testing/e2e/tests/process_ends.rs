@@ -13,7 +13,6 @@ const PROGRAMS: [&str; 7] = [
     "ec2-sim",
 ];
 
-/// Runs a program to its end.
 fn run(binaries: &Binaries, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
     program::run(program::bare(&binaries.path(name).unwrap(), arguments, environment))
 }
@@ -41,6 +40,8 @@ fn bad_command_line_exits_64_with_one_line() {
         ("ebs-csi-controller", &["--endpoint", "ftp://x"], "endpoint"),
         ("ebs-csi-controller", &["--drain-timeout", "soon"], "soon"),
         ("ebs-csi-controller", &["surplus"], "surplus"),
+        ("ebs-csi-controller", &["--volume-attach-limit=5"], ""),
+        ("ebs-csi-controller", &["--v=high"], ""),
         ("ebs-csi-node-agent", &["--no-such-flag"], "no-such-flag"),
         ("ebs-csi-node-agent", &["--endpoint", "ftp://x"], "endpoint"),
         ("ebs-csi-node-agent", &["--helper", "tcp://127.0.0.1:1"], "helper"),
@@ -63,7 +64,11 @@ fn bad_command_line_exits_64_with_one_line() {
     for (name, arguments, word) in rows {
         let ended = run(&binaries, name, arguments, &ENVIRONMENT);
         let lines = ended.stderr.trim_end().lines().count();
-        if ended.status != Some(64) || lines != 1 || !ended.stderr.contains(word) {
+        if ended.status != Some(64)
+            || lines != 1
+            || !ended.stdout.is_empty()
+            || !ended.stderr.contains(word)
+        {
             wrong.push(format!("{name} {arguments:?}: {ended:?}"));
         }
     }

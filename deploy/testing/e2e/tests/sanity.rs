@@ -86,7 +86,6 @@ fn passed_failed_and_skipped_cases_are_told_apart() {
     assert!(quick_xml::de::from_str::<Report>("<a></b>").is_err());
 }
 
-/// One run of csi-sanity.
 struct Run<'a> {
     program: &'a Path,
     /// `mount` or `block`.
@@ -169,7 +168,6 @@ impl Run<'_> {
         assert!(passed > 60, "only {passed} cases ran");
     }
 
-    /// Returns the reason for which a case may be skipped.
     fn reason(&self, words: &str, case: &str) -> Option<&'static str> {
         if words.contains("testnodevolumeattachlimit not enabled") && !self.attach_limit {
             return Some("one run with the attach limit is enough");

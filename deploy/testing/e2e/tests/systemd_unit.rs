@@ -17,7 +17,6 @@ const NAME: &str = "ebs-csi-mount-helper.service";
 const PROGRAM: &str = "/usr/bin/ebs-csi-mount-helper";
 const PROFILES: [&profile::Profile; 6] = [BROKER, DIRECTORIES, OPENER, RUNNER, SUPERVISOR, TOOL];
 
-/// Returns the values of each setting of the unit.
 fn settings() -> Vec<(String, String)> {
     let unit = read(&format!("{FOLDER}/{NAME}"));
     unit.lines()
@@ -106,8 +105,6 @@ fn unit_allows_what_policy_needs() {
     }
 }
 
-/// The unit's socket and kubelet root are those that the chart expects, and the agent's directories
-/// belong to its user.
 #[test]
 fn unit_and_directories_match_chart_defaults() {
     let values: serde_json::Value =
@@ -133,7 +130,6 @@ fn unit_and_directories_match_chart_defaults() {
     assert_eq!(lines.map(str::to_owned).collect::<BTreeSet<_>>(), expected);
 }
 
-/// Starts the helper with the unit's flags and capabilities, on a shared mount as a node's root is.
 #[test]
 fn helper_serves_with_capabilities_of_unit() {
     let Some(binaries) = for_test(&["ebs-csi-mount-helper"]) else { return };

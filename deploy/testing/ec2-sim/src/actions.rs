@@ -1,17 +1,20 @@
-//! EC2's actions: one file for each action or for a few related actions.
+//! EC2's actions.
 
-mod describe_availability_zones;
+mod attachments;
 mod describe_query;
-mod instance;
+mod describe_volumes;
+mod instances;
+mod modify_volume;
 mod permission;
 mod quota_check;
 mod render;
-mod snapshot;
+mod snapshot_storage;
+mod snapshots;
 mod tagging;
-mod volume;
+mod volumes;
 
-pub use instance::power::Power;
-pub(crate) use instance::power::power;
+pub use instances::Power;
+pub(crate) use instances::power;
 
 use crate::devices::Devices;
 use crate::faults::Fault;
@@ -21,22 +24,19 @@ use crate::state::{Ids, Realm, well_formed};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Params, refuse, refuse_combination, refuse_value};
 
-/// One call that is being answered.
 pub(crate) struct Call<'a> {
-    /// The time at which the call arrived.
     pub now: Millis,
     /// The time at which the effect of the call begins, which is about when the reply is sent.
-    pub begin: Millis,
+    pub(crate) begin: Millis,
     pub action: &'a str,
-    pub params: &'a Params,
+    pub(crate) params: &'a Params,
     /// The state of the account and Region that the call addresses.
     pub realm: &'a mut Realm,
     pub ids: &'a mut Ids,
     pub latency: &'a mut Latency,
     pub devices: &'a mut dyn Devices,
     pub faults: &'a [Fault],
-    pub caller: &'a Caller,
-    /// The policies that decide what the caller may do.
+    pub(crate) caller: &'a Caller,
     pub iam: &'a Iam,
     pub quotas: &'a Quotas,
     /// The ids of created or changed resources, for the journal.
@@ -45,40 +45,72 @@ pub(crate) struct Call<'a> {
 
 type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
-/// An action's name, what answers it, and a call that EC2 accepts, as a query that has
-/// `{volume}`, `{snapshot}` and `{instance}` in the place of ids.
-pub(crate) type ActionRow = (&'static str, Handler, &'static str);
-
-/// The rows of each kind of resource, by file.
-const ACTIONS: &[&[&[ActionRow]]] = &[
-    &[describe_availability_zones::ROWS, tagging::ROWS],
-    instance::ROWS,
-    snapshot::ROWS,
-    volume::ROWS,
+/// Each action's name, what answers it, and a call that EC2 accepts, as a query that has
+/// `{volume}`,
+/// `{snapshot}` and `{instance}` in the place of ids.
+const ACTIONS: &[(&str, Handler, &str)] = &[
+    (
+        "AttachVolume",
+        attachments::attach,
+        "VolumeId={volume}&InstanceId={instance}&Device=/dev/xvdba",
+    ),
+    ("CopyVolumes", volumes::copy, "SourceVolumeId={volume}&VolumeType=gp3"),
+    ("CreateSnapshot", snapshots::create, "VolumeId={volume}"),
+    ("CreateTags", tagging::create_tags, "ResourceId.1={volume}&Tag.1.Key=a&Tag.1.Value=b"),
+    ("CreateVolume", volumes::create, "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3"),
+    ("DeleteSnapshot", snapshots::delete, "SnapshotId={snapshot}"),
+    ("DeleteTags", tagging::delete_tags, "ResourceId.1={volume}&Tag.1.Key=a"),
+    ("DeleteVolume", volumes::delete, "VolumeId={volume}"),
+    ("DescribeAvailabilityZones", instances::zones, ""),
+    ("DescribeFastSnapshotRestores", snapshot_storage::describe_fast, ""),
+    ("DescribeInstanceStatus", instances::status, ""),
+    ("DescribeInstanceTypes", instances::types, ""),
+    ("DescribeInstances", instances::instances, ""),
+    ("DescribeLockedSnapshots", snapshot_storage::describe_locked, ""),
+    ("DescribeSnapshots", snapshots::describe, ""),
+    ("DescribeVolumeStatus", describe_volumes::status, ""),
+    ("DescribeVolumes", describe_volumes::volumes, ""),
+    ("DescribeVolumesModifications", describe_volumes::modifications, ""),
+    ("DetachVolume", attachments::detach, "VolumeId={volume}&InstanceId={instance}"),
+    (
+        "EnableFastSnapshotRestores",
+        snapshot_storage::enable,
+        "SourceSnapshotId.1={snapshot}&AvailabilityZone.1=us-east-1a",
+    ),
+    (
+        "LockSnapshot",
+        snapshot_storage::lock,
+        "SnapshotId={snapshot}&LockMode=governance&LockDuration=2",
+    ),
+    ("ModifySnapshotTier", snapshot_storage::archive, "SnapshotId={snapshot}&StorageTier=archive"),
+    ("ModifyVolume", modify_volume::answer, "VolumeId={volume}"),
+    (
+        "RestoreSnapshotTier",
+        snapshot_storage::restore,
+        "SnapshotId={snapshot}&PermanentRestore=true",
+    ),
+    ("StopInstances", instances::stop_instances, "InstanceId.1={instance}"),
+    ("TerminateInstances", instances::terminate_instances, "InstanceId.1={instance}"),
+    ("UnlockSnapshot", snapshot_storage::unlock, "SnapshotId={snapshot}"),
 ];
-
-fn rows() -> impl Iterator<Item = &'static ActionRow> {
-    ACTIONS.iter().copied().flatten().copied().flatten()
-}
 
 /// Returns the names of all actions.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    rows().map(|(name, ..)| *name)
+    ACTIONS.iter().map(|(name, ..)| *name)
 }
 
 /// Returns the name of each action with a call that EC2 accepts, as a query that has `{volume}`,
 /// `{snapshot}` and `{instance}` in the place of ids.
 pub fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
-    rows().map(|(name, _, example)| (*name, *example))
+    ACTIONS.iter().map(|(name, _, example)| (*name, *example))
 }
 
-/// Returns whether the simulator implements the action.
 pub(crate) fn known(action: &str) -> bool {
     handler(action).is_some()
 }
 
 fn handler(action: &str) -> Option<Handler> {
-    rows().find(|(name, ..)| *name == action).map(|row| row.1)
+    ACTIONS.iter().find(|(name, ..)| *name == action).map(|(_, answer, _)| *answer)
 }
 
 /// Answers a call with the members of the reply, or with an error.
@@ -142,7 +174,6 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Returns a zone's name, given the zone's name or id.
     fn zone(&self, by_name: Option<&str>, by_id: Option<&str>) -> ApiResult<String> {
         let zones = &self.realm.zones;
         let (given, found) = match (by_name, by_id) {

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::devices;
+use crate::devices::{self, DeviceMode};
 use crate::scenario::Scenario;
 use crate::server::{ServeError, Server, ServerOptions};
 use crate::sim::SimError;
@@ -44,7 +44,7 @@ struct Serve {
     scenario: Option<PathBuf>,
     /// How an attached volume appears.
     #[arg(long, value_enum, default_value = "none")]
-    devices: devices::Mode,
+    devices: DeviceMode,
     /// The address of EC2 and STS; loopback only.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -52,15 +52,13 @@ struct Serve {
 
 /// Exit code for wrong usage.
 pub const EX_USAGE: u8 = 64;
-/// Exit code for a wrong configuration.
-pub const EX_CONFIG: u8 = 78;
+pub(crate) const EX_CONFIG: u8 = 78;
 
 /// Why a run failed, and the exit code.
 #[derive(Debug)]
 pub struct Failed {
     /// The reason: one line for stderr.
     pub why: String,
-    /// The exit code.
     pub code: u8,
 }
 

@@ -3,13 +3,12 @@
 mod clean;
 mod image;
 mod loop_device;
-mod loop_record;
 mod statistics_page;
 mod sys;
 
 pub(crate) use clean::clean;
 pub(crate) use image::Fingerprint;
-pub(crate) use loop_record::LoopRecord;
+pub(crate) use loop_device::LoopRecord;
 
 use image::Images;
 use loop_device::LoopDevices;
@@ -55,7 +54,6 @@ pub(crate) trait Devices: Send {
         self.images().map_or(Ok(()), |images| images.delete(volume))
     }
 
-    /// Takes a snapshot of a volume's current bytes.
     fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<()> {
         self.images().map_or(Ok(()), |images| images.snapshot(volume, snapshot))
     }
@@ -64,7 +62,6 @@ pub(crate) trait Devices: Send {
         self.images().map_or(Ok(()), |images| images.delete_snapshot(snapshot))
     }
 
-    /// Makes a volume appear on an instance.
     fn attach(&mut self, _volume: &str, _instance: &str, _name: &str) -> io::Result<()> {
         Ok(())
     }
@@ -81,7 +78,6 @@ pub(crate) trait Devices: Send {
         Ok(Release::Released)
     }
 
-    /// Checks that a volume can have this size.
     fn check_size(&self, gib: u32) -> io::Result<()> {
         self.images().map_or(Ok(()), |images| images.check_size(gib))
     }
@@ -114,18 +110,17 @@ impl Devices for NoDevices {}
 
 /// The kinds of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mode {
+pub enum DeviceMode {
     /// No data at all.
     None,
     /// Images behind loop devices. Needs root.
     Loop,
 }
 
-/// Opens the devices of a mode in a state directory.
-pub(crate) fn open(mode: Mode, state_dir: &Path) -> io::Result<Box<dyn Devices>> {
+pub(crate) fn open(mode: DeviceMode, state_dir: &Path) -> io::Result<Box<dyn Devices>> {
     Ok(match mode {
-        Mode::None => Box::new(NoDevices),
-        Mode::Loop => Box::new(LoopDevices::new(state_dir)?),
+        DeviceMode::None => Box::new(NoDevices),
+        DeviceMode::Loop => Box::new(LoopDevices::new(state_dir)?),
     })
 }
 

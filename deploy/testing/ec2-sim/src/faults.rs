@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 /// The criteria by which a rule selects requests. All given keys must match.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Match {
+pub(crate) struct RequestMatch {
     /// The action; may end in `*`.
     pub action: Option<String>,
     /// An id that is the value of one of the parameters.
-    pub resource: Option<String>,
+    pub(crate) resource: Option<String>,
     /// An instance id that is the value of one of the parameters.
     pub instance: Option<String>,
     /// A text that the value of one of the parameters contains.
@@ -25,13 +25,12 @@ pub struct Match {
 /// A fault rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct FaultRule {
     /// The rule's name; generated if absent.
     #[serde(default)]
     pub id: String,
-    /// The requests to which the rule applies.
     #[serde(default, rename = "match")]
-    pub matching: Match,
+    pub(crate) matching: RequestMatch,
     /// The number of matches to skip first.
     #[serde(default)]
     pub skip: u64,
@@ -40,7 +39,7 @@ pub struct Rule {
     pub nth: Option<u64>,
     /// If set, the rule applies to every n-th match after `skip`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub every: Option<u64>,
+    pub(crate) every: Option<u64>,
     /// The probability with which the rule applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
@@ -49,29 +48,23 @@ pub struct Rule {
     pub count: Option<u64>,
     /// How long the rule applies, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub for_ms: Option<u64>,
-    /// The fault.
+    pub(crate) for_ms: Option<u64>,
     pub(crate) fault: Fault,
 }
 
-/// A rule with its counters.
 #[derive(Debug, Clone, Serialize)]
-pub struct Active {
-    /// The rule.
+pub(crate) struct ActiveRule {
     #[serde(flatten)]
-    pub rule: Rule,
-    /// The number of requests that matched.
+    pub rule: FaultRule,
     pub matches: u64,
     /// The number of requests to which the fault was applied.
-    pub hits: u64,
-    /// The time at which the rule was added.
-    pub added: Millis,
+    pub(crate) hits: u64,
+    pub(crate) added: Millis,
 }
 
-/// All rules.
 #[derive(Debug)]
 pub struct Faults {
-    active: Vec<Active>,
+    active: Vec<ActiveRule>,
     random: Random,
     named: u64,
 }
@@ -83,14 +76,14 @@ impl Faults {
     }
 
     /// Adds a rule, or replaces the rule of the same name. Returns the name.
-    pub fn add(&mut self, mut rule: Rule, now: Millis) -> String {
+    pub fn add(&mut self, mut rule: FaultRule, now: Millis) -> String {
         if rule.id.is_empty() {
             self.named += 1;
             rule.id = format!("f{}", self.named);
         }
         let id = rule.id.clone();
         self.active.retain(|a| a.rule.id != id);
-        self.active.push(Active { rule, matches: 0, hits: 0, added: now });
+        self.active.push(ActiveRule { rule, matches: 0, hits: 0, added: now });
         id
     }
 
@@ -101,19 +94,17 @@ impl Faults {
         before != self.active.len()
     }
 
-    /// Removes all rules.
     pub fn clear(&mut self) {
         self.active.clear();
     }
 
-    /// Returns the rules.
-    pub fn list(&self) -> &[Active] {
+    pub(crate) fn list(&self) -> &[ActiveRule] {
         &self.active
     }
 
     /// Returns the greatest age of a read that any rule demands, in milliseconds.
-    pub fn most_stale(&self) -> u64 {
-        let stale = |a: &Active| match a.rule.fault {
+    pub(crate) fn most_stale(&self) -> u64 {
+        let stale = |a: &ActiveRule| match a.rule.fault {
             Fault::Stale { ms } => ms,
             _ => 0,
         };
@@ -152,7 +143,7 @@ impl Faults {
     }
 }
 
-fn matches(m: &Match, action: &str, params: &Params) -> bool {
+fn matches(m: &RequestMatch, action: &str, params: &Params) -> bool {
     let action_fits = m.action.as_deref().is_none_or(|a| match a.strip_suffix('*') {
         Some(prefix) => action.starts_with(prefix),
         None => a == action,
@@ -164,7 +155,6 @@ fn matches(m: &Match, action: &str, params: &Params) -> bool {
     action_fits && has(&m.resource) && has(&m.instance) && contains
 }
 
-/// How a reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Loss {
@@ -187,13 +177,11 @@ pub(crate) enum Garble {
     Short,
 }
 
-/// The body of an injected error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
     #[default]
     Xml,
-    /// An HTML page as from a load balancer.
     Html,
     Empty,
 }
@@ -209,7 +197,6 @@ pub(crate) enum Fault {
         message: String,
         #[serde(default)]
         body: Body,
-        /// Whether the change takes effect nevertheless.
         #[serde(default)]
         effect: bool,
     },
@@ -258,7 +245,6 @@ pub(crate) enum Fault {
     DeviceTaken {},
     /// AttachVolume: another volume gets the device name on that instance just before.
     DeviceRaced {},
-    /// Another user of the account makes a call.
     Foreign {
         action: String,
         /// The parameters of the action; `$VolumeId` stands for the client's parameter of that
@@ -312,7 +298,7 @@ fn yes() -> bool {
 mod tests {
     use super::*;
 
-    fn rule(json: &str) -> Rule {
+    fn rule(json: &str) -> FaultRule {
         serde_json::from_str(json).expect("rule")
     }
 
@@ -354,7 +340,6 @@ mod tests {
         assert_eq!(once, hits(json, 1000));
     }
 
-    /// A rule with an id in use replaces the older rule.
     #[test]
     fn rules_are_replaced_and_removed_and_typos_refused() {
         let mut f = Faults::new(1);
@@ -371,7 +356,7 @@ mod tests {
             r#"{"fault":{"kind":"throttle","effct":true}}"#,
             r#"{"nht":1,"fault":{"kind":"throttle"}}"#,
         ] {
-            assert!(serde_json::from_str::<Rule>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<FaultRule>(bad).is_err(), "{bad}");
         }
     }
 }

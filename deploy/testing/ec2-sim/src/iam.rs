@@ -3,17 +3,14 @@
 //! The simulator evaluates identity-based policies of users and roles as IAM does. It does not
 //! evaluate resource policies, permission boundaries, service control policies and trust policies.
 
-mod condition;
-pub(crate) mod context;
-mod pattern;
-pub mod policy;
-mod principal;
+pub(crate) mod condition;
+pub(crate) mod policy;
 mod report;
 pub(crate) mod sts;
 
 use crate::wire::{ApiError, ApiResult, Credential};
-use context::Context;
-use principal::Principal;
+use condition::Context;
+use policy::Principal;
 use report::{DecidingElement, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,12 +20,12 @@ use std::collections::BTreeSet;
 /// The IAM section of a scenario.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Setting {
+pub struct IamSetting {
     /// The users and roles. A caller with another access key may do everything.
-    pub principals: Vec<Principal>,
+    pub(crate) principals: Vec<Principal>,
 }
 
-impl Setting {
+impl IamSetting {
     /// Checks that the setting is valid.
     pub fn check(&self) -> Result<(), String> {
         let mut seen = BTreeSet::new();
@@ -42,43 +39,40 @@ impl Setting {
     }
 }
 
-/// The caller of an action.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// The ARN as messages and GetCallerIdentity show it.
     pub arn: String,
     /// The `UserId` of GetCallerIdentity.
-    pub user_id: String,
+    pub(crate) user_id: String,
     /// The caller's account; `None` for an access key of no particular account.
-    pub account: Option<String>,
+    pub(crate) account: Option<String>,
     /// The principal whose policies apply; `None`: the caller may do everything.
     principal: Option<usize>,
     context: Context,
 }
 
-/// Principals, and the report of the decisions.
 #[derive(Debug)]
 pub struct Iam {
-    setting: Setting,
+    setting: IamSetting,
     report: RefCell<Report>,
 }
 
 impl Iam {
     /// Creates the state with the scenario's principals.
-    pub fn new(setting: Setting) -> Self {
+    pub fn new(setting: IamSetting) -> Self {
         let report = RefCell::new(Report::default());
         Self { setting, report }
     }
 
     /// Replaces the principals and keeps the counters.
-    pub fn change(&mut self, setting: Setting) -> Result<(), String> {
+    pub fn change(&mut self, setting: IamSetting) -> Result<(), String> {
         setting.check()?;
         self.setting = setting;
         Ok(())
     }
 
-    /// Returns the caller to whom this credential belongs.
-    pub fn caller(&self, credential: &Credential) -> Caller {
+    pub(crate) fn caller(&self, credential: &Credential) -> Caller {
         let key = &credential.access_key;
         let known = |p: &Principal| p.access_keys.contains(key);
         let principal = self.setting.principals.iter().position(known);
@@ -96,8 +90,13 @@ impl Iam {
         }
     }
 
-    /// Returns whether a caller may perform an action on a resource.
-    pub fn allows(&self, caller: &Caller, action: &str, resource: &str, keys: &Context) -> bool {
+    pub(crate) fn allows(
+        &self,
+        caller: &Caller,
+        action: &str,
+        resource: &str,
+        keys: &Context,
+    ) -> bool {
         let Some(principal) = caller.principal else { return true };
         let p = &self.setting.principals[principal];
         let mut context = caller.context.clone();
@@ -115,7 +114,7 @@ impl Iam {
     }
 
     /// Checks that a caller may perform an EC2 action; fails with `UnauthorizedOperation`.
-    pub fn permit(
+    pub(crate) fn permit(
         &self,
         caller: &Caller,
         action: &str,
@@ -129,7 +128,7 @@ impl Iam {
     }
 
     /// Returns whether a caller may do everything, so that no context needs to be built.
-    pub fn unrestricted(caller: &Caller) -> bool {
+    pub(crate) fn unrestricted(caller: &Caller) -> bool {
         caller.principal.is_none()
     }
 

@@ -9,21 +9,30 @@
 //! `actions` (EC2's actions), `state` (the resources) and `devices` (what appears on the machine).
 //! `scenario` is the initial state, `wire` the Query protocol, `faults` the faults to inject.
 
-pub mod actions;
-pub mod command;
-pub mod devices;
-pub mod faults;
-pub mod iam;
+mod actions;
+mod command;
+mod devices;
+mod faults;
+mod iam;
 mod limits;
-pub mod random;
+mod random;
 mod scenario;
 mod server;
 mod sim;
-pub mod state;
-pub mod time;
+mod state;
+mod time;
 mod wire;
 
+pub use actions::{Power, examples, names};
+pub use command::{Command, EX_USAGE};
+pub use devices::DeviceMode;
+pub use faults::FaultRule;
+pub use iam::IamSetting;
+pub use iam::policy::{Document, OneOrMany};
+pub use random::Random;
 pub use scenario::Scenario;
 pub use server::control_client::ControlClient;
 pub use server::{Server, ServerOptions};
 pub use sim::{Delivery, Reply, Request, Sim};
+pub use state::{ModificationState, Origin, Realm, Volume, ZoneState};
+pub use time::Millis;

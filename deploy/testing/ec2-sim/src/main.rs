@@ -2,7 +2,7 @@
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use ec2_sim::command::{Command, EX_USAGE};
+use ec2_sim::{Command, EX_USAGE};
 use std::io::Write as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;

@@ -27,21 +27,21 @@ impl Random {
     }
 
     /// Returns a uniform value in `0.0 <= x < 1.0`.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "53 bits are what an f64 holds exactly")]
         let x = (self.bits() >> 11) as f64;
         x / 9_007_199_254_740_992.0
     }
 
     /// Returns a standard normal value (Box and Muller).
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let u = 1.0 - self.unit();
         let v = self.unit();
         (-2.0 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos()
     }
 
     /// Returns `digits` lower-case hexadecimal digits.
-    pub fn hex(&mut self, digits: usize) -> String {
+    pub(crate) fn hex(&mut self, digits: usize) -> String {
         use std::fmt::Write as _;
         let mut out = String::with_capacity(digits + 16);
         while out.len() < digits {

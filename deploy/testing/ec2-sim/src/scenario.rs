@@ -1,7 +1,9 @@
 //! The scenario file: the initial state of the simulation.
 
-use crate::faults::Rule;
+use crate::faults::FaultRule;
+use crate::iam::IamSetting;
 use crate::limits::{Limits, Quotas};
+use crate::state::consistency::ConsistencySetting;
 use crate::state::resources::{Zone, ZoneKind, ZoneState};
 use crate::time::LatencyChange;
 use serde::{Deserialize, Serialize};
@@ -29,13 +31,13 @@ pub struct Scenario {
     /// The other limits.
     pub quotas: Quotas,
     /// The staleness of reads.
-    pub consistency: crate::state::consistency::Setting,
+    pub consistency: ConsistencySetting,
     /// Overrides of the latency profile.
     pub latency: LatencyChange,
     /// The fault rules at the start.
-    pub faults: Vec<Rule>,
+    pub faults: Vec<FaultRule>,
     /// Users and roles with their policies.
-    pub iam: crate::iam::Setting,
+    pub iam: IamSetting,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,18 +45,17 @@ pub struct Scenario {
 pub struct InstanceSeed {
     pub id: String,
     #[serde(rename = "type")]
-    pub instance_type: String,
+    pub(crate) instance_type: String,
     pub zone: String,
     /// `running` or `stopped`.
     pub state: String,
     /// The device names of 1 GiB data volumes that come from the instance's launch template.
-    pub launch_disks: Vec<String>,
-    pub outpost: Option<String>,
+    pub(crate) launch_disks: Vec<String>,
+    pub(crate) outpost: Option<String>,
     pub tags: BTreeMap<String, String>,
     /// Device names that are in use though DescribeInstances does not list them.
-    pub hidden_devices: Vec<String>,
-    /// Whether the instance was launched with hibernation enabled.
-    pub hibernation: bool,
+    pub(crate) hidden_devices: Vec<String>,
+    pub(crate) hibernation: bool,
 }
 
 impl Default for InstanceSeed {
@@ -74,7 +75,6 @@ impl Default for InstanceSeed {
 }
 
 impl InstanceSeed {
-    /// Checks that the instance can exist in a Region with these zones.
     pub(crate) fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
         let bad = |what: String| Err(ScenarioError::Instance(self.id.clone(), what));
         if !crate::state::well_formed(&self.id, "i") {
@@ -115,15 +115,14 @@ impl Default for Scenario {
             ],
             limits: Limits::default(),
             quotas: Quotas::default(),
-            consistency: crate::state::consistency::Setting::default(),
+            consistency: ConsistencySetting::default(),
             latency: LatencyChange::default(),
             faults: Vec::new(),
-            iam: crate::iam::Setting::default(),
+            iam: IamSetting::default(),
         }
     }
 }
 
-/// An error in a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     #[error("cannot read the scenario {0}: {1}")]

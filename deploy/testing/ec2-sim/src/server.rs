@@ -2,14 +2,11 @@
 
 pub(crate) mod control_client;
 mod control_routes;
-mod control_socket;
 mod ec2_endpoint;
 mod imds;
-mod imds_endpoint;
 mod reply_body;
-mod state_dir;
 
-use crate::devices;
+use crate::devices::{self, DeviceMode};
 use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
 use crate::time::{Clock, Millis};
@@ -22,9 +19,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use reply_body::ReplyBody;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,7 +38,7 @@ pub struct ServerOptions {
     /// The initial scenario.
     pub scenario: Scenario,
     /// How an attached volume appears.
-    pub devices: devices::Mode,
+    pub devices: DeviceMode,
     /// The address of EC2 and STS; loopback only.
     pub listen: SocketAddr,
 }
@@ -64,11 +62,9 @@ const MAX_BODY: usize = 1 << 20;
 /// The maximum age of a statistics page.
 const STATISTICS_AGE: Duration = Duration::from_secs(1);
 
-/// The state that all sockets share.
 pub(crate) struct Shared {
     sim: Mutex<Sim>,
     clock: Clock,
-    /// The time for which the timer is set.
     timer: AtomicI64,
     wake: Notify,
     /// The number of outages and the duration of the last; connections end when the value changes.
@@ -83,7 +79,6 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Starts a task that ends with the server.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         lock(&self.tasks).push(tokio::spawn(task));
     }
@@ -112,7 +107,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Server {
     shared: Arc<Shared>,
     control: PathBuf,
-    _lock: std::fs::File,
+    _lock: File,
 }
 
 impl std::fmt::Debug for Server {
@@ -131,7 +126,7 @@ impl Server {
             return Err(ServeError::NotLoopback(options.listen));
         }
         let dir_error = |e: String| ServeError::StateDir(options.state_dir.clone(), e);
-        let lock_file = state_dir::claim(&options.state_dir).map_err(dir_error)?;
+        let lock_file = claim(&options.state_dir).map_err(dir_error)?;
         let state_dir =
             std::fs::canonicalize(&options.state_dir).map_err(|e| dir_error(e.to_string()))?;
         let devices = devices::open(options.devices, &state_dir)
@@ -154,12 +149,12 @@ impl Server {
             sim.realm().instances().keys().cloned().collect()
         };
         for id in instances {
-            imds_endpoint::listen(&shared, &id).await?;
+            imds::listen(&shared, &id).await?;
         }
         let control = state_dir.join("control.sock");
-        control_socket::listen(&shared, &control)?;
+        control_routes::listen(&shared, &control)?;
         shared.spawn(timer(Arc::clone(&shared)));
-        if options.devices == devices::Mode::Loop {
+        if options.devices == DeviceMode::Loop {
             shared.spawn(statistics(Arc::clone(&shared)));
         }
         *lock(&shared.ready) = json!({
@@ -180,7 +175,7 @@ impl Server {
     }
 
     /// Returns the path of the control socket.
-    pub fn control(&self) -> &std::path::Path {
+    pub fn control(&self) -> &Path {
         &self.control
     }
 
@@ -219,7 +214,6 @@ fn ready(shared: &Shared) -> Value {
     out
 }
 
-/// Serves one connection until it ends.
 async fn serve<F: Future<Output = io::Result<Response<ReplyBody>>>>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     respond: impl Fn(Request<Incoming>) -> F,
@@ -232,7 +226,6 @@ async fn serve<F: Future<Output = io::Result<Response<ReplyBody>>>>(
     }
 }
 
-/// Reads a request's body.
 async fn read(body: Incoming) -> io::Result<Bytes> {
     let body = Limited::new(body, MAX_BODY).collect().await;
     Ok(body.map_err(io::Error::other)?.to_bytes())
@@ -240,7 +233,7 @@ async fn read(body: Incoming) -> io::Result<Bytes> {
 
 async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value, ServeError> {
     shared.with_sim(|sim, now| sim.add_instance(seed, now))?;
-    imds_endpoint::listen(shared, &seed.id).await?;
+    imds::listen(shared, &seed.id).await?;
     let all = ready(shared);
     Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
 }
@@ -274,5 +267,21 @@ async fn timer(shared: Arc<Shared>) {
             () = tokio::time::sleep(wait) => {}
             () = shared.wake.notified() => {}
         }
+    }
+}
+
+/// What a run with devices leaves in its state directory. The last four are directories.
+const OWN: [&str; 5] = ["loops.json", "volumes", "snapshots", "dev", "nodes"];
+
+/// Creates or claims a state directory. The lock lasts as long as the returned file is open.
+pub(super) fn claim(dir: &Path) -> Result<File, String> {
+    std::fs::create_dir_all(dir).map_err(|e| e.to_string())?;
+    let lock = File::create(dir.join("lock")).map_err(|e| e.to_string())?;
+    lock.try_lock().map_err(|_| "is in use by another ec2-sim: stop that one first".to_owned())?;
+    match OWN.iter().find(|name| dir.join(name).exists()) {
+        Some(name) => Err(format!(
+            "has a {name}: remove what an earlier run left with `ec2-sim clean`, or choose an empty directory"
+        )),
+        None => Ok(lock),
     }
 }

@@ -1,14 +1,11 @@
 //! The whole service as one step.
 
-mod authentication;
 mod control_operations;
 mod fault_effects;
 mod handle;
 pub(crate) mod journal;
-mod launch;
 mod reply;
 mod settle;
-pub(crate) mod statistics;
 
 pub(crate) use control_operations::Forced;
 pub use reply::Delivery;
@@ -19,8 +16,7 @@ use crate::iam::Iam;
 use crate::limits::{Limits, Quotas};
 use crate::random::Random;
 use crate::scenario::{Scenario, ScenarioError};
-use crate::sim::journal::Journal;
-use crate::sim::statistics::Statistics;
+use crate::sim::journal::{Journal, Statistics};
 use crate::state::consistency::Consistency;
 use crate::state::invariants::Invariants;
 use crate::state::{Ids, Realm};
@@ -36,10 +32,6 @@ pub struct Request {
     pub authorization: Option<String>,
     /// `X-Amz-Date`, empty if the request has none; `None`: the time is not checked.
     pub date: Option<String>,
-    /// `amz-sdk-invocation-id`.
-    pub invocation: Option<String>,
-    /// `amz-sdk-request`.
-    pub attempt: Option<String>,
 }
 
 /// A reply.
@@ -88,10 +80,8 @@ pub struct Sim {
     /// The invariants, which must never be violated.
     pub invariants: Invariants,
     pub(crate) devices: Box<dyn Devices>,
-    /// The ids that instances have or had.
     used_instance_ids: BTreeSet<String>,
-    /// The staleness of reads.
-    pub consistency: Consistency,
+    pub(crate) consistency: Consistency,
     pub(crate) quotas: Quotas,
     /// The requests that the simulator itself sends later.
     scheduled: BTreeMap<(Millis, u64), PlannedRequest>,

@@ -7,6 +7,6 @@ mod realm;
 pub(crate) mod resources;
 
 pub(crate) use ids::{Ids, well_formed};
+pub(crate) use realm::Key;
 pub use realm::Realm;
-pub(crate) use realm::{Key, usage};
-pub use resources::{ModificationState, Origin, Snapshot, Volume, ZoneState};
+pub use resources::{ModificationState, Origin, Volume, ZoneState};

@@ -24,7 +24,7 @@ impl Millis {
     }
 
     /// Returns the time with the milliseconds cut off, as in replies to create calls.
-    pub fn whole_second(self) -> Self {
+    pub(crate) fn whole_second(self) -> Self {
         Self(self.0 - self.0.rem_euclid(1000))
     }
 
@@ -48,7 +48,7 @@ impl Millis {
 const LAST: i64 = 253_402_207_200_000;
 
 /// The milliseconds of a day.
-pub const DAY_MS: u64 = 24 * 3600 * 1000;
+pub(crate) const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// The clock of a running server: the machine's time at the start, then a clock that never goes
 /// back.
@@ -72,20 +72,15 @@ impl Clock {
 /// A distribution of durations in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum Distribution {
-    /// The same duration each time.
+pub(crate) enum Distribution {
     Fixed {
-        /// The duration.
         fixed_ms: u64,
     },
-    /// A uniform distribution between two values.
     Uniform {
-        /// The two values.
         uniform_ms: [u64; 2],
     },
     /// A log-normal distribution, given by its median and its 99th percentile.
     LogNormal {
-        /// The median.
         p50_ms: u64,
         /// The 99th percentile.
         p99_ms: u64,
@@ -97,7 +92,7 @@ const Z99: f64 = 2.326_347_874;
 
 impl Distribution {
     /// Returns the longest duration that can be drawn, in milliseconds.
-    pub fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         match *self {
             Self::Fixed { fixed_ms } => fixed_ms,
             Self::Uniform { uniform_ms: [a, b] } => a.max(b),
@@ -169,18 +164,14 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("instance_terminate", fixed(50), spread(20_000, 60_000)),
 ];
 
-/// A change of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyChange {
-    /// The profile to start from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// The time to the reply, by action.
     #[serde(default)]
-    pub api: BTreeMap<String, Distribution>,
-    /// The other items.
+    pub(crate) api: BTreeMap<String, Distribution>,
     #[serde(flatten)]
-    pub items: BTreeMap<String, Distribution>,
+    pub(crate) items: BTreeMap<String, Distribution>,
 }
 
 /// The durations of operations: a distribution per API action and per state change.
@@ -197,10 +188,8 @@ pub struct Latency {
 /// The reason why a change is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum LatencyError {
-    /// The profile is unknown.
     #[error("there is no latency profile {0:?}; the profiles are instant, fast and real")]
     Profile(String),
-    /// The item is unknown.
     #[error(
         "there is no latency item {0:?}; the items are listed in README.md, as api_read or attach"
     )]
@@ -208,7 +197,6 @@ pub enum LatencyError {
 }
 
 impl Latency {
-    /// Creates the model of a profile.
     pub fn new(profile: &str, seed: u64) -> Result<Self, LatencyError> {
         let mut model = Self {
             profile: String::new(),
@@ -257,7 +245,7 @@ impl Latency {
     }
 
     /// Draws the time to an action's reply, in milliseconds.
-    pub fn api(&mut self, action: &str) -> u64 {
+    pub(crate) fn api(&mut self, action: &str) -> u64 {
         if let Some(d) = self.api.get(action) {
             return d.sample(&mut self.random);
         }
@@ -266,7 +254,7 @@ impl Latency {
     }
 
     /// Draws a duration that grows with the size: `item` per TiB.
-    pub fn per_tib(&mut self, item: &str, gib: u32) -> u64 {
+    pub(crate) fn per_tib(&mut self, item: &str, gib: u32) -> u64 {
         self.sample(item).saturating_mul(u64::from(gib)) / 1024
     }
 }

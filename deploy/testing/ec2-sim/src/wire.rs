@@ -2,10 +2,9 @@
 
 mod api_error;
 mod credential;
-mod filter;
+pub(crate) mod filter;
 mod page;
 pub(crate) mod query;
-pub(crate) mod wildcard;
 pub(crate) mod xml;
 
 pub(crate) use api_error::{ApiError, ApiResult, refuse, refuse_combination, refuse_value};

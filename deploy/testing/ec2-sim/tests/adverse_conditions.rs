@@ -3,7 +3,7 @@
 
 mod world;
 
-use ec2_sim::state::ZoneState::{Available, Unavailable};
+use ec2_sim::ZoneState::{Available, Unavailable};
 use serde_json::json;
 use world::{NODE_A, World, all, text};
 
@@ -17,7 +17,6 @@ fn attach(volume: &str, device: &str) -> String {
     world::attach(volume, NODE_A, device)
 }
 
-/// Tags and instance mappings have their own lags, and changes act on the current state.
 #[test]
 fn lagging_read_misses_new_and_shows_deleted_volumes() {
     let [lag, mapping_lag, tag_lag] = [1000, 3000, 5000].map(|ms| json!({"fixed_ms": ms}));
@@ -198,7 +197,6 @@ fn full_zone_answers_5xx_and_other_zones_create() {
     }
 }
 
-/// Unfiltered describe calls fail too while one zone is down.
 #[test]
 fn zone_outage_leaves_other_zones_usable() {
     let mut w = World::new();

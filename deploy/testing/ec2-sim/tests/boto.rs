@@ -70,7 +70,7 @@ fn script(
         .arg(Path::new("tests/boto").join(name))
         .arg(p.url())
         .arg(argument(&p))
-        .args(ec2_sim::actions::examples().map(|(name, example)| format!("{name}?{example}")))
+        .args(ec2_sim::examples().map(|(name, example)| format!("{name}?{example}")))
         .output()
         .expect("run");
     let out = String::from_utf8_lossy(&output.stdout).into_owned();

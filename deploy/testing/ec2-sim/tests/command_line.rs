@@ -6,8 +6,6 @@ use process::{Process, binary, text};
 
 const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
 
-/// SIGTERM ends with 0, and `clean` then removes everything. A simulator refuses a directory in use
-/// and what an earlier run with devices left.
 #[test]
 fn used_state_directory_is_refused_until_cleaned() {
     let dir = tempfile::tempdir().expect("dir");
@@ -32,7 +30,6 @@ fn used_state_directory_is_refused_until_cleaned() {
     assert!(!state.exists(), "nothing is left");
 }
 
-/// A usage error prints exactly one line; `--help` and `--version` exit with 0.
 #[test]
 fn usage_and_scenario_errors_exit_64_and_78() {
     let dir = tempfile::tempdir().expect("dir");

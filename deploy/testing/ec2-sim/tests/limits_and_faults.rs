@@ -3,6 +3,7 @@
 mod world;
 
 use ec2_sim::Delivery;
+use serde_json::json;
 use world::{World, text};
 
 const CREATE: &str = "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
@@ -20,7 +21,10 @@ fn empty_bucket_answers_503_and_refills() {
     w.step(2_000);
     assert_eq!(ok(&mut w, 20), 10);
     let s = w.sim.statistics.json();
-    assert_eq!(s["actions"]["CreateVolume"]["throttled"], 31);
+    let of_action = &s["actions"]["CreateVolume"];
+    assert_eq!((&of_action["calls"], &of_action["ok"]), (&json!(141), &json!(110)));
+    assert_eq!((&of_action["throttled"], &s["totals"]["throttled"]), (&json!(31), &json!(31)));
+    assert_eq!(of_action["errors"]["RequestLimitExceeded"], 31);
 }
 
 #[test]

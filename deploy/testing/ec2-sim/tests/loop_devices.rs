@@ -85,7 +85,6 @@ fn bound(state: &Path) -> Vec<String> {
     found
 }
 
-/// The life covers a busy detach, growth, snapshot and restore.
 #[test]
 fn loop_device_follows_volume_through_its_whole_life() {
     let Some(w) = World::new() else { return };

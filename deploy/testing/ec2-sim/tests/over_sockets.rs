@@ -2,7 +2,7 @@
 
 mod process;
 
-use ec2_sim::devices::Mode;
+use ec2_sim::DeviceMode;
 use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
 use process::{NODE_A, connect, http, signature, text};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn instant() -> Running {
         .block_on(Server::start(ServerOptions {
             state_dir: dir.path().join("state"),
             scenario: Scenario { profile: "instant".to_owned(), ..Scenario::default() },
-            devices: Mode::None,
+            devices: DeviceMode::None,
             listen: "127.0.0.1:0".parse().expect("address"),
         }))
         .expect("server");

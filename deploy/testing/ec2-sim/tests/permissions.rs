@@ -2,7 +2,7 @@
 
 mod world;
 
-use ec2_sim::iam::Setting;
+use ec2_sim::IamSetting;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use world::{NODE_A, World, attach, request, text};
@@ -10,7 +10,7 @@ use world::{NODE_A, World, attach, request, text};
 const ROLE: &str = "arn:aws:iam::111122223333:role/path/driver";
 const KEY: &str = "AKIADRIVER";
 
-fn principal(statements: &Value) -> Setting {
+fn principal(statements: &Value) -> IamSetting {
     serde_json::from_value(json!({"principals": [{
         "arn": ROLE, "access_keys": [KEY], "tags": {"team": "red"},
         "policies": {"p": {"Version": "2012-10-17", "Statement": statements}},
@@ -26,7 +26,6 @@ fn allow(w: &mut World, statements: &Value) {
     w.sim.iam.change(principal(statements)).expect("policies");
 }
 
-/// Makes a call as the role.
 fn call(w: &mut World, action: &str, parameters: &str) -> (u16, String) {
     let r = request(KEY, "us-east-1", action, parameters);
     let reply = w.sim.handle(w.now, &r);
@@ -57,8 +56,8 @@ fn each_action_needs_its_own_permission() {
     let id = w.volume("");
     let snapshot = w.snapshot(&id);
     w.step(1);
-    let all: BTreeSet<&str> = ec2_sim::actions::names().collect();
-    for (action, example) in ec2_sim::actions::examples() {
+    let all: BTreeSet<&str> = ec2_sim::names().collect();
+    for (action, example) in ec2_sim::examples() {
         let example = example.replace("{volume}", &id).replace("{snapshot}", &snapshot);
         let example = example.replace("{instance}", NODE_A);
         let parameters = &format!("{example}&DryRun=true");
@@ -154,7 +153,6 @@ fn every_resource_of_a_call_must_be_allowed() {
     assert!(message.contains(&words), "{message}");
 }
 
-/// The client token of the vanished volume stays used.
 #[test]
 fn accepted_volume_with_denied_kms_key_vanishes() {
     let key = "arn:aws:kms:us-east-1:111122223333:key/k";
@@ -195,7 +193,7 @@ fn bad_settings_are_refused() {
         (format!(r#"{role},"policies":{{"base":{by_ip}}}"#), by_ip_words),
     ] {
         let json = format!(r#"{{"principals":[{{{principal}}}]}}"#);
-        let setting: Setting = serde_json::from_str(&json).expect("json");
+        let setting: IamSetting = serde_json::from_str(&json).expect("json");
         assert!(setting.check().expect_err(&json).contains(words), "{json}");
     }
 }

@@ -1,8 +1,8 @@
 //! Random requests and times: nothing panics, and no invariant is violated.
 
-use ec2_sim::actions::Power;
-use ec2_sim::random::Random;
-use ec2_sim::time::Millis;
+use ec2_sim::Millis;
+use ec2_sim::Power;
+use ec2_sim::Random;
 use ec2_sim::{Request, Scenario, Sim};
 use serde_json::json;
 
@@ -52,7 +52,6 @@ impl History {
         self.pick(&ids)
     }
 
-    /// Returns an action with its parameters.
     fn next(&mut self) -> (&'static str, String) {
         let actions: Vec<&str> = ACTIONS.split_whitespace().collect();
         let action = self.pick(&actions);

@@ -30,6 +30,7 @@ ZONE&Size=4&VolumeType=io2&Iops=100&Throughput=125 | InvalidParameterCombination
 ZONE&Size=4&VolumeType=gp3&MultiAttachEnabled=true | InvalidParameterCombination | The parameter multi-attach-enabled is not supported for gp3 volumes.|
 ZONE&Size=4&VolumeInitializationRate=200 | InvalidParameterCombination | You can't specify VolumeInitializationRate for volumes that are not created from a snapshot.|
 ZONE&Size=4&VolumeType=bad | UnknownVolumeType | Unsupported volume type 'bad' for volume creation. |
+ZONE&Size=ten&VolumeType=gp3 | InvalidParameterValue | Value (ten) for parameter size is invalid. Expected an integer.|
 ZONE&Size=4&VolumeType=gp3&Iops=-1 | InvalidParameterValue | Value (-1) for parameter iops is invalid. Value must be a positive integer.|
 ZONE&Size=4&VolumeType=gp3&Iops=2147483647&DryRun=true | InvalidParameterValue | Volume iops of 2147483647 is too high; maximum is 80000.|
 ZONE&Size=500&VolumeType=gp3&Iops=80001 | InvalidParameterValue | Volume iops of 80001 is too high; maximum is 80000.|
@@ -132,6 +133,7 @@ fn dry_run_and_validation_order_matches_ec2() {
 /// Action, parameters, code, message.
 const INVALID_CALLS: &str = "
 DeleteVolume |  | MissingParameter | The request must include the VolumeId parameter. Add the required parameter and retry the request.|
+DeleteVolume | VolumeId=VOLUME&Nonsense=1 | UnknownParameter | The parameter Nonsense is not recognized|
 DeleteVolume | VolumeId=bad | InvalidParameterValue | The volume ID 'bad' is malformed|
 DeleteVolume | VolumeId=NOWHERE | InvalidVolume.NotFound | The volume 'NOWHERE' does not exist.|
 DescribeVolumes | VolumeId.1=bad | InvalidParameterValue | Value (bad) for parameter volumes is invalid. Expected: 'vol-...'.|
@@ -213,8 +215,6 @@ fn attachment_limit_counts_root_volume() {
     w.check_invariants();
 }
 
-/// A modification is refused until the previous one completes; the new size is in force once
-/// optimizing begins.
 #[test]
 fn modifications_are_serial_and_limited_to_4_daily() {
     let latency = json!({"modify": {"fixed_ms": 10}, "modify_complete": {"fixed_ms": 10}});
@@ -259,7 +259,7 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
         "VolumeId={NOWHERE}&SourceVolumeId={NOWHERE}&SnapshotId=snap-0123456789abcdef0&\
          InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"
     );
-    for action in ec2_sim::actions::names() {
+    for action in ec2_sim::names() {
         w.refused(action, &parameters, "UnknownParameter");
     }
     let unsigned = ec2_sim::Request {

@@ -19,7 +19,6 @@ fn states(w: &mut World, volume: &str) -> Vec<String> {
     all(&w.ok("DescribeVolumes", &format!("VolumeId.1={volume}")), "status")
 }
 
-/// Attach and detach each take the configured 100 ms.
 #[test]
 fn volume_is_in_use_while_attaching_and_detaching() {
     let mut w = fixed(json!({"attach":{"fixed_ms":100},"detach":{"fixed_ms":100}}));
@@ -84,7 +83,6 @@ fn a_stuck_detachment_shows_detaching_or_busy() {
     }
 }
 
-/// Two instances share an io2 volume; a second attach to the same instance answers VolumeInUse.
 #[test]
 fn multi_attach_volume_needs_instance_to_detach() {
     let zone = "us-east-1a";
@@ -109,7 +107,6 @@ fn multi_attach_volume_needs_instance_to_detach() {
     w.refused("ModifyVolume", &grow, "UnsupportedOperation");
 }
 
-/// Termination also deletes the root volume; a stopped instance keeps its volumes.
 #[test]
 fn terminated_instance_frees_volumes_and_expires_after_1h() {
     let mut w = World::new();
@@ -136,8 +133,6 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
     w.refused("DescribeInstances", &format!("InstanceId.1={NODE_A}"), "InvalidInstanceID.NotFound");
 }
 
-/// A restore needs a completed snapshot, inherits its encryption and reports initialization
-/// progress.
 #[test]
 fn restored_volume_is_at_least_snapshot_size() {
     let mut w = fixed(json!({"snapshot":{"fixed_ms":100},"initialize_per_gib":{"fixed_ms":50}}));
@@ -160,7 +155,6 @@ fn restored_volume_is_at_least_snapshot_size() {
     w.refused("DeleteSnapshot", &format!("SnapshotId={s}"), "InvalidSnapshot.NotFound");
 }
 
-/// EC2 refuses the rate in Local Zones, and ignores a fast restore of the snapshot.
 #[test]
 fn requested_initialization_rate_is_shown() {
     let mut w = World::with(json!({"zones": [
@@ -184,7 +178,6 @@ fn requested_initialization_rate_is_shown() {
     w.refused("CreateVolume", &local, "InvalidParameterCombination");
 }
 
-/// Days count from the completion of the snapshot, and a date is any date in the future.
 #[test]
 fn a_locked_snapshot_stays_until_the_lock_expires() {
     let mut w = fixed(json!({"snapshot":{"fixed_ms":5_000}}));
@@ -370,8 +363,6 @@ fn create_tags_merges_and_delete_tags_removes_keys() {
     assert_eq!(w.of_volume(&v, "key"), "");
 }
 
-/// A tag filter leaves pages empty instead of shortening the list; faults add an empty page and
-/// expire a token.
 #[test]
 fn pages_cover_all_volumes_before_tag_filter_applies() {
     let mut w = World::new();

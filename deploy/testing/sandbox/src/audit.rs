@@ -35,9 +35,6 @@ pub struct ObservedProcess {
 }
 
 /// Reads the state of one process.
-///
-/// # Errors
-/// Returns an error when the process ends meanwhile.
 pub fn read(profile: &'static Profile, place: &str, pid: i32) -> io::Result<ObservedProcess> {
     let number = u32::try_from(pid).map_err(io::Error::other)?;
     observe(profile, place, Process::read(number)?)
@@ -59,9 +56,6 @@ fn observe(
 }
 
 /// Returns the proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
-///
-/// # Errors
-/// Returns an error when the process ends meanwhile.
 pub fn pss_kib(pid: i32) -> io::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
@@ -69,9 +63,6 @@ pub fn pss_kib(pid: i32) -> io::Result<u64> {
 }
 
 /// Returns the bounding set of this process: the capabilities that the machine can grant.
-///
-/// # Errors
-/// Returns an error when `/proc` cannot be read.
 pub fn bounding_of_this_process() -> io::Result<u64> {
     let status = Status::parse(&std::fs::read("/proc/self/status")?);
     Ok(status.map_err(io::Error::other)?.bounding)
@@ -85,9 +76,6 @@ pub fn missing_for_broker(set: u64) -> String {
 }
 
 /// Reads the state of every process of the driver in `world`.
-///
-/// # Errors
-/// Returns an error when a process ends meanwhile, or when one that must run does not.
 pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     let gone = |name: &str| io::Error::other(format!("{name} does not run"));
     let mut seen = Vec::new();

@@ -40,9 +40,6 @@ impl Binaries {
 
     /// Uses the programs that cargo built with this one: those in a binary's own directory, or in a
     /// test's parent directory.
-    ///
-    /// # Errors
-    /// Returns an error when the running program has no path.
     pub fn of_this_build() -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let directory = program.parent().unwrap_or(Path::new("/"));
@@ -51,15 +48,7 @@ impl Binaries {
         Ok(Self::at(if nested { directory.parent().unwrap_or(directory) } else { directory }))
     }
 
-    /// Returns the directory.
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// Returns the path of program `name`.
-    ///
-    /// # Errors
-    /// Returns `NotFound` with the command that builds the program.
+    /// Returns the path of program `name`, or an error with the command that builds it.
     pub fn path(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.directory.join(name);
         if path.is_file() {

@@ -7,10 +7,8 @@ use clap::Parser;
 /// sysexits.h EX_USAGE.
 const EX_USAGE: u8 = 64;
 
-/// Parses the command line. Prints help and version, and one line about a mistake.
-///
-/// # Errors
-/// The status with which the program ends.
+/// Parses the command line. Prints help and version, and one line about a mistake, and returns the
+/// exit status then.
 pub fn parse<C: Parser>(program: &str) -> Result<C, ExitCode> {
     C::try_parse().map_err(|error| {
         let text = error.to_string();

@@ -5,9 +5,7 @@ mod closing;
 mod copies;
 mod deaths;
 mod failover;
-mod figures;
 mod growth;
-mod measure;
 mod moves;
 mod narrator;
 mod outage;
@@ -17,7 +15,6 @@ use crate::co::{Attachment, Co, CoError, Kubelet, Published, Volume};
 use crate::ec2::{DescribedVolume, Ec2};
 use crate::world::{World, WorldError};
 
-use figures::Figures;
 use narrator::Narrator;
 
 /// The reason why the demonstration failed.
@@ -58,7 +55,6 @@ modify_complete = { fixed_ms = 300 }
 snapshot = { uniform_ms = [500, 1500] }
 ";
 
-/// A volume that a pod uses on a node.
 #[derive(Clone, Debug)]
 struct InUse {
     node: usize,
@@ -66,13 +62,11 @@ struct InUse {
     published: Published,
 }
 
-/// The state that the steps share.
 struct Scene<'a> {
     world: &'a mut World,
     co: Co,
     kubelets: Vec<Kubelet>,
     narrator: Narrator,
-    figures: Figures,
     /// Tools that were observed while they ran.
     tools: Vec<ObservedProcess>,
     /// Existing volumes, each with the pod that uses it.
@@ -93,7 +87,6 @@ impl Scene<'_> {
         shown.ok_or_else(|| DemoError::Unverified(format!("EC2 does not know {id}")))
     }
 
-    /// Verifies that `id` is attached to `instances` and to no other instance.
     async fn check_attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
         let shown = self.shown(id).await?;
         ensure(shown.instances == instances, || {
@@ -111,9 +104,6 @@ impl Scene<'_> {
 }
 
 /// Runs the whole demonstration.
-///
-/// # Errors
-/// Returns the error of the first step that failed or could not be verified.
 pub async fn run(world: &mut World) -> Result<(), DemoError> {
     let mut narrator = Narrator::default();
     narrator.chapter("the world");
@@ -127,7 +117,6 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
         co,
         kubelets,
         narrator,
-        figures: Figures::default(),
         tools: Vec::new(),
         volumes: Vec::new(),
         snapshots: Vec::new(),
@@ -151,7 +140,6 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     growth::show(&mut scene).await?;
     moves::show_raw_block(&mut scene).await?;
     deaths::show(&mut scene).await?;
-    measure::show(&mut scene).await?;
     outage::show(&mut scene).await?;
     failover::show(&mut scene).await?;
     closing::show(&mut scene).await

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -56,7 +56,6 @@ fn instances<'de, D: Deserializer<'de>>(set: D) -> Result<Vec<String>, D::Error>
     Ok(set.all.into_iter().map(|attached| attached.instance).collect())
 }
 
-/// Parses the reply of DescribeVolumes.
 fn volumes(xml: &str) -> io::Result<Vec<DescribedVolume>> {
     #[derive(Deserialize)]
     struct Reply {
@@ -74,9 +73,6 @@ impl<'a> Ec2<'a> {
     }
 
     /// Calls DescribeVolumes with one filter.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn volumes(&self, filter: &str, value: &str) -> io::Result<Vec<DescribedVolume>> {
         let by_filter = json!({ "Filter.1.Name": filter, "Filter.1.Value.1": value });
         self.describe(by_filter).await
@@ -96,27 +92,12 @@ impl<'a> Ec2<'a> {
     }
 
     /// Returns the volume of this id, or `None` when EC2 does not know the id.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn volume(&self, id: &str) -> io::Result<Option<DescribedVolume>> {
         let by_id = json!({ "VolumeId.1": id });
         Ok(self.describe(by_id).await?.into_iter().next())
     }
 
-    /// Returns whether EC2 shows the volume attached to an instance.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
-    pub async fn holds(&self, volume: &str, instance: &str) -> io::Result<bool> {
-        let shown = self.volume(volume).await?;
-        Ok(shown.is_some_and(|shown| shown.instances.iter().any(|of| of == instance)))
-    }
-
     /// Returns the driver's requests in the journal after number `after`.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn journal(&self, after: u64) -> io::Result<Vec<Value>> {
         let mut records = Vec::new();
         let mut after = after;
@@ -131,18 +112,12 @@ impl<'a> Ec2<'a> {
     }
 
     /// Returns the number of the last request.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn last(&self) -> io::Result<u64> {
         Ok(self.simulator.get("/v1/journal?limit=1").await?["last"].as_u64().unwrap_or(0))
     }
 
     /// Returns the driver's requests after number `after` that changed something or tried to: all
     /// but Describe calls, GetCallerIdentity and dry runs.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn mutations(&self, after: u64) -> io::Result<Vec<Value>> {
         let mut records = self.journal(after).await?;
         records.retain(|record| {
@@ -155,9 +130,6 @@ impl<'a> Ec2<'a> {
     }
 
     /// Returns how often each mutating action after number `after` had an effect.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn effective(&self, after: u64) -> io::Result<BTreeMap<String, usize>> {
         let mut counts = BTreeMap::new();
         for record in self.mutations(after).await? {
@@ -169,10 +141,7 @@ impl<'a> Ec2<'a> {
         Ok(counts)
     }
 
-    /// Waits until the driver has sent `action` after number `after`.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer, or the driver has not sent it in 20 s.
+    /// Waits at most 20 s until the driver has sent `action` after number `after`.
     pub async fn request(&self, after: u64, action: &str) -> io::Result<()> {
         for _ in 0..10_000 {
             if self.mutations(after).await?.iter().any(|record| record["action"] == action) {
@@ -184,62 +153,19 @@ impl<'a> Ec2<'a> {
     }
 
     /// Adds a fault rule and returns its id.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn fault(&self, rule: Value) -> io::Result<String> {
         let added = self.simulator.post("/v1/faults", &rule).await?;
         Ok(added["id"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Removes all fault rules.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn no_faults(&self) -> io::Result<()> {
         self.simulator.delete("/v1/faults").await.map(drop)
     }
 
     /// Makes EC2 refuse connections for `ms` milliseconds.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
     pub async fn outage(&self, ms: u64) -> io::Result<()> {
         self.simulator.post("/v1/outage", &json!({ "for_ms": ms })).await.map(drop)
-    }
-
-    /// Returns the time at which the present transition of `id` ends, by the simulator's clock,
-    /// which is the machine's.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer.
-    pub async fn transition_end(&self, id: &str) -> io::Result<Option<SystemTime>> {
-        let state = self.simulator.get("/v1/state").await?;
-        let Some(volume) = find(&state, id) else {
-            return Ok(None);
-        };
-        let creating = volume["life"]["until"].as_i64();
-        let moving = volume["attachments"]
-            .as_array()
-            .and_then(|all| all.first()?["phase"]["until"].as_i64());
-        Ok(creating
-            .or(moving)
-            .and_then(|ms| u64::try_from(ms).ok())
-            .map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms)))
-    }
-}
-
-/// Returns the object with this `id` at any depth.
-fn find<'v>(value: &'v Value, id: &str) -> Option<&'v Value> {
-    match value {
-        Value::Object(fields) => {
-            if fields.get("id").and_then(Value::as_str) == Some(id) && fields.contains_key("life") {
-                return Some(value);
-            }
-            fields.values().find_map(|inner| find(inner, id))
-        }
-        Value::Array(items) => items.iter().find_map(|inner| find(inner, id)),
-        _ => None,
     }
 }
 
@@ -277,12 +203,5 @@ mod tests {
             ("available", None, 0)
         );
         assert!(volumes("<R><volumeSet/></R>").unwrap().is_empty());
-    }
-
-    #[test]
-    fn nested_volume_is_found_unknown_id_is_none() {
-        let state = json!({"realms": [{"volumes": {"vol-1": {"id": "vol-1", "life": {"at": "creating", "until": 7}}}}]});
-        assert_eq!(find(&state, "vol-1").unwrap()["life"]["until"], 7);
-        assert!(find(&state, "vol-2").is_none());
     }
 }

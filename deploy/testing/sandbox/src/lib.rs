@@ -7,14 +7,14 @@
 //! so that [`clean`](world::clean::clean) can remove it after any kind of crash.
 
 pub mod audit;
-pub mod baseline;
 pub mod binaries;
 pub mod co;
 pub mod command_line;
 pub mod demo;
 pub mod ec2;
+mod mount_table;
 pub mod pod_view;
-mod procfs;
+mod process_table;
 mod sys;
 pub mod tool_at_work;
 pub mod world;

@@ -7,27 +7,18 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::procfs::mount_table;
+use crate::mount_table;
 
-/// Name of the file that is written into each file system.
 const FILE: &str = "data.bin";
 /// Where the data of a raw device begins, in bytes.
 const OFFSET: u64 = 64 << 20;
 
 /// Returns a mebibyte of data that depends only on `seed`.
 fn bytes(seed: &str) -> Vec<u8> {
-    let start = Sha256::digest(seed.as_bytes());
-    let mut state =
-        start.iter().fold(1_u64, |state, byte| state.wrapping_mul(257) ^ u64::from(*byte)) | 1;
-    let mut all = Vec::with_capacity(1 << 20);
-    while all.len() < 1 << 20 {
-        // xorshift64: the data differs for each seed, and generating it takes no time compared with
-        // the disk.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        all.extend_from_slice(&state.to_le_bytes());
-    }
+    let digest = Sha256::digest(seed.as_bytes());
+    let seed = digest.iter().fold(0_u64, |seed, byte| seed << 8 | u64::from(*byte));
+    let mut all = vec![0; 1 << 20];
+    fastrand::Rng::with_seed(seed).fill(&mut all);
     all
 }
 
@@ -36,9 +27,6 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// Writes the data of `seed` to a directory or a raw device and syncs it. Returns a digest.
-///
-/// # Errors
-/// Returns the errors of write(2) and fsync(2).
 pub fn write(path: &Path, seed: &str) -> io::Result<String> {
     let bytes = bytes(seed);
     if path.is_dir() {
@@ -55,9 +43,6 @@ pub fn write(path: &Path, seed: &str) -> io::Result<String> {
 }
 
 /// Verifies that the data of `seed` is in a directory or on a raw device. Returns the digest.
-///
-/// # Errors
-/// Returns an error when other data is there, and the errors of read(2).
 pub fn find(path: &Path, seed: &str) -> io::Result<String> {
     let found = if path.is_dir() {
         fs::read(path.join(FILE))?
@@ -73,9 +58,6 @@ pub fn find(path: &Path, seed: &str) -> io::Result<String> {
 }
 
 /// Returns the size of the mounted file system or of the device in bytes.
-///
-/// # Errors
-/// Returns the errors of statvfs(3) and lseek(2).
 pub fn size(path: &Path) -> io::Result<i64> {
     let bytes = if path.is_dir() {
         let found = rustix::fs::statvfs(path)?;
@@ -87,9 +69,6 @@ pub fn size(path: &Path) -> io::Result<i64> {
 }
 
 /// Returns the type and the source of the file system that is mounted at `path`.
-///
-/// # Errors
-/// Returns an error when nothing is mounted there, or when `/proc` cannot be read.
 pub fn mounted_at(path: &Path) -> io::Result<(String, String)> {
     let mounts = mount_table::of("self")?;
     let mount = mounts.iter().rev().find(|mount| mount.point == path);
@@ -99,9 +78,6 @@ pub fn mounted_at(path: &Path) -> io::Result<(String, String)> {
 }
 
 /// Returns the mount points beneath `directory`, without `directory` itself.
-///
-/// # Errors
-/// Returns an error when `/proc` cannot be read.
 pub fn mounts_beneath(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut points: Vec<_> =
         mount_table::beneath(directory)?.into_iter().map(|mount| mount.point).collect();

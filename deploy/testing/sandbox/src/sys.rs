@@ -1,18 +1,21 @@
-//! The calls of this crate that the compiler cannot check: a child's system calls between fork and
-//! exec, and the change of a thread's mount namespace.
+//! The calls of this crate that the compiler cannot check: what runs in a child between fork and
+//! exec, the change of a thread's mount namespace, and the signals that a process ignores.
 
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+use rustix::process::setsid;
+use rustix::thread::{self, CapabilitySet, Gid, LinkNameSpaceType, Uid, UnshareFlags};
+
 /// The settings that a container runtime applies to a process before exec.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChildSettings {
-    /// Mount namespace to enter.
     pub(crate) namespace: Option<Arc<OwnedFd>>,
     /// Capability bounding set, one bit each; `None` keeps the present one.
     pub(crate) bounding: Option<u64>,
@@ -31,54 +34,39 @@ pub(crate) fn apply_child_settings(command: &mut Command, settings: ChildSetting
     }
 }
 
+/// Applies the settings to this process, which has one thread.
 fn enter(settings: &ChildSettings) -> io::Result<()> {
-    let checked = |result: libc::c_int| {
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    };
-    // SAFETY: takes no pointer.
-    checked(unsafe { libc::setsid() })?;
+    setsid()?;
     if let Some(namespace) = &settings.namespace {
-        // SAFETY: the descriptor is open as long as `settings` lives; the child has one thread.
-        checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) })?;
+        thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
     }
     if let Some(keep) = settings.bounding {
-        for capability in 0..64_u64 {
-            if keep >> capability & 1 == 0 {
-                // SAFETY: takes numbers only. EINVAL means that the kernel has no such capability.
-                let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-                if dropped < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
-                    return Err(io::Error::last_os_error());
-                }
+        for bit in (0..64).map(|number| 1 << number).filter(|bit| keep & bit == 0) {
+            let capability = CapabilitySet::from_bits_retain(bit);
+            match thread::remove_capability_from_bounding_set(capability) {
+                // The kernel has no such capability.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
     if let Some((uid, gid)) = settings.identity {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         // A container runtime repeats the primary group among the supplementary groups.
-        // SAFETY: the list has one entry; the others take numbers only.
-        checked(unsafe { libc::setgroups(1, &raw const gid) })?;
-        // SAFETY: as above.
-        checked(unsafe { libc::setresgid(gid, gid, gid) })?;
-        // SAFETY: as above.
-        checked(unsafe { libc::setresuid(uid, uid, uid) })?;
+        thread::set_thread_groups(&[gid])?;
+        thread::set_thread_res_gid(gid, gid, gid)?;
+        thread::set_thread_res_uid(uid, uid, uid)?;
     }
     if settings.no_new_privs {
-        // SAFETY: takes numbers only.
-        checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+        thread::set_no_new_privs(true)?;
     }
     Ok(())
 }
 
 /// Moves the calling thread into a copy of its mount namespace.
 pub(crate) fn unshare_mounts() -> io::Result<()> {
-    // SAFETY: changes only what this thread sees; no memory is involved.
-    let result = unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Moves the calling process into a new session, without a terminal.
-pub(crate) fn own_session() {
-    // SAFETY: takes no pointer; failing (already a session leader) is harmless.
-    unsafe { libc::setsid() };
+    // SAFETY: no descriptor table is unshared.
+    Ok(unsafe { thread::unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }?)
 }
 
 /// Ignores the signals with which a terminal or a service manager ends a program.

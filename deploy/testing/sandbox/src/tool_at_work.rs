@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
-use crate::procfs::process_table::{self, Identity};
+use crate::process_table::{self, Identity};
 use crate::world::node::Node;
 
 /// A stopped tool. Dropping the value lets the tool continue.
@@ -13,7 +13,6 @@ pub struct ToolAtWork {
     identity: Identity,
 }
 
-/// The programs that the helper executes.
 const TOOLS: &str = "mke2fs mkfs.ext4 mkfs.ext3 mkfs.xfs e2fsck fsck.ext4 resize2fs xfs_repair";
 
 fn children(pid: i32) -> Vec<i32> {

@@ -3,7 +3,6 @@
 pub mod clean;
 mod container;
 pub mod keeper;
-mod launcher;
 pub(crate) mod node;
 mod node_namespace;
 pub(crate) mod options;
@@ -50,7 +49,7 @@ pub enum WorldError {
     Process {
         /// The process's name in the world.
         process: String,
-        /// The event.
+        /// The step.
         what: String,
         /// The end of the process's log.
         log: String,
@@ -69,8 +68,6 @@ pub struct World {
     pub simulator: Simulator,
     /// The controller.
     pub controller: Process,
-    /// Further controllers of the same cluster.
-    pub replicas: Vec<Process>,
     /// The nodes, in the order of the options.
     pub nodes: Vec<Node>,
     /// The launcher, if it runs in place of the other processes.
@@ -82,7 +79,6 @@ pub struct World {
 
 /// The time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
-/// The time that a process has to become ready.
 const READY: Duration = Duration::from_secs(30);
 
 fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
@@ -91,10 +87,6 @@ fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
 
 impl World {
     /// Starts everything and waits until each socket answers. Leaves nothing behind on failure.
-    ///
-    /// # Errors
-    /// Returns [`WorldError::Host`] when not run as root; otherwise the failed step, with the log
-    /// of the process concerned.
     pub async fn start(options: WorldOptions) -> Result<Self, WorldError> {
         if !rustix::process::geteuid().is_root() {
             return Err(WorldError::Host(
@@ -114,14 +106,13 @@ impl World {
             Simulator::start(&options.binaries, &state_dir, &options.scenario(), &options.devices)
                 .await,
         )?;
-        let controller = container::controller("controller", &options, &state_dir, &simulator);
+        let controller = container::controller(&options, &state_dir, &simulator);
         let controller = step("preparing the controller", controller)?;
         let mut world = Self {
             options,
             state_dir,
             simulator,
             controller,
-            replicas: Vec::new(),
             nodes: Vec::new(),
             launcher: None,
             keeper: Some(keeper),
@@ -146,16 +137,12 @@ impl World {
 
     /// Ends the controller and the processes of node `index`, and runs the launcher in mode `all`
     /// in their place, with further `flags`.
-    ///
-    /// # Errors
-    /// Returns an error when a process does not end, or when the launcher's socket does not answer
-    /// within 30 s.
     pub async fn start_all(&mut self, index: usize, flags: &[&str]) -> Result<(), WorldError> {
         let node = &mut self.nodes[index];
         for process in [&mut node.agent, &mut node.helper, &mut self.controller] {
             step("stopping a process", process.stop(GRACE).await)?;
         }
-        let launcher = launcher::all(&self.options, &self.state_dir, &self.simulator, node, flags);
+        let launcher = node.launcher(&self.options, &self.state_dir, &self.simulator, flags);
         let launcher = self.launcher.insert(step("preparing the launcher", launcher)?);
         step("starting the launcher", launcher.start())?;
         ready(launcher).await?;
@@ -179,72 +166,39 @@ impl World {
     }
 
     /// Returns sidecars for the controller.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Co::new`].
     pub fn co(&self) -> Result<Co, CoError> {
         Co::new(self.controller_socket(), ZONE)
     }
 
     /// Returns the kubelet of node `index`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Kubelet::new`].
     pub fn kubelet(&self, index: usize) -> Result<Kubelet, CoError> {
         let node = &self.nodes[index];
         Kubelet::new(&node.csi_socket, &node.kubelet_root)
     }
 
-    /// Starts another controller of the same cluster and waits until its Probe succeeds.
-    ///
-    /// # Errors
-    /// Returns an error when the controller ends or is not ready within 30 s.
-    pub async fn add_replica(&mut self) -> Result<(), WorldError> {
-        let name = format!("controller-{}", self.replicas.len() + 2);
-        let made = container::controller(&name, &self.options, &self.state_dir, &self.simulator);
-        let mut replica = step("preparing a replica", made)?;
-        step("starting a replica", replica.start())?;
-        ready(&mut replica).await?;
-        self.replicas.push(replica);
-        Ok(())
-    }
-
     /// Starts the controller and waits until its Probe succeeds. Returns the time since exec.
-    ///
-    /// # Errors
-    /// Returns an error when the controller ends or is not ready within 30 s.
     pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
         step("starting the controller", self.controller.start())?;
         ready(&mut self.controller).await
     }
 
     /// Ends the controller and starts it with the further arguments `more`.
-    ///
-    /// # Errors
-    /// Returns an error when the controller does not end, and the errors of
-    /// [`start_controller`](Self::start_controller).
     pub async fn restart_controller(&mut self, more: &[String]) -> Result<Duration, WorldError> {
         step("stopping the controller", self.controller.stop(GRACE).await)?;
         let mut options = self.options.clone();
         options.controller_arguments.extend_from_slice(more);
-        let made = container::controller("controller", &options, &self.state_dir, &self.simulator);
+        let made = container::controller(&options, &self.state_dir, &self.simulator);
         self.controller = step("preparing the controller", made)?;
         self.start_controller().await
     }
 
     /// Cuts the power of node `index`: kills its processes and removes its mounts.
-    ///
-    /// # Errors
-    /// Returns an error when a process cannot be ended, and the errors of umount2(2).
     pub async fn cut_power(&mut self, index: usize) -> Result<(), WorldError> {
         step("cutting the power of a node", self.nodes[index].cut_power().await)
     }
 
     /// Starts the node-agent of node `index` and waits until its Probe succeeds. Returns the time
     /// since exec.
-    ///
-    /// # Errors
-    /// Returns an error when the node-agent ends or is not ready within 30 s.
     pub async fn start_agent(&mut self, index: usize) -> Result<Duration, WorldError> {
         let agent = &mut self.nodes[index].agent;
         step("starting the node-agent", agent.start())?;
@@ -253,9 +207,6 @@ impl World {
 
     /// Starts the mount-helper of node `index` and waits until its socket exists and its processes
     /// are confined. Returns the time since exec.
-    ///
-    /// # Errors
-    /// Returns an error when the mount-helper ends or is not ready within 30 s.
     pub async fn start_helper(&mut self, index: usize) -> Result<Duration, WorldError> {
         let helper = &mut self.nodes[index].helper;
         step("starting the mount-helper", helper.start())?;
@@ -268,7 +219,7 @@ impl World {
     /// Returns all processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
-        all.extend(self.replicas.iter().chain(&self.launcher));
+        all.extend(&self.launcher);
         for node in &self.nodes {
             all.extend([&node.agent, &node.helper]);
         }
@@ -279,13 +230,10 @@ impl World {
     fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
         let last = [&mut self.controller, &mut self.simulator.process];
-        self.replicas.iter_mut().chain(&mut self.launcher).chain(nodes).chain(last)
+        self.launcher.iter_mut().chain(nodes).chain(last)
     }
 
     /// Returns the names of the processes that have ended without a request.
-    ///
-    /// # Errors
-    /// Returns the errors of wait(2).
     pub fn ended_processes(&mut self) -> Result<Vec<String>, WorldError> {
         let mut ended = Vec::new();
         for process in self.processes_mut() {
@@ -298,9 +246,6 @@ impl World {
 
     /// Restarts the controller and the nodes' processes that have ended, as a container runtime
     /// does. Returns their names.
-    ///
-    /// # Errors
-    /// Returns an error when another process has ended, or when a process does not become ready.
     pub async fn restart_ended(&mut self) -> Result<Vec<String>, WorldError> {
         let ended = self.ended_processes()?;
         for name in &ended {
@@ -329,9 +274,6 @@ impl World {
 
     /// Returns one sentence for each rule of EC2 that was broken, for each object in EC2 other than
     /// root volumes, and for each loop device and each mount of a volume.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer, or when `/proc` cannot be read.
     pub async fn leaked(&self) -> io::Result<Vec<String>> {
         let found = self.simulator.get("/v1/invariants").await?;
         let live = ["volumes", "snapshots", "attachments"].map(|kind| (kind, &found["live"][kind]));
@@ -353,9 +295,6 @@ impl World {
 
     /// Ends everything, first with SIGTERM. Returns what had to be removed by force and what is
     /// still there.
-    ///
-    /// # Errors
-    /// Returns an error when waiting for a process fails; the keeper cleans up then.
     pub async fn shutdown(mut self) -> Result<Ended, WorldError> {
         let mut killed = Vec::new();
         for process in self.processes_mut() {

@@ -1,6 +1,7 @@
 //! Recognises a file system whose first superblock is gone, by a backup superblock at the place
 //! where the tools put the first backup.
-use super::{ALIGNMENT, Reader, ext, xfs};
+use super::{ext, xfs};
+use crate::disk::direct_read::{ALIGNMENT, Reader};
 use ebs_csi_policy::blank;
 use ebs_csi_wire::Signature;
 use rustix::fd::AsFd;

@@ -7,8 +7,9 @@
 //! areas where a blank disk must be zero. In these areas each byte of the disk must be zero or
 //! equal to the reference's byte; any other byte shows that somebody else has written to the disk.
 //! Excepted are the checksums of the reserved inodes, which mke2fs writes more than once.
+use super::ext;
 use super::field::{crc32c, le16, le32};
-use super::{ALIGNMENT, AlignedBuffer, Reader, ext, read_exact_at};
+use crate::disk::direct_read::{ALIGNMENT, AlignedBuffer, Reader, read_exact_at};
 use ebs_csi_policy::blank;
 use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};

@@ -1,6 +1,7 @@
 use super::*;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::cell::Cell;
 use std::os::unix::fs::FileExt;
 
 const MIB: u64 = 1 << 20;
@@ -81,7 +82,7 @@ fn disk_is_recognised_wherever_something_stands() {
         (64 * MIB, &[stray, (MIB + 4096 + 512, &sound)], unknown(3000)),
     ];
     for (size, pieces, expected) in rows {
-        let found = read_content_within(disk(*size, pieces), *size, 0, || ());
+        let found = read_content_within(disk(*size, pieces), *size, 0);
         let places: Vec<_> = pieces.iter().map(|(at, _)| at).collect();
         assert_eq!(found.as_ref(), Ok(expected), "{size}: {places:?}");
     }
@@ -90,7 +91,7 @@ fn disk_is_recognised_wherever_something_stands() {
 #[test]
 fn disk_shorter_than_its_size_is_read_error() {
     for (there, size) in [(512, 1024), (MIB, 2 * MIB)] {
-        let found = read_content_within(disk(there, &[]), size, 0, || ());
+        let found = read_content_within(disk(there, &[]), size, 0);
         assert_eq!(found, Err(Errno::IO));
     }
 }
@@ -101,13 +102,24 @@ fn other_file_than_block_device_is_error() {
     assert_eq!(read_content(disk(MIB, &[]), 0), Err(Errno::NOTTY));
 }
 
-/// The caller may do something else while a disk that seems to be blank is read.
+/// The caller hears early that a disk seems to be blank, and searches the areas itself.
 #[test]
-fn caller_is_called_while_blank_disk_is_proved() {
-    for (pieces, least) in [(&[][..], 10), (&[(0, &b"LUKS\xba\xbe"[..])][..], 0)] {
-        let mut calls = 0;
-        read_content_within(disk(64 * MIB, pieces), 64 * MIB, 0, || calls += 1).expect("read");
-        assert!(calls >= least && (least > 0 || calls == 0), "{calls}");
+fn only_blank_start_asks_caller_to_search() {
+    let rows: [(Pieces<'_>, _, _); 4] = [
+        (&[], (1, 1), Content::Blank),
+        (&[(0, b"LUKS\xba\xbe")], (0, 0), Content::Foreign(Signature::Luks)),
+        (&[(3000, &[1])], (0, 0), Content::Unknown { at: 3000 }),
+        (&[(64 * MIB - 70_000, &[1])], (1, 1), Content::Unknown { at: 64 * MIB - 70_000 }),
+    ];
+    for (pieces, calls, expected) in rows {
+        let (blank, searched) = (Cell::new(0), Cell::new(0));
+        let search = |size, within| {
+            searched.set(searched.get() + 1);
+            area_search::search(disk(size, pieces), size, &within)
+        };
+        let seems_blank = || blank.set(blank.get() + 1);
+        let found = recognise_or_search(disk(64 * MIB, pieces), 64 * MIB, 0, seems_blank, search);
+        assert_eq!((found, (blank.get(), searched.get())), (Ok(expected), calls));
     }
 }
 
@@ -201,7 +213,11 @@ fn byte_behind_searched_area_is_not_looked_at() {
     let mut memory = AlignedBuffer::new(8192);
     let mut reader = Reader { disk: disk(MIB, &[(20_000, &[1])]), piece: memory.aligned() };
     for (length, found) in [(16_384, None), (20_000, None), (20_480, Some(20_000))] {
-        assert_eq!(reader.find(0, length, first_nonzero_at), Ok(found), "{length} bytes");
+        assert_eq!(
+            reader.find(0, length, |at, bytes| first_nonzero(bytes).map(|index| at + index as u64)),
+            Ok(found),
+            "{length} bytes"
+        );
     }
 }
 

@@ -8,9 +8,9 @@
 //! checksum: beneath such a superblock only this format writes that. When the superblock itself did
 //! not reach the disk, only times may differ.
 use super::field::{be16, be32, be64, id};
-use super::read_exact_at;
 use super::reference::{ComparisonResult, LEAST, Witness, areas, compare_pieces};
 use super::xfs::{self, has_valid_checksum};
+use crate::disk::direct_read::read_exact_at;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 

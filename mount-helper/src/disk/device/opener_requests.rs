@@ -1,22 +1,27 @@
 //! The broker's requests to the process that opens disks, and that process's answers: words, one
 //! datagram for each message. A request names a disk and the proof by which the broker knows the
-//! disk.
+//! disk, or comes with a disk whose areas are to be searched.
 use super::{Access, Device, DeviceError, Proof};
-use crate::channel;
+use crate::{channel, sys};
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::Node;
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Number of disks that can be opened at once. An open may wait for a disk that does not respond.
 const LANES: usize = 4;
 
 /// Length of the longest name that is accepted for a disk.
 const LONGEST_NAME: usize = 32;
+
+/// How long the broker waits for the result of a search before it looks after something else.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Message that says that the opener has closed its copy of a claim.
 pub(crate) const HANDED_OVER: &[u8] = b"handed-over";
@@ -62,6 +67,35 @@ impl Opener {
         Ok(device)
     }
 
+    /// Has the areas of `disk` searched as [`crate::disk::area_search`] does. Calls `meanwhile`
+    /// while it waits.
+    pub(super) fn search(
+        &self,
+        disk: BorrowedFd<'_>,
+        request: &SearchRequest,
+        meanwhile: impl FnMut(),
+    ) -> Result<Option<u64>, Errno> {
+        let lane = self.take_lane();
+        let answer = Self::search_on(&lane, disk, request, meanwhile);
+        self.return_lane(lane);
+        answer
+    }
+
+    fn search_on(
+        lane: &OwnedFd,
+        disk: BorrowedFd<'_>,
+        request: &SearchRequest,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<Option<u64>, Errno> {
+        let errno = |error: io::Error| sys::errno_of(&error);
+        channel::send(lane, &encode_search(request), &[disk]).map_err(errno)?;
+        while !channel::is_readable(lane, PAUSE).map_err(errno)? {
+            meanwhile();
+        }
+        let (answer, _) = channel::receive(lane).map_err(errno)?;
+        parse_search_result(&answer)
+    }
+
     fn take_lane(&self) -> OwnedFd {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -89,6 +123,49 @@ pub(crate) struct OpenRequest {
     pub(crate) exclusive: bool,
     /// Whether reads bypass the page cache.
     pub(super) direct: bool,
+}
+
+/// The areas of a disk of `size` bytes that lie within `within`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SearchRequest {
+    pub(crate) size: u64,
+    pub(crate) within: Range<u64>,
+}
+
+fn encode_search(request: &SearchRequest) -> Vec<u8> {
+    let SearchRequest { size, within: Range { start, end } } = request;
+    format!("search\n{size}\n{start}\n{end}").into_bytes()
+}
+
+/// Parses a search; returns None for any other message.
+pub(crate) fn parse_search(message: &[u8]) -> Option<SearchRequest> {
+    let text = std::str::from_utf8(message).ok()?;
+    let lines: Vec<&str> = text.split('\n').collect();
+    let &["search", size, start, end] = lines.as_slice() else {
+        return None;
+    };
+    let (size, within) = (parse(size)?, parse(start)?..parse(end)?);
+    Some(SearchRequest { size, within }).filter(|search| search.within.end <= search.size)
+}
+
+pub(crate) fn encode_search_result(found: &Result<Option<u64>, Errno>) -> Vec<u8> {
+    match found {
+        Ok(None) => "zero".to_owned(),
+        Ok(Some(at)) => format!("set {at}"),
+        Err(errno) => format!("errno {}", errno.raw_os_error()),
+    }
+    .into_bytes()
+}
+
+/// Parses the result of a search. Anything but a result proves nothing, and is an error.
+fn parse_search_result(answer: &[u8]) -> Result<Option<u64>, Errno> {
+    let text = std::str::from_utf8(answer).map_err(|_| Errno::PIPE)?;
+    match text.split(' ').collect::<Vec<_>>().as_slice() {
+        ["zero"] => Ok(None),
+        ["set", at] => parse(at).map(Some).ok_or(Errno::PIPE),
+        ["errno", errno] => Err(parse(errno).map_or(Errno::PIPE, Errno::from_raw_os_error)),
+        _ => Err(Errno::PIPE),
+    }
 }
 
 fn encode_request(request: &OpenRequest) -> Vec<u8> {
@@ -252,6 +329,21 @@ mod tests {
         };
         for one in [example(), by_name] {
             assert_eq!(parse_request(&encode_request(&one)), Some(one));
+        }
+    }
+
+    #[test]
+    fn search_and_its_result_round_trip() {
+        let search = SearchRequest { size: 1 << 40, within: 4096..8192 };
+        assert_eq!(parse_search(&encode_search(&search)), Some(search));
+        for bad in ["search\n1\n0", "search\n1\n0\n2", "search\n-1\n0\n0", "look\n1\n0\n1"] {
+            assert_eq!(parse_search(bad.as_bytes()), None, "{bad}");
+        }
+        for result in [Ok(None), Ok(Some(7)), Err(Errno::IO)] {
+            assert_eq!(parse_search_result(&encode_search_result(&result)), result);
+        }
+        for broken in [&b""[..], b"set", b"set x", b"zero 1", b"\xff"] {
+            assert_eq!(parse_search_result(broken), Err(Errno::PIPE));
         }
     }
 

@@ -17,6 +17,7 @@ use crate::{fault_point, journal};
 use ebs_csi_policy::facts::{Content, Evidence, ExtFacts};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk, offline_growth};
 use ebs_csi_wire::{FsType, Origin, Stage, Staged, Step};
+use std::cell::RefCell;
 
 /// A disk that is ready to be mounted. Nobody claims it any more.
 #[derive(Debug)]
@@ -196,17 +197,24 @@ impl<'s> Examined<'s> {
         let request = &found.request;
         let claim = found.claim()?;
         // Only a blank disk needs a format.
-        let mut wanted = !request.read_only && request.disk.origin == Origin::Blank;
-        let mut format: Option<WaitingRunner<'_>> = None;
-        let content = with_direct_reads(&claim, || {
-            content::read_content_and(&claim, now(), || {
-                if let Some(waiting) = &mut format {
+        let wanted = !request.read_only && request.disk.origin == Origin::Blank;
+        let format: RefCell<Option<WaitingRunner<'_>>> = RefCell::new(None);
+        let seems_blank = || {
+            if wanted {
+                format.replace(filesystem_tools::request_format_runner(found, now()));
+            }
+        };
+        let search = |size, within| {
+            found.context.disks.search_areas(&claim, size, within, || {
+                if let Some(waiting) = format.borrow_mut().as_mut() {
                     waiting.send_job_when_started();
-                } else if std::mem::take(&mut wanted) {
-                    format = filesystem_tools::request_format_runner(found, now());
                 }
             })
+        };
+        let content = with_direct_reads(&claim, || {
+            content::read_content_with(&claim, now(), seems_blank, search)
         })?;
+        let format = format.into_inner();
         let evidence = if found.may_be_unfinished(&content) {
             evidence::collect(found, &content, &claim)?
         } else {

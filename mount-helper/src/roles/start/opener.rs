@@ -2,8 +2,10 @@
 //! the disks' nodes, and cannot mount.
 use super::opened::Opened;
 use super::{READY, confined, started};
+use crate::disk::area_search::Readers;
 use crate::disk::device::opener_requests::{
-    HANDED_OVER, OpenRequest, encode_error, encode_opened, parse_request,
+    HANDED_OVER, OpenRequest, SearchRequest, encode_error, encode_opened, encode_search_result,
+    parse_request, parse_search,
 };
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots};
 use crate::roles::confinement;
@@ -40,24 +42,34 @@ pub(super) fn run(
     Ok(0)
 }
 
-/// Starts a thread for each lane; a thread ends when the other end of its lane is closed.
+/// Starts the readers, and a thread for each lane, which ends when the other end of its lane is
+/// closed.
 pub fn start(lanes: Vec<OwnedFd>, disks: DiskRoots) -> io::Result<Vec<JoinHandle<()>>> {
-    let disks = Arc::new(disks);
+    let (disks, readers) = (Arc::new(disks), Readers::start()?);
     let answering = |lane: OwnedFd| {
-        let disks = Arc::clone(&disks);
-        Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &disks))
+        let (disks, readers) = (Arc::clone(&disks), readers.clone());
+        Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &disks, &readers))
     };
     lanes.into_iter().map(answering).collect()
 }
 
 /// Answers requests on a lane until its other end is closed, in the opener. Each disk's proof is
 /// checked here, before and after the open.
-fn serve(lane: &OwnedFd, disks: &DiskRoots) {
-    while let Ok((message, descriptors)) = channel::receive(lane) {
+fn serve(lane: &OwnedFd, disks: &DiskRoots, readers: &Readers) {
+    while let Ok((message, mut descriptors)) = channel::receive(lane) {
         if message.is_empty() {
             return;
         }
-        // Descriptors that come with a request are not used.
+        if let Some(SearchRequest { size, within }) = parse_search(&message) {
+            let disk = descriptors.pop().ok_or(Errno::BADF);
+            drop(descriptors);
+            let found = disk.and_then(|disk| readers.search(disk, size, &within));
+            if channel::send(lane, &encode_search_result(&found), &[]).is_err() {
+                return;
+            }
+            continue;
+        }
+        // Descriptors that come with a request to open are not used.
         drop(descriptors);
         let opened = parse_request(&message)
             .ok_or(DeviceError::Os(Errno::INVAL))

@@ -87,7 +87,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
         })
     }),
     ("a_capability_is_effective_while_it_is_raised", || {
-        let held = profile::BROKER.capabilities[2].capability;
+        let held = profile::BROKER.capability("CAP_DAC_READ_SEARCH").expect("held");
         let is_effective =
             || caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_DAC_READ_SEARCH);
         enter(profile::BROKER, false)?;

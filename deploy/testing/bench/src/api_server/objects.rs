@@ -105,7 +105,6 @@ pub(crate) fn csi_node(node: &str, uid: &Value, instance: &str) -> Value {
     })
 }
 
-/// Returns the Lease that a kubelet renews.
 pub(crate) fn lease(node: &str, renewed: jiff::Timestamp) -> Value {
     json!({
         "metadata": {"namespace": "kube-node-lease", "name": node, "creationTimestamp": THEN, "managedFields": managed("kubelet", 300)},

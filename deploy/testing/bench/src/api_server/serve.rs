@@ -43,7 +43,6 @@ fn target(path: &str) -> Option<Target> {
     Some(Target { kind: rest.next()?, namespace, name: rest.next() })
 }
 
-/// Serves the store until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, store: Arc<Store>) -> std::io::Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -127,54 +126,15 @@ fn create(store: &Store, target: &Target, mut object: Value) -> Response<Body> {
 /// merge patch that requires a version sets it in the result.
 fn patched(mut object: Value, patch: Value) -> Option<Value> {
     if patch.is_array() {
-        return apply(&mut object, &patch).then_some(object);
+        let patch: json_patch::Patch = serde_json::from_value(patch).ok()?;
+        return json_patch::patch(&mut object, &patch).ok().map(|()| object);
     }
     let uid = &patch["metadata"]["uid"];
     if !uid.is_null() && *uid != object["metadata"]["uid"] {
         return None;
     }
-    merge(&mut object, patch);
+    json_patch::merge(&mut object, &patch);
     Some(object)
-}
-
-/// Applies a JSON patch (RFC 6902) of the operations `test` and `replace`, which are all that
-/// node-lifecycle sends. Returns false when one of them fails.
-fn apply(object: &mut Value, patch: &Value) -> bool {
-    let mut steps = patch.as_array().into_iter().flatten();
-    steps.all(|step| {
-        let path = step["path"].as_str();
-        let Some(value) = path.and_then(|path| object.pointer_mut(path)) else {
-            return false;
-        };
-        match step["op"].as_str() {
-            Some("test") => *value == step["value"],
-            Some("replace") => {
-                *value = step["value"].clone();
-                true
-            }
-            _ => false,
-        }
-    })
-}
-
-/// Applies a merge patch (RFC 7396).
-fn merge(object: &mut Value, patch: Value) {
-    let Value::Object(patch) = patch else {
-        *object = patch;
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (key, value) in patch {
-        if value.is_null() {
-            if let Some(map) = object.as_object_mut() {
-                map.remove(&key);
-            }
-        } else {
-            merge(&mut object[key.as_str()], value);
-        }
-    }
 }
 
 fn list(store: &Store, target: &Target, query: &Query) -> Response<Body> {
@@ -275,28 +235,5 @@ mod tests {
         );
         assert_eq!(parsed("/api/v1/pods"), Some(("pods".to_owned(), None, None)));
         assert_eq!(parsed("/metrics"), None);
-    }
-
-    #[test]
-    fn a_merge_patch_adds_replaces_and_removes() {
-        let mut object = json!({"a": {"b": 1, "c": 2}, "d": [1]});
-        merge(&mut object, json!({"a": {"b": null, "e": {"f": 3}}, "d": [2]}));
-        assert_eq!(object, json!({"a": {"c": 2, "e": {"f": 3}}, "d": [2]}));
-    }
-
-    #[test]
-    fn a_json_patch_replaces_only_what_it_tests() {
-        let mut object = json!({"a": [1, 2]});
-        let patch = |tested: i32| {
-            json!([
-                {"op": "test", "path": "/a/1", "value": tested},
-                {"op": "replace", "path": "/a", "value": [3]},
-            ])
-        };
-        assert!(!apply(&mut object, &patch(1)));
-        assert_eq!(object, json!({"a": [1, 2]}));
-        assert!(apply(&mut object, &patch(2)));
-        assert_eq!(object, json!({"a": [3]}));
-        assert!(!apply(&mut object, &patch(2)), "the path is gone");
     }
 }

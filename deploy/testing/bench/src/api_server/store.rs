@@ -14,7 +14,6 @@ use super::kind::PODS;
 /// Number of events kept of each kind; a client that asks for older ones must list again.
 const KEPT: usize = 100_000;
 
-/// A page of a list.
 #[derive(Default)]
 pub(super) struct Page {
     pub(super) version: u64,
@@ -59,12 +58,10 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates or replaces an object.
     pub(crate) fn put(&self, kind: &str, object: Value) {
         let _ = self.change(kind, None, object);
     }
 
-    /// Returns the object.
     pub(crate) fn get(&self, kind: &str, key: &str) -> Option<Value> {
         serde_json::from_slice(&self.raw(kind, key)?).ok()
     }
@@ -136,7 +133,6 @@ impl Store {
         self.lock().kinds.get(kind)?.objects.get(key).map(|(_, object)| object.clone())
     }
 
-    /// Returns a receiver that is notified of each change.
     pub(super) fn latest(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
     }
@@ -237,7 +233,6 @@ impl Held {
     }
 }
 
-/// Returns an object's key.
 pub(super) fn key(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }

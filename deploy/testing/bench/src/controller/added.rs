@@ -7,9 +7,8 @@ use ebs_csi_sandbox::Ec2;
 use ebs_csi_sandbox::{Co, World};
 use serde_json::Value;
 
-use super::contestant::end;
 use super::load::claim;
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, in_world};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -34,7 +33,6 @@ const KINDS: [(&str, &str, f64); 3] = [
     ("detach", "DetachVolume", 0.12),
 ];
 
-/// A call to the driver.
 struct Call {
     kind: usize,
     volume: String,
@@ -50,20 +48,25 @@ pub(super) async fn measure(
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
     let lives = extent.of(2, 60, 60);
+    let settling = format!(
+        " No volume is detached less than {} s after its attach was asked for: the driver takes no read without the attachment for true before, since reads lag.",
+        SETTLED.as_secs()
+    );
     let mut figures: Vec<Figure> = KINDS
         .iter()
         .map(|(name, _, target)| {
             Figure::new(&format!("added-{name}"), &format!("time that {name} takes beyond EC2's own"), "s")
                 .target(Target::at_most(Statistic::Median, *target))
                 .target(Target::at_most(Statistic::P99, 0.25))
-                .note(format!("{lives} volumes, {AT_ONCE} at once, default request rates; replies in 30 ms, states after 0.5 to 4 s. EC2's own time: from the arrival of the request to the end of the state change, from the simulator's journal and state. The bound is one round trip: the last look that sees the change.{}", settling(name)))
+                .note(format!("{lives} volumes, {AT_ONCE} at once, default request rates; replies in 30 ms, states after 0.5 to 4 s. EC2's own time: from the arrival of the request to the end of the state change, from the simulator's journal and state. The bound is one round trip: the last look that sees the change.{}", if *name == "detach" { &settling } else { "" }))
         })
         .collect();
     let mut polls = Figure::new("added-polls", "Describe requests per second, sustained", "1/s")
         .target(Target::at_most(Statistic::Greatest, 10.0))
         .note("In the same runs; EC2 refills 20 a second for each Describe action, and half is the target.");
     for contestant in contestants {
-        let seen = run(contestant, lives).await?;
+        let world = contestant.world(AT_ONCE, SCENARIO).await?;
+        let seen = in_world(world, async |world| watched(world, lives).await).await?;
         for (figure, samples) in figures.iter_mut().zip(seen.added) {
             *figure = figure.clone().row(contestant.role, &contestant.name, samples);
         }
@@ -78,26 +81,9 @@ pub(super) async fn measure(
     Ok(figures)
 }
 
-fn settling(kind: &str) -> String {
-    match kind {
-        "detach" => format!(
-            " No volume is detached less than {} s after its attach was asked for: the driver takes no read without the attachment for true before, since reads lag.",
-            SETTLED.as_secs()
-        ),
-        _ => String::new(),
-    }
-}
-
 struct AddedLatency {
     added: Vec<Vec<f64>>,
     polls: Vec<(String, f64)>,
-}
-
-async fn run(contestant: &Contestant, lives: usize) -> Result<AddedLatency, BenchError> {
-    let world = contestant.world(AT_ONCE, SCENARIO).await?;
-    let measured = watched(&world, lives).await;
-    end(world).await?;
-    measured
 }
 
 async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError> {

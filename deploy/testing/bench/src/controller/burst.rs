@@ -1,15 +1,10 @@
 //! A thousand volumes at once at EC2's default request rates, with a controller that was just
 //! started.
 
-use std::time::Instant;
-
 use serde_json::Value;
 
-use super::contestant::{PER_INSTANCE, cpu, end};
-use super::load::{
-    EndedCall, Pair, Sidecars, Workers, delays_behind_place, pairs, throttled_share,
-};
-use crate::contestant::Contestant;
+use super::load::{EndedCall, Pair, create_and_attach, delays_behind_place, throttled_share};
+use crate::contestant::{Contestant, PER_INSTANCE, cpu, in_world};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -47,18 +42,15 @@ struct BurstRun {
 }
 
 async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun, BenchError> {
-    let instances = volumes.div_ceil(PER_INSTANCE);
-    let world = contestant.world(instances, SCENARIO).await?;
-    let sidecars = Sidecars::new(&world, 100)?;
-    let before = cpu(&world)?[0];
-    let began = Instant::now();
-    let (creators, attachers) = (Workers::new(100), Workers::new(100));
-    let done = pairs(&sidecars, &creators, &attachers, volumes, instances).await;
-    let seconds = began.elapsed().as_secs_f64();
-    let used = cpu(&world)?[0] - before;
-    let statistics = world.simulator.get("/v1/statistics").await?;
-    end(world).await?;
-    Ok(BurstRun { pairs: done?, seconds, cpu: used, statistics })
+    let world = contestant.world(volumes.div_ceil(PER_INSTANCE), SCENARIO).await?;
+    in_world(world, async |world| {
+        let before = cpu(world)?[0];
+        let (pairs, seconds) = create_and_attach(world, 100, volumes).await?;
+        let cpu = cpu(world)?[0] - before;
+        let statistics = world.simulator.get("/v1/statistics").await?;
+        Ok(BurstRun { pairs, seconds, cpu, statistics })
+    })
+    .await
 }
 
 /// Returns the lower bound of the time in seconds: the last attach waits until the bucket has been

@@ -1,18 +1,14 @@
 //! How many pairs of create and attach a controller completes per second, and at what processor
 //! time, when EC2 has no quota and no delays.
 
-use std::time::Instant;
-
-use super::contestant::{PER_INSTANCE, cpu, end, with_echo};
-use super::load::{Sidecars, Workers, pairs};
-use crate::contestant::Contestant;
+use super::load::create_and_attach;
+use crate::contestant::{Contestant, PER_INSTANCE, cpu, in_world, with_echo};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target, number};
 use crate::report::summary::Summary;
 use crate::world::{float, order};
 
-/// The samples of one contestant.
 #[derive(Clone, Default)]
 struct Samples {
     per_second: Vec<f64>,
@@ -51,18 +47,13 @@ async fn run(
     volumes: usize,
     samples: &mut Samples,
 ) -> Result<(), BenchError> {
-    let instances = volumes.div_ceil(PER_INSTANCE);
-    let world = contestant.unlimited_world(instances).await?;
-    let sidecars = Sidecars::new(&world, workers)?;
-    let before = cpu(&world)?;
-    let began = Instant::now();
-    let (creators, attachers) = (Workers::new(workers), Workers::new(workers));
-    let done = pairs(&sidecars, &creators, &attachers, volumes, instances).await;
-    let seconds = began.elapsed().as_secs_f64();
-    let after = cpu(&world)?;
-    let statistics = world.simulator.get("/v1/statistics").await?;
-    end(world).await?;
-    let done = done?;
+    let world = contestant.unlimited_world(volumes.div_ceil(PER_INSTANCE)).await?;
+    let (before, (pairs, seconds), after, statistics) = in_world(world, async |world| {
+        let before = cpu(world)?;
+        let done = create_and_attach(world, workers, volumes).await?;
+        Ok((before, done, cpu(world)?, world.simulator.get("/v1/statistics").await?))
+    })
+    .await?;
     let volumes = float(volumes);
     // A pair is two calls.
     let thousand_calls = 2.0 * volumes / 1e3;
@@ -78,7 +69,7 @@ async fn run(
     samples.requests.push(requests / (2.0 * volumes));
     let attaches = &statistics["actions"]["AttachVolume"]["calls"];
     samples.attaches_beyond += attaches.as_f64().map_or(0.0, |calls| calls - volumes);
-    samples.retried += done
+    samples.retried += pairs
         .iter()
         .map(|pair| f64::from(pair.create.attempts + pair.attach.attempts - 2))
         .sum::<f64>();

@@ -7,9 +7,8 @@ use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::co::Volume;
 use serde_json::json;
 
-use super::contestant::{PER_INSTANCE, end};
 use super::load::{EndedCall, Sidecars, Workers, claim};
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, PER_INSTANCE, in_world};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -80,9 +79,7 @@ fn least_wait(detaches: usize) -> f64 {
 async fn run(contestant: &Contestant, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
     let all = size.detaches + size.attaches;
     let world = contestant.world(all.div_ceil(PER_INSTANCE), SCENARIO).await?;
-    let measured = detach_burst(&world, size, share).await;
-    end(world).await?;
-    measured
+    in_world(world, async |world| detach_burst(world, size, share).await).await
 }
 
 async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {

@@ -9,6 +9,7 @@ use ebs_csi_sandbox::{Co, CoError, World};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use crate::contestant::PER_INSTANCE;
 use crate::error::BenchError;
 use crate::world::{instance, join_all};
 
@@ -18,16 +19,13 @@ const PER_CHANNEL: usize = 100;
 /// The longest wait between two attempts, as in the sidecars.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// A call that succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedCall {
     /// The begin of the first attempt, when a worker was free.
     pub(super) began: Instant,
     /// The end of the last attempt.
     pub(super) ended: Instant,
-    /// The time at which the call was queued.
     pub(super) queued: Instant,
-    /// The number of attempts.
     pub(super) attempts: u32,
 }
 
@@ -37,13 +35,11 @@ impl EndedCall {
         (self.ended - self.began).as_secs_f64()
     }
 
-    /// Returns the seconds from queueing to the end.
     pub(super) fn seconds_queued(&self) -> f64 {
         (self.ended - self.queued).as_secs_f64()
     }
 }
 
-/// A pool of workers with one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Workers {
     free: Arc<Semaphore>,
@@ -119,36 +115,37 @@ pub(super) fn claim(index: usize) -> Claim {
     Claim::filesystem(&format!("pvc-{index:08}"), "ext4", 4).parameter("type", "gp3")
 }
 
-/// The create and the attach of one volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) create: EndedCall,
     pub(super) attach: EndedCall,
 }
 
-/// Creates and attaches the volumes `0..number` in this order, each as soon as a worker is free;
-/// distributes the volumes over the instances in turn.
-pub(super) async fn pairs(
-    sidecars: &Sidecars,
-    creators: &Workers,
-    attachers: &Workers,
-    number: usize,
-    instances: usize,
-) -> Result<Vec<Pair>, BenchError> {
-    let tasks: Vec<_> = (0..number)
-        .map(|index| {
-            let (co, creators, attachers) =
-                (sidecars.of(index).clone(), creators.clone(), attachers.clone());
-            tokio::spawn(async move {
-                let claim = claim(index);
-                let (volume, create) = creators.run(|| co.create(&claim)).await?;
-                let node = instance(index % instances);
-                let (_, attach) = attachers.run(|| co.attach(&volume, &node)).await?;
-                Ok::<_, BenchError>(Pair { create, attach })
-            })
+/// Creates and attaches `volumes` volumes in order, each as soon as one of `workers` creators and
+/// one of as many attachers is free; distributes the volumes over the instances in turn. Returns
+/// also how many seconds that took.
+pub(super) async fn create_and_attach(
+    world: &World,
+    workers: usize,
+    volumes: usize,
+) -> Result<(Vec<Pair>, f64), BenchError> {
+    let sidecars = Sidecars::new(world, workers)?;
+    let (creators, attachers) = (Workers::new(workers), Workers::new(workers));
+    let instances = volumes.div_ceil(PER_INSTANCE);
+    let began = Instant::now();
+    let tasks = (0..volumes).map(|index| {
+        let (co, creators, attachers) =
+            (sidecars.of(index).clone(), creators.clone(), attachers.clone());
+        tokio::spawn(async move {
+            let claim = claim(index);
+            let (volume, create) = creators.run(|| co.create(&claim)).await?;
+            let node = instance(index % instances);
+            let (_, attach) = attachers.run(|| co.attach(&volume, &node)).await?;
+            Ok::<_, BenchError>(Pair { create, attach })
         })
-        .collect();
-    join_all(tasks).await
+    });
+    let pairs = join_all(tasks.collect()).await?;
+    Ok((pairs, began.elapsed().as_secs_f64()))
 }
 
 /// Returns for each call how many seconds later it ended than its place in the queue implies: the

@@ -5,9 +5,8 @@ use std::time::Duration;
 use csi::DeleteVolumeRequest;
 use ebs_csi_proto::csi;
 
-use super::contestant::{end, pid};
 use super::load::{Sidecars, Workers, claim};
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, in_world, pid};
 use crate::error::{BenchError, failed_call};
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
@@ -32,15 +31,18 @@ pub(super) async fn measure(
         let mut kinds = Vec::new();
         for round in 0..extent.of(1, 3, 3) {
             let world = contestant.unlimited_world(1).await?;
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            at_rest.push(memory_mib(&[pid(&world)?]));
-            kinds.push(memory_kinds(pid(&world)?)?);
-            if round == 0 {
-                create(&Sidecars::new(&world, WORKERS)?, many).await?;
+            in_world(world, async |world| {
                 tokio::time::sleep(Duration::from_secs(3)).await;
-                after.push(memory_mib(&[pid(&world)?]));
-            }
-            end(world).await?;
+                at_rest.push(memory_mib(&[pid(world)?]));
+                kinds.push(memory_kinds(pid(world)?)?);
+                if round == 0 {
+                    create(&Sidecars::new(world, WORKERS)?, many).await?;
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    after.push(memory_mib(&[pid(world)?]));
+                }
+                Ok(())
+            })
+            .await?;
         }
         idle = idle.row(contestant.role, &contestant.name, at_rest);
         loaded = loaded.row(contestant.role, &contestant.name, after);
@@ -75,12 +77,15 @@ pub(super) async fn growth(
 ) -> Result<Vec<Figure>, BenchError> {
     let calls = extent.of(80, 100_000, 1_000_000);
     let world = contestant.unlimited_world(1).await?;
-    let mut memory = vec![memory_mib(&[pid(&world)?])];
-    for part in 0..PARTS {
-        create_and_delete(&world, part, calls / PARTS / 2).await?;
-        memory.push(memory_mib(&[pid(&world)?]));
-    }
-    end(world).await?;
+    let memory = in_world(world, async |world| {
+        let mut memory = vec![memory_mib(&[pid(world)?])];
+        for part in 0..PARTS {
+            create_and_delete(world, part, calls / PARTS / 2).await?;
+            memory.push(memory_mib(&[pid(world)?]));
+        }
+        Ok(memory)
+    })
+    .await?;
     let base = memory.get(PARTS / 5).copied().unwrap_or_default();
     let last = memory.last().copied().unwrap_or_default();
     let name = &contestant.name;

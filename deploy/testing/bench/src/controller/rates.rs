@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebs_csi_sandbox::World;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::burst::{SCENARIO, least};
-use super::contestant::{PER_INSTANCE, end};
-use super::load::{Sidecars, Workers, claim, pairs, throttled_share};
-use crate::contestant::Contestant;
+use super::load::{Sidecars, Workers, claim, create_and_attach, throttled_share};
+use crate::contestant::{Contestant, PER_INSTANCE, in_world};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -45,8 +44,11 @@ async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figur
     for contestant in contestants {
         let scenario = format!("{SCENARIO}[limits]\nscale = 10.0\n");
         let world = contestant.world(volumes.div_ceil(PER_INSTANCE), &scenario).await?;
-        let (seconds, statistics) = burst(&world, 1_000, volumes).await?;
-        end(world).await?;
+        let (seconds, statistics) = in_world(world, async |world| {
+            let (_, seconds) = create_and_attach(world, 1_000, volumes).await?;
+            Ok((seconds, world.simulator.get("/v1/statistics").await?))
+        })
+        .await?;
         let shares =
             ["CreateVolume", "AttachVolume"].map(|action| throttled_share(&statistics, action));
         makespan = makespan.row(contestant.role, &contestant.name, vec![seconds]);
@@ -70,23 +72,13 @@ async fn without_limit(contestants: &[Contestant], extent: Extent) -> Result<Fig
     for contestant in contestants {
         for workers in [100, 1_000] {
             let world = contestant.world(volumes.div_ceil(PER_INSTANCE), UNLIMITED).await?;
-            let (seconds, _) = burst(&world, workers, volumes).await?;
-            end(world).await?;
+            let burst = async |world: &World| create_and_attach(world, workers, volumes).await;
+            let (_, seconds) = in_world(world, burst).await?;
             let label = format!("{}: {workers} workers", contestant.name);
             figure = figure.row(contestant.role, &label, vec![seconds]);
         }
     }
     Ok(figure)
-}
-
-async fn burst(world: &World, workers: usize, volumes: usize) -> Result<(f64, Value), BenchError> {
-    let sidecars = Sidecars::new(world, workers)?;
-    let began = Instant::now();
-    let (creators, attachers) = (Workers::new(workers), Workers::new(workers));
-    let instances = volumes.div_ceil(PER_INSTANCE);
-    pairs(&sidecars, &creators, &attachers, volumes, instances).await?;
-    let seconds = began.elapsed().as_secs_f64();
-    Ok((seconds, world.simulator.get("/v1/statistics").await?))
 }
 
 async fn share_with_other_client(
@@ -112,10 +104,11 @@ async fn share_with_other_client(
     .target(Target::at_most(Statistic::Greatest, 3.0));
     for contestant in contestants {
         let world = contestant.world(1, SCENARIO).await?;
-        let measured = share(&world, phase).await;
-        let statistics = world.simulator.get("/v1/statistics").await?;
-        end(world).await?;
-        shares = shares.row(contestant.role, &contestant.name, measured?);
+        let (measured, statistics) = in_world(world, async |world| {
+            Ok((share(world, phase).await?, world.simulator.get("/v1/statistics").await?))
+        })
+        .await?;
+        shares = shares.row(contestant.role, &contestant.name, measured);
         let refused = throttled_share(&statistics, "CreateVolume");
         throttled = throttled.row(contestant.role, &contestant.name, vec![refused]);
     }

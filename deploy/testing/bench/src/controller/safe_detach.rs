@@ -11,7 +11,6 @@ use ebs_csi_sandbox::co::{Claim, Observer, safe_detach};
 use ebs_csi_sandbox::{World, ZONE};
 use tonic::transport::Endpoint;
 
-use super::contestant::end;
 use crate::contestant::Contestant;
 use crate::error::{BenchError, failed_call};
 use crate::extent::Extent;
@@ -95,7 +94,7 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
         }
         figure = figure.row(role, mode, samples);
         drop(observer);
-        end(world).await?;
+        world.shutdown().await?;
     }
     Ok(figure)
 }
@@ -139,6 +138,6 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchEr
             .row(bound, &format!("{number} instances, least"), vec![least])
             .note(format!("{number} instances: the slowest answer took {:.0} ms.", slowest * 1e3));
     }
-    end(world).await?;
+    world.shutdown().await?;
     Ok(figure)
 }

@@ -1,7 +1,6 @@
 //! The time from exec to the first successful Probe.
 
-use super::contestant::{end, with_echo};
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, with_echo};
 use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -25,7 +24,7 @@ pub(super) async fn measure(
         }
     }
     for world in worlds {
-        end(world).await?;
+        world.shutdown().await?;
     }
     let mut figure = Figure::new("start", "exec to the first good Probe, EC2 at 0 ms", "ms")
         .target(Target::at_most(Statistic::Median, 15.0))

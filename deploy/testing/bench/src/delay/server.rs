@@ -61,7 +61,7 @@ const SEEK_DATA: u32 = 3;
 ///
 /// # Errors
 /// Returns the errors of mount(2), for example without `/dev/fuse`.
-pub fn serve(path: &Path, latency: Latency) -> io::Result<()> {
+pub(crate) fn serve(path: &Path, latency: Latency) -> io::Result<()> {
     // What ends the bench by a terminal leaves the server to the end of its standard input.
     let _ = rustix::process::setsid();
     let file = File::options().read(true).write(true).open(path)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_sandbox::binaries::Binaries;
 
-use super::memory;
+use super::steady::memory;
 use super::testbed::{Size, Testbed, is_tainted, names, node_name, place};
 use crate::api_server::{self, kind};
 use crate::error::BenchError;
@@ -22,7 +22,6 @@ const STATUS: usize = 300;
 /// The longest wait at the end of the run.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The rate of each event.
 struct Rates {
     seconds: usize,
     moves_per_second: usize,
@@ -46,7 +45,7 @@ pub(super) async fn measure(
     };
     let mut testbed = Testbed::start(binaries, size).await?;
     let title = format!("F48: memory of node-lifecycle, {} volumes a node", size.volumes_per_node);
-    let memory = memory::measure(&mut testbed, "failover-churn-memory", &title).await?;
+    let memory = memory(&mut testbed, "failover-churn-memory", &title).await?;
     let result = Churn::new(&testbed).run(&rates).await?;
     let note = format!(
         "F48: {} nodes with {} volumes each; for {} s {} volumes a second move to another node with their pods, every lease is renewed each {LEASE} s, every Node object is written each {STATUS} s, and each {} s a node dies: EC2 shows its instance stopped, then it is not Ready. {} died, all were tainted, emptied as Kubernetes would, booted again and were let back in; no other node was touched.",
@@ -79,14 +78,12 @@ pub(super) async fn measure(
     ])
 }
 
-/// The measurements of a run.
 struct ChurnResult {
     decisions: Vec<f64>,
     calls: f64,
     processor: f64,
 }
 
-/// A node that has died.
 enum Dead {
     /// Without the taint yet; holds the time of the last evidence.
     Untainted(Instant),
@@ -161,7 +158,6 @@ impl<'a> Churn<'a> {
         Ok(ChurnResult { decisions: self.decisions, calls, processor })
     }
 
-    /// Performs the writes of all kubelets in one tick.
     fn renew(&self, tick: usize, nodes: usize) {
         let now = jiff::Timestamp::now();
         let store = &self.testbed.store;

@@ -21,27 +21,20 @@ use crate::world::{
     UNLIMITED, WITHOUT_QUOTA, call_as_other_client, create_as_other_client, instance, without_nodes,
 };
 
-/// The user id of node-lifecycle.
 const LIFECYCLE: u32 = 65527;
-/// The longest wait for any condition.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// The longest wait for a change of a node.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The namespace of all pods and claims.
 pub(super) const NAMESPACE: &str = "default";
 
-/// The size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) nodes: usize,
-    /// Each volume is the only one of its pod.
     pub(super) volumes_per_node: usize,
     pub(super) pods_without_volumes: usize,
     /// node-lifecycle's `--query-interval-seconds`.
     pub(super) query_seconds: usize,
 }
 
-/// The processes and the state of the test.
 pub(super) struct Testbed {
     pub(super) size: Size,
     pub(super) store: Arc<Store>,
@@ -58,7 +51,6 @@ impl Drop for Testbed {
     }
 }
 
-/// Returns the name of node number `index`.
 pub(super) fn node_name(index: usize) -> String {
     format!("ip-10-{}-{}-{}.ec2.internal", index >> 16, (index >> 8) & 255, index & 255)
 }
@@ -68,7 +60,6 @@ fn handle(node: usize, volume: usize) -> String {
     format!("vol-0b{:015x}", node << 8 | volume)
 }
 
-/// The names of a volume's objects.
 pub(super) struct Names {
     pub(super) volume: String,
     pub(super) claim: String,
@@ -251,7 +242,6 @@ impl Testbed {
         });
     }
 
-    /// Ends all processes.
     pub(super) async fn end(mut self) -> Result<(), BenchError> {
         self.stop();
         if let Some(world) = self.world.take() {
@@ -329,7 +319,6 @@ fn free_port() -> std::io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Fills the store with a healthy cluster.
 fn fill(store: &Store, size: Size) {
     store.put(
         kind::CSI_DRIVERS,

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ebs_csi_sandbox::baseline::{LoopDevice, blank};
 use ebs_csi_wire::FsType;
 
+use super::bare::{LoopDevice, blank};
 use super::testbed::{Attached, Testbed};
 use crate::contestant::Contestant;
 use crate::delay::Latency;
@@ -14,7 +14,6 @@ use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::order;
 
-/// The steps of a cycle, in order.
 const STEPS: [CycleStep; 6] = [
     CycleStep::Fresh,
     CycleStep::Clean,
@@ -77,7 +76,6 @@ pub(super) async fn measure(
     Ok(figures(kind, measured?))
 }
 
-/// The samples of one contestant.
 struct Measured {
     role: Role,
     name: String,

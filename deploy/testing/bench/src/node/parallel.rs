@@ -15,7 +15,6 @@ use crate::world::{float, join_all};
 /// The memory limit in bytes.
 const LIMIT: u64 = 64 << 20;
 
-/// The result of a run.
 struct ParallelRun {
     each: Vec<f64>,
     whole: f64,

@@ -2,8 +2,8 @@
 //! stage of the same volume after it has grown, compared with the same steps by programs and
 //! mount(2).
 
+use crate::node::bare::{LoopDevice, blank, format, grows_ext_mounted, resize};
 use ebs_csi_proto::publish_context::{ORIGIN, SNAPSHOT};
-use ebs_csi_sandbox::baseline::{LoopDevice, blank, format, grows_ext_mounted, resize};
 use ebs_csi_wire::FsType;
 
 use super::testbed::{Attached, Testbed};

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ebs_csi_sandbox::baseline::LoopDevice;
+use crate::node::bare::LoopDevice;
 use ebs_csi_sandbox::co::{Attachment, Claim, Volume};
 use ebs_csi_sandbox::world::clean;
 use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE};
@@ -14,7 +14,6 @@ use crate::delay::{DelayedFile, Latency};
 use crate::error::BenchError;
 use crate::world::UNLIMITED;
 
-/// A node to measure on.
 pub(super) struct Testbed {
     pub(super) world: World,
     pub(super) co: Co,
@@ -24,7 +23,6 @@ pub(super) struct Testbed {
     delayed: RefCell<Vec<DelayedFile>>,
 }
 
-/// A volume attached to the node.
 #[derive(Clone)]
 pub(super) struct Attached {
     pub(super) volume: Volume,
@@ -92,7 +90,6 @@ impl Testbed {
         (call.attempts == 1).then_some(call.elapsed)
     }
 
-    /// Returns the processes of agent and helper, or of another driver.
     pub(super) fn processes(&self) -> Vec<i32> {
         let node = &self.world.nodes[0];
         let mut all = node.agent.process_tree();

@@ -7,7 +7,6 @@ use plotters::prelude::*;
 use super::figure::{Figure, FigureRow, Role};
 
 const WIDTH: u32 = 860;
-/// Pixels of the title and of the axis.
 const FRAME: u32 = 90;
 const ROW: u32 = 28;
 const LABELS: u32 = 330;

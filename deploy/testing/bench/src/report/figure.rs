@@ -7,8 +7,7 @@ use super::summary::Summary;
 /// The origin of a row's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// This driver.
+pub(crate) enum Role {
     Ours,
     /// The limit that no driver can beat, measured in the same run or computed from EC2's own
     /// rates.
@@ -19,37 +18,29 @@ pub enum Role {
     Part,
 }
 
-/// Samples of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FigureRow {
-    /// What the samples measure.
-    pub label: String,
-    /// The origin of the samples.
-    pub role: Role,
-    /// The statistics of the samples.
-    pub summary: Summary,
+pub(crate) struct FigureRow {
+    pub(crate) label: String,
+    pub(crate) role: Role,
+    pub(crate) summary: Summary,
     /// All samples in the order of measurement; not in committed files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub samples: Vec<f64>,
+    pub(crate) samples: Vec<f64>,
 }
 
-/// The statistic that a target limits.
+/// The statistic that a target limits. Other load on a shared machine disturbs the least sample
+/// least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Statistic {
-    /// The minimum: the statistic that other load on a shared machine disturbs least.
+pub(crate) enum Statistic {
     Least,
-    /// The median.
     Median,
-    /// The 99th percentile.
     P99,
-    /// The maximum.
     Greatest,
 }
 
 impl Statistic {
-    /// Returns this statistic of `summary`.
-    pub fn of(self, summary: &Summary) -> f64 {
+    pub(crate) fn of(self, summary: &Summary) -> f64 {
         match self {
             Self::Least => summary.least,
             Self::Median => summary.median,
@@ -57,89 +48,62 @@ impl Statistic {
             Self::Greatest => summary.greatest,
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Least => "least",
-            Self::Median => "median",
-            Self::P99 => "p99",
-            Self::Greatest => "greatest",
-        }
-    }
 }
 
-/// A limit for a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Target {
-    /// The statistic that the limit applies to.
-    pub statistic: Statistic,
+pub(crate) struct Target {
+    statistic: Statistic,
     /// The limit, in the figure's unit or as a multiple of the bound.
-    pub limit: f64,
+    limit: f64,
     /// Whether `limit` is a multiple of the same statistic of the first [`Role::Bound`] row.
     #[serde(default)]
-    pub of_bound: bool,
-    /// Whether more is better.
+    of_bound: bool,
     #[serde(default)]
-    pub at_least: bool,
+    at_least: bool,
 }
 
 impl Target {
-    /// Returns a target of at most `limit`.
-    pub fn at_most(statistic: Statistic, limit: f64) -> Self {
+    pub(crate) fn at_most(statistic: Statistic, limit: f64) -> Self {
         Self { statistic, limit, of_bound: false, at_least: false }
     }
 
-    /// Returns a target of at least `limit`.
-    pub fn at_least(statistic: Statistic, limit: f64) -> Self {
+    pub(crate) fn at_least(statistic: Statistic, limit: f64) -> Self {
         Self { at_least: true, ..Self::at_most(statistic, limit) }
     }
 
-    /// Turns the limit into a multiple of the bound.
-    #[must_use]
-    pub fn times_the_bound(mut self) -> Self {
-        self.of_bound = true;
-        self
+    pub(crate) fn times_the_bound(self) -> Self {
+        Self { of_bound: true, ..self }
     }
 }
 
-/// A target compared with the measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
-    /// The target in words.
-    pub target: String,
-    /// The statistic that the target limits.
-    pub statistic: Statistic,
+pub(crate) struct Verdict {
+    pub(crate) target: String,
+    pub(crate) statistic: Statistic,
     /// The limit in the figure's unit.
-    pub limit: f64,
-    /// The measured value.
-    pub measured: f64,
-    /// Whether the target is met.
-    pub met: bool,
+    limit: f64,
+    pub(crate) measured: f64,
+    pub(crate) met: bool,
 }
 
-/// A measured figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Short name, also of the picture's file.
-    pub key: String,
-    /// What is measured.
-    pub title: String,
-    /// Unit of all numbers.
-    pub unit: String,
+    pub(crate) key: String,
+    pub(crate) title: String,
+    pub(crate) unit: String,
     /// The rows. The targets apply to the first [`Role::Ours`] row.
-    pub rows: Vec<FigureRow>,
-    /// The targets.
-    pub targets: Vec<Target>,
+    pub(crate) rows: Vec<FigureRow>,
+    pub(crate) targets: Vec<Target>,
     /// How the figure is measured, and further remarks.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// The command that measures it.
     #[serde(default)]
-    pub command: String,
+    pub(crate) command: String,
 }
 
 impl Figure {
-    /// Returns a figure without rows.
-    pub fn new(key: &str, title: &str, unit: &str) -> Self {
+    pub(crate) fn new(key: &str, title: &str, unit: &str) -> Self {
         Self {
             key: key.to_owned(),
             title: title.to_owned(),
@@ -151,73 +115,51 @@ impl Figure {
         }
     }
 
-    /// Adds a row.
-    #[must_use]
-    pub fn row(mut self, role: Role, label: &str, samples: Vec<f64>) -> Self {
-        self.rows.push(FigureRow {
-            label: label.to_owned(),
-            role,
-            summary: Summary::of(&samples),
-            samples,
-        });
+    pub(crate) fn row(mut self, role: Role, label: &str, samples: Vec<f64>) -> Self {
+        let summary = Summary::of(&samples);
+        self.rows.push(FigureRow { label: label.to_owned(), role, summary, samples });
         self
     }
 
-    /// Adds a target.
-    #[must_use]
-    pub fn target(mut self, target: Target) -> Self {
+    pub(crate) fn target(mut self, target: Target) -> Self {
         self.targets.push(target);
         self
     }
 
-    /// Adds a note.
-    #[must_use]
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Returns the first row of this role.
-    pub fn first(&self, role: Role) -> Option<&FigureRow> {
+    pub(crate) fn first(&self, role: Role) -> Option<&FigureRow> {
         self.rows.iter().find(|row| row.role == role)
     }
 
     /// Compares each target with the measurement; empty without a [`Role::Ours`] row that has
     /// samples.
-    pub fn verdicts(&self) -> Vec<Verdict> {
+    pub(crate) fn verdicts(&self) -> Vec<Verdict> {
         let Some(ours) = self.first(Role::Ours).filter(|row| row.summary.count > 0) else {
             return Vec::new();
         };
-        let bound = self.first(Role::Bound).map(|row| row.summary);
-        self.targets
-            .iter()
-            .filter_map(|target| {
-                let limit = match (target.of_bound, bound) {
-                    (false, _) => target.limit,
-                    (true, Some(bound)) => target.statistic.of(&bound) * target.limit,
-                    (true, None) => return None,
-                };
-                let measured = target.statistic.of(&ours.summary);
-                let sign = if target.at_least { "≥" } else { "≤" };
-                let words = if target.of_bound {
-                    format!("{}x bound", target.limit)
-                } else {
-                    with_unit(target.limit, &self.unit)
-                };
-                Some(Verdict {
-                    target: format!("{} {sign} {words}", target.statistic.name()),
-                    statistic: target.statistic,
-                    limit,
-                    measured,
-                    met: if target.at_least { measured >= limit } else { measured <= limit },
-                })
-            })
-            .collect()
+        let verdict = |target: &Target| {
+            let Target { statistic, limit, of_bound, at_least } = *target;
+            let (limit, words) = if of_bound {
+                let bound = statistic.of(&self.first(Role::Bound)?.summary);
+                (bound * limit, format!("{limit}x bound"))
+            } else {
+                (limit, with_unit(limit, &self.unit))
+            };
+            let measured = statistic.of(&ours.summary);
+            let (sign, met) =
+                if at_least { ("≥", measured >= limit) } else { ("≤", measured <= limit) };
+            let name = format!("{statistic:?}").to_lowercase();
+            let target = format!("{name} {sign} {words}");
+            Some(Verdict { target, statistic, limit, measured, met })
+        };
+        self.targets.iter().filter_map(verdict).collect()
     }
 
-    /// Removes the samples.
-    #[must_use]
-    pub fn without_samples(mut self) -> Self {
+    pub(crate) fn without_samples(mut self) -> Self {
         for row in &mut self.rows {
             row.samples = Vec::new();
         }
@@ -226,7 +168,7 @@ impl Figure {
 }
 
 /// Formats `value` with three significant digits.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 100.0 || value == 0.0 {
         format!("{value:.0}")
@@ -239,8 +181,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Formats `value` with its unit.
-pub fn with_unit(value: f64, unit: &str) -> String {
+pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     if unit.is_empty() { number(value) } else { format!("{} {unit}", number(value)) }
 }
 

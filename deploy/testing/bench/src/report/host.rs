@@ -1,22 +1,20 @@
 //! The measuring machine, without its name.
 
+use ebs_csi_sandbox::pod_view::mounted_at;
 use serde::{Deserialize, Serialize};
 
 /// The facts about the machine that a reader needs to judge a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
-    /// The processor's model.
-    pub processor: String,
-    /// The number of usable processors.
-    pub processors: usize,
+pub(crate) struct Host {
+    pub(crate) processor: String,
+    pub(crate) processors: usize,
     /// The memory in GiB.
-    pub memory_gib: u64,
-    /// The kernel's release.
-    pub kernel: String,
+    pub(crate) memory_gib: u64,
+    pub(crate) kernel: String,
     /// The file system that holds the loop devices' files.
-    pub file_system: String,
+    pub(crate) file_system: String,
     /// The load average of the minute before the run: above 0.5, other programs were busy too.
-    pub load_before: String,
+    pub(crate) load_before: String,
 }
 
 fn line(path: &str, name: &str) -> Option<String> {
@@ -25,33 +23,15 @@ fn line(path: &str, name: &str) -> Option<String> {
     Some(found.split_once(':')?.1.trim().to_owned())
 }
 
-/// Returns the type of the file system that holds `directory`, by the longest mount point
-/// (proc_pid_mountinfo(5)).
-fn file_system(directory: &std::path::Path) -> Option<String> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    table
-        .lines()
-        .filter_map(|line| {
-            let (left, right) = line.split_once(" - ")?;
-            let point = left.split(' ').nth(4)?;
-            directory
-                .starts_with(point)
-                .then(|| (point.len(), right.split(' ').next().map(str::to_owned)))
-        })
-        .max_by_key(|(length, _)| *length)?
-        .1
-}
-
 impl Host {
     /// Returns whether other programs kept more than half of the processors busy: measurements of
     /// milliseconds then include waiting for them.
-    pub fn was_busy(&self) -> bool {
+    pub(crate) fn was_busy(&self) -> bool {
         let load = self.load_before.parse::<f64>().unwrap_or(0.0);
         load > f64::from(u32::try_from(self.processors).unwrap_or(u32::MAX)) / 2.0
     }
 
-    /// Reads the facts about this machine.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let kib = line("/proc/meminfo", "MemTotal")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
             .unwrap_or(0);
@@ -61,7 +41,10 @@ impl Host {
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory_gib: kib.div_ceil(1 << 20),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            file_system: file_system(&std::env::temp_dir()).unwrap_or_else(|| "unknown".to_owned()),
+            file_system: std::env::temp_dir()
+                .ancestors()
+                .find_map(|directory| Some(mounted_at(directory).ok()?.0))
+                .unwrap_or_else(|| "unknown".to_owned()),
             load_before: load.split(' ').next().unwrap_or_default().to_owned(),
         }
     }

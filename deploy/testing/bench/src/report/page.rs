@@ -23,10 +23,7 @@ const DRAWN: [&str; 6] = [
 
 /// Writes `page` from the results in `directory`, and the charts in the directory whose path is
 /// that of the page without `.md`.
-///
-/// # Errors
-/// Returns an error when a results file cannot be read or the page cannot be written.
-pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
+pub(crate) fn write(directory: &Path, page: &Path) -> io::Result<()> {
     let results = Results::kept(directory)?;
     let reasons = match std::fs::read_to_string(directory.join(REASONS)) {
         Ok(text) => text,
@@ -46,7 +43,6 @@ pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
     std::fs::write(page, text(&results, &reasons, &name))
 }
 
-/// Returns whether `reasons` has a section of this key.
 fn is_explained(reasons: &str, key: &str) -> bool {
     reasons.lines().any(|line| line.strip_prefix("## ") == Some(key))
 }
@@ -181,7 +177,6 @@ mod tests {
     use super::*;
     use crate::report::figure::Target;
 
-    /// On a busy machine a target in milliseconds is shown as busy, neither met nor missed.
     #[test]
     fn missed_target_links_to_its_reason() {
         let mut part = Results::begin("node", "run node".to_owned());

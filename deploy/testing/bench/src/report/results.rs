@@ -11,24 +11,20 @@ use super::host::Host;
 /// How the note begins that says when and where an earlier run measured a figure.
 pub(super) const ORIGIN: &str = "Measured in an earlier run: ";
 
-/// The results of one run of one part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Results {
+pub(crate) struct Results {
     /// `node`, `controller` or `failover`.
-    pub part: String,
-    /// The command that measured it.
-    pub command: String,
+    pub(crate) part: String,
+    pub(crate) command: String,
     /// The day in UTC.
-    pub date: String,
-    /// The machine.
-    pub host: Host,
-    /// The figures.
-    pub figures: Vec<Figure>,
+    pub(crate) date: String,
+    pub(crate) host: Host,
+    pub(crate) figures: Vec<Figure>,
 }
 
 impl Results {
     /// Starts the results of a run of `part` on this machine, today, without figures.
-    pub fn begin(part: &str, command: String) -> Self {
+    pub(crate) fn begin(part: &str, command: String) -> Self {
         Self {
             part: part.to_owned(),
             command,
@@ -38,21 +34,14 @@ impl Results {
         }
     }
 
-    /// Reads results from a file.
-    ///
-    /// # Errors
-    /// Returns an error when the file cannot be read or is not a results file.
-    pub fn read(path: &Path) -> io::Result<Self> {
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
         let named = |e: String| io::Error::other(format!("{}: {e}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| named(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| named(e.to_string()))
     }
 
     /// Writes the results to a file and creates the file's directory.
-    ///
-    /// # Errors
-    /// Returns the errors of open(2) and write(2).
-    pub fn write(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
         }
@@ -62,15 +51,14 @@ impl Results {
     }
 
     /// Removes the samples, so that the results are small enough to be committed.
-    #[must_use]
-    pub fn for_keeping(mut self) -> Self {
+    pub(crate) fn for_keeping(mut self) -> Self {
         self.figures = self.figures.into_iter().map(Figure::without_samples).collect();
         self
     }
 
     /// Adds those figures of an `earlier` run of the same part that this run did not measure. A
     /// figure of another day or machine gets a note of its origin.
-    pub fn keep_from(&mut self, earlier: Self) {
+    pub(crate) fn keep_from(&mut self, earlier: Self) {
         let origin = format!("{ORIGIN}{} on {}.", earlier.date, earlier.host.processor);
         let differs = earlier.date != self.date || earlier.host.processor != self.host.processor;
         let measured: Vec<String> = self.figures.iter().map(|f| f.key.clone()).collect();
@@ -86,10 +74,7 @@ impl Results {
     }
 
     /// Reads the stored results in `directory`, sorted by file name.
-    ///
-    /// # Errors
-    /// Returns the errors of [`read`](Self::read).
-    pub fn kept(directory: &Path) -> io::Result<Vec<Self>> {
+    pub(crate) fn kept(directory: &Path) -> io::Result<Vec<Self>> {
         let mut files: Vec<PathBuf> = std::fs::read_dir(directory)?
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<io::Result<_>>()?;

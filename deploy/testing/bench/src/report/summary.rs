@@ -4,27 +4,21 @@ use serde::{Deserialize, Serialize};
 
 /// The statistics of a set of samples, in the samples' unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// The number of samples.
-    pub count: usize,
-    /// The minimum.
-    pub least: f64,
-    /// The lower quartile.
-    pub lower: f64,
-    /// The median.
-    pub median: f64,
-    /// The upper quartile.
-    pub upper: f64,
+pub(crate) struct Summary {
+    pub(crate) count: usize,
+    pub(crate) least: f64,
+    pub(crate) lower: f64,
+    pub(crate) median: f64,
+    pub(crate) upper: f64,
     /// The 99th percentile: 99 of 100 samples are at or below. With fewer than 100 samples, the
     /// maximum.
-    pub p99: f64,
-    /// The maximum.
-    pub greatest: f64,
+    pub(crate) p99: f64,
+    pub(crate) greatest: f64,
 }
 
 impl Summary {
     /// Computes the statistics of `samples`; all are zero without samples.
-    pub fn of(samples: &[f64]) -> Self {
+    pub(crate) fn of(samples: &[f64]) -> Self {
         let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let rank = |percent: usize| {

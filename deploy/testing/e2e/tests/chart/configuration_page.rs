@@ -9,7 +9,6 @@ use serde_json::Value;
 /// The keys of the values: each path with its entry in the schema.
 pub(super) type Keys = BTreeMap<String, Value>;
 
-/// Collects the leaves of the schema.
 fn leaves(at: &str, node: &Value, all: &mut Keys) {
     for (name, child) in node["properties"].as_object().into_iter().flatten() {
         let path = match at {
@@ -33,7 +32,6 @@ pub(super) fn schema() -> Keys {
     all
 }
 
-/// Returns the default of a key, by its path.
 pub(super) fn default_of(values: &Value, path: &str) -> Option<Value> {
     let mut at = values;
     for name in path.split('.') {

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::{array, containers, each, helm, pods, read};
 
-/// Returns the words between two marks of the text.
 pub(crate) fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
     let rest = text.split_once(from).unwrap_or_else(|| panic!("no {from}")).1;
     let inside = rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0;
@@ -18,7 +17,6 @@ pub(crate) fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str
         .collect()
 }
 
-/// Compares the kept environment variables and mount-helper flags.
 #[test]
 fn chart_lists_match_those_in_program_sources() {
     let define = |file: &str, name: &str| {

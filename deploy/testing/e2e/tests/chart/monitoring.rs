@@ -23,10 +23,8 @@ fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The parts of the driver that have alerts.
 const PARTS: [&str; 3] = ["controller", "node-lifecycle", "node"];
 
-/// Returns the rules of all alerts, by their names.
 fn alerts() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for part in PARTS {
@@ -91,7 +89,6 @@ fn each_metrics_service_reaches_a_declared_port() {
     }
 }
 
-/// Returns the words of a text that look like metrics of the driver.
 fn metrics(text: &str) -> BTreeSet<String> {
     let prefixes = ["aws_ebs_csi_", "ebs_csi_node_agent_", "cloudprovider_aws_"];
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
@@ -136,7 +133,6 @@ fn boards() -> BTreeMap<String, Value> {
     parsed.collect()
 }
 
-/// Returns the queries of a dashboard.
 fn queries(board: &Value) -> Vec<&str> {
     let targets = panels(board).into_iter().flat_map(|it| array(&it["targets"]));
     targets.filter_map(|it| it["expr"].as_str()).collect()
@@ -231,7 +227,6 @@ fn dashboards_are_rendered_as_labelled_config_maps() {
     }
 }
 
-/// Whether the queries are well-formed; a rule file holds them for promtool.
 #[test]
 fn dashboard_queries_are_valid_promql() {
     let Some(promtool) = promtool() else { return };
@@ -254,7 +249,6 @@ fn dashboard_queries_are_valid_promql() {
     assert_succeeds("the dashboards", &out.expect("promtool"));
 }
 
-/// The page of each alert has its paragraph, and each such paragraph an alert.
 #[test]
 fn each_alert_has_runbook_and_vice_versa() {
     let alerts = alerts();
@@ -310,7 +304,6 @@ fn alert_tests() -> BTreeMap<String, String> {
     files("deploy/install/manifests/alert-tests", ".yaml")
 }
 
-/// Each alert is shown to fire, and not to fire a moment before or with other labels.
 #[test]
 fn each_alert_has_firing_and_silent_case() {
     let (mut fires, mut stays_silent) = (BTreeSet::new(), BTreeSet::new());

@@ -9,7 +9,6 @@ use crate::{array, each, find, helm, read, render};
 
 const ENABLED: &str = "networkPolicy.enabled=true";
 
-/// Renders with the policies and more values.
 fn policies(helm: &std::path::Path, values: &[&str]) -> Vec<Value> {
     let mut arguments = vec!["--set", ENABLED];
     for value in values {
@@ -88,7 +87,6 @@ fn controller_reaches_only_dns_kubernetes_and_aws() {
     assert_eq!(rules(&policy(&narrowed, "ebs-csi-controller")["egress"]), expected);
 }
 
-/// Proxies, collectors and endpoints that the values name are reached, too.
 #[test]
 fn urls_in_values_open_their_ports() {
     let Some(helm) = helm() else { return };
@@ -160,8 +158,6 @@ fn nodes_reach_instance_metadata_at_most() {
     }
 }
 
-/// Every NetworkPolicy selects the pods of the workload of its name, and with metrics lets exactly
-/// the declared ports of these pods be read.
 #[test]
 fn each_network_policy_fits_its_pods() {
     let Some(helm) = helm() else { return };

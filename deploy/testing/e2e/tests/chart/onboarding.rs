@@ -6,7 +6,6 @@ use serde_json::json;
 
 use crate::{arguments, array, find, helm, pods, render, text};
 
-/// The right to patch pods exists only together with the policy that limits it.
 #[test]
 fn pod_patches_are_granted_only_under_policy() {
     let Some(helm) = helm() else { return };

@@ -39,7 +39,6 @@ const STOOD_IN: [(&str, &str); 5] = [
     ("./deploy/install/images/build", "compiles for minutes: the real script has the flags"),
 ];
 
-/// What stands on the pages and is run by itself.
 const RUN_ELSEWHERE: &str = "./deploy/testing/clusters/run";
 
 /// The release of the Go driver that Helm finds, as its memory driver reads it.
@@ -337,7 +336,6 @@ fn helm_get_values_heading_is_refused_by_name() {
     }
 }
 
-/// The commands are found, and a command that Helm does not know fails.
 #[test]
 fn page_commands_are_found_and_can_fail() {
     let Some(helm) = helm() else { return };

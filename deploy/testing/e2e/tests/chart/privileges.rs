@@ -103,14 +103,12 @@ fn node_policy_follows_its_switches() {
     assert_eq!(names, BTreeSet::from(["first", "mount-helper"].map(str::to_owned)));
 }
 
-/// Returns the pod of the DaemonSet.
 fn node_pod(helm: &Path, values: &str) -> Value {
     let objects = render(helm, &["--set", values]);
     let daemonset = find(&objects, "DaemonSet", "ebs-csi-node").expect("a DaemonSet");
     daemonset["spec"]["template"]["spec"].clone()
 }
 
-/// Returns the host paths of a pod with the types that Kubernetes checks.
 fn host_paths(pod: &Value) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let paths = array(&pod["volumes"]).iter().map(|it| &it["hostPath"]);

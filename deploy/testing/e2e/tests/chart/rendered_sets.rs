@@ -126,7 +126,6 @@ fn in_one_list(before: &str, line: &str) -> bool {
     list.is_some_and(|at| before.starts_with(&path[..=at]))
 }
 
-/// Returns kind, namespace and name.
 fn identity(object: &Value) -> String {
     let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();

@@ -118,7 +118,6 @@ impl<'ast> Visit<'ast> for Source {
     }
 }
 
-/// The modules of the crate whose sources are in this folder.
 fn modules(folder: &Path) -> BTreeMap<Module, Source> {
     let mut found = BTreeMap::new();
     let is_library = folder.join("lib.rs").exists();

@@ -1,19 +1,14 @@
 //! The driver's features, one at a time.
 
-use ebs_csi_proto::csi;
-use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as Source, VolumeSource};
 use ebs_csi_proto::safe_detach::FenceRequest;
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
-use tonic::Status;
+use ebs_csi_sandbox::CoError;
+use ebs_csi_sandbox::co::{GIB, Source, Volume};
 
-use super::{FENCEABLE, IamWorld, NODE, OTHER_TYPE, fence_of, within};
+use super::{FENCEABLE, IamWorld, NODE, OTHER_TYPE, fence_of};
 
 const KEY: &str = "arn:aws:kms:us-east-1:111122223333:key/k";
 const ENCRYPTED: [(&str, &str); 2] = [("encrypted", "true"), ("kmsKeyId", KEY)];
-
-fn from(snapshot_id: String) -> Source {
-    Source::Snapshot(SnapshotSource { snapshot_id })
-}
 
 /// Returns the parameters of a VolumeSnapshotClass that asks for more than the snapshot: a lock or
 /// fast restore.
@@ -58,104 +53,100 @@ impl Feature {
 
 impl IamWorld {
     /// Creates the volume that a feature uses: by the driver, or as one that was migrated to it.
-    async fn volume_for(&self, feature: Feature) -> Result<String, Status> {
+    async fn volume_for(&self, feature: Feature) -> Result<Volume, CoError> {
         match format!("{feature:?}").ends_with("Migrated") {
             true => Ok(self.migrated()),
-            false => self.create(self.wanted(&[], None)).await,
+            false => self.create(&[], Source::Blank).await,
         }
     }
 
     /// Prepares a feature under all policies and runs its last step under the planned policies.
-    pub(crate) async fn run(&self, feature: Feature) -> Result<(), Status> {
+    pub(crate) async fn run(&self, feature: Feature) -> Result<(), CoError> {
         match feature {
             Feature::Create => {
                 self.last_step();
-                self.create(self.wanted(&[], None)).await.map(drop)
+                self.create(&[], Source::Blank).await.map(drop)
             }
             Feature::Publish | Feature::PublishToNewType | Feature::PublishMigrated => {
-                let id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 self.last_step();
                 let node = if feature == Feature::PublishToNewType { OTHER_TYPE } else { NODE };
-                self.publish(&id, node).await
+                self.co.attach(&volume, node).await.map(drop)
             }
             Feature::Unpublish | Feature::UnpublishMigrated => {
-                let id = self.volume_for(feature).await?;
-                self.publish(&id, NODE).await?;
+                let volume = self.volume_for(feature).await?;
+                self.co.attach(&volume, NODE).await?;
                 self.last_step();
-                self.unpublish(&id).await
+                self.co.detach(&volume.id, NODE).await
             }
             Feature::Delete | Feature::DeleteMigrated => {
-                let id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 self.last_step();
-                self.delete(&id).await
+                self.co.delete(&volume.id).await
             }
             Feature::Expand | Feature::ExpandMigrated => {
-                let id = self.volume_for(feature).await?;
+                let mut volume = self.volume_for(feature).await?;
                 self.last_step();
-                self.expand(&id).await
+                self.co.expand(&mut volume, 2 * GIB).await.map(drop)
             }
             Feature::SetTag => {
-                let id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 self.last_step();
-                self.modify(&id, ("tagSpecification_1", "team=red")).await
+                self.modify(&volume, "tagSpecification_1", "team=red").await
             }
             Feature::RemoveTag => {
-                let id = self.volume_for(feature).await?;
-                self.modify(&id, ("tagSpecification_1", "team=red")).await?;
+                let volume = self.volume_for(feature).await?;
+                self.modify(&volume, "tagSpecification_1", "team=red").await?;
                 self.last_step();
-                self.modify(&id, ("tagDeletion_1", "team")).await
+                self.modify(&volume, "tagDeletion_1", "team").await
             }
             Feature::EndRatio => {
                 let ratio = [("type", "gp3"), ("iopsPerGB", "3000")];
-                let id = self.create(self.wanted(&ratio, None)).await?;
+                let volume = self.create(&ratio, Source::Blank).await?;
                 self.last_step();
-                self.modify(&id, ("iops", "3000")).await
+                self.modify(&volume, "iops", "3000").await
             }
             Feature::Snapshot | Feature::SnapshotMigrated => {
-                let id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 self.last_step();
-                self.snapshot(&id, &[]).await.map(drop)
+                self.snapshot(&volume, &[]).await.map(drop)
             }
             Feature::DeleteSnapshot => {
-                let snapshot_id = self.snapshot_of(&[]).await?;
+                let snapshot = self.snapshot_of(&[]).await?;
                 self.last_step();
-                let request = csi::DeleteSnapshotRequest { snapshot_id, ..Default::default() };
-                self.client.clone().delete_snapshot(within(request)).await.map(drop)
+                self.co.delete_snapshot(&snapshot).await
             }
             Feature::Restore => {
                 let snapshot = self.snapshot_of(&[]).await?;
                 self.last_step();
-                self.create(self.wanted(&[], Some(from(snapshot)))).await.map(drop)
+                self.create(&[], Source::Snapshot(snapshot)).await.map(drop)
             }
             Feature::PublishWhenFilled => {
                 let snapshot = self.snapshot_of(&[]).await?;
                 let wait = [("blockAttachUntilInitialized", "true")];
-                let request = self.wanted(&wait, Some(from(snapshot)));
-                let answer = self.client.clone().create_volume(within(request)).await?;
-                let volume = answer.into_inner().volume.expect("a volume");
+                let volume = self.create(&wait, Source::Snapshot(snapshot)).await?;
                 self.last_step();
-                self.publish_with(&volume.volume_id, NODE, volume.volume_context).await
+                self.co.attach(&volume, NODE).await.map(drop)
             }
             Feature::Clone | Feature::CloneMigrated => {
-                let volume_id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 self.last_step();
-                let source = Source::Volume(VolumeSource { volume_id });
-                self.create(self.wanted(&[], Some(source))).await.map(drop)
+                self.create(&[], Source::Volume(volume.id)).await.map(drop)
             }
             Feature::FastRestore | Feature::Lock => {
-                let id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 self.last_step();
-                self.snapshot(&id, promising(feature)).await.map(drop)
+                self.snapshot(&volume, promising(feature)).await.map(drop)
             }
             // Another process than the one that took the snapshot finds it and checks whether it
             // has what its class asks for.
             Feature::FastRestoreTakenOver | Feature::LockTakenOver => {
-                let id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 let name = self.name("snapshot");
-                let taken = self.snapshot_named(&name, &id, promising(feature)).await?;
+                let taken = self.snapshot_named(&name, &volume, promising(feature)).await?;
                 self.restart().await;
                 self.last_step();
-                let found = self.snapshot_named(&name, &id, promising(feature)).await?;
+                let found = self.snapshot_named(&name, &volume, promising(feature)).await?;
                 assert_eq!(taken, found, "the same snapshot");
                 Ok(())
             }
@@ -175,18 +166,17 @@ impl IamWorld {
             }
             Feature::Encrypt => {
                 self.last_step();
-                self.create(self.wanted(&ENCRYPTED, None)).await.map(drop)
+                self.create(&ENCRYPTED, Source::Blank).await.map(drop)
             }
             Feature::CloneEncrypted => {
-                let volume_id = self.volume_for(feature).await?;
+                let volume = self.volume_for(feature).await?;
                 self.last_step();
-                let source = Source::Volume(VolumeSource { volume_id });
-                self.create(self.wanted(&ENCRYPTED, Some(source))).await.map(drop)
+                self.create(&ENCRYPTED, Source::Volume(volume.id)).await.map(drop)
             }
             Feature::RestoreEncrypted => {
                 let snapshot = self.snapshot_of(&ENCRYPTED).await?;
                 self.last_step();
-                self.create(self.wanted(&ENCRYPTED, Some(from(snapshot)))).await.map(drop)
+                self.create(&ENCRYPTED, Source::Snapshot(snapshot)).await.map(drop)
             }
         }
     }

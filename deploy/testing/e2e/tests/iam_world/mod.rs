@@ -15,19 +15,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_proto::csi;
-use ebs_csi_proto::csi::controller_client::ControllerClient;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
-use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
-use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
-use ebs_csi_proto::csi::volume_content_source::Type as Source;
 use ebs_csi_proto::safe_detach::FenceRequest;
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::co::{Claim, Source, Volume};
+use ebs_csi_sandbox::{Co, CoError};
 use ec2_sim::{Scenario, Server, ServerOptions};
 use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
 
 /// The node that most features use, so that its instance type is needed again and again.
 pub(crate) const NODE: &str = "i-0aaaaaaaaaaaaaaa1";
@@ -43,7 +40,7 @@ pub(crate) struct IamWorld {
     program: PathBuf,
     child: Mutex<Child>,
     identity: IdentityClient<Channel>,
-    client: ControllerClient<Channel>,
+    pub(crate) co: Co,
     fences: SafeDetachClient<Channel>,
     policies: Policies,
     planned: Mutex<Option<Policies>>,
@@ -98,7 +95,6 @@ fn connect(directory: &Path, socket: &str) -> Channel {
     Endpoint::try_from(socket).expect("a socket").connect_lazy()
 }
 
-/// Returns a request to fence an instance.
 pub(crate) fn fence_of(id: &str, how: Fence) -> FenceRequest {
     FenceRequest {
         instance_id: id.to_owned(),
@@ -130,19 +126,21 @@ impl IamWorld {
         let server = Server::start(ServerOptions {
             state_dir: dir.path().join("ec2"),
             scenario,
-            devices: ec2_sim::devices::Mode::None,
+            devices: ec2_sim::DeviceMode::None,
             listen: "127.0.0.1:0".parse().expect("an address"),
         })
         .await
         .expect("the simulator starts");
         let child = controller(&program, dir.path(), &server.ec2());
-        let channel = connect(dir.path(), "csi.sock");
+        let mut co = Co::new(&dir.path().join("csi.sock"), "").expect("a socket");
+        co.provisioner = co.provisioner.once();
+        co.attacher = co.attacher.once();
         let world = Self {
             server,
             program,
             child: Mutex::new(child),
-            identity: IdentityClient::new(channel.clone()),
-            client: ControllerClient::new(channel),
+            identity: IdentityClient::new(connect(dir.path(), "csi.sock")),
+            co,
             fences: SafeDetachClient::new(connect(dir.path(), "safe-detach.sock")),
             policies,
             planned: Mutex::new(None),
@@ -233,7 +231,6 @@ impl IamWorld {
         is_allowed
     }
 
-    /// Creates a volume outside the driver.
     pub(crate) fn foreign_volume(&self, tags: &[(&str, &str)]) -> String {
         let mut parameters = BTreeMap::from([
             ("AvailabilityZone".to_owned(), "us-east-1a".to_owned()),
@@ -255,66 +252,32 @@ impl IamWorld {
         id.unwrap_or_else(|| panic!("no volume: {body}")).to_owned()
     }
 
-    fn migrated(&self) -> String {
-        self.foreign_volume(&[("kubernetes.io/created-for/pvc/name", "claim")])
+    fn migrated(&self) -> Volume {
+        volume(self.foreign_volume(&[("kubernetes.io/created-for/pvc/name", "claim")]))
     }
 
-    fn wanted(
-        &self,
-        parameters: &[(&str, &str)],
-        source: Option<Source>,
-    ) -> csi::CreateVolumeRequest {
-        csi::CreateVolumeRequest {
-            name: self.name("pvc"),
-            capacity_range: Some(gib(1)),
-            volume_capabilities: vec![capability()],
-            parameters: map(parameters),
-            volume_content_source: source.map(|s| csi::VolumeContentSource { r#type: Some(s) }),
-            ..Default::default()
-        }
+    fn claim(&self, parameters: &[(&str, &str)], source: Source) -> Claim {
+        let claim = Claim::filesystem(&self.name("pvc"), "", 1).from_source(source);
+        parameters.iter().fold(claim, |claim, (key, value)| claim.parameter(key, value))
     }
 
-    async fn create(&self, request: csi::CreateVolumeRequest) -> Result<String, Status> {
-        let answer = self.client.clone().create_volume(within(request)).await?;
-        Ok(answer.into_inner().volume.expect("a volume").volume_id)
+    async fn create(&self, parameters: &[(&str, &str)], source: Source) -> Result<Volume, CoError> {
+        self.co.create(&self.claim(parameters, source)).await
     }
 
-    pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {
-        let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
-        self.client.clone().delete_volume(within(request)).await.map(drop)
+    pub(crate) async fn publish(&self, id: &str, node: &str) -> Result<(), CoError> {
+        self.co.attach(&volume(id.to_owned()), node).await.map(drop)
     }
 
-    pub(crate) async fn publish(&self, id: &str, node: &str) -> Result<(), Status> {
-        self.publish_with(id, node, HashMap::new()).await
-    }
-
-    async fn publish_with(
-        &self,
-        id: &str,
-        node: &str,
-        volume_context: HashMap<String, String>,
-    ) -> Result<(), Status> {
-        let request = csi::ControllerPublishVolumeRequest {
-            volume_id: id.to_owned(),
-            node_id: node.to_owned(),
-            volume_capability: Some(capability()),
-            volume_context,
-            ..Default::default()
-        };
-        self.client.clone().controller_publish_volume(within(request)).await.map(drop)
-    }
-
-    async fn unpublish(&self, id: &str) -> Result<(), Status> {
-        let request = csi::ControllerUnpublishVolumeRequest {
-            volume_id: id.to_owned(),
-            node_id: NODE.to_owned(),
-            ..Default::default()
-        };
-        self.client.clone().controller_unpublish_volume(within(request)).await.map(drop)
-    }
-
-    pub(crate) async fn fence(&self, request: FenceRequest) -> Result<(), Status> {
-        self.fences.clone().fence(within(request)).await.map(drop)
+    pub(crate) async fn fence(&self, request: FenceRequest) -> Result<(), CoError> {
+        let fenced = self.fences.clone().fence(request).await.map(drop);
+        fenced.map_err(|status| CoError::Refused {
+            rpc: "Fence",
+            code: status.code(),
+            message: status.message().to_owned(),
+            attempts: 1,
+            elapsed: Duration::ZERO,
+        })
     }
 
     /// Makes EC2's status checks of the instance fail from now on.
@@ -324,69 +287,35 @@ impl IamWorld {
         assert!(checks.is_some(), "{id} is there");
     }
 
-    async fn expand(&self, id: &str) -> Result<(), Status> {
-        let request = csi::ControllerExpandVolumeRequest {
-            volume_id: id.to_owned(),
-            capacity_range: Some(gib(2)),
-            volume_capability: Some(capability()),
-            ..Default::default()
-        };
-        self.client.clone().controller_expand_volume(within(request)).await.map(drop)
+    async fn modify(&self, volume: &Volume, key: &str, value: &str) -> Result<(), CoError> {
+        self.co.modify(&volume.id, &map(&[(key, value)])).await
     }
 
-    async fn modify(&self, id: &str, parameter: (&str, &str)) -> Result<(), Status> {
-        let request = csi::ControllerModifyVolumeRequest {
-            volume_id: id.to_owned(),
-            mutable_parameters: map(&[parameter]),
-            ..Default::default()
-        };
-        self.client.clone().controller_modify_volume(within(request)).await.map(drop)
-    }
-
-    async fn snapshot(&self, volume: &str, parameters: &[(&str, &str)]) -> Result<String, Status> {
-        self.snapshot_named(&self.name("snapshot"), volume, parameters).await
+    async fn snapshot(&self, of: &Volume, parameters: &[(&str, &str)]) -> Result<String, CoError> {
+        self.snapshot_named(&self.name("snapshot"), of, parameters).await
     }
 
     async fn snapshot_named(
         &self,
         name: &str,
-        volume: &str,
+        of: &Volume,
         parameters: &[(&str, &str)],
-    ) -> Result<String, Status> {
-        let request = csi::CreateSnapshotRequest {
-            name: name.to_owned(),
-            source_volume_id: volume.to_owned(),
-            parameters: map(parameters),
-            ..Default::default()
-        };
-        let answer = self.client.clone().create_snapshot(within(request)).await?;
-        Ok(answer.into_inner().snapshot.expect("a snapshot").snapshot_id)
+    ) -> Result<String, CoError> {
+        Ok(self.co.snapshot_of_class(name, &of.id, &map(parameters)).await?.id)
     }
 
-    /// Returns a completed snapshot of a new volume with these parameters.
-    async fn snapshot_of(&self, parameters: &[(&str, &str)]) -> Result<String, Status> {
-        let volume = self.create(self.wanted(parameters, None)).await?;
-        self.snapshot(&volume, &[]).await
+    async fn snapshot_of(&self, parameters: &[(&str, &str)]) -> Result<String, CoError> {
+        self.snapshot(&self.create(parameters, Source::Blank).await?, &[]).await
     }
 }
 
-fn gib(n: i64) -> csi::CapacityRange {
-    csi::CapacityRange { required_bytes: n << 30, limit_bytes: 0 }
-}
-
-fn capability() -> csi::VolumeCapability {
-    csi::VolumeCapability {
-        access_type: Some(AccessType::Mount(MountVolume::default())),
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),
-    }
+/// Returns a volume of one GiB that was not made by a claim.
+fn volume(id: String) -> Volume {
+    let Claim { name, bytes, content, mode, .. } = Claim::filesystem("", "", 1);
+    let (context, topology) = (HashMap::new(), HashMap::new());
+    Volume { name, id, bytes, context, topology, content, mode }
 }
 
 fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
     entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
-}
-
-fn within<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(Duration::from_secs(30));
-    request
 }

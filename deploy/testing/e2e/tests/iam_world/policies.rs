@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use ebs_csi_e2e::repository;
-use ec2_sim::iam::policy::{Document, OneOrMany};
+use ec2_sim::{Document, OneOrMany};
 
-/// Policies by name.
 #[derive(Clone, Debug)]
 pub(crate) struct Policies(pub(super) BTreeMap<String, Document>);
 

@@ -32,7 +32,6 @@ macro_rules! rows {
 
 rows! { Volume Snapshot Instance }
 
-/// A Describe call with filters and pages.
 pub(super) struct Describe<T: 'static> {
     /// The parameter that lists ids, and EC2's internal name of the list.
     pub(super) ids: (&'static str, &'static str),
@@ -43,9 +42,7 @@ pub(super) struct Describe<T: 'static> {
     pub(super) fields: &'static [Field<T>],
     /// The filter that names ids, if there is one.
     pub(super) id_filter: &'static str,
-    /// The permitted page sizes.
     pub(super) page_sizes: (i64, i64),
-    /// The list's element in the reply.
     pub(super) set: &'static str,
 }
 

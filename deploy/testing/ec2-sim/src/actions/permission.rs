@@ -3,11 +3,10 @@
 
 use super::Call;
 use crate::iam::Iam;
-use crate::iam::context::Context;
+use crate::iam::condition::Context;
 use crate::state::resources::{NO_TAGS, Tags};
 use crate::wire::ApiResult;
 
-/// One resource of a call, with the resource's condition keys.
 pub(super) struct Resource {
     arn: String,
     keys: Context,
@@ -91,7 +90,6 @@ impl Call<'_> {
         data_key && decrypt && grant
     }
 
-    /// Returns the resource for a volume, snapshot or instance, given its id.
     pub(super) fn existing(&self, id: &str) -> Resource {
         let realm = &*self.realm;
         let (kind, tags) = if id.starts_with("snap-") {
@@ -128,7 +126,6 @@ impl Resource {
     }
 }
 
-/// Adds the condition keys of requested tags.
 pub(super) fn requested(c: &mut Context, tags: &Tags) {
     c.tags("aws:RequestTag", tags).set_all("aws:TagKeys", tags.keys().cloned().collect());
 }

@@ -1,13 +1,13 @@
 //! The account's quotas, and the capacity of a zone.
 
 use super::Call;
-use crate::state::resources::{Shape, Volume};
-use crate::state::usage;
+use crate::state::Realm;
+use crate::state::resources::{ModificationState, Origin, Shape, SnapshotState, Volume};
+use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, refuse};
 
 const GIB_PER_TIB: f64 = 1024.0;
 
-/// Checks that there is room for another volume of this shape.
 pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
     check_room(call, shape, zone, None)
 }
@@ -29,7 +29,7 @@ fn check_room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>)
     let kind = shape.volume_type.as_str();
     let size = u64::from(shape.size);
     if let Some(tib) = quotas.storage_tib.get(kind) {
-        let used = usage::sum(call.realm, kind, None, without, |s| u64::from(s.size));
+        let used = sum(call.realm, kind, None, without, |s| u64::from(s.size));
         if as_f64(used + size) > tib * GIB_PER_TIB {
             refuse!(
                 "VolumeLimitExceeded",
@@ -38,7 +38,7 @@ fn check_room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>)
         }
     }
     if let Some(most) = quotas.iops.get(kind) {
-        let used = usage::sum(call.realm, kind, None, without, iops);
+        let used = sum(call.realm, kind, None, without, iops);
         if used + iops(shape) > *most {
             // unverified wording.
             refuse!(
@@ -51,7 +51,7 @@ fn check_room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>)
         if c.zone != zone {
             continue;
         }
-        let used = usage::sum(call.realm, kind, Some(zone), without, |s| u64::from(s.size));
+        let used = sum(call.realm, kind, Some(zone), without, |s| u64::from(s.size));
         if used + size > c.gib {
             // unverified status and wording.
             return Err(ApiError::new(
@@ -73,8 +73,8 @@ fn iops(shape: &Shape) -> u64 {
 /// Checks that another snapshot of a volume is possible. Wordings unverified.
 pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     let quotas = call.quotas;
-    let pending = usage::pending_snapshots(call.realm, None);
-    let of_volume = usage::pending_snapshots(call.realm, Some(&v.id));
+    let pending = pending_snapshots(call.realm, None);
+    let of_volume = pending_snapshots(call.realm, Some(&v.id));
     let concurrent = quotas.concurrent_snapshots_of(&v.shape.volume_type);
     if of_volume >= concurrent {
         let id = &v.id;
@@ -95,4 +95,58 @@ pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
 #[allow(clippy::cast_precision_loss, reason = "GiB of an account are far below 2^53")]
 fn as_f64(gib: u64) -> f64 {
     gib as f64
+}
+
+/// Returns the shapes that count for a volume: the current one, and the target of an accepted
+/// modification.
+fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
+    let coming = v
+        .modification
+        .as_ref()
+        .filter(|m| m.state == ModificationState::Modifying)
+        .map(|m| &m.target);
+    std::iter::once(&v.shape).chain(coming)
+}
+
+/// Returns the largest amount among a volume's shapes of one type.
+fn claim(v: &Volume, kind: &str, of: impl Fn(&Shape) -> u64) -> u64 {
+    shapes(v).filter(|s| s.volume_type == kind).map(of).max().unwrap_or(0)
+}
+
+/// Returns the volumes that count: neither `root` volumes nor volumes being deleted.
+fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
+    realm.volumes().values().filter(|v| !v.root && !v.deleting())
+}
+
+/// Returns the sum of an amount over the volumes of a type, in one zone or in all; one volume can
+/// be left out.
+pub(crate) fn sum(
+    realm: &Realm,
+    kind: &str,
+    zone: Option<&str>,
+    without: Option<&str>,
+    amount: fn(&Shape) -> u64,
+) -> u64 {
+    counted(realm)
+        .filter(|v| zone.is_none_or(|z| v.zone == z) && without != Some(v.id.as_str()))
+        .map(|v| claim(v, kind, amount))
+        .sum()
+}
+
+pub(crate) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume> {
+    realm
+        .volumes()
+        .values()
+        .filter(move |v| matches!(v.origin, Origin::Volume(_)) && v.initialized_percent(now) < 100)
+}
+
+/// Returns the number of pending snapshots, of one volume or of all.
+pub(crate) fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
+    realm
+        .snapshots()
+        .values()
+        .filter(|s| {
+            matches!(s.life, SnapshotState::Pending { .. }) && of.is_none_or(|v| s.volume == v)
+        })
+        .count()
 }

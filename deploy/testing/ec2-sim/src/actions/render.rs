@@ -8,7 +8,6 @@ use crate::state::resources::{
 use crate::time::Millis;
 use crate::wire::Xml;
 
-/// The set of members with which a volume is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     /// The reply to CreateVolume: times to the second, no attachments, no owner.

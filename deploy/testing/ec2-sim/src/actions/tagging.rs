@@ -1,19 +1,14 @@
 //! CreateTags and DeleteTags.
 
+use super::Call;
 use super::permission::requested;
-use super::{ActionRow, Call};
-use crate::iam::context::Context;
+use crate::iam::condition::Context;
 use crate::state::resources::{Tags, tags};
 use crate::state::well_formed;
 use crate::wire::{ApiError, ApiResult};
 
-pub(crate) const ROWS: &[ActionRow] = &[
-    ("CreateTags", create_tags, "ResourceId.1={volume}&Tag.1.Key=a&Tag.1.Value=b"),
-    ("DeleteTags", delete_tags, "ResourceId.1={volume}&Tag.1.Key=a"),
-];
-
 /// Answers CreateTags. Checks all resources before changing any.
-fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
     let wanted = tags::parse_tags(p, "Tag")?;
@@ -37,7 +32,7 @@ fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
 
 /// Answers DeleteTags. Deletes the tags of these keys, where a value is given those of this value
 /// alone, and all tags when no key is named; deleting a missing tag succeeds.
-fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
     let named = tags::parse_pairs(p, "Tag")?;

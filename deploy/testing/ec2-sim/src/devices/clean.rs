@@ -1,7 +1,7 @@
 //! Removes the contents of a state directory, going only by the directory's own records.
 
 use super::loop_device::open_loop;
-use super::loop_record::{LoopRecords, backing_file, is_ours};
+use super::loop_device::{LoopRecords, backing_file, is_ours};
 use super::{remove, sys};
 use std::io;
 use std::path::Path;
@@ -9,10 +9,9 @@ use std::path::Path;
 /// What was removed, and what could not be removed.
 #[derive(Debug, Default, serde::Serialize)]
 pub(crate) struct Cleaned {
-    /// Loop devices that were cleared.
-    pub cleared: Vec<String>,
+    pub(crate) cleared: Vec<String>,
     /// Loop devices that are still in use: the kernel clears each with its last user.
-    pub held: Vec<String>,
+    pub(crate) held: Vec<String>,
 }
 
 /// Clears the directory's loop devices and removes the files that the simulator created in the

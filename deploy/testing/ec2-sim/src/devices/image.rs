@@ -160,7 +160,6 @@ mod tests {
         (dir, images)
     }
 
-    /// A copy of the volume, unlike a restore of the snapshot, has the bytes written since.
     #[test]
     fn restored_snapshot_keeps_old_bytes_and_stays_sparse() {
         let (_dir, images) = images();

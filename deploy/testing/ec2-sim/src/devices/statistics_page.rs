@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 /// The size of the page, in bytes.
 const PAGE: usize = 4096;
 const MAGIC: u32 = 0x3c23_b510;
-/// The offsets of the counters and of the two histograms.
 const COUNTERS: usize = 8;
 const READS: usize = 512;
 const WRITES: usize = 2056;

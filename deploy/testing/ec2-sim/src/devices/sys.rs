@@ -97,7 +97,6 @@ pub(crate) fn clear_loop(device: &File) -> io::Result<()> {
     plain(device, LOOP_CLR_FD)
 }
 
-/// Makes a loop device as large as its file.
 pub(crate) fn grow_loop(device: &File) -> io::Result<()> {
     plain(device, LOOP_SET_CAPACITY)
 }

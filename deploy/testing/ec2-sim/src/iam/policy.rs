@@ -1,8 +1,6 @@
 //! Policy documents, as IAM accepts them.
 
-use super::condition::Operator;
-use super::context::Context;
-use super::pattern::{matches_action, matches_with_variables};
+use super::condition::{Context, Operator, matches_action, matches_with_variables};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -41,29 +39,24 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
-/// The effect of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Allows the action. A document with `Deny` is refused.
     Allow,
 }
 
-/// A policy statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Statement {
     /// The statement's `Sid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
-    /// The effect of the statement.
-    pub effect: Effect,
-    /// The actions to which the statement applies.
+    pub(crate) effect: Effect,
     pub action: OneOrMany<String>,
-    /// The resources to which the statement applies.
-    pub resource: OneOrMany<String>,
+    pub(crate) resource: OneOrMany<String>,
     /// The conditions: operator, key, values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub condition: BTreeMap<String, BTreeMap<String, OneOrMany<String>>>,
+    pub(crate) condition: BTreeMap<String, BTreeMap<String, OneOrMany<String>>>,
 }
 
 /// A policy document.
@@ -71,7 +64,7 @@ pub struct Statement {
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Document {
     /// The policy language version, `2012-10-17`.
-    pub version: String,
+    pub(crate) version: String,
     /// The document's statements.
     pub statement: OneOrMany<Statement>,
 }
@@ -129,6 +122,59 @@ impl Statement {
             })
         };
         (is_listed && self.condition.iter().all(|(o, k)| holds(o, k))).then_some(element)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Principal {
+    /// `arn:aws:iam::111122223333:role/NAME` or `…:user/NAME`.
+    pub arn: String,
+    #[serde(default)]
+    pub(crate) access_keys: Vec<String>,
+    /// The principal's tags: `aws:PrincipalTag/KEY`.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub policies: BTreeMap<String, Document>,
+}
+
+impl Principal {
+    pub(crate) fn account(&self) -> &str {
+        self.arn.split(':').nth(4).unwrap_or("")
+    }
+
+    /// Returns the principal's ARN as messages show it.
+    pub(crate) fn shown(&self) -> String {
+        match self.arn.split_once(":role/") {
+            // A role's long-lived key has no session, so it shows as a session of this name.
+            // The ARN of a session leaves out the role's path.
+            Some((_, role)) => {
+                let name = role.rsplit('/').next().unwrap_or(role);
+                let account = self.account();
+                format!("arn:aws:sts::{account}:assumed-role/{name}/ec2-sim")
+            }
+            None => self.arn.clone(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let parts: Vec<&str> = self.arn.splitn(6, ':').collect();
+        let good = matches!(parts.as_slice(), ["arn", p, "iam", "", account, name]
+            if p.starts_with("aws") && account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit())
+                && (name.starts_with("role/") || name.starts_with("user/")));
+        if !good {
+            return Err(format!(
+                "principal {:?}: the arn must be as arn:aws:iam::111122223333:role/NAME or …:user/NAME",
+                self.arn
+            ));
+        }
+        for (name, document) in &self.policies {
+            document
+                .check()
+                .map_err(|why| format!("principal {}: policy {name}: {why}", self.arn))?;
+        }
+        Ok(())
     }
 }
 

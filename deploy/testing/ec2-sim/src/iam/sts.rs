@@ -3,7 +3,6 @@
 use super::Caller;
 use crate::wire::{ApiResult, Params, Xml, refuse};
 
-/// The STS action that the simulator implements.
 pub(crate) const ACTION: &str = "GetCallerIdentity";
 
 /// Answers an STS call with the members of the reply. `account` is the account to which the

@@ -1,29 +1,35 @@
-//! The requests of the control socket. `README.md` lists them.
+//! The control socket: HTTP with JSON on a unix socket that only the owner may use. `README.md`
+//! lists the requests.
 
-use super::{Shared, add_instance};
+use super::reply_body::{ReplyBody, whole};
+use super::{ServeError, Shared, add_instance, read, serve};
 use crate::actions::Power;
-use crate::faults::Rule;
-use crate::limits::Rate;
+use crate::faults::FaultRule;
+use crate::limits::TokenRate;
 use crate::scenario::InstanceSeed;
 use crate::sim::{Forced, Sim};
 use crate::state::resources::ZoneState;
 use crate::time::{LatencyChange, Millis};
+use http::{Response, header};
+use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::UnixListener;
 
-/// A request on the control socket.
 pub(super) struct ControlRequest {
-    pub method: String,
+    pub(crate) method: String,
     pub path: Vec<String>,
-    pub query: BTreeMap<String, String>,
+    pub(crate) query: BTreeMap<String, String>,
     pub body: Vec<u8>,
 }
 
-/// An error reply to a control request.
 pub(super) struct ControlError {
     pub status: u16,
     pub why: String,
@@ -58,7 +64,7 @@ struct LimitsChange {
     enabled: Option<bool>,
     scale: Option<f64>,
     #[serde(default)]
-    actions: BTreeMap<String, Rate>,
+    actions: BTreeMap<String, TokenRate>,
     #[serde(default)]
     foreign: BTreeMap<String, f64>,
 }
@@ -160,7 +166,7 @@ fn with_sim(
         }
         ("GET", ["faults"]) => Ok(json!(sim.faults.list())),
         ("POST", ["faults"]) => {
-            let rule: Rule = request.json()?;
+            let rule: FaultRule = request.json()?;
             Ok(json!({ "id": sim.faults.add(rule, now) }))
         }
         ("DELETE", ["faults"]) => {
@@ -199,4 +205,55 @@ fn with_sim(
         }
         _ => Err(unknown(request)),
     }
+}
+
+/// Opens the socket and serves it in the background.
+pub(super) fn listen(shared: &Arc<Shared>, path: &Path) -> Result<(), ServeError> {
+    let socket = |e| ServeError::Socket(format!("control socket {}", path.display()), e);
+    // A killed simulator left this socket behind: the lock on the state directory proves that the
+    // socket is not in use.
+    if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+        std::fs::remove_file(path).map_err(socket)?;
+    }
+    let listener = UnixListener::bind(path).map_err(socket)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(socket)?;
+    let accepting = Arc::clone(shared);
+    shared.spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            };
+            let shared = Arc::clone(&accepting);
+            tokio::spawn(async move { serve(stream, |r| respond(&shared, r)).await });
+        }
+    });
+    Ok(())
+}
+
+async fn respond(
+    shared: &Arc<Shared>,
+    request: hyper::Request<Incoming>,
+) -> io::Result<Response<ReplyBody>> {
+    let (head, body) = request.into_parts();
+    let body = read(body).await?;
+    let query =
+        form_urlencoded::parse(head.uri.query().unwrap_or("").as_bytes()).into_owned().collect();
+    let request = ControlRequest {
+        method: head.method.as_str().to_owned(),
+        path: head.uri.path().trim_matches('/').split('/').map(str::to_owned).collect(),
+        query,
+        body: body.to_vec(),
+    };
+    let (status, value) = match answer(shared, &request).await {
+        Ok(value) => (200, value),
+        Err(refused) => (refused.status, serde_json::json!({ "error": refused.why })),
+    };
+    let mut text = value.to_string();
+    text.push('\n');
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(whole(text))
+        .map_err(io::Error::other)
 }

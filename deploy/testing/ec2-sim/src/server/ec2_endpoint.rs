@@ -97,8 +97,6 @@ async fn respond(
         form,
         authorization: text(&head.headers, header::AUTHORIZATION.as_str()),
         date: Some(text(&head.headers, "x-amz-date").unwrap_or_default()),
-        invocation: text(&head.headers, "amz-sdk-invocation-id"),
-        attempt: text(&head.headers, "amz-sdk-request"),
     };
     let reply = shared.with_sim(|sim, now| sim.handle(now, &request));
     if reply.delay_ms > 0 {

@@ -1,10 +1,12 @@
 //! The control API's operations that bypass EC2's actions.
 
-use super::{Reply, Request, Sim};
+use super::{Reply, Request, Sim, SimError};
 use crate::actions::{Power, power};
+use crate::scenario::{InstanceSeed, ScenarioError};
 use crate::state::Realm;
 use crate::state::resources::{
-    ChecksChange, InstanceChecks, Performance, Phase, Volume, VolumeState, ZoneState,
+    Attachment, ChecksChange, Instance, InstanceChecks, InstanceState, Performance, Phase,
+    ROOT_DEVICE, Volume, VolumeState, ZoneState,
 };
 use crate::time::Millis;
 use crate::wire::Params;
@@ -12,25 +14,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A state to force on a volume.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Forced {
+pub(crate) struct Forced {
     /// `error`, the only state that can be forced.
     pub state: Option<ForcedState>,
     /// The instance from which to detach the volume, including the device.
-    pub detached: Option<String>,
+    pub(crate) detached: Option<String>,
     /// Whether EC2 has disabled I/O, as DescribeVolumeStatus shows.
-    pub io_disabled: Option<bool>,
-    /// The performance, as DescribeVolumeStatus shows.
-    pub performance: Option<Performance>,
+    pub(crate) io_disabled: Option<bool>,
+    pub(crate) performance: Option<Performance>,
 }
 
-/// The state that can be forced on a volume.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ForcedState {
-    /// The volume failed.
+pub(crate) enum ForcedState {
     Error,
 }
 
@@ -124,7 +122,7 @@ impl Sim {
 
     /// Forces a state on a volume. Returns the volume afterwards, or `None` if the volume does not
     /// exist.
-    pub fn force_volume(&mut self, now: Millis, id: &str, f: &Forced) -> Option<Value> {
+    pub(crate) fn force_volume(&mut self, now: Millis, id: &str, f: &Forced) -> Option<Value> {
         self.settle(now);
         self.realm.update_volume(id, |v| {
             if let Some(ForcedState::Error) = f.state {
@@ -146,7 +144,7 @@ impl Sim {
     }
 
     /// Returns the whole state, for a person or a test to read.
-    pub fn dump(&mut self, now: Millis) -> Value {
+    pub(crate) fn dump(&mut self, now: Millis) -> Value {
         self.settle(now);
         json!({ "now": now.iso(), "realms": [realm_json(&self.realm)] })
     }
@@ -177,4 +175,66 @@ fn volume_json(v: &Volume) -> Value {
         out["modification"]["status"] = json!(m.state);
     }
     out
+}
+
+/// The size of a root volume, in GiB.
+const ROOT_GIB: u32 = 8;
+
+impl Sim {
+    pub(super) fn launch(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
+        self.used_instance_ids.insert(seed.id.clone());
+        self.devices.add_instance(&seed.id)?;
+        let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
+            .chain(seed.launch_disks.iter().map(|device| (device.as_str(), 1)))
+            .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))
+            .collect();
+        let realm = &mut self.realm;
+        realm.put_instance(Instance {
+            id: seed.id.clone(),
+            instance_type: seed.instance_type.clone(),
+            zone: seed.zone.clone(),
+            life: match seed.state.as_str() {
+                "stopped" => InstanceState::Stopped,
+                _ => InstanceState::Running,
+            },
+            outpost: seed.outpost.clone(),
+            hidden_devices: seed.hidden_devices.clone(),
+            hibernation: seed.hibernation,
+            hibernated: false,
+            checks: InstanceChecks::default(),
+            launched: now,
+            tags: seed.tags.clone(),
+        });
+        for volume in own {
+            realm.put_volume(volume);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_instance(
+        &mut self,
+        seed: &InstanceSeed,
+        now: Millis,
+    ) -> Result<(), SimError> {
+        if self.used_instance_ids.contains(&seed.id) {
+            let what = "there is, or was, an instance of that id".to_owned();
+            return Err(ScenarioError::Instance(seed.id.clone(), what).into());
+        }
+        seed.check(&self.realm.zones)?;
+        self.launch(seed, now)?;
+        self.commit(now);
+        Ok(())
+    }
+}
+
+/// Returns a volume that the instance was launched with: the root volume, or a data volume.
+fn own_volume(id: String, seed: &InstanceSeed, device: &str, gib: u32, now: Millis) -> Volume {
+    let mut attachment = Attachment::new(&seed.id, device, now, None);
+    attachment.phase = Phase::Attached;
+    attachment.delete_on_termination = true;
+    Volume {
+        outpost: seed.outpost.clone(),
+        attachments: vec![attachment],
+        ..Volume::plain(id, gib, &seed.zone, now)
+    }
 }

@@ -5,22 +5,19 @@ use crate::faults::{Body, Fault, Garble, Loss};
 use crate::wire::ApiError;
 use std::time::Duration;
 
-/// The effects of faults on the outcome and the reply.
 #[derive(Debug, Default)]
 pub(super) struct FaultEffects {
-    /// Whether to skip the action.
-    pub suppressed: bool,
-    /// The error to reply with instead.
-    pub instead: Option<(ApiError, Body)>,
-    pub garble: Option<Garble>,
+    pub(crate) suppressed: bool,
+    pub(crate) instead: Option<(ApiError, Body)>,
+    pub(crate) garble: Option<Garble>,
     pub delivery: Delivery,
     /// The header `x-amz-retry-after`, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// How much later the request takes effect again, in milliseconds.
-    pub duplicate_ms: Option<u64>,
-    pub throttled: bool,
+    pub(crate) duplicate_ms: Option<u64>,
+    pub(crate) throttled: bool,
     /// The minimum age of the state that a read shows, in milliseconds.
-    pub stale_ms: u64,
+    pub(crate) stale_ms: u64,
 }
 
 impl FaultEffects {

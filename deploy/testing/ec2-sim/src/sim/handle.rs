@@ -1,10 +1,8 @@
 //! One request: the caller, the limits, the faults, the action and the reply.
 
-use super::authentication::{Service, service};
 use super::fault_effects::FaultEffects;
 use super::journal::{Entry, printable};
-use super::reply::{garble, render};
-use super::statistics::EndedCall;
+use super::reply::{Service, garble, render};
 use super::{PlannedRequest, Reply, Request, Sim};
 use crate::actions;
 use crate::actions::Call;
@@ -12,22 +10,17 @@ use crate::faults::{Body, Fault};
 use crate::iam::{Caller, sts};
 use crate::state::Ids;
 use crate::time::Millis;
-use crate::wire::{ApiError, ApiResult, Credential, Params, query};
-use std::time::{Duration, Instant};
+use crate::wire::{ApiError, ApiResult, Credential, Params, check_time, query, refuse};
 
 /// What the simulator learns while it answers a request.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The tokens left in the bucket of the action.
-    level: f64,
     /// The ids of created or changed resources.
     effects: Vec<String>,
-    /// The names of the rules that applied, with their faults.
     applied: Vec<(String, Fault)>,
     fault_effects: FaultEffects,
 }
 
-/// A request whose caller is known.
 struct AuthenticatedRequest<'a> {
     now: Millis,
     action: &'a str,
@@ -47,7 +40,6 @@ impl Sim {
     }
 
     pub(super) fn answer(&mut self, now: Millis, request: &Request, origin: &'static str) -> Reply {
-        let started = Instant::now();
         let params = Params::parse(&request.form);
         let action = params.peek("Action").unwrap_or("").to_owned();
         let credential = request.authorization.as_deref().and_then(Credential::parse);
@@ -87,24 +79,14 @@ impl Sim {
         garble(&mut reply, notes.fault_effects.garble, &action);
 
         let code = result.as_ref().err().map(|e| e.code.clone());
-        self.statistics.add(
-            if action.is_empty() { "(none)" } else { &action },
-            &EndedCall {
-                code: code.as_deref(),
-                throttled: notes.fault_effects.throttled,
-                faulted: !notes.applied.is_empty(),
-                server_ms: (Duration::from_millis(delay_ms) + started.elapsed()).as_secs_f64()
-                    * 1000.0,
-            },
-        );
+        let counted = if action.is_empty() { "(none)" } else { &action };
+        self.statistics.add(counted, code.as_deref(), notes.fault_effects.throttled);
         self.journal.add(Entry {
             seq: 0,
             at: now.iso(),
             account: self.realm.account.clone(),
             region: self.realm.region.clone(),
             action,
-            invocation: request.invocation.clone(),
-            attempt: request.attempt.clone(),
             access_key: credential.map(|c| c.access_key),
             parameters: params
                 .pairs()
@@ -115,7 +97,6 @@ impl Sim {
             status: reply.status,
             code,
             effects: notes.effects,
-            bucket: (notes.level * 10.0).round() / 10.0,
             delay_ms,
             faults: notes.applied.into_iter().map(|(id, _)| id).collect(),
             origin,
@@ -123,14 +104,11 @@ impl Sim {
         reply
     }
 
-    /// Performs a request, from taking a token to the action's result.
     fn perform(&mut self, u: &AuthenticatedRequest<'_>, notes: &mut Notes) -> ApiResult<String> {
         if u.service == Service::Ec2 {
             let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);
             let buckets = &mut self.realm.buckets;
-            let taken = buckets.take(&self.limits, u.action, unfiltered, u.now);
-            notes.level = taken.level;
-            if !taken.granted {
+            if !buckets.take(&self.limits, u.action, unfiltered, u.now) {
                 notes.fault_effects.throttled = true;
                 return Err(ApiError::throttled());
             }
@@ -226,4 +204,55 @@ impl Sim {
             }
         }
     }
+}
+
+impl Sim {
+    /// Checks credentials, version and action, and returns the caller. All codes and wordings but
+    /// those of InvalidAction are unverified.
+    pub(super) fn authenticate(
+        &self,
+        now: Millis,
+        request: &Request,
+        params: &Params,
+        credential: Option<&Credential>,
+        action: &str,
+        service: Service,
+    ) -> ApiResult<Caller> {
+        if action.is_empty() {
+            refuse!("MissingAction", "The request must contain the parameter Action");
+        }
+        let version = match service {
+            Service::Ec2 => "2016-11-15",
+            Service::Sts => "2011-06-15",
+        };
+        let given = params.peek("Version").ok_or_else(|| ApiError::missing("Version"))?;
+        if given != version {
+            refuse!("NoSuchVersion", "The requested version ({given}) of service is not valid.");
+        }
+        if service == Service::Ec2 && !actions::known(action) {
+            return Err(actions::invalid_action(action));
+        }
+        let c = credential.ok_or_else(ApiError::bad_credentials)?;
+        if let (Some(_), Some(date)) = (&request.authorization, &request.date) {
+            check_time(date, now)?;
+        }
+        let (account, region) = (&self.realm.account, &self.realm.region);
+        if service == Service::Ec2 && c.region != *region {
+            return Err(ApiError::new(
+                401,
+                "AuthFailure",
+                format!(
+                    "Credential should be scoped to a valid region, not '{}': account {account} has no such region in the scenario",
+                    c.region
+                ),
+            ));
+        }
+        Ok(self.iam.caller(c))
+    }
+}
+
+pub(super) fn service(params: &Params, credential: Option<&Credential>, action: &str) -> Service {
+    let by_scope = credential.is_some_and(|c| c.service == "sts");
+    let by_version = params.peek("Version") == Some("2011-06-15");
+    if by_scope || by_version || action == sts::ACTION { Service::Sts } else { Service::Ec2 }
 }

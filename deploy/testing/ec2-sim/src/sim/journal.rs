@@ -1,26 +1,21 @@
-//! The journal: one entry for each request.
+//! The journal has one entry for each request, the statistics count them.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Entry {
     /// The number of the entry, from 1.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// The simulated time at which the request arrived.
     pub at: String,
-    pub account: String,
+    pub(crate) account: String,
     pub region: String,
     pub action: String,
-    /// `amz-sdk-invocation-id`: the same for all attempts of one call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub invocation: Option<String>,
-    /// `amz-sdk-request`, e.g. `attempt=1; max=3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<String>,
     /// The access key's id. Never a secret or a token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub access_key: Option<String>,
+    pub(crate) access_key: Option<String>,
     /// The parameters, without credentials, each cut at 300 characters.
     pub parameters: BTreeMap<String, String>,
     pub request_id: String,
@@ -30,8 +25,6 @@ pub struct Entry {
     pub code: Option<String>,
     /// The ids of created or changed resources.
     pub effects: Vec<String>,
-    /// The tokens left in the bucket.
-    pub bucket: f64,
     pub delay_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
@@ -71,7 +64,7 @@ impl Journal {
             .collect()
     }
 
-    pub fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.seq
     }
 }
@@ -84,6 +77,49 @@ pub(crate) fn printable(name: &str, value: &str) -> String {
     match value.char_indices().nth(MAX_VALUE_LENGTH) {
         Some((cut, _)) => format!("{}…", &value[..cut]),
         None => value.to_owned(),
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+struct ActionCounts {
+    calls: u64,
+    ok: u64,
+    throttled: u64,
+    errors: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Default)]
+pub struct Statistics {
+    actions: BTreeMap<String, ActionCounts>,
+    imds_credential_reads: u64,
+}
+
+impl Statistics {
+    /// Counts an answered call: its error code, if it failed, and whether it was throttled.
+    pub fn add(&mut self, action: &str, code: Option<&str>, throttled: bool) {
+        let counts = self.actions.entry(action.to_owned()).or_default();
+        counts.calls += 1;
+        counts.throttled += u64::from(throttled);
+        match code {
+            None => counts.ok += 1,
+            Some(code) => *counts.errors.entry(code.to_owned()).or_default() += 1,
+        }
+    }
+
+    pub(crate) fn add_imds(&mut self, credentials: bool) {
+        self.imds_credential_reads += u64::from(credentials);
+    }
+
+    /// Returns the statistics as the control API shows them.
+    pub fn json(&self) -> Value {
+        let sum = |f: fn(&ActionCounts) -> u64| self.actions.values().map(f).sum::<u64>();
+        json!({
+            "actions": self.actions,
+            "totals": {
+                "calls": sum(|a| a.calls), "ok": sum(|a| a.ok), "throttled": sum(|a| a.throttled),
+            },
+            "imds": {"credential_reads": self.imds_credential_reads},
+        })
     }
 }
 

@@ -1,10 +1,15 @@
 //! The reply: the body, and how a fault malforms it.
 
 use super::Reply;
-use super::authentication::Service;
 use crate::faults::{Body, Garble};
 use crate::wire::{ApiResult, xml};
 use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
+    Ec2,
+    Sts,
+}
 
 /// What the transport does with a reply after its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

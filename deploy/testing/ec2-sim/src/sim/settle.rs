@@ -98,7 +98,6 @@ impl Sim {
         }
     }
 
-    /// Returns the device's name, for volumes that have a device.
     fn device_of(&self, volume: &str, instance: &str) -> Option<String> {
         let v = self.realm.volumes().get(volume)?;
         let a = v.attachment(instance)?;

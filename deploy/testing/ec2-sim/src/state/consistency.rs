@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 /// The consistency setting. Changes always act on the current state; only Describe calls are stale.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Setting {
+pub struct ConsistencySetting {
     /// The number of replicas, one of which answers each read at random; 0: reads show the current
     /// state.
-    pub replicas: u32,
+    pub(crate) replicas: u32,
     /// The delay until a replica shows a change.
-    pub lag: Distribution,
+    pub(crate) lag: Distribution,
     /// The same delay, for the volumes in DescribeInstances.
-    pub mapping_lag: Distribution,
+    pub(crate) mapping_lag: Distribution,
     /// The additional delay for a call that filters by tags.
-    pub tag_lag: Distribution,
+    pub(crate) tag_lag: Distribution,
 }
 
-impl Default for Setting {
+impl Default for ConsistencySetting {
     fn default() -> Self {
         let fixed = |fixed_ms| Distribution::Fixed { fixed_ms };
         Self { replicas: 0, lag: fixed(500), mapping_lag: fixed(500), tag_lag: fixed(500) }
@@ -29,29 +29,29 @@ impl Default for Setting {
 
 /// The chooser of each read's view.
 #[derive(Debug)]
-pub struct Consistency {
-    pub setting: Setting,
+pub(crate) struct Consistency {
+    pub setting: ConsistencySetting,
     seed: u64,
     random: Random,
 }
 
 /// The state that one read sees.
 #[derive(Debug, Clone, Copy)]
-pub struct View {
+pub(crate) struct View {
     seed: u64,
-    setting: Setting,
+    setting: ConsistencySetting,
     mapping: bool,
     tags: bool,
     least_ms: u64,
 }
 
 impl Consistency {
-    pub fn new(setting: Setting, seed: u64) -> Self {
+    pub(crate) fn new(setting: ConsistencySetting, seed: u64) -> Self {
         Self { setting, seed, random: Random::new(seed, "replicas") }
     }
 
     /// Returns how long old versions stay visible, in milliseconds; 0: never.
-    pub fn keep_ms(&self, stale_ms: u64) -> u64 {
+    pub(crate) fn keep_ms(&self, stale_ms: u64) -> u64 {
         let s = &self.setting;
         let lag = if s.replicas == 0 {
             0
@@ -63,7 +63,7 @@ impl Consistency {
 
     /// Returns the view of a Describe call, or `None` for the current state. `stale_ms` is the
     /// minimum age that a fault demands.
-    pub fn view(&mut self, action: &str, params: &Params, stale_ms: u64) -> Option<View> {
+    pub(crate) fn view(&mut self, action: &str, params: &Params, stale_ms: u64) -> Option<View> {
         if self.setting.replicas == 0 && stale_ms == 0 {
             return None;
         }
@@ -86,7 +86,7 @@ impl Consistency {
 impl View {
     /// Returns how many milliseconds after `at` this view shows a change that a resource had at
     /// `at`.
-    pub fn lag(&self, id: &str, at: Millis) -> u64 {
+    pub(crate) fn lag(&self, id: &str, at: Millis) -> u64 {
         if self.setting.replicas == 0 {
             return self.least_ms;
         }
@@ -106,10 +106,9 @@ impl View {
 mod tests {
     use super::*;
 
-    /// A read that filters by tag adds the tag lag.
     #[test]
     fn replica_lag_is_stable_and_differs_per_replica() {
-        let setting: Setting = serde_json::from_str(
+        let setting: ConsistencySetting = serde_json::from_str(
             r#"{"replicas":8,"lag":{"uniform_ms":[0,1000]},"tag_lag":{"fixed_ms":5000}}"#,
         )
         .expect("setting");

@@ -1,6 +1,6 @@
 //! The invariants, checked after each step.
 
-use super::resources::{MAX_MULTI_ATTACH, Phase, Volume, device_name, instance_type};
+use super::resources::{MAX_MULTI_ATTACH, Phase, Volume, attachment_limit, device_suffix};
 use super::{Key, Realm};
 use crate::devices::Fingerprint;
 use crate::time::Millis;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Violation {
     pub at: String,
     pub rule: &'static str,
-    pub detail: String,
+    pub(crate) detail: String,
 }
 
 /// The checker of the invariants, with the violations found so far.
@@ -31,7 +31,6 @@ const NAMES: [(&str, &str); 2] = [("CSIVolumeName", "vol-"), ("CSIVolumeSnapshot
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
 
 impl Invariants {
-    /// Checks the resources that a step changed.
     pub fn check<'a>(&mut self, realm: &Realm, keys: impl Iterator<Item = &'a Key>, now: Millis) {
         for key in keys {
             match key {
@@ -76,14 +75,14 @@ impl Invariants {
             let mut count = 0;
             for a in realm.volumes_of(to).filter_map(|v| v.attachment(to)) {
                 let device = &a.device;
-                if !slots.insert(device_name::suffix(device)) {
+                if !slots.insert(device_suffix(device)) {
                     violated("device_name_once", format!("{to} has {device} twice"));
                 }
                 // An attachment that a fault keeps stuck does not count, because the fault may
                 // deliberately exceed the limit.
                 count += u32::from(!matches!(a.phase, Phase::Attaching { until: None, .. }));
             }
-            let limit = instance_type::attachment_limit(&i.instance_type);
+            let limit = attachment_limit(&i.instance_type);
             if count > limit {
                 let detail = format!("{to} has {count} volumes, its limit is {limit}");
                 violated("attachment_limit", detail);
@@ -156,7 +155,6 @@ impl Invariants {
     }
 }
 
-/// Returns the live resources with this name.
 fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&'a str> {
     let is_live = |id: &&str| realm.volumes().get(*id).is_none_or(|v| !v.deleting());
     let ids = realm.tagged(tag, name).map(String::as_str);

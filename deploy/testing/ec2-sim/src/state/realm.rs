@@ -1,7 +1,6 @@
 //! The state of one account in one Region: resources, their indexes, and the queue of due events.
 
 mod history;
-pub(crate) mod usage;
 mod zone_outage;
 
 use super::resources::{Instance, Snapshot, Tags, TokenUse, Volume, Zone};
@@ -21,13 +20,12 @@ pub enum Key {
 #[derive(Debug, Default)]
 pub struct Realm {
     /// The account's id: twelve digits.
-    pub account: String,
+    pub(crate) account: String,
     /// The name of the Region.
     pub region: String,
     /// The Region's zones, as this account names them.
     pub zones: Vec<Zone>,
-    /// The request token buckets.
-    pub buckets: Buckets,
+    pub(crate) buckets: Buckets,
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
     instances: BTreeMap<String, Instance>,
@@ -113,19 +111,16 @@ impl Realm {
         volume.ok_or_else(|| ApiError::no_volume(id))
     }
 
-    /// Returns the snapshot of this id.
     pub(crate) fn snapshot(&self, id: &str) -> ApiResult<&Snapshot> {
         let snapshot = self.snapshots.get(id);
         snapshot.ok_or_else(|| ApiError::no_snapshot(id))
     }
 
-    /// Returns the instance of this id.
     pub(crate) fn instance(&self, id: &str) -> ApiResult<&Instance> {
         let instance = self.instances.get(id);
         instance.ok_or_else(|| ApiError::no_instance(id))
     }
 
-    /// Returns the volumes with an attachment to an instance, in any phase.
     pub(crate) fn volumes_of(&self, instance: &str) -> impl Iterator<Item = &Volume> {
         self.by_instance.get(instance).into_iter().flatten().filter_map(|id| self.volumes.get(id))
     }
@@ -177,7 +172,6 @@ impl Realm {
         std::mem::take(&mut self.changed)
     }
 
-    /// Returns the time of the next due event.
     pub(crate) fn next_due(&self) -> Option<Millis> {
         self.due.first().map(|(at, _)| *at)
     }

@@ -4,10 +4,7 @@
 
 mod attachment;
 mod checks;
-pub(crate) mod client_token;
-pub(crate) mod device_name;
 mod instance;
-pub(crate) mod instance_type;
 mod modification;
 mod snapshot;
 pub(crate) mod tags;
@@ -15,17 +12,20 @@ mod volume;
 pub(crate) mod volume_type;
 mod zone;
 
-pub(crate) use attachment::{Attachment, AttachmentEvent, Phase};
+pub(crate) use attachment::{Attachment, AttachmentEvent, Phase, device_suffix, is_device_name};
 pub(crate) use checks::{CheckResult, ChecksChange, InstanceChecks, Performance, VolumeChecks};
-pub(crate) use client_token::TokenUse;
-pub(crate) use instance::{Instance, InstanceEvent, InstanceState, ROOT_DEVICE, mac};
+pub(crate) use instance::{
+    Instance, InstanceEvent, InstanceState, InstanceType, ROOT_DEVICE, TYPES, attachment_limit,
+    find_type, mac,
+};
 pub use modification::ModificationState;
 pub(crate) use modification::{Modification, Shape};
-pub use snapshot::Snapshot;
+pub(crate) use snapshot::Snapshot;
 pub(crate) use snapshot::{Archival, Lock, LockEnd, SnapshotState};
 pub(crate) use tags::{NO_TAGS, Tags};
 pub(crate) use volume::{
-    CreateOutcome, Initialization, MAX_MULTI_ATTACH, VolumeEvent, VolumeState,
+    CreateOutcome, Initialization, MAX_MULTI_ATTACH, MAX_TOKEN_LENGTH, TokenUse, VolumeEvent,
+    VolumeState, find_replayed,
 };
 pub use volume::{Origin, Volume};
 pub(crate) use volume_type::{VolumeType, Wanted};

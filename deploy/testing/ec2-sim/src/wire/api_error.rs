@@ -5,7 +5,7 @@
 /// the code that builds the error says `unverified`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code} ({status}): {message}")]
-pub struct ApiError {
+pub(crate) struct ApiError {
     pub code: String,
     /// The HTTP status, which is 400 for almost every error.
     pub status: u16,
@@ -40,42 +40,40 @@ macro_rules! refuse_combination {
 pub(crate) use refuse_combination;
 
 impl ApiError {
-    /// Creates an error with an explicit status.
-    pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), status, message: message.into() }
     }
 
     /// Creates a client error with status 400.
-    pub fn client(code: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn client(code: &str, message: impl Into<String>) -> Self {
         Self::new(400, code, message)
     }
 
-    pub fn value(message: impl Into<String>) -> Self {
+    pub(crate) fn value(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterValue", message)
     }
 
-    pub fn combination(message: impl Into<String>) -> Self {
+    pub(crate) fn combination(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterCombination", message)
     }
 
     /// Creates a `MissingParameter` with EC2's usual sentence.
-    pub fn missing(parameter: &str) -> Self {
+    pub(crate) fn missing(parameter: &str) -> Self {
         let message = format!("The request must contain the parameter {parameter}");
         Self::client("MissingParameter", message)
     }
 
-    /// Returns the error of a dry run that would have succeeded.
-    pub fn dry_run() -> Self {
+    pub(crate) fn dry_run() -> Self {
         Self::new(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
     }
 
     /// Returns the error for an empty token bucket.
-    pub fn throttled() -> Self {
+    pub(crate) fn throttled() -> Self {
         Self::new(503, "RequestLimitExceeded", "Request limit exceeded.")
     }
 
     /// Returns the error for unknown credentials. Status unverified.
-    pub fn bad_credentials() -> Self {
+    pub(crate) fn bad_credentials() -> Self {
         let message = "AWS was not able to validate the provided access credentials";
         Self::new(401, "AuthFailure", message)
     }
@@ -99,11 +97,11 @@ impl ApiError {
     }
 
     /// Returns EC2's error for an expired session and for a request that is too old.
-    pub fn expired_credentials() -> Self {
+    pub(crate) fn expired_credentials() -> Self {
         Self::client("RequestExpired", "Request has expired.")
     }
 
-    pub fn no_volume(id: &str) -> Self {
+    pub(crate) fn no_volume(id: &str) -> Self {
         Self::no_volumes(&[id])
     }
 
@@ -121,11 +119,11 @@ impl ApiError {
         Self::no_snapshot(ids.first().unwrap_or(&""))
     }
 
-    pub fn no_snapshot(id: &str) -> Self {
+    pub(crate) fn no_snapshot(id: &str) -> Self {
         Self::client("InvalidSnapshot.NotFound", format!("The snapshot '{id}' does not exist."))
     }
 
-    pub fn no_instance(id: &str) -> Self {
+    pub(crate) fn no_instance(id: &str) -> Self {
         Self::no_instances(&[id])
     }
 

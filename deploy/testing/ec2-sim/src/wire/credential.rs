@@ -9,18 +9,16 @@ const WINDOW_MS: u64 = 5 * 60 * 1000;
 
 /// The credential scope of an AWS signature, version 4: `KEY/20260925/us-east-1/ec2/aws4_request`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Credential {
+pub(crate) struct Credential {
     /// The access key id. A request never carries the secret key.
-    pub access_key: String,
-    /// The Region in the scope.
+    pub(crate) access_key: String,
     pub region: String,
     /// The service in the scope: `ec2` or `sts`.
     pub service: String,
 }
 
 impl Credential {
-    /// Parses the `Authorization` header.
-    pub fn parse(authorization: &str) -> Option<Self> {
+    pub(crate) fn parse(authorization: &str) -> Option<Self> {
         let scope = authorization.split_once("Credential=")?.1.split([',', ' ']).next()?;
         let mut parts = scope.split('/');
         let access_key = parts.next()?.to_owned();

@@ -1,18 +1,15 @@
 //! `Filter.N`: the values of a filter are alternatives, all filters must match, `*` and `?` are
 //! wildcards, and matching is case-sensitive.
 
-use super::wildcard::Piece;
-use super::{ApiError, ApiResult, Params, refuse, refuse_value, wildcard};
+use super::{ApiError, ApiResult, Params, refuse, refuse_value};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
     pub name: String,
-    /// The accepted values or patterns.
     pub values: Vec<String>,
     /// The values without wildcards.
     literal: BTreeSet<String>,
-    /// The values with wildcards.
     patterns: Vec<Vec<Piece>>,
 }
 
@@ -56,7 +53,6 @@ impl Filters {
             .all(|f| field(&f.name).iter().any(|v| f.matches(v)))
     }
 
-    /// Returns whether every tag filter accepts these tags.
     pub(crate) fn accept_tags(&self, tags: &BTreeMap<String, String>) -> bool {
         self.0.iter().filter(|f| is_tag_filter(&f.name)).all(|f| {
             match f.name.strip_prefix("tag:") {
@@ -100,7 +96,7 @@ impl Filter {
     }
 
     fn matches(&self, value: &str) -> bool {
-        self.literal.contains(value) || self.patterns.iter().any(|p| wildcard::matches(p, value))
+        self.literal.contains(value) || self.patterns.iter().any(|p| matches_pattern(p, value))
     }
 }
 
@@ -116,6 +112,56 @@ fn pieces(pattern: &str) -> Vec<Piece> {
         });
     }
     pieces
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Run,
+    One,
+    Char(char),
+}
+
+impl Piece {
+    pub(crate) fn of(c: char) -> Self {
+        match c {
+            '*' => Self::Run,
+            '?' => Self::One,
+            c => Self::Char(c),
+        }
+    }
+}
+
+/// Returns whether a text matches a pattern. The match is greedy: if the rest does not match, the
+/// last run takes one more character.
+pub(crate) fn matches_pattern(pattern: &[Piece], text: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    let (mut p, mut t) = (0, 0);
+    let mut last_run = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(Piece::Run) => {
+                last_run = Some((p + 1, t));
+                p += 1;
+            }
+            Some(Piece::One) => {
+                p += 1;
+                t += 1;
+            }
+            Some(Piece::Char(c)) if *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match last_run {
+                Some((after, from)) => {
+                    last_run = Some((after, from + 1));
+                    p = after;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|p| *p == Piece::Run)
 }
 
 #[cfg(test)]

@@ -37,7 +37,6 @@ impl Xml {
         self
     }
 
-    /// Writes an element with members.
     pub(crate) fn nest(&mut self, name: &str, members: impl FnOnce(&mut Self)) -> &mut Self {
         self.out.push('<');
         self.out.push_str(name);

@@ -119,7 +119,6 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Returns the headers of a well-formed signature of this age.
 pub fn signature(age: Duration) -> String {
     let date = (jiff::Timestamp::now() - age).strftime("%Y%m%dT%H%M%SZ").to_string();
     format!(

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use ec2_sim::time::Millis;
+use ec2_sim::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
 use serde_json::{Value, json};
 
@@ -49,13 +49,11 @@ impl World {
         self.sim.handle(self.now, &request)
     }
 
-    /// Makes a call and returns status and body.
     pub fn call(&mut self, action: &str, parameters: &str) -> (u16, String) {
         let reply = self.reply(action, parameters);
         (reply.status, String::from_utf8(reply.body).expect("text"))
     }
 
-    /// Makes a call that must succeed and returns the body.
     pub fn ok(&mut self, action: &str, parameters: &str) -> String {
         let (status, body) = self.call(action, parameters);
         assert_eq!(status, 200, "{action} {parameters}: {body}");
@@ -69,7 +67,6 @@ impl World {
         (status, text(&body, "Code"), text(&body, "Message"))
     }
 
-    /// Makes a call that must fail with this code.
     pub fn refused(&mut self, action: &str, parameters: &str, code: &str) {
         assert_eq!(self.error(action, parameters).1, code, "{action} {parameters}");
     }
@@ -89,13 +86,11 @@ impl World {
         text(&body, "volumeId")
     }
 
-    /// Takes a snapshot of a volume and returns its id.
     pub fn snapshot(&mut self, volume: &str) -> String {
         let body = self.ok("CreateSnapshot", &format!("VolumeId={volume}"));
         text(&body, "snapshotId")
     }
 
-    /// Checks that no invariant is violated.
     pub fn check_invariants(&self) {
         let found = self.sim.invariants.found();
         assert!(found.is_empty(), "{found:?}");
@@ -115,7 +110,6 @@ impl World {
     }
 }
 
-/// Returns the parameters of AttachVolume.
 pub fn attach(volume: &str, instance: &str, device: &str) -> String {
     format!("VolumeId={volume}&InstanceId={instance}&Device={device}")
 }
@@ -138,7 +132,6 @@ pub fn text(body: &str, element: &str) -> String {
     all(body, element).into_iter().next().unwrap_or_default()
 }
 
-/// Returns the unescaped texts of all elements of this name.
 pub fn all(body: &str, element: &str) -> Vec<String> {
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     body.split(&open)

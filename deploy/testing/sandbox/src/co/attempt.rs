@@ -80,7 +80,7 @@ pub enum CoError {
     /// The orchestrator's own work failed.
     #[error("{what}: {why}")]
     Own {
-        /// The failed action.
+        /// The violation.
         what: String,
         /// The system's error message.
         why: String,
@@ -96,6 +96,10 @@ impl CoError {
         }
     }
 
+    pub(crate) fn violation(rpc: &'static str, what: impl Into<String>) -> Self {
+        Self::Violation { rpc, what: what.into() }
+    }
+
     pub(crate) fn own(what: impl Into<String>, why: impl ToString) -> Self {
         Self::Own { what: what.into(), why: why.to_string() }
     }
@@ -104,11 +108,9 @@ impl CoError {
 /// The record of one call, from the first attempt to the end.
 #[derive(Clone, Debug)]
 pub struct CallRecord {
-    /// Name of the RPC.
     pub rpc: &'static str,
     /// Time from the first attempt to the last answer.
     pub elapsed: Duration,
-    /// Number of attempts.
     pub attempts: u32,
 }
 
@@ -192,9 +194,9 @@ fn is_retryable(code: Code) -> bool {
 
 /// Makes a call of a generated client through [`Attempts::run`].
 macro_rules! call {
-    ($own:ident.$client:ident, $policy:ident, $rpc:literal, $method:ident, $message:expr) => {{
+    ($own:ident.$client:ident, $policy:ident, $method:ident, $message:expr) => {{
         let message = $message;
-        let answer = $own.attempts.run($rpc, $own.$policy, || {
+        let answer = $own.attempts.run($crate::co::attempt::rpc_of(&message), $own.$policy, || {
             let mut client = $own.$client.clone();
             let request = $crate::co::attempt::request(message.clone(), $own.$policy);
             async move { client.$method(request).await }
@@ -203,9 +205,14 @@ macro_rules! call {
     }};
 }
 
+/// Returns the name of the RPC that has this request.
+pub(crate) fn rpc_of<T>(_: &T) -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.rsplit("::").next().unwrap_or(path).trim_end_matches("Request")
+}
+
 pub(super) use call;
 
-/// Returns a request with its deadline.
 pub(crate) fn request<T>(message: T, policy: RetryPolicy) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(policy.deadline);

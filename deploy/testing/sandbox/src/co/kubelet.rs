@@ -36,9 +36,6 @@ pub struct Published {
 impl Kubelet {
     /// Returns the kubelet for the node plugin at `socket` and the kubelet directory `root`. It
     /// connects with the first call.
-    ///
-    /// # Errors
-    /// Returns an error when the path cannot be a socket's address.
     pub fn new(socket: &Path, root: &Path) -> Result<Self, CoError> {
         Ok(Self {
             node: NodeClient::new(channel(socket)?),
@@ -59,11 +56,8 @@ impl Kubelet {
     }
 
     /// Calls NodeGetInfo.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
-        call!(self.node, retry_policy, "NodeGetInfo", node_get_info, csi::NodeGetInfoRequest {})
+        call!(self.node, retry_policy, node_get_info, csi::NodeGetInfoRequest {})
     }
 
     /// Returns the staging path of `volume` on this node.
@@ -102,9 +96,6 @@ impl Kubelet {
 
     /// Makes the staging directory, as kubelet does before it stages. [`stage`](Self::stage) calls
     /// this function.
-    ///
-    /// # Errors
-    /// Returns the errors of mkdir(2).
     pub fn prepare_stage(&self, volume: &Volume) -> Result<PathBuf, CoError> {
         let path = self.staging_path(volume);
         make_directory(&path)?;
@@ -119,9 +110,6 @@ impl Kubelet {
     }
 
     /// Calls NodeStageVolume. Returns the staging path.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn stage(
         &self,
         volume: &Volume,
@@ -129,14 +117,11 @@ impl Kubelet {
     ) -> Result<PathBuf, CoError> {
         let path = self.prepare_stage(volume)?;
         let message = self.stage_request(volume, attachment)?;
-        call!(self.node, retry_policy, "NodeStageVolume", node_stage_volume, message)?;
+        call!(self.node, retry_policy, node_stage_volume, message)?;
         Ok(path)
     }
 
     /// Calls NodePublishVolume for `pod`.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn publish(
         &self,
         volume: &Volume,
@@ -160,42 +145,35 @@ impl Kubelet {
             volume_context: volume.context.clone(),
             ..Default::default()
         };
-        call!(self.node, retry_policy, "NodePublishVolume", node_publish_volume, message)?;
+        call!(self.node, retry_policy, node_publish_volume, message)?;
         Ok(Published { path })
     }
 
     /// Calls NodeUnpublishVolume for `pod`, then removes the pod's directory of the volume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or `Violation` when the target still exists.
     pub async fn unpublish(&self, volume: &Volume, pod: &str) -> Result<(), CoError> {
         let path = self.target_path(volume, pod);
         let message = csi::NodeUnpublishVolumeRequest {
             volume_id: volume.id.clone(),
             target_path: text(&path)?,
         };
-        call!(self.node, retry_policy, "NodeUnpublishVolume", node_unpublish_volume, message)?;
+        call!(self.node, retry_policy, node_unpublish_volume, message)?;
         if fs::symlink_metadata(&path).is_ok() {
-            return Err(CoError::Violation {
-                rpc: "NodeUnpublishVolume",
-                what: format!("{} still exists", path.display()),
-            });
+            return Err(CoError::violation(
+                "NodeUnpublishVolume",
+                format!("{} still exists", path.display()),
+            ));
         }
         path.parent().map_or(Ok(()), remove_directory)
     }
 
     /// Calls NodeUnstageVolume, then removes the staging directory.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or `Own` when the directory cannot be removed, for example
-    /// because something is still mounted there.
     pub async fn unstage(&self, volume: &Volume) -> Result<(), CoError> {
         let path = self.staging_path(volume);
         let message = csi::NodeUnstageVolumeRequest {
             volume_id: volume.id.clone(),
             staging_target_path: text(&path)?,
         };
-        call!(self.node, retry_policy, "NodeUnstageVolume", node_unstage_volume, message)?;
+        call!(self.node, retry_policy, node_unstage_volume, message)?;
         remove_directory(&path)?;
         if volume.is_block() {
             return Ok(());
@@ -213,9 +191,6 @@ impl Kubelet {
 
     /// Calls NodeExpandVolume for a published volume, with the size in `volume`. Returns the size
     /// that the node reports, in bytes.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn expand(&self, volume: &Volume, target: &Published) -> Result<i64, CoError> {
         let message = csi::NodeExpandVolumeRequest {
             volume_id: volume.id.clone(),
@@ -228,15 +203,11 @@ impl Kubelet {
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
-        let reply =
-            call!(self.node, retry_policy, "NodeExpandVolume", node_expand_volume, message)?;
+        let reply = call!(self.node, retry_policy, node_expand_volume, message)?;
         Ok(reply.capacity_bytes)
     }
 
     /// Calls NodeGetVolumeStats for a published volume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn stats(
         &self,
         volume: &Volume,
@@ -247,8 +218,7 @@ impl Kubelet {
             volume_path: text(&target.path)?,
             staging_target_path: text(&self.staging_path(volume))?,
         };
-        let reply =
-            call!(self.node, retry_policy, "NodeGetVolumeStats", node_get_volume_stats, message)?;
+        let reply = call!(self.node, retry_policy, node_get_volume_stats, message)?;
         Ok(reply.usage)
     }
 }

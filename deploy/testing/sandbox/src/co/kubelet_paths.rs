@@ -12,17 +12,14 @@ pub(crate) fn device_mount_parent(root: &Path, volume_id: &str) -> PathBuf {
     root.join("plugins/kubernetes.io/csi").join(DRIVER_NAME).join(name)
 }
 
-/// Returns the staging path of a file system volume.
 pub(crate) fn staging(root: &Path, volume_id: &str) -> PathBuf {
     device_mount_parent(root, volume_id).join("globalmount")
 }
 
-/// Returns the target path of a file system volume for one pod.
 pub(crate) fn target(root: &Path, pod: &str, volume_name: &str) -> PathBuf {
     root.join("pods").join(pod).join("volumes/kubernetes.io~csi").join(volume_name).join("mount")
 }
 
-/// Returns the staging path of a raw block volume.
 pub(crate) fn block_staging(root: &Path, volume_name: &str) -> PathBuf {
     root.join("plugins/kubernetes.io/csi/volumeDevices/staging").join(volume_name)
 }

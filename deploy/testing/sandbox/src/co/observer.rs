@@ -13,7 +13,6 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{CoError, channel};
 
-/// Capacity of the queue of answers.
 const MOST: usize = 16;
 
 /// Returns the SafeDetach socket that lies next to a controller's CSI socket, and the controller's
@@ -38,9 +37,6 @@ pub struct Observer {
 
 impl Observer {
     /// Connects to the controller's socket, without any known node.
-    ///
-    /// # Errors
-    /// Returns an error when the socket does not answer.
     pub async fn start(socket: &Path) -> Result<Self, CoError> {
         let fail = |why: String| CoError::Own { what: "observing nodes".to_owned(), why };
         let (reports, sent) = mpsc::channel(MOST);

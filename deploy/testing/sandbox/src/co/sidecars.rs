@@ -13,7 +13,6 @@ use super::attempt::{Attempts, CoError, RetryPolicy, call};
 use super::channel;
 use super::volume::{Claim, Volume};
 
-/// The topology key of a zone.
 pub(crate) const ZONE_KEY: &str = "topology.kubernetes.io/zone";
 
 /// The sidecars of one controller.
@@ -48,11 +47,8 @@ pub struct Snapshot {
 }
 
 impl Co {
-    /// Returns the sidecars of the controller at `socket`, which request new volumes in `zone`.
-    /// They connect with the first call.
-    ///
-    /// # Errors
-    /// Returns an error when the path cannot be a socket's address.
+    /// Returns the sidecars of the controller at `socket`, which request new volumes in `zone`;
+    /// empty: anywhere. They connect with the first call.
     pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
         Ok(Self {
             controller: ControllerClient::new(channel(socket)?),
@@ -71,7 +67,8 @@ impl Co {
     /// Returns the request that [`create`](Self::create) sends.
     pub fn create_request(&self, claim: &Claim) -> csi::CreateVolumeRequest {
         let segments = HashMap::from([(ZONE_KEY.to_owned(), self.zone.clone())]);
-        let zone = csi::Topology { segments };
+        let zone = vec![csi::Topology { segments }];
+        let requirement = csi::TopologyRequirement { requisite: zone.clone(), preferred: zone };
         csi::CreateVolumeRequest {
             name: claim.name.clone(),
             capacity_range: Some(csi::CapacityRange {
@@ -80,24 +77,17 @@ impl Co {
             }),
             volume_capabilities: vec![claim.capability()],
             parameters: claim.parameters.clone(),
-            mutable_parameters: claim.mutable_parameters.clone(),
             volume_content_source: claim.content_source(),
-            accessibility_requirements: Some(csi::TopologyRequirement {
-                requisite: vec![zone.clone()],
-                preferred: vec![zone],
-            }),
+            accessibility_requirements: (!self.zone.is_empty()).then_some(requirement),
             ..csi::CreateVolumeRequest::default()
         }
     }
 
     /// Calls CreateVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a reply without a volume.
     pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
         let message = self.create_request(claim);
-        let reply = call!(self.controller, provisioner, "CreateVolume", create_volume, message)?;
-        let violation = |what: String| CoError::Violation { rpc: "CreateVolume", what };
+        let reply = call!(self.controller, provisioner, create_volume, message)?;
+        let violation = |what: String| CoError::violation("CreateVolume", what);
         let volume = reply.volume.ok_or_else(|| violation("the reply has no volume".to_owned()))?;
         if volume.volume_id.is_empty() {
             return Err(violation("the volume id is empty".to_owned()));
@@ -120,19 +110,13 @@ impl Co {
     }
 
     /// Calls DeleteVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
         let message =
             csi::DeleteVolumeRequest { volume_id: volume_id.to_owned(), ..Default::default() };
-        call!(self.controller, provisioner, "DeleteVolume", delete_volume, message).map(drop)
+        call!(self.controller, provisioner, delete_volume, message).map(drop)
     }
 
     /// Calls ControllerPublishVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a reply without `devicePath`.
     pub async fn attach(&self, volume: &Volume, node_id: &str) -> Result<Attachment, CoError> {
         let message = csi::ControllerPublishVolumeRequest {
             volume_id: volume.id.clone(),
@@ -141,47 +125,28 @@ impl Co {
             volume_context: volume.context.clone(),
             ..Default::default()
         };
-        let reply = call!(
-            self.controller,
-            attacher,
-            "ControllerPublishVolume",
-            controller_publish_volume,
-            message
-        )?;
+        let reply = call!(self.controller, attacher, controller_publish_volume, message)?;
         if !reply.publish_context.contains_key("devicePath") {
-            return Err(CoError::Violation {
-                rpc: "ControllerPublishVolume",
-                what: "publish_context lacks devicePath".to_owned(),
-            });
+            return Err(CoError::violation(
+                "ControllerPublishVolume",
+                "publish_context lacks devicePath",
+            ));
         }
         Ok(Attachment { node_id: node_id.to_owned(), context: reply.publish_context })
     }
 
     /// Calls ControllerUnpublishVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn detach(&self, volume_id: &str, node_id: &str) -> Result<(), CoError> {
         let message = csi::ControllerUnpublishVolumeRequest {
             volume_id: volume_id.to_owned(),
             node_id: node_id.to_owned(),
             ..Default::default()
         };
-        call!(
-            self.controller,
-            attacher,
-            "ControllerUnpublishVolume",
-            controller_unpublish_volume,
-            message
-        )
-        .map(drop)
+        call!(self.controller, attacher, controller_unpublish_volume, message).map(drop)
     }
 
     /// Calls ControllerExpandVolume for at least `bytes` and stores the new size in `volume`.
     /// Returns whether the node must grow the file system.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a size below the requested one.
     pub async fn expand(&self, volume: &mut Volume, bytes: i64) -> Result<bool, CoError> {
         let message = csi::ControllerExpandVolumeRequest {
             volume_id: volume.id.clone(),
@@ -189,27 +154,18 @@ impl Co {
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
-        let reply = call!(
-            self.controller,
-            provisioner,
-            "ControllerExpandVolume",
-            controller_expand_volume,
-            message
-        )?;
+        let reply = call!(self.controller, provisioner, controller_expand_volume, message)?;
         if reply.capacity_bytes < bytes {
-            return Err(CoError::Violation {
-                rpc: "ControllerExpandVolume",
-                what: format!("{bytes} bytes were asked for and {} reported", reply.capacity_bytes),
-            });
+            return Err(CoError::violation(
+                "ControllerExpandVolume",
+                format!("{bytes} bytes were asked for and {} reported", reply.capacity_bytes),
+            ));
         }
         volume.bytes = reply.capacity_bytes;
         Ok(reply.node_expansion_required)
     }
 
     /// Calls ControllerModifyVolume.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn modify(
         &self,
         volume_id: &str,
@@ -220,42 +176,38 @@ impl Co {
             mutable_parameters: parameters.clone(),
             ..Default::default()
         };
-        call!(
-            self.controller,
-            provisioner,
-            "ControllerModifyVolume",
-            controller_modify_volume,
-            message
-        )
-        .map(drop)
+        call!(self.controller, provisioner, controller_modify_volume, message).map(drop)
     }
 
     /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer, or an error for a reply without a snapshot.
     pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
+        self.snapshot_of_class(name, volume_id, &HashMap::new()).await
+    }
+
+    /// Does the same with the parameters of a VolumeSnapshotClass.
+    pub async fn snapshot_of_class(
+        &self,
+        name: &str,
+        volume_id: &str,
+        parameters: &HashMap<String, String>,
+    ) -> Result<Snapshot, CoError> {
         let message = csi::CreateSnapshotRequest {
             source_volume_id: volume_id.to_owned(),
             name: name.to_owned(),
+            parameters: parameters.clone(),
             ..Default::default()
         };
-        let reply =
-            call!(self.controller, provisioner, "CreateSnapshot", create_snapshot, message)?;
-        let snapshot = reply.snapshot.ok_or_else(|| CoError::Violation {
-            rpc: "CreateSnapshot",
-            what: "the reply has no snapshot".to_owned(),
-        })?;
+        let reply = call!(self.controller, provisioner, create_snapshot, message)?;
+        let snapshot = reply
+            .snapshot
+            .ok_or_else(|| CoError::violation("CreateSnapshot", "the reply has no snapshot"))?;
         Ok(Snapshot { id: snapshot.snapshot_id, ready: snapshot.ready_to_use })
     }
 
-    /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready.
-    ///
-    /// # Errors
-    /// Returns the errors of [`snapshot`](Self::snapshot), or `Violation` when the id changes
-    /// between answers or the snapshot is not ready within two minutes.
+    /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready: at most
+    /// for two minutes, and with the same id in each answer.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
-        let violation = |what: String| CoError::Violation { rpc: "CreateSnapshot", what };
+        let violation = |what: String| CoError::violation("CreateSnapshot", what);
         let first = self.snapshot(name, volume_id).await?;
         let mut found = first.clone();
         for _ in 0..240 {
@@ -275,14 +227,11 @@ impl Co {
     }
 
     /// Calls DeleteSnapshot.
-    ///
-    /// # Errors
-    /// Returns the driver's last answer.
     pub async fn delete_snapshot(&self, snapshot_id: &str) -> Result<(), CoError> {
         let message = csi::DeleteSnapshotRequest {
             snapshot_id: snapshot_id.to_owned(),
             ..Default::default()
         };
-        call!(self.controller, provisioner, "DeleteSnapshot", delete_snapshot, message).map(drop)
+        call!(self.controller, provisioner, delete_snapshot, message).map(drop)
     }
 }

@@ -47,8 +47,6 @@ pub struct Claim {
     pub source: Source,
     /// Parameters of the StorageClass.
     pub parameters: HashMap<String, String>,
-    /// Parameters of the VolumeAttributesClass.
-    pub mutable_parameters: HashMap<String, String>,
 }
 
 /// Bytes in a GiB.
@@ -73,7 +71,6 @@ impl Claim {
             mode: Mode::SingleNodeWriter,
             source: Source::Blank,
             parameters: HashMap::new(),
-            mutable_parameters: HashMap::new(),
         }
     }
 

@@ -23,13 +23,6 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     }
     processes(scene)?;
     calls(scene).await?;
-    scene.narrator.chapter("figures of this machine, now");
-    println!("{}", scene.figures.table());
-    match &scene.world.options().driver {
-        Some(driver) => println!("The driver is the build in {}.", driver.directory().display()),
-        None => println!("The driver is a development build."),
-    }
-    println!("Targets and bounds hold for a release build on an idle machine.");
     invariants(scene).await
 }
 
@@ -51,48 +44,20 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// The number of calls of one action, by their results.
-#[derive(Debug, Default)]
-struct Count {
-    calls: u64,
-    ok: u64,
-    throttled: u64,
-    faulted: u64,
-    errors: BTreeMap<String, u64>,
-}
-
 async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("the driver's calls to EC2 and STS");
-    let mut actions: BTreeMap<String, Count> = BTreeMap::new();
+    // The number of each action's calls, by EC2's answer.
+    let mut actions: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     let records = scene.ec2().journal(0).await?;
     ensure(!records.is_empty(), || "the simulator saw no call".to_owned())?;
     for record in &records {
-        let count =
-            actions.entry(record["action"].as_str().unwrap_or("(none)").to_owned()).or_default();
-        count.calls += 1;
-        count.faulted +=
-            u64::from(record["faults"].as_array().is_some_and(|faults| !faults.is_empty()));
-        match record["code"].as_str() {
-            None => count.ok += 1,
-            Some("RequestLimitExceeded") => count.throttled += 1,
-            Some(code) => *count.errors.entry(code.to_owned()).or_default() += 1,
-        }
+        let answers = actions.entry(record["action"].as_str().unwrap_or("(none)")).or_default();
+        *answers.entry(record["code"].as_str().unwrap_or("ok")).or_default() += 1;
     }
-    println!(
-        "{:<30} {:>7} {:>7} {:>10} {:>8}  answers that are no success",
-        "action", "calls", "ok", "throttled", "faulted"
-    );
-    for (action, count) in &actions {
-        let errors: Vec<String> =
-            count.errors.iter().map(|(code, times)| format!("{code} {times}")).collect();
-        println!(
-            "{action:<30} {:>7} {:>7} {:>10} {:>8}  {}",
-            count.calls,
-            count.ok,
-            count.throttled,
-            count.faulted,
-            errors.join(", ")
-        );
+    for (action, answers) in actions {
+        let answers: Vec<_> =
+            answers.iter().map(|(code, calls)| format!("{calls} {code}")).collect();
+        println!("{action:<30} {}", answers.join(", "));
     }
     let statistics = scene.world.simulator.get("/v1/statistics").await?;
     ensure(statistics["imds"]["credential_reads"] == 0, || {

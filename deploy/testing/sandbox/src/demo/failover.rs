@@ -46,7 +46,6 @@ impl Writer {
         Ok(Self { written, stop, thread: Some(thread) })
     }
 
-    /// Verifies that the writer makes progress.
     async fn wait_until_writing(&self) -> Result<u64, DemoError> {
         let before = self.written.load(Ordering::SeqCst);
         for _ in 0..500 {
@@ -168,13 +167,6 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.done(
         "every number that was written is on node-a",
         &format!("{:.2} s after EC2 showed node-b stopped", took.as_secs_f64()),
-    );
-    scene.figures.add(
-        "EC2 shows a node stopped, to its volume mounted elsewhere",
-        format!("{:.2} s", took.as_secs_f64()),
-        "-",
-        "-",
-        "1 failover; EC2's own detach and attach take 0.5 to 1.5 s of it",
     );
 
     scene.zone_fails(false).await?;

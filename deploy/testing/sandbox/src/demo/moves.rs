@@ -114,7 +114,6 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the volume of that name, and its use.
     pub(super) fn named(&self, name: &str) -> Result<(Volume, Option<InUse>), DemoError> {
         self.volumes
             .iter()
@@ -141,7 +140,6 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Moves a raw block volume.
 pub(super) async fn show_raw_block(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("a raw block volume");
     move_volume(scene, &Claim::block("pvc-raw", 1), ["pod-6", "pod-7"]).await

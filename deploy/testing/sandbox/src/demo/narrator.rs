@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// The state of the narration.
 #[derive(Debug)]
 pub(super) struct Narrator {
     began: Instant,
@@ -18,7 +17,6 @@ impl Default for Narrator {
 }
 
 impl Narrator {
-    /// Prints a heading.
     pub(super) fn chapter(&mut self, title: &str) {
         println!("\n== {title}");
         self.last = Instant::now();
@@ -36,7 +34,6 @@ impl Narrator {
         self.last = Instant::now();
     }
 
-    /// Prints a remark.
     pub(super) fn remark(&mut self, text: &str) {
         for line in text.lines() {
             println!("            {line}");

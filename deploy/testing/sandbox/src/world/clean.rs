@@ -11,9 +11,10 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 
 use super::state_dir;
+pub use super::state_dir::abandoned_state_dirs;
 use crate::binaries::Binaries;
-use crate::procfs::mount_table;
-use crate::procfs::process_table::{self, Identity};
+use crate::mount_table;
+use crate::process_table::{self, Identity};
 
 /// The counts of removed objects, and the failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,11 +41,6 @@ impl fmt::Display for Cleaned {
         }
         Ok(())
     }
-}
-
-/// Returns the state directories under `TMPDIR`, `/tmp`, `/var/tmp` and `/run` whose world is dead.
-pub fn abandoned_state_dirs() -> Vec<PathBuf> {
-    state_dir::abandoned_state_dirs()
 }
 
 /// Ends the world of `state_dir` by force. Repeating the call is harmless.

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ebs_csi_policy::profile;
+use rustix::thread::CapabilitySet;
 
 use super::options::WorldOptions;
 use super::process::Process;
@@ -22,36 +23,25 @@ const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
 /// The gid through which the node-agent may use the helper's socket.
 pub(crate) const NODE_AGENT_ID: u32 = profile::NODE_AGENT.identity.gid;
 
-/// The capabilities' bits, from linux/capability.h.
-pub(crate) mod capability {
-    pub(crate) const DAC_READ_SEARCH: u64 = 1 << 2;
-    pub(crate) const KILL: u64 = 1 << 5;
-    pub(crate) const SETGID: u64 = 1 << 6;
-    pub(crate) const SETUID: u64 = 1 << 7;
-    pub(crate) const SETPCAP: u64 = 1 << 8;
-    pub(crate) const SYS_ADMIN: u64 = 1 << 21;
-    pub(crate) const SYS_RESOURCE: u64 = 1 << 24;
-}
+/// CAP_KILL (linux/capability.h), by which the launcher ends its processes.
+pub(super) const KILL: u64 = CapabilitySet::KILL.bits();
 
-/// The capabilities with which the helper's container starts.
-pub(super) const HELPER_BOUNDING: u64 = capability::SYS_ADMIN
-    | capability::SETUID
-    | capability::SETGID
-    | capability::SETPCAP
-    | capability::SYS_RESOURCE
-    | capability::DAC_READ_SEARCH;
+pub(super) const HELPER_BOUNDING: u64 = AGENT_BOUNDING
+    | CapabilitySet::SYS_ADMIN.bits()
+    | CapabilitySet::SYS_RESOURCE.bits()
+    | CapabilitySet::DAC_READ_SEARCH.bits();
 
 /// The capabilities that the node-agent needs to give up root.
-const AGENT_BOUNDING: u64 = capability::SETUID | capability::SETGID | capability::SETPCAP;
+const AGENT_BOUNDING: u64 =
+    CapabilitySet::SETUID.bits() | CapabilitySet::SETGID.bits() | CapabilitySet::SETPCAP.bits();
 
-/// Prepares the controller `name`, with a socket in its own directory, without starting it.
+/// Prepares the controller, with a socket in its own directory, without starting it.
 pub(crate) fn controller(
-    name: &str,
     options: &WorldOptions,
     state_dir: &Path,
     simulator: &Simulator,
 ) -> io::Result<Process> {
-    let own = state_dir.join(name);
+    let own = state_dir.join("controller");
     std::fs::create_dir_all(&own)?;
     chown(&own, Some(CONTROLLER_ID), Some(CONTROLLER_ID))?;
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755))?;
@@ -66,7 +56,6 @@ pub(crate) fn controller(
         ),
     };
     let program = state_dir.join(built.file_name().unwrap_or(OsStr::new("controller-program")));
-    // A replica that runs already has the copy open.
     if !program.exists() {
         std::fs::copy(&built, &program)?;
     }
@@ -75,14 +64,13 @@ pub(crate) fn controller(
     arguments.extend_from_slice(&options.controller_arguments);
     let mut environment = credentials(simulator.ec2());
     environment.push(("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned()));
-    environment.extend_from_slice(&options.controller_environment);
     let settings = ChildSettings {
         bounding: Some(0),
         identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
         no_new_privs: true,
         ..ChildSettings::default()
     };
-    Ok(contained(name, state_dir, &socket, program, settings, arguments, environment))
+    Ok(contained("controller", state_dir, &socket, program, settings, arguments, environment))
 }
 
 /// Prepares a process with a container's environment and these settings, without starting it.
@@ -142,7 +130,6 @@ pub(crate) fn helper(
     Ok(contained(&name, state_dir, socket, program, settings, arguments, Vec::new()))
 }
 
-/// Returns the settings of a process in a node's namespace, with this bounding set.
 pub(super) fn in_namespace(namespace: Arc<OwnedFd>, bounding: u64) -> ChildSettings {
     ChildSettings {
         namespace: Some(namespace),

@@ -22,9 +22,6 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts a keeper for `state_dir`.
-    ///
-    /// # Errors
-    /// Returns an error when the program is missing or cannot be run.
     pub fn start(binaries: &Binaries, state_dir: &Path) -> io::Result<Self> {
         let child = Command::new(binaries.path("ebs-csi-sandbox")?)
             .arg(COMMAND)
@@ -46,11 +43,9 @@ impl Drop for Keeper {
 }
 
 /// Runs the keeper process: waits for the end of its standard input, then cleans `state_dir`.
-///
-/// # Errors
-/// Returns an error when something could not be removed.
 pub fn run(state_dir: &Path, binaries: &Binaries) -> io::Result<()> {
-    sys::own_session();
+    // Failing is harmless: the process leads a session already.
+    let _ = rustix::process::setsid();
     sys::ignore_ending_signals();
     io::stdin().read_to_end(&mut Vec::new())?;
     if !state_dir.exists() {

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::container::{self, NODE_AGENT_ID};
+use super::container::{
+    self, HELPER_BOUNDING, KILL, NODE_AGENT_ID, contained, credentials, in_namespace, owned, unix,
+};
 use super::node_namespace;
 use super::options::{NodeOptions, WorldOptions};
 use super::process::Process;
 use super::simulator::Simulator;
-use crate::procfs::mount_table;
+use crate::mount_table;
 
 /// A node of the world.
 #[derive(Debug)]
@@ -33,8 +35,8 @@ pub struct Node {
     pub agent: Process,
     /// The mount-helper's first process; never started together with another driver's program.
     pub helper: Process,
-    pub(crate) namespace: Arc<OwnedFd>,
-    pub(crate) imds: String,
+    namespace: Arc<OwnedFd>,
+    imds: String,
 }
 
 impl Node {
@@ -103,6 +105,35 @@ impl Node {
             dev_dir,
             csi_socket,
         })
+    }
+
+    /// Prepares the launcher in mode `all` on this node, with further `flags`, without starting it.
+    pub(crate) fn launcher(
+        &self,
+        options: &WorldOptions,
+        state_dir: &Path,
+        simulator: &Simulator,
+        flags: &[&str],
+    ) -> io::Result<Process> {
+        let program = options.driver().path("aws-ebs-csi-driver")?;
+        let socket = state_dir.join("all.sock");
+        let mut arguments = vec![
+            "all".to_owned(),
+            format!("--endpoint={}", unix(&socket)),
+            format!("--kubelet-root={}", self.kubelet_root.display()),
+            format!("--runtime-dir={}", state_dir.join(&self.name).join("all").display()),
+            "--sandbox".to_owned(),
+            "--metadata-sources=imds".to_owned(),
+        ];
+        arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let mut environment = credentials(simulator.ec2());
+        environment.extend(owned([
+            ("CSI_NODE_NAME", &self.name),
+            ("AWS_EC2_METADATA_SERVICE_ENDPOINT", &self.imds),
+        ]));
+        let settings = in_namespace(Arc::clone(&self.namespace), HELPER_BOUNDING | KILL);
+        let name = format!("{}/all", self.name);
+        Ok(contained(&name, state_dir, &socket, program, settings, arguments, environment))
     }
 
     /// Kills the node's processes and removes its mounts.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 
-use crate::procfs::mount_table;
+use crate::mount_table;
 use crate::sys;
 
 /// Names and numbers of the character devices that every container has (Linux

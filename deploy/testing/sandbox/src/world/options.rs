@@ -59,8 +59,6 @@ pub struct WorldOptions {
     pub agent_arguments: Vec<String>,
     /// Further arguments of every mount-helper.
     pub helper_arguments: Vec<String>,
-    /// Further environment of the controller.
-    pub controller_environment: Vec<(String, String)>,
 }
 
 impl WorldOptions {
@@ -82,11 +80,9 @@ impl WorldOptions {
             controller_arguments: Vec::new(),
             agent_arguments: Vec::new(),
             helper_arguments: Vec::new(),
-            controller_environment: Vec::new(),
         }
     }
 
-    /// Returns the driver's programs.
     pub(crate) fn driver(&self) -> &Binaries {
         self.driver.as_ref().unwrap_or(&self.binaries)
     }

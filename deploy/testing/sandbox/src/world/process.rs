@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tokio::process::{Child, ChildStdout};
 
 use super::state_dir;
-use crate::procfs::process_table::{self, Identity};
+use crate::process_table::{self, Identity};
 
 type Make = Box<dyn Fn() -> io::Result<Command> + Send + Sync>;
 
@@ -90,14 +90,10 @@ impl Process {
     }
 
     /// Starts the process, with its output in the log.
-    ///
-    /// # Errors
-    /// Returns an error when the program or the log file cannot be opened or run.
     pub fn start(&mut self) -> io::Result<()> {
         self.spawn(false).map(drop)
     }
 
-    /// Starts the process and returns its standard output.
     pub(crate) fn start_with_piped_output(&mut self) -> io::Result<ChildStdout> {
         self.spawn(true)?.ok_or_else(|| io::Error::other("the child has no standard output"))
     }
@@ -142,9 +138,6 @@ impl Process {
     }
 
     /// Returns the exit status, once the process has ended.
-    ///
-    /// # Errors
-    /// Returns the errors of wait(2).
     pub fn ended(&mut self) -> io::Result<Option<std::process::ExitStatus>> {
         match &mut self.child {
             Some(child) => child.try_wait(),
@@ -154,9 +147,6 @@ impl Process {
 
     /// Sends SIGKILL to this process only and waits for its end. The descendants must notice the
     /// end themselves.
-    ///
-    /// # Errors
-    /// Returns the errors of kill(2) and wait(2).
     pub async fn kill(&mut self) -> io::Result<()> {
         if let Some(identity) = self.identity {
             identity.signal(Signal::KILL)?;
@@ -165,9 +155,6 @@ impl Process {
     }
 
     /// Sends SIGKILL to the process and all its descendants.
-    ///
-    /// # Errors
-    /// Returns the errors of kill(2) and wait(2).
     pub async fn kill_tree(&mut self) -> io::Result<()> {
         for identity in self.identities() {
             identity.signal(Signal::KILL)?;
@@ -179,9 +166,6 @@ impl Process {
     /// of the process and its descendants.
     ///
     /// Returns whether all of them ended without SIGKILL.
-    ///
-    /// # Errors
-    /// Returns the errors of kill(2) and wait(2).
     pub async fn stop(&mut self, grace: Duration) -> io::Result<bool> {
         let Some(identity) = self.identity else {
             return Ok(true);

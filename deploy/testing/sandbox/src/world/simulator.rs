@@ -96,33 +96,21 @@ impl Simulator {
     }
 
     /// Sends a GET to the control API.
-    ///
-    /// # Errors
-    /// Returns an error when the simulator does not answer with 200 and JSON.
     pub async fn get(&self, path: &str) -> io::Result<Value> {
         self.call(Method::GET, path, None).await
     }
 
     /// Sends a POST to the control API.
-    ///
-    /// # Errors
-    /// Returns the errors of [`get`](Self::get).
     pub async fn post(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call(Method::POST, path, Some(body)).await
     }
 
     /// Sends a PUT to the control API.
-    ///
-    /// # Errors
-    /// Returns the errors of [`get`](Self::get).
     pub async fn put(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call(Method::PUT, path, Some(body)).await
     }
 
     /// Sends a DELETE to the control API.
-    ///
-    /// # Errors
-    /// Returns the errors of [`get`](Self::get).
     pub async fn delete(&self, path: &str) -> io::Result<Value> {
         self.call(Method::DELETE, path, None).await
     }

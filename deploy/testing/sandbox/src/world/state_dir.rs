@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use crate::procfs::process_table::Identity;
+use crate::process_table::Identity;
 
-/// The prefix of state directories' names.
-pub(crate) const PREFIX: &str = "ebs-csi-sandbox.";
+const PREFIX: &str = "ebs-csi-sandbox.";
 
 const OWNER: &str = "owner.json";
 const RUN: &str = "run";
@@ -55,7 +54,7 @@ fn own(state_dir: &Path) -> io::Result<()> {
 }
 
 /// Returns whether the process that made `state_dir` still runs.
-pub(crate) fn owned(state_dir: &Path) -> bool {
+fn owned(state_dir: &Path) -> bool {
     read(&state_dir.join(OWNER)).is_some_and(Identity::alive)
 }
 
@@ -76,8 +75,8 @@ pub(crate) fn recorded(state_dir: &Path) -> Vec<Identity> {
     entries.flatten().filter_map(|entry| read(&entry.path())).collect()
 }
 
-/// Returns the state directories whose maker is dead.
-pub(crate) fn abandoned_state_dirs() -> Vec<PathBuf> {
+/// Returns the state directories under `TMPDIR`, `/tmp`, `/var/tmp` and `/run` whose world is dead.
+pub fn abandoned_state_dirs() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for base in bases() {
         let Ok(entries) = fs::read_dir(base) else {

@@ -5,7 +5,7 @@ use ebs_csi_mount_helper::channel;
 use ebs_csi_mount_helper::disk::device::{DiskRoots, opener_requests};
 use ebs_csi_mount_helper::roles::confinement;
 use ebs_csi_mount_helper::roles::start::opener;
-use ebs_csi_mount_helper::sys::{Fork, fork};
+use ebs_csi_mount_helper::sys::{Fork, fork, limit_allocator};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_wire::FsType;
@@ -16,6 +16,7 @@ use std::process::exit;
 
 /// Runs the real opener, with the device nodes of a directory instead of the machine's.
 fn run_opener(lanes: Vec<OwnedFd>) {
+    limit_allocator();
     let nodes = BlockNodes::read(Path::new("/dev"), DiskClass::LoopFile).expect("nodes");
     let disks = DiskRoots::open(DiskClass::LoopFile).expect("disks");
     let entering = confinement::opener(&nodes, false).expect("confined");

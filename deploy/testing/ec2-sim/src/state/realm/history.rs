@@ -158,7 +158,6 @@ impl Realm {
         }
     }
 
-    /// Replaces a volume and its index entries.
     pub(super) fn swap_volume(&mut self, id: &str, new: Option<Volume>) -> Option<Volume> {
         let old = self.volumes.remove(id);
         if let Some(v) = &old {
@@ -186,7 +185,6 @@ impl Realm {
         old
     }
 
-    /// Replaces a snapshot and its index entries.
     pub(super) fn swap_snapshot(&mut self, id: &str, new: Option<Snapshot>) -> Option<Snapshot> {
         let old = self.snapshots.remove(id);
         if let Some(s) = &old {

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub enum Phase {
+pub(crate) enum Phase {
     /// AttachVolume was accepted; the device does not exist yet.
     Attaching {
         until: Option<Millis>,
@@ -29,27 +29,22 @@ pub enum Phase {
     },
 }
 
-/// The attachment of one volume to one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attachment {
     pub instance: String,
-    /// The device name as requested.
     pub device: String,
     /// When AttachVolume was accepted.
     pub since: Millis,
-    pub phase: Phase,
-    /// Whether the volume is deleted with the instance.
-    pub delete_on_termination: bool,
+    pub(crate) phase: Phase,
+    pub(crate) delete_on_termination: bool,
     /// The EBS card, for instance types with several.
-    pub card: u32,
+    pub(crate) card: u32,
     /// When the device appears, if it has not appeared yet.
-    pub appears: Option<Millis>,
+    pub(crate) appears: Option<Millis>,
 }
 
-/// What a transition of an attachment demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttachmentEvent {
-    /// The device must appear.
+pub(crate) enum AttachmentEvent {
     Appear,
     /// The device must be removed, unless the guest holds it.
     Release {
@@ -72,7 +67,6 @@ impl Attachment {
         }
     }
 
-    /// Returns the state as DescribeVolumes shows it.
     pub fn status(&self) -> &'static str {
         match self.phase {
             Phase::Attaching { .. } => "attaching",
@@ -84,7 +78,7 @@ impl Attachment {
 
     /// Returns the state in the block device mapping of DescribeInstances, which never shows `busy`
     /// and may show `attached` early.
-    pub fn mapping_status(&self, now: Millis) -> &'static str {
+    pub(crate) fn mapping_status(&self, now: Millis) -> &'static str {
         match self.phase {
             Phase::Attaching { mapped: Some(at), .. } if at <= now => "attached",
             Phase::Busy { .. } => "detaching",
@@ -92,7 +86,7 @@ impl Attachment {
         }
     }
 
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         match self.phase {
             Phase::Attaching { until, .. } | Phase::Detaching { until, .. } => until,
             Phase::Busy { again } => again,
@@ -111,7 +105,7 @@ impl Attachment {
         begins || force
     }
 
-    pub fn advance(&mut self, now: Millis) -> Option<AttachmentEvent> {
+    pub(crate) fn advance(&mut self, now: Millis) -> Option<AttachmentEvent> {
         self.due().filter(|due| *due <= now)?;
         Some(match self.phase {
             Phase::Attaching { .. } | Phase::Attached => {
@@ -123,6 +117,32 @@ impl Attachment {
             Phase::Busy { .. } => AttachmentEvent::Release { force: false },
         })
     }
+}
+
+/// Returns whether EC2 accepts the name: `/dev/sd[a-z]`, `/dev/sda1`, `/dev/sda2`, `/dev/xvd[a-z]`,
+/// `/dev/xvd[a-c][a-z]`, `/dev/xvdd[a-x]`.
+pub(crate) fn is_device_name(name: &str) -> bool {
+    let name = name.strip_prefix("/dev/").unwrap_or(name);
+    if matches!(name, "sda1" | "sda2") {
+        return true;
+    }
+    let lower = |b: &u8| b.is_ascii_lowercase();
+    if let Some(rest) = name.strip_prefix("xvd") {
+        return match rest.as_bytes() {
+            [a] => lower(a),
+            [b'a'..=b'c', b] => lower(b),
+            [b'd', b'a'..=b'x'] => true,
+            _ => false,
+        };
+    }
+    matches!(name.strip_prefix("sd").map(str::as_bytes), Some([a]) if lower(a))
+}
+
+/// Returns the name without its prefix, so that spellings compare equal: `sdb` and `xvdb` collide,
+/// and so do `sda1` and `xvda1`.
+pub(crate) fn device_suffix(name: &str) -> &str {
+    let name = name.strip_prefix("/dev/").unwrap_or(name);
+    name.strip_prefix("xvd").or_else(|| name.strip_prefix("sd")).unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -139,5 +159,28 @@ mod tests {
             (None, Some(AttachmentEvent::Appear))
         );
         assert_eq!(a.due(), None);
+    }
+
+    #[test]
+    fn documented_device_names_are_valid_others_refused() {
+        for good in
+            "/dev/sda1 /dev/sda2 /dev/sdb /dev/sdz /dev/xvdb /dev/xvdaa /dev/xvdcz /dev/xvdda \
+                     /dev/xvddx xvdba"
+                .split(' ')
+        {
+            assert!(is_device_name(good), "{good}");
+        }
+        for bad in
+            "/dev/sdk1,/dev/xvddy,/dev/xvdea,/dev/xvdb1,/dev/nvme1n1,/dev/sdaa,,/dev/,/dev/xvd"
+                .split(',')
+        {
+            assert!(!is_device_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sd_and_xvd_names_share_device_slot() {
+        assert_eq!(device_suffix("/dev/sdb"), device_suffix("/dev/xvdb"));
+        assert_ne!(device_suffix("/dev/xvdb"), device_suffix("/dev/xvdba"));
     }
 }

@@ -3,24 +3,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The results of the checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct VolumeChecks {
     /// Whether EC2 has disabled I/O because the data may be inconsistent.
-    pub io_disabled: bool,
-    pub performance: Performance,
+    pub(crate) io_disabled: bool,
+    pub(crate) performance: Performance,
 }
 
-/// The performance of a volume compared with what was provisioned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Performance {
-    /// As provisioned.
+pub(crate) enum Performance {
     #[default]
     Normal,
-    /// Below what was provisioned.
     Degraded,
-    /// Far below what was provisioned.
     SeverelyDegraded,
     /// No I/O completes.
     Stalled,
@@ -37,7 +32,6 @@ impl VolumeChecks {
     }
 }
 
-/// The result of one check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
@@ -52,7 +46,7 @@ pub enum CheckResult {
 
 impl CheckResult {
     /// Returns EC2's name of the reachability that belongs to the status.
-    pub fn reachability(self) -> String {
+    pub(crate) fn reachability(self) -> String {
         match self {
             Self::Ok => "passed".to_owned(),
             Self::Impaired => "failed".to_owned(),
@@ -61,28 +55,25 @@ impl CheckResult {
     }
 }
 
-/// All checks of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct InstanceChecks {
     /// The check of the host, with its network and power.
-    pub system: CheckResult,
+    pub(crate) system: CheckResult,
     /// The check of the guest.
     pub instance: CheckResult,
-    /// The check of the attached volumes.
-    pub attached_ebs: CheckResult,
+    pub(crate) attached_ebs: CheckResult,
 }
 
 /// Results to report from now on; a result that is not given stays.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChecksChange {
-    pub system: Option<CheckResult>,
+    pub(crate) system: Option<CheckResult>,
     pub instance: Option<CheckResult>,
-    pub attached_ebs: Option<CheckResult>,
+    pub(crate) attached_ebs: Option<CheckResult>,
 }
 
 impl InstanceChecks {
-    /// Returns the checks with these results.
     pub fn with(self, findings: ChecksChange) -> Self {
         Self {
             system: findings.system.unwrap_or(self.system),

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The state of an instance; `until` is when a passing state ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub enum InstanceState {
+pub(crate) enum InstanceState {
     Pending {
         until: Millis,
     },
@@ -31,9 +31,8 @@ pub(crate) const LISTED_MS: u64 = 3_600_000;
 /// The root device's name, of every instance.
 pub(crate) const ROOT_DEVICE: &str = "/dev/xvda";
 
-/// What a transition of an instance means for its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InstanceEvent {
+pub(crate) enum InstanceEvent {
     /// The instance has stopped: the guest holds no device any longer.
     Stopped,
     /// The instance is terminated: its volumes are free.
@@ -45,18 +44,17 @@ pub enum InstanceEvent {
 #[derive(Debug, Clone, Serialize)]
 pub struct Instance {
     pub id: String,
-    pub instance_type: String,
+    pub(crate) instance_type: String,
     pub zone: String,
-    pub life: InstanceState,
-    pub outpost: Option<String>,
+    pub(crate) life: InstanceState,
+    pub(crate) outpost: Option<String>,
     /// Device names that are in use though DescribeInstances does not list them.
-    pub hidden_devices: Vec<String>,
-    /// Whether the instance was launched with hibernation enabled.
-    pub hibernation: bool,
+    pub(crate) hidden_devices: Vec<String>,
+    pub(crate) hibernation: bool,
     /// Whether the last stop saved the instance's memory.
-    pub hibernated: bool,
-    pub checks: InstanceChecks,
-    pub launched: Millis,
+    pub(crate) hibernated: bool,
+    pub(crate) checks: InstanceChecks,
+    pub(crate) launched: Millis,
     pub tags: Tags,
 }
 
@@ -75,7 +73,7 @@ impl Instance {
 
     /// Returns EC2's code for the reason why the instance does not run, or `None` while it is
     /// starting or running.
-    pub fn state_reason(&self) -> Option<&'static str> {
+    pub(crate) fn state_reason(&self) -> Option<&'static str> {
         match self.life {
             InstanceState::Pending { .. } | InstanceState::Running => None,
             InstanceState::Stopping { .. } | InstanceState::Stopped if self.hibernated => {
@@ -85,7 +83,7 @@ impl Instance {
         }
     }
 
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         match self.life {
             InstanceState::Pending { until }
             | InstanceState::Stopping { until }
@@ -95,7 +93,7 @@ impl Instance {
         }
     }
 
-    pub fn advance(&mut self, now: Millis) -> Option<InstanceEvent> {
+    pub(crate) fn advance(&mut self, now: Millis) -> Option<InstanceEvent> {
         let due = self.due().filter(|d| *d <= now)?;
         let (life, event) = match self.life {
             InstanceState::Pending { .. } => (InstanceState::Running, None),
@@ -118,4 +116,43 @@ pub(crate) fn mac(instance: &str) -> String {
     let digits = instance.trim_start_matches("i-");
     let part = |i: usize| digits.get(i..i + 2).unwrap_or("00");
     format!("0a:{}:{}:{}:{}:00", part(1), part(3), part(13), part(15))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InstanceType {
+    pub name: &'static str,
+    /// The maximum number of volumes, including the root volume.
+    pub(crate) maximum_attachments: u32,
+    /// `shared` if network interfaces take from the same number, else `dedicated`.
+    pub(crate) limit_type: &'static str,
+    pub(crate) cards: u32,
+}
+
+const fn shared(name: &'static str, maximum_attachments: u32) -> InstanceType {
+    InstanceType { name, maximum_attachments, limit_type: "shared", cards: 1 }
+}
+
+const fn dedicated(name: &'static str, maximum_attachments: u32) -> InstanceType {
+    InstanceType { limit_type: "dedicated", ..shared(name, maximum_attachments) }
+}
+
+/// The types with their published limits, on an instance with one network interface and without
+/// the disks of an instance store.
+pub(crate) const TYPES: &[InstanceType] = &[
+    shared("m5.large", 27),
+    shared("c5.large", 27),
+    dedicated("m7i.large", 32),
+    dedicated("m7i.24xlarge", 64),
+    dedicated("m7i.48xlarge", 128),
+    InstanceType { cards: 2, ..dedicated("r8gb.48xlarge", 128) },
+];
+
+pub(crate) fn find_type(name: &str) -> Option<&'static InstanceType> {
+    TYPES.iter().find(|t| t.name == name)
+}
+
+/// Returns the maximum number of volumes on an instance of this type, including the root volume; 27
+/// for an unknown type.
+pub(crate) fn attachment_limit(name: &str) -> u32 {
+    find_type(name).map_or(27, |t| t.maximum_attachments)
 }

@@ -3,7 +3,6 @@
 use crate::time::Millis;
 use serde::Serialize;
 
-/// The attributes that a modification changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shape {
     /// The size, in GiB.
@@ -11,16 +10,15 @@ pub struct Shape {
     /// The operations per second, for types that have such a number.
     pub iops: Option<u32>,
     /// The throughput in MiB per second, for gp3.
-    pub throughput: Option<u32>,
+    pub(crate) throughput: Option<u32>,
     /// The volume type: gp3, io2, …
-    pub volume_type: String,
-    /// Whether the volume can be attached to several instances.
-    pub multi_attach: bool,
+    pub(crate) volume_type: String,
+    pub(crate) multi_attach: bool,
 }
 
 impl Shape {
     /// Returns a gp3 volume of `size` GiB with the performance that EC2 gives without a request.
-    pub fn gp3(size: u32) -> Self {
+    pub(crate) fn gp3(size: u32) -> Self {
         Self {
             size,
             iops: Some(3_000),
@@ -48,20 +46,20 @@ pub enum ModificationState {
 /// The latest modification of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Modification {
-    pub original: Shape,
+    pub(crate) original: Shape,
     pub target: Shape,
     /// When the modification was accepted.
     pub started: Millis,
-    pub optimizing_at: Millis,
-    pub completed_at: Millis,
+    pub(crate) optimizing_at: Millis,
+    pub(crate) completed_at: Millis,
     /// Whether the modification fails at `optimizing_at`.
-    pub fails: bool,
+    pub(crate) fails: bool,
     pub state: ModificationState,
 }
 
 impl Modification {
     /// Returns the progress, from 0 to 100.
-    pub fn progress(&self, now: Millis) -> u64 {
+    pub(crate) fn progress(&self, now: Millis) -> u64 {
         match self.state {
             ModificationState::Modifying | ModificationState::Failed => 0,
             ModificationState::Completed => 100,
@@ -72,7 +70,7 @@ impl Modification {
         }
     }
 
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         match self.state {
             ModificationState::Modifying => Some(self.optimizing_at),
             ModificationState::Optimizing => Some(self.completed_at),
@@ -81,7 +79,7 @@ impl Modification {
     }
 
     /// Performs the transition that is due. Returns the new state, if there was a transition.
-    pub fn advance(&mut self, now: Millis) -> Option<ModificationState> {
+    pub(crate) fn advance(&mut self, now: Millis) -> Option<ModificationState> {
         if self.due().is_none_or(|d| d > now) {
             return None;
         }

@@ -4,7 +4,6 @@ use super::Tags;
 use crate::time::{DAY_MS, Millis};
 use serde::Serialize;
 
-/// The state of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub(crate) enum SnapshotState {
@@ -17,22 +16,19 @@ pub(crate) enum SnapshotState {
     Completed {
         since: Millis,
     },
-    /// The snapshot failed and is kept.
     Failed,
 }
 
-/// A lock against deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Lock {
     /// Whether the mode is compliance (true) or governance.
-    pub compliance: bool,
+    pub(crate) compliance: bool,
     /// The hours during which a compliance lock can still be changed.
-    pub cool_off_hours: u32,
+    pub(crate) cool_off_hours: u32,
     pub created: Millis,
-    pub end: LockEnd,
+    pub(crate) end: LockEnd,
 }
 
-/// When a lock ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LockEnd {
@@ -45,29 +41,25 @@ pub(crate) enum LockEnd {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Archival {
     /// Until then the snapshot is still in the standard tier.
-    pub archived: Millis,
+    pub(crate) archived: Millis,
     /// When the restored snapshot is in the standard tier again.
     pub restored: Option<Millis>,
 }
 
-/// A snapshot.
 #[derive(Debug, Clone, Serialize)]
 pub struct Snapshot {
     /// The snapshot's id, `snap-…`.
     pub id: String,
-    /// The id of the volume from which the snapshot was taken.
     pub volume: String,
     /// The size of that volume, in GiB.
     pub size: u32,
     pub(crate) started: Millis,
     pub(crate) life: SnapshotState,
-    /// Whether the volume was encrypted.
     pub encrypted: bool,
     pub(crate) kms_key: Option<String>,
     pub(crate) outpost: Option<String>,
     pub(crate) lock: Option<Lock>,
     pub(crate) archival: Option<Archival>,
-    /// The snapshot's tags.
     pub tags: Tags,
 }
 
@@ -96,7 +88,6 @@ impl Snapshot {
         }
     }
 
-    /// Returns when the next transition is due.
     pub(crate) fn due(&self) -> Option<Millis> {
         match self.life {
             SnapshotState::Pending { until, .. } => Some(until),

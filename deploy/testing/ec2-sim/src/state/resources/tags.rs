@@ -3,7 +3,6 @@
 use crate::wire::{ApiError, ApiResult, Params, refuse, refuse_value};
 use std::collections::BTreeMap;
 
-/// The tags of a resource, by key.
 pub(crate) type Tags = BTreeMap<String, String>;
 
 /// The tags of rows that have none.

@@ -5,13 +5,12 @@ use super::{
     Attachment, AttachmentEvent, Modification, ModificationState, Shape, Tags, VolumeChecks,
 };
 use crate::time::Millis;
-use crate::wire::ApiError;
+use crate::wire::{ApiError, ApiResult, refuse};
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of instances to which a Multi-Attach volume can be attached at once.
 pub(crate) const MAX_MULTI_ATTACH: usize = 16;
 
-/// The result of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CreateOutcome {
@@ -22,7 +21,6 @@ pub(crate) enum CreateOutcome {
     Vanish,
 }
 
-/// The state of a volume, apart from its attachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub(crate) enum VolumeState {
@@ -57,7 +55,7 @@ pub(crate) struct Initialization {
     /// `default`, `provisioned-rate` or `volume-copy`.
     pub kind: String,
     pub from: Millis,
-    pub until: Millis,
+    pub(crate) until: Millis,
 }
 
 /// A volume.
@@ -81,7 +79,7 @@ pub struct Volume {
     /// The latest modification.
     pub modification: Option<Modification>,
     /// The times at which modifications were accepted, in ascending order.
-    pub modified: Vec<Millis>,
+    pub(crate) modified: Vec<Millis>,
     pub(crate) initialization: Option<Initialization>,
     /// The requested rate of the initialization, in MiB/s.
     pub(crate) initialization_rate: Option<u32>,
@@ -94,14 +92,11 @@ pub struct Volume {
     pub(crate) checks: VolumeChecks,
 }
 
-/// What a transition of a volume demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VolumeEvent {
     /// The volume no longer exists.
     Gone,
-    /// What the attachment to this instance demands.
     Attachment(String, AttachmentEvent),
-    /// The new shape is in force.
     Reshaped,
 }
 
@@ -207,4 +202,46 @@ impl Volume {
         }
         events
     }
+}
+
+/// The use of a token. A token stays used when creation fails later or the volume is deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct TokenUse {
+    pub volume: String,
+    /// The parameters, in a form that depends neither on the order of tags nor on how the request
+    /// named the zone.
+    pub(crate) fingerprint: String,
+    pub at: Millis,
+}
+
+/// The maximum length of a token, in characters.
+pub(crate) const MAX_TOKEN_LENGTH: usize = 64;
+
+/// How long a token is remembered, in milliseconds.
+const RETENTION_MS: u64 = 12 * 3600 * 1000;
+
+/// Checks a request's token. Returns the volume of the earlier request that this one repeats;
+/// `None`: the token is new or forgotten. `is_deleted`: whether a volume was deleted or has failed.
+pub(crate) fn find_replayed<'a>(
+    token: &str,
+    used: Option<&'a TokenUse>,
+    fingerprint: &str,
+    is_deleted: impl Fn(&str) -> bool,
+    now: Millis,
+) -> ApiResult<Option<&'a str>> {
+    let Some(used) = used.filter(|s| now.since(s.at) < RETENTION_MS) else { return Ok(None) };
+    if is_deleted(&used.volume) {
+        refuse!(
+            "IdempotentParameterMismatch",
+            "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
+            used.volume
+        );
+    }
+    if used.fingerprint != fingerprint {
+        refuse!(
+            "IdempotentParameterMismatch",
+            "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)."
+        );
+    }
+    Ok(Some(&used.volume))
 }

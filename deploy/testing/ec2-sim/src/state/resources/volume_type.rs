@@ -3,20 +3,19 @@
 use super::Shape;
 use crate::wire::{ApiError, ApiResult, refuse_combination, refuse_value};
 
-/// The limits of a volume type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VolumeType {
     pub name: &'static str,
     /// The sizes, in GiB.
-    pub min_size: u32,
-    pub max_size: u32,
+    pub(crate) min_size: u32,
+    pub(crate) max_size: u32,
     /// If `Iops` may be given: the maximum, and the maximum per GiB.
     pub iops: Option<(u32, u32)>,
     /// Whether `Iops` must be given.
-    pub iops_required: bool,
+    pub(crate) iops_required: bool,
     /// If `Throughput` may be given: the maximum, in MiB per second.
-    pub throughput: Option<u32>,
-    pub multi_attach: bool,
+    pub(crate) throughput: Option<u32>,
+    pub(crate) multi_attach: bool,
 }
 
 const fn plain(name: &'static str, min_size: u32, max_size: u32) -> VolumeType {
@@ -72,11 +71,10 @@ pub(crate) fn find(name: &str) -> ApiResult<&'static VolumeType> {
 pub(crate) struct Wanted {
     pub iops: Option<u32>,
     /// The throughput, in MiB per second.
-    pub throughput: Option<u32>,
+    pub(crate) throughput: Option<u32>,
 }
 
 impl VolumeType {
-    /// Checks size and performance, and returns the resulting shape of the volume.
     pub(crate) fn shape(&self, size: u32, wanted: Wanted, multi_attach: bool) -> ApiResult<Shape> {
         self.check_size(size)?;
         let iops = self.check_iops(size, wanted.iops)?;

@@ -10,7 +10,6 @@ pub struct Zone {
     pub name: String,
     /// The id, such as `use1-az6`.
     pub id: String,
-    /// The state of the zone.
     #[serde(default)]
     pub state: ZoneState,
     /// The kind of the zone: EC2's `zoneType`.
@@ -18,7 +17,6 @@ pub struct Zone {
     pub kind: ZoneKind,
 }
 
-/// The kind of a zone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ZoneKind {
     #[default]

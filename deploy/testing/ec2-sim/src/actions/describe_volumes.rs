@@ -1,0 +1,127 @@
+//! DescribeVolumes, DescribeVolumeStatus and DescribeVolumesModifications.
+
+use super::describe_query::Describe;
+use super::modify_volume::check_id;
+use super::{Call, render};
+use crate::state::resources::{VolumeState, name_of};
+use crate::state::{Realm, Volume, well_formed};
+use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
+
+static VOLUMES: Describe<Volume> = Describe {
+    ids: ("VolumeId", "volumeIdsSet"),
+    check_id: check_volumes_id,
+    all: Realm::volumes,
+    missing: ApiError::no_volumes,
+    fields: &[("tag-key", |_| Vec::new()), ("volume-id", |v| vec![v.id.clone()])],
+    id_filter: "volume-id",
+    page_sizes: (5, 500),
+    set: "volumeSet",
+};
+
+fn check_volumes_id(id: &str) -> ApiResult<()> {
+    if !well_formed(id, "vol") {
+        refuse_value!("Value ({id}) for parameter volumes is invalid. Expected: 'vol-...'.");
+    }
+    Ok(())
+}
+
+/// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
+pub(super) fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
+    VOLUMES.answer(call, |x, v| render::volume(x, call.realm, v, render::View::Full))
+}
+
+static STATUS: Describe<Volume> = Describe {
+    ids: ("VolumeId", "volumeIdsSet"),
+    check_id: check_status_id,
+    all: Realm::volumes,
+    missing: ApiError::no_volumes,
+    fields: &[("volume-status.status", |v| vec![overall(v).to_owned()])],
+    // Volumes cannot be filtered by id here.
+    id_filter: "",
+    page_sizes: (5, 1000),
+    set: "volumeStatusSet",
+};
+
+fn check_status_id(id: &str) -> ApiResult<()> {
+    if !well_formed(id, "vol") {
+        refuse!("InvalidVolumeID.Malformed", "Invalid id: \"{id}\" (expecting \"vol-...\")");
+    }
+    Ok(())
+}
+
+pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
+    STATUS.answer(call, |x, v| volume_status(call, x, v))
+}
+
+fn overall(v: &Volume) -> &'static str {
+    match v.life {
+        VolumeState::Ready | VolumeState::Deleting { .. } => v.checks.status(),
+        VolumeState::Creating { .. } => "insufficient-data",
+        VolumeState::Failed => "impaired",
+    }
+}
+
+fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, String)> {
+    let is_failed = v.life == VolumeState::Failed || v.checks.io_disabled;
+    let performance = match v.attachments.is_empty() || v.shape.iops.is_none() {
+        true => "not-applicable".to_owned(),
+        false => name_of(v.checks.performance),
+    };
+    let enabled = if is_failed { "failed" } else { "passed" };
+    let mut out = vec![("io-enabled", enabled.to_owned()), ("io-performance", performance)];
+    if v.initialization.is_some() {
+        let done = v.initialized_percent(call.now) == 100;
+        let state = if done { "completed" } else { "initializing" };
+        out.push(("initialization-state", state.to_owned()));
+    }
+    out
+}
+
+fn volume_status(call: &Call<'_>, x: &mut Xml, v: &Volume) {
+    x.text("volumeId", &v.id).nest("volumeStatus", |x| {
+        x.text("status", overall(v)).list("details", details(call, v), |x, (name, status)| {
+            x.text("name", name).text("status", &status);
+        });
+    });
+    if let Some(i) = &v.initialization {
+        x.nest("initializationStatusDetails", |x| {
+            x.text("initializationType", &i.kind)
+                .value("progress", v.initialized_percent(call.now));
+            // Only a provisioned rate yields an estimate.
+            if i.kind == "provisioned-rate" {
+                x.value("estimatedTimeToCompleteInSeconds", i.until.since(call.now).div_ceil(1000));
+            }
+        });
+    }
+}
+
+static MODIFICATIONS: Describe<Volume> = Describe {
+    ids: ("VolumeId", "volumeIdsSet"),
+    check_id,
+    all: Realm::volumes,
+    missing: ApiError::no_volumes,
+    fields: &[("volume-id", |v| vec![v.id.clone()])],
+    id_filter: "volume-id",
+    page_sizes: (1, 500),
+    set: "volumeModificationSet",
+};
+
+/// Answers with the latest modification of each volume.
+pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
+    let mut query = MODIFICATIONS.parse(call)?;
+    query.keep = |v| v.modification.is_some();
+    let candidates = query.candidates(call)?;
+    let mut named = candidates.iter().flatten().filter(|_| !query.ids.is_empty());
+    if let Some(v) = named.find(|v| v.modification.is_none()) {
+        let id = &v.id;
+        refuse!(
+            "InvalidVolumeModification.NotFound",
+            "Modification for volume '{id}' does not exist."
+        );
+    }
+    Ok(query.answer(call, candidates, |x, v| {
+        if let Some(m) = &v.modification {
+            render::modification(x, &v.id, m, call.now);
+        }
+    }))
+}

@@ -1,0 +1,248 @@
+//! DescribeInstances, DescribeInstanceStatus, DescribeInstanceTypes, StopInstances and
+//! TerminateInstances, and the same changes by the control API.
+
+use super::describe_query::{Describe, by_ids};
+use super::{Call, render};
+use crate::state::Realm;
+use crate::state::resources::{
+    CheckResult, Instance, InstanceChecks, InstanceState, InstanceType, TYPES, ZoneKind, find_type,
+    name_of,
+};
+use crate::time::{Latency, Millis};
+use crate::wire::{ApiError, ApiResult, Xml, refuse};
+
+static DESCRIBE: Describe<Instance> = Describe {
+    ids: ("InstanceId", "instancesSet"),
+    check_id: Call::check_instance_id,
+    all: Realm::instances,
+    missing: ApiError::no_instances,
+    fields: &[
+        ("instance-id", |i| vec![i.id.clone()]),
+        ("outpost-arn", |i| i.outpost.iter().cloned().collect()),
+    ],
+    id_filter: "instance-id",
+    page_sizes: (5, 1000),
+    set: "reservationSet",
+};
+
+pub(super) fn instances(call: &mut Call<'_>) -> ApiResult<String> {
+    let realm = &*call.realm;
+    DESCRIBE.answer(call, |x, i| {
+        x.text("reservationId", &i.id.replacen("i-", "r-", 1))
+            .text("ownerId", &realm.account)
+            .list("instancesSet", [i], |x, i| {
+                render::instance(x, realm, i, call.now);
+            });
+    })
+}
+
+/// Answers DescribeInstanceStatus with the instances that run, without filters and pages.
+pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
+    call.begin_read()?;
+    let ids = call.params.list("InstanceId");
+    call.params.finish()?;
+    ids.iter().try_for_each(|id| Call::check_instance_id(id))?;
+    let mut shown = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
+    shown.retain(|i| matches!(i.life, InstanceState::Running));
+    let mut x = Xml::default();
+    x.list("instanceStatusSet", shown, status_of);
+    Ok(x.finish())
+}
+
+fn status_of(x: &mut Xml, i: &Instance) {
+    let (code, name) = i.state();
+    x.text("instanceId", &i.id).text("availabilityZone", &i.zone).nest("instanceState", |x| {
+        x.value("code", code).text("name", name);
+    });
+    for (element, outcome) in [
+        ("systemStatus", i.checks.system),
+        ("instanceStatus", i.checks.instance),
+        ("attachedEbsStatus", i.checks.attached_ebs),
+    ] {
+        x.nest(element, |x| {
+            x.text("status", &name_of(outcome)).list("details", [outcome], detail);
+        });
+    }
+}
+
+fn detail(x: &mut Xml, outcome: CheckResult) {
+    x.text("name", "reachability").text("status", &outcome.reachability());
+}
+
+pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
+    call.begin_read()?;
+    let p = call.params;
+    let names = p.list("InstanceType");
+    p.finish()?;
+    let is_known = |name: &&&str| find_type(name).is_some();
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        // unverified wording.
+        refuse!(
+            "InvalidInstanceType",
+            "The following supplied instance types do not exist: [{unknown}]"
+        );
+    }
+    let shown = TYPES.iter().filter(|t| names.is_empty() || names.contains(&t.name));
+    let mut x = Xml::default();
+    x.list("instanceTypeSet", shown, instance_type);
+    Ok(x.finish())
+}
+
+fn instance_type(x: &mut Xml, t: &InstanceType) {
+    x.text("instanceType", t.name);
+    x.nest("ebsInfo", |x| {
+        x.value("maximumEbsAttachments", t.maximum_attachments)
+            .text("attachmentLimitType", t.limit_type)
+            .value("maximumEbsCards", t.cards)
+            .list("ebsCardSet", 0..t.cards, |x, n| {
+                x.value("ebsCardIndex", n);
+            });
+    });
+}
+
+/// A change of an instance's power state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    /// Starts the instance.
+    Start,
+    /// Stops the instance; the volumes stay attached.
+    Stop,
+    /// Saves the instance's memory and stops the instance.
+    Hibernate,
+    /// Terminates the instance.
+    Terminate,
+}
+
+pub(super) fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
+    call.params.boolean("Force")?;
+    change_all(call, Power::Stop)
+}
+
+pub(super) fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
+    change_all(call, Power::Terminate)
+}
+
+fn change_all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
+    let ids = call.params.list("InstanceId");
+    call.params.finish()?;
+    if ids.is_empty() {
+        return Err(ApiError::missing("InstanceId"));
+    }
+    for id in &ids {
+        Call::check_instance_id(id)?;
+        if !possible(call.realm.instance(id)?.life, power) {
+            refuse!(
+                "IncorrectInstanceState",
+                "The instance '{id}' is not in a state from which it can be stopped."
+            );
+        }
+    }
+    call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
+    call.dry_run()?;
+    let mut x = Xml::default();
+    let before: Vec<_> =
+        ids.iter().filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state()))).collect();
+    for id in ids {
+        power_of(call.realm, call.latency, id, power, call.begin, false);
+        call.effects.push(id.to_owned());
+    }
+    x.list("instancesSet", before, |x, (id, was)| {
+        let is = call.realm.instances().get(id).map_or(was, |i| i.state());
+        x.text("instanceId", id);
+        for (name, (code, state)) in [("currentState", is), ("previousState", was)] {
+            x.nest(name, |x| {
+                x.value("code", code).text("name", state);
+            });
+        }
+    });
+    Ok(x.finish())
+}
+
+/// Begins a change of an instance's power state. Returns false if the instance does not exist or
+/// its state does not permit the change.
+pub(crate) fn power(
+    realm: &mut Realm,
+    latency: &mut Latency,
+    instance: &str,
+    power: Power,
+    now: Millis,
+    at_once: bool,
+) -> bool {
+    let is_possible = realm.instances().get(instance).is_some_and(|i| possible(i.life, power));
+    if is_possible {
+        power_of(realm, latency, instance, power, now, at_once);
+    }
+    is_possible
+}
+
+fn possible(life: InstanceState, power: Power) -> bool {
+    match power {
+        Power::Start => matches!(
+            life,
+            InstanceState::Stopped | InstanceState::Running | InstanceState::Pending { .. }
+        ),
+        Power::Stop | Power::Hibernate => {
+            !matches!(life, InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. })
+        }
+        Power::Terminate => true,
+    }
+}
+
+fn power_of(
+    realm: &mut Realm,
+    latency: &mut Latency,
+    id: &str,
+    power: Power,
+    from: Millis,
+    at_once: bool,
+) {
+    let mut until = |item| from.plus(if at_once { 0 } else { latency.sample(item) });
+    let next = match power {
+        Power::Start => InstanceState::Pending { until: until("instance_start") },
+        Power::Stop | Power::Hibernate => InstanceState::Stopping { until: until("instance_stop") },
+        Power::Terminate => InstanceState::ShuttingDown { until: until("instance_terminate") },
+    };
+    realm.update_instance(id, |i| match (power, i.life) {
+        // The instance is already in the requested state or on the way to that state.
+        (Power::Start, InstanceState::Running | InstanceState::Pending { .. })
+        | (
+            Power::Stop | Power::Hibernate,
+            InstanceState::Stopping { .. } | InstanceState::Stopped,
+        )
+        | (
+            Power::Terminate,
+            InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. },
+        ) => {}
+        _ => {
+            i.life = next;
+            if power == Power::Start {
+                // The instance starts on another host.
+                i.checks = InstanceChecks::default();
+            }
+            if power != Power::Terminate {
+                i.hibernated = power == Power::Hibernate;
+            }
+        }
+    });
+}
+
+pub(super) fn zones(call: &mut Call<'_>) -> ApiResult<String> {
+    call.begin_read()?;
+    call.params.finish()?;
+    let realm = &*call.realm;
+    let mut x = Xml::default();
+    x.list("availabilityZoneInfo", &realm.zones, |x, z| {
+        // EC2 lists a zone of the other kinds only once the account has opted in.
+        let opted = match z.kind {
+            ZoneKind::Availability => "opt-in-not-required",
+            ZoneKind::Local | ZoneKind::Wavelength => "opted-in",
+        };
+        x.text("zoneName", &z.name)
+            .text("zoneId", &z.id)
+            .text("zoneState", &name_of(z.state))
+            .text("regionName", &realm.region)
+            .text("zoneType", &name_of(z.kind))
+            .text("optInStatus", opted);
+    });
+    Ok(x.finish())
+}

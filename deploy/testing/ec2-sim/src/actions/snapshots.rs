@@ -1,0 +1,106 @@
+//! CreateSnapshot, which takes no client token, so that a repeated call creates a second snapshot;
+//! DeleteSnapshot and DescribeSnapshots.
+
+use super::describe_query::Describe;
+use super::{Call, quota_check, render};
+use crate::faults::Fault;
+use crate::state::Realm;
+use crate::state::resources::{Snapshot, SnapshotState, VolumeState, tags};
+use crate::wire::{ApiError, ApiResult, Xml, refuse};
+
+pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let volume = p.required("VolumeId", "VolumeId")?;
+    p.text("Description");
+    let outpost = p.text("OutpostArn");
+    let tags = tags::parse_specifications(p, "snapshot")?;
+    p.finish()?;
+    Call::check_volume_id(volume)?;
+    call.permit(|c| vec![c.existing(volume), c.new_resource("snapshot", &tags)])?;
+    call.permit_tagging("snapshot", &tags)?;
+    call.dry_run()?;
+    let v = call.realm.volume(volume)?;
+    if v.life != VolumeState::Ready {
+        return Err(v.incorrect_state());
+    }
+    if v.last_snapshot
+        .is_some_and(|t| call.now.since(t) < call.quotas.snapshot_interval_ms.unwrap_or(0))
+    {
+        refuse!(
+            "SnapshotCreationPerVolumeRateExceeded",
+            "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests."
+        );
+    }
+    quota_check::snapshot(call, v)?;
+    let usual = call.latency.sample("snapshot");
+    let failed = call.fault(|f| match f {
+        Fault::FailSnapshot { after_ms } => Some(*after_ms),
+        _ => None,
+    });
+    let (fails, until) = (failed.is_some(), call.begin.plus(failed.unwrap_or(usual)));
+    let id = call.ids.issue("snap");
+    call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
+    let snapshot = Snapshot {
+        id: id.clone(),
+        volume: volume.to_owned(),
+        size: v.shape.size,
+        started: call.now,
+        life: SnapshotState::Pending { until, fails },
+        encrypted: v.encrypted,
+        kms_key: v.kms_key.clone(),
+        outpost: outpost.map(str::to_owned),
+        lock: None,
+        archival: None,
+        tags,
+    };
+    let mut x = Xml::default();
+    render::snapshot(&mut x, call.realm, &snapshot, call.now);
+    let now = call.now;
+    call.realm.put_snapshot(snapshot);
+    call.realm.update_volume(volume, |v| v.last_snapshot = Some(now));
+    call.effects.push(id);
+    Ok(x.finish())
+}
+
+pub(super) fn delete(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let id = p.required("SnapshotId", "SnapshotId")?;
+    p.finish()?;
+    Call::check_snapshot_id(id)?;
+    let s = call.realm.snapshot(id)?;
+    call.permit_on(id)?;
+    call.dry_run()?;
+    if s.locked(call.now).is_some() {
+        // unverified code and wording.
+        refuse!("SnapshotLocked", "The snapshot '{id}' is locked and cannot be deleted.");
+    }
+    call.devices.delete_snapshot(id).map_err(|e| Call::internal(&e))?;
+    call.realm.remove_snapshot(id);
+    call.realm.fast_restores.retain(|(snapshot, _)| snapshot != id);
+    call.effects.push(id.to_owned());
+    Ok("<return>true</return>".to_owned())
+}
+
+static DESCRIBE: Describe<Snapshot> = Describe {
+    ids: ("SnapshotId", "snapshotIdsSet"),
+    check_id: Call::check_snapshot_id,
+    all: Realm::snapshots,
+    missing: ApiError::no_snapshots,
+    fields: &[
+        ("snapshot-id", |s| vec![s.id.clone()]),
+        ("tag-key", |_| Vec::new()),
+        ("volume-id", |s| vec![s.volume.clone()]),
+    ],
+    id_filter: "snapshot-id",
+    page_sizes: (5, 1000),
+    set: "snapshotSet",
+};
+
+pub(super) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
+    let (owners, realm) = (call.params.list("Owner"), &*call.realm);
+    let query = DESCRIBE.parse(call)?;
+    // All simulated snapshots belong to this account, so a query for another owner finds none.
+    let mine = owners.is_empty() || owners.iter().any(|o| *o == "self" || *o == realm.account);
+    let candidates = if mine { query.candidates(call)? } else { Some(Vec::new()) };
+    Ok(query.answer(call, candidates, |x, s| render::snapshot(x, realm, s, call.now)))
+}
