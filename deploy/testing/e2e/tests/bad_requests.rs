@@ -2,7 +2,6 @@
 //! nothing has changed. `controller/tests/csi/refuse.rs` has those to the controller.
 
 use std::fmt::Debug;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use csi::volume_capability::AccessType;
@@ -113,17 +112,6 @@ async fn bad_node_requests_are_refused_and_change_nothing() {
         wrong: Vec::new(),
     };
     stage_rows(&mut on, &unattached.id).await;
-    // `mount-helper/tests/privileged/refusals.rs` has the kinds of content.
-    let device = attachment.context["devicePath"].trim_start_matches("/dev/");
-    let device = fixture.world.nodes[0].dev_dir.join(device);
-    let disk = std::fs::File::options().write(true).open(device).unwrap();
-    disk.write_all_at(b"my data", 3000).unwrap();
-    disk.sync_all().unwrap();
-    let words: &[&str] = &["unknown bytes at offset 3000 "];
-    on.stage([("of a disk with content", FailedPrecondition, words, on.request())]).await;
-    disk.write_all_at(&[0; 7], 3000).unwrap();
-    disk.sync_all().unwrap();
-    drop(disk);
     fixture.must("stage", kubelet.stage(&volume, &attachment)).await;
     let elsewhere =
         kubelet.root().join("plugins/kubernetes.io/csi/ebs.csi.aws.com/elsewhere/globalmount");

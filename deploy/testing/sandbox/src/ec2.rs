@@ -97,6 +97,12 @@ impl<'a> Ec2<'a> {
         Ok(self.describe(by_id).await?.into_iter().next())
     }
 
+    /// Returns whether EC2 shows the volume attached to an instance.
+    pub async fn holds(&self, volume: &str, instance: &str) -> io::Result<bool> {
+        let shown = self.volume(volume).await?;
+        Ok(shown.is_some_and(|shown| shown.instances.iter().any(|of| of == instance)))
+    }
+
     /// Returns the driver's requests in the journal after number `after`.
     pub async fn journal(&self, after: u64) -> io::Result<Vec<Value>> {
         let mut records = Vec::new();

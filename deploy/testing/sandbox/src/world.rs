@@ -68,6 +68,8 @@ pub struct World {
     pub simulator: Simulator,
     /// The controller.
     pub controller: Process,
+    /// Further controllers of the same cluster.
+    pub replicas: Vec<Process>,
     /// The nodes, in the order of the options.
     pub nodes: Vec<Node>,
     /// The launcher, if it runs in place of the other processes.
@@ -106,13 +108,14 @@ impl World {
             Simulator::start(&options.binaries, &state_dir, &options.scenario(), &options.devices)
                 .await,
         )?;
-        let controller = container::controller(&options, &state_dir, &simulator);
+        let controller = container::controller("controller", &options, &state_dir, &simulator);
         let controller = step("preparing the controller", controller)?;
         let mut world = Self {
             options,
             state_dir,
             simulator,
             controller,
+            replicas: Vec::new(),
             nodes: Vec::new(),
             launcher: None,
             keeper: Some(keeper),
@@ -176,6 +179,17 @@ impl World {
         Kubelet::new(&node.csi_socket, &node.kubelet_root)
     }
 
+    /// Starts another controller of the same cluster and waits until its Probe succeeds.
+    pub async fn add_replica(&mut self) -> Result<(), WorldError> {
+        let name = format!("controller-{}", self.replicas.len() + 2);
+        let made = container::controller(&name, &self.options, &self.state_dir, &self.simulator);
+        let mut replica = step("preparing a replica", made)?;
+        step("starting a replica", replica.start())?;
+        ready(&mut replica).await?;
+        self.replicas.push(replica);
+        Ok(())
+    }
+
     /// Starts the controller and waits until its Probe succeeds. Returns the time since exec.
     pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
         step("starting the controller", self.controller.start())?;
@@ -187,7 +201,7 @@ impl World {
         step("stopping the controller", self.controller.stop(GRACE).await)?;
         let mut options = self.options.clone();
         options.controller_arguments.extend_from_slice(more);
-        let made = container::controller(&options, &self.state_dir, &self.simulator);
+        let made = container::controller("controller", &options, &self.state_dir, &self.simulator);
         self.controller = step("preparing the controller", made)?;
         self.start_controller().await
     }
@@ -219,7 +233,7 @@ impl World {
     /// Returns all processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
-        all.extend(&self.launcher);
+        all.extend(self.replicas.iter().chain(&self.launcher));
         for node in &self.nodes {
             all.extend([&node.agent, &node.helper]);
         }
@@ -230,7 +244,7 @@ impl World {
     fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
         let last = [&mut self.controller, &mut self.simulator.process];
-        self.launcher.iter_mut().chain(nodes).chain(last)
+        self.replicas.iter_mut().chain(&mut self.launcher).chain(nodes).chain(last)
     }
 
     /// Returns the names of the processes that have ended without a request.

@@ -77,6 +77,7 @@ impl Co {
             }),
             volume_capabilities: vec![claim.capability()],
             parameters: claim.parameters.clone(),
+            mutable_parameters: claim.mutable_parameters.clone(),
             volume_content_source: claim.content_source(),
             accessibility_requirements: (!self.zone.is_empty()).then_some(requirement),
             ..csi::CreateVolumeRequest::default()

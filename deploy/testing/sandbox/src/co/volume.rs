@@ -47,6 +47,8 @@ pub struct Claim {
     pub source: Source,
     /// Parameters of the StorageClass.
     pub parameters: HashMap<String, String>,
+    /// Parameters of the VolumeAttributesClass.
+    pub mutable_parameters: HashMap<String, String>,
 }
 
 /// Bytes in a GiB.
@@ -71,6 +73,7 @@ impl Claim {
             mode: Mode::SingleNodeWriter,
             source: Source::Blank,
             parameters: HashMap::new(),
+            mutable_parameters: HashMap::new(),
         }
     }
 

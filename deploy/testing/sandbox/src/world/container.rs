@@ -35,13 +35,14 @@ pub(super) const HELPER_BOUNDING: u64 = AGENT_BOUNDING
 const AGENT_BOUNDING: u64 =
     CapabilitySet::SETUID.bits() | CapabilitySet::SETGID.bits() | CapabilitySet::SETPCAP.bits();
 
-/// Prepares the controller, with a socket in its own directory, without starting it.
+/// Prepares the controller `name`, with a socket in its own directory, without starting it.
 pub(crate) fn controller(
+    name: &str,
     options: &WorldOptions,
     state_dir: &Path,
     simulator: &Simulator,
 ) -> io::Result<Process> {
-    let own = state_dir.join("controller");
+    let own = state_dir.join(name);
     std::fs::create_dir_all(&own)?;
     chown(&own, Some(CONTROLLER_ID), Some(CONTROLLER_ID))?;
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755))?;
@@ -56,6 +57,7 @@ pub(crate) fn controller(
         ),
     };
     let program = state_dir.join(built.file_name().unwrap_or(OsStr::new("controller-program")));
+    // A replica that runs already has the copy open.
     if !program.exists() {
         std::fs::copy(&built, &program)?;
     }
@@ -64,13 +66,14 @@ pub(crate) fn controller(
     arguments.extend_from_slice(&options.controller_arguments);
     let mut environment = credentials(simulator.ec2());
     environment.push(("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned()));
+    environment.extend_from_slice(&options.controller_environment);
     let settings = ChildSettings {
         bounding: Some(0),
         identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
         no_new_privs: true,
         ..ChildSettings::default()
     };
-    Ok(contained("controller", state_dir, &socket, program, settings, arguments, environment))
+    Ok(contained(name, state_dir, &socket, program, settings, arguments, environment))
 }
 
 /// Prepares a process with a container's environment and these settings, without starting it.
