@@ -124,7 +124,8 @@ pub struct NodeReport {
 /// in neither list, read before the kernel answered, stays free. Two cases leave doubt, and need
 /// the node's promise: a Node object that was created just before the attach, or after it, has lost
 /// its lists while kubelet may still have its leave, and a look that finds no disk shows less than
-/// one at a free disk. With the promise no list matters; nobody asks for it while `volumesAttached` lists the volume.
+/// one at a free disk. With the promise no list matters; nobody asks for it while
+/// `volumesAttached` lists the volume.
 pub fn node_evidence(
     nodes: &[NodeReport],
     instance: &InstanceId,

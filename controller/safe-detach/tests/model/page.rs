@@ -1,12 +1,10 @@
 //! The counts of a run, as tables of `deploy/docs/model.md`.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use crate::explore::Exploration;
 use crate::is_large;
-
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/docs/model.md");
 
 /// Tests run beside each other, and each writes its own table.
 static WRITING: Mutex<()> = Mutex::new(());
@@ -34,6 +32,11 @@ impl Row {
     }
 }
 
+fn page_path() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    PathBuf::from(package).join("../../deploy/docs/model.md")
+}
+
 /// Compares the table of this section with the committed one, or writes it.
 pub(crate) fn check(section: &str, rows: &[Row]) {
     if is_large() {
@@ -42,18 +45,18 @@ pub(crate) fn check(section: &str, rows: &[Row]) {
     let (begin, end) = (format!("<!-- begin {section} -->\n"), format!("<!-- end {section} -->"));
     let table = table(rows);
     let guard = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let page = std::fs::read_to_string(Path::new(PAGE)).expect("deploy/docs/model.md");
-    let (head, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("{begin} in {PAGE}"));
-    let (committed, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("{end} in {PAGE}"));
+    let page = std::fs::read_to_string(page_path()).expect("deploy/docs/model.md");
+    let (head, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
+    let (committed, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("the page lacks {end}"));
     if std::env::var_os("UPDATE_GENERATED").is_some() {
         let page = format!("{head}{begin}{table}{end}{tail}");
-        std::fs::write(PAGE, page).expect("deploy/docs/model.md");
+        std::fs::write(page_path(), page).expect("deploy/docs/model.md");
         return;
     }
     drop(guard);
     assert_eq!(
         committed, table,
-        "{PAGE}: UPDATE_GENERATED=1 cargo test -p ebs-csi-safe-detach --test model writes it"
+        "UPDATE_GENERATED=1 cargo test -p ebs-csi-safe-detach --test model writes {section}"
     );
 }
 
