@@ -1,7 +1,7 @@
 //! The privileged process: identifies, checks, formats and mounts EBS volumes, and nothing else.
 //!
-//! One program, seven roles: [`roles::start`] opens what has to be opened by name and forks, and each
-//! part confines itself. The [`roles::supervisor`] forks a [`roles::runner`] for each job, and the
+//! One program, seven roles: [`roles::start`] opens what has to be opened by name and forks, and
+//! each part confines itself. The [`roles::supervisor`] forks a [`roles::runner`] for each job, and the
 //! runner runs one [`tool`]; the broker answers requests ([`session`]) and mounts ([`operation`]);
 //! the directories process makes and removes targets; the opener opens disks; the relay checks the
 //! key of vsock connections. `README.md` is the contract.

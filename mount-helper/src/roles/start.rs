@@ -1,5 +1,5 @@
-//! From the command line to four confined processes, five with vsock: opens what has to be opened by name, forks,
-//! and lets each part give up what it does not need before anything is served.
+//! From the command line to four confined processes, five with vsock: opens what has to be opened
+//! by name, forks, and lets each part give up what it does not need before anything is served.
 mod opened;
 pub mod opener;
 
@@ -7,6 +7,7 @@ use crate::channel;
 use crate::disk::attachments::{ExaminedDisks, MountedDisks};
 use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
+use crate::disk::reader;
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
 use crate::mount::mount_table::MountTable;
@@ -111,12 +112,21 @@ fn serve(settings: &HelperSettings) -> u8 {
             return CONFIG;
         }
     };
-    confined(confinement::namespaces())
-        .and_then(|()| started("fork", fork(settings, lock, opened), 1))
-        .unwrap_or_else(|status| status)
+    let forked = || {
+        confined(confinement::namespaces())?;
+        let memory = started("memory", reader::memory(), CONFIG)?;
+        started("fork", fork(settings, lock, opened, memory), 1)
+    };
+    forked().unwrap_or_else(|status| status)
 }
 
-fn fork(settings: &HelperSettings, lock: OwnedFd, mut opened: Opened) -> io::Result<u8> {
+/// Starts the parts. In `memory`, the opener makes formats again.
+fn fork(
+    settings: &HelperSettings,
+    lock: OwnedFd,
+    mut opened: Opened,
+    memory: OwnedFd,
+) -> io::Result<u8> {
     // Before the first fork, so that no end of a child is missed.
     let signals = sys::signal_descriptor()?;
     let mut others = Vec::new();
@@ -125,7 +135,7 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, mut opened: Opened) -> io::Res
         let (relayed, broker) = channel::pair()?;
         match sys::fork()? {
             Fork::Child => {
-                drop((lock, opened, signals, life, relayed));
+                drop((lock, opened, memory, signals, life, relayed));
                 let part = run_relay(settings, vsock, &broker, &life_of_relay);
                 return Ok(part.unwrap_or_else(|status| status));
             }
@@ -143,7 +153,7 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, mut opened: Opened) -> io::Res
         Fork::Child => {
             drop((lock, jobs, broker_life, directories_life, opener_life, others, signals));
             drop((life_of_directories, names_directories));
-            drop((life_of_opener, lanes_opener));
+            drop((life_of_opener, lanes_opener, memory));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
             return Ok(run_broker(settings, opened, ends).unwrap_or_else(|status| status));
         }
@@ -155,7 +165,7 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, mut opened: Opened) -> io::Res
     let directories = match sys::fork()? {
         Fork::Child => {
             drop((lock, jobs, broker, directories_life, opener_life, others, signals));
-            drop((life_of_opener, lanes_opener));
+            drop((life_of_opener, lanes_opener, memory));
             let part = run_directories(settings, opened, &names_directories, life_of_directories);
             return Ok(part.unwrap_or_else(|status| status));
         }
@@ -166,13 +176,13 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, mut opened: Opened) -> io::Res
     let opener = match sys::fork()? {
         Fork::Child => {
             drop((lock, jobs, broker, opener_life, others, signals));
-            let part = opener::run(settings, opened, lanes_opener, &life_of_opener);
+            let part = opener::run(settings, opened, memory, lanes_opener, &life_of_opener);
             return Ok(part.unwrap_or_else(|status| status));
         }
         Fork::Parent(pid) => Part { life: opener_life, pid },
     };
     others.push(opener);
-    drop((opened, life_of_opener, lanes_opener));
+    drop((opened, life_of_opener, lanes_opener, memory));
     run_supervisor(
         settings,
         Supervisor {

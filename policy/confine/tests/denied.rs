@@ -173,6 +173,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             other => Ok(other.map(drop)?),
         }
     }),
+    ("read-at-offset", |_| Ok(rustix::io::pread(io::stdin(), &mut [0; 1], 0).map(drop)?)),
     ("kernel-version", |_| {
         rustix::system::uname();
         Ok(())
@@ -234,7 +235,7 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "broker",
         Killed,
         "thread open-by-name start-program tcp-connect unix-connect vsock become-root change-mode \
-         other-ioctl make-directory-beneath-root",
+         other-ioctl make-directory-beneath-root read-at-offset",
     ),
     (
         "directories",
@@ -248,7 +249,7 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "make-device-beneath-root open-beneath-root read-hosts start-program unix-connect \
          open-file-system raise-sys-admin thread",
     ),
-    ("opener", Works, "open-device"),
+    ("opener", Works, "open-device read-at-offset"),
     (
         "opener",
         Refused(EACCES),
