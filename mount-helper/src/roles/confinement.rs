@@ -39,6 +39,15 @@ pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Enteri
         .files(&Places::new())
 }
 
+/// Confines the relay, from the first step to the last.
+pub(crate) fn relay(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
+    Entering::begin(profile::RELAY)?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&Places::new())?
+        .calls()
+}
+
 /// Confines the directories process, from the first step to the last.
 pub(crate) fn directories(
     root: &KubeletRoot,

@@ -1,5 +1,5 @@
-//! From the command line to four confined processes: opens what has to be opened by name, forks,
-//! and lets each part give up what it does not need before anything is served.
+//! From the command line to four confined processes, five with vsock: opens what has to be opened
+//! by name, forks, and lets each part give up what it does not need before anything is served.
 mod opened;
 pub mod opener;
 
@@ -14,9 +14,11 @@ use crate::mount::mount_table::MountTable;
 use crate::mount::{kubelet_root_lock, propagation};
 use crate::operation::runner_requests::Runners;
 use crate::operation::{self, OperationContext, PathReservations};
-use crate::roles::supervisor::{Supervisor, Turn};
+use crate::roles::relay::Relay;
+use crate::roles::supervisor::{Part, Supervisor, Turn};
 use crate::roles::{broker, confinement, directories, runner};
 use crate::session::BrokerState;
+use crate::session::listener::Listener;
 use crate::session::operation_table::{OperationTable, WakeEvent};
 use crate::settings::{self, Command, HELP, HelperSettings};
 use crate::sys::{self, Fork};
@@ -25,7 +27,7 @@ use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::{Policy, profile};
-use opened::Opened;
+use opened::{Opened, OpenedVsock};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use std::error::Error;
@@ -122,58 +124,72 @@ fn serve(settings: &HelperSettings) -> u8 {
 fn fork(
     settings: &HelperSettings,
     lock: OwnedFd,
-    opened: Opened,
+    mut opened: Opened,
     memory: OwnedFd,
 ) -> io::Result<u8> {
+    // Before the first fork, so that no end of a child is missed.
+    let signals = sys::signal_descriptor()?;
+    let mut others = Vec::new();
+    if let Some(vsock) = opened.vsock.take() {
+        let (life, life_of_relay) = channel::pair()?;
+        let (relayed, broker) = channel::pair()?;
+        match sys::fork()? {
+            Fork::Child => {
+                drop((lock, opened, memory, signals, life, relayed));
+                let part = run_relay(settings, vsock, &broker, &life_of_relay);
+                return Ok(part.unwrap_or_else(|status| status));
+            }
+            Fork::Parent(pid) => others.push(Part { life, pid }),
+        }
+        opened.listeners.push(Listener::Relay(relayed));
+    }
     let (jobs, jobs_broker) = channel::pair()?;
     let (broker_life, life_of_broker) = channel::pair()?;
     let (directories_life, life_of_directories) = channel::pair()?;
     let (opener_life, life_of_opener) = channel::pair()?;
     let (names, names_directories) = channel::pair()?;
     let (lanes, lanes_opener) = lanes()?;
-    // Before the first fork, so that no end of a child is missed.
-    let signals = sys::signal_descriptor()?;
     let broker = match sys::fork()? {
         Fork::Child => {
-            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker_life, directories_life, opener_life, others, signals));
             drop((life_of_directories, names_directories));
             drop((life_of_opener, lanes_opener, memory));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
             return Ok(run_broker(settings, opened, ends).unwrap_or_else(|status| status));
         }
-        Fork::Parent(pid) => pid,
+        Fork::Parent(pid) => Part { life: broker_life, pid },
     };
     drop((jobs_broker, life_of_broker, names, lanes));
+    // The relay hands over to nobody but the broker.
+    opened.listeners.clear();
     let directories = match sys::fork()? {
         Fork::Child => {
-            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker, directories_life, opener_life, others, signals));
             drop((life_of_opener, lanes_opener, memory));
             let part = run_directories(settings, opened, &names_directories, life_of_directories);
             return Ok(part.unwrap_or_else(|status| status));
         }
-        Fork::Parent(pid) => pid,
+        Fork::Parent(pid) => Part { life: directories_life, pid },
     };
+    others.push(directories);
     drop((life_of_directories, names_directories));
     let opener = match sys::fork()? {
         Fork::Child => {
-            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker, opener_life, others, signals));
             let part = opener::run(settings, opened, memory, lanes_opener, &life_of_opener);
             return Ok(part.unwrap_or_else(|status| status));
         }
-        Fork::Parent(pid) => pid,
+        Fork::Parent(pid) => Part { life: opener_life, pid },
     };
+    others.push(opener);
     drop((opened, life_of_opener, lanes_opener, memory));
     run_supervisor(
         settings,
         Supervisor {
             jobs,
-            broker_life,
-            directories_life,
-            opener_life,
-            signals,
             broker,
-            directories,
-            opener,
+            others,
+            signals,
             lock,
             runners: Vec::new(),
             // A little longer than the broker itself waits.
@@ -247,6 +263,27 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     Ok(broker::watch(&broker, &life, settings.grace))
 }
 
+fn run_relay(
+    settings: &HelperSettings,
+    vsock: OpenedVsock,
+    broker: &OwnedFd,
+    life: &OwnedFd,
+) -> Result<u8, u8> {
+    journal::set_role("relay");
+    sys::limit_allocator();
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    let OpenedVsock { ports, key } = vsock;
+    let key = started("the key", key.read(), CONFIG)?;
+    confinement::log(&confined(confinement::relay(settings.allow_missing_landlock))?);
+    // The supervisor has closed its end because the broker did not start. The broker's exit status
+    // is the one that counts.
+    channel::send(life, READY, &[]).map_err(|_| 0)?;
+    let served = Relay::new(&ports, &settings.vsock_peers, &key, broker).serve();
+    started("the relay", served, BUG)?;
+    Ok(0)
+}
+
 fn run_directories(
     settings: &HelperSettings,
     opened: Opened,
@@ -271,9 +308,7 @@ fn run_directories(
 
 fn run_supervisor(settings: &HelperSettings, supervisor: Supervisor) -> io::Result<u8> {
     journal::set_role("supervisor");
-    let ready = [&supervisor.broker_life, &supervisor.directories_life, &supervisor.opener_life]
-        .into_iter()
-        .all(ready);
+    let ready = supervisor.parts().all(|part| ready(&part.life));
     if !ready {
         // These parts have logged the reason; their status is passed on.
         return Ok(supervisor.abandon());

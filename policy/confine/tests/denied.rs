@@ -7,6 +7,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,10 @@ use std::sync::OnceLock;
 use ebs_csi_confine::{Entering, Fault, Places, raise};
 use ebs_csi_policy::profile::{self, Profile, Resource};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socket_with, socketpair,
+};
 use rustix::thread::{Uid, set_thread_res_uid};
 
 /// The result of an attempt.
@@ -70,7 +75,6 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         other => other.map(drop),
     }),
     ("vsock", |_| {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
         match socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
             // The filter allows the family, and the kernel does not have it.
             Err(rustix::io::Errno::AFNOSUPPORT) => Ok(()),
@@ -148,6 +152,27 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             other => Ok(other.map(drop)?),
         }
     }),
+    // A connection is accepted, and goes on to another process.
+    ("accept-and-hand-over", |_| {
+        let held = HELD.get().expect("held");
+        let (connection, _) = held.listener.accept()?;
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [connection.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let data = [io::IoSlice::new(b"h")];
+        Ok(sendmsg(&held.channel.0, &data, &mut control, SendFlags::empty()).map(drop)?)
+    }),
+    ("receive-descriptor", |_| {
+        let (mut data, flags) = ([0], RecvFlags::DONTWAIT);
+        let mut data = [io::IoSliceMut::new(&mut data)];
+        let channel = &HELD.get().expect("held").channel.1;
+        match recvmsg(channel, &mut data, &mut RecvAncillaryBuffer::default(), flags) {
+            // The filter allows the call, and nothing was sent.
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }),
     ("read-at-offset", |_| Ok(rustix::io::pread(io::stdin(), &mut [0; 1], 0).map(drop)?)),
     ("kernel-version", |_| {
         rustix::system::uname();
@@ -198,7 +223,8 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
     (
         "broker",
         Works,
-        "open-file-system raise-dac-read-search block-device-read-only-switch kernel-version",
+        "open-file-system raise-dac-read-search block-device-read-only-switch kernel-version \
+         receive-descriptor",
     ),
     (
         "broker",
@@ -233,7 +259,16 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "opener",
         Killed,
         "open-by-name block-device-read-only-switch kernel-version make-directory-beneath-root \
-         start-program thread unix-connect become-root open-file-system raise-sys-admin",
+         start-program thread unix-connect become-root open-file-system raise-sys-admin \
+         accept-and-hand-over",
+    ),
+    ("relay", Works, "accept-and-hand-over"),
+    (
+        "relay",
+        Killed,
+        "read-hosts open-hosts open-device create-file tcp-connect unix-connect unix-listen vsock \
+         receive-descriptor start-program thread become-root open-file-system raise-sys-admin \
+         make-directory-beneath-root block-device-read-only-switch",
     ),
 ];
 
@@ -245,6 +280,25 @@ fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
 }
 
 static ROOT: OnceLock<File> = OnceLock::new();
+static HELD: OnceLock<Held> = OnceLock::new();
+
+/// The sockets that a process has before its confinement.
+struct Held {
+    /// A listener at which a connection waits.
+    listener: UnixListener,
+    _connection: UnixStream,
+    channel: (OwnedFd, OwnedFd),
+}
+
+impl Held {
+    fn new(scratch: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(scratch.join("listener"))?;
+        let connection = UnixStream::connect(scratch.join("listener"))?;
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let channel = socketpair(family, SocketType::SEQPACKET, flags, None)?;
+        Ok(Self { listener, _connection: connection, channel })
+    }
+}
 
 fn kubelet_root() -> &'static File {
     ROOT.get().expect("opened before the confinement")
@@ -340,6 +394,7 @@ fn confine(
 ) -> Result<(), Fault> {
     let root = File::open(scratch.join("kubelet")).expect("the parent made it");
     ROOT.set(root).expect("set once");
+    HELD.set(Held::new(scratch).expect("sockets")).ok().expect("set once");
     let places = Places::new()
         .with("kubelet-root", scratch.join("kubelet"))?
         .with("socket-directory", scratch)?;

@@ -5,22 +5,32 @@ use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::kubelet_root_lock::{self, NotLocked};
-use crate::session::listen;
+use crate::roles::relay::vsock_port::VsockPort;
+use crate::session::listen::{self, Listen};
 use crate::session::listener::{self, Listener};
 use crate::settings::HelperSettings;
 use ebs_csi_policy::ceiling::{Ceiling, CeilingSettings};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::profile::BlockNodes;
+use ebs_csi_wire::KeyFile;
 use rustix::fd::OwnedFd;
 use std::io;
 use std::path::Path;
+
+/// What the relay uses.
+pub(super) struct OpenedVsock {
+    pub(super) ports: Vec<VsockPort>,
+    pub(super) key: KeyFile,
+}
 
 pub(super) struct Opened {
     pub(super) root: KubeletRoot,
     pub(super) disks: DiskRoots,
     pub(super) read_only_record: ReadOnlyRecord,
     pub(super) listeners: Vec<Listener>,
+    /// `None` without an address of vsock.
+    pub(super) vsock: Option<OpenedVsock>,
     pub(super) rules: Ceiling,
     pub(super) nodes: BlockNodes,
 }
@@ -58,8 +68,14 @@ pub(super) fn open(
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
     let root = KubeletRoot::open(settings.kubelet_root.clone())
         .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
-    // Read before the lock: a helper that cannot serve must not let another wait for it.
-    let key = listener::key(settings.key_file.as_deref())?;
+    // Opened before the lock: a helper that cannot serve must not let another wait for it.
+    let key = settings
+        .key_file
+        .as_deref()
+        .map(|path| {
+            KeyFile::open(path).map_err(|why| (path.display().to_string(), io::Error::other(why)))
+        })
+        .transpose()?;
     // The lock comes before everything that an earlier helper may still use: its files about disks,
     // its socket.
     let lock = match kubelet_root_lock::lock(&root, settings.grace) {
@@ -87,13 +103,21 @@ pub(super) fn open(
         ReadOnlyRecord::open(&ReadOnlyRecord::path_beside(records), &boot, still_there);
     let nodes =
         BlockNodes::read(Path::new("/dev"), policy.disks).map_err(|e| ("/dev".to_owned(), e))?;
-    let listeners = settings
-        .listen
-        .iter()
-        .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref()))
-        .collect::<Result<_, _>>()?;
+    let (mut listeners, mut ports) = (Vec::new(), Vec::new());
+    for address in &settings.listen {
+        let bound = match address {
+            Listen::Unix(path) => {
+                listener::bind_unix(path).map(|socket| listeners.push(Listener::Unix(socket)))
+            }
+            Listen::Vsock { cid, port } => {
+                VsockPort::bind(*cid, *port).map(|port| ports.push(port))
+            }
+        };
+        bound.map_err(|e| (address.to_string(), e))?;
+    }
+    let vsock = key.map(|key| OpenedVsock { ports, key });
     log_closed_disks(&nodes);
-    let opened = Opened { root, disks, read_only_record, listeners, rules, nodes };
+    let opened = Opened { root, disks, read_only_record, listeners, vsock, rules, nodes };
     Ok(Some((lock, opened)))
 }
 

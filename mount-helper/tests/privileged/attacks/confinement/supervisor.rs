@@ -5,7 +5,7 @@ use crate::rig::{able, children, status};
 use ebs_csi_confine::Entering;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_mount_helper::channel;
-use ebs_csi_mount_helper::roles::supervisor::{Supervisor, Turn};
+use ebs_csi_mount_helper::roles::supervisor::{Part, Supervisor, Turn};
 use ebs_csi_mount_helper::roles::{confinement, runner};
 use ebs_csi_mount_helper::sys::{Fork, fork, signal_descriptor};
 use ebs_csi_mount_helper::tool::{RUNNER_WANTED, RUNNERS};
@@ -74,12 +74,11 @@ pub(super) fn serve_greedy_broker() {
     let pair = || channel::pair().expect("pair");
     let ((jobs, asking), (broker_life, life_of_broker)) = (pair(), pair());
     let (directories_life, life_of_directories) = pair();
-    let (opener_life, life_of_opener) = pair();
     let signals = signal_descriptor().expect("signalfd");
-    let ours = (jobs, broker_life, directories_life, opener_life);
+    let ours = (jobs, broker_life, directories_life);
     let supervisor = std::process::id();
     let Fork::Parent(broker) = fork().expect("fork") else {
-        drop((ours, life_of_directories, life_of_opener));
+        drop((ours, life_of_directories));
         request_runners(&asking, supervisor);
         drop(life_of_broker);
         exit(0);
@@ -89,23 +88,18 @@ pub(super) fn serve_greedy_broker() {
     let Fork::Parent(directories) = fork().expect("fork") else {
         drop((ours, life_of_broker));
         let _ = channel::receive(&life_of_directories);
-        drop(life_of_opener);
         exit(0);
     };
-    drop((life_of_broker, life_of_directories, life_of_opener));
+    drop((life_of_broker, life_of_directories));
     let lock = fs::File::open("/").expect("open").into();
     let filters = Filters::compile().expect("filters");
     confinement::supervisor(false).expect("confined");
-    let (jobs, broker_life, directories_life, opener_life) = ours;
+    let (jobs, broker_life, directories_life) = ours;
     let turn = Supervisor {
         jobs,
-        broker_life,
-        directories_life,
-        opener_life,
+        broker: Part { life: broker_life, pid: broker },
+        others: vec![Part { life: directories_life, pid: directories }],
         signals,
-        broker,
-        directories,
-        opener: directories,
         lock,
         grace: Duration::ZERO,
         runners: Vec::new(),
