@@ -30,13 +30,14 @@ pub fn broker() -> Result<Entering, Fault> {
     Entering::begin(profile::BROKER)?.identity()?.files(&Places::new())
 }
 
-/// Sets the opener's identity, with the groups of the machine's disks, and its Landlock rules. The
-/// system call filter is installed after the opener's threads have started.
+/// Sets the opener's identity, with the groups of the machine's disks, its Landlock rules and the
+/// descriptors that it keeps. The system call filter is installed after its threads have started.
 pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Entering, Fault> {
     Entering::begin(profile::OPENER.on(disks))?
         .allow_missing_landlock(allow_missing_landlock)
         .identity()?
-        .files(&Places::new())
+        .files(&Places::new())?
+        .keep_descriptors(&[])
 }
 
 /// Confines the directories process, from the first step to the last.

@@ -25,7 +25,7 @@ use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::{Policy, profile};
 use opened::Opened;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
 use std::error::Error;
 use std::fmt::Display;
@@ -194,6 +194,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     }
     let policy = *opened.rules.policy();
     let wake_event = started("eventfd", WakeEvent::new(), 1)?;
+    let entering = confined(entering.keep_descriptors(&[wake_event.as_fd()]))?;
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
         context: OperationContext {
