@@ -9,7 +9,7 @@ use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
-use crate::mount::mount_table::MountTable;
+use crate::mount::mount_table::{MountTable, mount_of};
 use crate::mount::{kubelet_root_lock, propagation};
 use crate::operation::runner_requests::Runners;
 use crate::operation::{self, OperationContext, PathReservations};
@@ -152,9 +152,11 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<
         }
         Fork::Parent(pid) => pid,
     };
+    let devices_mount = mount_of(opened.disks.devices())?;
     drop((opened, life_of_opener, lanes_opener));
     run_supervisor(
         settings,
+        devices_mount,
         Supervisor {
             jobs,
             broker_life,
@@ -261,7 +263,11 @@ fn run_directories(
     Ok(0)
 }
 
-fn run_supervisor(settings: &HelperSettings, supervisor: Supervisor) -> io::Result<u8> {
+fn run_supervisor(
+    settings: &HelperSettings,
+    devices_mount: u64,
+    supervisor: Supervisor,
+) -> io::Result<u8> {
     journal::set_role("supervisor");
     let ready = [&supervisor.broker_life, &supervisor.directories_life, &supervisor.opener_life]
         .into_iter()
@@ -291,7 +297,9 @@ fn run_supervisor(settings: &HelperSettings, supervisor: Supervisor) -> io::Resu
             Ok(status)
         }
         Turn::Runner(socket) => {
-            Ok(runner::serve(&socket, &filters, settings.allow_missing_landlock))
+            let allow_missing_landlock = settings.allow_missing_landlock;
+            let inherited = runner::Inherited { filters, devices_mount, allow_missing_landlock };
+            Ok(runner::serve(&socket, &inherited))
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{path_resolution, sys};
 use ebs_csi_policy::disk_class::{DiskClass, EBS_MODEL};
 use ebs_csi_policy::facts::DeviceNumber;
 use opening::Arrivals;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
@@ -53,6 +53,11 @@ impl DiskRoots {
             accepts_names: false,
             opener: None,
         })
+    }
+
+    /// Returns the held `/dev`.
+    pub(crate) fn devices(&self) -> BorrowedFd<'_> {
+        self.devices.as_fd()
     }
 
     /// Sends requests to open disks to the process at the other ends of these sockets.
