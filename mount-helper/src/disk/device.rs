@@ -2,6 +2,7 @@
 //! that time whenever they matter.
 mod disk_roots;
 pub mod opener_requests;
+mod words;
 
 pub use disk_roots::{DiskRoots, XenDisk};
 

@@ -4,8 +4,8 @@
 //! volume's.
 use super::disk_use;
 use crate::disk::device::{Access, Device, XenDisk};
+use crate::disk::filesystem_identifier;
 use crate::disk::xen_disk_record::RecordError;
-use crate::disk::{content, filesystem_identifier};
 use crate::journal;
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result, failed};
@@ -141,8 +141,8 @@ impl<'r> VolumeDisk<'r> {
     }
 
     fn read_mark(&self) -> Result<Mark> {
-        let head = content::head(&self.device).at(Step::ReadDevice)?;
-        let volume = content::identifier(&head).and_then(filesystem_identifier::volume_of);
+        let facts = self.context.disks.first_facts(&self.device).at(Step::ReadDevice)?;
+        let volume = facts.identifier.and_then(filesystem_identifier::volume_of);
         Ok(match volume {
             None => Mark::None,
             Some(volume) if volume == self.requested.volume => Mark::ThisVolume,

@@ -7,6 +7,7 @@ use crate::channel;
 use crate::disk::attachments::{ExaminedDisks, MountedDisks};
 use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
+use crate::disk::reader;
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
 use crate::mount::mount_table::{MountTable, mount_of};
@@ -109,12 +110,21 @@ fn serve(settings: &HelperSettings) -> u8 {
             return CONFIG;
         }
     };
-    confined(confinement::namespaces())
-        .and_then(|()| started("fork", fork(settings, lock, opened), 1))
-        .unwrap_or_else(|status| status)
+    let forked = || {
+        confined(confinement::namespaces())?;
+        let memory = started("memory", reader::memory(), CONFIG)?;
+        started("fork", fork(settings, lock, opened, memory), 1)
+    };
+    forked().unwrap_or_else(|status| status)
 }
 
-fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<u8> {
+/// Starts the parts. In `memory`, the opener makes formats again.
+fn fork(
+    settings: &HelperSettings,
+    lock: OwnedFd,
+    opened: Opened,
+    memory: OwnedFd,
+) -> io::Result<u8> {
     let (jobs, jobs_broker) = channel::pair()?;
     let (broker_life, life_of_broker) = channel::pair()?;
     let (directories_life, life_of_directories) = channel::pair()?;
@@ -127,7 +137,7 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<
         Fork::Child => {
             drop((lock, jobs, broker_life, directories_life, opener_life, signals));
             drop((life_of_directories, names_directories));
-            drop((life_of_opener, lanes_opener));
+            drop((life_of_opener, lanes_opener, memory));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
             return Ok(run_broker(settings, opened, ends).unwrap_or_else(|status| status));
         }
@@ -137,7 +147,7 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<
     let directories = match sys::fork()? {
         Fork::Child => {
             drop((lock, jobs, broker_life, directories_life, opener_life, signals));
-            drop((life_of_opener, lanes_opener));
+            drop((life_of_opener, lanes_opener, memory));
             let part = run_directories(settings, opened, &names_directories, life_of_directories);
             return Ok(part.unwrap_or_else(|status| status));
         }
@@ -147,13 +157,13 @@ fn fork(settings: &HelperSettings, lock: OwnedFd, opened: Opened) -> io::Result<
     let opener = match sys::fork()? {
         Fork::Child => {
             drop((lock, jobs, broker_life, directories_life, opener_life, signals));
-            let part = opener::run(settings, opened, lanes_opener, &life_of_opener);
+            let part = opener::run(settings, opened, memory, lanes_opener, &life_of_opener);
             return Ok(part.unwrap_or_else(|status| status));
         }
         Fork::Parent(pid) => pid,
     };
     let devices_mount = mount_of(opened.disks.devices())?;
-    drop((opened, life_of_opener, lanes_opener));
+    drop((opened, life_of_opener, lanes_opener, memory));
     run_supervisor(
         settings,
         devices_mount,

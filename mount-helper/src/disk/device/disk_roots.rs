@@ -1,5 +1,6 @@
 //! The held directories `/sys` and `/dev`, in which disks are looked for.
 mod opening;
+mod reading;
 mod xen_disk;
 
 pub use xen_disk::XenDisk;

@@ -162,6 +162,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             other => Ok(other.map(drop)?),
         }
     }),
+    ("read-at-offset", |_| Ok(rustix::io::pread(io::stdin(), &mut [0; 1], 0).map(drop)?)),
     ("kernel-version", |_| {
         rustix::system::uname();
         Ok(())
@@ -263,7 +264,7 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "broker",
         Killed,
         "thread open-by-name start-program tcp-connect unix-connect vsock become-root change-mode \
-         other-ioctl make-directory-beneath-root write-to-opened-device \
+         other-ioctl make-directory-beneath-root read-at-offset write-to-opened-device \
          write-to-copy-of-opened-device write-vector write-at-place replace-kept-descriptor \
          close-range signal-by-descriptor map-executable-memory \
          map-executable-memory-with-upper-half map-shared-memory map-validated-shared-memory \
@@ -283,7 +284,11 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "make-device-beneath-root open-beneath-root read-hosts start-program unix-connect \
          open-file-system raise-sys-admin thread map-executable-memory map-shared-memory",
     ),
-    ("opener", Works, "open-device write-to-kept-descriptor close-opened-device map-own-memory"),
+    (
+        "opener",
+        Works,
+        "open-device read-at-offset write-to-kept-descriptor close-opened-device map-own-memory",
+    ),
     ("opener", Refused(EPERM), "close-kept-descriptor close-kept-descriptor-by-upper-half"),
     (
         "opener",
