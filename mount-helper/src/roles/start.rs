@@ -251,7 +251,6 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
             mounted_disks: MountedDisks::default(),
             comparisons: Comparisons::default(),
             copied_mounts: settings.copied_mounts,
-            xen_disk_record: opened.xen_disk_record,
             read_only_record: opened.read_only_record,
             path_reservations: PathReservations::default(),
             mark,

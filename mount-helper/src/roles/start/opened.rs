@@ -1,6 +1,6 @@
 //! What is opened by name, before the process can no longer do so.
 use crate::disk::attachments::ReadOnlyRecord;
-use crate::disk::device::DiskRoots;
+use crate::disk::device::{DiskRoots, XenDisk};
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
@@ -27,7 +27,6 @@ pub(super) struct OpenedVsock {
 pub(super) struct Opened {
     pub(super) root: KubeletRoot,
     pub(super) disks: DiskRoots,
-    pub(super) xen_disk_record: XenDiskRecord,
     pub(super) read_only_record: ReadOnlyRecord,
     pub(super) listeners: Vec<Listener>,
     /// `None` without an address of vsock.
@@ -93,11 +92,11 @@ pub(super) fn open(
         DiskRoots::open(policy.disks).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
     let boot = xen_disk_record::boot()?;
     let records = listen::records_path(&settings.listen);
-    let (disks, xen_disk_record) = match rules.disks_without_serial() {
+    let disks = match rules.disks_without_serial() {
         DisksWithoutSerial::ByName if !simulated && disks.has_xen_disk() => {
-            xen_disk_record::open_accepting_names(disks, records, &boot)?
+            open_accepting_names(disks, records, &boot)?
         }
-        _ => (disks, XenDiskRecord::default()),
+        _ => disks,
     };
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
     let read_only_record =
@@ -118,9 +117,30 @@ pub(super) fn open(
     }
     let vsock = key.map(|key| OpenedVsock { ports, key });
     log_closed_disks(&nodes);
-    let opened =
-        Opened { root, disks, xen_disk_record, read_only_record, listeners, vsock, rules, nodes };
+    let opened = Opened { root, disks, read_only_record, listeners, vsock, rules, nodes };
     Ok(Some((lock, opened)))
+}
+
+/// Makes `disks` accept disks without a serial by their name, and record beside the socket what
+/// each is taken for. The error contains the path of the file.
+fn open_accepting_names(
+    disks: DiskRoots,
+    socket: &Path,
+    boot: &str,
+) -> Result<DiskRoots, (String, io::Error)> {
+    let disks = disks.accepting_names();
+    let at = |what: &Path| {
+        let what = what.to_string_lossy().into_owned();
+        move |why: io::Error| (what, why)
+    };
+    let path = XenDiskRecord::path_beside(socket);
+    let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
+    let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
+    let meaning = "this machine is built on Xen: its disks have no serial, and are taken for \
+                   volumes by the name that EC2 was told";
+    let (file, switch) = (path.to_string_lossy(), ("switch", "--disks-without-serial"));
+    journal::warn("disks-by-name", &[("meaning", meaning), ("file", &file), switch]);
+    Ok(disks.recording(taken))
 }
 
 /// Logs one line when there are disks that no group may open.

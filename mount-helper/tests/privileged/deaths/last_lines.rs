@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// Sends what is no frame; returns whether the helper closed the connection, which is logged before.
+/// Sends what is no frame; returns whether the helper closed the connection, which it logs before.
 fn is_cut_off(rig: &Rig) -> bool {
     let mut stream = connect(&rig.socket(), AGENT);
     stream.set_read_timeout(Some(Duration::from_secs(2))).expect("timeout");

@@ -71,7 +71,7 @@ pub(super) fn send_requests(devices: &str, mounted: (&str, &str), unused: (&str,
         ("path", open("../etc/shadow", whole, &volume, read, false)),
         ("partition", open(disk, "true 7", &volume, read, false)),
         ("unused-shared", open(free, whole, &other, write, false)),
-        ("no-descriptor", " first".to_owned()),
+        ("no-descriptor", " read first".to_owned()),
         ("unused", open(free, whole, &other, write, true)),
     ] {
         print_value(name, answer(&request));
