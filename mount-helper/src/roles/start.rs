@@ -15,6 +15,7 @@ use crate::mount::{kubelet_root_lock, propagation};
 use crate::operation::runner_requests::Runners;
 use crate::operation::{self, OperationContext, PathReservations};
 use crate::roles::relay::Relay;
+use crate::roles::supervisor::collector::Collector;
 use crate::roles::supervisor::{Part, Supervisor, Turn};
 use crate::roles::{broker, confinement, directories, runner};
 use crate::session::BrokerState;
@@ -30,12 +31,15 @@ use ebs_csi_policy::{Policy, profile};
 use opened::{Opened, OpenedVsock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::stdio::dup2_stderr;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::iter;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit status for a wrong command line (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
@@ -129,13 +133,14 @@ fn fork(
 ) -> io::Result<u8> {
     // Before the first fork, so that no end of a child is missed.
     let signals = sys::signal_descriptor()?;
+    let (lines, line_writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut others = Vec::new();
     if let Some(vsock) = opened.vsock.take() {
         let (life, life_of_relay) = channel::pair()?;
         let (relayed, broker) = channel::pair()?;
-        match sys::fork()? {
+        match fork_part(&line_writer)? {
             Fork::Child => {
-                drop((lock, opened, memory, signals, life, relayed));
+                drop((lock, opened, memory, signals, lines, line_writer, life, relayed));
                 let part = run_relay(settings, vsock, &broker, &life_of_relay);
                 return Ok(part.unwrap_or_else(|status| status));
             }
@@ -149,9 +154,10 @@ fn fork(
     let (opener_life, life_of_opener) = channel::pair()?;
     let (names, names_directories) = channel::pair()?;
     let (lanes, lanes_opener) = lanes()?;
-    let broker = match sys::fork()? {
+    let broker = match fork_part(&line_writer)? {
         Fork::Child => {
             drop((lock, jobs, broker_life, directories_life, opener_life, others, signals));
+            drop((lines, line_writer));
             drop((life_of_directories, names_directories));
             drop((life_of_opener, lanes_opener, memory));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
@@ -162,9 +168,10 @@ fn fork(
     drop((jobs_broker, life_of_broker, names, lanes));
     // The relay hands over to nobody but the broker.
     opened.listeners.clear();
-    let directories = match sys::fork()? {
+    let directories = match fork_part(&line_writer)? {
         Fork::Child => {
             drop((lock, jobs, broker, directories_life, opener_life, others, signals));
+            drop((lines, line_writer));
             drop((life_of_opener, lanes_opener, memory));
             let part = run_directories(settings, opened, &names_directories, life_of_directories);
             return Ok(part.unwrap_or_else(|status| status));
@@ -173,9 +180,9 @@ fn fork(
     };
     others.push(directories);
     drop((life_of_directories, names_directories));
-    let opener = match sys::fork()? {
+    let opener = match fork_part(&line_writer)? {
         Fork::Child => {
-            drop((lock, jobs, broker, opener_life, others, signals));
+            drop((lock, jobs, broker, opener_life, others, signals, lines, line_writer));
             let part = opener::run(settings, opened, memory, lanes_opener, &life_of_opener);
             return Ok(part.unwrap_or_else(|status| status));
         }
@@ -183,7 +190,7 @@ fn fork(
     };
     others.push(opener);
     let devices_mount = mount_of(opened.disks.devices())?;
-    drop((opened, life_of_opener, lanes_opener, memory));
+    drop((opened, life_of_opener, lanes_opener, memory, line_writer));
     run_supervisor(
         settings,
         devices_mount,
@@ -192,12 +199,23 @@ fn fork(
             broker,
             others,
             signals,
+            journal: Collector::new(lines),
             lock,
             runners: Vec::new(),
             // A little longer than the broker itself waits.
             grace: settings.grace + Duration::from_secs(2),
         },
     )
+}
+
+/// Forks a part. Its standard error is the pipe to the supervisor from then on, also for what it
+/// does not write as a line of its own, such as the last words of its C library.
+fn fork_part(line_writer: &OwnedFd) -> io::Result<Fork> {
+    let side = sys::fork()?;
+    if side == Fork::Child {
+        dup2_stderr(line_writer)?;
+    }
+    Ok(side)
 }
 
 struct BrokerEnds {
@@ -314,10 +332,11 @@ fn run_directories(
 fn run_supervisor(
     settings: &HelperSettings,
     devices_mount: u64,
-    supervisor: Supervisor,
+    mut supervisor: Supervisor,
 ) -> io::Result<u8> {
     journal::set_role("supervisor");
-    let ready = supervisor.parts().all(|part| ready(&part.life));
+    let Supervisor { broker, others, journal: lines, .. } = &mut supervisor;
+    let ready = iter::once(&*broker).chain(&*others).all(|part| ready(&part.life, lines));
     if !ready {
         // These parts have logged the reason; their status is passed on.
         return Ok(supervisor.abandon());
@@ -350,8 +369,17 @@ fn run_supervisor(
     }
 }
 
-fn ready(life: &OwnedFd) -> bool {
-    channel::receive_within(life, START_TIME).is_ok_and(|(word, _)| word == READY)
+/// Waits until a part serves, and passes on what the parts write; returns whether it serves.
+fn ready(life: &OwnedFd, lines: &mut Collector) -> bool {
+    let end = Instant::now() + START_TIME;
+    loop {
+        let answer = channel::receive_within(life, Duration::from_millis(20));
+        lines.drain();
+        match answer {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && Instant::now() < end => {}
+            answer => return answer.is_ok_and(|(word, _)| word == READY),
+        }
+    }
 }
 
 /// Returns the value, or logs that it prevents the start and returns the exit status.
@@ -366,7 +394,7 @@ fn started<T, E: Display>(what: &str, result: Result<T, E>, status: u8) -> Resul
 fn confined<T>(result: Result<T, Fault>) -> Result<T, u8> {
     result.map_err(|fault| {
         let first: &dyn Error = &fault;
-        let chain = std::iter::successors(Some(first), |error| (*error).source());
+        let chain = iter::successors(Some(first), |error| (*error).source());
         let why: Vec<String> = chain.map(ToString::to_string).collect();
         journal::error("not-confined", &[("why", &why.join(": "))]);
         Fault::EXIT

@@ -1,10 +1,13 @@
 //! The first process of the helper. It has no capability and no privilege but the right to fork. It
 //! starts a runner for each job that the broker asks for, receives the signals, reaps children, and
 //! ends when any part of the tree has ended.
+pub mod collector;
+
 use crate::channel;
 use crate::roles::runner::kill;
 use crate::sys::{self, Fork};
 use crate::tool::{RUNNER_WANTED, RUNNERS};
+use collector::Collector;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
@@ -34,6 +37,8 @@ pub struct Supervisor {
     pub others: Vec<Part>,
     /// The signalfd for SIGTERM, SIGINT and SIGCHLD.
     pub signals: OwnedFd,
+    /// What the broker and the others write to standard error.
+    pub journal: Collector,
     /// The lock that keeps other helpers from serving the kubelet root. A runner closes it when
     /// [`Supervisor::serve`] returns.
     pub lock: OwnedFd,
@@ -52,23 +57,45 @@ pub enum Turn {
     Runner(OwnedFd),
 }
 
+/// Why the supervisor's loop returned.
+enum Left {
+    End { status: Option<u8>, stop_requested: bool },
+    InRunner(OwnedFd),
+}
+
 impl Supervisor {
     /// Serves until the tree ends. Returns in each new runner, too.
     pub fn serve(mut self) -> io::Result<Turn> {
+        match self.watch() {
+            Ok(Left::End { status, stop_requested }) => {
+                Ok(Turn::Ended(self.end(status, stop_requested)))
+            }
+            Ok(Left::InRunner(socket)) => Ok(Turn::Runner(socket)),
+            Err(error) => {
+                self.journal.finish();
+                Err(error)
+            }
+        }
+    }
+
+    fn watch(&mut self) -> io::Result<Left> {
         let mut ending: Option<Instant> = None;
         let mut status: Option<u8> = None;
         loop {
-            let wait_for = ending.map(|end| end.saturating_duration_since(Instant::now()));
+            let next = ending.into_iter().chain(self.journal.report_at()).min();
+            let wait_for = next.map(|next| next.saturating_duration_since(Instant::now()));
             // A request that is not received now stays in the socket.
             let wanted =
                 if self.runners.len() < RUNNERS { PollFlags::IN } else { PollFlags::empty() };
-            let (runner_requested, part_gone, signalled) = {
+            let (runner_requested, part_gone, signalled, lines_wait) = {
                 let mut watched = vec![
                     PollFd::new(&self.jobs, wanted),
                     PollFd::new(&self.signals, PollFlags::IN),
                 ];
                 let lives = self.parts().map(|part| PollFd::new(&part.life, PollFlags::empty()));
                 watched.extend(lives);
+                let end_of_lives = watched.len();
+                watched.extend(self.journal.awaited_event());
                 let timeout = wait_for.map(sys::timespec);
                 match poll(&mut watched, timeout.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -79,13 +106,18 @@ impl Supervisor {
                     // A broker that closes this socket and keeps the other can ask for nothing any
                     // more.
                     watched[0].revents().contains(PollFlags::HUP)
-                        || watched[2..].iter().any(|one| !one.revents().is_empty()),
+                        || watched[2..end_of_lives].iter().any(|one| !one.revents().is_empty()),
                     !watched[1].revents().is_empty(),
+                    watched[end_of_lives..].iter().any(|one| !one.revents().is_empty()),
                 )
             };
             if runner_requested && let Some(socket) = self.start_runner()? {
-                return Ok(Turn::Runner(socket));
+                return Ok(Left::InRunner(socket));
             }
+            if lines_wait {
+                self.journal.turn();
+            }
+            self.journal.report_when_due();
             if signalled {
                 while let Some(signal) = sys::next_signal(&self.signals)? {
                     if signal == libc::SIGCHLD {
@@ -101,7 +133,7 @@ impl Supervisor {
             let overdue = ending.is_some_and(|end| Instant::now() >= end);
             if part_gone || overdue {
                 status = self.reap().or(status);
-                return Ok(Turn::Ended(self.end(status, ending.is_some() && !overdue)));
+                return Ok(Left::End { status, stop_requested: ending.is_some() && !overdue });
             }
         }
     }
@@ -156,7 +188,7 @@ impl Supervisor {
 
     /// Ends the whole tree: closing the sockets ends each part, and each part is waited for.
     fn end(self, status: Option<u8>, stop_requested: bool) -> u8 {
-        let Self { jobs, broker, others, mut runners, .. } = self;
+        let Self { jobs, broker, others, mut journal, mut runners, .. } = self;
         let Part { life, pid: broker } = broker;
         let (lives, others): (Vec<_>, Vec<_>) =
             others.into_iter().map(|part| (part.life, part.pid)).unzip();
@@ -168,6 +200,8 @@ impl Supervisor {
             if start.elapsed() > Duration::from_secs(1) {
                 runners.drain(..).for_each(kill);
             }
+            // A part that writes to a full pipe would not end.
+            journal.drain();
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, how))) => {
                     runners.retain(|runner| *runner != pid);
@@ -181,6 +215,7 @@ impl Supervisor {
                 _ => break,
             }
         }
+        journal.finish();
         match status {
             Some(0) | None if stop_requested => 0,
             Some(0) | None => 1,

@@ -18,7 +18,6 @@ const MOST_CONNECTIONS: usize = 256;
 const MOST_ACCEPTED: usize = 16;
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) fn serve(broker: &BrokerState, listeners: Vec<Listener>) -> Errno {
     for listener in &listeners {
@@ -34,7 +33,6 @@ pub(crate) fn serve(broker: &BrokerState, listeners: Vec<Listener>) -> Errno {
         listeners: listeners.collect(),
         connections: BTreeMap::new(),
         next: 0,
-        report_at: Instant::now() + REPORT_INTERVAL,
         buffer: vec![0; frame::PREFIX + frame::MAX_FRAME],
     };
     loop {
@@ -60,7 +58,6 @@ struct EventLoop<'b> {
     /// Keyed by the connection's number; no number is used twice.
     connections: BTreeMap<u64, Connection<'b>>,
     next: u64,
-    report_at: Instant,
     buffer: Vec<u8>,
 }
 
@@ -94,10 +91,6 @@ impl<'b> EventLoop<'b> {
                 self.listeners.remove(index);
             }
         }
-        if now >= self.report_at {
-            self.report_at = now + REPORT_INTERVAL;
-            journal::report_suppressed();
-        }
         Ok(())
     }
 
@@ -107,9 +100,6 @@ impl<'b> EventLoop<'b> {
         let mut fds = vec![PollFd::from_borrowed_fd(wake_event.as_fd(), PollFlags::IN)];
         let mut end = self.connections.values().filter_map(Connection::deadline).min();
         let mut wake_at = |at: Instant| end = Some(end.map_or(at, |end| end.min(at)));
-        if journal::has_suppressed_lines() {
-            wake_at(self.report_at);
-        }
         for connection in self.connections.values() {
             let (socket, flags) = connection.awaited_events();
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), flags));
