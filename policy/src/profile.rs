@@ -15,7 +15,7 @@ pub use block_nodes::{BlockNodes, NodeOwner};
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// `controller`, `node-lifecycle`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`,
-    /// `directories`, `opener`, `runner`, `tool`.
+    /// `directories`, `opener`, `relay`, `runner`, `tool`.
     pub name: &'static str,
     /// What the process does.
     pub about: &'static str,
@@ -25,7 +25,10 @@ pub struct Profile {
     pub capabilities: &'static [HeldCapability],
     /// Resource limits, both soft and hard.
     pub limits: &'static [Limit],
-    /// The flags that make the process listen at an address.
+    /// The process writes only to descriptors below this number, which are open before the filter
+    /// is installed and stay what they are; 0 for a process that writes to others, too.
+    pub kept_descriptors: u32,
+    /// The flags with the addresses at which the process listens, or whose connections it serves.
     pub listeners: &'static [Listener],
     /// The Landlock rules of the process.
     pub landlock: Landlock,
@@ -121,11 +124,14 @@ pub enum Resource {
     Descriptors,
 }
 
-/// A listener that a process binds before it confines itself.
+/// A listener that is bound before the process confines itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The flag that has the address.
     pub flag: &'static str,
+    /// The process that has the listener and hands over the connections; `None` when the process
+    /// has the listener itself.
+    pub accepted_by: Option<&'static str>,
     /// The reason.
     pub why: &'static str,
 }
@@ -238,8 +244,7 @@ pub struct CallRule {
     pub why: &'static str,
 }
 
-/// A condition on an argument of a call. Only the lower 32 bits of the argument are compared: the
-/// kernel ignores the upper bits of the arguments that the policy names.
+/// A condition on arguments of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Condition {
     /// No condition.
@@ -248,16 +253,16 @@ pub enum Condition {
     OneOf {
         /// Index of the argument, from 0.
         argument: u8,
-        /// The bits that are compared.
+        /// The bits that are compared: all 64 of an argument that the kernel reads in full.
         mask: u64,
         /// The values.
         values: &'static [Value],
     },
-    /// The argument is none of these. The mask always covers all 32 bits.
+    /// The argument is none of these.
     NoneOf {
         /// Index of the argument, from 0.
         argument: u8,
-        /// The bits that are compared.
+        /// The bits that are compared: all that the kernel reads.
         mask: u64,
         /// The values.
         values: &'static [Value],
@@ -269,17 +274,26 @@ pub enum Condition {
         /// The bits.
         bits: Value,
     },
-    /// None of these bits is set.
-    LacksBits {
-        /// Index of the argument, from 0.
-        argument: u8,
-        /// The bits.
-        bits: Value,
-    },
+    /// None of these bits is set in its argument.
+    LacksBits(&'static [(u8, Value)]),
     /// The argument is the process id of the caller.
     Itself {
         /// Index of the argument, from 0.
         argument: u8,
+    },
+    /// The argument is a descriptor below this number.
+    Below {
+        /// Index of the argument, from 0.
+        argument: u8,
+        /// [`Profile::kept_descriptors`].
+        limit: u32,
+    },
+    /// The argument is a descriptor that is not below this number.
+    NotBelow {
+        /// Index of the argument, from 0.
+        argument: u8,
+        /// [`Profile::kept_descriptors`].
+        limit: u32,
     },
 }
 
@@ -315,6 +329,8 @@ pub const BROKER: &Profile = &compiled::BROKER;
 pub const DIRECTORIES: &Profile = &compiled::DIRECTORIES;
 /// The mount-helper's process that opens disks.
 pub const OPENER: &Profile = &compiled::OPENER;
+/// The mount-helper's process that accepts connections over vsock.
+pub const RELAY: &Profile = &compiled::RELAY;
 /// The mount-helper's process that runs a tool. It inherits the supervisor's confinement and adds
 /// none.
 pub const RUNNER: &Profile = &compiled::RUNNER;
@@ -322,7 +338,7 @@ pub const RUNNER: &Profile = &compiled::RUNNER;
 pub const TOOL: &Profile = &compiled::TOOL;
 
 /// Every profile.
-pub const ALL: [&Profile; 11] = [
+pub const ALL: [&Profile; 12] = [
     CONTROLLER,
     NODE_LIFECYCLE,
     LAUNCHER,
@@ -332,6 +348,7 @@ pub const ALL: [&Profile; 11] = [
     BROKER,
     DIRECTORIES,
     OPENER,
+    RELAY,
     RUNNER,
     TOOL,
 ];

@@ -1,8 +1,8 @@
 //! Searches the areas where a blank disk must be zero for a byte that is not.
 //!
 //! Each direct read waits for the disk once, on EBS for half a millisecond or more, and the areas
-//! need about ninety reads. The opener, which may have threads, therefore makes [`IN_FLIGHT`] reads
-//! at a time.
+//! need about ninety reads. The opener, which may have threads, therefore makes eight reads at a
+//! time.
 use super::direct_read::{AlignedBuffer, first_nonzero, read_exact_at};
 use ebs_csi_policy::blank;
 use rustix::fd::{AsFd, OwnedFd};
@@ -12,8 +12,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Number of reads that the opener makes at a time.
-const IN_FLIGHT: usize = 8;
+/// Number of threads that read beside the one that searches.
+const READERS: usize = 7;
 
 /// Length of the longest of these reads, in bytes. The buffers of all readers take a MiB while a
 /// disk is searched.
@@ -99,7 +99,7 @@ impl Readers {
     /// Starts the threads. They end with the process.
     pub(crate) fn start() -> io::Result<Self> {
         let queue = Arc::<Queue>::default();
-        for _ in 0..IN_FLIGHT {
+        for _ in 0..READERS {
             let queue = Arc::clone(&queue);
             let thread = std::thread::Builder::new().stack_size(64 << 10);
             thread.spawn(move || queue.read())?;
@@ -107,22 +107,30 @@ impl Readers {
         Ok(Self(queue))
     }
 
-    /// Does the same as [`search`]; the caller keeps no descriptor of the disk. When this function
-    /// returns, no thread has one.
+    /// Does the same as [`search`]; the calling thread reads, too, so that a search goes on while
+    /// the others wait for a disk that does not answer. When this function returns, no other thread
+    /// has a descriptor of the disk.
     pub(crate) fn search(
         &self,
-        disk: OwnedFd,
+        disk: &Arc<OwnedFd>,
         size: u64,
         within: &Range<u64>,
     ) -> Result<Option<u64>, Errno> {
-        let (disk, progress) = (Arc::new(disk), Arc::<Progress>::default());
+        let progress = Arc::<Progress>::default();
         let jobs: Vec<Job> = pieces(size, within, PIECE)
-            .map(|piece| Job { disk: Arc::clone(&disk), piece, progress: Arc::clone(&progress) })
+            .map(|piece| Job { disk: Arc::clone(disk), piece, progress: Arc::clone(&progress) })
             .collect();
-        drop(disk);
         progress.lock().left = jobs.len();
-        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).extend(jobs);
+        self.0.lock().extend(jobs);
         self.0.arrived.notify_all();
+        let mut buffer = None;
+        loop {
+            let mut waiting = self.0.lock();
+            let own = waiting.iter().position(|job| Arc::ptr_eq(&job.progress, &progress));
+            let Some(job) = own.and_then(|index| waiting.remove(index)) else { break };
+            drop(waiting);
+            job.carry_out(&mut buffer);
+        }
         let mut state = progress.lock();
         while state.left > 0 {
             state = progress.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -132,11 +140,15 @@ impl Readers {
 }
 
 impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read(&self) {
         let mut buffer = None;
         loop {
-            let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-            let Job { disk, piece, progress } = loop {
+            let mut jobs = self.lock();
+            let job = loop {
                 if let Some(job) = jobs.pop_front() {
                     break job;
                 }
@@ -145,27 +157,34 @@ impl Queue {
                 jobs = self.arrived.wait(jobs).unwrap_or_else(PoisonError::into_inner);
             };
             drop(jobs);
-            let start = piece.start;
-            // A piece behind one that is not zero changes nothing.
-            let is_wanted = progress.lock().found.is_none_or(|(first, _)| start < first);
-            let found = if is_wanted {
-                let buffer = buffer.get_or_insert_with(|| AlignedBuffer::new(PIECE as usize));
-                search_piece(&disk, buffer, &piece).transpose()
-            } else {
-                None
-            };
-            // Whoever waits may rely on it that no descriptor is left.
-            drop(disk);
-            let mut state = progress.lock();
-            if let Some(found) = found
-                && state.found.is_none_or(|(first, _)| start < first)
-            {
-                state.found = Some((start, found));
-            }
-            state.left -= 1;
-            if state.left == 0 {
-                progress.ended.notify_one();
-            }
+            job.carry_out(&mut buffer);
+        }
+    }
+}
+
+impl Job {
+    fn carry_out(self, buffer: &mut Option<AlignedBuffer>) {
+        let Self { disk, piece, progress } = self;
+        let start = piece.start;
+        // A piece behind one that is not zero changes nothing.
+        let is_wanted = progress.lock().found.is_none_or(|(first, _)| start < first);
+        let found = if is_wanted {
+            let buffer = buffer.get_or_insert_with(|| AlignedBuffer::new(PIECE as usize));
+            search_piece(&disk, buffer, &piece).transpose()
+        } else {
+            None
+        };
+        // Whoever waits may rely on it that no descriptor is left.
+        drop(disk);
+        let mut state = progress.lock();
+        if let Some(found) = found
+            && state.found.is_none_or(|(first, _)| start < first)
+        {
+            state.found = Some((start, found));
+        }
+        state.left -= 1;
+        if state.left == 0 {
+            progress.ended.notify_one();
         }
     }
 }
@@ -221,7 +240,7 @@ mod tests {
         for _ in 0..50 {
             let locked: OwnedFd = file.reopen().expect("the file").into();
             flock(&locked, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
-            assert_eq!(readers.search(locked, SIZE, &(0..SIZE)), Ok(None));
+            assert_eq!(readers.search(&Arc::new(locked), SIZE, &(0..SIZE)), Ok(None));
         }
     }
 
@@ -244,11 +263,15 @@ mod tests {
             for within in [0..SIZE, 4096..SIZE - 4096] {
                 let disk = disk(length, set);
                 let expected = search(&disk, SIZE, &within);
-                assert_eq!(readers.search(disk, SIZE, &within), expected, "{length} {set:?}");
+                assert_eq!(
+                    readers.search(&Arc::new(disk), SIZE, &within),
+                    expected,
+                    "{length} {set:?}"
+                );
             }
         }
         let both = disk(SIZE / 2, &[1 << 20]);
-        assert_eq!(readers.search(both, SIZE, &(0..SIZE)), Ok(Some(1 << 20)));
+        assert_eq!(readers.search(&Arc::new(both), SIZE, &(0..SIZE)), Ok(Some(1 << 20)));
     }
 
     #[test]
@@ -260,7 +283,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20 {
                         let disk = disk(SIZE, at.as_slice());
-                        assert_eq!(readers.search(disk, SIZE, &(0..SIZE)), Ok(at));
+                        assert_eq!(readers.search(&Arc::new(disk), SIZE, &(0..SIZE)), Ok(at));
                     }
                 });
             }

@@ -1,13 +1,13 @@
 //! What is remembered of disks for as long as they stay attached: in this process, or in a file
 //! that outlives it. A disk is identified by the sequence number of its attachment (`diskseq`) and
 //! its device number.
-use crate::disk::device::{Attachment, Device};
+use crate::disk::device::{Attachment, Device, DeviceError, DiskRoots};
+use crate::disk::filesystem_identifier;
 use crate::disk::record_file::{self, append, beside, read, replace};
-use crate::disk::{content, filesystem_identifier};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::ftruncate;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,12 +104,17 @@ impl MountedDisks {
 
     /// Returns whether the device was mounted since this helper started, or holds a file system
     /// that this driver made for the volume, which an earlier helper may have mounted.
-    pub(crate) fn is_own_mount(&self, device: &Device, volume: &VolumeId) -> Result<bool, Errno> {
+    pub(crate) fn is_own_mount(
+        &self,
+        disks: &DiskRoots,
+        device: &Device,
+        volume: &VolumeId,
+    ) -> Result<bool, DeviceError> {
         if self.has(device.sequence(), device.number()) {
             return Ok(true);
         }
-        Ok(content::identifier(&content::head(device)?)
-            == Some(filesystem_identifier::identifier(volume)))
+        let identifier = disks.first_facts(device)?.identifier;
+        Ok(identifier == Some(filesystem_identifier::identifier(volume)))
     }
 }
 
@@ -167,6 +172,11 @@ impl ReadOnlyRecord {
             first: !found.is_ok_and(|text| text.lines().any(|line| line.starts_with(boot))),
             known: Mutex::new(SwitchedDisks { disks, written: text.len() }),
         }
+    }
+
+    /// Returns the descriptor of the file.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     /// Returns whether no record of an earlier helper was found.

@@ -16,7 +16,7 @@ pub use field::crc32c;
 use crate::disk::area_search;
 use crate::disk::direct_read::{ALIGNMENT, AlignedBuffer, Reader, first_nonzero, read_at};
 use crate::sys;
-use ebs_csi_policy::facts::Content;
+use ebs_csi_policy::facts::{Content, ExtFacts};
 use ebs_csi_wire::{Features, Signature};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -32,18 +32,12 @@ const TAIL: usize = 128 << 10;
 /// Length of the buffer for the head and the tail, and for the search for backups of superblocks.
 const PIECE: usize = 512 << 10;
 
-/// Recognises what is on the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so
-/// that the reads see the disk and not the page cache. `now` is in seconds since 1970.
-pub fn read_content(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
-    let size = sys::block_bytes(&disk).map_err(|e| sys::errno_of(&e))?;
-    read_content_within(disk, size, now)
-}
-
-/// Does the same as [`read_content`], and has `search` look for a byte that is not zero in the
-/// areas where a blank disk must be zero: those of a disk of so many bytes that lie within a range,
-/// which are most of the proof. The first bytes, in which everything known leaves a trace, show
-/// early that the disk seems to be blank: then `seems_blank` is called.
-pub fn read_content_with(
+/// Recognises what is on the disk through `disk`, a claimed descriptor with `O_DIRECT`, so that the
+/// reads see the disk and not the page cache. `now` is in seconds since 1970. `search` looks for a
+/// byte that is not zero in the areas where a blank disk must be zero: those of a disk of so many
+/// bytes that lie within a range, which are most of the proof. The first bytes, in which everything
+/// known leaves a trace, show early that the disk seems to be blank: then `seems_blank` is called.
+pub(crate) fn recognise_disk(
     disk: impl AsFd,
     now: u64,
     seems_blank: impl FnOnce(),
@@ -53,8 +47,8 @@ pub fn read_content_with(
     recognise_or_search(disk, size, now, seems_blank, search)
 }
 
-/// Does the same as [`read_content`] for the first `size` bytes of anything that supports pread(2),
-/// a block device or not.
+/// Recognises what the first `size` bytes of anything that supports pread(2) hold, block device or
+/// not, with one read after the other.
 pub fn read_content_within(disk: impl AsFd, size: u64, now: u64) -> Result<Content, Errno> {
     let search = |size, within| area_search::search(&disk, size, &within);
     recognise_or_search(&disk, size, now, || (), search)
@@ -109,27 +103,30 @@ fn recognise_or_search(
     Ok(Content::Blank)
 }
 
-/// Returns the identifier of the file system whose superblock stands among the first bytes of a
-/// disk.
-pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
-    match (ext::read(head, 0), xfs::read(head)) {
-        (Some(facts), None) => Some(facts.uuid),
-        (None, Some(facts)) => Some(facts.uuid),
-        _ => None,
-    }
+/// What the first bytes of a disk show of the file system whose superblock stands there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FirstFacts {
+    /// Its identifier; None when there are superblocks of two file systems.
+    pub(crate) identifier: Option<[u8; 16]>,
+    pub(crate) features: Option<Features>,
+    /// The superblock of an ext file system.
+    pub(crate) ext: Option<ExtFacts>,
 }
 
-pub(crate) fn features(head: &[u8]) -> Option<Features> {
-    ext::features(head).or_else(|| xfs::features(head))
-}
-
-/// Reads the first bytes of a disk, for [`identifier`] and [`features`]. The descriptor may be one
-/// for direct reads.
-pub fn head(disk: impl AsFd) -> Result<Vec<u8>, Errno> {
+/// Reads the first bytes of a disk. The descriptor may be one for direct reads.
+pub(crate) fn first_facts(disk: impl AsFd) -> Result<FirstFacts, Errno> {
     let mut buffer = AlignedBuffer::new(FIRST);
     let head = buffer.aligned();
     let length = read_at(&disk, 0, head)?;
-    Ok(head[..length].to_vec())
+    let head = &head[..length];
+    let ext = ext::read(head, 0);
+    let identifier = match (&ext, xfs::read(head)) {
+        (Some(facts), None) => Some(facts.uuid),
+        (None, Some(facts)) => Some(facts.uuid),
+        _ => None,
+    };
+    let features = ext::features(head).or_else(|| xfs::features(head));
+    Ok(FirstFacts { identifier, features, ext })
 }
 
 /// Recognises content by the first bytes of a disk; returns None when they show nothing known.

@@ -4,24 +4,11 @@
 use crate::disk::attachments::Attachments;
 use crate::disk::content::reference::Witness;
 use crate::disk::device::Device;
-use crate::path_resolution;
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_wire::FsType;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{OFlags, ftruncate};
-use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
-    fsopen,
-};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
-
-/// Largest amount of memory that one format may use, in bytes. A format with the usual options uses
-/// 57 MiB for a disk of 4 TiB (ext4), 146 MiB for 2 TiB (ext3), and 129 MiB for 256 GiB (XFS, whose
-/// log is written with zeros).
-const MEMORY: u64 = 160 << 20;
 
 /// Longest time for all formats of one comparison. Formats with the usual options take some
 /// seconds.
@@ -78,26 +65,6 @@ impl Comparisons {
     ) {
         self.differences.insert(device.attachment(), (compared, witness));
     }
-}
-
-/// Makes a file with the size of a disk on a tmpfs of its own, which is mounted nowhere and is full
-/// when it holds [`MEMORY`] bytes. A file of memfd_create(2) has no such bound, and its memory is
-/// charged to the process that writes it first.
-pub(crate) fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(context.as_fd(), "size", MEMORY.to_string())?;
-    fsconfig_set_string(context.as_fd(), "nr_inodes", "4")?;
-    fsconfig_set_string(context.as_fd(), "mode", "0700")?;
-    fsconfig_create(context.as_fd())?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    // The file has no name, and O_EXCL prevents that it gets one (open(2)).
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL;
-    let file = path_resolution::open(&mount, ".", flags)?;
-    ftruncate(&file, disk_bytes)?;
-    Ok(file)
 }
 
 #[cfg(test)]

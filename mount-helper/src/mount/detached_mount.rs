@@ -1,8 +1,7 @@
 //! Mounts are made detached, compared with what they should be, and only then attached to a held
 //! target. Each function that makes or ends a mount takes the policy's authorization as an
 //! argument.
-use crate::disk::content;
-use crate::disk::device::Device;
+use crate::disk::device::{Device, DiskRoots};
 use crate::disk::device_number::of_filesystem;
 use crate::mount::privilege;
 use crate::outcome::{At, Result, Stop, damaged, failed};
@@ -99,7 +98,7 @@ pub(crate) struct DetachedMount(OwnedFd);
 pub(crate) fn create(
     _permit: &Authorized<StageDisk>,
     fs: FsType,
-    device: &Device,
+    (disks, device): (&DiskRoots, &Device),
     parameters: &[Parameter],
     attributes: u64,
 ) -> Result<DetachedMount> {
@@ -128,14 +127,12 @@ pub(crate) fn create(
             // A journal has to be replayed, and the disk accepts no writes.
             Errno::ROFS => Refusal::DeviceReadOnly.into(),
             // The kernel has one number for a feature, a size and an option that it does not take.
-            Errno::INVAL | Errno::NOSYS => {
-                lacking(device, read_only).unwrap_or_else(|| failed(Step::CreateMount, errno))
-            }
+            Errno::INVAL | Errno::NOSYS => lacking(disks, device, read_only)
+                .unwrap_or_else(|| failed(Step::CreateMount, errno)),
             _ => failed(Step::CreateMount, errno),
         });
     }
-    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        .at(Step::CreateMount)?;
+    let mount = mounted(&context, attributes).at(Step::CreateMount)?;
     // The source was given by name, so check which disk the kernel opened.
     if of_filesystem(&fstat(&mount).at(Step::CreateMount)?) != device.number() {
         return Err(Refusal::DeviceMismatch.into());
@@ -143,10 +140,22 @@ pub(crate) fn create(
     Ok(DetachedMount(mount))
 }
 
+/// Makes a context's mount with these attributes. The system call filter permits only fsmount calls
+/// with `nodev`, which is cleared afterwards where the attributes lack it.
+fn mounted(context: &OwnedFd, attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
+    let nodev = MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes | nodev)?;
+    if !attributes.contains(nodev) {
+        sys::set_mount_attributes(&mount, 0, nodev.bits().into())
+            .map_err(|error| sys::errno_of(&error))?;
+    }
+    Ok(mount)
+}
+
 /// Returns the refusal of a file system that needs something which the kernel lacks; None when
 /// nothing is known to be lacking.
-fn lacking(device: &Device, read_only: bool) -> Option<Stop> {
-    let features = content::features(&content::head(device).ok()?)?;
+fn lacking(disks: &DiskRoots, device: &Device, read_only: bool) -> Option<Stop> {
+    let features = disks.first_facts(device).ok()?.features?;
     let (kernel, page) = (kernel_version()?, sys::page_bytes());
     let features = features.lacking(kernel, page, read_only)?;
     let seen = Observation::Lacking { features, kernel: Some(kernel) };
@@ -229,7 +238,7 @@ fn join_filesystem(fs: FsType, device: &Device, read_only: bool) -> Result<Joine
         errors_option("remount-ro").set(&context)?;
     }
     fsconfig_create(context.as_fd())?;
-    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let mount = mounted(&context, MountAttrFlags::empty())?;
     if of_filesystem(&fstat(&mount)?) != device.number() {
         return Err(Errno::NODEV);
     }

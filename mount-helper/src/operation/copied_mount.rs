@@ -27,7 +27,7 @@ pub(super) fn release(
     device: &Device,
 ) -> Result<bool> {
     // A mount that somebody else made is no copy, and stays unchanged.
-    let ours = context.mounted_disks.is_own_mount(device, volume);
+    let ours = context.mounted_disks.is_own_mount(&context.disks, device, volume);
     if !ours.at(Step::ReadDevice)? {
         return Err(Refusal::StillHeld.into());
     }

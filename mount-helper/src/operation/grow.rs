@@ -1,5 +1,5 @@
 //! Expand, and every other growth of a mounted file system to the size of its disk, by ioctl.
-use crate::disk::device::{Access, Device};
+use crate::disk::device::{Access, Device, DiskRoots};
 use crate::disk::device_number::of_filesystem;
 use crate::mount::detached_mount::DetachedMount;
 use crate::mount::privilege;
@@ -66,10 +66,10 @@ pub(super) fn detached_xfs(mount: &DetachedMount, device: &Device) -> Result<boo
 
 /// Grows an ext file system that is mounted and not attached yet; returns false when the kernel
 /// cannot.
-pub(super) fn detached_ext(mount: &DetachedMount, device: &Device) -> bool {
+pub(super) fn detached_ext(mount: &DetachedMount, (disks, device): (&DiskRoots, &Device)) -> bool {
     let grow = || -> Result<bool> {
         let root = mount.root().at(Step::Grow)?;
-        ext(&root, device.bytes(), &superblock(device)?, false)
+        ext(&root, device.bytes(), &superblock(disks, device)?, false)
     };
     match grow() {
         Ok(_) => true,
@@ -149,22 +149,20 @@ pub(super) fn mounted(
             Ok((grown, blocks.saturating_mul(block.into())))
         }
         Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => {
-            let before = superblock(device)?;
+            let before = superblock(&context.disks, device)?;
             let grown = ext(&root, device.bytes(), &before, read_only)?;
-            let after = if grown { superblock(device)? } else { before };
+            let after = if grown { superblock(&context.disks, device)? } else { before };
             Ok((grown, after.bytes))
         }
         Err(e) => Err(e).at(Step::Grow),
     }
 }
 
-/// Reads the ext superblock of the mounted file system as the kernel holds it, through the page
-/// cache of the device.
-fn superblock(device: &Device) -> Result<ExtFacts> {
-    let mut head = vec![0_u8; 4096];
-    let length = rustix::io::pread(device, &mut head, 0).at(Step::Grow)?;
-    head.truncate(length);
-    crate::disk::content::ext::read(&head, 0).ok_or_else(|| failed(Step::Grow, Errno::INVAL))
+/// Returns the ext superblock of the mounted file system as the kernel holds it, in the page cache
+/// of the device.
+fn superblock(disks: &DiskRoots, device: &Device) -> Result<ExtFacts> {
+    let facts = disks.first_facts(device).at(Step::Grow)?;
+    facts.ext.ok_or_else(|| failed(Step::Grow, Errno::INVAL))
 }
 
 /// Grows a file system that is mounted already, on a repeated stage. A failure to grow does not

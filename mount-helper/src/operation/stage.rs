@@ -6,8 +6,8 @@ mod examine;
 mod filesystem_tools;
 mod prepare;
 
-use crate::disk::device::{Access, Claim, Device};
-use crate::disk::{content, filesystem_identifier};
+use crate::disk::device::{Access, Claim, Device, DiskRoots};
+use crate::disk::filesystem_identifier;
 use crate::fault_point;
 use crate::mount::directory_requests::Act;
 use crate::operation::volume_disk::{DISK_WAIT, VolumeDisk};
@@ -18,8 +18,7 @@ use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_policy::judge::{self, Authorized, StageDisk, StagePlace};
 use ebs_csi_wire::{Origin, Refusal, Refused, Stage, Staged, Step};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
+use rustix::fd::AsFd;
 
 pub(super) fn stage(context: &OperationContext, request: &Stage) -> Result<Staged> {
     match FoundDisk::find(context, request)?.guard()? {
@@ -110,6 +109,11 @@ impl<'s> FoundDisk<'s> {
         self.disk.device()
     }
 
+    /// Returns the disk, and the directories in which it was found.
+    fn found_disk(&self) -> (&DiskRoots, &Device) {
+        (&self.context.disks, self.disk.device())
+    }
+
     /// Claims the disk for this process alone. A read-only request may need write access, too, to
     /// replay a journal.
     fn claim(&self) -> Result<Claim> {
@@ -196,8 +200,8 @@ struct Examined<'s> {
     permit: Authorized<StageDisk>,
 }
 
-fn read_content(claim: &Claim) -> Result<Content> {
-    with_direct_reads(claim, || content::read_content(claim, now()))
+fn read_content(context: &OperationContext, disk: impl AsFd) -> Result<Content> {
+    context.disks.recognise(disk, now(), || (), || ()).at(Step::ReadDevice)
 }
 
 /// Returns the current time, in seconds since 1970.
@@ -205,14 +209,4 @@ fn now() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
-}
-
-/// Sets O_DIRECT for the duration of `read`, so that the reads see the disk and not the page cache.
-/// The flag is cleared afterwards, because tools read at offsets that direct reads refuse.
-fn with_direct_reads<T>(claim: &Claim, read: impl FnOnce() -> Result<T, Errno>) -> Result<T> {
-    let flags = fcntl_getfl(claim).at(Step::ReadDevice)?;
-    fcntl_setfl(claim, flags | OFlags::DIRECT).at(Step::ReadDevice)?;
-    let result = read();
-    fcntl_setfl(claim, flags - OFlags::DIRECT).at(Step::ReadDevice)?;
-    result.at(Step::ReadDevice)
 }

@@ -78,7 +78,11 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "limit {:?} {}: {}", limit.resource, limit.value, limit.why)?;
     }
     for listener in profile.listeners {
-        writeln!(out, "listens where {} says: {}", listener.flag, listener.why)?;
+        let how = match listener.accepted_by {
+            None => "listens where".to_owned(),
+            Some(other) => format!("serves what {other} accepts where"),
+        };
+        writeln!(out, "{how} {} says: {}", listener.flag, listener.why)?;
     }
     let landlock = &profile.landlock;
     writeln!(
@@ -115,10 +119,16 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             Condition::HasBits { argument, bits } => {
                 format!(" argument {argument} with {}", bits.name)
             }
-            Condition::LacksBits { argument, bits } => {
-                format!(" argument {argument} without {}", bits.name)
+            Condition::LacksBits(bits) => {
+                let all = bits.iter();
+                all.map(|(argument, bits)| format!(" argument {argument} without {}", bits.name))
+                    .collect()
             }
             Condition::Itself { argument } => format!(" argument {argument} the process itself"),
+            Condition::Below { argument, limit } => format!(" argument {argument} below {limit}"),
+            Condition::NotBelow { argument, limit } => {
+                format!(" argument {argument} from {limit} on")
+            }
         };
         let answer = match rule.answer {
             CallAnswer::Allow => String::new(),

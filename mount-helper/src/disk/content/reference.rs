@@ -43,9 +43,9 @@ pub(crate) enum ComparisonResult {
 /// A piece of a disk, as it was found, that no format of its volume explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Witness {
-    at: u64,
-    length: u64,
-    checksum: u32,
+    pub(crate) at: u64,
+    pub(crate) length: u64,
+    pub(crate) checksum: u32,
 }
 
 impl Witness {

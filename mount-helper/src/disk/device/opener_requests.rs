@@ -1,389 +1,203 @@
-//! The broker's requests to the process that opens disks, and that process's answers: words, one
-//! datagram for each message. A request names a disk and the proof by which the broker knows the
-//! disk, or comes with a disk whose areas are to be searched.
-use super::{Access, Device, DeviceError, Proof};
-use crate::{channel, sys};
-use ebs_csi_policy::facts::DeviceNumber;
-use ebs_csi_wire::Node;
+//! The broker's end of the sockets to the opener.
+use super::opener_messages::{Answer, OpenRequest, ReadRequest, Request};
+use super::{Device, DeviceError, Proof, words};
+use crate::channel;
+use ebs_csi_policy::facts::Content;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
-use std::num::NonZeroU32;
-use std::ops::Range;
-use std::str::FromStr;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Number of disks that can be opened at once. An open may wait for a disk that does not respond.
-const LANES: usize = 4;
+/// Number of disks that can be opened at once. An open may wait for a disk that does not answer.
+const OPENS: usize = 4;
 
-/// Length of the longest name that is accepted for a disk.
-const LONGEST_NAME: usize = 32;
+/// Number of disks that can be read at once. While so many disks do not answer, a further one is
+/// opened and not read.
+const READS: usize = 8;
 
-/// How long the broker waits for the result of a search before it looks after something else.
+/// How long the broker waits for an answer before it looks after something else.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Message that says that the opener has closed its copy of a claim.
-pub(crate) const HANDED_OVER: &[u8] = b"handed-over";
 
 /// The ends of the sockets: the broker's, and the opener's.
 pub type LaneEnds = (Vec<OwnedFd>, Vec<OwnedFd>);
 
-/// Makes one socket pair for each disk that can be opened at once.
+/// Makes one socket pair for each disk that can be opened or read at once.
 pub fn lanes() -> io::Result<LaneEnds> {
-    Ok((0..LANES).map(|_| channel::pair()).collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
+    let pairs = (0..OPENS + READS).map(|_| channel::pair());
+    Ok(pairs.collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
 }
 
+/// Lanes that carry one request each.
 #[derive(Debug)]
-pub(super) struct Opener {
+struct Lanes {
     free: Mutex<Vec<OwnedFd>>,
     returned: Condvar,
 }
 
-impl Opener {
-    pub(super) fn new(lanes: Vec<OwnedFd>) -> Self {
+impl Lanes {
+    fn new(lanes: Vec<OwnedFd>) -> Self {
         Self { free: Mutex::new(lanes), returned: Condvar::new() }
     }
 
-    pub(super) fn send_request(&self, request: &OpenRequest) -> Result<Device, DeviceError> {
-        let lane = self.take_lane();
-        let answer = Self::send_request_on(&lane, request);
-        self.return_lane(lane);
-        answer
-    }
-
-    fn send_request_on(lane: &OwnedFd, request: &OpenRequest) -> Result<Device, DeviceError> {
-        channel::send(lane, &encode_request(request), &[]).map_err(super::errno)?;
-        let (answer, mut descriptors) = channel::receive(lane).map_err(super::errno)?;
-        let device = parse_answer(&answer, descriptors.pop(), request)?;
-        if request.exclusive {
-            // Without this wait, the broker could end its claim and mount the disk while the opener
-            // still holds a copy of the claim.
-            let (word, _) = channel::receive(lane).map_err(super::errno)?;
-            if word != HANDED_OVER {
-                return Err(Errno::PIPE.into());
-            }
-        }
-        Ok(device)
-    }
-
-    /// Has the areas of `disk` searched as [`crate::disk::area_search`] does. Calls `meanwhile`
-    /// while it waits.
-    pub(super) fn search(
-        &self,
-        disk: BorrowedFd<'_>,
-        request: &SearchRequest,
-        meanwhile: impl FnMut(),
-    ) -> Result<Option<u64>, Errno> {
-        let lane = self.take_lane();
-        let answer = Self::search_on(&lane, disk, request, meanwhile);
-        self.return_lane(lane);
-        answer
-    }
-
-    fn search_on(
-        lane: &OwnedFd,
-        disk: BorrowedFd<'_>,
-        request: &SearchRequest,
-        mut meanwhile: impl FnMut(),
-    ) -> Result<Option<u64>, Errno> {
-        let errno = |error: io::Error| sys::errno_of(&error);
-        channel::send(lane, &encode_search(request), &[disk]).map_err(errno)?;
-        while !channel::is_readable(lane, PAUSE).map_err(errno)? {
-            meanwhile();
-        }
-        let (answer, _) = channel::receive(lane).map_err(errno)?;
-        parse_search_result(&answer)
-    }
-
-    fn take_lane(&self) -> OwnedFd {
+    /// Waits for a lane, and gives it to `exchange`.
+    fn with<T>(&self, exchange: impl FnOnce(&OwnedFd) -> T) -> T {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
+        let lane = loop {
             if let Some(lane) = free.pop() {
-                return lane;
+                break lane;
             }
             free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn return_lane(&self, lane: OwnedFd) {
+        };
+        drop(free);
+        let result = exchange(&lane);
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
         self.returned.notify_one();
+        result
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OpenRequest {
-    pub(super) disk: String,
-    pub(super) partition: Option<NonZeroU32>,
-    /// The property that the disk must have.
-    pub(super) proof: Proof,
-    pub(crate) access: Access,
-    /// Whether the disk must be claimed; when that fails, it is not opened at all.
-    pub(crate) exclusive: bool,
-    /// Whether reads bypass the page cache.
-    pub(super) direct: bool,
+#[derive(Debug)]
+pub(super) struct Opener {
+    opens: Lanes,
+    reads: Lanes,
 }
 
-/// The areas of a disk of `size` bytes that lie within `within`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SearchRequest {
-    pub(crate) size: u64,
-    pub(crate) within: Range<u64>,
-}
-
-fn encode_search(request: &SearchRequest) -> Vec<u8> {
-    let SearchRequest { size, within: Range { start, end } } = request;
-    format!("search\n{size}\n{start}\n{end}").into_bytes()
-}
-
-/// Parses a search; returns None for any other message.
-pub(crate) fn parse_search(message: &[u8]) -> Option<SearchRequest> {
-    let text = std::str::from_utf8(message).ok()?;
-    let lines: Vec<&str> = text.split('\n').collect();
-    let &["search", size, start, end] = lines.as_slice() else {
-        return None;
-    };
-    let (size, within) = (parse(size)?, parse(start)?..parse(end)?);
-    Some(SearchRequest { size, within }).filter(|search| search.within.end <= search.size)
-}
-
-pub(crate) fn encode_search_result(found: &Result<Option<u64>, Errno>) -> Vec<u8> {
-    match found {
-        Ok(None) => "zero".to_owned(),
-        Ok(Some(at)) => format!("set {at}"),
-        Err(errno) => format!("errno {}", errno.raw_os_error()),
+impl Opener {
+    pub(super) fn new(mut lanes: Vec<OwnedFd>) -> Self {
+        let reads = lanes.split_off(OPENS.min(lanes.len()));
+        Self { opens: Lanes::new(lanes), reads: Lanes::new(reads) }
     }
-    .into_bytes()
-}
 
-/// Parses the result of a search. Anything but a result proves nothing, and is an error.
-fn parse_search_result(answer: &[u8]) -> Result<Option<u64>, Errno> {
-    let text = std::str::from_utf8(answer).map_err(|_| Errno::PIPE)?;
-    match text.split(' ').collect::<Vec<_>>().as_slice() {
-        ["zero"] => Ok(None),
-        ["set", at] => parse(at).map(Some).ok_or(Errno::PIPE),
-        ["errno", errno] => Err(parse(errno).map_or(Errno::PIPE, Errno::from_raw_os_error)),
-        _ => Err(Errno::PIPE),
+    /// Has a disk opened that the broker has found.
+    pub(super) fn open(&self, request: &OpenRequest) -> Result<Device, DeviceError> {
+        let device = self.open_by(&Request::Open(request.clone()), request.exclusive)?;
+        let same = device.disk == request.disk
+            && device.partition == request.partition
+            && device.proof == request.proof;
+        if same { Ok(device) } else { Err(DeviceError::Mismatch) }
+    }
+
+    /// Has a disk without a serial found and opened, by a request other than [`Request::Open`].
+    pub(super) fn open_named(&self, request: &Request) -> Result<Device, DeviceError> {
+        let device = self.open_by(request, false)?;
+        if device.proof == Proof::Name { Ok(device) } else { Err(DeviceError::Mismatch) }
+    }
+
+    fn open_by(&self, request: &Request, exclusive: bool) -> Result<Device, DeviceError> {
+        self.opens.with(|lane| {
+            send(lane, request, &[])?;
+            let device = match receive(lane)? {
+                (Answer::Opened(opened), Some(fd)) => opened.into_device(fd),
+                (answer, _) => return Err(error_in(answer)),
+            };
+            // Without this wait, the broker could end its claim and mount the disk while the opener
+            // still holds a copy of the claim.
+            if exclusive && !matches!(receive(lane)?, (Answer::HandedOver, _)) {
+                return Err(Errno::PIPE.into());
+            }
+            Ok(device)
+        })
+    }
+
+    /// Asks about disks without a serial.
+    pub(super) fn ask(&self, request: &Request) -> Result<Answer, DeviceError> {
+        self.opens.with(|lane| {
+            send(lane, request, &[])?;
+            match receive(lane)?.0 {
+                Answer::Failed(error) => Err(error),
+                answer => Ok(answer),
+            }
+        })
+    }
+
+    /// Has the content of a disk recognised. Calls `seems_blank` when the first bytes of the disk
+    /// show nothing, and `meanwhile` while it waits afterwards.
+    pub(super) fn recognise(
+        &self,
+        disk: BorrowedFd<'_>,
+        now: u64,
+        seems_blank: impl FnOnce(),
+        mut meanwhile: impl FnMut(),
+    ) -> Result<Content, DeviceError> {
+        self.reads.with(|lane| {
+            send(lane, &Request::Read(ReadRequest::Recognise { now }), &[disk])?;
+            let mut answer = receive(lane)?.0;
+            if let Answer::SeemsBlank = answer {
+                seems_blank();
+                while !channel::is_readable(lane, PAUSE).map_err(super::errno)? {
+                    meanwhile();
+                }
+                answer = receive(lane)?.0;
+            }
+            match answer {
+                Answer::Content(content) => Ok(content),
+                answer => Err(error_in(answer)),
+            }
+        })
+    }
+
+    /// Sends a request to read, and returns the answer with its descriptor.
+    pub(super) fn read(
+        &self,
+        request: ReadRequest,
+        disks: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Option<OwnedFd>), DeviceError> {
+        self.reads.with(|lane| {
+            send(lane, &Request::Read(request), disks)?;
+            match receive(lane)? {
+                (Answer::Failed(error), _) => Err(error),
+                answer => Ok(answer),
+            }
+        })
     }
 }
 
-fn encode_request(request: &OpenRequest) -> Vec<u8> {
-    let (proof, serial) = match &request.proof {
-        Proof::Serial(serial) => ("serial", serial.as_str()),
-        Proof::Name => ("name", ""),
-    };
-    let access = match request.access {
-        Access::ReadWrite => "write",
-        Access::ReadOnly => "read",
-    };
-    let partition = request.partition.map_or(0, NonZeroU32::get);
-    let (exclusive, direct) = (u8::from(request.exclusive), u8::from(request.direct));
-    let disk = &request.disk;
-    format!("{proof}\n{serial}\n{disk}\n{partition}\n{access}\n{exclusive}\n{direct}").into_bytes()
+fn send(lane: &OwnedFd, request: &Request, disks: &[BorrowedFd<'_>]) -> Result<(), DeviceError> {
+    channel::send(lane, &words::encode(request), disks).map_err(super::errno)
 }
 
-/// Parses a request; returns None for a message that this driver's broker never sends.
-pub(crate) fn parse_request(message: &[u8]) -> Option<OpenRequest> {
-    let text = std::str::from_utf8(message).ok()?;
-    let lines: Vec<&str> = text.split('\n').collect();
-    let &[proof, serial, disk, partition, access, exclusive, direct] = lines.as_slice() else {
-        return None;
-    };
-    // The name becomes a part of paths.
-    let plain = !disk.is_empty()
-        && disk.len() <= LONGEST_NAME
-        && disk.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let flag = |text| match text {
-        "0" => Some(false),
-        "1" => Some(true),
-        _ => None,
-    };
-    Some(OpenRequest {
-        disk: plain.then(|| disk.to_owned())?,
-        partition: NonZeroU32::new(partition.parse().ok()?),
-        proof: match proof {
-            "serial" if !serial.is_empty() => Proof::Serial(serial.to_owned()),
-            "name" if serial.is_empty() => Proof::Name,
-            _ => return None,
-        },
-        access: match access {
-            "write" => Access::ReadWrite,
-            "read" => Access::ReadOnly,
-            _ => return None,
-        },
-        exclusive: flag(exclusive)?,
-        direct: flag(direct)?,
-    })
+/// Receives an answer. An opener that has ended gives none, which is an error.
+fn receive(lane: &OwnedFd) -> Result<(Answer, Option<OwnedFd>), DeviceError> {
+    let (message, mut descriptors) = channel::receive(lane).map_err(super::errno)?;
+    let answer = words::parse(&message).ok_or(DeviceError::Os(Errno::PIPE))?;
+    Ok((answer, descriptors.pop()))
 }
 
-/// Encodes the answer for an opened disk, whose descriptor is sent along.
-pub(crate) fn encode_opened(device: &Device) -> Vec<u8> {
-    let Device { name, number, whole, sequence, bytes, whole_bytes, start, .. } = device;
-    let start = start.map_or_else(|| "-".to_owned(), |start| start.to_string());
-    let (number, whole) = (number.0, whole.0);
-    format!("opened {name} {number} {whole} {sequence} {bytes} {whole_bytes} {start}").into_bytes()
-}
-
-pub(crate) fn encode_error(error: &DeviceError) -> Vec<u8> {
-    match error {
-        DeviceError::Absent => "absent".to_owned(),
-        DeviceError::Ambiguous => "ambiguous".to_owned(),
-        DeviceError::Mismatch => "mismatch".to_owned(),
-        DeviceError::WithoutSerial => "without-serial".to_owned(),
-        DeviceError::Closed(Node { uid, gid, mode }) => format!("closed {uid} {gid} {mode}"),
-        DeviceError::Os(errno) => format!("errno {}", errno.raw_os_error()),
+/// Returns the error of an answer. Anything but what was asked for proves nothing.
+pub(super) fn error_in(answer: Answer) -> DeviceError {
+    match answer {
+        Answer::Failed(error) => error,
+        _ => Errno::PIPE.into(),
     }
-    .into_bytes()
-}
-
-/// Parses the opener's answer. An opener that has ended gives an empty answer, which is an error.
-fn parse_answer(
-    answer: &[u8],
-    descriptor: Option<OwnedFd>,
-    request: &OpenRequest,
-) -> Result<Device, DeviceError> {
-    let broken = || DeviceError::Os(Errno::PIPE);
-    let text = std::str::from_utf8(answer).map_err(|_| broken())?;
-    let words: Vec<&str> = text.split(' ').collect();
-    Err(match words.as_slice() {
-        &["opened", name, number, whole, sequence, bytes, whole_bytes, start] => {
-            return device(
-                descriptor,
-                request,
-                name,
-                [number, whole, sequence, bytes, whole_bytes],
-                start,
-            )
-            .ok_or_else(broken);
-        }
-        ["absent"] => DeviceError::Absent,
-        ["ambiguous"] => DeviceError::Ambiguous,
-        ["mismatch"] => DeviceError::Mismatch,
-        ["without-serial"] => DeviceError::WithoutSerial,
-        &["closed", uid, gid, mode] => match (parse(uid), parse(gid), parse(mode)) {
-            (Some(uid), Some(gid), Some(mode)) => DeviceError::Closed(Node { uid, gid, mode }),
-            _ => broken(),
-        },
-        &["errno", errno] => {
-            parse(errno).map_or_else(broken, |errno| Errno::from_raw_os_error(errno).into())
-        }
-        _ => broken(),
-    })
-}
-
-fn device(
-    descriptor: Option<OwnedFd>,
-    request: &OpenRequest,
-    name: &str,
-    numbers: [&str; 5],
-    start: &str,
-) -> Option<Device> {
-    let [number, whole, sequence, bytes, whole_bytes] = numbers;
-    Some(Device {
-        fd: descriptor?,
-        name: name.to_owned(),
-        disk: request.disk.clone(),
-        partition: request.partition,
-        number: DeviceNumber(parse(number)?),
-        sequence: parse(sequence)?,
-        bytes: parse(bytes)?,
-        whole_bytes: parse(whole_bytes)?,
-        start: match start {
-            "-" => None,
-            start => Some(parse(start)?),
-        },
-        whole: DeviceNumber(parse(whole)?),
-        proof: request.proof.clone(),
-    })
-}
-
-fn parse<T: FromStr>(text: &str) -> Option<T> {
-    text.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Access;
+    use super::super::opener_messages::encode_answer;
     use super::*;
-
-    fn example() -> OpenRequest {
-        OpenRequest {
-            disk: "nvme1n1".to_owned(),
-            partition: NonZeroU32::new(2),
-            proof: Proof::Serial("vol0123456789abcdef0".to_owned()),
-            access: Access::ReadWrite,
-            exclusive: true,
-            direct: false,
-        }
-    }
+    use rustix::fd::AsFd;
 
     #[test]
-    fn open_request_round_trips() {
-        let by_name = OpenRequest {
-            disk: "xvdba".to_owned(),
+    fn opener_that_ended_gives_errors() {
+        let (lane, ended) = channel::pair().expect("a pair");
+        let opener = Opener { opens: Lanes::new(vec![lane]), reads: Lanes::new(Vec::new()) };
+        drop(ended);
+        let request = OpenRequest {
+            disk: "nvme1n1".to_owned(),
             partition: None,
             proof: Proof::Name,
             access: Access::ReadOnly,
-            exclusive: false,
-            direct: true,
+            exclusive: true,
+            direct: false,
         };
-        for one in [example(), by_name] {
-            assert_eq!(parse_request(&encode_request(&one)), Some(one));
-        }
-    }
-
-    #[test]
-    fn search_and_its_result_round_trip() {
-        let search = SearchRequest { size: 1 << 40, within: 4096..8192 };
-        assert_eq!(parse_search(&encode_search(&search)), Some(search));
-        for bad in ["search\n1\n0", "search\n1\n0\n2", "search\n-1\n0\n0", "look\n1\n0\n1"] {
-            assert_eq!(parse_search(bad.as_bytes()), None, "{bad}");
-        }
-        for result in [Ok(None), Ok(Some(7)), Err(Errno::IO)] {
-            assert_eq!(parse_search_result(&encode_search_result(&result)), result);
-        }
-        for broken in [&b""[..], b"set", b"set x", b"zero 1", b"\xff"] {
-            assert_eq!(parse_search_result(broken), Err(Errno::PIPE));
-        }
-    }
-
-    #[test]
-    fn malformed_open_requests_do_not_decode() {
-        let good = String::from_utf8(encode_request(&example())).expect("text");
-        for bad in [
-            String::new(),
-            format!("{good}\n"),
-            good.replace("nvme1n1", "../mem"),
-            good.replace("nvme1n1", "nvme1n1/x"),
-            good.replace("nvme1n1", ""),
-            good.replace("nvme1n1", &"n".repeat(LONGEST_NAME + 1)),
-            good.replace("\n2\n", "\n-2\n"),
-            good.replace("write", "append"),
-            good.replace("serial", "name"),
-            good.replace("vol0123456789abcdef0", ""),
-            good.replace("\n1\n", "\nyes\n"),
-        ] {
-            assert_eq!(parse_request(bad.as_bytes()), None, "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn answer_without_descriptor_is_device_error() {
-        let node = Node { uid: 0, gid: 6, mode: 0o600 };
-        for error in [
-            DeviceError::Absent,
-            DeviceError::Ambiguous,
-            DeviceError::Mismatch,
-            DeviceError::WithoutSerial,
-            DeviceError::Closed(node),
-            DeviceError::Os(Errno::BUSY),
-        ] {
-            let answered = parse_answer(&encode_error(&error), None, &example());
-            assert_eq!(answered.expect_err("an error"), error);
-        }
-        for broken in [&b""[..], b"opened nvme1n1 1 1 1 1 1 -", b"opened", b"\xff"] {
-            let answered = parse_answer(broken, None, &example());
-            assert_eq!(answered.expect_err("an error"), DeviceError::Os(Errno::PIPE));
-        }
+        assert!(opener.open(&request).is_err());
+        let (lane, answering) = channel::pair().expect("a pair");
+        let opener = Opener { opens: Lanes::new(Vec::new()), reads: Lanes::new(vec![lane]) };
+        // Another answer than the one that was asked for.
+        channel::send(&answering, &encode_answer(&Answer::HandedOver), &[]).expect("sent");
+        let content = opener.recognise(answering.as_fd(), 0, || (), || ());
+        assert_eq!(content.expect_err("no content"), DeviceError::Os(Errno::PIPE));
     }
 }

@@ -1,7 +1,6 @@
 //! A stage of a volume whose file system stays alive in another mount namespace, through a copy of
 //! an earlier mount (see [`crate::operation::copied_mount`]).
-use super::{FoundDisk, now};
-use crate::disk::content;
+use super::{FoundDisk, read_content};
 use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
 use crate::operation::{OperationContext, copied_mount};
@@ -27,12 +26,12 @@ pub(super) fn join_copy(
 ) -> Result<(Authorized<StageDisk>, JoinedMount)> {
     let (context, request, device) = (found.context, &found.request, found.device());
     let volume = &request.disk.volume;
-    let ours = context.mounted_disks.is_own_mount(device, volume);
+    let ours = context.mounted_disks.is_own_mount(&context.disks, device, volume);
     if !ours.at(Step::ReadDevice)? {
         return Err(stop);
     }
     let disk = device.read_directly(&context.disks).at(Step::ReadDevice)?;
-    let content = content::read_content(&disk, now()).at(Step::ReadDevice)?;
+    let content = read_content(context, &disk)?;
     drop(disk);
     let permit = found.judge(&content, found.remembered_evidence())?;
     if permit.act().preparation != Preparation::Nothing {

@@ -1,14 +1,14 @@
 //! Whether an interrupted format of the volume explains everything on a disk: the format is made
 //! again in memory and compared with the disk.
-use super::{FoundDisk, filesystem_tools, now, with_direct_reads};
+use super::{FoundDisk, filesystem_tools, now};
 use crate::disk::content::reference::{self as ext_reference, ComparisonResult};
 use crate::disk::content::xfs_reference;
 use crate::disk::device::Claim;
+use crate::disk::device::opener_messages::{Comparison, Times};
 use crate::disk::format_comparison::{self, Compared};
-use crate::outcome::{Result, Stop};
+use crate::outcome::{At, Result, Stop};
 use ebs_csi_policy::facts::{Content, Evidence};
 use ebs_csi_wire::{Failed, FsType, Refusal, Step, ToolEnd};
-use rustix::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Result<Evidence> {
@@ -32,9 +32,8 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
     if let Some(witness) = context.comparisons.find_difference(device, &compared) {
         // The remembered difference counts while its piece is still on the disk. Whoever erased the
         // piece may have erased everything that was not the format's, so the comparison runs again.
-        let unchanged =
-            witness.map(|witness| with_direct_reads(claim, || witness.is_unchanged(claim)));
-        if unchanged.transpose()?.unwrap_or(true) {
+        let unchanged = witness.map(|witness| context.disks.is_unchanged(claim, witness));
+        if unchanged.transpose().at(Step::ReadDevice)?.unwrap_or(true) {
             return Ok(known);
         }
     }
@@ -44,9 +43,13 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
     let reference =
         Reference { found, claim, bytes, end: Instant::now() + format_comparison::TIME };
     let verdict = match request.fs {
-        FsType::Ext3 | FsType::Ext4 => reference.explains_ext()?,
-        FsType::Xfs => reference.explains_xfs()?,
+        FsType::Ext3 | FsType::Ext4 => reference.explains_ext(),
+        FsType::Xfs => reference.explains_xfs(),
     };
+    // The memory is given back also after an error.
+    let given_back = context.disks.memory(0);
+    let verdict = verdict?;
+    given_back.at(Step::Format)?;
     if let ComparisonResult::Unexplained(witness) = verdict {
         context.comparisons.remember_difference(device, compared, witness);
     }
@@ -66,55 +69,52 @@ struct Reference<'r> {
 }
 
 impl Reference<'_> {
-    /// Makes the format in memory. Returns None when the tool makes none on such a disk, and so
+    /// Makes the format in memory. Returns false when the tool makes none on such a disk, and so
     /// never began one there, or none within the bounds of a comparison.
-    fn make_in_memory(&self, time: u64) -> Result<Option<OwnedFd>> {
+    fn make_in_memory(&self, time: u64) -> Result<bool> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left < Duration::from_secs(1) {
-            return Ok(None);
+            return Ok(false);
         }
         match filesystem_tools::format_in_memory(self.found, self.bytes, time, left) {
-            Ok(memory) => Ok(Some(memory)),
-            Err(Stop::Failed(Failed { tool: Some(ToolEnd::Exited(_)), .. })) => Ok(None),
-            Err(Stop::Failed(failed)) if failed.step == Step::ToolDeadline => Ok(None),
+            Ok(()) => Ok(true),
+            Err(Stop::Failed(Failed { tool: Some(ToolEnd::Exited(_)), .. })) => Ok(false),
+            Err(Stop::Failed(failed)) if failed.step == Step::ToolDeadline => Ok(false),
             Err(stop) => Err(stop),
         }
     }
 
+    fn compare(&self) -> Result<ComparisonResult> {
+        let comparison = Comparison { fs: self.found.request.fs, bytes: self.bytes };
+        self.found.context.disks.compare(self.claim, comparison).at(Step::ReadDevice)
+    }
+
     fn explains_xfs(&self) -> Result<ComparisonResult> {
-        let Some(memory) = self.make_in_memory(now())? else {
-            return Ok(ComparisonResult::Unexplained(None));
-        };
-        with_direct_reads(self.claim, || xfs_reference::explains(self.claim, &memory, self.bytes))
+        if self.make_in_memory(now())? {
+            self.compare()
+        } else {
+            Ok(ComparisonResult::Unexplained(None))
+        }
     }
 
     /// Returns whether an ext format of this volume wrote everything on the disk.
     fn explains_ext(&self) -> Result<ComparisonResult> {
         let time = now();
-        let explained = |memory: &OwnedFd| {
-            with_direct_reads(self.claim, || {
-                ext_reference::explains(self.claim, memory, self.bytes)
-            })
-        };
-        let times = {
-            let Some(memory) = self.make_in_memory(time)? else {
-                return Ok(ComparisonResult::Unexplained(None));
-            };
-            let times = with_direct_reads(self.claim, || {
-                ext_reference::times(self.claim, &memory, self.bytes, time)
-            })?;
-            if times.is_empty() {
-                return explained(&memory);
-            }
-            times
-        };
+        if !self.make_in_memory(time)? {
+            return Ok(ComparisonResult::Unexplained(None));
+        }
+        let made = Times { bytes: self.bytes, time };
+        let times = self.found.context.disks.times(self.claim, made).at(Step::ReadDevice)?;
+        if times.is_empty() {
+            return self.compare();
+        }
         // The first time is the most likely one.
         let mut first = None;
         for time in times {
-            let Some(memory) = self.make_in_memory(time)? else {
+            if !self.make_in_memory(time)? {
                 break;
-            };
-            match explained(&memory)? {
+            }
+            match self.compare()? {
                 ComparisonResult::Unexplained(witness) => first = first.or(witness),
                 verdict => return Ok(verdict),
             }

@@ -61,7 +61,7 @@ pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Result<Examined<'_>> {
         | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let attributes = attributes.bits().into();
-    drop(detached_mount::create(&disk.permit, fs, found.device(), &parameters, attributes)?);
+    drop(detached_mount::create(&disk.permit, fs, found.found_disk(), &parameters, attributes)?);
     disk.claim = found.claim()?;
     found.disk().verify()?;
     Ok(disk)

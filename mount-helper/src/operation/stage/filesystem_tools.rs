@@ -2,7 +2,6 @@
 //! interprets how the tool ended.
 use super::{Examined, FoundDisk};
 use crate::disk::filesystem_identifier::identifier;
-use crate::disk::{content, format_comparison};
 use crate::operation::OperationContext;
 use crate::operation::runner_requests::WaitingRunner;
 use crate::outcome::{At, Result, Stop, broken, damaged, failed, tool_failed};
@@ -11,7 +10,7 @@ use crate::{journal, sys, tool};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{DeviceAccess, Meaning, ToolId};
 use ebs_csi_wire::{Failed, Features, FsType, Job, Observation, Refusal, Refused, Step, ToolEnd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use std::num::NonZeroU8;
@@ -54,13 +53,13 @@ pub(super) fn format_in_memory(
     bytes: u64,
     time: u64,
     limit: Duration,
-) -> Result<OwnedFd> {
+) -> Result<()> {
     let (context, request) = (found.context, &found.request);
     journal::info("made-in-memory", &[("volume", request.disk.volume.as_str())]);
-    let memory = format_comparison::memory(bytes).at(Step::Format)?;
+    let memory = context.disks.memory(bytes).at(Step::Format)?;
     let job = format_job(found, time);
     match run_tool_within(context, job, &memory, None, Step::Format, limit)? {
-        Meaning::Done => Ok(memory),
+        Meaning::Done => Ok(()),
         _ => Err(broken(Step::Format)),
     }
 }
@@ -231,7 +230,7 @@ fn run_tool_within(
     }
     journal::error("tool", &fields);
     if tool.lacks_feature(&report.tail) {
-        return Err(newer_than_checker(disk));
+        return Err(newer_than_checker(context, disk));
     }
     let end = match report.end {
         RunEnd::Exited(status) => NonZeroU8::new(status).map(ToolEnd::Exited),
@@ -247,8 +246,8 @@ fn run_tool_within(
 
 /// Builds the refusal of a file system with features that the checker does not know: the checker
 /// says nothing about its state.
-fn newer_than_checker(disk: BorrowedFd<'_>) -> Stop {
-    let features = content::head(disk).ok().and_then(|head| content::features(&head));
+fn newer_than_checker(context: &OperationContext, disk: BorrowedFd<'_>) -> Stop {
+    let features = context.disks.first_facts(disk).ok().and_then(|facts| facts.features);
     let newer = features.and_then(Features::newer_than_checker);
     let seen = newer.map(|features| Observation::Lacking { features, kernel: None });
     Refused { reason: Refusal::NewerThanChecker, seen }.into()

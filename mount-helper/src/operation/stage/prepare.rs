@@ -4,15 +4,12 @@
 //! through the same claim.
 use super::examine::{self, has_fast_commits, needs_replay};
 use super::filesystem_tools::{self, Check};
-use super::{
-    Examined, FoundDisk, UnusedDisk, beside_copy, evidence, now, read_content, with_direct_reads,
-};
-use crate::disk::content;
+use super::{Examined, FoundDisk, UnusedDisk, beside_copy, evidence, now, read_content};
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
 use crate::mount::privilege;
 use crate::operation::grow;
 use crate::operation::runner_requests::WaitingRunner;
-use crate::outcome::{Result, broken};
+use crate::outcome::{At, Result, broken};
 use crate::{fault_point, journal};
 use ebs_csi_policy::facts::{Content, Evidence, ExtFacts};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk, offline_growth};
@@ -84,7 +81,7 @@ impl<'s> Prepared<'s> {
             staged.grown = grow::detached_xfs(&mount, found.device())?;
         }
         if grow_mounted {
-            if grow::detached_ext(&mount, found.device()) {
+            if grow::detached_ext(&mount, found.found_disk()) {
                 fault_point::reached("stage-grown");
                 staged.grown = true;
             } else {
@@ -159,7 +156,7 @@ fn prepare_claimed(found: &FoundDisk<'_>) -> Result<(Authorized<StageDisk>, Stag
         found.flush()?;
         fault_point::reached("stage-checked");
         // A check may have replayed a journal that held a newer superblock.
-        disk.content = read_content(&disk.claim)?;
+        disk.content = read_content(found.context, &disk.claim)?;
         let evidence = Evidence {
             examined: preparation == Preparation::Examine || evidence.examined,
             ..evidence
@@ -186,7 +183,8 @@ pub(super) fn grow_offline(
     staged: &mut Staged,
 ) -> Result<()> {
     let claim = found.claim()?;
-    let disk = Examined { found, content: read_content(&claim)?, claim, permit: permit.clone() };
+    let content = read_content(found.context, &claim)?;
+    let disk = Examined { found, content, claim, permit: permit.clone() };
     disk.grow(false, staged)
 }
 
@@ -204,16 +202,13 @@ impl<'s> Examined<'s> {
                 format.replace(filesystem_tools::request_format_runner(found, now()));
             }
         };
-        let search = |size, within| {
-            found.context.disks.search_areas(&claim, size, within, || {
-                if let Some(waiting) = format.borrow_mut().as_mut() {
-                    waiting.send_job_when_started();
-                }
-            })
+        let meanwhile = || {
+            if let Some(waiting) = format.borrow_mut().as_mut() {
+                waiting.send_job_when_started();
+            }
         };
-        let content = with_direct_reads(&claim, || {
-            content::read_content_with(&claim, now(), seems_blank, search)
-        })?;
+        let content = found.context.disks.recognise(&claim, now(), seems_blank, meanwhile);
+        let content = content.at(Step::ReadDevice)?;
         let format = format.into_inner();
         let evidence = if found.may_be_unfinished(&content) {
             evidence::collect(found, &content, &claim)?
@@ -232,7 +227,8 @@ impl<'s> Examined<'s> {
         // The tool flushes its writes before it reports success, and the content is read from the
         // disk.
         filesystem_tools::format(self, waiting, now())?;
-        check_format(&self.found.request, &read_content(&self.claim)?)?;
+        let made = read_content(self.found.context, &self.claim)?;
+        check_format(&self.found.request, &made)?;
         fault_point::reached("stage-made");
         self.found.disk().verify()
     }
@@ -283,7 +279,7 @@ fn check_format(request: &Stage, content: &Content) -> Result<()> {
 fn create(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> Result<DetachedMount> {
     let (fs, attributes) = (found.request.fs, attributes(found, permit));
     let parameters = detached_mount::parameters(&found.plan, fs, permit.act().continues);
-    detached_mount::create(permit, fs, found.device(), &parameters, attributes)
+    detached_mount::create(permit, fs, found.found_disk(), &parameters, attributes)
 }
 
 fn attributes(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>) -> u64 {

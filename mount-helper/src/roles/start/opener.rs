@@ -1,17 +1,16 @@
-//! The process that opens disks, from its fork on. It holds `/sys` and `/dev` and has the groups of
-//! the disks' nodes, and cannot mount.
+//! The process that opens and reads disks, from its fork on. It holds `/sys` and `/dev` and has the
+//! groups of the disks' nodes, and cannot mount.
 use super::opened::Opened;
 use super::{READY, confined, started};
-use crate::disk::area_search::Readers;
-use crate::disk::device::opener_requests::{
-    HANDED_OVER, OpenRequest, SearchRequest, encode_error, encode_opened, encode_search_result,
-    parse_request, parse_search,
+use crate::disk::device::opener_messages::{
+    Answer, KnownRequest, OpenRequest, OpenedDisk, Request, encode_answer, parse_request,
 };
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots};
+use crate::disk::reader::DiskReader;
 use crate::roles::confinement;
 use crate::settings::HelperSettings;
 use crate::{channel, journal, sys};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use std::thread::{Builder, JoinHandle};
 pub(super) fn run(
     settings: &HelperSettings,
     opened: Opened,
+    memory: OwnedFd,
     lanes: Vec<OwnedFd>,
     life: &OwnedFd,
 ) -> Result<u8, u8> {
@@ -29,8 +29,10 @@ pub(super) fn run(
     sys::unblock_signals();
     sys::ignore_stop_signals();
     let (disks, nodes) = opened.into_disks();
-    let entering = confined(confinement::opener(&nodes, settings.allow_missing_landlock))?;
-    let threads = started("threads", start(lanes, disks), 1)?;
+    let written = disks.written_descriptor();
+    let entering = confinement::opener(&nodes, written.as_slice(), settings.allow_missing_landlock);
+    let entering = confined(entering)?;
+    let threads = started("threads", start(lanes, disks, memory), 1)?;
     confinement::log(&confined(entering.calls_of_all_threads())?);
     // The supervisor has closed its end because the broker did not start. The broker's exit status
     // is the one that counts.
@@ -43,61 +45,94 @@ pub(super) fn run(
 }
 
 /// Starts the readers, and a thread for each lane, which ends when the other end of its lane is
-/// closed.
-pub fn start(lanes: Vec<OwnedFd>, disks: DiskRoots) -> io::Result<Vec<JoinHandle<()>>> {
-    let (disks, readers) = (Arc::new(disks), Readers::start()?);
+/// closed. Formats are made again in `memory`.
+pub fn start(
+    lanes: Vec<OwnedFd>,
+    disks: DiskRoots,
+    memory: OwnedFd,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let served = Arc::new((disks, DiskReader::start(memory)?));
     let answering = |lane: OwnedFd| {
-        let (disks, readers) = (Arc::clone(&disks), readers.clone());
-        Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &disks, &readers))
+        let served = Arc::clone(&served);
+        Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &served.0, &served.1))
     };
     lanes.into_iter().map(answering).collect()
 }
 
-/// Answers requests on a lane until its other end is closed, in the opener. Each disk's proof is
-/// checked here, before and after the open.
-fn serve(lane: &OwnedFd, disks: &DiskRoots, readers: &Readers) {
+/// Answers requests on a lane until its other end is closed.
+fn serve(lane: &OwnedFd, disks: &DiskRoots, reader: &DiskReader) {
     while let Ok((message, mut descriptors)) = channel::receive(lane) {
-        if message.is_empty() {
-            return;
-        }
-        if let Some(SearchRequest { size, within }) = parse_search(&message) {
-            let disk = descriptors.pop().ok_or(Errno::BADF);
-            drop(descriptors);
-            let found = disk.and_then(|disk| readers.search(disk, size, &within));
-            if channel::send(lane, &encode_search_result(&found), &[]).is_err() {
-                return;
-            }
-            continue;
-        }
-        // Descriptors that come with a request to open are not used.
-        drop(descriptors);
-        let opened = parse_request(&message)
-            .ok_or(DeviceError::Os(Errno::INVAL))
-            .and_then(|request| Ok((open(disks, &request)?, request.exclusive)));
-        let sent = match opened {
-            Ok((device, exclusive)) => {
-                let sent = channel::send(lane, &encode_opened(&device), &[device.as_fd()]);
-                drop(device);
-                // From here on only the broker holds the claim, and the claim ends when the broker
-                // closes it.
-                match sent {
-                    Ok(()) if exclusive => channel::send(lane, HANDED_OVER, &[]),
-                    other => other,
-                }
-            }
-            Err(error) => channel::send(lane, &encode_error(&error), &[]),
-        };
-        if sent.is_err() {
+        if message.is_empty() || answer(lane, &message, descriptors.pop(), disks, reader).is_err() {
             return;
         }
     }
 }
 
-/// Opens a disk of the recognised kind. For writing, it opens only with a claim, so that a disk
-/// that is claimed by somebody else, such as a mounted one, cannot be written to.
+fn answer(
+    lane: &OwnedFd,
+    message: &[u8],
+    disk: Option<OwnedFd>,
+    disks: &DiskRoots,
+    reader: &DiskReader,
+) -> io::Result<()> {
+    let send = |answer: &Answer, descriptor: Option<BorrowedFd<'_>>| {
+        channel::send(lane, &encode_answer(answer), descriptor.as_slice())
+    };
+    let failed = |error| send(&Answer::Failed(error), None);
+    let hand_over = |opened: Result<Device, DeviceError>| match opened {
+        Ok(device) => send(&Answer::Opened(OpenedDisk::of(&device)), Some(device.as_fd())),
+        Err(error) => failed(error),
+    };
+    match parse_request(message) {
+        None => failed(Errno::INVAL.into()),
+        Some(Request::Open(request)) => {
+            let opened = open(disks, &request);
+            let claimed = opened.is_ok() && request.exclusive;
+            hand_over(opened)?;
+            // From here on only the broker holds the claim, and the claim ends when the broker
+            // closes it.
+            if claimed { send(&Answer::HandedOver, None) } else { Ok(()) }
+        }
+        Some(Request::FindNamed(request)) => {
+            hand_over(only_to_read(request.access).and_then(|()| disks.open_named(&request)))
+        }
+        Some(Request::OpenKnown(KnownRequest { disk, partition, access })) => {
+            let opened = only_to_read(access);
+            hand_over(opened.and_then(|()| disks.open_known(disk, partition, access)))
+        }
+        Some(Request::DiskAt { number }) => send(&Answer::DiskAt(disks.known_disk(number)), None),
+        Some(Request::DisksOf { volume }) => match disks.disks_taken_for(volume.as_ref()) {
+            Ok(known) => send(&Answer::Disks(known), None),
+            Err(error) => failed(error),
+        },
+        Some(Request::Remember(known)) => match disks.remember(&known) {
+            Ok(remembered) => send(&Answer::Remembered(remembered), None),
+            Err(error) => failed(error),
+        },
+        Some(Request::Read(request)) => {
+            // When the message cannot be sent, the answer cannot, either.
+            let seems_blank = || drop(send(&Answer::SeemsBlank, None));
+            match reader.answer(request, disk, seems_blank) {
+                Ok((answer, memory)) => send(&answer, memory.as_ref().map(AsFd::as_fd)),
+                Err(errno) => failed(errno.into()),
+            }
+        }
+    }
+}
+
+/// Opens a disk of the recognised kind, whose proof is checked before and after the open. For
+/// writing, it opens only with a claim, so that a disk that is claimed by somebody else, such as a
+/// mounted one, cannot be written to.
 fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError> {
-    if request.access == Access::ReadWrite && !request.exclusive {
-        return Err(DeviceError::Os(Errno::PERM));
+    if !request.exclusive {
+        only_to_read(request.access)?;
     }
     disks.open_in_this_process(request)
+}
+
+fn only_to_read(access: Access) -> Result<(), DeviceError> {
+    match access {
+        Access::ReadWrite => Err(DeviceError::Os(Errno::PERM)),
+        Access::ReadOnly => Ok(()),
+    }
 }

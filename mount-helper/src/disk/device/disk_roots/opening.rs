@@ -1,19 +1,17 @@
 //! Waiting for a disk, finding it, and opening it: in this process, or through the opener, which
 //! may open disks.
 use super::DiskRoots;
-use crate::disk::area_search;
-use crate::disk::device::opener_requests::{OpenRequest, SearchRequest};
+use crate::disk::device::opener_messages::OpenRequest;
 use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
 use crate::{path_resolution, sys};
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{Disk, Node};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 impl DiskRoots {
@@ -141,24 +139,8 @@ impl DiskRoots {
         request: &OpenRequest,
     ) -> Result<Device, DeviceError> {
         match &self.opener {
-            Some(opener) => opener.send_request(request),
+            Some(opener) => opener.open(request),
             None => self.open_in_this_process(request),
-        }
-    }
-
-    /// Has the opener search the areas of a disk where a blank disk must be zero, as
-    /// [`area_search::search`] does, or does it here when there is no opener. Calls `meanwhile`
-    /// while it waits for the opener.
-    pub fn search_areas(
-        &self,
-        disk: impl AsFd,
-        size: u64,
-        within: Range<u64>,
-        meanwhile: impl FnMut(),
-    ) -> Result<Option<u64>, Errno> {
-        match &self.opener {
-            Some(opener) => opener.search(disk.as_fd(), &SearchRequest { size, within }, meanwhile),
-            None => area_search::search(disk, size, &within),
         }
     }
 
@@ -206,9 +188,7 @@ impl DiskRoots {
             Proof::Serial(serial) => {
                 self.class.is_disk(disk) && self.serial(disk).as_ref() == Some(serial)
             }
-            Proof::Name => {
-                self.accepts_names && self.is_xen_without_serial(&format!("block/{disk}"))
-            }
+            Proof::Name => self.number_of(disk).is_ok_and(|number| self.xen_disk(number).is_some()),
         }
     }
 

@@ -19,8 +19,9 @@ fn run_opener(lanes: Vec<OwnedFd>) {
     limit_allocator();
     let nodes = BlockNodes::read(Path::new("/dev"), DiskClass::LoopFile).expect("nodes");
     let disks = DiskRoots::open(DiskClass::LoopFile).expect("disks");
-    let entering = confinement::opener(&nodes, false).expect("confined");
-    let threads = opener::start(lanes, disks).expect("threads");
+    let memory = tempfile::tempfile().expect("a file").into();
+    let entering = confinement::opener(&nodes, &[], false).expect("confined");
+    let threads = opener::start(lanes, disks, memory).expect("threads");
     entering.calls_of_all_threads().expect("confined");
     for thread in threads {
         thread.join().expect("a lane");
@@ -38,44 +39,47 @@ pub(super) fn send_requests(devices: &str, mounted: (&str, &str), unused: (&str,
         exit(0);
     }
     drop(lanes_opener);
-    let answer = |words: [&str; 7]| {
-        channel::send(&lanes[0], words.join("\n").as_bytes(), &[]).expect("send");
+    let answer = |request: &str| {
+        channel::send(&lanes[0], request.as_bytes(), &[]).expect("send");
         let (answer, mut descriptors) = channel::receive(&lanes[0]).expect("receive");
         let answer = String::from_utf8(answer).expect("text");
-        let word = answer.split(' ').next().unwrap_or_default();
+        let words: Vec<&str> = answer.split_whitespace().collect();
         match descriptors.pop() {
-            Some(disk) if word == "opened" => {
+            Some(disk) if words[0] == "opened" => {
                 let writable = rustix::io::write(&disk, &[0; 512]).is_ok();
                 format!("opened,{}", if writable { "writable" } else { "to-read" })
             }
-            None => answer.replace(' ', ","),
+            None => words.join(","),
             Some(_) => format!("a descriptor with {answer}"),
         }
     };
-    let (volume, disk) = mounted;
-    let read = ["serial", volume, disk, "0", "read", "0", "0"];
-    let with = |changes: &[(usize, &'static str)]| {
-        let mut words = read;
-        for (at, word) in changes {
-            words[*at] = word;
-        }
-        words
+    let open = |disk: &str, partition: &str, proof: &str, access: &str, exclusive: bool| {
+        format!(" open {} {partition} {proof} {access} {exclusive} false", hexadecimal(disk))
     };
-    for (name, words) in [
-        ("read", read),
-        ("write-shared", with(&[(4, "write")])),
-        ("write", with(&[(4, "write"), (5, "1")])),
-        ("claim", with(&[(5, "1")])),
-        ("another", ["serial", unused.0, disk, "0", "read", "0", "0"]),
-        ("by-name", with(&[(0, "name"), (1, "")])),
-        ("no-disk", with(&[(2, "null")])),
-        ("path", with(&[(2, "../etc/shadow")])),
-        ("partition", with(&[(3, "7")])),
-        ("unused-shared", ["serial", unused.0, unused.1, "0", "write", "0", "0"]),
-        ("unused", ["serial", unused.0, unused.1, "0", "write", "1", "0"]),
+    let serial = |volume: &str| format!("serial {}", hexadecimal(volume));
+    let (volume, disk) = (serial(mounted.0), mounted.1);
+    let (other, free) = (serial(unused.0), unused.1);
+    let (whole, read, write) = ("false", "read", "write");
+    for (name, request) in [
+        ("read", open(disk, whole, &volume, read, false)),
+        ("write-shared", open(disk, whole, &volume, write, false)),
+        ("write", open(disk, whole, &volume, write, true)),
+        ("claim", open(disk, whole, &volume, read, true)),
+        ("another", open(disk, whole, &other, read, false)),
+        ("by-name", open(disk, whole, "name", read, false)),
+        ("no-disk", open("null", whole, &volume, read, false)),
+        ("path", open("../etc/shadow", whole, &volume, read, false)),
+        ("partition", open(disk, "true 7", &volume, read, false)),
+        ("unused-shared", open(free, whole, &other, write, false)),
+        ("no-descriptor", " read first".to_owned()),
+        ("unused", open(free, whole, &other, write, true)),
     ] {
-        print_value(name, answer(words));
+        print_value(name, answer(&request));
     }
+}
+
+fn hexadecimal(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// N17: as broker ask the opener for a mounted disk to write, another volume's name, a path, what
@@ -92,15 +96,16 @@ fn opener_opens_disk_for_writing_only_if_unheld() {
     let ran = script::run_apart("opener", &words);
     for (name, answer) in [
         ("read", "opened,to-read"),
-        ("write-shared", "errno,1"),
-        ("write", "errno,16"),
-        ("claim", "errno,16"),
-        ("another", "mismatch"),
-        ("by-name", "mismatch"),
-        ("no-disk", "errno,2"),
-        ("path", "errno,22"),
-        ("partition", "errno,2"),
-        ("unused-shared", "errno,1"),
+        ("write-shared", "failed,errno,1"),
+        ("write", "failed,errno,16"),
+        ("claim", "failed,errno,16"),
+        ("another", "failed,mismatch"),
+        ("by-name", "failed,mismatch"),
+        ("no-disk", "failed,errno,2"),
+        ("path", "failed,errno,22"),
+        ("partition", "failed,errno,2"),
+        ("unused-shared", "failed,errno,1"),
+        ("no-descriptor", "failed,errno,9"),
         ("unused", "opened,writable"),
     ] {
         let found = ran.value(name).trim_matches('"');
