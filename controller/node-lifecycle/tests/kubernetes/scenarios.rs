@@ -138,6 +138,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> ScenarioResults {
     let mut outcomes = join_all(beside.map(Scenario::end)).await;
     // The scenarios that concern every node. The last one checks which permissions all others used.
     let after = [
+        detach_faults::evidence::scenarios(world),
         ec2_outages::scenarios(world),
         brake::scenarios(world),
         modes::scenarios(world),

@@ -1,5 +1,7 @@
 //! Detaches that do not end as they should, and their consequences.
 
+pub(crate) mod evidence;
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -133,9 +135,10 @@ async fn late(world: &World<'_>) -> TestResult {
     ensure(sent.len() == 2, &format!("nothing more was sent: {sent:?}"))
 }
 
-// Known failures: sequences in which the driver does the wrong thing, because kubelet's lists are
-// no proof. Each scenario asks for the right thing and passes while the driver does not do it
-// (`deploy/docs/limitations.md`).
+// Known failures with agents of an earlier release: sequences in which the driver does the wrong
+// thing, because kubelet's lists are no proof. Each scenario asks for the right thing and passes
+// while the driver does not do it. [`evidence`] has the same with agents that say what the kernel
+// holds.
 
 /// Turns the failure to do the right thing into success.
 fn still_fails(right: TestResult) -> TestResult {
