@@ -17,7 +17,7 @@ pub const RUNNER_WANTED: &[u8] = b"runner";
 /// until a runner ends. Each runner is a process, and the broker is not trusted to count them.
 pub const RUNNERS: usize = 12;
 /// Message that carries the disk to a runner.
-pub(crate) const DISK_MESSAGE: &[u8] = b"disk";
+pub const DISK_MESSAGE: &[u8] = b"disk";
 
 /// Returns the tool of a job; None when the policy's table has none of this number.
 pub(crate) fn of(job: &Job) -> Option<(ToolId, &'static Tool)> {

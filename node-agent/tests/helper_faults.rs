@@ -27,6 +27,28 @@ async fn missing_helper_returns_unavailable_with_address() {
     assert_eq!(helper.connections(), 0);
 }
 
+/// The kernel gives a listener the user of the thread that called listen(2).
+#[tokio::test]
+async fn socket_of_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let World { dir, helper, socket, .. } = World::start().await;
+    let path = dir.path().join("helper.sock");
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .unwrap();
+    let hostile = std::thread::spawn(move || {
+        let other = rustix::thread::Uid::from_raw(65533);
+        rustix::thread::set_thread_res_uid(other, other, other).unwrap();
+        ScriptedHelper::start(&path, Greeting::Usual)
+    });
+    let hostile = hostile.join().unwrap();
+    let status = refused(world::node(&socket).node_stage_volume(stage()).await, Code::Unavailable);
+    assert!(status.message().contains("user 65533 listens"), "{status}");
+    assert!(hostile.requests().is_empty() && helper.connections() == 0);
+}
+
 /// The status is Unavailable, DeadlineExceeded or Cancelled, whichever side gives up first.
 #[tokio::test]
 async fn hung_helper_fails_stage_without_connection_reuse() {

@@ -61,6 +61,11 @@ const VALUES: &[(&str, u64)] = &[
     ("F_GETFL", 3),
     ("F_SETFL", 4),
     ("F_DUPFD_CLOEXEC", 1030),
+    // linux/mman.h
+    ("PROT_EXEC", 4),
+    ("MAP_SHARED", 1),
+    // linux/mount.h
+    ("MOUNT_ATTR_NODEV", 4),
     // prlimit64(2): the calling process
     ("OWN_PROCESS", 0),
     // linux/prctl.h
@@ -81,6 +86,31 @@ const VALUES: &[(&str, u64)] = &[
     ("S_IFMT", 0o170_000),
     ("S_IFREG", 0o100_000),
 ];
+
+/// The bits of an argument that the kernel reads, by its declaration (SYSCALL_DEFINE of its
+/// sources). A comparison of more bits than the kernel reads lets other values stand for one that is
+/// refused, and so does a comparison of fewer.
+const ARGUMENTS: &[(&str, u8, u64)] = &[
+    // int, pid_t, unsigned int, umode_t: the kernel ignores the upper half.
+    ("close", 0, INT),
+    ("fcntl", 1, INT),
+    ("fsmount", 2, INT),
+    ("ioctl", 1, INT),
+    ("kill", 1, INT),
+    ("mknodat", 2, INT),
+    ("prctl", 0, INT),
+    ("prlimit64", 0, INT),
+    ("socket", 0, INT),
+    ("tgkill", 0, INT),
+    ("write", 0, INT),
+    // unsigned long
+    ("clone", 0, LONG),
+    ("mmap", 2, LONG),
+    ("mmap", 3, LONG),
+    ("mprotect", 2, LONG),
+];
+const INT: u64 = u32::MAX as u64;
+const LONG: u64 = u64::MAX;
 
 const ERRORS: &[(&str, i32)] = &[
     ("EPERM", 1),
@@ -118,6 +148,12 @@ fn find<T: Copy>(table: &[(&str, T)], name: &str, what: &str) -> Result<T, Strin
 
 pub(crate) fn value(name: &str) -> Result<u64, String> {
     find(VALUES, name, "constant")
+}
+
+pub(crate) fn argument_bits(call: &str, argument: u8) -> Result<u64, String> {
+    let known = ARGUMENTS.iter().find(|(of, index, _)| *of == call && *index == argument);
+    let missing = || format!("argument {argument} of {call} is not a known argument");
+    known.map(|(_, _, bits)| *bits).ok_or_else(missing)
 }
 
 pub(crate) fn error(name: &str) -> Result<i32, String> {

@@ -26,13 +26,16 @@ struct Rule {
     masked: Option<String>,
     one_of: Option<Vec<String>>,
     has_bits: Option<String>,
-    lacks_bits: Option<String>,
+    // Bits that no argument may have, by the argument's index.
+    lacks_bits: Option<BTreeMap<String, String>>,
+    // "kept": a descriptor below the profile's `kept_descriptors`; "new": any other.
+    descriptor: Option<String>,
     // The argument is the process id of the caller.
     #[serde(default)]
     itself: bool,
     answer: Option<String>,
-    // The error for every value that `one_of` does not name; without it, such a call ends the
-    // process.
+    // The error for every value that `one_of` or `descriptor` does not name; without it, such a call
+    // ends the process.
     otherwise: Option<String>,
     // The rule belongs to the process only when its command line makes this choice.
     when: Option<String>,
@@ -49,6 +52,8 @@ struct Profile {
     identity: Identity,
     capabilities: Capabilities,
     limits: BTreeMap<String, Limit>,
+    #[serde(default)]
+    kept_descriptors: u32,
     #[serde(default)]
     listeners: Vec<Listener>,
     landlock: Landlock,
@@ -178,7 +183,7 @@ impl Profiles {
         Ok(format!(
             "Profile {{ name: {name:?}, about: {about:?}, \
              identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, opens_disks: {disks}, why: {why} }}, \
-             capabilities: {capabilities}, limits: {limits}, listeners: {listeners}, landlock: {landlock}, calls: {calls}, choices: {choices} }}",
+             capabilities: {capabilities}, limits: {limits}, kept_descriptors: {kept}, listeners: {listeners}, landlock: {landlock}, calls: {calls}, choices: {choices} }}",
             about = profile.about,
             uid = identity.uid,
             gid = identity.gid,
@@ -187,6 +192,7 @@ impl Profiles {
             disks = identity.opens_disks,
             why = literal::reason(&identity.why, "the identity")?,
             capabilities = literal::rows(&profile.capabilities.permitted, capability)?,
+            kept = profile.kept_descriptors,
             listeners = literal::rows(&profile.listeners, listener)?,
             landlock = landlock(&profile.landlock)?,
             calls = literal::slice(self.calls(profile)?),
@@ -219,18 +225,18 @@ impl Profiles {
                 ));
             }
             for row in &group.rules {
-                rows.extend(rule(row)?);
+                rows.extend(rule(row, profile.kept_descriptors)?);
             }
         }
         for row in profile.rules.iter().filter(|row| row.when.is_none()) {
             // Several rules may share a call only when each has a condition on an argument.
-            if row.argument.is_none() && !names.insert(row.call.clone()) {
+            if !row.has_condition() && !names.insert(row.call.clone()) {
                 return Err(format!("{} is listed twice", row.call));
             }
-            if row.argument.is_some() && names.contains(&row.call) {
+            if row.has_condition() && names.contains(&row.call) {
                 return Err(format!("{} is allowed without a condition elsewhere", row.call));
             }
-            rows.extend(rule(row)?);
+            rows.extend(rule(row, profile.kept_descriptors)?);
         }
         Ok(rows)
     }
@@ -242,10 +248,10 @@ fn choices(profile: &Profile) -> Result<Vec<String>, String> {
     for row in &profile.rules {
         let Some(name) = &row.when else { continue };
         // A rule for every argument would undo the rule that holds without the choice.
-        if row.argument.is_none() {
+        if !row.has_condition() {
             return Err(format!("{}: a choice needs a condition", row.call));
         }
-        choices.entry(name).or_default().extend(rule(row)?);
+        choices.entry(name).or_default().extend(rule(row, profile.kept_descriptors)?);
     }
     let entries = choices.into_iter().map(|(name, calls)| {
         let calls = literal::slice(calls);
@@ -254,36 +260,82 @@ fn choices(profile: &Profile) -> Result<Vec<String>, String> {
     Ok(entries.collect())
 }
 
-fn rule(row: &Rule) -> Result<Vec<String>, String> {
+impl Rule {
+    fn has_condition(&self) -> bool {
+        self.argument.is_some() || self.lacks_bits.is_some()
+    }
+
+    /// Returns the rule's condition, and the opposite one where `otherwise` may name an answer to
+    /// it. `kept` is the profile's number of kept descriptors.
+    fn conditions(&self, kept: u32) -> Result<(String, Option<String>), String> {
+        let Self {
+            call, argument, masked, one_of, has_bits, lacks_bits, descriptor, itself, ..
+        } = self;
+        let incomplete = || format!("{call}: the condition is not complete");
+        let argument = argument.filter(|argument| *argument < 6);
+        let kinds = [
+            one_of.is_some(),
+            has_bits.is_some(),
+            lacks_bits.is_some(),
+            descriptor.is_some(),
+            *itself,
+        ];
+        let kinds = kinds.into_iter().filter(|given| *given).count();
+        if kinds > 1 || (kinds == 1) != self.has_condition() || masked.is_some() && one_of.is_none()
+        {
+            return Err(incomplete());
+        }
+        // These name their arguments themselves.
+        if let (Some(bits), None) = (lacks_bits, argument) {
+            let bits = literal::rows(bits, |(argument, name)| {
+                let argument: u8 = argument.parse().map_err(|_| incomplete())?;
+                constants::argument_bits(call, argument)?;
+                Ok(format!("({argument}, {})", literal::value(name)?))
+            })?;
+            return Ok((format!("Condition::LacksBits({bits})"), None));
+        }
+        if kinds == 0 {
+            return Ok(("Condition::Always".to_owned(), None));
+        }
+        let argument = argument.ok_or_else(incomplete)?;
+        let all = constants::argument_bits(call, argument)?;
+        if *itself {
+            return Ok((format!("Condition::Itself {{ argument: {argument} }}"), None));
+        }
+        if let Some(name) = has_bits {
+            let bits = literal::value(name)?;
+            return Ok((
+                format!("Condition::HasBits {{ argument: {argument}, bits: {bits} }}"),
+                None,
+            ));
+        }
+        if let Some(which) = descriptor {
+            let [below, not_below] = ["Below", "NotBelow"]
+                .map(|kind| format!("Condition::{kind} {{ argument: {argument}, limit: {kept} }}"));
+            return match which.as_str() {
+                _ if kept == 0 => Err(format!("{call}: the profile keeps no descriptors")),
+                "kept" => Ok((below, Some(not_below))),
+                "new" => Ok((not_below, Some(below))),
+                _ => Err(incomplete()),
+            };
+        }
+        let values = literal::rows(one_of.iter().flatten(), |name| literal::value(name))?;
+        let mask = masked.as_deref().map_or(Ok(all), constants::value)?;
+        let [one, none] = ["OneOf", "NoneOf"].map(|kind| {
+            format!("Condition::{kind} {{ argument: {argument}, mask: {mask}, values: {values} }}")
+        });
+        Ok((one, masked.is_none().then_some(none)))
+    }
+}
+
+/// Returns the literals of a row's rules: itself, and the one that `otherwise` adds.
+fn rule(row: &Rule, kept: u32) -> Result<Vec<String>, String> {
     let only = match row.only.as_deref() {
         None => false,
         Some("x86_64") => true,
         Some(other) => return Err(format!("{}: {other:?} is not a known machine", row.call)),
     };
-    let condition = match (row.argument, &row.one_of, &row.has_bits, &row.lacks_bits) {
-        (Some(argument), None, None, None) if argument < 6 && row.itself => {
-            format!("Condition::Itself {{ argument: {argument} }}")
-        }
-        _ if row.itself => return Err(format!("{}: the condition is not complete", row.call)),
-        (None, None, None, None) => "Condition::Always".to_owned(),
-        (Some(argument), Some(names), None, None) if argument < 6 && !names.is_empty() => {
-            let mask = match &row.masked {
-                None => u64::from(u32::MAX),
-                Some(name) => constants::value(name)?,
-            };
-            let values = literal::rows(names, |name| literal::value(name))?;
-            format!("Condition::OneOf {{ argument: {argument}, mask: {mask}, values: {values} }}")
-        }
-        (Some(argument), None, Some(name), None) if argument < 6 => {
-            let bits = literal::value(name)?;
-            format!("Condition::HasBits {{ argument: {argument}, bits: {bits} }}")
-        }
-        (Some(argument), None, None, Some(name)) if argument < 6 => {
-            let bits = literal::value(name)?;
-            format!("Condition::LacksBits {{ argument: {argument}, bits: {bits} }}")
-        }
-        _ => return Err(format!("{}: the condition is not complete", row.call)),
-    };
+    let (condition, opposite) = row.conditions(kept)?;
     let errno = |name: &str| -> Result<String, String> {
         Ok(format!(
             "CallAnswer::Errno(Value {{ name: {name:?}, number: {} }})",
@@ -303,12 +355,10 @@ fn rule(row: &Rule) -> Result<Vec<String>, String> {
     };
     let mut entries = vec![entry(&condition, &answer)];
     if let Some(name) = &row.otherwise {
-        let Some(rest) =
-            condition.strip_prefix("Condition::OneOf").filter(|_| row.masked.is_none())
-        else {
-            return Err(format!("{}: otherwise needs one_of, without a mask", row.call));
-        };
-        entries.push(entry(&format!("Condition::NoneOf{rest}"), &errno(name)?));
+        let opposite = opposite.ok_or_else(|| {
+            format!("{}: otherwise needs descriptor, or one_of without a mask", row.call)
+        })?;
+        entries.push(entry(&opposite, &errno(name)?));
     }
     Ok(entries)
 }

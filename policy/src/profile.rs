@@ -25,6 +25,9 @@ pub struct Profile {
     pub capabilities: &'static [HeldCapability],
     /// Resource limits, both soft and hard.
     pub limits: &'static [Limit],
+    /// The process writes only to descriptors below this number, which are open before the filter
+    /// is installed and stay what they are; 0 for a process that writes to others, too.
+    pub kept_descriptors: u32,
     /// The flags with the addresses at which the process listens, or whose connections it serves.
     pub listeners: &'static [Listener],
     /// The Landlock rules of the process.
@@ -241,8 +244,7 @@ pub struct CallRule {
     pub why: &'static str,
 }
 
-/// A condition on an argument of a call. Only the lower 32 bits of the argument are compared: the
-/// kernel ignores the upper bits of the arguments that the policy names.
+/// A condition on arguments of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Condition {
     /// No condition.
@@ -251,16 +253,16 @@ pub enum Condition {
     OneOf {
         /// Index of the argument, from 0.
         argument: u8,
-        /// The bits that are compared.
+        /// The bits that are compared: all 64 of an argument that the kernel reads in full.
         mask: u64,
         /// The values.
         values: &'static [Value],
     },
-    /// The argument is none of these. The mask always covers all 32 bits.
+    /// The argument is none of these.
     NoneOf {
         /// Index of the argument, from 0.
         argument: u8,
-        /// The bits that are compared.
+        /// The bits that are compared: all that the kernel reads.
         mask: u64,
         /// The values.
         values: &'static [Value],
@@ -272,17 +274,26 @@ pub enum Condition {
         /// The bits.
         bits: Value,
     },
-    /// None of these bits is set.
-    LacksBits {
-        /// Index of the argument, from 0.
-        argument: u8,
-        /// The bits.
-        bits: Value,
-    },
+    /// None of these bits is set in its argument.
+    LacksBits(&'static [(u8, Value)]),
     /// The argument is the process id of the caller.
     Itself {
         /// Index of the argument, from 0.
         argument: u8,
+    },
+    /// The argument is a descriptor below this number.
+    Below {
+        /// Index of the argument, from 0.
+        argument: u8,
+        /// [`Profile::kept_descriptors`].
+        limit: u32,
+    },
+    /// The argument is a descriptor that is not below this number.
+    NotBelow {
+        /// Index of the argument, from 0.
+        argument: u8,
+        /// [`Profile::kept_descriptors`].
+        limit: u32,
     },
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::{
-    self, ALL, BROKER, CONTROLLER, CallAnswer, Condition, DIRECTORIES, FilePlace, FileRight, Files,
-    LAUNCHER, NODE_AGENT, OPENER, Profile, RELAY, RUNNER, SUPERVISOR, Scope, TOOL, Tcp,
+    self, ALL, BROKER, CONTROLLER, CallAnswer, CallRule, Condition, DIRECTORIES, FilePlace,
+    FileRight, Files, LAUNCHER, Limit, NODE_AGENT, OPENER, Profile, RELAY, RUNNER, Resource,
+    SUPERVISOR, Scope, TOOL, Tcp,
 };
 
 fn allows(profile: &Profile, call: &str) -> bool {
@@ -125,7 +126,7 @@ fn only_supervisor_and_runner_fork() {
         for rule in profile.calls.iter().filter(|rule| rule.call == "clone") {
             match rule.condition {
                 _ if rule.answer != CallAnswer::Allow => {}
-                Condition::OneOf { argument: 0, mask: 0xffff_ffff, values } => {
+                Condition::OneOf { argument: 0, mask: u64::MAX, values } => {
                     for value in values {
                         assert_eq!(value.number & (NAMESPACES | PARENT), 0, "{}", value.name);
                         forks |= value.number & 0x1_0000 == 0;
@@ -156,6 +157,47 @@ fn broker_starts_nothing_and_opens_only_with_openat2() {
         assert!(!allows(BROKER, call), "{call}");
     }
     assert!(allows(BROKER, "openat2"));
+}
+
+/// What such a process may write to is open before its filter, and can be neither closed nor
+/// replaced.
+#[test]
+fn mounting_and_opening_processes_write_only_to_kept_descriptors() {
+    const CALLS: &str = "writev pwrite64 pwritev dup dup2 dup3 close_range sendfile splice \
+        copy_file_range";
+    let keeping = |profile: &Profile| profile.kept_descriptors > 0;
+    assert_eq!(profiles_that(keeping), ["broker", "directories", "opener", "relay"]);
+    for profile in ALL.into_iter().filter(|profile| keeping(profile)) {
+        for call in CALLS.split(' ') {
+            assert!(!allows(profile, call), "{call} of {}", profile.name);
+        }
+        for rule in profile.calls.iter().filter(|rule| rule.answer == CallAnswer::Allow) {
+            match (rule.call, rule.condition) {
+                ("write", Condition::Below { argument: 0, limit })
+                | ("close", Condition::NotBelow { argument: 0, limit }) => {
+                    assert_eq!(limit, profile.kept_descriptors);
+                }
+                ("write" | "close", condition) => panic!("{condition:?} of {}", profile.name),
+                _ => {}
+            }
+        }
+        let descriptors = |limit: &&Limit| limit.resource == Resource::Descriptors;
+        let most = profile.limits.iter().find(descriptors).map(|limit| limit.value);
+        assert!(most.is_some_and(|most| most >= 2 * u64::from(profile.kept_descriptors)));
+    }
+}
+
+#[test]
+fn memory_is_executable_only_where_libraries_are_loaded() {
+    let maps_freely = |profile: &Profile| {
+        let maps = |rule: &&CallRule| rule.call == "mmap" || rule.call == "mprotect";
+        profile.calls.iter().filter(maps).any(|rule| match rule.condition {
+            Condition::LacksBits(bits) => !bits.iter().any(|(_, bits)| bits.name == "PROT_EXEC"),
+            _ => true,
+        })
+    };
+    let expected = ["controller", "node-lifecycle", "supervisor", "runner", "tool"];
+    assert_eq!(profiles_that(maps_freely), expected);
 }
 
 /// The group distinguishes the opener from the directories process, because both may have the same

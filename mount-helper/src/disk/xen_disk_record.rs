@@ -11,7 +11,7 @@ use crate::disk::record_file::{self, append, beside, read, replace};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -52,6 +52,11 @@ impl XenDiskRecord {
         let text: String = entries.iter().map(|(disk, volume)| line(boot, disk, volume)).collect();
         let file = replace(path, &text)?;
         Ok(Self { file: Some(file), boot: boot.to_owned(), entries: Mutex::new(entries) })
+    }
+
+    /// Returns the descriptor of the file.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     pub(crate) fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {

@@ -132,13 +132,24 @@ pub(crate) fn create(
             _ => failed(Step::CreateMount, errno),
         });
     }
-    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        .at(Step::CreateMount)?;
+    let mount = mounted(&context, attributes).at(Step::CreateMount)?;
     // The source was given by name, so check which disk the kernel opened.
     if of_filesystem(&fstat(&mount).at(Step::CreateMount)?) != device.number() {
         return Err(Refusal::DeviceMismatch.into());
     }
     Ok(DetachedMount(mount))
+}
+
+/// Makes a context's mount with these attributes. The system call filter permits only fsmount calls
+/// with `nodev`, which is cleared afterwards where the attributes lack it.
+fn mounted(context: &OwnedFd, attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
+    let nodev = MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes | nodev)?;
+    if !attributes.contains(nodev) {
+        sys::set_mount_attributes(&mount, 0, nodev.bits().into())
+            .map_err(|error| sys::errno_of(&error))?;
+    }
+    Ok(mount)
 }
 
 /// Returns the refusal of a file system that needs something which the kernel lacks; None when
@@ -227,7 +238,7 @@ fn join_filesystem(fs: FsType, device: &Device, read_only: bool) -> Result<Joine
         errors_option("remount-ro").set(&context)?;
     }
     fsconfig_create(context.as_fd())?;
-    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let mount = mounted(&context, MountAttrFlags::empty())?;
     if of_filesystem(&fstat(&mount)?) != device.number() {
         return Err(Errno::NODEV);
     }

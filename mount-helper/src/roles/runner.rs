@@ -18,7 +18,7 @@ use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
 use ebs_csi_wire::Job;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, statx};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, waitpid};
@@ -47,9 +47,20 @@ const DISK_NUMBER: i32 = 3;
 /// Exit status of a child that could not execute the tool.
 const EXEC_FAILED: i32 = 126;
 
+/// What every runner inherits from the supervisor.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The filters of all tools.
+    pub filters: Filters,
+    /// Id of the mount that `/dev` is on, where the opener opens disks.
+    pub devices_mount: u64,
+    /// Whether tools start on a kernel without Landlock.
+    pub allow_missing_landlock: bool,
+}
+
 /// Serves one job on `socket`, on which the disk follows the job; returns the exit status of this
 /// process.
-pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) -> u8 {
+pub fn serve(socket: &OwnedFd, inherited: &Inherited) -> u8 {
     let limited = confine::limit_runner().map_err(io::Error::other);
     let Ok((request, descriptors)) = channel::receive_within(socket, JOB_WAIT) else {
         return 1;
@@ -57,7 +68,7 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
     fault_point::reached("runner-started");
     let report = match Job::decode(&request) {
         Ok(job) if descriptors.is_empty() => limited
-            .and_then(|()| run(&job, socket, filters, allow_missing_landlock))
+            .and_then(|()| run(&job, socket, inherited))
             .unwrap_or_else(|e| Report::not_run(&e)),
         _ => Report::not_run(&io::ErrorKind::InvalidInput.into()),
     };
@@ -79,12 +90,7 @@ struct Program {
 
 /// Runs the tool of a job on the disk that comes from `broker`, and watches it until it has ended.
 /// The run ends early when the other end of `broker` is closed.
-fn run(
-    job: &Job,
-    broker: &OwnedFd,
-    filters: &Filters,
-    allow_missing_landlock: bool,
-) -> io::Result<Report> {
+fn run(job: &Job, broker: &OwnedFd, inherited: &Inherited) -> io::Result<Report> {
     let (id, tool) = tool::of(job).ok_or(io::ErrorKind::InvalidInput)?;
     if !tool.file_systems.contains(&job.fs) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -105,13 +111,13 @@ fn run(
                 failure: failure_end,
                 listener_sender: theirs,
             };
-            become_tool(program, &ends, parent, filters, allow_missing_landlock);
+            become_tool(program, &ends, parent, inherited);
             std::process::exit(EXEC_FAILED);
         }
         Fork::Parent(pid) => Pid::from_raw(pid).ok_or(io::ErrorKind::Other)?,
     };
     drop((theirs, output_end, failure_end, input));
-    let outcome = supervise(program, broker, child, &ours, &output);
+    let outcome = supervise(program, broker, child, &ours, &output, inherited.devices_mount);
     if outcome.is_err() {
         kill(child);
         let _ = waitpid(Some(child), WaitOptions::empty());
@@ -160,13 +166,7 @@ struct ChildEnds {
 }
 
 /// Executes the program. Returns only when a step before or the exec itself failed.
-fn become_tool(
-    program: &Program,
-    ends: &ChildEnds,
-    parent: Pid,
-    filters: &Filters,
-    allow_missing_landlock: bool,
-) {
+fn become_tool(program: &Program, ends: &ChildEnds, parent: Pid, inherited: &Inherited) {
     // Above the numbers that are assigned below: what is written to this pipe must not go to the
     // disk.
     let Ok(failure) = fcntl_dupfd_cloexec(&ends.failure, 10) else {
@@ -182,13 +182,13 @@ fn become_tool(
         dup2_stderr(&output)?;
         sys::close_on_exec_from(3)?;
         rustix::process::chdir("/")?;
-        confine::restrict(program.tool, Places::new(), allow_missing_landlock)
+        confine::restrict(program.tool, Places::new(), inherited.allow_missing_landlock)
             .map_err(io::Error::other)?;
         sys::die_with_parent(parent)?;
         let listener = sys::listen_for_opens()?;
         channel::send(&socket, b"l", &[listener.as_fd()])?;
         drop(listener);
-        filters.install(program.tool).map_err(io::Error::other)?;
+        inherited.filters.install(program.tool).map_err(io::Error::other)?;
         // The open is answered when the broker has sent the disk.
         let disk = rustix::fs::open(DISK, OFlags::RDWR, Mode::empty())?.into_raw_fd();
         if disk != DISK_NUMBER {
@@ -214,6 +214,7 @@ fn supervise(
     child: Pid,
     listener_receiver: &OwnedFd,
     output: &OwnedFd,
+    devices_mount: u64,
 ) -> io::Result<Report> {
     let process = pidfd_open(child, PidfdFlags::empty())?;
     let mut end = Instant::now() + program.deadline;
@@ -271,7 +272,10 @@ fn supervise(
         if broker_events.contains(PollFlags::IN) && !gone {
             let (word, mut descriptors) = channel::receive(broker)?;
             match descriptors.pop() {
-                Some(claimed) if word == DISK_MESSAGE => disk = Some(claimed),
+                Some(claimed) if word == DISK_MESSAGE => {
+                    check_disk(&claimed, devices_mount)?;
+                    disk = Some(claimed);
+                }
                 _ => gone = true,
             }
             // The time limit of the tool begins when the disk arrives.
@@ -326,6 +330,20 @@ fn supervise(
         (None, None) => RunEnd::NotRun(0),
     };
     Ok(Report { end, tail })
+}
+
+/// Refuses what a broker could open itself, without a claim: a device node on a volume that it has
+/// mounted, or a file with a name. The opener opens disks beneath `/dev`; the file in which a format
+/// is made again has no name.
+fn check_disk(disk: &OwnedFd, devices_mount: u64) -> io::Result<()> {
+    let wanted = StatxFlags::TYPE | StatxFlags::NLINK | StatxFlags::MNT_ID;
+    let facts = statx(disk, "", AtFlags::EMPTY_PATH, wanted)?;
+    let is_right = match FileType::from_raw_mode(facts.stx_mode.into()) {
+        FileType::BlockDevice => facts.stx_mnt_id == devices_mount,
+        FileType::RegularFile => facts.stx_nlink == 0,
+        _ => false,
+    };
+    if is_right { Ok(()) } else { Err(rustix::io::Errno::PERM.into()) }
 }
 
 /// Answers one open of the tool: the disk's name gets the disk, and every other open is carried out

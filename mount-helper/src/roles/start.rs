@@ -10,7 +10,7 @@ use crate::disk::format_comparison::Comparisons;
 use crate::disk::reader;
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
-use crate::mount::mount_table::MountTable;
+use crate::mount::mount_table::{MountTable, mount_of};
 use crate::mount::{kubelet_root_lock, propagation};
 use crate::operation::runner_requests::Runners;
 use crate::operation::{self, OperationContext, PathReservations};
@@ -29,7 +29,7 @@ use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::{Policy, profile};
 use opened::{Opened, OpenedVsock};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::stdio::dup2_stderr;
@@ -189,9 +189,11 @@ fn fork(
         Fork::Parent(pid) => Part { life: opener_life, pid },
     };
     others.push(opener);
+    let devices_mount = mount_of(opened.disks.devices())?;
     drop((opened, life_of_opener, lanes_opener, memory, line_writer));
     run_supervisor(
         settings,
+        devices_mount,
         Supervisor {
             jobs,
             broker,
@@ -238,6 +240,9 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     }
     let policy = *opened.rules.policy();
     let wake_event = started("eventfd", WakeEvent::new(), 1)?;
+    let mut written = vec![wake_event.as_fd()];
+    written.extend(opened.read_only_record.descriptor());
+    let entering = confined(entering.keep_descriptors(&written))?;
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
         context: OperationContext {
@@ -329,7 +334,11 @@ fn run_directories(
     Ok(0)
 }
 
-fn run_supervisor(settings: &HelperSettings, mut supervisor: Supervisor) -> io::Result<u8> {
+fn run_supervisor(
+    settings: &HelperSettings,
+    devices_mount: u64,
+    mut supervisor: Supervisor,
+) -> io::Result<u8> {
     journal::set_role("supervisor");
     let Supervisor { broker, others, journal: lines, .. } = &mut supervisor;
     let ready = iter::once(&*broker).chain(&*others).all(|part| ready(&part.life, lines));
@@ -358,7 +367,9 @@ fn run_supervisor(settings: &HelperSettings, mut supervisor: Supervisor) -> io::
             Ok(status)
         }
         Turn::Runner(socket) => {
-            Ok(runner::serve(&socket, &filters, settings.allow_missing_landlock))
+            let allow_missing_landlock = settings.allow_missing_landlock;
+            let inherited = runner::Inherited { filters, devices_mount, allow_missing_landlock };
+            Ok(runner::serve(&socket, &inherited))
         }
     }
 }

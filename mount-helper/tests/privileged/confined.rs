@@ -85,6 +85,11 @@ fn runner_and_tool_hold_only_their_disk() {
             let numbers: Vec<_> = open.iter().map(|(number, _)| number.as_str()).collect();
             assert_eq!(numbers, ["0", "1", "2", "3"], "{open:?}");
             assert!(open[3].1.ends_with(&attached.name), "{open:?}");
+            // Any other limit lets the kernel pass a dump to a handler.
+            let limits = fs::read_to_string(format!("/proc/{}/limits", tools[0])).expect("limits");
+            let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
+            let core: Vec<_> = core.expect("a limit").split_whitespace().take(2).collect();
+            assert_eq!(core, ["1", "1"]);
             assert!(open[..3].iter().all(|(_, to)| to.starts_with("pipe:")));
             let rest = environment
                 .strip_prefix(b"LC_ALL=C\0TZ=UTC\0MALLOC_ARENA_MAX=4\0")

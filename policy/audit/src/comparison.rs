@@ -287,11 +287,12 @@ mod tests {
         let right = ebs_csi_confine::filters(profile::OPENER, None, Pid::INIT).unwrap();
         let further = [&[vec![6, 0, 0, 0, 0, 0, 0xff, 0x7f]], &right[..]].concat();
         let allow_all = further[..1].to_vec();
-        assert_eq!(deviations(1, None), 0);
-        assert_eq!(deviations(0, None), 1);
-        assert_eq!(deviations(2, Some(further)), 0);
-        assert_eq!(deviations(1, Some(right)), 0);
-        assert_eq!(deviations(1, Some(allow_all)), 1);
+        let count = u32::try_from(right.len()).unwrap();
+        assert_eq!(deviations(count, None), 0);
+        assert_eq!(deviations(count - 1, None), 1);
+        assert_eq!(deviations(count + 1, Some(further)), 0);
+        assert_eq!(deviations(count, Some(right)), 0);
+        assert_eq!(deviations(count, Some(allow_all)), 1);
     }
 
     #[test]

@@ -119,10 +119,16 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             Condition::HasBits { argument, bits } => {
                 format!(" argument {argument} with {}", bits.name)
             }
-            Condition::LacksBits { argument, bits } => {
-                format!(" argument {argument} without {}", bits.name)
+            Condition::LacksBits(bits) => {
+                let all = bits.iter();
+                all.map(|(argument, bits)| format!(" argument {argument} without {}", bits.name))
+                    .collect()
             }
             Condition::Itself { argument } => format!(" argument {argument} the process itself"),
+            Condition::Below { argument, limit } => format!(" argument {argument} below {limit}"),
+            Condition::NotBelow { argument, limit } => {
+                format!(" argument {argument} from {limit} on")
+            }
         };
         let answer = match rule.answer {
             CallAnswer::Allow => String::new(),

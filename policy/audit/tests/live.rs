@@ -51,7 +51,7 @@ const CASES: &[(&str, Case)] = &[
         expect(
             &process.audit_as("directories")?,
             DEVIATES,
-            "system call filters: expected the 1 of",
+            "system call filters: expected the 2 of",
         )
     }),
     ("many_filters_that_allow_all_are_deviation", || {

@@ -57,6 +57,12 @@ pub enum Fault {
     /// The process stays in the namespaces in which it was started.
     #[error("cannot make network, IPC and UTS namespaces (unshare)")]
     Namespaces(#[source] io::Error),
+    /// The descriptors that the process keeps could not be completed.
+    #[error("cannot copy a descriptor")]
+    Descriptors(#[source] io::Error),
+    /// The process writes to a descriptor that its filter would refuse.
+    #[error("descriptor {0} is beyond those that the profile keeps")]
+    Descriptor(i32),
     /// The kernel's Landlock is older than the profile's floor.
     #[error(
         "the kernel offers Landlock ABI {found}, {profile_floor} is needed: use a kernel with Landlock enabled, or allow to go without it explicitly"

@@ -17,13 +17,18 @@ use rustix::thread::{
 use crate::{Fault, sys};
 
 /// Sets the soft and the hard limit to the profile's value. A hard limit that is already lower
-/// stays: raising it needs a capability, and a lower limit is harmless.
+/// stays: raising it needs a capability, and a lower limit is harmless. The exception is a limit of 0
+/// for core dumps, which is less than 1 and permits more; it is raised where that is possible.
 pub(crate) fn set_limits(limits: &[Limit]) -> Result<(), Fault> {
     for limit in limits {
         let (resource, name) = match limit.resource {
             Resource::Core => (rustix::process::Resource::Core, "core"),
             Resource::Descriptors => (rustix::process::Resource::Nofile, "nofile"),
         };
+        let exactly = Rlimit { current: Some(limit.value), maximum: Some(limit.value) };
+        if limit.resource == Resource::Core && setrlimit(resource, exactly).is_ok() {
+            continue;
+        }
         set_limit(resource, name, limit.value)?;
     }
     Ok(())

@@ -41,9 +41,12 @@ mod syscall_filter;
 pub mod tool;
 
 use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use ebs_csi_policy::profile::{Choice, Profile};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::fcntl_dupfd_cloexec;
 
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
@@ -134,6 +137,35 @@ impl Entering {
         Ok(self)
     }
 
+    /// Makes the descriptors that are open now the ones that the process keeps, where its profile
+    /// restricts writes to them: none below the profile's number stays free for what is opened
+    /// later. Fails with [`Fault::Descriptor`] when one of `written` is not among them. A process
+    /// whose threads start before the filter calls this before it starts them.
+    pub fn keep_descriptors(mut self, written: &[BorrowedFd<'_>]) -> Result<Self, Fault> {
+        let failed = |error: rustix::io::Errno| Fault::Descriptors(error.into());
+        let kept = i32::try_from(self.profile.kept_descriptors).unwrap_or(i32::MAX);
+        if kept == 0 {
+            return Ok(self);
+        }
+        if let Some(beyond) = written.iter().map(AsRawFd::as_raw_fd).find(|one| *one >= kept) {
+            return Err(Fault::Descriptor(beyond));
+        }
+        // This one is closed at the end.
+        self.status = fcntl_dupfd_cloexec(&self.status, kept).map_err(failed)?.into();
+        let filler = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
+        loop {
+            let copy = fcntl_dupfd_cloexec(&filler, 0).map_err(failed)?;
+            if copy.as_raw_fd() >= kept {
+                break;
+            }
+            start::leave_open(copy);
+        }
+        if filler.as_raw_fd() < kept {
+            start::leave_open(filler);
+        }
+        Ok(self)
+    }
+
     /// Installs the system call filter for the calling thread and everything that it starts.
     pub fn calls(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::This)
@@ -145,12 +177,13 @@ impl Entering {
     }
 
     fn filter(self, threads: syscall_filter::Threads) -> Result<Enforced, Fault> {
+        let this = self.keep_descriptors(&[])?;
         let own = rustix::process::getpid();
-        let programs = syscall_filter::of_profile(self.profile, self.choice, own)?;
+        let programs = syscall_filter::of_profile(this.profile, this.choice, own)?;
         // The making of filters takes more memory than the process needs afterwards.
         sys::return_free_memory();
         syscall_filter::apply(&programs, threads)?;
-        self.observe()
+        this.observe()
     }
 
     /// Reads back what the kernel enforces now.

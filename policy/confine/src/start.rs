@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use crate::sys;
 
@@ -24,7 +24,7 @@ pub fn close_inherited_descriptors(keep: &[RawFd]) -> io::Result<()> {
         if !sys::is_open(standard) {
             // The kernel allocates the lowest free number, which is this one.
             let sink = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-            sys::leave_open(sink);
+            leave_open(sink.into());
         }
     }
     let mut keep: Vec<RawFd> = keep.iter().copied().filter(|fd| *fd >= 3).collect();
@@ -39,6 +39,11 @@ pub fn close_inherited_descriptors(keep: &[RawFd]) -> io::Result<()> {
         first = kept.saturating_add(1);
     }
     sys::close_range(first, u32::MAX)
+}
+
+/// Gives up ownership of a descriptor, which stays open until the process ends.
+pub(crate) fn leave_open(descriptor: OwnedFd) {
+    let _ = descriptor.into_raw_fd();
 }
 
 /// Removes every environment variable whose name does not begin with one of `prefixes`. Must be

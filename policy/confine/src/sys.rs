@@ -2,9 +2,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::RawFd;
 
 /// Calls PR_CAPBSET_DROP of prctl(2).
 pub(crate) fn drop_from_bounding_set(capability: u8) -> io::Result<()> {
@@ -57,11 +56,6 @@ pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
 pub(crate) fn is_open(descriptor: RawFd) -> bool {
     // SAFETY: F_GETFD takes a number and touches no memory of the process.
     unsafe { libc::fcntl(descriptor, libc::F_GETFD) >= 0 }
-}
-
-/// Gives up ownership of a standard descriptor, which stays open until the process ends.
-pub(crate) fn leave_open(file: File) {
-    let _ = file.into_raw_fd();
 }
 
 /// Removes an environment variable. The caller has checked that the process has one thread.

@@ -81,7 +81,7 @@ pub(crate) fn itself(calls: &[CallRule], process: Pid) -> Result<Option<BpfProgr
     let mut rules = Rules::new();
     for rule in calls {
         if let (Condition::Itself { argument }, Some(number)) = (rule.condition, number(rule)?) {
-            let other = compare(argument, SeccompCmpOp::Ne, process)?;
+            let other = compare(argument, INT, SeccompCmpOp::Ne, process)?;
             rules.entry(number).or_default().push(other);
         }
     }
@@ -95,7 +95,7 @@ pub(crate) fn itself(calls: &[CallRule], process: Pid) -> Result<Option<BpfProgr
 pub(crate) fn pretended(commands: &[Value]) -> Result<BpfProgram, Fault> {
     let mut rules = Rules::new();
     for command in commands {
-        let condition = compare(1, SeccompCmpOp::Eq, command.number)?;
+        let condition = compare(1, INT, SeccompCmpOp::Eq, command.number)?;
         rules.entry(libc::SYS_ioctl).or_default().push(condition);
     }
     error_filter(rules, 0)
@@ -130,21 +130,33 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
         }
         Condition::OneOf { argument, mask, values } => values
             .iter()
-            .map(|value| compare(argument, SeccompCmpOp::MaskedEq(mask), value.number))
+            .map(|value| compare(argument, mask, SeccompCmpOp::MaskedEq(mask), value.number))
             .collect::<Result<Vec<_>, _>>()?,
-        Condition::NoneOf { argument, values, .. } => {
+        Condition::NoneOf { argument, mask, values } => {
             // All conditions of one rule must hold.
             let conditions = values
                 .iter()
-                .map(|value| comparison(argument, SeccompCmpOp::Ne, value.number))
+                .map(|value| comparison(argument, mask, SeccompCmpOp::Ne, value.number))
                 .collect::<Result<Vec<_>, _>>()?;
             vec![rule(conditions)?]
         }
-        Condition::HasBits { argument, bits } => {
-            vec![compare(argument, SeccompCmpOp::MaskedEq(bits.number), bits.number)?]
+        Condition::HasBits { argument, bits: Value { number: bits, .. } } => {
+            vec![compare(argument, bits, SeccompCmpOp::MaskedEq(bits), bits)?]
         }
-        Condition::LacksBits { argument, bits } => {
-            vec![compare(argument, SeccompCmpOp::MaskedEq(bits.number), 0)?]
+        Condition::LacksBits(bits) => {
+            let conditions = bits
+                .iter()
+                .map(|(argument, Value { number: bits, .. })| {
+                    comparison(*argument, *bits, SeccompCmpOp::MaskedEq(*bits), 0)
+                })
+                .collect::<Result<Vec<_>, _>>()?;
+            vec![rule(conditions)?]
+        }
+        Condition::Below { argument, limit } => {
+            vec![compare(argument, INT, SeccompCmpOp::Lt, limit.into())?]
+        }
+        Condition::NotBelow { argument, limit } => {
+            vec![compare(argument, INT, SeccompCmpOp::Ge, limit.into())?]
         }
     };
     match rules.get_mut(&number) {
@@ -158,8 +170,18 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
     Ok(())
 }
 
-fn comparison(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, Fault> {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+/// The lower half of an argument.
+const INT: u64 = u32::MAX as u64;
+
+/// Compares the half or the whole of an argument in which these bits are.
+fn comparison(
+    argument: u8,
+    bits: u64,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, Fault> {
+    let length = if bits > INT { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
+    SeccompCondition::new(argument, length, operator, value)
         .map_err(|error| Fault::Filter(error.to_string()))
 }
 
@@ -167,8 +189,13 @@ fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Fault> {
     SeccompRule::new(conditions).map_err(|error| Fault::Filter(error.to_string()))
 }
 
-fn compare(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, Fault> {
-    rule(vec![comparison(argument, operator, value)?])
+fn compare(
+    argument: u8,
+    bits: u64,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompRule, Fault> {
+    rule(vec![comparison(argument, bits, operator, value)?])
 }
 
 fn error_filter(rules: Rules, errno: i32) -> Result<BpfProgram, Fault> {
@@ -272,9 +299,9 @@ mod tests {
     /// No rule stands for every argument.
     #[test]
     fn call_without_condition_outweighs_its_conditions() {
-        let bits = Value { name: "BIT", number: 4 };
-        let with = Condition::HasBits { argument: 0, bits };
-        let without = Condition::LacksBits { argument: 1, bits };
+        const BIT: Value = Value { name: "BIT", number: 4 };
+        let with = Condition::HasBits { argument: 0, bits: BIT };
+        let without = Condition::LacksBits(&[(1, BIT)]);
         for (conditions, expected) in [
             (&[with][..], 1),
             (&[with, without], 2),

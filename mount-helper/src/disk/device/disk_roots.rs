@@ -11,7 +11,7 @@ use crate::{path_resolution, sys};
 use ebs_csi_policy::disk_class::{DiskClass, EBS_MODEL};
 use ebs_csi_policy::facts::DeviceNumber;
 use opening::Arrivals;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
@@ -56,6 +56,11 @@ impl DiskRoots {
             xen_disk_record: XenDiskRecord::default(),
             opener: None,
         })
+    }
+
+    /// Returns the held `/dev`.
+    pub(crate) fn devices(&self) -> BorrowedFd<'_> {
+        self.devices.as_fd()
     }
 
     /// Leaves what disks without a serial are, and the opening and reading of disks, to the process

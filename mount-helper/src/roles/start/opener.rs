@@ -29,7 +29,9 @@ pub(super) fn run(
     sys::unblock_signals();
     sys::ignore_stop_signals();
     let (disks, nodes) = opened.into_disks();
-    let entering = confined(confinement::opener(&nodes, settings.allow_missing_landlock))?;
+    let written = disks.written_descriptor();
+    let entering = confinement::opener(&nodes, written.as_slice(), settings.allow_missing_landlock);
+    let entering = confined(entering)?;
     let threads = started("threads", start(lanes, disks, memory), 1)?;
     confinement::log(&confined(entering.calls_of_all_threads())?);
     // The supervisor has closed its end because the broker did not start. The broker's exit status

@@ -23,7 +23,7 @@ pub(in crate::helper) enum Stream {
 impl Address {
     pub(in crate::helper) async fn connect(&self) -> io::Result<Stream> {
         match self {
-            Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            Self::Unix(path) => connect_to_helper(path).await.map(Stream::Unix),
             Self::Vsock { cid, port } => {
                 VsockStream::connect(VsockAddr::new(*cid, *port)).await.map(Stream::Vsock)
             }
@@ -32,6 +32,18 @@ impl Address {
             }
         }
     }
+}
+
+/// Connects to a socket at which root listens, as the mount-helper does before it becomes its own
+/// users. In a test without root, the helper has this process's user.
+async fn connect_to_helper(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path).await?;
+    let user = stream.peer_cred()?.uid();
+    if user == 0 || user == rustix::process::geteuid().as_raw() {
+        return Ok(stream);
+    }
+    let why = format!("user {user} listens at the socket; the mount-helper listens as root");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// Connects to a port of a virtual machine through its hypervisor's socket.

@@ -10,6 +10,7 @@ use crate::disk::xen_disk_record::XenDiskRecord;
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{DeviceName, Disk, VolumeId};
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 
@@ -29,6 +30,11 @@ impl DiskRoots {
     pub(crate) fn recording(mut self, record: XenDiskRecord) -> Self {
         self.xen_disk_record = record;
         self
+    }
+
+    /// Returns the descriptor of the record's file, to which this process writes.
+    pub(crate) fn written_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.xen_disk_record.descriptor()
     }
 
     /// Returns whether the machine has a disk of Xen. Each machine that is built on Xen has one.

@@ -20,7 +20,7 @@ fn run_opener(lanes: Vec<OwnedFd>) {
     let nodes = BlockNodes::read(Path::new("/dev"), DiskClass::LoopFile).expect("nodes");
     let disks = DiskRoots::open(DiskClass::LoopFile).expect("disks");
     let memory = tempfile::tempfile().expect("a file").into();
-    let entering = confinement::opener(&nodes, false).expect("confined");
+    let entering = confinement::opener(&nodes, &[], false).expect("confined");
     let threads = opener::start(lanes, disks, memory).expect("threads");
     entering.calls_of_all_threads().expect("confined");
     for thread in threads {

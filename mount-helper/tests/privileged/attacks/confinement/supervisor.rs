@@ -5,9 +5,10 @@ use crate::rig::{able, children, status};
 use ebs_csi_confine::Entering;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_mount_helper::channel;
+use ebs_csi_mount_helper::roles::confinement;
+use ebs_csi_mount_helper::roles::runner::{self, Inherited};
 use ebs_csi_mount_helper::roles::supervisor::collector::Collector;
 use ebs_csi_mount_helper::roles::supervisor::{Part, Supervisor, Turn};
-use ebs_csi_mount_helper::roles::{confinement, runner};
 use ebs_csi_mount_helper::sys::{Fork, fork, signal_descriptor};
 use ebs_csi_mount_helper::tool::{RUNNER_WANTED, RUNNERS};
 use ebs_csi_policy::profile;
@@ -119,7 +120,10 @@ pub(super) fn serve_greedy_broker(floods: bool) {
     }
     .serve();
     exit(match turn.expect("serve") {
-        Turn::Runner(socket) => runner::serve(&socket, &filters, false).into(),
+        Turn::Runner(socket) => {
+            let inherited = Inherited { filters, devices_mount: 0, allow_missing_landlock: false };
+            runner::serve(&socket, &inherited).into()
+        }
         Turn::Ended(status) => status.into(),
     });
 }

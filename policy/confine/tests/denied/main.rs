@@ -4,10 +4,12 @@
 //! profile with a single thread and makes the attempt. For that reason the program has no test
 //! harness.
 
+mod sys;
+
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -16,12 +18,15 @@ use std::sync::OnceLock;
 
 use ebs_csi_confine::{Entering, Fault, Places, raise};
 use ebs_csi_policy::profile::{self, Profile, Resource};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, openat, openat2, unlinkat,
+};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socket_with, socketpair,
 };
 use rustix::thread::{Uid, set_thread_res_uid};
+use sys::call;
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +42,13 @@ use AttemptResult::{Killed, Refused, Works};
 
 const EACCES: i32 = 13;
 const EPERM: i32 = 1;
+const EBADF: i32 = 9;
 const EAFNOSUPPORT: i32 = 97;
+
+/// A bit of an argument's upper half.
+const UPPER_HALF: i64 = 1 << 32;
+/// linux/mount.h
+const MOUNT_ATTR_NODEV: i64 = 4;
 
 type Attempt = fn(&Path) -> io::Result<()>;
 
@@ -107,12 +118,14 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
     ("lower-limits-to-runners", |_| {
         ebs_csi_confine::tool::limit_runner().map_err(io::Error::other)?;
-        let found = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let limits = profile::RUNNER.limits;
-        match limits.iter().find(|limit| limit.resource == Resource::Descriptors) {
-            Some(limit) if found == Some(limit.value) => Ok(()),
-            limit => Err(io::Error::other(format!("{found:?} descriptors, {limit:?}"))),
-        }
+        let wrong = profile::RUNNER.limits.iter().find(|limit| {
+            let resource = match limit.resource {
+                Resource::Core => rustix::process::Resource::Core,
+                Resource::Descriptors => rustix::process::Resource::Nofile,
+            };
+            rustix::process::getrlimit(resource).maximum != Some(limit.value)
+        });
+        wrong.map_or(Ok(()), |limit| Err(io::Error::other(format!("{limit:?}"))))
     }),
     ("raise-sys-admin", |_| {
         let capability = profile::BROKER.capability("CAP_SYS_ADMIN").expect("held");
@@ -178,6 +191,39 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         rustix::system::uname();
         Ok(())
     }),
+    ("write-to-opened-device", |_| write(&opened_device()?)),
+    ("write-to-copy-of-opened-device", |_| {
+        write(&rustix::io::fcntl_dupfd_cloexec(opened_device()?, 0)?)
+    }),
+    ("write-to-kept-descriptor", |_| Ok(rustix::io::write(io::stderr(), b"").map(drop)?)),
+    ("write-vector", |_| call(libc::SYS_writev, [2, 0, 0, 0, 0, 0])),
+    ("write-at-place", |_| call(libc::SYS_pwrite64, [2, 0, 0, 0, 0, 0])),
+    ("replace-kept-descriptor", |_| call(libc::SYS_dup3, [0, 2, 0, 0, 0, 0])),
+    ("close-kept-descriptor", |_| call(libc::SYS_close, [2, 0, 0, 0, 0, 0])),
+    // The kernel ignores the upper half.
+    ("close-kept-descriptor-by-upper-half", |_| {
+        call(libc::SYS_close, [UPPER_HALF | 2, 0, 0, 0, 0, 0])
+    }),
+    ("close-range", |_| call(libc::SYS_close_range, [2, 2, 0, 0, 0, 0])),
+    ("close-opened-device", |_| {
+        call(libc::SYS_close, [opened_device()?.into_raw_fd().into(), 0, 0, 0, 0, 0])
+    }),
+    ("signal-by-descriptor", |_| call(libc::SYS_fcntl, [2, libc::F_SETOWN.into(), 0, 0, 0, 0])),
+    ("map-own-memory", |_| map(libc::PROT_WRITE.into(), libc::MAP_PRIVATE)),
+    ("map-executable-memory", |_| map(libc::PROT_EXEC.into(), libc::MAP_PRIVATE)),
+    ("map-executable-memory-with-upper-half", |_| {
+        map(UPPER_HALF | i64::from(libc::PROT_EXEC), libc::MAP_PRIVATE)
+    }),
+    ("map-shared-memory", |_| map(libc::PROT_READ.into(), libc::MAP_SHARED)),
+    ("map-validated-shared-memory", |_| map(libc::PROT_READ.into(), libc::MAP_SHARED_VALIDATE)),
+    ("make-memory-executable", |_| {
+        call(libc::SYS_mprotect, [0, 0, libc::PROT_EXEC.into(), 0, 0, 0])
+    }),
+    ("fork-with-upper-half", |_| {
+        call(libc::SYS_clone, [UPPER_HALF | i64::from(libc::SIGCHLD), 0, 0, 0, 0, 0])
+    }),
+    ("make-mount-with-nodev", |_| call(libc::SYS_fsmount, [-1, 0, MOUNT_ATTR_NODEV, 0, 0, 0])),
+    ("make-mount-without-nodev", |_| call(libc::SYS_fsmount, [-1, 0, 0, 0, 0, 0])),
     ("other-ioctl", |_| Ok(rustix::io::ioctl_fionread(io::stdin()).map(drop)?)),
 ];
 
@@ -213,19 +259,26 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "node-agent",
         Killed,
         "tcp-connect tcp-listen udp vsock start-program become-root open-file-system \
-         raise-sys-admin",
+         raise-sys-admin map-executable-memory map-shared-memory make-memory-executable",
     ),
     ("node-agent+vsock", Works, "vsock unix-connect"),
     ("node-agent+vsock", Killed, "tcp-connect udp start-program"),
     ("supervisor", Works, "become-tool read-own-status lower-limits-to-runners"),
     ("supervisor", Refused(EACCES), "become-program read-hosts write-core-pattern create-file"),
-    ("supervisor", Killed, "start-tool tcp-connect unix-connect become-root open-file-system"),
+    (
+        "supervisor",
+        Killed,
+        "start-tool tcp-connect unix-connect become-root open-file-system fork-with-upper-half",
+    ),
     (
         "broker",
         Works,
         "open-file-system raise-dac-read-search block-device-read-only-switch kernel-version \
-         receive-descriptor",
+         write-to-kept-descriptor close-opened-device map-own-memory receive-descriptor",
     ),
+    ("broker", Refused(EPERM), "close-kept-descriptor close-kept-descriptor-by-upper-half"),
+    // The filter lets the call pass, and the kernel finds no file system.
+    ("broker", Refused(EBADF), "make-mount-with-nodev"),
     (
         "broker",
         Refused(EACCES),
@@ -235,21 +288,32 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "broker",
         Killed,
         "thread open-by-name start-program tcp-connect unix-connect vsock become-root change-mode \
-         other-ioctl make-directory-beneath-root read-at-offset",
+         other-ioctl make-directory-beneath-root read-at-offset write-to-opened-device \
+         write-to-copy-of-opened-device write-vector write-at-place replace-kept-descriptor \
+         close-range signal-by-descriptor map-executable-memory \
+         map-executable-memory-with-upper-half map-shared-memory map-validated-shared-memory \
+         make-memory-executable make-mount-without-nodev",
     ),
     (
         "directories",
         Works,
-        "make-directory-beneath-root make-file-beneath-root remove-directory-beneath-root",
+        "make-directory-beneath-root make-file-beneath-root remove-directory-beneath-root \
+         write-to-kept-descriptor map-own-memory",
     ),
+    ("directories", Refused(EPERM), "close-kept-descriptor"),
     ("directories", Refused(EACCES), "make-directory-elsewhere"),
     (
         "directories",
         Killed,
         "make-device-beneath-root open-beneath-root read-hosts start-program unix-connect \
-         open-file-system raise-sys-admin thread",
+         open-file-system raise-sys-admin thread map-executable-memory map-shared-memory",
     ),
-    ("opener", Works, "open-device read-at-offset"),
+    (
+        "opener",
+        Works,
+        "open-device read-at-offset write-to-kept-descriptor close-opened-device map-own-memory",
+    ),
+    ("opener", Refused(EPERM), "close-kept-descriptor close-kept-descriptor-by-upper-half"),
     (
         "opener",
         Refused(EACCES),
@@ -260,7 +324,9 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         Killed,
         "open-by-name block-device-read-only-switch kernel-version make-directory-beneath-root \
          start-program thread unix-connect become-root open-file-system raise-sys-admin \
-         accept-and-hand-over",
+         write-to-opened-device write-to-copy-of-opened-device write-vector write-at-place \
+         replace-kept-descriptor close-range signal-by-descriptor map-executable-memory \
+         map-shared-memory make-memory-executable accept-and-hand-over",
     ),
     ("relay", Works, "accept-and-hand-over"),
     (
@@ -272,11 +338,24 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
     ),
 ];
 
+fn opened_device() -> io::Result<OwnedFd> {
+    Ok(openat2(CWD, "/dev/null", OFlags::RDWR, Mode::empty(), ResolveFlags::empty())?)
+}
+
+fn write(descriptor: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::io::write(descriptor, b"x").map(drop)?)
+}
+
+fn map(protection: i64, flags: i32) -> io::Result<()> {
+    let flags = flags | libc::MAP_ANONYMOUS;
+    call(libc::SYS_mmap, [0, 4096, protection, flags.into(), -1, 0])
+}
+
 /// Calls openat2(2), the only call with which the broker may open a file.
 fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
     let mode = if flags.contains(OFlags::CREATE) { 0o600 } else { 0 };
-    let how = rustix::fs::ResolveFlags::empty();
-    Ok(rustix::fs::openat2(CWD, path, flags, Mode::from_raw_mode(mode), how).map(drop)?)
+    let how = ResolveFlags::empty();
+    Ok(openat2(CWD, path, flags, Mode::from_raw_mode(mode), how).map(drop)?)
 }
 
 static ROOT: OnceLock<File> = OnceLock::new();
