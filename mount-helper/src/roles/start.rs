@@ -4,7 +4,7 @@ mod opened;
 pub mod opener;
 
 use crate::channel;
-use crate::disk::attachments::{ExaminedDisks, MountedDisks};
+use crate::disk::attachments::{Attachments, ExaminedDisks, MountedDisks};
 use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::reader;
@@ -244,6 +244,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     let wake_event = started("eventfd", WakeEvent::new(), 1)?;
     let mut written = vec![wake_event.as_fd()];
     written.extend(opened.read_only_record.descriptor());
+    written.extend(opened.promises.descriptor());
     let entering = confined(entering.keep_descriptors(&written))?;
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
@@ -259,6 +260,8 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
             comparisons: Comparisons::default(),
             copied_mounts: settings.copied_mounts,
             read_only_record: opened.read_only_record,
+            promises: opened.promises,
+            released_beside_copy: Attachments::default(),
             path_reservations: PathReservations::default(),
             mark,
         },
