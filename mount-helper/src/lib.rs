@@ -20,4 +20,5 @@ pub mod roles;
 mod session;
 mod settings;
 pub mod sys;
+mod thread_start;
 pub mod tool;

@@ -95,6 +95,7 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("close", 0, INT),
     ("fcntl", 1, INT),
     ("fsmount", 2, INT),
+    ("ftruncate", 0, INT),
     ("ioctl", 1, INT),
     ("kill", 1, INT),
     ("mknodat", 2, INT),

@@ -9,6 +9,7 @@ use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::reader;
 use crate::journal::{self, Format};
+use crate::mount::detached_mount;
 use crate::mount::directory_requests::Directories;
 use crate::mount::mount_table::{MountTable, mount_of};
 use crate::mount::{kubelet_root_lock, propagation};
@@ -236,6 +237,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     let table = started("/proc/self", MountTable::open(), CONFIG)?;
     let mark = started("the kubelet root", kubelet_root_lock::mark(&opened.root), 1)?;
     let entering = confined(confinement::broker())?;
+    detached_mount::kernel_version();
     if !propagation::check(&opened.root, &table, settings.allow_private_mounts) {
         return Err(CONFIG);
     }
