@@ -32,6 +32,7 @@ use ebs_csi_policy::{Policy, profile};
 use opened::{Opened, OpenedVsock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
+use rustix::io::ioctl_fionbio;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::stdio::dup2_stderr;
 use std::error::Error;
@@ -305,6 +306,7 @@ fn run_relay(
     let root = opened.into_root();
     let mark = started("the kubelet root", kubelet_root_lock::mark(&root), 1)?;
     drop(root);
+    started("the broker's socket", ioctl_fionbio(broker, true), 1)?;
     let OpenedVsock { ports, key } = vsock;
     let key = started("the key", key.read(), CONFIG)?;
     confinement::log(&confined(confinement::relay(settings.allow_missing_landlock))?);
