@@ -12,7 +12,9 @@ mod service;
 pub(crate) mod verdict_text;
 
 pub use ebs_csi_safe_detach::Mode;
-pub(crate) use ebs_csi_safe_detach::{Fact, Facts, Phase, Refusal, Rung, Verdict, Waiting, decide};
+pub(crate) use ebs_csi_safe_detach::{
+    Evidence, Fact, Facts, Phase, Refusal, Verdict, Waiting, decide,
+};
 pub(crate) use evidence::gather;
 use fence::Fences;
 pub use fence::{FencePermission, FenceSettings};

@@ -1,19 +1,21 @@
 //! Writes one structured line per event to standard error, as text or JSON. All output of this
 //! crate comes from here, except what [`crate::roles::start`] prints about the command line.
 //!
-//! A peer that causes an event very often cannot fill the node's log: each event has a token
-//! bucket, with a limit of lines at once and a rate of lines per second. Another line counts the
-//! lines that were not written.
+//! The standard error of the processes that the supervisor watches is a pipe to the supervisor,
+//! which limits the lines of each event. A line is written by one call and is not longer than a
+//! pipe takes at once, so that lines of different processes do not mix.
 //!
 //! Values that a request or a disk can influence are escaped, so that a line is always one event.
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 static JSON: AtomicBool = AtomicBool::new(false);
 static ROLE: OnceLock<&'static str> = OnceLock::new();
+/// What every line of JSON begins with.
+const JSON_START: &str = "{\"timestamp\":\"";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -46,107 +48,40 @@ pub(crate) fn error(event: &'static str, fields: &[(&str, &str)]) {
     write("error", event, fields);
 }
 
-fn write(level: &str, event: &'static str, fields: &[(&str, &str)]) {
-    let (allowed, suppressed) = bucket(&mut buckets(), event).take(Instant::now());
-    if suppressed > 0 {
-        write_suppressed(event, suppressed);
-    }
-    if allowed {
-        write_line(level, event, fields);
-    }
-}
-
-/// The token bucket of one event: the lines that may still be written.
-#[derive(Debug)]
-struct Bucket {
-    event: &'static str,
-    tokens: u32,
-    filled: Instant,
-    suppressed: u64,
-}
-
-impl Bucket {
-    /// Returns how many lines may be written at once, and how many per second.
-    fn rate(&self) -> (u32, u32) {
-        if self.event.starts_with("peer-") {
-            (50, 1)
-        } else {
-            // After a restart of kubelet, a full node logs some lines for each volume.
-            (2000, 20)
-        }
-    }
-
-    /// Returns whether a line may be written now, and how many were suppressed since the last line.
-    fn take(&mut self, now: Instant) -> (bool, u64) {
-        let (most, a_second) = self.rate();
-        let passed = now.saturating_duration_since(self.filled).as_secs();
-        if passed > 0 {
-            let more = u32::try_from(passed).unwrap_or(u32::MAX);
-            self.tokens = most.min(self.tokens.saturating_add(more.saturating_mul(a_second)));
-            self.filled += Duration::from_secs(passed);
-        }
-        match self.tokens.checked_sub(1) {
-            Some(left) => {
-                self.tokens = left;
-                (true, std::mem::take(&mut self.suppressed))
-            }
-            None => {
-                self.suppressed += 1;
-                (false, 0)
-            }
-        }
-    }
-}
-
-static BUCKETS: Mutex<Vec<Bucket>> = Mutex::new(Vec::new());
-
-fn buckets() -> MutexGuard<'static, Vec<Bucket>> {
-    BUCKETS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the bucket of an event. The list has at most one bucket for each event of this program.
-fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Bucket {
-    let known = buckets.iter().position(|bucket| bucket.event == event);
-    let index = known.unwrap_or_else(|| {
-        let mut bucket = Bucket { event, tokens: 0, filled: Instant::now(), suppressed: 0 };
-        bucket.tokens = bucket.rate().0;
-        buckets.push(bucket);
-        buckets.len() - 1
-    });
-    &mut buckets[index]
-}
-
-/// Returns whether lines were suppressed that no line has counted yet.
-pub(crate) fn has_suppressed_lines() -> bool {
-    buckets().iter().any(|bucket| bucket.suppressed > 0)
-}
-
-pub(crate) fn report_suppressed() {
-    let suppressed_events: Vec<_> = buckets()
-        .iter_mut()
-        .map(|bucket| (bucket.event, std::mem::take(&mut bucket.suppressed)))
-        .filter(|(_, suppressed)| *suppressed > 0)
-        .collect();
-    for (event, suppressed) in suppressed_events {
-        write_suppressed(event, suppressed);
-    }
-}
-
-fn write_suppressed(event: &str, lines: u64) {
-    let lines = lines.to_string();
-    write_line("warn", "suppressed", &[("of", event), ("lines", &lines)]);
-}
-
-fn write_line(level: &str, event: &str, fields: &[(&str, &str)]) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-    let role = ROLE.get().copied().unwrap_or("start");
-    let line = if JSON.load(Ordering::Relaxed) {
-        json(now, level, role, event, fields)
-    } else {
-        text(now, level, role, event, fields)
-    };
+fn write(level: &str, event: &str, fields: &[(&str, &str)]) {
+    let line = line(level, ROLE.get().copied().unwrap_or("start"), event, fields);
     // A journal that cannot be written to must not end a mount.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Returns one line of at most [`libc::PIPE_BUF`] bytes; longer values are cut.
+pub(crate) fn line(level: &str, role: &str, event: &str, fields: &[(&str, &str)]) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let form = if JSON.load(Ordering::Relaxed) { json } else { text };
+    let mut line = form(now, level, role, event, fields);
+    let mut longest = libc::PIPE_BUF;
+    while line.len() > libc::PIPE_BUF && longest > 0 {
+        longest /= 2;
+        let cut = fields.iter().map(|(key, value)| {
+            let end = value.floor_char_boundary(longest);
+            (*key, &value[..end])
+        });
+        let cut: Vec<_> = cut.chain([("cut", "yes")]).collect();
+        line = form(now, level, role, event, &cut);
+    }
+    line
+}
+
+/// Returns the process and the event of a line of this program; `None` for another line.
+pub(crate) fn origin(line: &[u8]) -> Option<(&str, &str)> {
+    let line = std::str::from_utf8(line).ok()?;
+    let Some(json) = line.strip_prefix(JSON_START) else {
+        let mut words = line.split_ascii_whitespace();
+        return Some((words.nth(2)?, words.next()?));
+    };
+    // Between the quotes stand the time, level, process and event, each after three other parts.
+    let mut quoted = json.split('"').step_by(4).skip(2);
+    Some((quoted.next()?, quoted.next()?))
 }
 
 fn text(now: u128, level: &str, role: &str, event: &str, fields: &[(&str, &str)]) -> String {
@@ -163,7 +98,7 @@ fn text(now: u128, level: &str, role: &str, event: &str, fields: &[(&str, &str)]
 }
 
 fn json(now: u128, level: &str, role: &str, event: &str, fields: &[(&str, &str)]) -> String {
-    let mut line = format!("{{\"timestamp\":\"{}\"", timestamp(now));
+    let mut line = format!("{JSON_START}{}\"", timestamp(now));
     let head = [("level", level), ("process", role), ("event", event)];
     for (key, value) in head.iter().chain(fields) {
         line.push_str(",\"");
@@ -236,27 +171,28 @@ mod tests {
     }
 
     #[test]
-    fn rate_limited_lines_are_suppressed_and_counted() {
-        let mut buckets = Vec::new();
-        let bucket = bucket(&mut buckets, "peer-cut-off");
-        let start = bucket.filled;
-        let (most, a_second) = bucket.rate();
-        for _ in 0..most {
-            assert_eq!(bucket.take(start), (true, 0));
+    fn process_and_event_are_read_from_line() {
+        let fields = [("why", "a \"b\" c")];
+        for form in [text, json] {
+            for fields in [&fields[..], &[]] {
+                let line = form(0, "warn", "broker", "peer-cut-off", fields);
+                assert_eq!(origin(line.as_bytes()), Some(("broker", "peer-cut-off")), "{line}");
+            }
         }
-        for _ in 0..1000 {
-            assert_eq!(bucket.take(start), (false, 0));
+        for other in
+            [&b"free(): invalid pointer\n"[..], b"\xff a b c d\n", b"\n", b"{\"timestamp\":\"\n"]
+        {
+            assert_eq!(origin(other), None, "{other:?}");
         }
-        let later = start + Duration::from_secs(10);
-        assert_eq!(bucket.take(later), (true, 1000));
-        for _ in 1..10 * a_second {
-            assert_eq!(bucket.take(later), (true, 0));
-        }
-        assert_eq!(bucket.take(later), (false, 0));
-        // However long no line is written, the bucket holds at most its initial number of tokens.
-        let much_later = later + Duration::from_secs(1_000_000);
-        assert!(bucket.take(much_later).0);
-        assert_eq!(bucket.tokens, most - 1);
+    }
+
+    #[test]
+    fn long_values_are_cut_to_atomic_write() {
+        let (long, longer) = ("\u{1}".repeat(3000), "ä".repeat(5000));
+        let fields = [("short", "whole"), ("tail", long.as_str()), ("path", longer.as_str())];
+        let line = line("info", "broker", "tool", &fields);
+        assert!(line.len() <= libc::PIPE_BUF && line.ends_with(" cut=yes\n"), "{line}");
+        assert!(line.contains(" short=whole tail=") && line.contains(" path=\"ä"), "{line}");
     }
 
     #[test]

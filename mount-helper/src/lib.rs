@@ -1,10 +1,10 @@
 //! The privileged process: identifies, checks, formats and mounts EBS volumes, and nothing else.
 //!
-//! One program, six roles: [`roles::start`] opens what has to be opened by name and forks, and each
-//! part confines itself. The [`roles::supervisor`] forks a [`roles::runner`] for each job, and the
-//! runner runs one [`tool`]; the broker answers requests ([`session`]) and mounts ([`operation`]);
-//! the directories process makes and removes targets; the opener opens disks. `README.md` is the
-//! contract.
+//! One program, seven roles: [`roles::start`] opens what has to be opened by name and forks, and
+//! each part confines itself. The [`roles::supervisor`] forks a [`roles::runner`] for each job, and
+//! the runner runs one [`tool`]; the broker answers requests ([`session`]) and mounts
+//! ([`operation`]); the directories process makes and removes targets; the opener opens disks; the
+//! relay checks the key of vsock connections. `README.md` is the contract.
 //!
 //! [`disk`], [`mount`] and [`tool`] are what an operation works with: a module uses only those that
 //! stand before it in the order `disk`, `mount`, `tool`, `operation`, `session`, `roles`.

@@ -12,10 +12,10 @@ mod volume_disk;
 mod withdraw;
 
 use crate::disk::attachments::{ExaminedDisks, MountedDisks, ReadOnlyRecord};
+use crate::disk::device::opener_messages::KnownDisk;
 use crate::disk::device::{Access, Claim, Device, DeviceError, DiskRoots, XenDisk};
 use crate::disk::device_number;
 use crate::disk::format_comparison::Comparisons;
-use crate::disk::xen_disk_record::XenDiskRecord;
 use crate::mount::directory_requests::Directories;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::mount_table::MountTable;
@@ -87,7 +87,6 @@ pub(crate) struct OperationContext {
     pub(crate) comparisons: Comparisons,
     /// What to do about copies of mounts in other namespaces.
     pub(crate) copied_mounts: CopiedMounts,
-    pub(crate) xen_disk_record: XenDiskRecord,
     pub(crate) read_only_record: ReadOnlyRecord,
     pub(crate) path_reservations: PathReservations,
     /// The mark that this process uses the kubelet root.
@@ -119,8 +118,8 @@ impl OperationContext {
         Ok(match self.disks.serial_of(*device) {
             Some(serial) if serial == volume.serial() => Owner::ThisVolume,
             Some(_) => Owner::Another,
-            None => match self.disks.xen_disk(*device) {
-                Some(disk) => self.owner_of_xen_disk(disk, *block, volume)?,
+            None => match self.disks.known_disk(*device) {
+                Some(known) => self.owner_of_xen_disk(&known, *block, volume)?,
                 None if self.disks.exists(*device) => Owner::Another,
                 None if self.was_mounted_by_driver(*device, *block)? => Owner::Gone,
                 None => Owner::Another,
@@ -148,13 +147,19 @@ impl OperationContext {
     /// also mounted outside the places of volumes belongs to no volume, whoever asks. A mount under
     /// the disk's number that has not claimed the disk is of a disk that left the node before this
     /// one came.
-    fn owner_of_xen_disk(&self, disk: XenDisk, block: bool, volume: &VolumeId) -> Result<Owner> {
+    fn owner_of_xen_disk(
+        &self,
+        known: &KnownDisk,
+        block: bool,
+        volume: &VolumeId,
+    ) -> Result<Owner> {
+        let disk = known.disk;
         let former = || {
             let now = self.disks.open_known(disk, None, Access::ReadOnly);
             !block && now.and_then(|device| device.is_free(&self.disks)) == Ok(true)
         };
-        Ok(match self.xen_disk_record.volume_of(&disk) {
-            Some(known) if known == *volume => Owner::ThisVolume,
+        Ok(match &known.volume {
+            Some(known) if known == volume => Owner::ThisVolume,
             Some(_) => Owner::Another,
             None if self.is_mounted_elsewhere(disk)? => Owner::Another,
             None if former() => Owner::Gone,
@@ -183,12 +188,12 @@ impl OperationContext {
         access: Access,
     ) -> Result<Device, DeviceError> {
         let mut found = self.disks.find_part(&volume.serial(), partition, access, Duration::ZERO);
-        for disk in self.xen_disk_record.disks_of(volume) {
-            match found {
-                Err(DeviceError::Absent) => {
-                    found = self.disks.open_known(disk, partition, access);
+        if found.as_ref().is_err_and(|error| *error == DeviceError::Absent) {
+            for known in self.disks.disks_taken_for(Some(volume))? {
+                found = self.disks.open_known(known.disk, partition, access);
+                if found.as_ref().err() != Some(&DeviceError::Absent) {
+                    break;
                 }
-                other => return other,
             }
         }
         found

@@ -2,7 +2,6 @@
 //! carry out the operations that the connections asked for.
 mod connection;
 pub(crate) mod event_loop;
-mod key_proof;
 pub(crate) mod listen;
 pub(crate) mod listener;
 pub(crate) mod operation_table;

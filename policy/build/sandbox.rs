@@ -100,6 +100,7 @@ struct Limit {
 #[serde(deny_unknown_fields)]
 struct Listener {
     flag: String,
+    accepted_by: Option<String>,
     why: String,
 }
 
@@ -163,6 +164,10 @@ impl Profiles {
 
     fn profile(&self, name: &str, profile: &Profile) -> Result<String, String> {
         let identity = &profile.identity;
+        let accepting = profile.listeners.iter().filter_map(|row| row.accepted_by.as_ref());
+        if let Some(unknown) = accepting.into_iter().find(|one| !self.profiles.contains_key(*one)) {
+            return Err(format!("no process {unknown:?} accepts connections"));
+        }
         let limits = literal::rows(&profile.limits, |(resource, limit)| {
             let kind = match resource.as_str() {
                 "core" => "Core",
@@ -371,7 +376,8 @@ fn capability(row: &Capability) -> Result<String, String> {
 
 fn listener(row: &Listener) -> Result<String, String> {
     let why = literal::reason(&row.why, &row.flag)?;
-    Ok(format!("Listener {{ flag: {:?}, why: {why} }}", row.flag))
+    let accepted_by = &row.accepted_by;
+    Ok(format!("Listener {{ flag: {:?}, accepted_by: {accepted_by:?}, why: {why} }}", row.flag))
 }
 
 fn landlock(row: &Landlock) -> Result<String, String> {

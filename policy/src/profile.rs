@@ -15,7 +15,7 @@ pub use block_nodes::{BlockNodes, NodeOwner};
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// `controller`, `node-lifecycle`, `launcher`, `router`, `node-agent`, `supervisor`, `broker`,
-    /// `directories`, `opener`, `runner`, `tool`.
+    /// `directories`, `opener`, `relay`, `runner`, `tool`.
     pub name: &'static str,
     /// What the process does.
     pub about: &'static str,
@@ -28,7 +28,7 @@ pub struct Profile {
     /// The process writes only to descriptors below this number, which are open before the filter
     /// is installed and stay what they are; 0 for a process that writes to others, too.
     pub kept_descriptors: u32,
-    /// The flags that make the process listen at an address.
+    /// The flags with the addresses at which the process listens, or whose connections it serves.
     pub listeners: &'static [Listener],
     /// The Landlock rules of the process.
     pub landlock: Landlock,
@@ -124,11 +124,14 @@ pub enum Resource {
     Descriptors,
 }
 
-/// A listener that a process binds before it confines itself.
+/// A listener that is bound before the process confines itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The flag that has the address.
     pub flag: &'static str,
+    /// The process that has the listener and hands over the connections; `None` when the process
+    /// has the listener itself.
+    pub accepted_by: Option<&'static str>,
     /// The reason.
     pub why: &'static str,
 }
@@ -326,6 +329,8 @@ pub const BROKER: &Profile = &compiled::BROKER;
 pub const DIRECTORIES: &Profile = &compiled::DIRECTORIES;
 /// The mount-helper's process that opens disks.
 pub const OPENER: &Profile = &compiled::OPENER;
+/// The mount-helper's process that accepts connections over vsock.
+pub const RELAY: &Profile = &compiled::RELAY;
 /// The mount-helper's process that runs a tool. It inherits the supervisor's confinement and adds
 /// none.
 pub const RUNNER: &Profile = &compiled::RUNNER;
@@ -333,7 +338,7 @@ pub const RUNNER: &Profile = &compiled::RUNNER;
 pub const TOOL: &Profile = &compiled::TOOL;
 
 /// Every profile.
-pub const ALL: [&Profile; 11] = [
+pub const ALL: [&Profile; 12] = [
     CONTROLLER,
     NODE_LIFECYCLE,
     LAUNCHER,
@@ -343,6 +348,7 @@ pub const ALL: [&Profile; 11] = [
     BROKER,
     DIRECTORIES,
     OPENER,
+    RELAY,
     RUNNER,
     TOOL,
 ];

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::{
     self, ALL, BROKER, CONTROLLER, CallAnswer, CallRule, Condition, DIRECTORIES, FilePlace,
-    FileRight, Files, LAUNCHER, Limit, NODE_AGENT, OPENER, Profile, RUNNER, Resource, SUPERVISOR,
-    Scope, TOOL, Tcp,
+    FileRight, Files, LAUNCHER, Limit, NODE_AGENT, OPENER, Profile, RELAY, RUNNER, Resource,
+    SUPERVISOR, Scope, TOOL, Tcp,
 };
 
 fn allows(profile: &Profile, call: &str) -> bool {
@@ -59,7 +59,7 @@ fn only_the_directories_process_is_user_0() {
     assert_eq!(profiles_that(|p| p.identity.uid == 0), ["directories"]);
     let others = ALL.iter().filter(|p| p.name != "runner" && p.name != "tool");
     let users: BTreeSet<u32> = others.map(|p| p.identity.uid).collect();
-    assert_eq!(users.len(), 9, "processes that trust each other differently share no user");
+    assert_eq!(users.len(), 10, "processes that trust each other differently share no user");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn mounting_and_opening_processes_write_only_to_kept_descriptors() {
     const CALLS: &str = "writev pwrite64 pwritev dup dup2 dup3 close_range sendfile splice \
         copy_file_range";
     let keeping = |profile: &Profile| profile.kept_descriptors > 0;
-    assert_eq!(profiles_that(keeping), ["broker", "directories", "opener"]);
+    assert_eq!(profiles_that(keeping), ["broker", "directories", "opener", "relay"]);
     for profile in ALL.into_iter().filter(|profile| keeping(profile)) {
         for call in CALLS.split(' ') {
             assert!(!allows(profile, call), "{call} of {}", profile.name);
@@ -209,6 +209,18 @@ fn only_opener_opens_disks_and_cannot_mount() {
     assert!(!allows(OPENER, "fsopen") && !allows(OPENER, "capset"));
     assert!(OPENER.landlock.floor_is_hard);
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
+}
+
+#[test]
+fn relay_accepts_for_broker_and_opens_nothing() {
+    for call in ["openat", "openat2", "socket", "connect", "setsockopt", "recvmsg", "listen"] {
+        assert!(!allows(RELAY, call), "{call}");
+    }
+    let accepted_by = |profile: &Profile| {
+        profile.listeners.iter().map(|listener| listener.accepted_by).collect::<Vec<_>>()
+    };
+    assert_eq!((accepted_by(RELAY), accepted_by(BROKER)), (vec![None], vec![Some(RELAY.name)]));
+    assert!(matches!(RELAY.landlock.files, Files::Listed([])));
 }
 
 /// The agent alone has a choice: the socket of a mount-helper in a virtual machine.

@@ -10,8 +10,8 @@ use ebs_csi_proto::safe_detach::{
     FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks, Subject,
     Verdict as WireVerdict,
 };
-use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
-use ebs_csi_safe_detach::{Fact, Refusal, Rung, Verdict, Waiting};
+use ebs_csi_safe_detach::lifecycle::{VolumeEvidence, InstanceEvidence};
+use ebs_csi_safe_detach::{Fact, Refusal, Evidence, Verdict, Waiting};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -32,7 +32,7 @@ pub struct Controller {
 #[derive(Clone, Debug, Default)]
 pub struct ControllerAnswers {
     /// By instance and volume.
-    pub volumes: BTreeMap<(String, String), Evidence>,
+    pub volumes: BTreeMap<(String, String), VolumeEvidence>,
     /// By instance.
     pub instances: BTreeMap<String, InstanceEvidence>,
     /// The controller's text about each instance.
@@ -176,9 +176,9 @@ fn parse_verdict(wire: Option<&WireVerdict>) -> Verdict {
     };
     match wire.outcome() {
         Outcome::Done => Verdict::Done,
-        Outcome::Safe => Rung::ALL
+        Outcome::Safe => Evidence::ALL
             .into_iter()
-            .find(|rung| rung.label() == wire.token)
+            .find(|evidence| evidence.label() == wire.token)
             .map_or(unknown, Verdict::Safe),
         Outcome::Wait => Verdict::Wait(Waiting::Transition),
         Outcome::Refuse if wire.token == Refusal::Running.token() => {
@@ -198,27 +198,27 @@ mod tests {
     fn unknown_or_missing_verdict_is_unproven() {
         let off = InstanceEvidence::Off { launched: String::new() };
         let rows = [
-            (Outcome::Done as i32, "no-attachment", Evidence::Proven, false),
-            (Outcome::Safe as i32, "stopped", Evidence::Proven, true),
-            (Outcome::Safe as i32, "terminated", Evidence::Proven, true),
-            (Outcome::Safe as i32, "fenced", Evidence::Proven, true),
-            (Outcome::Safe as i32, "kubelet-report", Evidence::Proven, false),
-            (Outcome::Safe as i32, "trusted", Evidence::Unproven, false),
-            (Outcome::Safe as i32, "a-rung-of-later", Evidence::Unproven, false),
-            (Outcome::Safe as i32, "", Evidence::Unproven, false),
-            (Outcome::Wait as i32, "transition", Evidence::Waiting, false),
-            (Outcome::Refuse as i32, "no-report", Evidence::Unproven, false),
-            (Outcome::Unspecified as i32, "stopped", Evidence::Unproven, false),
-            (77, "stopped", Evidence::Unproven, false),
+            (Outcome::Done as i32, "no-attachment", VolumeEvidence::Proven, false),
+            (Outcome::Safe as i32, "stopped", VolumeEvidence::Proven, true),
+            (Outcome::Safe as i32, "terminated", VolumeEvidence::Proven, true),
+            (Outcome::Safe as i32, "fenced", VolumeEvidence::Proven, true),
+            (Outcome::Safe as i32, "kubelet-report", VolumeEvidence::Proven, false),
+            (Outcome::Safe as i32, "trusted", VolumeEvidence::Unproven, false),
+            (Outcome::Safe as i32, "evidence-of-later", VolumeEvidence::Unproven, false),
+            (Outcome::Safe as i32, "", VolumeEvidence::Unproven, false),
+            (Outcome::Wait as i32, "transition", VolumeEvidence::Waiting, false),
+            (Outcome::Refuse as i32, "no-report", VolumeEvidence::Unproven, false),
+            (Outcome::Unspecified as i32, "stopped", VolumeEvidence::Unproven, false),
+            (77, "stopped", VolumeEvidence::Unproven, false),
         ];
         for (outcome, token, evidence, is_off) in rows {
             let wire = WireVerdict { outcome, token: token.to_owned(), ..WireVerdict::default() };
             let verdict = parse_verdict(Some(&wire));
-            assert_eq!(Evidence::from(verdict), evidence, "{outcome} {token}");
+            assert_eq!(VolumeEvidence::from(verdict), evidence, "{outcome} {token}");
             let instance = InstanceEvidence::new(verdict, String::new(), Fact::Unknown);
             assert_eq!(instance == off, is_off, "{outcome} {token}");
         }
-        assert_eq!(Evidence::from(parse_verdict(None)), Evidence::Unproven);
+        assert_eq!(VolumeEvidence::from(parse_verdict(None)), VolumeEvidence::Unproven);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use ebs_csi_wire::listed_enum;
 
 use super::facts::{
-    AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, OverrideOrder, Phase, Power,
+    AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeEvidence, OverrideOrder, Phase, Power,
 };
 
 /// The result of a decision.
@@ -14,7 +14,7 @@ pub enum Verdict {
     /// EC2 shows no attachment: nothing to do.
     Done,
     /// The volume may be detached.
-    Safe(Rung),
+    Safe(Evidence),
     /// The state becomes clear without further action.
     Wait(Waiting),
     /// The volume may not be detached until somebody acts.
@@ -24,7 +24,7 @@ pub enum Verdict {
 impl Verdict {
     /// Returns all verdicts, for tables.
     pub fn all() -> impl Iterator<Item = Self> {
-        let all = [Self::Done].into_iter().chain(Rung::ALL.map(Self::Safe));
+        let all = [Self::Done].into_iter().chain(Evidence::ALL.map(Self::Safe));
         all.chain(Waiting::ALL.map(Self::Wait)).chain(Refusal::ALL.map(Self::Refuse))
     }
 
@@ -32,7 +32,7 @@ impl Verdict {
     pub const fn label(self) -> (&'static str, &'static str) {
         match self {
             Self::Done => ("done", "no-attachment"),
-            Self::Safe(rung) => ("safe", rung.label()),
+            Self::Safe(evidence) => ("safe", evidence.label()),
             Self::Wait(waiting) => ("wait", waiting.label()),
             Self::Refuse(why) => ("refuse", why.token()),
         }
@@ -42,14 +42,16 @@ impl Verdict {
 listed_enum! {
     /// The evidence that makes a detach safe, strongest first.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    pub enum Rung with pub fn label -> &'static str {
+    pub enum Evidence with pub fn label -> &'static str {
         /// The instance is terminated.
         Terminated = "terminated",
         /// The instance is stopped, and its memory was not saved.
         Stopped = "stopped",
         /// As `Stopped` or `Terminated`, and this driver powered the instance off.
         Fenced = "fenced",
-        /// Kubelet reports that it has released the volume.
+        /// The node's kernel does not hold the volume, and the node will not begin to use it.
+        NodeAnswer = "node-answer",
+        /// Kubelet reports that it has released the volume; the node-agent cannot ask the kernel.
         KubeletReport = "kubelet-report",
         /// The instance runs, and the controller trusts the orchestrator.
         Trusted = "trusted",
@@ -66,6 +68,8 @@ listed_enum! {
         Leaving = "leaving",
         /// The instance is being launched, stopped or terminated.
         Transition = "transition",
+        /// The node's promise not to use the volume.
+        Promise = "promise",
     }
 }
 
@@ -79,7 +83,7 @@ listed_enum! {
         /// The state of the instance in EC2 is unknown.
         InstanceUnknown = ("instance-unknown", ASK_AGAIN),
         /// The attachment, or the instance, is in a state that this version does not know.
-        StrangeState = (
+        UnrecognisedState = (
             "strange-state",
             "look at the volume and the instance in EC2, and update the driver",
         ),
@@ -93,7 +97,7 @@ listed_enum! {
         Hibernated = ("hibernated", STOP_WITHOUT_HIBERNATION),
         /// The instance is stopped, and it is unknown whether its memory was saved.
         HibernationUnknown = ("hibernation-unknown", STOP_WITHOUT_HIBERNATION),
-        /// Kubelet reports that it uses the volume.
+        /// The node uses the volume, or kubelet may begin to use it.
         InUse = (
             "in-use",
             "end what uses the volume on the node; a node that is down must be stopped or terminated in EC2",
@@ -103,7 +107,7 @@ listed_enum! {
             "node-not-ready",
             "stop or terminate the instance in EC2, or bring the node back",
         ),
-        /// The instance runs, and there is no fresh report of its kubelet.
+        /// The instance runs, and there is no fresh answer of its node.
         NoReport = (
             "no-report",
             "stop or terminate the instance in EC2, or see that node-lifecycle runs beside the controller and reports this node",
@@ -152,12 +156,14 @@ pub fn decide(facts: &Facts) -> Verdict {
         Fact::Present(attachment) => attachment,
     };
     match attachment.phase {
-        Phase::Off => Verdict::Done,
-        _ if is_overridden(&facts.override_order, attachment) => Verdict::Safe(Rung::OverrideOrder),
+        Phase::NotAttached => Verdict::Done,
+        _ if is_overridden(&facts.override_order, attachment) => {
+            Verdict::Safe(Evidence::OverrideOrder)
+        }
         Phase::Leaving => Verdict::Wait(Waiting::Leaving),
-        Phase::Strange => Verdict::Refuse(Refusal::StrangeState),
-        Phase::Held if facts.mode == Mode::Off => Verdict::Safe(Rung::Trusted),
-        Phase::Held => of_instance(&facts.instance, facts.fence, || of_running(facts)),
+        Phase::Unrecognised => Verdict::Refuse(Refusal::UnrecognisedState),
+        Phase::Attached if facts.mode == Mode::Off => Verdict::Safe(Evidence::Trusted),
+        Phase::Attached => of_instance(&facts.instance, facts.fence, || decide_running(facts)),
     }
 }
 
@@ -185,32 +191,34 @@ fn of_instance(
         Fact::Absent => return Verdict::Refuse(Refusal::InstanceMissing),
         Fact::Present(instance) => instance,
     };
-    let off = |rung| match fence {
-        Fact::Present(()) => Verdict::Safe(Rung::Fenced),
-        Fact::Absent | Fact::Unknown => Verdict::Safe(rung),
+    let off = |evidence| match fence {
+        Fact::Present(()) => Verdict::Safe(Evidence::Fenced),
+        Fact::Absent | Fact::Unknown => Verdict::Safe(evidence),
     };
     match instance.power {
         Power::Running => of_running(),
-        Power::Terminated => off(Rung::Terminated),
+        Power::Terminated => off(Evidence::Terminated),
         Power::Stopped => match instance.hibernation {
-            Fact::Absent => off(Rung::Stopped),
+            Fact::Absent => off(Evidence::Stopped),
             Fact::Present(()) => Verdict::Refuse(Refusal::Hibernated),
             Fact::Unknown => Verdict::Refuse(Refusal::HibernationUnknown),
         },
         Power::Pending | Power::Stopping | Power::ShuttingDown => {
             Verdict::Wait(Waiting::Transition)
         }
-        Power::Strange => Verdict::Refuse(Refusal::StrangeState),
+        Power::Unrecognised => Verdict::Refuse(Refusal::UnrecognisedState),
     }
 }
 
-fn of_running(facts: &Facts) -> Verdict {
-    match (facts.mode, &facts.kubelet_report) {
-        (Mode::Off | Mode::Ec2Only, _) => Verdict::Safe(Rung::Trusted),
-        (Mode::Enforce, Fact::Present(report)) => match report {
-            KubeletReport::Released => Verdict::Safe(Rung::KubeletReport),
-            KubeletReport::InUse => Verdict::Refuse(Refusal::InUse),
-            KubeletReport::NotReady => Verdict::Refuse(Refusal::NodeNotReady),
+fn decide_running(facts: &Facts) -> Verdict {
+    match (facts.mode, &facts.node) {
+        (Mode::Off | Mode::Ec2Only, _) => Verdict::Safe(Evidence::Trusted),
+        (Mode::Enforce, Fact::Present(node)) => match node {
+            NodeEvidence::Released => Verdict::Safe(Evidence::NodeAnswer),
+            NodeEvidence::ReleasedByKubelet => Verdict::Safe(Evidence::KubeletReport),
+            NodeEvidence::InUse => Verdict::Refuse(Refusal::InUse),
+            NodeEvidence::PromiseNeeded => Verdict::Wait(Waiting::Promise),
+            NodeEvidence::NotReady => Verdict::Refuse(Refusal::NodeNotReady),
         },
         (Mode::Enforce, Fact::Absent | Fact::Unknown) => Verdict::Refuse(Refusal::NoReport),
     }

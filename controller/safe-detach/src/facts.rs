@@ -27,7 +27,7 @@ listed_enum! {
         /// EC2's state decides; for a running instance, the controller trusts the orchestrator
         /// (CSI: unstage comes before unpublish).
         Ec2Only = "ec2-only",
-        /// As `Ec2Only`, but for a running instance only a fresh report of its own kubelet counts.
+        /// As `Ec2Only`, but for a running instance only a fresh answer of its own node counts.
         Enforce = "enforce",
     }
 }
@@ -64,9 +64,9 @@ pub struct Facts {
     /// The instance. Absent when EC2 knows no such instance: that answer can be a late read, so it
     /// proves nothing.
     pub instance: Fact<InstanceFact>,
-    /// Kubelet's report about the volume. Absent when there is evidence that no node reports for
-    /// the instance.
-    pub kubelet_report: Fact<KubeletReport>,
+    /// What the instance's own node says of the volume. Absent when there is evidence that no node
+    /// speaks for the instance.
+    pub node: Fact<NodeEvidence>,
     /// Present when this driver itself has stopped or terminated the instance, and EC2 has
     /// acknowledged that.
     pub fence: Fact<()>,
@@ -98,13 +98,13 @@ pub struct AttachmentFact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Attaching or attached.
-    Held,
+    Attached,
     /// Detaching, including `busy`.
     Leaving,
     /// Detached; EC2 shows such an attachment for a moment.
-    Off,
+    NotAttached,
     /// A state that this version does not know.
-    Strange,
+    Unrecognised,
 }
 
 /// An instance in EC2.
@@ -134,19 +134,26 @@ listed_enum! {
         /// Stopped.
         Stopped = "stopped",
         /// A state that this version does not know.
-        Strange = "in a state that this driver does not know",
+        Unrecognised = "in a state that this driver does not know",
     }
 }
 
-/// Kubelet's report about a volume. Only a fresh report counts; the collector of the report decides
-/// whether it is fresh.
+/// What is known of a volume on a running instance from its own node. Only an answer to a question
+/// of this detach counts; the collector sees to that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KubeletReport {
-    /// The node is ready and does not use the volume.
+pub enum NodeEvidence {
+    /// The node's kernel does not hold the volume, and the node will not begin to use it: no list
+    /// of kubelet leaves doubt, or the node has promised it.
     Released,
-    /// Kubelet uses the volume, or its orchestrator still permits kubelet to begin to use it.
+    /// Only kubelet's report is known, because the node-agent is older than its page. Kubelet says
+    /// that it does not use the volume.
+    ReleasedByKubelet,
+    /// The node uses the volume, or its orchestrator still permits kubelet to begin to use it.
     InUse,
-    /// The node is not ready: an earlier report proves nothing.
+    /// The node's kernel does not hold the volume, but kubelet may begin to use it: the node must
+    /// promise not to.
+    PromiseNeeded,
+    /// Only kubelet's report is known, and the node is not ready: an earlier report proves nothing.
     NotReady,
 }
 
@@ -174,7 +181,7 @@ mod tests {
             (Power::Terminated, "terminated"),
             (Power::Stopping, "stopping"),
             (Power::Stopped, "stopped"),
-            (Power::Strange, "in a state that this driver does not know"),
+            (Power::Unrecognised, "in a state that this driver does not know"),
         ] {
             assert_eq!(power.label(), name);
         }

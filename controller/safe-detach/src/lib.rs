@@ -7,12 +7,14 @@
 
 mod decide;
 mod facts;
-mod kubelet_report;
 pub mod lifecycle;
+mod node_evidence;
 
-pub use decide::{Refusal, Rung, Verdict, Waiting, decide, decide_instance};
+pub use decide::{Evidence, Refusal, Verdict, Waiting, decide, decide_instance};
 pub use facts::{
-    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, OverrideOrder,
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeEvidence, OverrideOrder,
     Phase, Power,
 };
-pub use kubelet_report::{FRESH_LEASE, NodeReport, kubelet_report};
+pub use node_evidence::{
+    Agent, AgentAnswer, FRESH_LEASE, KernelState, NodeReport, OldAgents, node_evidence,
+};

@@ -15,11 +15,13 @@ use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::verdict_text::refusal_text;
 use crate::safe_detach::{
-    Fact, Facts, Mode, Phase, Refusal, Rung, Verdict, Waiting, decide, gather,
+    Evidence, Fact, Facts, Mode, Phase, Refusal, Verdict, Waiting, decide, gather,
 };
 
 /// How long reads may miss an existing volume and its instance.
 const GONE_AFTER: Duration = Duration::from_secs(75);
+/// The pause between two questions to a node that has yet to promise.
+const PROMISE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The next step of a detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,7 @@ impl Attachments {
             let mut verdict = decide(facts);
             if verdict == Verdict::Refuse(Refusal::NoReport) {
                 // Kubelet's report is read only when no other evidence decides.
-                facts.kubelet_report = self.cluster_evidence.reports.read(pair).await;
+                facts.node = self.cluster_evidence.reports.read(pair).await;
                 verdict = decide(facts);
             }
             self.operation_count.metrics().safe_detach_decided(verdict.label());
@@ -81,17 +83,21 @@ impl Attachments {
                     tokio::time::sleep_until(machine.absence_counts_from()).await;
                 }
                 Verdict::Done => return Ok(DetachDecision::NotAttached),
-                Verdict::Safe(Rung::OverrideOrder) => {
+                Verdict::Safe(Evidence::OverrideOrder) => {
                     return Ok(self.follow_override_order(pair, &gathered.facts, looked_at));
                 }
-                Verdict::Safe(rung) => {
-                    tracing::debug!(evidence = rung.label(), facts = ?gathered.facts, "the volume may leave");
+                Verdict::Safe(evidence) => {
+                    tracing::debug!(evidence = evidence.label(), facts = ?gathered.facts, "the volume may leave");
                     return Ok(DetachDecision::Send(Force::No, looked_at));
                 }
                 Verdict::Wait(Waiting::Leaving) => return Ok(DetachDecision::InProgress),
                 Verdict::Wait(Waiting::Transition) => {
                     cancellation.check_wanted()?;
                     wait_for_transition(&self.ec2, call, pair, cancellation, deadline).await?;
+                }
+                Verdict::Wait(Waiting::Promise) => {
+                    cancellation.check_wanted()?;
+                    wait_for_promise(pair, deadline).await?;
                 }
                 Verdict::Refuse(why) => {
                     tracing::info!(reason = why.token(), facts = ?gathered.facts, "the detach is refused");
@@ -160,6 +166,25 @@ impl Attachments {
         );
         decision
     }
+}
+
+/// Waits before the node is asked again.
+///
+/// # Errors
+/// [`Condition::DeadlinePassed`].
+async fn wait_for_promise(pair: &Pair, deadline: Instant) -> Result<(), Failure> {
+    let next = Instant::now() + PROMISE_INTERVAL;
+    tokio::time::sleep_until(next.min(deadline)).await;
+    if next < deadline {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Condition::DeadlinePassed,
+        format!(
+            "volume {} may leave node {} when the node has promised not to use it; the next call asks again",
+            pair.volume, pair.node
+        ),
+    ))
 }
 
 async fn wait_for_transition(

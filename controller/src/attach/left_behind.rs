@@ -13,7 +13,7 @@ use super::Attachments;
 use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
-use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};
+use crate::safe_detach::{Evidence, Mode, Verdict, decide, gather};
 
 impl Attachments {
     /// Detaches the volume from the one other instance that holds it, if EC2 proves that this
@@ -52,8 +52,9 @@ impl Attachments {
             if gathered.root_device.is_some() || gathered.is_launch_volume {
                 return Ok(false);
             }
-            let Verdict::Safe(rung @ (Rung::Terminated | Rung::Stopped | Rung::Fenced)) =
-                decide(&gathered.facts)
+            let Verdict::Safe(
+                evidence @ (Evidence::Terminated | Evidence::Stopped | Evidence::Fenced),
+            ) = decide(&gathered.facts)
             else {
                 return Ok(false);
             };
@@ -62,12 +63,12 @@ impl Attachments {
             tracing::warn!(
                 volume.id = volume.as_str(),
                 node.id = holder.as_str(),
-                evidence = rung.label(),
+                evidence = evidence.label(),
                 facts = ?gathered.facts,
                 "the volume was left at an instance that is off; it is detached there, for it is wanted elsewhere"
             );
             let metrics = self.operation_count.metrics();
-            metrics.safe_detach_decided(Verdict::Safe(rung).label());
+            metrics.safe_detach_decided(Verdict::Safe(evidence).label());
             match ec2.detach_volume(call, volume, &holder, Force::No, gathered.looked_at).await {
                 Ok(_) => break,
                 Err(error) => match error.kind {

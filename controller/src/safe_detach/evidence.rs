@@ -92,7 +92,7 @@ pub(super) async fn gather_all(
 /// Returns whether the instance shows the volume attached.
 fn is_shown(pair: &Pair, instance: &LookResult<Instance>) -> bool {
     let mapped = instance.present().and_then(|instance| mapped_attachment(instance, pair));
-    mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
+    mapped.is_some_and(|attachment| attachment.phase == Phase::Attached)
 }
 
 fn is_running(instance: &LookResult<Instance>) -> bool {
@@ -138,7 +138,7 @@ fn derive_facts(
             mode,
             attachment,
             instance: fact,
-            kubelet_report: Fact::Unknown,
+            node: Fact::Unknown,
             fence: cluster_evidence.fences.of(&pair.node),
             override_order: cluster_evidence.overrides.of(pair),
         },
@@ -153,10 +153,10 @@ fn derive_facts(
 fn attachment_fact(state: &AttachmentState, since: Option<Timestamp>) -> AttachmentFact {
     AttachmentFact {
         phase: match state {
-            AttachmentState::Attaching | AttachmentState::Attached => Phase::Held,
+            AttachmentState::Attaching | AttachmentState::Attached => Phase::Attached,
             AttachmentState::Detaching | AttachmentState::Busy => Phase::Leaving,
-            AttachmentState::Detached => Phase::Off,
-            AttachmentState::Other(_) => Phase::Strange,
+            AttachmentState::Detached => Phase::NotAttached,
+            AttachmentState::Other(_) => Phase::Unrecognised,
         },
         since: since.map(|at| AttachTime { seconds: at.seconds, nanoseconds: at.nanoseconds }),
     }
@@ -208,7 +208,7 @@ fn instance_fact(instance: &Instance) -> InstanceFact {
             InstanceState::Terminated => Power::Terminated,
             InstanceState::Stopping => Power::Stopping,
             InstanceState::Stopped => Power::Stopped,
-            InstanceState::Other(_) => Power::Strange,
+            InstanceState::Other(_) => Power::Unrecognised,
         },
         hibernation: match instance.hibernation {
             Hibernation::No => Fact::Absent,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_proto::safe_detach::{Ask, Node, Report};
-use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
+use ebs_csi_safe_detach::{Agent, Fact, NodeEvidence, NodeReport, OldAgents, node_evidence};
 use ebs_csi_wire::InstanceId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -47,7 +47,7 @@ struct Question {
 impl KubeletReports {
     /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
     /// one.
-    pub(crate) async fn read(&self, pair: &Pair) -> Fact<KubeletReport> {
+    pub(crate) async fn read(&self, pair: &Pair) -> Fact<NodeEvidence> {
         let Some(mut question) = self.send_question(&pair.node) else {
             return Fact::Unknown;
         };
@@ -58,7 +58,14 @@ impl KubeletReports {
             Ok(Err(_)) | Err(_) => return Fact::Unknown,
         };
         let node_reports: Vec<_> = nodes.into_iter().map(report).collect();
-        kubelet_report(&node_reports, &pair.node, &pair.volume, asked_at.elapsed())
+        node_evidence(
+            &node_reports,
+            &pair.node,
+            &pair.volume,
+            None,
+            asked_at.elapsed(),
+            OldAgents::KubeletReport,
+        )
     }
 
     /// Sends the question; `None` when no observer accepts it.
@@ -129,6 +136,8 @@ fn report(node: Node) -> NodeReport {
         lease_age: node.lease_age_ms.map(Duration::from_millis),
         in_use: node.volumes_in_use,
         attached: node.volumes_attached,
+        agent: Agent::WithoutPage,
+        ..NodeReport::default()
     }
 }
 
@@ -164,7 +173,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         observer.report(Report { ask: question.ask, nodes: vec![node()] });
-        assert_eq!(waiting.await.unwrap(), Fact::Present(KubeletReport::Released));
+        assert_eq!(waiting.await.unwrap(), Fact::Present(NodeEvidence::ReleasedByKubelet));
         // An observer that does not answer, and one that has left.
         assert_eq!(reports.read(&pair()).await, Fact::Unknown);
         drop(observer);

@@ -1,6 +1,6 @@
 //! Verdicts as text.
 
-use ebs_csi_safe_detach::{Fact, InstanceFact, Refusal, Rung, Verdict, Waiting};
+use ebs_csi_safe_detach::{Evidence, Fact, InstanceFact, Refusal, Verdict, Waiting};
 use ebs_csi_wire::InstanceId;
 
 use crate::request::Pair;
@@ -22,7 +22,9 @@ pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceF
     let Pair { volume, node } = pair;
     match verdict {
         Verdict::Done => format!("EC2 shows no attachment of volume {volume} to node {node}"),
-        Verdict::Safe(rung) => format!("volume {volume} may leave node {node}: {}", evidence(rung)),
+        Verdict::Safe(evidence) => {
+            format!("volume {volume} may leave node {node}: {}", evidence_text(evidence))
+        }
         Verdict::Wait(Waiting::Leaving) => {
             format!("volume {volume} is on its way off node {node}; nothing more is sent")
         }
@@ -30,6 +32,11 @@ pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceF
             "volume {volume} may leave node {node} when its instance, which {}, has come to rest",
             state_of(instance)
         ),
+        Verdict::Wait(Waiting::Promise) => {
+            format!(
+                "volume {volume} may leave node {node} when the node has promised not to use it"
+            )
+        }
         Verdict::Refuse(why) => refusal_text(why, pair, instance),
     }
 }
@@ -53,14 +60,15 @@ pub(super) fn of_instance(
     }
 }
 
-fn evidence(rung: Rung) -> &'static str {
-    match rung {
-        Rung::Terminated => "its instance is terminated",
-        Rung::Stopped => "its instance is stopped",
-        Rung::Fenced => "this driver has taken its instance off",
-        Rung::KubeletReport => "the node has released it",
-        Rung::Trusted => "of a running instance the orchestrator's word is taken",
-        Rung::OverrideOrder => "a person ordered it for this attachment",
+fn evidence_text(evidence: Evidence) -> &'static str {
+    match evidence {
+        Evidence::Terminated => "its instance is terminated",
+        Evidence::Stopped => "its instance is stopped",
+        Evidence::Fenced => "this driver has taken its instance off",
+        Evidence::NodeAnswer => "its node's kernel does not hold it",
+        Evidence::KubeletReport => "its node's kubelet has released it",
+        Evidence::Trusted => "of a running instance the orchestrator's word is taken",
+        Evidence::OverrideOrder => "a person ordered it for this attachment",
     }
 }
 

@@ -7,7 +7,7 @@ use crate::disk::record_file::{self, append, beside, read, replace};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::ftruncate;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,6 +172,11 @@ impl ReadOnlyRecord {
             first: !found.is_ok_and(|text| text.lines().any(|line| line.starts_with(boot))),
             known: Mutex::new(SwitchedDisks { disks, written: text.len() }),
         }
+    }
+
+    /// Returns the descriptor of the file.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     /// Returns whether no record of an earlier helper was found.

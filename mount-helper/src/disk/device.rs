@@ -1,17 +1,19 @@
 //! A volume's disk: found by its serial in sysfs, held open, and compared again with the facts of
 //! that time whenever they matter.
 mod disk_roots;
+pub(crate) mod opener_messages;
 pub mod opener_requests;
 mod words;
 
-pub use disk_roots::{DiskRoots, XenDisk};
+pub use disk_roots::DiskRoots;
+pub use opener_messages::XenDisk;
 
 use crate::disk::device_number::of_node;
 use crate::path_resolution::{self, HeldPath};
 use crate::sys;
 use ebs_csi_policy::facts::{DeviceNumber, DiskFacts};
 use ebs_csi_wire::Node;
-use opener_requests::OpenRequest;
+use opener_messages::OpenRequest;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use crate::disk::area_search::Readers;
 use crate::disk::content::reference::{self as ext_reference, Witness};
 use crate::disk::content::{self, xfs_reference};
-use crate::disk::device::opener_requests::{Answer, Comparison, Request, Times};
+use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times};
 use crate::path_resolution;
 use crate::thread_start::ThreadStarts;
 use ebs_csi_wire::FsType;
@@ -57,11 +57,11 @@ impl DiskReader {
     /// bytes, and the rest is read to recognise the content.
     pub(crate) fn answer(
         &self,
-        request: Request,
+        request: ReadRequest,
         disk: Option<OwnedFd>,
         seems_blank: impl FnOnce(),
     ) -> Result<(Answer, Option<OwnedFd>), Errno> {
-        if let Request::Memory { bytes } = request {
+        if let ReadRequest::Memory { bytes } = request {
             // The first of the two gives back the memory of an earlier format.
             ftruncate(&self.memory, 0)?;
             ftruncate(&self.memory, bytes)?;
@@ -69,25 +69,25 @@ impl DiskReader {
         }
         let disk = Arc::new(disk.ok_or(Errno::BADF)?);
         let answer = match request {
-            Request::First => Answer::First(content::first_facts(&disk)?),
-            Request::Recognise { now } => directly(&disk, || {
+            ReadRequest::First => Answer::First(content::first_facts(&disk)?),
+            ReadRequest::Recognise { now } => directly(&disk, || {
                 let search = |size, within| self.readers.search(&disk, size, &within);
                 content::recognise_disk(&disk, now, seems_blank, search).map(Answer::Content)
             })?,
-            Request::Times(Times { bytes, time }) => directly(&disk, || {
+            ReadRequest::Times(Times { bytes, time }) => directly(&disk, || {
                 ext_reference::times(&disk, &self.memory, bytes, time).map(Answer::Times)
             })?,
-            Request::Compare(Comparison { fs, bytes }) => directly(&disk, || {
+            ReadRequest::Compare(Comparison { fs, bytes }) => directly(&disk, || {
                 let explains = match fs {
                     FsType::Ext3 | FsType::Ext4 => ext_reference::explains,
                     FsType::Xfs => xfs_reference::explains,
                 };
                 explains(&disk, &self.memory, bytes).map(Answer::Compared)
             })?,
-            Request::IsUnchanged(witness) => {
+            ReadRequest::IsUnchanged(witness) => {
                 directly(&disk, || Witness::is_unchanged(&witness, &disk).map(Answer::IsUnchanged))?
             }
-            Request::Open(_) | Request::Memory { .. } => return Err(Errno::INVAL),
+            ReadRequest::Memory { .. } => return Err(Errno::INVAL),
         };
         Ok((answer, None))
     }

@@ -6,12 +6,12 @@
 //!
 //! The record is a file ([`crate::disk::record_file`]), which is opened before the process confines
 //! itself, and afterwards only appended to. When the file is lost, nothing counts as proved.
-use crate::disk::device::{DiskRoots, XenDisk};
+use crate::disk::device::opener_messages::{KnownDisk, Remembered, XenDisk};
 use crate::disk::record_file::{self, append, beside, read, replace};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -23,12 +23,6 @@ pub(crate) struct XenDiskRecord {
     file: Option<OwnedFd>,
     boot: String,
     entries: Mutex<BTreeMap<XenDisk, VolumeId>>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RecordError {
-    Another,
-    Os(Errno),
 }
 
 impl XenDiskRecord {
@@ -60,36 +54,34 @@ impl XenDiskRecord {
         Ok(Self { file: Some(file), boot: boot.to_owned(), entries: Mutex::new(entries) })
     }
 
+    /// Returns the descriptor of the file.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
     pub(crate) fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
         self.entries().get(disk).cloned()
     }
 
-    /// Returns the disks that were taken for a volume, the latest first. Some may be gone.
-    pub(crate) fn disks_of(&self, volume: &VolumeId) -> Vec<XenDisk> {
+    /// Returns the disks that were taken for a volume, or for any, the latest first. Some may be
+    /// gone.
+    pub(crate) fn disks_of(&self, volume: Option<&VolumeId>) -> Vec<KnownDisk> {
         let entries = self.entries();
-        let of_it = entries.iter().rev().filter(|(_, of)| *of == volume);
-        of_it.map(|(disk, _)| *disk).collect()
+        let of_it = entries.iter().rev().filter(|(_, of)| volume.is_none_or(|one| one == *of));
+        of_it.map(|(disk, of)| KnownDisk { disk: *disk, volume: Some(of.clone()) }).collect()
     }
 
-    /// Returns every disk and the volume that it was taken for. Some disks may be gone.
-    pub(crate) fn all(&self) -> Vec<(XenDisk, VolumeId)> {
-        let entries = self.entries();
-        entries.iter().map(|(disk, volume)| (*disk, volume.clone())).collect()
-    }
-
-    /// Records that a disk is taken for a volume; returns whether that is new. The file is written
-    /// before the entry counts.
-    pub(crate) fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, RecordError> {
+    /// Records that a disk is taken for a volume. The file is written before the entry counts.
+    pub(crate) fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<Remembered, Errno> {
         let mut entries = self.entries();
         match entries.get(&disk) {
-            Some(known) if known == volume => return Ok(false),
-            Some(_) => return Err(RecordError::Another),
+            Some(known) if known == volume => return Ok(Remembered::Before),
+            Some(_) => return Ok(Remembered::AsAnother),
             None => {}
         }
-        let file = self.file.as_ref().ok_or(RecordError::Os(Errno::BADF))?;
-        append(file, &line(&self.boot, &disk, volume)).map_err(RecordError::Os)?;
+        append(self.file.as_ref().ok_or(Errno::BADF)?, &line(&self.boot, &disk, volume))?;
         entries.insert(disk, volume.clone());
-        Ok(true)
+        Ok(Remembered::Now)
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<XenDisk, VolumeId>> {
@@ -102,28 +94,6 @@ pub(crate) fn boot() -> Result<String, (String, io::Error)> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot = std::fs::read_to_string(path).map_err(|why| (path.to_owned(), why))?;
     Ok(boot.trim().to_owned())
-}
-
-/// Makes `disks` accept disks without a serial by their name, and opens the record beside the
-/// socket. The error contains the path of the file.
-pub(crate) fn open_accepting_names(
-    disks: DiskRoots,
-    socket: &Path,
-    boot: &str,
-) -> Result<(DiskRoots, XenDiskRecord), (String, io::Error)> {
-    let disks = disks.accepting_names();
-    let at = |what: &Path| {
-        let what = what.to_string_lossy().into_owned();
-        move |why: io::Error| (what, why)
-    };
-    let path = XenDiskRecord::path_beside(socket);
-    let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
-    let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
-    let meaning = "this machine is built on Xen: its disks have no serial, and are taken for \
-                   volumes by the name that EC2 was told";
-    let (file, switch) = (path.to_string_lossy(), ("switch", "--disks-without-serial"));
-    journal::warn("disks-by-name", &[("meaning", meaning), ("file", &file), switch]);
-    Ok((disks, taken))
 }
 
 fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
@@ -149,6 +119,10 @@ mod tests {
         XenDisk { sequence, number: DeviceNumber(7) }
     }
 
+    fn known(sequence: u64, of: u8) -> KnownDisk {
+        KnownDisk { disk: disk(sequence), volume: Some(volume(of)) }
+    }
+
     fn volume(digit: u8) -> VolumeId {
         VolumeId::parse(&format!("vol-0123456789abcdef{digit}")).expect("an id")
     }
@@ -159,21 +133,21 @@ mod tests {
         let path = XenDiskRecord::path_beside(&directory.path().join("helper.sock"));
         let first = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
         for (sequence, of) in [(1, 1), (2, 2), (5, 1)] {
-            assert_eq!(first.add(disk(sequence), &volume(of)), Ok(true));
+            assert_eq!(first.add(disk(sequence), &volume(of)), Ok(Remembered::Now));
         }
-        assert_eq!(first.add(disk(1), &volume(1)), Ok(false));
-        assert_eq!(first.add(disk(1), &volume(2)), Err(RecordError::Another));
-        assert_eq!(first.disks_of(&volume(1)), [disk(5), disk(1)]);
+        assert_eq!(first.add(disk(1), &volume(1)), Ok(Remembered::Before));
+        assert_eq!(first.add(disk(1), &volume(2)), Ok(Remembered::AsAnother));
+        assert_eq!(first.disks_of(Some(&volume(1))), [known(5, 1), known(1, 1)]);
         drop(first);
         let again = XenDiskRecord::open(&path, "boot-1", |disk| disk.sequence != 5).expect("open");
-        assert_eq!(again.all(), [(disk(1), volume(1)), (disk(2), volume(2))].to_vec());
+        assert_eq!(again.disks_of(None), [known(2, 2), known(1, 1)]);
         drop(again);
         // The record of the disk that was gone does not come back.
         let third = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
         assert_eq!(third.volume_of(&disk(5)), None);
         drop(third);
         let booted = XenDiskRecord::open(&path, "boot-2", |_| true).expect("open");
-        assert_eq!(booted.all(), []);
+        assert_eq!(booted.disks_of(None), []);
     }
 
     #[test]
@@ -185,10 +159,10 @@ mod tests {
         for length in 0..whole.len() - 1 {
             append(taken.file.as_ref().expect("file"), &whole[..length]).expect("write");
         }
-        assert_eq!(taken.add(disk(4), &volume(4)), Ok(true));
+        assert_eq!(taken.add(disk(4), &volume(4)), Ok(Remembered::Now));
         drop(taken);
         let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
-        assert_eq!(taken.all(), [(disk(4), volume(4))].to_vec());
+        assert_eq!(taken.disks_of(None), [known(4, 4)]);
     }
 
     /// Another process may have written such a file, so the helper replaces the file with an empty
@@ -215,14 +189,14 @@ mod tests {
         assert_eq!(read(&path), Err(Errno::LOOP));
         // The helper replaces such a file.
         let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
-        assert_eq!(taken.all(), []);
+        assert_eq!(taken.disks_of(None), []);
         assert_eq!(read(&path), Ok(String::new()));
     }
 
     #[test]
     fn disk_is_not_recorded_without_record_file() {
         let none = XenDiskRecord::default();
-        assert_eq!(none.add(disk(1), &volume(1)), Err(RecordError::Os(Errno::BADF)));
+        assert_eq!(none.add(disk(1), &volume(1)), Err(Errno::BADF));
         assert_eq!(none.volume_of(&disk(1)), None);
     }
 }

@@ -14,12 +14,9 @@ pub(crate) fn inventory(context: &OperationContext) -> Result<Vec<HeldVolume>> {
         .into_iter()
         .filter_map(|(number, serial)| Some((number, by_serial(&serial)?)))
         .collect();
-    let taken = context.xen_disk_record.all().into_iter();
-    disks.extend(
-        taken
-            .filter(|(disk, _)| context.disks.xen_disk(disk.number) == Some(*disk))
-            .map(|(disk, volume)| (disk.number, (volume, true))),
-    );
+    for known in context.disks.disks_taken_for(None).at(Step::FindDevice)? {
+        disks.extend(known.volume.map(|volume| (known.disk.number, (volume, true))));
+    }
     let mounts = context.mount_table.read().at(Step::ReadMountTable)?;
     let mut held = Vec::new();
     for mount in &mounts {
@@ -58,10 +55,7 @@ fn part(context: &OperationContext, device: DeviceNumber) -> Option<KnownVolume>
     context.disks.partition_of(device)?;
     match context.disks.serial_of(device) {
         Some(serial) => by_serial(&serial),
-        None => {
-            let disk = context.disks.xen_disk(device)?;
-            Some((context.xen_disk_record.volume_of(&disk)?, true))
-        }
+        None => Some((context.disks.known_disk(device)?.volume?, true)),
     }
 }
 

@@ -3,12 +3,12 @@
 //! serial may contradict that it is the volume's, and from then on the disk is remembered as the
 //! volume's.
 use super::disk_use;
+use crate::disk::device::opener_messages::{KnownDisk, Remembered};
 use crate::disk::device::{Access, Device, XenDisk};
 use crate::disk::filesystem_identifier;
-use crate::disk::xen_disk_record::RecordError;
 use crate::journal;
 use crate::operation::OperationContext;
-use crate::outcome::{At, Result, failed};
+use crate::outcome::{At, Result};
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::judge;
 use ebs_csi_policy::judge::disk_by_name::{self, Before, Mark, NameFacts, Use};
@@ -69,12 +69,12 @@ impl<'r> VolumeDisk<'r> {
         let Some(named) = self.device.by_name() else {
             return Ok(());
         };
-        let added = self.context.xen_disk_record.add(named, &self.requested.volume);
-        let is_new = added.map_err(|error| match error {
-            RecordError::Another => Refusal::DeviceMismatch.into(),
-            RecordError::Os(errno) => failed(Step::FindDevice, errno),
-        })?;
-        if is_new {
+        let taken = KnownDisk { disk: named, volume: Some(self.requested.volume.clone()) };
+        let remembered = self.context.disks.remember(&taken).at(Step::FindDevice)?;
+        if remembered == Remembered::AsAnother {
+            return Err(Refusal::DeviceMismatch.into());
+        }
+        if remembered == Remembered::Now {
             let told = self.requested.device_hint.as_ref().map_or("", |name| name.as_str());
             journal::warn(
                 "disk-by-name",
@@ -110,7 +110,9 @@ impl<'r> VolumeDisk<'r> {
 
     fn check_name(&self, named: XenDisk) -> Result<()> {
         let volume = &self.requested.volume;
-        let before = match self.context.xen_disk_record.volume_of(&named) {
+        let known = self.context.disks.known_disk(named.number);
+        let known = known.filter(|known| known.disk == named).and_then(|known| known.volume);
+        let before = match known {
             None => Before::Nothing,
             Some(known) if known == *volume => Before::ThisVolume,
             Some(other) => {
@@ -122,7 +124,7 @@ impl<'r> VolumeDisk<'r> {
             NameFacts { before, other_disk: false, mark: Mark::None, used: Use::Nobody };
         // An earlier decision that is remembered settles the question alone.
         if before == Before::Nothing {
-            facts.other_disk = self.has_other_disk(named);
+            facts.other_disk = self.has_other_disk(named)?;
             facts.mark = self.read_mark()?;
             facts.used = self.find_use(named)?;
         }
@@ -134,10 +136,9 @@ impl<'r> VolumeDisk<'r> {
         })
     }
 
-    fn has_other_disk(&self, named: XenDisk) -> bool {
-        let others = self.context.xen_disk_record.disks_of(&self.requested.volume);
-        let is_attached = |other: XenDisk| self.context.disks.xen_disk(other.number) == Some(other);
-        others.into_iter().any(|other| other != named && is_attached(other))
+    fn has_other_disk(&self, named: XenDisk) -> Result<bool> {
+        let taken = self.context.disks.disks_taken_for(Some(&self.requested.volume));
+        Ok(taken.at(Step::FindDevice)?.iter().any(|other| other.disk != named))
     }
 
     fn read_mark(&self) -> Result<Mark> {

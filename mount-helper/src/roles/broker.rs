@@ -24,7 +24,7 @@ pub(crate) fn start(broker: &Arc<BrokerState>, listeners: Vec<Listener>) -> io::
     let (starts, talker) = (ThreadStarts::default(), Arc::clone(broker));
     // A broker that can receive no request must not go on.
     spawn(&starts, "talk".to_owned(), move || {
-        let why = event_loop::serve(&talker, &listeners);
+        let why = event_loop::serve(&talker, listeners);
         panic!("the thread that talks has ended: {why}")
     })?;
     for number in 0..operation_table::workers() {

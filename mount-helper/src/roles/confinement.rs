@@ -4,7 +4,7 @@ use crate::{journal, sys};
 use ebs_csi_confine::{Enforced, Entering, Fault, Places, start, tool};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::profile::BlockNodes;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 
 /// Closes the inherited descriptors from number 3 on and clears the inherited environment.
@@ -31,13 +31,27 @@ pub fn broker() -> Result<Entering, Fault> {
 }
 
 /// Sets the opener's identity, with the groups of the machine's disks, its Landlock rules and the
-/// descriptors that it keeps. The system call filter is installed after its threads have started.
-pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Entering, Fault> {
+/// descriptors that it keeps and to some of which it writes. The system call filter is installed
+/// after its threads have started.
+pub fn opener(
+    disks: &BlockNodes,
+    written: &[BorrowedFd<'_>],
+    allow_missing_landlock: bool,
+) -> Result<Entering, Fault> {
     Entering::begin(profile::OPENER.on(disks))?
         .allow_missing_landlock(allow_missing_landlock)
         .identity()?
         .files(&Places::new())?
-        .keep_descriptors(&[])
+        .keep_descriptors(written)
+}
+
+/// Confines the relay, from the first step to the last.
+pub(crate) fn relay(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
+    Entering::begin(profile::RELAY)?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&Places::new())?
+        .calls()
 }
 
 /// Confines the directories process, from the first step to the last.

@@ -1,5 +1,5 @@
-//! From the command line to four confined processes: opens what has to be opened by name, forks,
-//! and lets each part give up what it does not need before anything is served.
+//! From the command line to four confined processes, five with vsock: opens what has to be opened
+//! by name, forks, and lets each part give up what it does not need before anything is served.
 mod opened;
 pub mod opener;
 
@@ -15,9 +15,12 @@ use crate::mount::mount_table::{MountTable, mount_of};
 use crate::mount::{kubelet_root_lock, propagation};
 use crate::operation::runner_requests::Runners;
 use crate::operation::{self, OperationContext, PathReservations};
-use crate::roles::supervisor::{Supervisor, Turn};
+use crate::roles::relay::Relay;
+use crate::roles::supervisor::collector::Collector;
+use crate::roles::supervisor::{Part, Supervisor, Turn};
 use crate::roles::{broker, confinement, directories, runner};
 use crate::session::BrokerState;
+use crate::session::listener::Listener;
 use crate::session::operation_table::{OperationTable, WakeEvent};
 use crate::settings::{self, Command, HELP, HelperSettings};
 use crate::sys::{self, Fork};
@@ -26,15 +29,18 @@ use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::{Policy, profile};
-use opened::Opened;
+use opened::{Opened, OpenedVsock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::stdio::dup2_stderr;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::iter;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit status for a wrong command line (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
@@ -123,66 +129,94 @@ fn serve(settings: &HelperSettings) -> u8 {
 fn fork(
     settings: &HelperSettings,
     lock: OwnedFd,
-    opened: Opened,
+    mut opened: Opened,
     memory: OwnedFd,
 ) -> io::Result<u8> {
+    // Before the first fork, so that no end of a child is missed.
+    let signals = sys::signal_descriptor()?;
+    let (lines, line_writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut others = Vec::new();
+    if let Some(vsock) = opened.vsock.take() {
+        let (life, life_of_relay) = channel::pair()?;
+        let (relayed, broker) = channel::pair()?;
+        match fork_part(&line_writer)? {
+            Fork::Child => {
+                drop((lock, opened, memory, signals, lines, line_writer, life, relayed));
+                let part = run_relay(settings, vsock, &broker, &life_of_relay);
+                return Ok(part.unwrap_or_else(|status| status));
+            }
+            Fork::Parent(pid) => others.push(Part { life, pid }),
+        }
+        opened.listeners.push(Listener::Relay(relayed));
+    }
     let (jobs, jobs_broker) = channel::pair()?;
     let (broker_life, life_of_broker) = channel::pair()?;
     let (directories_life, life_of_directories) = channel::pair()?;
     let (opener_life, life_of_opener) = channel::pair()?;
     let (names, names_directories) = channel::pair()?;
     let (lanes, lanes_opener) = lanes()?;
-    // Before the first fork, so that no end of a child is missed.
-    let signals = sys::signal_descriptor()?;
-    let broker = match sys::fork()? {
+    let broker = match fork_part(&line_writer)? {
         Fork::Child => {
-            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker_life, directories_life, opener_life, others, signals));
+            drop((lines, line_writer));
             drop((life_of_directories, names_directories));
             drop((life_of_opener, lanes_opener, memory));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
             return Ok(run_broker(settings, opened, ends).unwrap_or_else(|status| status));
         }
-        Fork::Parent(pid) => pid,
+        Fork::Parent(pid) => Part { life: broker_life, pid },
     };
     drop((jobs_broker, life_of_broker, names, lanes));
-    let directories = match sys::fork()? {
+    // The relay hands over to nobody but the broker.
+    opened.listeners.clear();
+    let directories = match fork_part(&line_writer)? {
         Fork::Child => {
-            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker, directories_life, opener_life, others, signals));
+            drop((lines, line_writer));
             drop((life_of_opener, lanes_opener, memory));
             let part = run_directories(settings, opened, &names_directories, life_of_directories);
             return Ok(part.unwrap_or_else(|status| status));
         }
-        Fork::Parent(pid) => pid,
+        Fork::Parent(pid) => Part { life: directories_life, pid },
     };
+    others.push(directories);
     drop((life_of_directories, names_directories));
-    let opener = match sys::fork()? {
+    let opener = match fork_part(&line_writer)? {
         Fork::Child => {
-            drop((lock, jobs, broker_life, directories_life, opener_life, signals));
+            drop((lock, jobs, broker, opener_life, others, signals, lines, line_writer));
             let part = opener::run(settings, opened, memory, lanes_opener, &life_of_opener);
             return Ok(part.unwrap_or_else(|status| status));
         }
-        Fork::Parent(pid) => pid,
+        Fork::Parent(pid) => Part { life: opener_life, pid },
     };
+    others.push(opener);
     let devices_mount = mount_of(opened.disks.devices())?;
-    drop((opened, life_of_opener, lanes_opener, memory));
+    drop((opened, life_of_opener, lanes_opener, memory, line_writer));
     run_supervisor(
         settings,
         devices_mount,
         Supervisor {
             jobs,
-            broker_life,
-            directories_life,
-            opener_life,
-            signals,
             broker,
-            directories,
-            opener,
+            others,
+            signals,
+            journal: Collector::new(lines),
             lock,
             runners: Vec::new(),
             // A little longer than the broker itself waits.
             grace: settings.grace + Duration::from_secs(2),
         },
     )
+}
+
+/// Forks a part. Its standard error is the pipe to the supervisor from then on, also for what it
+/// does not write as a line of its own, such as the last words of its C library.
+fn fork_part(line_writer: &OwnedFd) -> io::Result<Fork> {
+    let side = sys::fork()?;
+    if side == Fork::Child {
+        dup2_stderr(line_writer)?;
+    }
+    Ok(side)
 }
 
 struct BrokerEnds {
@@ -208,7 +242,9 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     }
     let policy = *opened.rules.policy();
     let wake_event = started("eventfd", WakeEvent::new(), 1)?;
-    let entering = confined(entering.keep_descriptors(&[wake_event.as_fd()]))?;
+    let mut written = vec![wake_event.as_fd()];
+    written.extend(opened.read_only_record.descriptor());
+    let entering = confined(entering.keep_descriptors(&written))?;
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
         context: OperationContext {
@@ -222,7 +258,6 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
             mounted_disks: MountedDisks::default(),
             comparisons: Comparisons::default(),
             copied_mounts: settings.copied_mounts,
-            xen_disk_record: opened.xen_disk_record,
             read_only_record: opened.read_only_record,
             path_reservations: PathReservations::default(),
             mark,
@@ -253,6 +288,27 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     Ok(broker::watch(&broker, &life, settings.grace))
 }
 
+fn run_relay(
+    settings: &HelperSettings,
+    vsock: OpenedVsock,
+    broker: &OwnedFd,
+    life: &OwnedFd,
+) -> Result<u8, u8> {
+    journal::set_role("relay");
+    sys::limit_allocator();
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    let OpenedVsock { ports, key } = vsock;
+    let key = started("the key", key.read(), CONFIG)?;
+    confinement::log(&confined(confinement::relay(settings.allow_missing_landlock))?);
+    // The supervisor has closed its end because the broker did not start. The broker's exit status
+    // is the one that counts.
+    channel::send(life, READY, &[]).map_err(|_| 0)?;
+    let served = Relay::new(&ports, &settings.vsock_peers, &key, broker).serve();
+    started("the relay", served, BUG)?;
+    Ok(0)
+}
+
 fn run_directories(
     settings: &HelperSettings,
     opened: Opened,
@@ -278,12 +334,11 @@ fn run_directories(
 fn run_supervisor(
     settings: &HelperSettings,
     devices_mount: u64,
-    supervisor: Supervisor,
+    mut supervisor: Supervisor,
 ) -> io::Result<u8> {
     journal::set_role("supervisor");
-    let ready = [&supervisor.broker_life, &supervisor.directories_life, &supervisor.opener_life]
-        .into_iter()
-        .all(ready);
+    let Supervisor { broker, others, journal: lines, .. } = &mut supervisor;
+    let ready = iter::once(&*broker).chain(&*others).all(|part| ready(&part.life, lines));
     if !ready {
         // These parts have logged the reason; their status is passed on.
         return Ok(supervisor.abandon());
@@ -316,8 +371,17 @@ fn run_supervisor(
     }
 }
 
-fn ready(life: &OwnedFd) -> bool {
-    channel::receive_within(life, START_TIME).is_ok_and(|(word, _)| word == READY)
+/// Waits until a part serves, and passes on what the parts write; returns whether it serves.
+fn ready(life: &OwnedFd, lines: &mut Collector) -> bool {
+    let end = Instant::now() + START_TIME;
+    loop {
+        let answer = channel::receive_within(life, Duration::from_millis(20));
+        lines.drain();
+        match answer {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && Instant::now() < end => {}
+            answer => return answer.is_ok_and(|(word, _)| word == READY),
+        }
+    }
 }
 
 /// Returns the value, or logs that it prevents the start and returns the exit status.
@@ -332,7 +396,7 @@ fn started<T, E: Display>(what: &str, result: Result<T, E>, status: u8) -> Resul
 fn confined<T>(result: Result<T, Fault>) -> Result<T, u8> {
     result.map_err(|fault| {
         let first: &dyn Error = &fault;
-        let chain = std::iter::successors(Some(first), |error| (*error).source());
+        let chain = iter::successors(Some(first), |error| (*error).source());
         let why: Vec<String> = chain.map(ToString::to_string).collect();
         journal::error("not-confined", &[("why", &why.join(": "))]);
         Fault::EXIT

@@ -2,8 +2,7 @@
 //! disconnected.
 use crate::journal;
 use crate::session::BrokerState;
-use crate::session::key_proof::{HelloOutcome, KeyProof};
-use crate::session::listener::Vsock;
+use crate::session::listener::NewConnection;
 use crate::session::operation_table::{Caller, RequestKey, Submitted};
 use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
 use rustix::event::PollFlags;
@@ -33,9 +32,8 @@ pub(crate) struct Connection<'b> {
     number: u64,
     socket: OwnedFd,
     greeted: bool,
-    /// The proof that a peer over vsock still owes; None for a peer that the kernel named, and
-    /// after the proof.
-    pending_proof: Option<Box<KeyProof<'b>>>,
+    /// Whether the relay has handed the connection over.
+    is_relayed: bool,
     received: Vec<u8>,
     unsent: Vec<u8>,
     /// The request that is being carried out, and until when the peer waits for it.
@@ -47,27 +45,31 @@ pub(crate) struct Connection<'b> {
 }
 
 impl<'b> Connection<'b> {
-    /// Creates a session for a peer that is permitted to send requests, over vsock once the peer
-    /// has proved the key.
-    pub(crate) fn new(
+    /// Creates a session for a peer that is permitted to send requests; `None` when the peer is
+    /// gone.
+    pub(super) fn new(
         broker: &'b BrokerState,
         number: u64,
-        socket: OwnedFd,
-        vsock: Option<&'b Vsock>,
-    ) -> Self {
-        Self {
+        connection: NewConnection,
+    ) -> Option<Self> {
+        let NewConnection { socket, proved_hello } = connection;
+        let mut session = Self {
             broker,
             number,
             socket,
-            greeted: false,
-            pending_proof: vsock.map(|vsock| Box::new(KeyProof::new(vsock))),
+            greeted: proved_hello.is_some(),
+            is_relayed: proved_hello.is_some(),
             received: Vec::new(),
             unsent: Vec::new(),
             current_request: None,
             is_last_reply: false,
             since: Instant::now(),
             _caller: broker.table.caller(),
-        }
+        };
+        let Some(id) = proved_hello else { return Some(session) };
+        broker.table.note_request();
+        let welcome = welcome(broker, ebs_csi_wire::PROTOCOL_WITH_KEY);
+        (session.reply(id, welcome) == Next::Continue).then_some(session)
     }
 
     /// Returns the events that the session waits for. poll(2) reports the end of the peer in any
@@ -83,21 +85,12 @@ impl<'b> Connection<'b> {
         (&self.socket, flags)
     }
 
-    /// Returns whether the peer has not proved the key that it has to prove.
-    pub(crate) fn must_prove_key(&self) -> bool {
-        self.pending_proof.is_some()
+    pub(super) fn is_relayed(&self) -> bool {
+        self.is_relayed
     }
 
     /// Returns when the next event must have happened.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let of_frame = self.deadline_of_frame();
-        match &self.pending_proof {
-            Some(proof) => Some(of_frame.map_or(proof.deadline(), |end| end.min(proof.deadline()))),
-            None => of_frame,
-        }
-    }
-
-    fn deadline_of_frame(&self) -> Option<Instant> {
         if !self.unsent.is_empty() {
             return Some(self.since + FRAME_TIME);
         }
@@ -161,9 +154,6 @@ impl<'b> Connection<'b> {
     }
 
     pub(crate) fn overdue(&mut self) -> Next {
-        if self.must_prove_key() {
-            return cut_off("no proof of the key in time");
-        }
         if !self.unsent.is_empty() {
             return Next::Close;
         }
@@ -214,7 +204,6 @@ impl<'b> Connection<'b> {
         let table = &self.broker.table;
         table.note_request();
         match operation {
-            Operation::Hello(theirs) if self.must_prove_key() => return self.prove(id, theirs),
             Operation::Hello(theirs) if !self.greeted => {
                 let outcome = greet(self.broker, theirs);
                 self.greeted = matches!(outcome, Outcome::Welcome(_));
@@ -235,24 +224,6 @@ impl<'b> Connection<'b> {
                 Next::Continue
             }
             Submitted::Closed => Next::Close,
-        }
-    }
-
-    /// Takes a Hello of a peer that has to prove the key.
-    fn prove(&mut self, id: u64, theirs: Hello) -> Next {
-        let outcome = match &mut self.pending_proof {
-            Some(proof) => proof.receive_hello(theirs),
-            None => Ok(HelloOutcome::Proved),
-        };
-        match outcome {
-            Ok(HelloOutcome::Challenge(challenge)) => self.reply(id, Outcome::Challenge(challenge)),
-            Ok(HelloOutcome::Proved) => {
-                self.pending_proof = None;
-                self.greeted = true;
-                let welcome = welcome(self.broker, ebs_csi_wire::PROTOCOL_WITH_KEY);
-                self.reply(id, welcome)
-            }
-            Err(why) => cut_off(why),
         }
     }
 

@@ -2,41 +2,37 @@
 //! or waits does not delay the others.
 use crate::session::BrokerState;
 use crate::session::connection::{Connection, Next};
-use crate::session::listener::Listener;
+use crate::session::listener::{Listener, NewConnection};
 use crate::{journal, sys};
 use ebs_csi_wire::frame;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Largest number of connections. The node-agent limits its own number below this.
+/// Largest number of connections over unix sockets, and of those that the relay hands over: a relay
+/// takes no place of the others. The node-agent limits its own number below this.
 const MOST_CONNECTIONS: usize = 256;
 /// Number of new connections that are accepted before the existing ones are served again.
 const MOST_ACCEPTED: usize = 16;
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Largest number of connections over vsock whose peers have not proved the key. More wait to be
-/// accepted, so that they take no place of an agent.
-const MOST_UNPROVED: usize = 16;
-const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(crate) fn serve(broker: &BrokerState, listeners: &[Listener]) -> Errno {
-    for listener in listeners {
+pub(crate) fn serve(broker: &BrokerState, listeners: Vec<Listener>) -> Errno {
+    for listener in &listeners {
         if let Err(errno) = listener.set_nonblocking() {
             return errno;
         }
     }
     let listeners = listeners
-        .iter()
+        .into_iter()
         .map(|listener| PausableListener { listener, paused_until: Instant::now() });
     let mut event_loop = EventLoop {
         broker,
         listeners: listeners.collect(),
         connections: BTreeMap::new(),
         next: 0,
-        report_at: Instant::now() + REPORT_INTERVAL,
         buffer: vec![0; frame::PREFIX + frame::MAX_FRAME],
     };
     loop {
@@ -47,8 +43,8 @@ pub(crate) fn serve(broker: &BrokerState, listeners: &[Listener]) -> Errno {
 }
 
 /// A listener, and from when on it accepts connections.
-struct PausableListener<'b> {
-    listener: &'b Listener,
+struct PausableListener {
+    listener: Listener,
     paused_until: Instant,
 }
 
@@ -58,11 +54,10 @@ type Reported = (Vec<(u64, PollFlags)>, Vec<usize>);
 
 struct EventLoop<'b> {
     broker: &'b BrokerState,
-    listeners: Vec<PausableListener<'b>>,
+    listeners: Vec<PausableListener>,
     /// Keyed by the connection's number; no number is used twice.
     connections: BTreeMap<u64, Connection<'b>>,
     next: u64,
-    report_at: Instant,
     buffer: Vec<u8>,
 }
 
@@ -75,33 +70,26 @@ impl<'b> EventLoop<'b> {
             if let Some(connection) = self.connections.get_mut(&request.connection)
                 && connection.answer(request, outcome) == Next::Close
             {
-                self.remove(request.connection);
+                self.connections.remove(&request.connection);
             }
         }
         for (number, flags) in connection_events {
             if let Some(connection) = self.connections.get_mut(&number)
                 && connection.handle_events(flags, &mut self.buffer) == Next::Close
             {
-                self.remove(number);
+                self.connections.remove(&number);
             }
         }
         let now = Instant::now();
-        let mut unproved = false;
         self.connections.retain(|_, connection| {
-            let is_open = connection.deadline().is_none_or(|end| end > now)
-                || connection.overdue() == Next::Continue;
-            unproved |= !is_open && connection.must_prove_key();
-            is_open
+            connection.deadline().is_none_or(|end| end > now)
+                || connection.overdue() == Next::Continue
         });
-        if unproved {
-            self.pause_vsock();
-        }
-        for index in ready_listeners {
-            self.accept(index);
-        }
-        if now >= self.report_at {
-            self.report_at = now + REPORT_INTERVAL;
-            journal::report_suppressed();
+        // The last first: a removal changes the numbers of those that follow.
+        for index in ready_listeners.into_iter().rev() {
+            if self.accept(index) == Next::Close {
+                self.listeners.remove(index);
+            }
         }
         Ok(())
     }
@@ -112,16 +100,13 @@ impl<'b> EventLoop<'b> {
         let mut fds = vec![PollFd::from_borrowed_fd(wake_event.as_fd(), PollFlags::IN)];
         let mut end = self.connections.values().filter_map(Connection::deadline).min();
         let mut wake_at = |at: Instant| end = Some(end.map_or(at, |end| end.min(at)));
-        if journal::has_suppressed_lines() {
-            wake_at(self.report_at);
-        }
         for connection in self.connections.values() {
             let (socket, flags) = connection.awaited_events();
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), flags));
         }
         let mut open = Vec::new();
         for (index, paused) in self.listeners.iter().enumerate() {
-            if !self.has_room(paused.listener) {
+            if !self.has_room(paused.listener.is_relay()) {
                 continue;
             }
             if now < paused.paused_until {
@@ -145,70 +130,64 @@ impl<'b> EventLoop<'b> {
         Ok((connection_events, ready_listeners.map(|(index, _)| index).collect()))
     }
 
-    fn has_room(&self, listener: &Listener) -> bool {
-        let unproved = |connection: &&Connection<'_>| connection.must_prove_key();
-        (self.connections.len() < MOST_CONNECTIONS || self.silent_longest().is_some())
-            && (listener.vsock.is_none()
-                || self.connections.values().filter(unproved).count() < MOST_UNPROVED)
+    /// Returns whether there is room for a connection of the relay, or of a unix socket.
+    fn has_room(&self, of_relay: bool) -> bool {
+        self.connections_of(of_relay).count() < MOST_CONNECTIONS
+            || self.silent_longest(of_relay).is_some()
     }
 
-    fn silent_longest(&self) -> Option<u64> {
+    fn connections_of(&self, relay: bool) -> impl Iterator<Item = (&u64, &Connection<'b>)> {
+        self.connections.iter().filter(move |(_, connection)| connection.is_relayed() == relay)
+    }
+
+    fn silent_longest(&self, of_relay: bool) -> Option<u64> {
         let silent = self
-            .connections
-            .iter()
+            .connections_of(of_relay)
             .filter_map(|(number, connection)| Some((connection.silent_since()?, *number)));
         silent.min().map(|(_, number)| number)
     }
 
-    fn remove(&mut self, number: u64) {
-        let removed = self.connections.remove(&number);
-        if removed.is_some_and(|connection| connection.must_prove_key()) {
-            self.pause_vsock();
-        }
-    }
-
-    /// Lets the next peers over vsock wait, because one of them did not prove the key: whoever
-    /// tries keys, or fills the places of others, gets few attempts.
-    fn pause_vsock(&mut self) {
-        let paused_until = Instant::now() + PAUSE;
-        for paused in &mut self.listeners {
-            if paused.listener.vsock.is_some() {
-                paused.paused_until = paused_until;
-            }
-        }
-    }
-
-    fn accept(&mut self, index: usize) {
+    /// Accepts the connections that wait; returns whether the listener is to be closed.
+    fn accept(&mut self, index: usize) -> Next {
         for _ in 0..MOST_ACCEPTED {
-            let listener = self.listeners[index].listener;
-            if !self.has_room(listener) {
-                return;
+            let listener = &self.listeners[index].listener;
+            if !self.has_room(listener.is_relay()) {
+                break;
             }
             match listener.accept(self.broker.peer_uid) {
-                Ok(Some(socket)) => self.add_connection(socket, listener),
-                Ok(None) if listener.vsock.is_some() => return self.pause_vsock(),
+                Ok(Some(connection)) => self.add_connection(connection),
                 Ok(None) | Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => break,
+                // The end of its socket ends the relay, and that ends the helper.
+                Err(Errno::PROTO) => {
+                    journal::error(
+                        "relay-closed",
+                        &[("why", "it ended or handed over no connection")],
+                    );
+                    return Next::Close;
+                }
                 Err(errno) => {
                     journal::warn("accept", &[("why", &errno.to_string())]);
                     self.listeners[index].paused_until = Instant::now() + PAUSE;
-                    return;
+                    break;
                 }
             }
         }
+        Next::Continue
     }
 
-    fn add_connection(&mut self, socket: OwnedFd, listener: &'b Listener) {
+    fn add_connection(&mut self, new: NewConnection) {
         // The connection that has been silent for the longest is closed; an agent connects again
         // when it has a request.
-        if self.connections.len() >= MOST_CONNECTIONS
-            && let Some(number) = self.silent_longest()
+        let of_relay = new.proved_hello.is_some();
+        if self.connections_of(of_relay).count() >= MOST_CONNECTIONS
+            && let Some(number) = self.silent_longest(of_relay)
         {
             self.connections.remove(&number);
         }
-        let vsock = listener.vsock.as_ref();
-        let connection = Connection::new(self.broker, self.next, socket, vsock);
-        self.connections.insert(self.next, connection);
+        if let Some(connection) = Connection::new(self.broker, self.next, new) {
+            self.connections.insert(self.next, connection);
+        }
         self.next += 1;
     }
 }

@@ -1,62 +1,81 @@
-//! The sockets that agents connect to, and who may.
-use crate::session::listen::Listen;
-use crate::{journal, sys};
+//! Where connections come from, and who may connect.
+use crate::{channel, journal, sys};
 use ebs_csi_policy::profile;
-use ebs_csi_wire::Key;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::Arc;
 
-/// A bound socket.
+/// A source of connections.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    socket: OwnedFd,
-    /// What connections over vsock have to prove; None for a unix socket.
-    pub(crate) vsock: Option<Vsock>,
+pub(crate) enum Listener {
+    /// A bound unix socket.
+    Unix(OwnedFd),
+    /// The socket on which the relay hands over connections over vsock.
+    Relay(OwnedFd),
 }
 
-/// How the peers of a vsock port are recognised.
+/// A new connection.
 #[derive(Debug)]
-pub(crate) struct Vsock {
-    pub(crate) port: u32,
-    /// The machines that may connect.
-    pub(super) peers: Vec<u32>,
-    /// The key that a peer proves, and to which this side proves itself.
-    pub(crate) key: Arc<Key>,
+pub(super) struct NewConnection {
+    pub(super) socket: OwnedFd,
+    /// The number of the Hello that is still to be answered, by which the peer has proved the key
+    /// to the relay; `None` for a peer that the kernel named.
+    pub(super) proved_hello: Option<u64>,
 }
 
 impl Listener {
-    /// Makes accept(2) return when no connection waits.
+    /// Makes a call to accept return when no connection waits.
     pub(super) fn set_nonblocking(&self) -> Result<(), Errno> {
-        let flags = fcntl_getfl(&self.socket)?;
-        fcntl_setfl(&self.socket, flags | OFlags::NONBLOCK)
+        let flags = fcntl_getfl(self)?;
+        fcntl_setfl(self, flags | OFlags::NONBLOCK)
     }
 
-    /// Accepts a connection; `None` when the peer may not connect, which has been logged.
-    pub(super) fn accept(&self, peer_uid: u32) -> Result<Option<OwnedFd>, Errno> {
-        let Some(vsock) = &self.vsock else {
-            let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
-            return Ok(is_agent(&socket, peer_uid).then_some(socket));
-        };
-        let (socket, cid) = sys::accept_vsock(&self.socket)?;
-        if !vsock.peers.contains(&cid) {
-            journal::warn("peer-refused", &[("cid", &cid.to_string())]);
-            return Ok(None);
+    pub(super) fn is_relay(&self) -> bool {
+        matches!(self, Self::Relay(_))
+    }
+
+    /// Accepts a connection; `None` when the peer may not connect, which has been logged. Fails
+    /// with [`Errno::PROTO`] when the relay has ended or handed over anything but a connection.
+    pub(super) fn accept(&self, peer_uid: u32) -> Result<Option<NewConnection>, Errno> {
+        match self {
+            Self::Unix(listener) => {
+                let socket = accept_with(listener, SocketFlags::CLOEXEC)?;
+                let is_agent = is_agent(&socket, peer_uid);
+                Ok(is_agent.then_some(NewConnection { socket, proved_hello: None }))
+            }
+            Self::Relay(relay) => match channel::receive(relay) {
+                Ok((message, descriptors)) => {
+                    let connection = handed_over(&message, descriptors).ok_or(Errno::PROTO)?;
+                    Ok(Some(connection))
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Errno::AGAIN),
+                Err(_) => Err(Errno::PROTO),
+            },
         }
-        Ok(Some(socket))
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        let (Self::Unix(socket) | Self::Relay(socket)) = self;
+        socket.as_fd()
     }
+}
+
+/// Returns the connection of a message of the relay, which is not trusted to hand over nothing
+/// else: `None` unless it is the number of a Hello with one stream socket of vsock.
+fn handed_over(message: &[u8], mut descriptors: Vec<OwnedFd>) -> Option<NewConnection> {
+    let hello = u64::from_le_bytes(message.try_into().ok()?);
+    let socket = descriptors.pop().filter(|_| descriptors.is_empty())?;
+    let is_connection = socket_domain(&socket) == Ok(AddressFamily::VSOCK)
+        && socket_type(&socket) == Ok(SocketType::STREAM);
+    is_connection.then_some(NewConnection { socket, proved_hello: Some(hello) })
 }
 
 /// Returns whether the peer of a unix socket is the node-agent; logs it otherwise.
@@ -69,35 +88,8 @@ fn is_agent(socket: &OwnedFd, peer_uid: u32) -> bool {
     false
 }
 
-/// Reads the key file, when there is one.
-pub(crate) fn key(path: Option<&Path>) -> Result<Option<Arc<Key>>, (String, io::Error)> {
-    path.map(|path| {
-        Key::read(path)
-            .map(Arc::new)
-            .map_err(|why| (path.display().to_string(), io::Error::other(why)))
-    })
-    .transpose()
-}
-
-pub(crate) fn bind(
-    listen: &Listen,
-    peers: &[u32],
-    key: Option<&Arc<Key>>,
-) -> Result<Listener, (String, io::Error)> {
-    let bound = match (listen, key) {
-        (Listen::Unix(path), _) => bind_unix(path).map(|socket| Listener { socket, vsock: None }),
-        (Listen::Vsock { cid, port }, Some(key)) => {
-            let vsock = Vsock { port: *port, peers: peers.to_vec(), key: Arc::clone(key) };
-            sys::listen_on_vsock(*cid, *port).map(|socket| Listener { socket, vsock: Some(vsock) })
-        }
-        // The command line was refused.
-        (Listen::Vsock { .. }, None) => Err(io::ErrorKind::InvalidInput.into()),
-    };
-    bound.map_err(|e| (listen.to_string(), e))
-}
-
 /// Binds the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
-fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     match std::fs::symlink_metadata(path) {
         // Left by a helper that was killed.
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
@@ -115,4 +107,55 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
     rustix::fs::chmodat(rustix::fs::CWD, path, Mode::from_raw_mode(0o660), AtFlags::empty())?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{socket_with, socketpair};
+
+    /// Hands over a message and descriptors as the relay does.
+    fn accepted(message: &[u8], handed: &[&OwnedFd]) -> Result<Option<NewConnection>, Errno> {
+        let (relay, socket) = channel::pair().expect("pair");
+        let listener = Listener::Relay(socket);
+        listener.set_nonblocking().expect("set");
+        assert_eq!(listener.accept(0).map(|_| ()), Err(Errno::AGAIN));
+        let handed: Vec<_> = handed.iter().map(|fd| fd.as_fd()).collect();
+        channel::send(&relay, message, &handed).expect("send");
+        listener.accept(0)
+    }
+
+    #[test]
+    fn only_vsock_connections_are_taken_from_relay() {
+        let hello = 7_u64.to_le_bytes();
+        let null = std::fs::File::open("/dev/null").expect("open").into();
+        let (pipe, _end) = rustix::pipe::pipe().expect("pipe");
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let (stream, _other) =
+            socketpair(family, SocketType::STREAM, flags, None).expect("socketpair");
+        let (datagrams, _other) = channel::pair().expect("pair");
+        for wrong in [&[][..], &[&null], &[&pipe], &[&stream], &[&datagrams]] {
+            assert_eq!(accepted(&hello, wrong).map(|_| ()), Err(Errno::PROTO), "{wrong:?}");
+        }
+        let Ok(vsock) = socket_with(AddressFamily::VSOCK, SocketType::STREAM, flags, None) else {
+            return println!("skipped: the kernel has no vsock");
+        };
+        for (message, handed) in [
+            (&hello[..7], &[&vsock][..]),
+            (b"longer than a number", &[&vsock]),
+            (&hello, &[&vsock, &vsock]),
+            (&hello, &[&vsock, &null]),
+        ] {
+            assert_eq!(accepted(message, handed).map(|_| ()), Err(Errno::PROTO), "{handed:?}");
+        }
+        let connection = accepted(&hello, &[&vsock]).expect("taken").expect("a connection");
+        assert_eq!(connection.proved_hello, Some(7));
+    }
+
+    #[test]
+    fn relay_that_has_ended_is_an_error() {
+        let (relay, socket) = channel::pair().expect("pair");
+        drop(relay);
+        assert_eq!(Listener::Relay(socket).accept(0).map(|_| ()), Err(Errno::PROTO));
+    }
 }

@@ -2,6 +2,7 @@
 pub(crate) mod crashes;
 mod ending;
 mod kills;
+mod last_lines;
 mod power_cut;
 mod pulled;
 mod unfinished;

@@ -270,8 +270,11 @@ fn host_restricted_tests_pass_in_virtual_machine() {
         "lifecycle::read_only_ext4_target_grows_if_host_allows",
         "virtual_machine::nvme_statistics_request_reaches_controller",
         "virtual_machine::mounts_of_detached_disk_are_removed",
+        "vsock::killed_relay_ends_helper_and_half_proved_peer",
+        "vsock::only_relay_has_vsock_port_and_key",
         "vsock::peer_of_other_machine_is_refused",
         "vsock::proved_peer_stages_as_unix_peer_does",
+        "vsock::relay_serves_agents_after_sigterm",
         "vsock::silent_peers_do_not_displace_agents",
         "vsock::unproved_peer_is_cut_off_and_journalled",
     ];
@@ -282,7 +285,7 @@ fn host_restricted_tests_pass_in_virtual_machine() {
         return println!("skipped: the virtual machine did not end in {} s", LIMIT.as_secs());
     };
     for line in [
-        "test result: ok. 16 passed",
+        "test result: ok. 19 passed",
         "grown at its stage, mounted: true",
         "killed once it grew, mounted: true",
         "grown while it is mounted",

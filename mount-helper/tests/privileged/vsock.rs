@@ -1,13 +1,22 @@
 //! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
 //! needs the kernel's vsock_loopback; the virtual machine has it.
-use crate::rig::{Client, LONG, Rig, able, done, inventory, set_mode, staged, staging, text};
+use crate::rig::{
+    Client, LONG, Rig, able, children, done, inventory, role, send_signal, set_mode, staged,
+    staging, status, text, wait_until,
+};
+use ebs_csi_audit::Process;
+use ebs_csi_policy::SANDBOX;
 use ebs_csi_wire::{
     Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, PROTOCOL_WITH_KEY,
     Proof, Request, Side, Transcript, frame,
 };
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::fs;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -31,13 +40,16 @@ fn able_to_connect() -> bool {
     true
 }
 
+/// Bytes that stand nowhere in a program.
+const KEY: [u8; 32] = *b"7bXq0.ZsVy1-mK3wLr8/pTf5Hc9+Ng2d";
+
 fn key() -> Key {
-    Key::new(&[7; 32]).expect("a key")
+    Key::new(&KEY).expect("a key")
 }
 
 fn key_file(directory: &tempfile::TempDir) -> PathBuf {
     let path = directory.path().join("key");
-    fs::write(&path, [7; 32]).expect("write");
+    fs::write(&path, KEY).expect("write");
     set_mode(&path, 0o400);
     path
 }
@@ -214,6 +226,86 @@ fn peer_of_other_machine_is_refused() {
     let Some((rig, _directory)) = rig("2") else { return };
     connect().check_cut_off();
     rig.wait_for("peer-refused cid=1");
+}
+
+/// Returns for each socket of vsock that a process has whether it is a listener.
+fn vsock_listeners(pid: u32) -> Vec<bool> {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a number");
+    let process = pidfd_open(pid, PidfdFlags::empty()).expect("a process");
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).expect("fd");
+    let numbers = descriptors.map(|one| one.expect("one").file_name());
+    let copies = numbers.filter_map(|name| {
+        let number = name.to_str().expect("a number").parse().expect("a number");
+        pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()
+    });
+    let sockets = copies.filter(|copy| socket_domain(copy) == Ok(AddressFamily::VSOCK));
+    sockets.map(|copy| socket_acceptconn(&copy).expect("a socket")).collect()
+}
+
+/// Returns whether the memory that a process can write to contains these bytes.
+fn has_in_memory(pid: u32, bytes: &[u8]) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("memory");
+    maps.lines().filter(|line| line.contains(" rw")).any(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let (start, end) = range.expect("a range");
+        let number = |hex| u64::from_str_radix(hex, 16).expect("a number");
+        let mut found = vec![0; (number(end) - number(start)) as usize];
+        memory.read_exact_at(&mut found, number(start)).expect("its memory");
+        found.windows(bytes.len()).any(|window| window == bytes)
+    })
+}
+
+#[test]
+fn only_relay_has_vsock_port_and_key() {
+    let Some((rig, _directory)) = rig("1") else { return };
+    let (mut client, _) = greeted();
+    inventory(&mut client);
+    let relay = rig.part("relay");
+    let users = status(relay, "Uid");
+    assert_eq!(users.replace('\t', " "), "65523 65523 65523 65523");
+    assert_eq!(vsock_listeners(relay), [true]);
+    assert_eq!(vsock_listeners(rig.part("broker")), [false]);
+    for pid in children(rig.pid()).into_iter().chain([rig.pid()]) {
+        assert_eq!(has_in_memory(pid, &KEY), pid == relay, "{}", role(pid));
+    }
+    let tree = Process::tree(rig.pid()).expect("the tree");
+    for process in &tree {
+        let profile = process.expected(&tree).expect("a profile");
+        let found = [process.deviations(profile, SANDBOX), process.deviations_in(&tree)].concat();
+        assert!(found.is_empty(), "{}: {found:?}", profile.name);
+    }
+}
+
+/// The peer has sent its proof when the relay ends, and the relay has not read it.
+#[test]
+fn killed_relay_ends_helper_and_half_proved_peer() {
+    let Some((mut rig, _directory)) = rig("1") else { return };
+    let mut client = connect();
+    let (said, _) = challenged(&mut client);
+    let (relay, parts) = (rig.part("relay"), children(rig.pid()));
+    send_signal(relay, Signal::STOP);
+    prove(&mut client, key().prove(Side::Agent, &said));
+    send_signal(relay, Signal::KILL);
+    client.check_cut_off();
+    assert_ne!(rig.ended(), Some(0));
+    for part in parts {
+        wait_until(|| format!("{} is left", role(part)), || role(part) == "gone");
+    }
+}
+
+#[test]
+fn relay_serves_agents_after_sigterm() {
+    let Some((mut rig, _directory)) = rig("1") else { return };
+    let (volume, attached) = rig.staged_disk(64 << 20, FsType::Ext4);
+    let (agent, _) = greeted();
+    send_signal(rig.pid(), Signal::TERM);
+    rig.wait_for(" broker stopping");
+    let unstage = rig.unstage_operation(&volume, &staging(&volume));
+    done(greeted().0.call(unstage, LONG));
+    assert_eq!(rig.mounts(&attached), 0);
+    drop(agent);
+    assert_eq!(rig.ended(), Some(0));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ebs_csi_proto::program::Exit;
-use ebs_csi_wire::Key;
+use ebs_csi_wire::{Key, KeyFile};
 
 use super::Address;
 
@@ -45,7 +45,7 @@ impl Target {
                 return Err(misused("--helper-key-file", &why));
             }
             (Some(_), Some(file)) => {
-                let key = Key::read(file).map_err(|why| {
+                let key = KeyFile::open(file).and_then(KeyFile::read).map_err(|why| {
                     unusable("--helper-key-file", format!("{} {why}", file.display()))
                 })?;
                 Some(Arc::new(key))

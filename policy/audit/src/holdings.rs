@@ -80,14 +80,17 @@ fn wrong_socket(
         // A connection of a listener that its peer has closed is in no table.
         None => !ports.is_empty(),
     };
-    let is_vsock_listener = is_of("AF_VSOCK") && addresses().any(|one| one.starts_with("vsock:"));
+    // A process that serves what another one accepts has no listener itself.
+    let own = profile.listeners.iter().filter(|one| one.accepted_by.is_none() || !socket.listens);
+    let is_vsock_served = is_of("AF_VSOCK")
+        && own.flat_map(|one| process.values_of(one.flag)).any(|one| one.starts_with("vsock:"));
     if is_tcp && socket.listens {
         let port = socket.port.unwrap_or_default();
         return (!is_served).then(|| {
             format!("a {} listener at port {port}, which none of its flags names", socket.protocol)
         });
     }
-    let is_right = may_make || is_inherited || is_tcp && is_served || is_vsock_listener;
+    let is_right = may_make || is_inherited || is_tcp && is_served || is_vsock_served;
     (!is_right).then(|| format!("a socket of {}", socket.protocol))
 }
 
@@ -254,6 +257,10 @@ mod tests {
             (profile::BROKER, &[], "UNIX", None, false, true),
             (profile::BROKER, &[], "AF_VSOCK", None, false, false),
             (profile::BROKER, vsock, "AF_VSOCK", None, false, true),
+            (profile::BROKER, vsock, "AF_VSOCK", None, true, false),
+            (profile::RELAY, vsock, "AF_VSOCK", None, true, true),
+            (profile::RELAY, vsock, "UNIX", None, false, true),
+            (profile::RELAY, &[], "AF_VSOCK", None, false, false),
             (profile::TOOL, &[], "UNIX", None, false, false),
         ] {
             let process = process(profile, arguments, socket(protocol, port, listens));

@@ -22,7 +22,7 @@ Commands:
   show flags|places|requests|tools|blank
                                  the rules about mounts, the mount-helper's requests, tools and blank disks
 
-Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, opener, runner, tool
+Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, opener, relay, runner, tool
 
 Exit status: 0 no deviation, 1 deviations, 2 a process cannot be read or the report cannot be written, 64 bad usage
 ";

@@ -7,6 +7,9 @@ use std::path::Path;
 use std::{fs, io};
 
 use ebs_csi_policy::profile::NodeOwner;
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::sys::is_end;
 
@@ -20,6 +23,8 @@ const WRITE_ONLY: u32 = 1;
 const NULL: u64 = 1 << 8 | 3;
 /// The state of a TCP socket that listens, as `/proc/net/tcp` writes it.
 const LISTENING: &str = "0A";
+/// The kernel's name of the protocol of vsock.
+const VSOCK: &str = "AF_VSOCK";
 
 /// An open file, disk or socket. Directories and pipes are left out: a directory's descriptor gives
 /// no right that its user lacks, and what a pipe leads to is open elsewhere.
@@ -58,9 +63,10 @@ pub(crate) struct Socket {
     pub(crate) listens: bool,
 }
 
-/// Reads the descriptors of all these threads, which may each have a table of their own. The
-/// directories are those of the threads in `/proc`.
+/// Reads the descriptors of all these threads of a process, which may each have a table of their
+/// own. The directories are those of the threads in `/proc`.
 pub(crate) fn of_threads<'a>(
+    process: u32,
     directories: impl IntoIterator<Item = &'a Path>,
 ) -> io::Result<Vec<OpenFile>> {
     let mut found = BTreeMap::new();
@@ -80,7 +86,7 @@ pub(crate) fn of_threads<'a>(
                 continue;
             }
             let info = directory.join("fdinfo").join(&name);
-            if let Some(kind) = ended_is_empty(kind(&link, &info))? {
+            if let Some(kind) = ended_is_empty(kind(process, number, &link, &info))? {
                 found.insert(key, kind);
             }
         }
@@ -115,7 +121,7 @@ fn ended_is_empty<T: Default>(read: io::Result<T>) -> io::Result<T> {
 }
 
 /// Returns what a descriptor leads to; `None` for what gives no right on content.
-fn kind(link: &Path, info: &Path) -> io::Result<Option<OpenFileKind>> {
+fn kind(process: u32, number: u32, link: &Path, info: &Path) -> io::Result<Option<OpenFileKind>> {
     let info = String::from_utf8_lossy(&fs::read(info)?).into_owned();
     let flags = info
         .lines()
@@ -138,7 +144,9 @@ fn kind(link: &Path, info: &Path) -> io::Result<Option<OpenFileKind>> {
         () if file_type.is_char_device() && found.rdev() == NULL => Some(OpenFileKind::Null),
         () if file_type.is_char_device() => Some(OpenFileKind::OtherDevice(access)),
         () if file_type.is_socket() => {
-            Some(OpenFileKind::Socket(Socket { protocol: protocol(link)?, ..Socket::default() }))
+            let protocol = protocol(link)?;
+            let listens = protocol == VSOCK && is_listener(process, number)?;
+            Some(OpenFileKind::Socket(Socket { protocol, port: None, listens }))
         }
         () => None,
     })
@@ -151,6 +159,19 @@ fn protocol(link: &Path) -> io::Result<String> {
     let length = rustix::fs::getxattr(link, c"system.sockprotoname", &mut name[..])?;
     let name = name.get(..length).unwrap_or_default();
     Ok(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
+}
+
+/// Returns whether a descriptor of a process is a listener. No table in `/proc` has the sockets of
+/// vsock, so that a copy of the descriptor is asked.
+fn is_listener(process: u32, descriptor: u32) -> io::Result<bool> {
+    let number = |number: u32| i32::try_from(number).map_err(io::Error::other);
+    let process = Pid::from_raw(number(process)?).ok_or(io::ErrorKind::NotFound)?;
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    match pidfd_getfd(process, number(descriptor)?, PidfdGetfdFlags::empty()) {
+        // It was closed meanwhile.
+        Err(Errno::BADF) => Err(io::ErrorKind::NotFound.into()),
+        copy => Ok(socket_acceptconn(copy?)?),
+    }
 }
 
 /// Returns the number in `socket:[123]`.

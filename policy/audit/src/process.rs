@@ -102,7 +102,7 @@ impl Process {
             arguments,
             limits: parse_limits(&String::from_utf8_lossy(&fs::read(directory.join("limits"))?)),
             status,
-            open: open_files::of_threads(directories.iter().map(PathBuf::as_path))?,
+            open: open_files::of_threads(pid, directories.iter().map(PathBuf::as_path))?,
             threads,
             disks,
         })

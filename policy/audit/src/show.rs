@@ -78,7 +78,11 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "limit {:?} {}: {}", limit.resource, limit.value, limit.why)?;
     }
     for listener in profile.listeners {
-        writeln!(out, "listens where {} says: {}", listener.flag, listener.why)?;
+        let how = match listener.accepted_by {
+            None => "listens where".to_owned(),
+            Some(other) => format!("serves what {other} accepts where"),
+        };
+        writeln!(out, "{how} {} says: {}", listener.flag, listener.why)?;
     }
     let landlock = &profile.landlock;
     writeln!(

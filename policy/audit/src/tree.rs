@@ -14,7 +14,7 @@ const LAUNCHER: &str = "aws-ebs-csi-driver";
 /// The programs of the driver.
 const PROGRAMS: [&str; 5] =
     ["ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent", HELPER, LAUNCHER];
-/// The processes that a supervisor always has.
+/// The processes that a supervisor always has. With an address of vsock it has a relay, too.
 pub const PARTS_OF_HELPER: [&Profile; 3] = [profile::BROKER, profile::DIRECTORIES, profile::OPENER];
 
 impl Process {
@@ -70,6 +70,7 @@ impl Process {
             HELPER => Some(match self.status.uids[1] {
                 uid if uid == profile::BROKER.identity.uid => profile::BROKER,
                 uid if uid == profile::RUNNER.identity.uid => profile::RUNNER,
+                uid if uid == profile::RELAY.identity.uid => profile::RELAY,
                 _ => profile::DIRECTORIES,
             }),
             _ if has_helper_parent => Some(profile::TOOL),
@@ -102,7 +103,9 @@ impl Process {
         };
         let parts: Vec<&str> = match own.name {
             name if name == profile::SUPERVISOR.name => {
-                PARTS_OF_HELPER.iter().map(|part| part.name).collect()
+                let has_vsock = self.values_of("--listen").any(|one| one.starts_with("vsock:"));
+                let relay = has_vsock.then_some(profile::RELAY);
+                PARTS_OF_HELPER.into_iter().chain(relay).map(|part| part.name).collect()
             }
             // The launcher's arguments name what it has started: `controller:17`.
             name if name == profile::LAUNCHER.name => self
@@ -203,14 +206,20 @@ mod tests {
         opener.status.gids = [profile::OPENER.identity.gid; 4];
         let (supervisor, broker) = (helper(10, 1, 65525), helper(11, 10, 65531));
         let (directories, runner) = (helper(12, 10, 0), helper(13, 10, 65525));
-        let mut tree = vec![supervisor, broker, directories, runner, tool, opener];
+        let relay = helper(16, 10, 65523);
+        let mut tree = vec![supervisor, broker, directories, runner, tool, opener, relay];
         let names = |tree: &[Process]| {
             let each = tree.iter().map(|one| one.expected(tree).map_or("-", |found| found.name));
             each.collect::<Vec<_>>()
         };
-        let expected = ["supervisor", "broker", "directories", "runner", "tool", "opener"];
+        let expected = ["supervisor", "broker", "directories", "runner", "tool", "opener", "relay"];
         assert_eq!(names(&tree), expected);
         assert!(tree.iter().all(|one| found(one, &tree).is_empty()));
+        tree[0].arguments = ["helper", "--listen", "vsock://:5"].map(str::to_owned).to_vec();
+        assert_eq!(found(&tree[0], &tree), [""; 0]);
+        tree.pop();
+        assert_eq!(found(&tree[0], &tree), ["processes: expected relay, found none"]);
+        tree[0].arguments.clear();
         tree.remove(1);
         assert_eq!(found(&tree[0], &tree), ["processes: expected broker, found none"]);
     }

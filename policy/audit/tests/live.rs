@@ -39,7 +39,7 @@ const IN_NAMESPACE: &str = "in-namespace";
 
 const CASES: &[(&str, Case)] = &[
     ("confined_processes_have_no_deviation", || {
-        for name in ["controller", "directories", "broker"] {
+        for name in ["controller", "directories", "broker", "relay"] {
             let process = Running::start(name, 1)?;
             expect(&process.audit_as(name)?, AS_PROFILE, "as its profile says")?;
         }

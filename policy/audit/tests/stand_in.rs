@@ -36,6 +36,7 @@ const STAND_INS: &[(&str, StandIn)] = &[
         serve(entered(profile::OPENER.on(&disks))?)
     }),
     ("broker", || serve(entered(profile::BROKER)?)),
+    ("relay", || serve(entered(profile::RELAY)?)),
     ("renamed-broker-without-filter", || {
         let entering = entered(profile::BROKER)?;
         set_name(NO_TEXT)?;

@@ -51,6 +51,19 @@ pub fn framed(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
+/// Returns how many bytes to read next for the first frame of a buffer: the rest of its length
+/// prefix, then the rest of its message. Whoever reads no more leaves the next frame unread.
+///
+/// # Errors
+/// [`FrameError::TooLong`] or [`FrameError::Empty`] as soon as the prefix has arrived.
+pub fn missing(buffer: &[u8]) -> Result<usize, FrameError> {
+    let Some(prefix) = buffer.first_chunk::<PREFIX>() else {
+        return Ok(PREFIX - buffer.len());
+    };
+    let end = PREFIX + checked_length(u32::from_le_bytes(*prefix))?;
+    Ok(end.saturating_sub(buffer.len()))
+}
+
 /// Removes the first frame from a buffer that fills as bytes arrive; returns `None` while the frame
 /// is incomplete.
 ///
@@ -72,6 +85,21 @@ pub fn split(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, FrameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_bytes_end_with_the_first_frame() {
+        let frames = [framed(b"first").unwrap(), framed(b"second").unwrap()].concat();
+        let mut read = Vec::new();
+        loop {
+            let missing = missing(&read).unwrap();
+            if missing == 0 {
+                break;
+            }
+            read.extend_from_slice(&frames[read.len()..read.len() + missing.min(3)]);
+        }
+        assert_eq!(read, framed(b"first").unwrap());
+        assert!(missing(&[0; PREFIX]).is_err());
+    }
 
     #[test]
     fn buffer_yields_only_complete_frames() {

@@ -87,10 +87,14 @@ impl Drop for Key {
     }
 }
 
-impl Key {
-    /// Reads a key file: a regular file of root or of this process's user, that only its owner may
-    /// use, of 32 to 4096 bytes. Every byte counts, a newline at the end too.
-    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+/// A key file that was opened and checked, and not read yet.
+#[derive(Debug)]
+pub struct KeyFile(File);
+
+impl KeyFile {
+    /// Opens a key file: a regular file of root or of this process's user, that only its owner may
+    /// use, of 32 to 4096 bytes.
+    pub fn open(path: &Path) -> Result<Self, KeyFileError> {
         let path_metadata = std::fs::symlink_metadata(path).map_err(KeyFileError::Unreadable)?;
         // Before the open, which would wait for the writer of a pipe.
         if !path_metadata.is_file() {
@@ -109,22 +113,37 @@ impl Key {
         if file_metadata.mode() & GROUP_AND_OTHERS != 0 {
             return Err(KeyFileError::TooOpen(file_metadata.mode() & 0o7777));
         }
+        check_length(usize::try_from(file_metadata.len()).unwrap_or(usize::MAX))?;
+        Ok(Self(file))
+    }
+
+    /// Reads the key. Every byte counts, a newline at the end too.
+    pub fn read(self) -> Result<Key, KeyFileError> {
         // Reserved at once: a vector that grows leaves copies of the key behind.
         let mut bytes = Vec::with_capacity(MAX_KEY_BYTES + 1);
-        file.take(MAX_KEY_BYTES as u64 + 1)
+        self.0
+            .take(MAX_KEY_BYTES as u64 + 1)
             .read_to_end(&mut bytes)
             .map_err(KeyFileError::Unreadable)?;
-        let key = Self::new(&bytes);
+        let key = Key::new(&bytes);
         bytes.fill(0);
         black_box(&bytes);
         key
     }
+}
 
+fn check_length(bytes: usize) -> Result<(), KeyFileError> {
+    if (MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&bytes) {
+        Ok(())
+    } else {
+        Err(KeyFileError::Length(bytes))
+    }
+}
+
+impl Key {
     /// Makes a key of the bytes of a key file.
     pub fn new(bytes: &[u8]) -> Result<Self, KeyFileError> {
-        if !(MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&bytes.len()) {
-            return Err(KeyFileError::Length(bytes.len()));
-        }
+        check_length(bytes.len())?;
         let mut key = [0; BLOCK];
         if bytes.len() > BLOCK {
             let hash = Sha256::digest(bytes);
@@ -232,7 +251,7 @@ mod tests {
         write("world", &[7; 32], 0o404);
         std::os::unix::fs::symlink("good", path("link")).unwrap();
         for name in ["good", "written"] {
-            assert!(Key::read(&path(name)).is_ok(), "{name}");
+            assert!(KeyFile::open(&path(name)).and_then(KeyFile::read).is_ok(), "{name}");
         }
         for (name, says) in [
             ("missing", "cannot be read"),
@@ -244,7 +263,7 @@ mod tests {
             ("link", "is a link"),
             (".", "is a link or no file"),
         ] {
-            let error = Key::read(&path(name)).unwrap_err().to_string();
+            let error = KeyFile::open(&path(name)).unwrap_err().to_string();
             assert!(error.contains(says), "{name}: {error}");
             assert_eq!(error.lines().count(), 1);
         }

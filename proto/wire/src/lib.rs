@@ -46,7 +46,7 @@ pub use closed::UnknownNumber;
 pub use hello::{Challenge, Hello, KeyStep, Nonce, Proof};
 pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
 #[cfg(feature = "key")]
-pub use key::{Key, KeyFileError, Side, Transcript};
+pub use key::{Key, KeyFile, KeyFileError, Side, Transcript};
 pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
 pub use observation::{

@@ -139,7 +139,7 @@ pub(super) fn fill_answers(answers: &ControllerAnswers, facts: &mut NodeFacts) {
 
 #[cfg(test)]
 mod tests {
-    use ebs_csi_safe_detach::lifecycle::Evidence;
+    use ebs_csi_safe_detach::lifecycle::VolumeEvidence;
 
     use super::*;
 
@@ -155,7 +155,7 @@ mod tests {
         for question in questions {
             answers.instances.insert(question.0.clone(), InstanceEvidence::NotOff);
             answers.texts.insert(question.0.clone(), "runs".to_owned());
-            answers.volumes.insert(question.clone(), Evidence::Unproven);
+            answers.volumes.insert(question.clone(), VolumeEvidence::Unproven);
         }
         answers
     }

@@ -1,5 +1,5 @@
-mod ladder;
 mod properties;
+mod table;
 
 use ebs_csi_wire::InstanceId;
 
@@ -33,9 +33,9 @@ fn override_order(instance: InstanceId, since: AttachTime) -> Fact<OverrideOrder
 fn silent() -> Facts {
     Facts {
         mode: Mode::Enforce,
-        attachment: attachment(Phase::Held),
+        attachment: attachment(Phase::Attached),
         instance: instance(Power::Running, Fact::Absent),
-        kubelet_report: Fact::Unknown,
+        node: Fact::Unknown,
         fence: Fact::Absent,
         override_order: Fact::Absent,
     }
@@ -53,7 +53,7 @@ fn modes_round_trip_and_unknown_mode_fails() {
 fn each_refusal_has_its_next_step() {
     for (refusal, part) in [
         (Refusal::InstanceUnknown, "asks EC2 again"),
-        (Refusal::StrangeState, "update the driver"),
+        (Refusal::UnrecognisedState, "update the driver"),
         (Refusal::InstanceMissing, "detach the volume"),
         (Refusal::Hibernated, "without hibernation"),
         (Refusal::InUse, "end what uses the volume"),
@@ -74,11 +74,13 @@ fn verdicts_have_the_labels_of_metrics() {
         ("safe", "terminated"),
         ("safe", "stopped"),
         ("safe", "fenced"),
+        ("safe", "node-answer"),
         ("safe", "kubelet-report"),
         ("safe", "trusted"),
         ("safe", "break-glass"),
         ("wait", "leaving"),
         ("wait", "transition"),
+        ("wait", "promise"),
         ("refuse", "attachment-unknown"),
         ("refuse", "instance-unknown"),
         ("refuse", "strange-state"),

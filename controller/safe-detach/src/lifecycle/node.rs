@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decide::{Refusal, Rung, Verdict};
+use crate::decide::{Evidence, Refusal, Verdict};
 use crate::facts::Fact;
 use crate::lifecycle::Pod;
 
@@ -16,7 +16,7 @@ pub struct NodeFacts {
     /// The pods bound to the node that use a volume of this driver.
     pub pods: Vec<Pod>,
     /// The controller's answers, by instance and volume. A missing pair is unknown.
-    pub volumes: BTreeMap<(String, String), Evidence>,
+    pub volumes: BTreeMap<(String, String), VolumeEvidence>,
     /// The controller's answers, by instance. A missing instance is unknown.
     pub instances: BTreeMap<String, InstanceEvidence>,
 }
@@ -96,7 +96,7 @@ pub struct Attachment {
 
 /// The value of the controller's answer about one attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub enum VolumeEvidence {
     /// The volume may leave: EC2 shows no attachment, or there is proof that nothing uses the
     /// volume at the instance.
     Proven,
@@ -106,13 +106,14 @@ pub enum Evidence {
     Unproven,
 }
 
-impl From<Verdict> for Evidence {
+impl From<Verdict> for VolumeEvidence {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             // `Trusted` rests on the orchestrator's request, which here would be this driver's own.
-            Verdict::Safe(Rung::Trusted) | Verdict::Refuse(_) => Self::Unproven,
-            Verdict::Safe(Rung::Terminated | Rung::Stopped | Rung::Fenced)
-            | Verdict::Safe(Rung::KubeletReport | Rung::OverrideOrder)
+            Verdict::Safe(Evidence::Trusted) | Verdict::Refuse(_) => Self::Unproven,
+            Verdict::Safe(Evidence::Terminated | Evidence::Stopped | Evidence::Fenced)
+            | Verdict::Safe(Evidence::NodeAnswer | Evidence::KubeletReport)
+            | Verdict::Safe(Evidence::OverrideOrder)
             | Verdict::Done => Self::Proven,
             Verdict::Wait(_) => Self::Waiting,
         }
@@ -142,12 +143,13 @@ impl InstanceEvidence {
     /// fail.
     pub fn new(verdict: Verdict, launched: String, impaired: Fact<()>) -> Self {
         match verdict {
-            Verdict::Safe(Rung::Terminated | Rung::Stopped | Rung::Fenced) => {
+            Verdict::Safe(Evidence::Terminated | Evidence::Stopped | Evidence::Fenced) => {
                 Self::Off { launched }
             }
             Verdict::Refuse(Refusal::Running) => Self::Running { impaired },
             // The other verdicts prove nothing about the whole instance.
-            Verdict::Safe(Rung::KubeletReport | Rung::Trusted | Rung::OverrideOrder)
+            Verdict::Safe(Evidence::NodeAnswer | Evidence::KubeletReport)
+            | Verdict::Safe(Evidence::Trusted | Evidence::OverrideOrder)
             | Verdict::Done
             | Verdict::Wait(_)
             | Verdict::Refuse(_) => Self::NotOff,
@@ -173,7 +175,7 @@ impl NodeFacts {
     /// Returns whether a volume is proved free at an instance.
     pub fn is_proven(&self, instance: Option<&str>, volume: &str) -> bool {
         let key = instance.map(|instance| (instance.to_owned(), volume.to_owned()));
-        key.and_then(|key| self.volumes.get(&key)) == Some(&Evidence::Proven)
+        key.and_then(|key| self.volumes.get(&key)) == Some(&VolumeEvidence::Proven)
     }
 
     /// Returns the questions for the controller: every pair of instance and volume that a step

@@ -77,7 +77,8 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
 }
 
 fn facts() -> impl Strategy<Value = NodeFacts> {
-    let evidence = select(vec![Evidence::Proven, Evidence::Waiting, Evidence::Unproven]);
+    let evidence =
+        select(vec![VolumeEvidence::Proven, VolumeEvidence::Waiting, VolumeEvidence::Unproven]);
     let power = select(vec![
         InstanceEvidence::Off { launched: String::new() },
         InstanceEvidence::Running { impaired: Fact::Unknown },

@@ -17,27 +17,15 @@ const EVICTION: u64 = 300;
 const CALL_TIMEOUT: u64 = 60;
 const LONGEST_PAUSE: u64 = 300;
 
-/// How EC2 answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ec2Answers {
-    Correct,
-    /// Four of five calls are throttled.
-    Throttled,
-    /// Every second call reports that the instance does not exist.
-    AlternatingNotFound,
-}
+/// The seconds that EC2 takes for a detach.
+const DETACH: u64 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
     now: u64,
-    random_state: u64,
     /// The offset, in seconds, of the periodic observers.
     observer_phase: u64,
-    pub(crate) ec2_answers: Ec2Answers,
-    pub(crate) detach_seconds: u64,
     pub(crate) detaches_sent: u32,
-    /// The number of calls that ended without an outcome.
-    pub(crate) calls_timed_out: u32,
     pods_deleted: u32,
     power: Power,
     is_attached: bool,
@@ -69,12 +57,8 @@ impl Cluster {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             now: 1000,
-            random_state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             observer_phase: seed,
-            ec2_answers: Ec2Answers::Correct,
-            detach_seconds: 3,
             detaches_sent: 0,
-            calls_timed_out: 0,
             pods_deleted: 0,
             power: Power::Running,
             is_attached: true,
@@ -104,17 +88,8 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn cut_off_node(&mut self) {
-        self.reaches_api_server = false;
-    }
-
     pub(crate) fn set_api_server_up(&mut self, up: bool) {
         self.api_server_up = up;
-    }
-
-    /// Deletes the pod as a user would; kubelet then terminates it.
-    pub(crate) fn delete_pod(&mut self) {
-        self.pod = Some(true);
     }
 
     fn is_tainted(&self) -> bool {
@@ -140,13 +115,6 @@ impl Cluster {
             assert!(self.now - began_at <= within, "not within {within} s: {self:?}");
             self.tick();
         }
-    }
-
-    fn random_below(&mut self, below: u64) -> u64 {
-        self.random_state ^= self.random_state << 13;
-        self.random_state ^= self.random_state >> 7;
-        self.random_state ^= self.random_state << 17;
-        self.random_state % below
     }
 
     /// Returns whether an observer with this period, in seconds, is due.

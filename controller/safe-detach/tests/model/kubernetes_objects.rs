@@ -3,38 +3,69 @@
 use std::time::Duration;
 
 use ebs_csi_safe_detach::lifecycle::Attachment;
-use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
+use ebs_csi_safe_detach::{
+    Agent, AgentAnswer, AttachTime, Fact, KernelState, NodeEvidence, NodeReport, OldAgents,
+    node_evidence,
+};
 
 /// The instance of the node that fails.
 pub(crate) const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
 pub(crate) const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
+/// When EC2 attached the volume to that instance.
+pub(crate) const ATTACHED: AttachTime = AttachTime { seconds: 1000, nanoseconds: 0 };
 
-/// What the API server has of that node: the Ready condition, the age of the lease, and whether
-/// `volumesInUse` and `volumesAttached` list the volume.
+/// The node's agent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AgentView {
+    Silent,
+    #[allow(dead_code, reason = "one of the two simulations has no such agent")]
+    WithoutPage,
+    /// How the kernel has the volume, and whether the node has promised not to use it.
+    Answered(KernelState, bool),
+}
+
+/// What the API server has of that node, and what its agent answers: the Ready condition, the age
+/// of the lease, whether `volumesInUse` and `volumesAttached` list the volume, and whether the Node
+/// object was not yet a minute old at the attach.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeView {
     pub(crate) ready: bool,
     pub(crate) lease_age: Duration,
     pub(crate) in_use: bool,
     pub(crate) attached: bool,
+    pub(crate) young: bool,
+    pub(crate) agent: AgentView,
 }
 
 impl NodeView {
-    /// Returns kubelet's report about the volume; `None` stands for a missing Node object.
-    pub(crate) fn report(node: Option<Self>) -> Fact<KubeletReport> {
+    /// Returns what the node knows of the volume; `None` stands for a missing Node object.
+    pub(crate) fn evidence(node: Option<Self>, old_agents: OldAgents) -> Fact<NodeEvidence> {
         let names = |listed: bool| {
             let name = || format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}");
             listed.then(name).into_iter().collect()
         };
         let node = node.map(|node| NodeReport {
             provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
+            created: Some(if node.young { ATTACHED.seconds } else { 0 }),
             ready: node.ready,
             lease_age: Some(node.lease_age),
             in_use: names(node.in_use),
             attached: names(node.attached),
+            agent: match node.agent {
+                AgentView::Silent => Agent::Silent,
+                AgentView::WithoutPage => Agent::WithoutPage,
+                AgentView::Answered(state, promised) => Agent::Answered(AgentAnswer {
+                    instance: INSTANCE.to_owned(),
+                    boot_id: String::new(),
+                    state,
+                    promised,
+                }),
+            },
             ..NodeReport::default()
         });
         let (instance, volume) = (INSTANCE.parse().expect("an id"), VOLUME.parse().expect("an id"));
-        kubelet_report(node.as_slice(), &instance, &volume, Duration::ZERO)
+        let since = Some(ATTACHED);
+        node_evidence(node.as_slice(), &instance, &volume, since, Duration::ZERO, old_agents)
     }
 }
 

@@ -1,21 +1,25 @@
-//! Explores every interleaving, in a small scope, with the shipped functions: of one detach
-//! ([`detach`]), of a failover from end to end ([`failover`]), and of the replicas that act and the
-//! brake that limits them ([`brake`]).
+//! Explores every interleaving, in a small scope, with the shipped functions: of a volume from one
+//! attach to the next ([`world`]), and of the replicas that act and the brake that limits them
+//! ([`brake`]).
 //!
-//! `deploy/docs/failure-scenarios.md` defines the numbers of the properties. `EBS_CSI_MODEL=large`
-//! explores larger scopes; the variable may name one of them instead (`EBS_CSI_MODEL="enforce,
-//! persons, two boots"`). Each larger scope takes minutes and up to some gigabytes.
+//! `deploy/docs/failure-scenarios.md` defines the numbers of the properties. The run writes its
+//! counts into `deploy/docs/model.md` with `UPDATE_GENERATED=1`, and otherwise compares them.
+//! `EBS_CSI_MODEL=large` explores larger scopes; the variable may name one of them instead
+//! (`EBS_CSI_MODEL="enforce, persons, two boots"`). Each larger scope takes minutes and up to some
+//! gigabytes.
 
 mod brake;
-mod detach;
 mod explore;
-mod failover;
 mod kubernetes_objects;
+mod page;
+mod planted;
+mod world;
 
-use ebs_csi_safe_detach::Mode;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
+use ebs_csi_safe_detach::{Mode, OldAgents};
 use explore::{Exploration, explore, join};
-use failover::{PodKind, Rules};
+use page::Row;
+use world::{Agents, Kubelet, PodKind, Rules, World};
 
 fn is_large() -> bool {
     std::env::var_os("EBS_CSI_MODEL").is_some()
@@ -44,79 +48,119 @@ fn assert_nothing_broken(what: &str, found: &Exploration, taken: &[impl AsRef<st
     }
 }
 
-fn assert_fault_found(what: &str, found: Exploration, property: &str) {
-    let found = print_counts(what, found);
-    let (broken, trace) = found.broken.unwrap_or_else(|| panic!("{what} is not found"));
-    println!("{what}: {broken}\n  {}", trace.join("\n  "));
-    assert!(broken.starts_with(property), "{what}: {broken}");
-    assert!(!trace.is_empty(), "{what}");
-}
-
-fn explore_detach(mode: Mode, scope: detach::Scope, fault: detach::Fault) -> Exploration {
-    let rules = detach::Rules { mode, fault, scope };
-    explore(detach::World::start(), &[], |world| world.next(rules))
-}
-
-#[test]
-fn no_interleaving_of_a_detach_breaks_a_property() {
-    use detach::Scope;
-    let two = Scope { starts: u8::from(is_large()), ..Scope::BOTH };
-    let trusting: &[_] = &["terminated", "stopped", "break-glass", "trusted"];
-    let enforcing: &[_] = &["terminated", "stopped", "kubelet-report", "fenced", "break-glass"];
-    let rows = [
-        ("ec2-only, one controller", Mode::Ec2Only, Scope::ALONE, trusting),
-        ("enforce, one controller", Mode::Enforce, Scope::ALONE, enforcing),
-        ("enforce, two controllers", Mode::Enforce, two, &enforcing[..4]),
-    ];
-    for (what, mode, scope, rungs) in rows {
-        if is_large() && !is_wanted(what) {
-            continue;
-        }
-        let found = print_counts(what, explore_detach(mode, scope, detach::Fault::None));
-        let taken = rungs.iter().map(|rung| format!("DetachVolume is sent: {rung}"));
-        assert_nothing_broken(what, &found, &taken.collect::<Vec<_>>());
-    }
-}
-
-#[test]
-fn planted_detach_faults_are_found_with_trace() {
-    use detach::Fault;
-    let rows = [
-        (Fault::DetachOnNotFound, "S1"),
-        (Fault::ReadBeforeTheCall, "S7"),
-        (Fault::ReportWithoutVolumesAttached, "S1"),
-        (Fault::KubeletForgets, "S1"),
-        (Fault::StaleFacts, "S1"),
-    ];
-    for (fault, property) in rows {
-        let found = explore_detach(Mode::Enforce, detach::Scope::ALONE, fault);
-        assert_fault_found(&format!("{fault:?}"), found, property);
-    }
-}
-
-/// `enforce` and `prove-first`, one controller, one replica, no persons.
+/// `enforce` and `prove-first`, one controller, one replica, no persons, and a kubelet that starts
+/// anew.
 const FAILOVER: Rules = Rules {
     mode: Mode::Enforce,
     failover: FailoverMode::ProveFirst,
-    fault: failover::Fault::None,
+    fault: world::Fault::None,
     pod: PodKind::Eligible,
     controllers: 1,
     replicas: 1,
     persons: false,
+    finalizers: false,
+    orders: false,
     fences: None,
     late_answers: false,
     boots: 1,
+    power_fails: true,
+    kubelet: Kubelet::RESTARTS,
+    agents: Agents::Stay,
+    old_agents: OldAgents::Refuse,
 };
 
-fn explore_failover(rules: Rules) -> Exploration {
-    let goals: &[_] = match rules.pod {
-        PodKind::Eligible => &failover::GOALS,
-        // The taint does not stay because of a pod that does not move.
-        PodKind::Tolerates => &failover::GOALS_OF_TOLERANT_POD,
-        // A pod that failover leaves alone need not move.
-        _ => &[],
+/// In `ec2-only`, the order of CSI calls is trusted.
+const EC2_ONLY: Rules = Rules { mode: Mode::Ec2Only, kubelet: Kubelet::ORDERLY, ..FAILOVER };
+
+/// `enforce` without failover, on nodes where everything happens.
+const EVIDENCE: Rules = Rules {
+    replicas: 0,
+    persons: true,
+    finalizers: true,
+    power_fails: false,
+    kubelet: Kubelet::FULL,
+    agents: Agents::Replaced,
+    ..FAILOVER
+};
+
+fn explore_world(rules: Rules) -> Exploration {
+    explore(World::start(rules), &world::goals(rules), |world| world.next(rules))
+}
+
+/// Explores every state and checks that every goal can be reached from each.
+fn explore_scope(what: &str, rules: Rules, taken: &[&str]) -> Row {
+    let found = print_counts(what, explore_world(rules));
+    assert_nothing_broken(what, &found, taken);
+    assert!(found.checked_from.iter().all(|(_, states)| *states > 0), "{what}");
+    Row::new(what, &found)
+}
+
+#[test]
+fn no_interleaving_of_a_detach_breaks_a_property() {
+    let (ended, stopped) = ("DetachVolume is sent: terminated", "DetachVolume is sent: stopped");
+    let (answered, reported) =
+        ("DetachVolume is sent: node-answer", "DetachVolume is sent: kubelet-report");
+    let (trusted, ordered) = ("DetachVolume is sent: trusted", "DetachVolume is sent: break-glass");
+    let of_promise = [
+        answered,
+        "decided: safe: free",
+        "decided: safe: by promise",
+        "a promise is requested",
+        "a promise is recorded",
+        "a promise ends",
+        "the request for a promise is withdrawn",
+        "kubelet starts anew",
+        "the agent's page is not read",
+        "a publish supersedes the call",
+        "the node-agent's pod is replaced",
+        "the facts are stale",
+        "what held the disk ends",
+        "the disk appears",
+    ];
+    let alone = Rules { finalizers: false, persons: false, agents: Agents::Stay, ..EVIDENCE };
+    let orders = Rules { orders: true, power_fails: true, kubelet: Kubelet::RESTARTS, ..alone };
+    let old = Rules {
+        agents: Agents::Old,
+        old_agents: OldAgents::KubeletReport,
+        kubelet: Kubelet { restarts: false, holders: false, slow: true },
+        ..alone
     };
-    explore(failover::World::start(), goals, |world| world.next(rules))
+    let both = Rules { controllers: 2, kubelet: Kubelet::RESTARTS, ..EVIDENCE };
+    let mixed = Rules { agents: Agents::Mixed, ..EVIDENCE };
+    let rows: [(_, _, &[&str]); 6] = [
+        (
+            "ec2-only, orders",
+            Rules { replicas: 0, orders: true, ..EC2_ONLY },
+            &[trusted, ordered, ended, stopped],
+        ),
+        ("enforce, orders", orders, &[answered, ordered, ended, stopped]),
+        ("enforce, everything at the node", EVIDENCE, &of_promise),
+        ("enforce, two controllers", both, &of_promise[..12]),
+        ("enforce, old agents, kubelet orderly", old, &[reported]),
+        ("enforce, agents up and down, old refused", mixed, &[answered]),
+    ];
+    let mut table = Vec::new();
+    for (what, rules, taken) in rows {
+        if !is_large() {
+            table.push(explore_scope(what, rules, taken));
+            continue;
+        }
+        let more = [
+            ("two boots", Rules { boots: 2, ..rules }),
+            ("power too", Rules { power_fails: true, ..rules }),
+            ("everything at the node", Rules { kubelet: Kubelet::FULL, ..rules }),
+        ];
+        for (how, larger) in more {
+            let name = format!("{what}, {how}");
+            // In `ec2-only` and with old agents, the order of CSI calls is trusted.
+            let trusts = rules.mode == Mode::Ec2Only || rules.agents == Agents::Old;
+            let same = larger == rules || trusts && larger.kubelet != rules.kubelet;
+            if !same && is_wanted(&name) {
+                explore_scope(&name, larger, taken);
+            }
+        }
+    }
+    page::check("detach", &table);
 }
 
 #[test]
@@ -133,50 +177,52 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
         pod_deleted,
         "the VolumeAttachment is deleted",
         "a retry of the detach is requested",
+        "a person deletes the pod by force",
     ];
     let (lost, impaired) = (Some(FenceWhen::Lost), Some(FenceWhen::Impaired));
     let kep = FailoverMode::Kep;
+    // The largest scopes leave kubelet's restarts to the larger run.
+    let orderly = Rules { kubelet: Kubelet::ORDERLY, ..FAILOVER };
+    let both = Rules { controllers: 2, boots: 0, ..orderly };
     let two_replicas = [stopped, taint, removed, "our taint is removed: conflict"];
     let all_fencing = [stopped, taint, fenced, refused];
     let rows: [(_, _, &[&str]); 7] = [
-        ("ec2-only", Rules { mode: Mode::Ec2Only, ..FAILOVER }, &[trusted, taint, removed]),
-        ("enforce, two controllers", Rules { controllers: 2, ..FAILOVER }, &two_replicas[..3]),
-        ("enforce, persons", Rules { persons: true, ..FAILOVER }, &with_persons),
-        ("enforce, two replicas", Rules { replicas: 2, ..FAILOVER }, &two_replicas),
+        ("ec2-only", EC2_ONLY, &[trusted, taint, removed]),
+        ("enforce, two controllers, no boot", both, &two_replicas[..2]),
+        ("enforce, persons", Rules { persons: true, ..orderly }, &with_persons),
+        ("enforce, two replicas", Rules { replicas: 2, ..orderly }, &two_replicas),
         ("enforce, fencing lost", Rules { fences: lost, ..FAILOVER }, &all_fencing[..3]),
         ("enforce, fencing impaired", Rules { fences: impaired, ..FAILOVER }, &all_fencing),
         ("enforce, mode kep", Rules { failover: kep, ..FAILOVER }, &[stopped, pod_deleted]),
     ];
     // Each of these changes makes a scope larger.
     type Change = fn(&mut Rules);
-    let more: [(&str, Change); 3] = [
+    let more: [(&str, Change); 5] = [
         ("two boots", |rules| rules.boots = 2),
         ("late answers", |rules| rules.late_answers = true),
         ("persons too", |rules| rules.persons = true),
+        ("kubelet starts anew", |rules| rules.kubelet = Kubelet::RESTARTS),
+        ("everything at the node", |rules| rules.kubelet = Kubelet::FULL),
     ];
+    let mut table = Vec::new();
     for (what, rules, taken) in rows {
         if !is_large() {
-            assert_scope_holds(what, rules, taken);
+            table.push(explore_scope(what, rules, taken));
             continue;
         }
         for (how, change) in more {
             let name = format!("{what}, {how}");
             let mut larger = rules;
             change(&mut larger);
-            // With `ec2-only`, persons do nothing.
-            let same = larger == rules || larger.persons && larger.mode == Mode::Ec2Only;
+            // With `ec2-only`, persons do nothing, and the order of CSI calls is trusted.
+            let changes_order = larger.persons || larger.kubelet != rules.kubelet;
+            let same = larger == rules || changes_order && larger.mode == Mode::Ec2Only;
             if !same && is_wanted(&name) {
-                assert_scope_holds(&name, larger, taken);
+                explore_scope(&name, larger, taken);
             }
         }
     }
-}
-
-/// Explores every state and checks that every goal can be reached from each.
-fn assert_scope_holds(what: &str, rules: Rules, taken: &[&str]) {
-    let found = print_counts(what, explore_failover(rules));
-    assert_nothing_broken(what, &found, taken);
-    assert!(found.checked_from.iter().all(|(_, states)| *states > 0), "{what}");
+    page::check("failover", &table);
 }
 
 #[test]
@@ -188,52 +234,29 @@ fn no_interleaving_deletes_ineligible_pod() {
         PodKind::Tolerates,
         PodKind::OptedOut,
     ];
+    let mut table = Vec::new();
     for kind in kinds {
         let what = format!("{kind:?}");
         if is_large() && !is_wanted(&what) {
             continue;
         }
         let boots = u8::from(is_large() || kind == PodKind::Tolerates);
-        assert_scope_holds(&what, Rules { pod: kind, boots, ..FAILOVER }, &[]);
+        table.push(explore_scope(&what, Rules { pod: kind, boots, ..FAILOVER }, &[]));
     }
-}
-
-#[test]
-fn planted_failover_faults_are_found_with_trace() {
-    use failover::Fault;
-    let rows = [
-        (Fault::TaintByTimeout, "S9"),
-        (Fault::TaintRemovedByTimeout, "L5"),
-        (Fault::TaintWithoutVersion, "S9"),
-        (Fault::PodsWithoutProof, "S8"),
-        (Fault::AttachmentWithoutVersion, "S1"),
-        (Fault::NoTaint, "L2"),
-        (Fault::FenceOnFormerChecks, "S18"),
-    ];
-    for (fault, property) in rows {
-        let found = explore_failover(Rules {
-            fault,
-            late_answers: fault == Fault::TaintWithoutVersion,
-            fences: (fault == Fault::FenceOnFormerChecks).then_some(FenceWhen::Impaired),
-            // In `enforce`, kubelet's report would prevent this fault from breaking the property.
-            mode: match fault {
-                Fault::AttachmentWithoutVersion => Mode::Ec2Only,
-                _ => Mode::Enforce,
-            },
-            ..FAILOVER
-        });
-        assert_fault_found(&format!("{fault:?}"), found, property);
-    }
+    page::check("pods", &table);
 }
 
 #[test]
 fn no_interleaving_of_2_replicas_exceeds_brake() {
     use brake::Fault::{AcrossTerms, LeaseWithoutVersion, NoJournal};
     let explored = |fault| explore(brake::Brake::start(), &[], |world| world.next(fault));
-    let found = print_counts("two replicas and the brake", explored(brake::Fault::None));
+    let what = "two replicas and the brake";
+    let found = print_counts(what, explored(brake::Fault::None));
     let taken = ["the call arrives", "the journal is not written", "ten minutes pass"];
-    assert_nothing_broken("two replicas and the brake", &found, &taken);
+    assert_nothing_broken(what, &found, &taken);
+    let mut table = vec![Row::new(what, &found)];
     for fault in [NoJournal, LeaseWithoutVersion, AcrossTerms] {
-        assert_fault_found(&format!("{fault:?}"), explored(fault), "S15");
+        table.push(planted::assert_found(&format!("{fault:?}"), explored(fault), "S15"));
     }
+    page::check("brake", &table);
 }

@@ -3,11 +3,10 @@ mod opening;
 mod reading;
 mod xen_disk;
 
-pub use xen_disk::XenDisk;
-
 use super::opener_requests::Opener;
 use super::{Device, DiskPart, Proof};
 use crate::disk::device_number;
+use crate::disk::xen_disk_record::XenDiskRecord;
 use crate::{path_resolution, sys};
 use ebs_csi_policy::disk_class::{DiskClass, EBS_MODEL};
 use ebs_csi_policy::facts::DeviceNumber;
@@ -27,7 +26,9 @@ pub struct DiskRoots {
     arrivals: Arrivals,
     class: DiskClass,
     accepts_names: bool,
-    /// Opens disks, where this process may not open them itself.
+    /// The volumes that disks without a serial were taken for.
+    xen_disk_record: XenDiskRecord,
+    /// Opens and reads disks, and knows those without a serial, where this process does not.
     opener: Option<Opener>,
 }
 
@@ -52,6 +53,7 @@ impl DiskRoots {
             arrivals: Arrivals::of(devices),
             class,
             accepts_names: false,
+            xen_disk_record: XenDiskRecord::default(),
             opener: None,
         })
     }
@@ -61,10 +63,12 @@ impl DiskRoots {
         self.devices.as_fd()
     }
 
-    /// Sends requests to open disks to the process at the other ends of these sockets.
+    /// Leaves what disks without a serial are, and the opening and reading of disks, to the process
+    /// at the other ends of these sockets.
     #[must_use]
     pub fn opened_by(mut self, lanes: Vec<OwnedFd>) -> Self {
         self.opener = Some(Opener::new(lanes));
+        self.xen_disk_record = XenDiskRecord::default();
         self
     }
 

@@ -4,7 +4,7 @@
 use crate::disk::content::FirstFacts;
 use crate::disk::content::reference::{ComparisonResult, Witness};
 use ebs_csi_policy::facts::{Content, DeviceNumber, ExtFacts, ExtLevel, XfsFacts};
-use ebs_csi_wire::{Features, FsType, Node, Signature};
+use ebs_csi_wire::{DeviceName, Features, FsType, Node, Signature, VolumeId};
 use rustix::io::Errno;
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -113,10 +113,13 @@ macro_rules! numbers {
 
 numbers! { u32 u64 i32 bool }
 
-impl Words for Vec<u8> {
+/// Bytes, as one word.
+struct Bytes(Vec<u8>);
+
+impl Words for Bytes {
     fn write(&self, to: &mut String) {
         to.push(' ');
-        for byte in self {
+        for byte in &self.0 {
             let _ = write!(to, "{byte:02x}");
         }
     }
@@ -129,19 +132,20 @@ impl Words for Vec<u8> {
                 [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
                 _ => None,
             })
-            .collect()
+            .collect::<Option<_>>()
+            .map(Self)
     }
 }
 
 /// The number of the values, and then each of them.
-impl Words for Vec<u64> {
+impl<T: Words> Words for Vec<T> {
     fn write(&self, to: &mut String) {
         (self.len() as u64).write(to);
         self.iter().for_each(|one| one.write(to));
     }
 
     fn read(from: &mut Split<'_, char>) -> Option<Self> {
-        (0..u64::read(from)?).map(|_| u64::read(from)).collect()
+        (0..u64::read(from)?).map(|_| T::read(from)).collect()
     }
 }
 
@@ -158,8 +162,10 @@ impl<T: Words> Words for Option<T> {
 }
 
 words_as! {
-    String as Vec<u8>: |text| text.as_bytes().to_vec(), |bytes| Self::from_utf8(bytes).ok();
-    [u8; 16] as Vec<u8>: |id| id.to_vec(), |bytes| Self::try_from(bytes).ok();
+    VolumeId as String: |id| id.as_str().to_owned(), |text| Self::parse(&text).ok();
+    DeviceName as String: |name| name.as_str().to_owned(), |text| Self::parse(&text).ok();
+    String as Bytes: |text| Bytes(text.as_bytes().to_vec()), |bytes| Self::from_utf8(bytes.0).ok();
+    [u8; 16] as Bytes: |id| Bytes(id.to_vec()), |bytes| Self::try_from(bytes.0).ok();
     NonZeroU32 as u32: |number| number.get(), |number| Self::new(number);
     DeviceNumber as u64: |number| number.0, |number| Some(Self(number));
     Errno as i32: |errno| errno.raw_os_error(), |number| {

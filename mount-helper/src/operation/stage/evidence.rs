@@ -4,7 +4,7 @@ use super::{FoundDisk, filesystem_tools, now};
 use crate::disk::content::reference::{self as ext_reference, ComparisonResult};
 use crate::disk::content::xfs_reference;
 use crate::disk::device::Claim;
-use crate::disk::device::opener_requests::{Comparison, Times};
+use crate::disk::device::opener_messages::{Comparison, Times};
 use crate::disk::format_comparison::{self, Compared};
 use crate::outcome::{At, Result, Stop};
 use ebs_csi_policy::facts::{Content, Evidence};

@@ -1,27 +1,36 @@
 //! What is opened by name, before the process can no longer do so.
 use crate::disk::attachments::ReadOnlyRecord;
-use crate::disk::device::DiskRoots;
+use crate::disk::device::{DiskRoots, XenDisk};
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::kubelet_root_lock::{self, NotLocked};
-use crate::session::listen;
+use crate::roles::relay::vsock_port::VsockPort;
+use crate::session::listen::{self, Listen};
 use crate::session::listener::{self, Listener};
 use crate::settings::HelperSettings;
 use ebs_csi_policy::ceiling::{Ceiling, CeilingSettings};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::profile::BlockNodes;
+use ebs_csi_wire::KeyFile;
 use rustix::fd::OwnedFd;
 use std::io;
 use std::path::Path;
 
+/// What the relay uses.
+pub(super) struct OpenedVsock {
+    pub(super) ports: Vec<VsockPort>,
+    pub(super) key: KeyFile,
+}
+
 pub(super) struct Opened {
     pub(super) root: KubeletRoot,
     pub(super) disks: DiskRoots,
-    pub(super) xen_disk_record: XenDiskRecord,
     pub(super) read_only_record: ReadOnlyRecord,
     pub(super) listeners: Vec<Listener>,
+    /// `None` without an address of vsock.
+    pub(super) vsock: Option<OpenedVsock>,
     pub(super) rules: Ceiling,
     pub(super) nodes: BlockNodes,
 }
@@ -59,8 +68,14 @@ pub(super) fn open(
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
     let root = KubeletRoot::open(settings.kubelet_root.clone())
         .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
-    // Read before the lock: a helper that cannot serve must not let another wait for it.
-    let key = listener::key(settings.key_file.as_deref())?;
+    // Opened before the lock: a helper that cannot serve must not let another wait for it.
+    let key = settings
+        .key_file
+        .as_deref()
+        .map(|path| {
+            KeyFile::open(path).map_err(|why| (path.display().to_string(), io::Error::other(why)))
+        })
+        .transpose()?;
     // The lock comes before everything that an earlier helper may still use: its files about disks,
     // its socket.
     let lock = match kubelet_root_lock::lock(&root, settings.grace) {
@@ -77,25 +92,55 @@ pub(super) fn open(
         DiskRoots::open(policy.disks).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
     let boot = xen_disk_record::boot()?;
     let records = listen::records_path(&settings.listen);
-    let (disks, xen_disk_record) = match rules.disks_without_serial() {
+    let disks = match rules.disks_without_serial() {
         DisksWithoutSerial::ByName if !simulated && disks.has_xen_disk() => {
-            xen_disk_record::open_accepting_names(disks, records, &boot)?
+            open_accepting_names(disks, records, &boot)?
         }
-        _ => (disks, XenDiskRecord::default()),
+        _ => disks,
     };
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
     let read_only_record =
         ReadOnlyRecord::open(&ReadOnlyRecord::path_beside(records), &boot, still_there);
     let nodes =
         BlockNodes::read(Path::new("/dev"), policy.disks).map_err(|e| ("/dev".to_owned(), e))?;
-    let listeners = settings
-        .listen
-        .iter()
-        .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref()))
-        .collect::<Result<_, _>>()?;
+    let (mut listeners, mut ports) = (Vec::new(), Vec::new());
+    for address in &settings.listen {
+        let bound = match address {
+            Listen::Unix(path) => {
+                listener::bind_unix(path).map(|socket| listeners.push(Listener::Unix(socket)))
+            }
+            Listen::Vsock { cid, port } => {
+                VsockPort::bind(*cid, *port).map(|port| ports.push(port))
+            }
+        };
+        bound.map_err(|e| (address.to_string(), e))?;
+    }
+    let vsock = key.map(|key| OpenedVsock { ports, key });
     log_closed_disks(&nodes);
-    let opened = Opened { root, disks, xen_disk_record, read_only_record, listeners, rules, nodes };
+    let opened = Opened { root, disks, read_only_record, listeners, vsock, rules, nodes };
     Ok(Some((lock, opened)))
+}
+
+/// Makes `disks` accept disks without a serial by their name, and record beside the socket what
+/// each is taken for. The error contains the path of the file.
+fn open_accepting_names(
+    disks: DiskRoots,
+    socket: &Path,
+    boot: &str,
+) -> Result<DiskRoots, (String, io::Error)> {
+    let disks = disks.accepting_names();
+    let at = |what: &Path| {
+        let what = what.to_string_lossy().into_owned();
+        move |why: io::Error| (what, why)
+    };
+    let path = XenDiskRecord::path_beside(socket);
+    let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
+    let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
+    let meaning = "this machine is built on Xen: its disks have no serial, and are taken for \
+                   volumes by the name that EC2 was told";
+    let (file, switch) = (path.to_string_lossy(), ("switch", "--disks-without-serial"));
+    journal::warn("disks-by-name", &[("meaning", meaning), ("file", &file), switch]);
+    Ok(disks.recording(taken))
 }
 
 /// Logs one line when there are disks that no group may open.

@@ -1,9 +1,9 @@
-//! The process that opens and reads disks, from its fork on. It holds `/sys` and `/dev` and has the groups of
-//! the disks' nodes, and cannot mount.
+//! The process that opens and reads disks, from its fork on. It holds `/sys` and `/dev` and has the
+//! groups of the disks' nodes, and cannot mount.
 use super::opened::Opened;
 use super::{READY, confined, started};
-use crate::disk::device::opener_requests::{
-    Answer, OpenRequest, OpenedDisk, Request, encode_answer, parse_request,
+use crate::disk::device::opener_messages::{
+    Answer, KnownRequest, OpenRequest, OpenedDisk, Request, encode_answer, parse_request,
 };
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots};
 use crate::disk::reader::DiskReader;
@@ -30,7 +30,9 @@ pub(super) fn run(
     sys::unblock_signals();
     sys::ignore_stop_signals();
     let (disks, nodes) = opened.into_disks();
-    let entering = confined(confinement::opener(&nodes, settings.allow_missing_landlock))?;
+    let written = disks.written_descriptor();
+    let entering = confinement::opener(&nodes, written.as_slice(), settings.allow_missing_landlock);
+    let entering = confined(entering)?;
     let threads = started("threads", start(lanes, disks, memory), 1)?;
     confinement::log(&confined(entering.calls_of_all_threads())?);
     // The supervisor has closed its end because the broker did not start. The broker's exit status
@@ -82,20 +84,37 @@ fn answer(
         channel::send(lane, &encode_answer(answer), descriptor.as_slice())
     };
     let failed = |error| send(&Answer::Failed(error), None);
+    let hand_over = |opened: Result<Device, DeviceError>| match opened {
+        Ok(device) => send(&Answer::Opened(OpenedDisk::of(&device)), Some(device.as_fd())),
+        Err(error) => failed(error),
+    };
     match parse_request(message) {
         None => failed(Errno::INVAL.into()),
-        Some(Request::Open(request)) => match open(disks, &request) {
-            Ok(device) => {
-                let opened = Answer::Opened(OpenedDisk::of(&device));
-                send(&opened, Some(device.as_fd()))?;
-                drop(device);
-                // From here on only the broker holds the claim, and the claim ends when the broker
-                // closes it.
-                if request.exclusive { send(&Answer::HandedOver, None) } else { Ok(()) }
-            }
+        Some(Request::Open(request)) => {
+            let opened = open(disks, &request);
+            let claimed = opened.is_ok() && request.exclusive;
+            hand_over(opened)?;
+            // From here on only the broker holds the claim, and the claim ends when the broker
+            // closes it.
+            if claimed { send(&Answer::HandedOver, None) } else { Ok(()) }
+        }
+        Some(Request::FindNamed(request)) => {
+            hand_over(only_to_read(request.access).and_then(|()| disks.open_named(&request)))
+        }
+        Some(Request::OpenKnown(KnownRequest { disk, partition, access })) => {
+            let opened = only_to_read(access);
+            hand_over(opened.and_then(|()| disks.open_known(disk, partition, access)))
+        }
+        Some(Request::DiskAt { number }) => send(&Answer::DiskAt(disks.known_disk(number)), None),
+        Some(Request::DisksOf { volume }) => match disks.disks_taken_for(volume.as_ref()) {
+            Ok(known) => send(&Answer::Disks(known), None),
             Err(error) => failed(error),
         },
-        Some(request) => {
+        Some(Request::Remember(known)) => match disks.remember(&known) {
+            Ok(remembered) => send(&Answer::Remembered(remembered), None),
+            Err(error) => failed(error),
+        },
+        Some(Request::Read(request)) => {
             // When the message cannot be sent, the answer cannot, either.
             let seems_blank = || drop(send(&Answer::SeemsBlank, None));
             match reader.answer(request, disk, seems_blank) {
@@ -110,8 +129,15 @@ fn answer(
 /// writing, it opens only with a claim, so that a disk that is claimed by somebody else, such as a
 /// mounted one, cannot be written to.
 fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError> {
-    if request.access == Access::ReadWrite && !request.exclusive {
-        return Err(DeviceError::Os(Errno::PERM));
+    if !request.exclusive {
+        only_to_read(request.access)?;
     }
     disks.open_in_this_process(request)
+}
+
+fn only_to_read(access: Access) -> Result<(), DeviceError> {
+    match access {
+        Access::ReadWrite => Err(DeviceError::Os(Errno::PERM)),
+        Access::ReadOnly => Ok(()),
+    }
 }

@@ -18,7 +18,8 @@ fn script() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     script::alone(|| match words.as_slice() {
         ["clone", flags] => supervisor::clone_with(flags),
-        ["runners"] => supervisor::serve_greedy_broker(),
+        ["runners"] => supervisor::serve_greedy_broker(false),
+        ["runners-flooded"] => supervisor::serve_greedy_broker(true),
         ["tool", what] => tool::reach(what),
         ["broker", what, path] => broker::reach(what, path),
         ["opener", devices, mounted, disk, unused, free] => {

@@ -386,15 +386,15 @@ fn usual_content_checks_apply_to_xen_disks() {
 }
 
 #[test]
-fn only_broker_has_disk_record_open() {
+fn only_opener_has_disk_record_open() {
     let Some(rig) = Rig::start_xen() else { return };
     let file = rig.path("run/helper.sock.disks");
     let holds = |pid: u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
         open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == file))
     };
-    assert!(holds(rig.part("broker")));
-    for other in [rig.part("directories"), rig.pid()] {
+    assert!(holds(rig.part("opener")));
+    for other in [rig.part("broker"), rig.part("directories"), rig.pid()] {
         assert!(!holds(other));
     }
 }

@@ -1,5 +1,5 @@
 //! The helper's processes, as /proc shows them.
-use ebs_csi_policy::profile::{BROKER, OPENER, RUNNER};
+use ebs_csi_policy::profile::{BROKER, OPENER, RELAY, RUNNER};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::fs;
@@ -49,6 +49,7 @@ pub(crate) fn role(pid: u32) -> &'static str {
         0 => "directories",
         uid if uid == BROKER.identity.uid => "broker",
         uid if uid == RUNNER.identity.uid => "runner",
+        uid if uid == RELAY.identity.uid => "relay",
         _ => "gone",
     }
 }

@@ -9,7 +9,7 @@ mod sys;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,10 @@ use ebs_csi_confine::{Entering, Fault, Places, raise};
 use ebs_csi_policy::profile::{self, Profile, Resource};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, openat, openat2, unlinkat,
+};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socket_with, socketpair,
 };
 use rustix::thread::{Uid, set_thread_res_uid};
 use sys::call;
@@ -82,7 +86,6 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         other => other.map(drop),
     }),
     ("vsock", |_| {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
         match socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
             // The filter allows the family, and the kernel does not have it.
             Err(rustix::io::Errno::AFNOSUPPORT) => Ok(()),
@@ -159,6 +162,27 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         // The filter allows the command, which fails because the file is not a disk.
         match rustix::fs::ioctl_blksszget(kubelet_root()) {
             Err(rustix::io::Errno::NOTTY) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }),
+    // A connection is accepted, and goes on to another process.
+    ("accept-and-hand-over", |_| {
+        let held = HELD.get().expect("held");
+        let (connection, _) = held.listener.accept()?;
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [connection.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let data = [io::IoSlice::new(b"h")];
+        Ok(sendmsg(&held.channel.0, &data, &mut control, SendFlags::empty()).map(drop)?)
+    }),
+    ("receive-descriptor", |_| {
+        let (mut data, flags) = ([0], RecvFlags::DONTWAIT);
+        let mut data = [io::IoSliceMut::new(&mut data)];
+        let channel = &HELD.get().expect("held").channel.1;
+        match recvmsg(channel, &mut data, &mut RecvAncillaryBuffer::default(), flags) {
+            // The filter allows the call, and nothing was sent.
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
             other => Ok(other.map(drop)?),
         }
     }),
@@ -254,7 +278,7 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "broker",
         Works,
         "open-file-system raise-dac-read-search block-device-read-only-switch \
-         write-to-kept-descriptor close-opened-device map-own-memory",
+         write-to-kept-descriptor close-opened-device map-own-memory receive-descriptor",
     ),
     ("broker", Refused(EPERM), "close-kept-descriptor close-kept-descriptor-by-upper-half"),
     // The filter lets the call pass, and the kernel finds no file system.
@@ -306,7 +330,18 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
          start-program thread unix-connect become-root open-file-system raise-sys-admin \
          write-to-opened-device write-to-copy-of-opened-device write-vector write-at-place \
          replace-kept-descriptor close-range signal-by-descriptor map-executable-memory \
-         map-shared-memory make-memory-executable shorten-opened-file name-thread",
+         map-shared-memory make-memory-executable shorten-opened-file name-thread \
+         accept-and-hand-over",
+    ),
+    ("relay", Works, "accept-and-hand-over write-to-kept-descriptor map-own-memory"),
+    ("relay", Refused(EPERM), "close-kept-descriptor"),
+    (
+        "relay",
+        Killed,
+        "read-hosts open-hosts open-device create-file tcp-connect unix-connect unix-listen vsock \
+         receive-descriptor start-program thread become-root open-file-system raise-sys-admin \
+         make-directory-beneath-root block-device-read-only-switch write-vector \
+         replace-kept-descriptor map-executable-memory map-shared-memory",
     ),
 ];
 
@@ -331,6 +366,25 @@ fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
 }
 
 static ROOT: OnceLock<File> = OnceLock::new();
+static HELD: OnceLock<Held> = OnceLock::new();
+
+/// The sockets that a process has before its confinement.
+struct Held {
+    /// A listener at which a connection waits.
+    listener: UnixListener,
+    _connection: UnixStream,
+    channel: (OwnedFd, OwnedFd),
+}
+
+impl Held {
+    fn new(scratch: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(scratch.join("listener"))?;
+        let connection = UnixStream::connect(scratch.join("listener"))?;
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let channel = socketpair(family, SocketType::SEQPACKET, flags, None)?;
+        Ok(Self { listener, _connection: connection, channel })
+    }
+}
 
 fn kubelet_root() -> &'static File {
     ROOT.get().expect("opened before the confinement")
@@ -426,6 +480,7 @@ fn confine(
 ) -> Result<(), Fault> {
     let root = File::open(scratch.join("kubelet")).expect("the parent made it");
     ROOT.set(root).expect("set once");
+    HELD.set(Held::new(scratch).expect("sockets")).ok().expect("set once");
     let places = Places::new()
         .with("kubelet-root", scratch.join("kubelet"))?
         .with("socket-directory", scratch)?;

@@ -131,7 +131,7 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> TestResult {
             let enforced = entered?;
             expect(enforced.status.groups == identity.groups, &enforced)
         }
-        "node-agent" | "supervisor" | "opener" | "runner" if extra => {
+        "node-agent" | "supervisor" | "opener" | "relay" | "runner" if extra => {
             expect_fault(entered, |fault| matches!(fault, Fault::Identity { what: "groups", .. }))
         }
         _ => {

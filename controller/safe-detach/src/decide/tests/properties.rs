@@ -16,12 +16,19 @@ fn fact<T: Clone + fmt::Debug + 'static>(
 }
 
 fn any_facts() -> impl Strategy<Value = Facts> {
-    use Power::{Pending, Running, ShuttingDown, Stopped, Stopping, Strange, Terminated};
+    use Power::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated, Unrecognised};
     let power =
-        select(vec![Pending, Running, ShuttingDown, Terminated, Stopping, Stopped, Strange]);
-    let phase = select(vec![Phase::Held, Phase::Leaving, Phase::Off, Phase::Strange]);
+        select(vec![Pending, Running, ShuttingDown, Terminated, Stopping, Stopped, Unrecognised]);
+    let phase =
+        select(vec![Phase::Attached, Phase::Leaving, Phase::NotAttached, Phase::Unrecognised]);
     let since = || select(vec![SINCE, LATER]);
-    let reports = vec![KubeletReport::Released, KubeletReport::InUse, KubeletReport::NotReady];
+    let node_evidence = vec![
+        NodeEvidence::Released,
+        NodeEvidence::ReleasedByKubelet,
+        NodeEvidence::InUse,
+        NodeEvidence::PromiseNeeded,
+        NodeEvidence::NotReady,
+    ];
     let override_order = (select(vec![node(), other_node()]), since())
         .prop_map(|(instance, since)| OverrideOrder { instance, since, subject: node() });
     let attachment = (phase, proptest::option::of(since()))
@@ -32,12 +39,17 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         select(Mode::ALL.to_vec()),
         fact(attachment),
         fact(instance),
-        fact(select(reports)),
+        fact(select(node_evidence)),
         fact(Just(())),
         fact(override_order),
     )
-        .prop_map(|(mode, attachment, instance, kubelet_report, fence, override_order)| {
-            Facts { mode, attachment, instance, kubelet_report, fence, override_order }
+        .prop_map(|(mode, attachment, instance, node, fence, override_order)| Facts {
+            mode,
+            attachment,
+            instance,
+            node,
+            fence,
+            override_order,
         })
 }
 
@@ -46,7 +58,7 @@ fn losses(facts: &Facts) -> Vec<Facts> {
     let changes: [fn(&mut Facts); 7] = [
         |f| f.attachment = Fact::Unknown,
         |f| f.instance = Fact::Unknown,
-        |f| f.kubelet_report = Fact::Unknown,
+        |f| f.node = Fact::Unknown,
         |f| f.fence = Fact::Unknown,
         |f| f.override_order = Fact::Unknown,
         |f| {
@@ -98,7 +110,7 @@ proptest! {
         let power = [Power::Pending, Power::Stopping, Power::ShuttingDown][which];
         let facts = Facts {
             mode: Mode::Enforce,
-            attachment: attachment(Phase::Held),
+            attachment: attachment(Phase::Attached),
             instance: instance(power, Fact::Unknown),
             override_order: Fact::Absent,
             ..facts
@@ -111,7 +123,7 @@ proptest! {
     fn instance_verdict_holds_for_each_volume(facts in any_facts()) {
         let facts = Facts {
             mode: Mode::Enforce,
-            attachment: attachment(Phase::Held),
+            attachment: attachment(Phase::Attached),
             override_order: Fact::Absent,
             ..facts
         };

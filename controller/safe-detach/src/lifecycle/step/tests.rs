@@ -2,7 +2,7 @@ mod node;
 mod volumes;
 
 use super::*;
-use crate::lifecycle::{Claim, Evidence};
+use crate::lifecycle::{Claim, VolumeEvidence};
 use NodePhase::{Acting, Healthy, NodeProven, Querying, Recovering, Suspect, VolumesProven};
 
 const HERE: &str = "i-1";
@@ -60,7 +60,7 @@ pub(crate) fn share_volume(facts: &mut NodeFacts) {
     facts.pods[0].claims = vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
 }
 
-fn answer(facts: &mut NodeFacts, volume: &str, evidence: Evidence) {
+fn answer(facts: &mut NodeFacts, volume: &str, evidence: VolumeEvidence) {
     let key = (HERE.to_owned(), volume.to_owned());
     facts.volumes.insert(key, evidence);
 }
@@ -88,20 +88,20 @@ fn elsewhere_off(facts: &mut NodeFacts) {
 }
 
 fn one_proven(facts: &mut NodeFacts) {
-    answer(facts, "vol-1", Evidence::Proven);
+    answer(facts, "vol-1", VolumeEvidence::Proven);
 }
 
 fn one_unproven(facts: &mut NodeFacts) {
-    answer(facts, "vol-1", Evidence::Unproven);
+    answer(facts, "vol-1", VolumeEvidence::Unproven);
 }
 
 fn other_unproven(facts: &mut NodeFacts) {
-    answer(facts, "vol-2", Evidence::Unproven);
+    answer(facts, "vol-2", VolumeEvidence::Unproven);
 }
 
 fn both_proven(facts: &mut NodeFacts) {
     one_proven(facts);
-    answer(facts, "vol-2", Evidence::Proven);
+    answer(facts, "vol-2", VolumeEvidence::Proven);
 }
 
 fn both_unproven(facts: &mut NodeFacts) {

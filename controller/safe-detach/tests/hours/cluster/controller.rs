@@ -3,39 +3,41 @@
 use std::time::Duration;
 
 use ebs_csi_safe_detach::{
-    AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, Phase, Refusal, Verdict,
-    Waiting, decide,
+    AttachmentFact, Fact, Facts, InstanceFact, KernelState, Mode, NodeEvidence, OldAgents, Phase,
+    Refusal, Verdict, Waiting, decide,
 };
 
-use super::{CALL_TIMEOUT, Cluster, Ec2Answers, LONGEST_PAUSE};
-use crate::kubernetes_objects::NodeView;
+use super::{CALL_TIMEOUT, Cluster, DETACH, LONGEST_PAUSE};
+use crate::kubernetes_objects::{ATTACHED, AgentView, NodeView};
 
 impl Cluster {
-    pub(super) fn read_ec2(&mut self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
-        let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Held };
+    pub(super) fn read_ec2(&self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
+        let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Attached };
         let shown = match self.is_attached {
-            true => Fact::Present(AttachmentFact { phase, since: None }),
+            true => Fact::Present(AttachmentFact { phase, since: Some(ATTACHED) }),
             false => Fact::Absent,
         };
         let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
-        let (throttled, unknown) = (self.random_below(5) != 0, self.random_below(2) == 0);
-        match self.ec2_answers {
-            Ec2Answers::Throttled if throttled => (Fact::Unknown, Fact::Unknown),
-            Ec2Answers::AlternatingNotFound if unknown => (shown, Fact::Absent),
-            _ => (shown, instance),
-        }
+        (shown, instance)
     }
 
-    pub(super) fn kubelet_report(&self) -> Fact<KubeletReport> {
-        NodeView::report(Some(NodeView {
+    fn node_evidence(&self) -> Fact<NodeEvidence> {
+        let state = if self.mounted { KernelState::Held } else { KernelState::Free };
+        let node = NodeView {
             ready: self.not_ready_since[0].is_none(),
             lease_age: Duration::from_secs(self.now - self.last_heartbeat[0]),
             in_use: self.in_use,
             attached: self.attached,
-        }))
+            young: false,
+            agent: match self.reaches_api_server {
+                true => AgentView::Answered(state, false),
+                false => AgentView::Silent,
+            },
+        };
+        NodeView::evidence(Some(node), OldAgents::Refuse)
     }
 
-    pub(super) fn facts(&mut self) -> Facts {
+    pub(super) fn facts(&self) -> Facts {
         let (attachment, instance) = self.read_ec2();
         Facts { mode: Mode::Enforce, attachment, instance, ..Facts::default() }
     }
@@ -47,7 +49,7 @@ impl Cluster {
         let mut facts = self.facts();
         let mut verdict = decide(&facts);
         if verdict == Verdict::Refuse(Refusal::NoReport) && self.api_server_up {
-            facts.kubelet_report = self.kubelet_report();
+            facts.node = self.node_evidence();
             verdict = decide(&facts);
         }
         match verdict {
@@ -63,14 +65,14 @@ impl Cluster {
             Verdict::Safe(_) if !has_sent => {
                 assert!(!self.mounted, "S1: a volume in use: {self:?}");
                 self.detaches_sent += 1;
-                self.detach_ends_at = Some(self.now + self.detach_seconds);
+                self.detach_ends_at = Some(self.now + DETACH);
                 self.call = Some((began_at, true));
             }
             Verdict::Refuse(_) => self.fail_call(),
-            Verdict::Safe(_) | Verdict::Wait(Waiting::Leaving | Waiting::Transition) => {}
+            Verdict::Safe(_)
+            | Verdict::Wait(Waiting::Leaving | Waiting::Transition | Waiting::Promise) => {}
         }
         if self.call.is_some() && self.now - began_at >= CALL_TIMEOUT {
-            self.calls_timed_out += 1;
             self.fail_call();
         }
     }

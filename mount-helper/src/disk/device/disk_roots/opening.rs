@@ -1,7 +1,7 @@
 //! Waiting for a disk, finding it, and opening it: in this process, or through the opener, which
 //! may open disks.
 use super::DiskRoots;
-use crate::disk::device::opener_requests::OpenRequest;
+use crate::disk::device::opener_messages::OpenRequest;
 use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
 use crate::{path_resolution, sys};
 use ebs_csi_policy::facts::DeviceNumber;
@@ -188,9 +188,7 @@ impl DiskRoots {
             Proof::Serial(serial) => {
                 self.class.is_disk(disk) && self.serial(disk).as_ref() == Some(serial)
             }
-            Proof::Name => {
-                self.accepts_names && self.is_xen_without_serial(&format!("block/{disk}"))
-            }
+            Proof::Name => self.number_of(disk).is_ok_and(|number| self.xen_disk(number).is_some()),
         }
     }
 

@@ -3,7 +3,8 @@ use super::DiskRoots;
 use crate::disk::content::FirstFacts;
 use crate::disk::content::reference::{ComparisonResult, Witness};
 use crate::disk::device::DeviceError;
-use crate::disk::device::opener_requests::{Answer, Comparison, Request, Times, error_in};
+use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times};
+use crate::disk::device::opener_requests::error_in;
 use ebs_csi_policy::facts::Content;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -26,7 +27,7 @@ impl DiskRoots {
     /// Has the first bytes of a disk read, through the page cache unless the descriptor is one for
     /// direct reads.
     pub(crate) fn first_facts(&self, disk: impl AsFd) -> Result<FirstFacts, DeviceError> {
-        match self.read(&Request::First, Some(&disk))? {
+        match self.read(ReadRequest::First, Some(&disk))? {
             (Answer::First(facts), _) => Ok(facts),
             (answer, _) => Err(error_in(answer)),
         }
@@ -34,7 +35,7 @@ impl DiskRoots {
 
     /// Returns an empty file in memory of so many bytes; there is one such file.
     pub(crate) fn memory(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
-        match self.read(&Request::Memory { bytes }, None::<OwnedFd>)? {
+        match self.read(ReadRequest::Memory { bytes }, None::<OwnedFd>)? {
             (Answer::Memory, Some(memory)) => Ok(memory),
             (answer, _) => Err(error_in(answer)),
         }
@@ -42,7 +43,7 @@ impl DiskRoots {
 
     /// Returns the times that a claimed disk has where the format in memory has its own.
     pub(crate) fn times(&self, claim: impl AsFd, times: Times) -> Result<Vec<u64>, DeviceError> {
-        match self.read(&Request::Times(times), Some(claim))? {
+        match self.read(ReadRequest::Times(times), Some(claim))? {
             (Answer::Times(times), _) => Ok(times),
             (answer, _) => Err(error_in(answer)),
         }
@@ -54,7 +55,7 @@ impl DiskRoots {
         claim: impl AsFd,
         comparison: Comparison,
     ) -> Result<ComparisonResult, DeviceError> {
-        match self.read(&Request::Compare(comparison), Some(claim))? {
+        match self.read(ReadRequest::Compare(comparison), Some(claim))? {
             (Answer::Compared(result), _) => Ok(result),
             (answer, _) => Err(error_in(answer)),
         }
@@ -66,7 +67,7 @@ impl DiskRoots {
         claim: impl AsFd,
         witness: Witness,
     ) -> Result<bool, DeviceError> {
-        match self.read(&Request::IsUnchanged(witness), Some(claim))? {
+        match self.read(ReadRequest::IsUnchanged(witness), Some(claim))? {
             (Answer::IsUnchanged(unchanged), _) => Ok(unchanged),
             (answer, _) => Err(error_in(answer)),
         }
@@ -74,7 +75,7 @@ impl DiskRoots {
 
     fn read(
         &self,
-        request: &Request,
+        request: ReadRequest,
         disk: Option<impl AsFd>,
     ) -> Result<(Answer, Option<OwnedFd>), DeviceError> {
         let opener = self.opener.as_ref().ok_or(Errno::NOSYS)?;

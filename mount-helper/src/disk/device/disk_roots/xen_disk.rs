@@ -1,10 +1,16 @@
 //! Disks without a serial: those of Xen, which the kernel names after the device name that EC2 was
-//! told.
+//! told. The broker asks the opener about them.
 use super::DiskRoots;
+use crate::disk::device::opener_messages::{
+    Answer, KnownDisk, KnownRequest, NameRequest, Remembered, Request, XenDisk,
+};
+use crate::disk::device::opener_requests::error_in;
 use crate::disk::device::{Access, Device, DeviceError, Proof};
+use crate::disk::xen_disk_record::XenDiskRecord;
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::facts::DeviceNumber;
-use ebs_csi_wire::{DeviceName, Disk};
+use ebs_csi_wire::{DeviceName, Disk, VolumeId};
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 
@@ -13,20 +19,22 @@ const XEN_DISK: &str = "xen:vbd";
 /// Attributes that can hold the serial of a disk (sysfs, `block/NAME`).
 const SERIALS: [&str; 4] = ["serial", "device/serial", "wwid", "device/wwid"];
 
-/// One attachment of a whole disk without a serial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct XenDisk {
-    /// The kernel's sequence number of this attachment (`diskseq`).
-    pub sequence: u64,
-    /// The kernel's device number, which the next disk at the same name gets again.
-    pub number: DeviceNumber,
-}
-
 impl DiskRoots {
     /// Accepts Xen disks without a serial by their name.
     pub fn accepting_names(mut self) -> Self {
         self.accepts_names = true;
         self
+    }
+
+    /// Keeps this record of the volumes that such disks are taken for.
+    pub(crate) fn recording(mut self, record: XenDiskRecord) -> Self {
+        self.xen_disk_record = record;
+        self
+    }
+
+    /// Returns the descriptor of the record's file, to which this process writes.
+    pub(crate) fn written_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.xen_disk_record.descriptor()
     }
 
     /// Returns whether the machine has a disk of Xen. Each machine that is built on Xen has one.
@@ -51,17 +59,61 @@ impl DiskRoots {
     /// Returns the disk without a serial behind a device number, which may be that of a partition.
     /// Returns None for every other disk, and where such disks are not accepted.
     pub fn xen_disk(&self, device: DeviceNumber) -> Option<XenDisk> {
+        self.known_disk(device).map(|known| known.disk)
+    }
+
+    /// Returns the same disk, and the volume that it was taken for.
+    pub(crate) fn known_disk(&self, number: DeviceNumber) -> Option<KnownDisk> {
         if !self.accepts_names {
             return None;
         }
-        let directory = self.directory_of_whole(device);
+        if let Some(opener) = &self.opener {
+            return match opener.ask(&Request::DiskAt { number }) {
+                Ok(Answer::DiskAt(known)) => known,
+                _ => None,
+            };
+        }
+        let directory = self.directory_of_whole(number);
         if !self.is_xen_without_serial(&directory) {
             return None;
         }
-        Some(XenDisk {
+        let disk = XenDisk {
             sequence: self.read_sysfs(&format!("{directory}/diskseq")).ok()?.parse().ok()?,
             number: self.number_beneath(&directory).ok()?,
-        })
+        };
+        Some(KnownDisk { disk, volume: self.xen_disk_record.volume_of(&disk) })
+    }
+
+    /// Returns the attached disks without a serial that were taken for this volume, or for any, the
+    /// latest first.
+    pub(crate) fn disks_taken_for(
+        &self,
+        volume: Option<&VolumeId>,
+    ) -> Result<Vec<KnownDisk>, DeviceError> {
+        if !self.accepts_names {
+            return Ok(Vec::new());
+        }
+        if let Some(opener) = &self.opener {
+            return match opener.ask(&Request::DisksOf { volume: volume.cloned() })? {
+                Answer::Disks(disks) => Ok(disks),
+                answer => Err(error_in(answer)),
+            };
+        }
+        let mut disks = self.xen_disk_record.disks_of(volume);
+        disks.retain(|known| self.xen_disk(known.disk.number) == Some(known.disk));
+        Ok(disks)
+    }
+
+    /// Records that a disk without a serial is taken for a volume.
+    pub(crate) fn remember(&self, known: &KnownDisk) -> Result<Remembered, DeviceError> {
+        if let Some(opener) = &self.opener {
+            return match opener.ask(&Request::Remember(known.clone()))? {
+                Answer::Remembered(remembered) => Ok(remembered),
+                answer => Err(error_in(answer)),
+            };
+        }
+        let volume = known.volume.as_ref().ok_or(Errno::INVAL)?;
+        Ok(self.xen_disk_record.add(known.disk, volume)?)
     }
 
     /// Holds a disk that is known already, or a partition of it.
@@ -71,6 +123,13 @@ impl DiskRoots {
         partition: Option<NonZeroU32>,
         access: Access,
     ) -> Result<Device, DeviceError> {
+        if let Some(opener) = &self.opener {
+            return opener.open_named(&Request::OpenKnown(KnownRequest {
+                disk,
+                partition,
+                access,
+            }));
+        }
         if self.xen_disk(disk.number) != Some(disk) {
             return Err(DeviceError::Absent);
         }
@@ -101,7 +160,20 @@ impl DiskRoots {
         requested: &Disk,
         access: Access,
     ) -> Result<Device, DeviceError> {
-        let Some(name) = self.find_kernel_name(requested.device_hint.as_ref())? else {
+        let partition = requested.partition;
+        let Some(name) = requested.device_hint.clone() else {
+            return Err(DeviceError::Absent);
+        };
+        let request = NameRequest { name, partition, access };
+        match &self.opener {
+            Some(opener) => opener.open_named(&Request::FindNamed(request)),
+            None => self.open_named(&request),
+        }
+    }
+
+    /// Does the same as [`DiskRoots::find_named`] in this process.
+    pub(crate) fn open_named(&self, request: &NameRequest) -> Result<Device, DeviceError> {
+        let Some(name) = self.find_kernel_name(&request.name)? else {
             return Err(DeviceError::Absent);
         };
         if !self.accepts_names {
@@ -110,7 +182,7 @@ impl DiskRoots {
         // The kernel lists a disk a moment before its node exists.
         match self.number_of(&name) {
             Ok(number) if self.is_node_of(&name, number) => {
-                self.open_disk(&name, number, requested.partition, access, Proof::Name)
+                self.open_disk(&name, number, request.partition, request.access, Proof::Name)
             }
             _ => Err(DeviceError::Absent),
         }
@@ -118,13 +190,8 @@ impl DiskRoots {
 
     /// Returns the kernel name of such a disk: the name that EC2 was told, or the `xvd` name that
     /// the kernel uses in place of an `sd` name.
-    fn find_kernel_name(
-        &self,
-        device_name: Option<&DeviceName>,
-    ) -> Result<Option<String>, DeviceError> {
-        let Some(name) = device_name.map(DeviceName::file_name) else {
-            return Ok(None);
-        };
+    fn find_kernel_name(&self, told: &DeviceName) -> Result<Option<String>, DeviceError> {
+        let name = told.file_name();
         let own = name.strip_prefix("sd").map(|rest| format!("xvd{rest}"));
         let mut names = [Some(name.to_owned()), own]
             .into_iter()
@@ -137,7 +204,7 @@ impl DiskRoots {
     }
 
     /// Returns whether the directory describes a whole disk of Xen without a serial.
-    pub(in crate::disk::device) fn is_xen_without_serial(&self, directory: &str) -> bool {
+    fn is_xen_without_serial(&self, directory: &str) -> bool {
         let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}"));
         read("device/modalias").is_ok_and(|text| text == XEN_DISK)
             && SERIALS.iter().all(|attribute| match read(attribute) {

@@ -69,7 +69,7 @@ fn node_on(disk: &str) -> Result<OwnedFd, Errno> {
 fn format(open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<(), Errno> {
     let (ours, theirs) = channel::pair().expect("pair");
     let filters = Filters::compile().expect("filters");
-    let devices = statx(CWD, &std::env::temp_dir(), AtFlags::empty(), StatxFlags::MNT_ID);
+    let devices = statx(CWD, std::env::temp_dir(), AtFlags::empty(), StatxFlags::MNT_ID);
     let devices_mount = devices.expect("statx").stx_mnt_id;
     if fork().expect("fork") == Fork::Child {
         drop(ours);

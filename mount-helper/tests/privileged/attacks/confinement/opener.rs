@@ -20,7 +20,7 @@ fn run_opener(lanes: Vec<OwnedFd>) {
     let nodes = BlockNodes::read(Path::new("/dev"), DiskClass::LoopFile).expect("nodes");
     let disks = DiskRoots::open(DiskClass::LoopFile).expect("disks");
     let memory = tempfile::tempfile().expect("a file").into();
-    let entering = confinement::opener(&nodes, false).expect("confined");
+    let entering = confinement::opener(&nodes, &[], false).expect("confined");
     let threads = opener::start(lanes, disks, memory).expect("threads");
     entering.calls_of_all_threads().expect("confined");
     for thread in threads {
@@ -71,7 +71,7 @@ pub(super) fn send_requests(devices: &str, mounted: (&str, &str), unused: (&str,
         ("path", open("../etc/shadow", whole, &volume, read, false)),
         ("partition", open(disk, "true 7", &volume, read, false)),
         ("unused-shared", open(free, whole, &other, write, false)),
-        ("no-descriptor", " first".to_owned()),
+        ("no-descriptor", " read first".to_owned()),
         ("unused", open(free, whole, &other, write, true)),
     ] {
         print_value(name, answer(&request));

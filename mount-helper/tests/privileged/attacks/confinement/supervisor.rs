@@ -7,12 +7,14 @@ use ebs_csi_confine::tool::Filters;
 use ebs_csi_mount_helper::channel;
 use ebs_csi_mount_helper::roles::confinement;
 use ebs_csi_mount_helper::roles::runner::{self, Inherited};
-use ebs_csi_mount_helper::roles::supervisor::{Supervisor, Turn};
+use ebs_csi_mount_helper::roles::supervisor::collector::Collector;
+use ebs_csi_mount_helper::roles::supervisor::{Part, Supervisor, Turn};
 use ebs_csi_mount_helper::sys::{Fork, fork, signal_descriptor};
 use ebs_csi_mount_helper::tool::{RUNNER_WANTED, RUNNERS};
 use ebs_csi_policy::profile;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
+use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs;
 use std::process::exit;
 use std::time::Duration;
@@ -71,16 +73,25 @@ fn supervisor_clone_with_namespace_flags_is_killed() {
 }
 
 /// Runs the real, confined supervisor for a broker that asks for runners and keeps each of them.
-pub(super) fn serve_greedy_broker() {
+/// One that floods also writes lines without end.
+pub(super) fn serve_greedy_broker(floods: bool) {
     let pair = || channel::pair().expect("pair");
     let ((jobs, asking), (broker_life, life_of_broker)) = (pair(), pair());
     let (directories_life, life_of_directories) = pair();
-    let (opener_life, life_of_opener) = pair();
     let signals = signal_descriptor().expect("signalfd");
-    let ours = (jobs, broker_life, directories_life, opener_life);
+    let (lines, line_writer) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
+    let ours = (jobs, broker_life, directories_life);
     let supervisor = std::process::id();
     let Fork::Parent(broker) = fork().expect("fork") else {
-        drop((ours, life_of_directories, life_of_opener));
+        drop((ours, life_of_directories, lines));
+        if floods && fork().expect("fork") == Fork::Child {
+            drop((asking, life_of_broker));
+            let line = b"2026-01-01T00:00:00.000Z warn broker flood why=none\n".repeat(10);
+            // Until nobody can read them any more.
+            while rustix::io::write(&line_writer, &line).is_ok() {}
+            exit(0);
+        }
+        drop(line_writer);
         request_runners(&asking, supervisor);
         drop(life_of_broker);
         exit(0);
@@ -88,25 +99,21 @@ pub(super) fn serve_greedy_broker() {
     drop(asking);
     // One process takes the place of the other parts.
     let Fork::Parent(directories) = fork().expect("fork") else {
-        drop((ours, life_of_broker));
+        drop((ours, life_of_broker, lines, line_writer));
         let _ = channel::receive(&life_of_directories);
-        drop(life_of_opener);
         exit(0);
     };
-    drop((life_of_broker, life_of_directories, life_of_opener));
+    drop((life_of_broker, life_of_directories, line_writer));
     let lock = fs::File::open("/").expect("open").into();
     let filters = Filters::compile().expect("filters");
     confinement::supervisor(false).expect("confined");
-    let (jobs, broker_life, directories_life, opener_life) = ours;
+    let (jobs, broker_life, directories_life) = ours;
     let turn = Supervisor {
         jobs,
-        broker_life,
-        directories_life,
-        opener_life,
+        broker: Part { life: broker_life, pid: broker },
+        others: vec![Part { life: directories_life, pid: directories }],
         signals,
-        broker,
-        directories,
-        opener: directories,
+        journal: Collector::new(lines),
         lock,
         grace: Duration::ZERO,
         runners: Vec::new(),
@@ -166,4 +173,19 @@ fn broker_gets_at_most_12_runners() {
     for word in ["answered", "living", "again", "living-again"] {
         assert_eq!(ran.value(word), "12", "{word}: {ran:?}");
     }
+}
+
+/// The broker's lines fill the pipe all the time, and each runner is there within 900 ms.
+#[test]
+fn flood_of_lines_does_not_delay_runners() {
+    if !able() {
+        return;
+    }
+    let ran = script::run("runners-flooded", &[]);
+    for word in ["answered", "living", "again", "living-again"] {
+        assert_eq!(ran.value(word), "12", "{word}: {ran:?}");
+    }
+    let passed = ran.output.matches(" warn broker flood ").count();
+    assert!((2000..2500).contains(&passed), "{passed} lines");
+    assert!(ran.output.contains(" warn broker suppressed of=flood lines="), "{}", ran.output);
 }

@@ -28,8 +28,8 @@ fn node_without_usable_proof_is_left_alone() {
     let running = |f: &mut NodeFacts| {
         set_instance(f, HERE, InstanceEvidence::Running { impaired: Fact::Unknown });
     };
-    let one_waiting = |f: &mut NodeFacts| answer(f, "vol-1", Evidence::Waiting);
-    let other_waiting = |f: &mut NodeFacts| answer(f, "vol-2", Evidence::Waiting);
+    let one_waiting = |f: &mut NodeFacts| answer(f, "vol-1", VolumeEvidence::Waiting);
+    let other_waiting = |f: &mut NodeFacts| answer(f, "vol-2", VolumeEvidence::Waiting);
     let unlisted = |f: &mut NodeFacts| f.object = Fact::Unknown;
     // F43: a fence was accepted, and the stop does not end.
     let stopping: [Change; 3] = [here_not_off, one_waiting, other_waiting];
@@ -55,7 +55,7 @@ fn instance_off_taints_its_own_node() {
     let opted_out = |f: &mut NodeFacts| node(f).opted_out = true;
     let used_elsewhere = |f: &mut NodeFacts| {
         let key = (ELSEWHERE.to_owned(), "vol-1".to_owned());
-        f.volumes.insert(key, Evidence::Unproven);
+        f.volumes.insert(key, VolumeEvidence::Unproven);
     };
     // An opted-out pod is being deleted, and another pod's volume is proved free.
     let two_pods: [Change; 5] = [here_off, pod_opted_out, pod_deleting, second_pod, both_proven];

@@ -1,9 +1,9 @@
-//! Models a whole failover: a node A whose instance may die, be cut off, reboot and come back; a
-//! node B that lives; a pod of a StatefulSet with one volume; Kubernetes' own controllers; persons;
-//! EC2 with two views that lag behind; controllers; and replicas of node-lifecycle that all believe
-//! that they lead.
+//! Models a volume from one attach to the next: a node A whose instance may die, be cut off,
+//! reboot and come back, with its kernel, its node-agent and its kubelet; a node B that lives; a
+//! pod of a StatefulSet with one volume; Kubernetes' own controllers; persons; EC2 with two views
+//! that lag behind; controllers; and replicas of node-lifecycle that all believe that they lead.
 //!
-//! The shipped functions decide: `decide`, `decide_instance` and `kubelet_report` in the
+//! The shipped functions decide: `decide`, `decide_instance` and `node_evidence` in the
 //! controllers, `step` and `fence` in the replicas. The Lease that lets only one replica act is
 //! left out here: it could only remove behaviour. The brake, which needs the Lease, has a model of
 //! its own.
@@ -11,25 +11,38 @@
 //! Time is not modelled: whatever waits for a time (a lease, the six minutes, an eviction) may
 //! happen at once or never. The model assumes:
 //!
-//! * **A view catches up before a boot ends**, and a boot does not end between a call's reads and
-//!   the arrival of the call's DetachVolume.
-//! * **A call ends** before the next attach of the volume completes.
-//! * **In `ec2-only`** a node that is back is not cut off again while it still carries our taint:
-//!   Kubernetes would detach by force, and the order of CSI calls, which that mode trusts, would
-//!   not hold.
+//! * **A view catches up before a boot ends**, and a boot, or an agent that was replaced, does not
+//!   answer between the oldest fact of a call and the arrival of its DetachVolume: a call decides
+//!   anew after two seconds.
+//! * **A promise is lifted** only a minute after its request ended, which is as long as no
+//!   DetachVolume that rests on it is on its way; a call that rests on it decides anew.
+//! * **A call ends** before the next attach of the volume completes: a call whose answer nobody
+//!   waits for sends nothing.
+//! * **Kubelet's bookkeeping**: kubelet lists a volume in `volumesInUse` before it looks at
+//!   `volumesAttached`, keeps the leave that it found there until no pod wants the volume, and
+//!   unlists the volume after it has unmounted it and forgotten the leave. A kubelet that starts
+//!   anew has no leave; one whose Node object is created anew still has it, and fills the lists of
+//!   the new object within a minute.
+//! * **In `ec2-only`** a node that is back is not cut off again while it still carries our taint,
+//!   and kubelet does not start anew: Kubernetes would detach by force, and the order of CSI calls,
+//!   which that mode trusts, would not hold.
 //! * **Watches** lag by one change: an attachment that is gone, or being deleted, may still be seen
 //!   as it was before.
 
 mod ec2;
+mod goals;
 mod kubernetes;
 mod node;
+mod node_agent;
 mod replica;
 mod unpublish;
 
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
-use ebs_csi_safe_detach::{Mode, Power, Rung};
+use ebs_csi_safe_detach::{Evidence, Mode, OldAgents, Power};
 
-use crate::explore::{Goal, Steps, hash_of};
+pub(crate) use goals::goals;
+
+use crate::explore::{Steps, hash_of};
 
 /// A planted fault, which shows that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +62,40 @@ pub(crate) enum Fault {
     NoTaint,
     /// The controller fences on its earlier answer about the status checks.
     FenceOnFormerChecks,
+    /// The controller takes `InvalidInstanceID.NotFound` for the end of the instance.
+    DetachOnNotFound,
+    /// The controller reuses EC2's answer to the previous call.
+    ReadBeforeTheCall,
+    /// The controller sends DetachVolume on facts of any age.
+    StaleFacts,
+    /// `volumesAttached` is not read.
+    VolumesAttachedUnread,
+    /// `volumesInUse` is not read: a free volume that kubelet wants needs no promise.
+    VolumesInUseUnread,
+    /// A Node object that was created after the attach needs no promise.
+    YoungNodeTrusted,
+    /// The node-agent is asked before the Node object is read.
+    AgentBeforeLists,
+    /// The kernel is not asked what holds the disk, only for mounts.
+    HolderUnseen,
+    /// The volume's lock is not taken: a stage in flight is not seen.
+    LookWithoutLock,
+    /// The boot of the answer is not compared with the Node object's.
+    BootNotCompared,
+    /// The request for a promise counts as the promise.
+    RequestCountsAsPromise,
+    /// The promise is recorded for a volume in use.
+    PromiseWhileHeld,
+    /// A stage does not read the promise.
+    StageIgnoresPromise,
+    /// The promise ends with the process that made it.
+    PromiseInMemory,
+    /// The promise is lifted when its request ends, without a minute's wait.
+    PromiseLiftedAtOnce,
+    /// The promise is never lifted.
+    PromiseNeverLifted,
+    /// A free volume that kubelet wants is refused, with no way to a promise.
+    NoPromise,
 }
 
 /// What is explored.
@@ -60,15 +107,55 @@ pub(crate) struct Rules {
     pub(crate) pod: PodKind,
     pub(crate) controllers: usize,
     pub(crate) replicas: usize,
-    /// Whether persons delete Nodes, pods and VolumeAttachments and set the taint. With
-    /// [`Mode::Ec2Only`] they do not, and Kubernetes forces nothing: that mode trusts the order of
-    /// CSI calls.
+    /// Whether persons delete Nodes, pods, by force too, and VolumeAttachments, and set the taint.
+    /// With [`Mode::Ec2Only`] they do not, and Kubernetes forces nothing: that mode trusts the
+    /// order of CSI calls.
     pub(crate) persons: bool,
+    /// Whether persons take the finalizer off a VolumeAttachment.
+    pub(crate) finalizers: bool,
+    /// Whether persons hibernate the instance and order overrides.
+    pub(crate) orders: bool,
     pub(crate) fences: Option<FenceWhen>,
     /// Whether something may happen between a replica's reads and the controller's answers;
     /// otherwise something may happen only between the answers and the replica's acts.
     pub(crate) late_answers: bool,
     pub(crate) boots: u8,
+    /// Whether the instance is stopped and terminated; otherwise only its guest reboots.
+    pub(crate) power_fails: bool,
+    pub(crate) kubelet: Kubelet,
+    pub(crate) agents: Agents,
+    pub(crate) old_agents: OldAgents,
+}
+
+/// What kubelet and the kernel do beyond the order of CSI calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kubelet {
+    /// Whether kubelet starts anew.
+    pub(crate) restarts: bool,
+    /// Whether something still holds the disk after an unstage that kubelet takes for done.
+    pub(crate) holders: bool,
+    /// Whether the steps of a stage, and the disk's arrival, take time.
+    pub(crate) slow: bool,
+}
+
+impl Kubelet {
+    /// Kubelet's state survives, and nothing but mounts holds a disk.
+    pub(crate) const ORDERLY: Self = Self { restarts: false, holders: false, slow: false };
+    pub(crate) const RESTARTS: Self = Self { restarts: true, ..Self::ORDERLY };
+    pub(crate) const FULL: Self = Self { restarts: true, holders: true, slow: true };
+}
+
+/// Which node-agents there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Agents {
+    /// With the page; the pod stays.
+    Stay,
+    /// With the page; the pod may be replaced.
+    Replaced,
+    /// Older than the page.
+    Old,
+    /// Upgraded and downgraded at any time.
+    Mixed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +179,18 @@ pub(crate) enum On {
 pub(crate) struct Ec2 {
     pub(crate) held: Option<On>,
     pub(crate) power: Power,
+    pub(crate) hibernated: bool,
+}
+
+/// How node A's kernel has the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Hold {
+    Nothing,
+    /// A stage is in flight.
+    Stage,
+    Mount,
+    /// Something that kubelet does not know of: a raw holder, a copied mount.
+    Unlisted,
 }
 
 /// The guest of node A.
@@ -102,7 +201,15 @@ pub(crate) struct Guest {
     /// Whether the kubelet of this boot has written the Node object.
     pub(crate) registered: bool,
     pub(crate) is_cut_off: bool,
-    pub(crate) mounted: bool,
+    /// Whether the disk of the attachment is there.
+    pub(crate) disk: bool,
+    pub(crate) hold: Hold,
+    /// Whether kubelet has found the volume in `volumesAttached`: it may stage from then on.
+    pub(crate) has_leave: bool,
+    /// Whether the mount-helper has a promise for this attachment on record.
+    pub(crate) promised: bool,
+    /// Whether the node-agent and the mount-helper are older than the page.
+    pub(crate) old_agent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +228,8 @@ pub(crate) struct NodeObject {
     pub(crate) taint: Taint,
     pub(crate) in_use: bool,
     pub(crate) attached: bool,
+    /// Whether it was not yet a minute old at the attach.
+    pub(crate) young: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,14 +252,36 @@ pub(crate) struct Call {
     pub(crate) stage: Stage,
     /// Whether the call's VolumeAttachment is gone; a later one of the same name is another object.
     pub(crate) gone: bool,
+    /// Whether the facts are too old for a DetachVolume.
+    pub(crate) stale: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     Began,
     Asking,
-    Decided(Rung),
+    /// The Node object was read: what it says, and whether it is of the boot that runs.
+    Listed {
+        lists: Lists,
+        same_boot: bool,
+    },
+    /// The evidence, and whether it needs the node's promise.
+    Decided {
+        evidence: Evidence,
+        by_promise: bool,
+    },
     Sent,
+}
+
+/// What the Node object says of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Lists {
+    /// No list has it.
+    Clear,
+    /// Kubelet may want it: `volumesInUse` lists it, or the Node object is young.
+    Doubt,
+    /// `volumesAttached` lists it.
+    Attached,
 }
 
 /// A replica of node-lifecycle.
@@ -199,6 +330,18 @@ pub(crate) struct Plan {
     pub(crate) had_no_leftovers: bool,
 }
 
+/// A person's override order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Order {
+    None,
+    /// For the attachment that is there.
+    This,
+    /// For an attachment before.
+    Former,
+    /// Its DetachVolume is on its way.
+    Sent,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) ec2: Ec2,
@@ -210,72 +353,50 @@ pub(crate) struct World {
     pub(crate) node: Option<NodeObject>,
     pub(crate) pod: Option<Pod>,
     pub(crate) attachment: Option<Attachment>,
+    /// Whether the node-agent's pod has the annotation that requests a promise for this attachment.
+    pub(crate) promise_requested: bool,
     pub(crate) calls: [Option<Call>; 2],
     pub(crate) detach_in_flight: bool,
+    pub(crate) order: Order,
+    /// What a faulty controller keeps of EC2's last answer.
+    pub(crate) cache: Option<Ec2>,
     pub(crate) replicas: [Replica; 2],
 }
 
-/// The states that are reached from everywhere when faults end.
-pub(crate) const GOALS: [Goal<World>; 4] = [
-    Goal {
-        name: "L1, L3: on a node that runs, a volume that no pod needs there is detached, whatever was refused before",
-        from: |w| {
-            let going = w.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-            w.ec2.power == Power::Running && going && w.pod.is_none_or(|pod| pod.on == On::B)
-        },
-        reached: |w| w.attachment.is_none_or(|va| va.on == On::B),
-    },
-    Goal {
-        name: "L2: the pod of an instance that is off, or on its way there, runs elsewhere with its volume",
-        from: |w| !matches!(w.ec2.power, Power::Running | Power::Pending),
-        reached: |w| {
-            let (pod, va) = (w.pod.map(|pod| pod.on), w.attachment.map(|va| va.on));
-            (pod, va, w.ec2.held) == (Some(On::B), Some(On::B), Some(On::B))
-        },
-    },
-    Goal {
-        name: "L4: every call and every DetachVolume ends",
-        from: |w| w.detach_in_flight || w.calls != [None; 2],
-        reached: |w| !w.detach_in_flight && w.calls == [None; 2],
-    },
-    Goal {
-        name: "L5: our taint is removed when the node is back",
-        from: |w| w.has_own_taint() && w.ec2.power == Power::Running,
-        reached: |w| !w.has_own_taint(),
-    },
-];
-
-/// What is reached when the pod tolerates our taint. A pod that was created while its
-/// VolumeAttachment is being deleted waits for ever (F53), and the taint stays with it.
-pub(crate) const GOALS_OF_TOLERANT_POD: [Goal<World>; 1] = [Goal {
-    name: "L5: our taint is removed when the node is back, with the pod on it",
-    from: |w| {
-        let waits = w.attachment.is_some_and(|va| va.deleting) && w.is_pod_on_a();
-        w.has_own_taint() && w.ec2.power == Power::Running && !waits
-    },
-    reached: |w| !w.has_own_taint(),
-}];
-
 impl World {
     /// Returns the start: the pod runs on node A, which is healthy.
-    pub(crate) fn start() -> Self {
-        let ec2 = Ec2 { held: Some(On::A), power: Power::Running };
+    pub(crate) fn start(rules: Rules) -> Self {
+        let ec2 = Ec2 { held: Some(On::A), power: Power::Running, hibernated: false };
         Self {
             ec2,
             shown: ec2,
             impaired: false,
-            guest: Guest { boot: 0, up: true, registered: true, is_cut_off: false, mounted: true },
+            guest: Guest {
+                boot: 0,
+                up: true,
+                registered: true,
+                is_cut_off: false,
+                disk: true,
+                hold: Hold::Mount,
+                has_leave: true,
+                promised: false,
+                old_agent: matches!(rules.agents, Agents::Old | Agents::Mixed),
+            },
             node: Some(NodeObject {
                 ready: true,
                 boot: 0,
                 taint: Taint::None,
                 in_use: true,
                 attached: true,
+                young: false,
             }),
             pod: Some(Pod { on: On::A, deleting: false }),
             attachment: Some(Attachment { on: On::A, deleting: false, retry_requested: false }),
+            promise_requested: false,
             calls: [None; 2],
             detach_in_flight: false,
+            order: Order::None,
+            cache: None,
             replicas: [Replica::Idle; 2],
         }
     }
@@ -284,6 +405,7 @@ impl World {
         let mut steps = Steps::new(*self);
         self.add_ec2_steps(rules, &mut steps);
         self.add_node_steps(rules, &mut steps);
+        self.add_agent_steps(rules, &mut steps);
         self.add_kubernetes_steps(rules, &mut steps);
         self.add_person_steps(rules, &mut steps);
         for slot in 0..rules.controllers {
@@ -292,20 +414,47 @@ impl World {
         for slot in 0..rules.replicas {
             self.add_replica_steps(slot, rules, &mut steps);
         }
-        steps.finish(Self::normalize, |world| {
-            let runs = world.ec2.power == Power::Running;
-            (runs && world.guest.mounted && world.ec2.held != Some(On::A))
-                .then_some("S2: the volume was taken from a node that has it mounted")
-        })
+        steps.finish(Self::normalize, |world| world.broken_property(rules))
+    }
+
+    fn broken_property(&self, rules: Rules) -> Option<&'static str> {
+        let runs = self.ec2.power == Power::Running;
+        if runs && self.is_used() && self.ec2.held != Some(On::A) {
+            return Some("S2: the volume was taken from a node that has it mounted");
+        }
+        // An agent that is older than the promise may have staged meanwhile; the kernel's answer
+        // comes before the promise.
+        let is_binding = rules.agents != Agents::Mixed && self.guest.up;
+        (is_binding && self.guest.promised && self.is_used())
+            .then_some("S3: a promise is on record for a volume that the node uses")
     }
 
     /// Gives states that do not differ in anything that matters the same form.
     fn normalize(&mut self) {
         self.guest.is_cut_off &= self.guest.up;
         self.impaired &= self.ec2.power == Power::Running;
+        let is_held = self.ec2.held == Some(On::A);
+        // Both are about this attachment, and void without it.
+        self.promise_requested &= is_held;
+        self.guest.promised &= is_held;
+        self.guest.disk |= !is_held;
+        for call in self.calls.iter_mut().flatten() {
+            let has_facts = matches!(call.stage, Stage::Listed { .. } | Stage::Decided { .. });
+            call.stale &= has_facts;
+        }
         // Two calls, or two replicas, are interchangeable; the active one comes first.
         self.calls.sort_by_key(|call| (call.is_none(), hash_of(call)));
         self.replicas.sort_by_key(|replica| (*replica == Replica::Idle, hash_of(replica)));
+    }
+
+    /// Returns whether node A uses the volume.
+    fn is_used(&self) -> bool {
+        self.guest.hold != Hold::Nothing
+    }
+
+    /// Returns whether no call, and no DetachVolume, is in progress.
+    fn is_idle(&self) -> bool {
+        self.calls == [None; 2] && !self.detach_in_flight
     }
 
     fn has_own_taint(&self) -> bool {
@@ -314,6 +463,18 @@ impl World {
 
     fn is_pod_on_a(&self) -> bool {
         self.pod.is_some_and(|pod| pod.on == On::A)
+    }
+
+    /// Returns whether a pod that stays wants the volume on node A.
+    fn is_wanted_on_a(&self) -> bool {
+        self.pod.is_some_and(|pod| pod.on == On::A && !pod.deleting)
+    }
+
+    /// Makes the facts stale of each call that has not sent yet.
+    fn age_facts(&mut self) {
+        for call in self.calls.iter_mut().flatten() {
+            call.stale = true;
+        }
     }
 
     /// Replaces the Node object, whose resourceVersion changes too.

@@ -2,7 +2,7 @@
 
 use ebs_csi_safe_detach::{Mode, Power};
 
-use super::{Attachment, NodeObject, On, Pod, PodKind, Rules, Taint, World};
+use super::{Attachment, NodeObject, On, Order, Pod, PodKind, Rules, Taint, World};
 use crate::explore::Steps;
 
 impl World {
@@ -76,20 +76,24 @@ impl World {
 
     fn add_attachment_steps(&self, va: Attachment, rules: Rules, steps: &mut Steps<Self>) {
         let is_free = self.ec2.held.is_none() && self.shown.held.is_none();
-        let is_idle = self.calls == [None; 2] && !self.detach_in_flight;
+        let is_idle = self.is_idle();
         let runs = va.on == On::B || self.ec2.power == Power::Running;
         steps.add_if(is_free && is_idle && runs, "attached", |w| {
             w.write_attachment(|_| ());
             w.ec2.held = Some(va.on);
             // ControllerPublishVolume ends when EC2 shows the attachment.
             w.shown.held = Some(va.on);
+            w.guest.disk = va.on == On::B || !rules.kubelet.slow;
+            if w.order == Order::This {
+                w.order = Order::Former;
+            }
         });
         if va.on == On::B {
             return;
         }
         let is_held = self.ec2.held == Some(On::A) && self.shown.held == Some(On::A);
         let is_unlisted = self.node.is_some_and(|node| !node.attached);
-        let is_listed = is_held && is_unlisted && self.is_pod_on_a();
+        let is_listed = is_held && is_idle && is_unlisted && self.is_pod_on_a();
         steps.add_if(is_listed, "volumesAttached lists the volume", |w| w.list_attached(true));
         let is_orderly = rules.mode != Mode::Enforce;
         let forced = match self.node {
@@ -118,8 +122,21 @@ impl World {
                 w.set_pod(Some(Pod { deleting: true, ..pod }));
             });
         }
+        let is_going = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
+        if rules.finalizers && is_going {
+            let name = "a person removes the VolumeAttachment's finalizer";
+            steps.add_fault_if(true, name, Self::remove_attachment);
+        }
+        let may_order = rules.orders && self.shown.held == Some(On::A);
+        let has_none = matches!(self.order, Order::None | Order::Former);
+        steps.add_fault_if(may_order && has_none, "a person orders an override", |w| {
+            w.order = Order::This;
+        });
         if !rules.persons || rules.mode != Mode::Enforce {
             return;
+        }
+        if self.is_pod_on_a() {
+            steps.add_fault_if(true, "a person deletes the pod by force", |w| w.set_pod(None));
         }
         if let Some(node) = self.node {
             steps.add_fault_if(true, "a person deletes the Node object", |w| w.set_node(None));

@@ -1,7 +1,6 @@
 //! The proof of the key over vsock: the peer's nonce, this side's nonce and proof, the peer's
 //! proof. Nothing else is read from a peer before that.
-use crate::session::listener::Vsock;
-use ebs_csi_wire::{Challenge, Hello, KeyStep, Nonce, Side, Transcript};
+use ebs_csi_wire::{Challenge, Hello, Key, KeyStep, Nonce, Side, Transcript};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::time::{Duration, Instant};
 
@@ -18,16 +17,17 @@ pub(super) enum HelloOutcome {
 
 /// A peer that has not proved the key yet.
 #[derive(Debug)]
-pub(super) struct KeyProof<'b> {
-    vsock: &'b Vsock,
+pub(super) struct KeyProof<'k> {
+    key: &'k Key,
+    port: u32,
     transcript: Option<Transcript>,
     deadline: Instant,
 }
 
-impl<'b> KeyProof<'b> {
+impl<'k> KeyProof<'k> {
     /// Begins with a connection at this port.
-    pub(super) fn new(vsock: &'b Vsock) -> Self {
-        Self { vsock, transcript: None, deadline: Instant::now() + PROOF_TIME }
+    pub(super) fn new(key: &'k Key, port: u32) -> Self {
+        Self { key, port, transcript: None, deadline: Instant::now() + PROOF_TIME }
     }
 
     /// Returns until when the peer must have proved the key.
@@ -53,10 +53,10 @@ impl<'b> KeyProof<'b> {
         if Hello::with_key(KeyStep::None).common(hello).is_none() {
             return Err("a hello of a version without a key");
         }
-        let key = &self.vsock.key;
+        let Self { key, port, .. } = *self;
         match (hello.key, &self.transcript) {
             (KeyStep::Nonce(agent), None) => {
-                let transcript = Transcript { port: self.vsock.port, agent, helper: own };
+                let transcript = Transcript { port, agent, helper: own };
                 let proof = key.prove(Side::Helper, &transcript);
                 self.transcript = Some(transcript);
                 Ok(HelloOutcome::Challenge(Challenge { nonce: own, proof }))
@@ -77,12 +77,12 @@ impl<'b> KeyProof<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_wire::{Key, Proof};
-    use std::sync::Arc;
+    use ebs_csi_wire::Proof;
 
-    fn vsock(key: u8) -> Vsock {
-        let key = Arc::new(Key::new(&[key; 32]).expect("a key"));
-        Vsock { port: 5000, peers: Vec::new(), key }
+    const PORT: u32 = 5000;
+
+    fn key(byte: u8) -> Key {
+        Key::new(&[byte; 32]).expect("a key")
     }
 
     fn nonce(byte: u8) -> Hello {
@@ -97,21 +97,21 @@ mod tests {
 
     #[test]
     fn both_sides_prove_the_key() {
-        let vsock = vsock(7);
-        let mut session = KeyProof::new(&vsock);
+        let key = key(7);
+        let mut session = KeyProof::new(&key, PORT);
         let Ok(HelloOutcome::Challenge(challenge)) = session.receive_hello(nonce(1)) else {
             panic!("no challenge");
         };
-        let transcript = Transcript { port: 5000, agent: Nonce([1; 32]), helper: challenge.nonce };
-        assert!(vsock.key.verifies(Side::Helper, &transcript, &challenge.proof));
-        let agents = vsock.key.prove(Side::Agent, &transcript);
+        let transcript = Transcript { port: PORT, agent: Nonce([1; 32]), helper: challenge.nonce };
+        assert!(key.verifies(Side::Helper, &transcript, &challenge.proof));
+        let agents = key.prove(Side::Agent, &transcript);
         assert_eq!(session.receive_hello(proof(agents)), Ok(HelloOutcome::Proved));
     }
 
     #[test]
     fn each_connection_gets_another_nonce() {
-        let vsock = vsock(7);
-        let nonces = [(); 2].map(|()| match KeyProof::new(&vsock).receive_hello(nonce(1)) {
+        let key = key(7);
+        let nonces = [(); 2].map(|()| match KeyProof::new(&key, PORT).receive_hello(nonce(1)) {
             Ok(HelloOutcome::Challenge(challenge)) => challenge.nonce,
             other => panic!("{other:?}"),
         });
@@ -120,29 +120,25 @@ mod tests {
 
     #[test]
     fn every_wrong_proof_ends_the_connection() {
-        let (vsock, elsewhere) = (vsock(7), vsock(8));
-        let transcript = Transcript { port: 5000, agent: Nonce([1; 32]), helper: OWN };
-        let good = vsock.key.prove(Side::Agent, &transcript);
+        let (key, elsewhere) = (key(7), key(8));
+        let transcript = Transcript { port: PORT, agent: Nonce([1; 32]), helper: OWN };
+        let good = key.prove(Side::Agent, &transcript);
         let earlier = Transcript { helper: Nonce([3; 32]), ..transcript };
         for (row, hello, says) in [
             ("right", proof(good), None),
-            (
-                "another key",
-                proof(elsewhere.key.prove(Side::Agent, &transcript)),
-                Some("wrong proof"),
-            ),
-            ("replayed", proof(vsock.key.prove(Side::Agent, &earlier)), Some("wrong proof")),
-            ("reflected", proof(vsock.key.prove(Side::Helper, &transcript)), Some("wrong proof")),
+            ("another key", proof(elsewhere.prove(Side::Agent, &transcript)), Some("wrong proof")),
+            ("replayed", proof(key.prove(Side::Agent, &earlier)), Some("wrong proof")),
+            ("reflected", proof(key.prove(Side::Helper, &transcript)), Some("wrong proof")),
             (
                 "passed on from another port",
-                proof(vsock.key.prove(Side::Agent, &Transcript { port: 5001, ..transcript })),
+                proof(key.prove(Side::Agent, &Transcript { port: 5001, ..transcript })),
                 Some("wrong proof"),
             ),
             ("missing", Hello::with_key(KeyStep::None), Some("without a key")),
             ("of the version over unix sockets", Hello::OURS, Some("version without a key")),
             ("a nonce again", nonce(1), Some("second nonce")),
         ] {
-            let mut session = KeyProof::new(&vsock);
+            let mut session = KeyProof::new(&key, PORT);
             let first = session.receive_hello_with(nonce(1), OWN);
             assert!(matches!(first, Ok(HelloOutcome::Challenge(_))), "{row}");
             match (session.receive_hello_with(hello, OWN), says) {
@@ -151,7 +147,7 @@ mod tests {
                 other => panic!("{row}: {other:?}"),
             }
         }
-        let mut early = KeyProof::new(&vsock);
+        let mut early = KeyProof::new(&key, PORT);
         assert!(early.receive_hello_with(proof(good), OWN).is_err());
     }
 }

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
-    Claim, Evidence, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts,
-    OutOfService, Pod as PodFacts, Readiness, TaintedBoot, Toleration, instance_to_fence, step,
+    Claim, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts, OutOfService,
+    Pod as PodFacts, Readiness, TaintedBoot, Toleration, VolumeEvidence, instance_to_fence, step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
 use super::unpublish::Ec2Answer;
 use super::{
-    Attachment, Changed, Ec2, Fault, Look, NodeObject, On, Plan, Pod, PodKind, Replica, Rules,
-    Taint, World,
+    Attachment, Changed, Ec2, Fault, Look, NodeObject, On, Order, Plan, Pod, PodKind, Replica,
+    Rules, Taint, World,
 };
 use crate::explore::{Mix, Steps, changed};
 use crate::kubernetes_objects::{INSTANCE, VOLUME, attachment};
@@ -28,7 +28,8 @@ impl World {
         match replica {
             Replica::Idle => {
                 // Only the controllers use `volumesInUse` and `volumesAttached`.
-                let unused = |node| NodeObject { in_use: false, attached: false, ..node };
+                let unused =
+                    |node| NodeObject { in_use: false, attached: false, young: false, ..node };
                 let look = Look {
                     node: self.node.map(unused),
                     pod: self.pod.filter(|pod| pod.on == On::A),
@@ -65,7 +66,7 @@ impl World {
     }
 
     fn add_answer_steps(&self, slot: usize, look: Look, rules: Rules, steps: &mut Steps<Self>) {
-        for (ec2_answer, how) in Ec2Answer::ALL {
+        for (ec2_answer, how) in Ec2Answer::OF_INSTANCE {
             let plan = self.plan(rules, look, ec2_answer);
             let after = changed(self, |w| w.replicas[slot] = plan.into());
             let name = ("a replica has the controller's answers", how);
@@ -85,8 +86,9 @@ impl World {
             ec2_answer,
             shown: self.shown,
             detach_in_flight: self.detach_in_flight,
-            mounted: self.guest.mounted,
+            used: self.is_used(),
             impaired: self.impaired,
+            order: self.order,
         };
         let known = PLANS.with_borrow(|plans| plans.get(&input).copied());
         known.unwrap_or_else(|| {
@@ -99,14 +101,14 @@ impl World {
     fn compute_plan(&self, rules: Rules, look: Look, ec2_answer: Ec2Answer) -> Plan {
         let (mut evidence, instance) = self.answers(rules, ec2_answer);
         if rules.fault == Fault::PodsWithoutProof {
-            evidence = Evidence::Proven;
+            evidence = VolumeEvidence::Proven;
         }
         let facts = facts(rules, look, evidence, instance);
         let step = step(&facts, rules.failover);
         let pod_stays =
             rules.pod == PodKind::Tolerates && look.pod.is_some_and(|pod| !pod.deleting);
         let mut plan = Plan {
-            was_free: !self.guest.mounted,
+            was_free: !self.is_used(),
             had_no_leftovers: look.attachment.is_none_or(|va| pod_stays && !va.deleting)
                 && look.pod.is_none_or(|pod| !pod.deleting),
             changed: look.changed,
@@ -267,8 +269,9 @@ struct PlanInput {
     ec2_answer: Ec2Answer,
     shown: Ec2,
     detach_in_flight: bool,
-    mounted: bool,
+    used: bool,
     impaired: bool,
+    order: Order,
 }
 
 impl From<Plan> for Replica {
@@ -287,7 +290,12 @@ fn boot(number: u8) -> String {
 }
 
 /// Returns what was read and answered in the form that the shipped functions take.
-fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidence) -> NodeFacts {
+fn facts(
+    rules: Rules,
+    look: Look,
+    evidence: VolumeEvidence,
+    instance: InstanceEvidence,
+) -> NodeFacts {
     let node_facts = |node: NodeObject| Node {
         ready: if node.ready { Readiness::Ready } else { Readiness::NotReady },
         instance: Some(INSTANCE.to_owned()),
