@@ -162,7 +162,7 @@ fn broker_starts_nothing_and_opens_only_with_openat2() {
 /// What such a process may write to is open before its filter, and can be neither closed nor
 /// replaced.
 #[test]
-fn helper_parts_write_only_to_kept_descriptors() {
+fn privileged_processes_write_only_to_kept_descriptors() {
     const CALLS: &str = "writev pwrite64 pwritev dup dup2 dup3 close_range sendfile splice \
         copy_file_range";
     let keeping = |profile: &Profile| profile.kept_descriptors > 0;

@@ -1,9 +1,9 @@
 //! Reads disks for the broker, in the opener: a process that parses what somebody wrote to a disk
 //! can neither mount nor write.
 use crate::disk::area_search::Readers;
-use crate::disk::content::reference::{self as ext_reference, Witness};
+use crate::disk::content::reference as ext_reference;
 use crate::disk::content::{self, xfs_reference};
-use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times};
+use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times, Witness};
 use crate::path_resolution;
 use ebs_csi_confine::ThreadStarts;
 use ebs_csi_wire::FsType;

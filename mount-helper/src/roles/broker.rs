@@ -1,6 +1,5 @@
 //! The process that mounts. It has a fixed pool of threads, one that serves the socket and others
 //! that work, because no thread is started after the system call filter is in place.
-use crate::roles::supervisor::STOP;
 use crate::session::listener::Listener;
 use crate::session::{BrokerState, event_loop, operation_table, worker};
 use crate::{channel, journal};
@@ -59,7 +58,7 @@ pub(crate) fn watch(broker: &BrokerState, supervisor: &OwnedFd, grace: Duration)
             Err(_) => return 70,
         }
         return match channel::receive(supervisor) {
-            Ok((word, _)) if word == STOP => {
+            Ok((word, _)) if word == channel::STOP => {
                 journal::info("stopping", &[]);
                 let end = Instant::now() + grace;
                 // During a drain the node-agent waits for kubelet's last unmount requests, which

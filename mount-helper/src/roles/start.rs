@@ -141,8 +141,8 @@ fn fork(
         let (relayed, broker) = channel::pair()?;
         match fork_part(&line_writer)? {
             Fork::Child => {
-                drop((lock, opened, memory, signals, lines, line_writer, life, relayed));
-                let part = run_relay(settings, vsock, &broker, &life_of_relay);
+                drop((lock, memory, signals, lines, line_writer, life, relayed));
+                let part = run_relay(settings, opened, vsock, &broker, &life_of_relay);
                 return Ok(part.unwrap_or_else(|status| status));
             }
             Fork::Parent(pid) => others.push(Part { life, pid }),
@@ -290,6 +290,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
 
 fn run_relay(
     settings: &HelperSettings,
+    opened: Opened,
     vsock: OpenedVsock,
     broker: &OwnedFd,
     life: &OwnedFd,
@@ -298,14 +299,18 @@ fn run_relay(
     sys::limit_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
+    let root = opened.into_root();
+    let mark = started("the kubelet root", kubelet_root_lock::mark(&root), 1)?;
+    drop(root);
     let OpenedVsock { ports, key } = vsock;
     let key = started("the key", key.read(), CONFIG)?;
     confinement::log(&confined(confinement::relay(settings.allow_missing_landlock))?);
     // The supervisor has closed its end because the broker did not start. The broker's exit status
     // is the one that counts.
     channel::send(life, READY, &[]).map_err(|_| 0)?;
-    let served = Relay::new(&ports, &settings.vsock_peers, &key, broker).serve();
+    let served = Relay::new(&ports, &settings.vsock_peers, &key, broker, life).serve();
     started("the relay", served, BUG)?;
+    drop((ports, mark));
     Ok(0)
 }
 

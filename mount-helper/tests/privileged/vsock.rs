@@ -294,6 +294,23 @@ fn killed_relay_ends_helper_and_half_proved_peer() {
     }
 }
 
+/// The ports are free when the next helper binds them.
+#[test]
+fn next_helper_serves_after_killed_supervisor() {
+    let Some((mut rig, directory)) = rig("1") else { return };
+    let file = directory.path().join("key");
+    let listen = format!("vsock://{LOCAL}:{PORT}");
+    let flags = ["--listen", &listen, "--vsock-key-file", text(&file), "--vsock-peers", "1"];
+    for _ in 0..5 {
+        let (agent, _) = greeted();
+        send_signal(rig.pid(), Signal::KILL);
+        rig.ended();
+        rig.run(&flags);
+        drop(agent);
+    }
+    inventory(&mut greeted().0);
+}
+
 #[test]
 fn relay_serves_agents_after_sigterm() {
     let Some((mut rig, _directory)) = rig("1") else { return };
