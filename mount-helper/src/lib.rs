@@ -20,5 +20,4 @@ pub mod roles;
 mod session;
 mod settings;
 pub mod sys;
-mod thread_start;
 pub mod tool;

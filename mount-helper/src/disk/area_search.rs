@@ -4,7 +4,7 @@
 //! need about ninety reads. The opener, which may have threads, therefore makes eight reads at a
 //! time.
 use super::direct_read::{AlignedBuffer, first_nonzero, read_exact_at};
-use crate::thread_start::ThreadStarts;
+use ebs_csi_confine::ThreadStarts;
 use ebs_csi_policy::blank;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;

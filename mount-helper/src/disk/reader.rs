@@ -5,7 +5,7 @@ use crate::disk::content::reference as ext_reference;
 use crate::disk::content::{self, xfs_reference};
 use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times, Witness};
 use crate::path_resolution;
-use crate::thread_start::ThreadStarts;
+use ebs_csi_confine::ThreadStarts;
 use ebs_csi_wire::FsType;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, ftruncate};

@@ -2,8 +2,8 @@
 //! that work, because no thread is started after the system call filter is in place.
 use crate::session::listener::Listener;
 use crate::session::{BrokerState, event_loop, operation_table, worker};
-use crate::thread_start::ThreadStarts;
 use crate::{channel, journal};
+use ebs_csi_confine::ThreadStarts;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;

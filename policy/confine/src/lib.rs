@@ -38,6 +38,7 @@ mod identity;
 pub mod start;
 mod sys;
 mod syscall_filter;
+mod thread_start;
 pub mod tool;
 
 use std::fs::File;
@@ -53,6 +54,7 @@ pub use fault::Fault;
 pub use files::Places;
 pub use identity::{Raised, raise};
 pub use sys::landlock_abi;
+pub use thread_start::ThreadStarts;
 
 /// A process that is entering its profile. Each step is irreversible.
 #[derive(Debug)]
@@ -169,7 +171,8 @@ impl Entering {
         self.filter(syscall_filter::Threads::This)
     }
 
-    /// Installs the system call filter for every thread of the process.
+    /// Installs the system call filter for every thread of the process; [`ThreadStarts`] waits until
+    /// they have begun.
     pub fn calls_of_all_threads(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::All)
     }

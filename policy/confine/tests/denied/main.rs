@@ -333,13 +333,15 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
          map-shared-memory make-memory-executable shorten-opened-file name-thread \
          accept-and-hand-over",
     ),
-    ("relay", Works, "accept-and-hand-over"),
+    ("relay", Works, "accept-and-hand-over write-to-kept-descriptor map-own-memory"),
+    ("relay", Refused(EPERM), "close-kept-descriptor"),
     (
         "relay",
         Killed,
         "read-hosts open-hosts open-device create-file tcp-connect unix-connect unix-listen vsock \
          receive-descriptor start-program thread become-root open-file-system raise-sys-admin \
-         make-directory-beneath-root block-device-read-only-switch",
+         make-directory-beneath-root block-device-read-only-switch write-vector \
+         replace-kept-descriptor map-executable-memory map-shared-memory",
     ),
 ];
 

@@ -1,15 +1,17 @@
 //! Threads that have begun before the system call filter is installed: the calls that the C library
-//! and the standard library make at the start of a thread are not in the filter.
+//! and the standard library make at the start of a thread need not be in the filter.
+
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Counts the threads that were started and have not begun.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ThreadStarts(Arc<(Mutex<usize>, Condvar)>);
+pub struct ThreadStarts(Arc<(Mutex<usize>, Condvar)>);
 
 impl ThreadStarts {
-    pub(crate) fn spawn(
+    /// Starts a thread. Fails as [`Builder::spawn`] does.
+    pub fn spawn(
         &self,
         builder: Builder,
         body: impl FnOnce() + Send + 'static,
@@ -30,7 +32,7 @@ impl ThreadStarts {
     }
 
     /// Waits until every thread has begun.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         let (starting, changed) = &*self.0;
         let starting = starting.lock().unwrap_or_else(PoisonError::into_inner);
         drop(changed.wait_while(starting, |starting| *starting > 0));
