@@ -11,6 +11,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+/// Message by which the supervisor tells the broker to finish and end.
+pub const STOP: &[u8] = b"stop";
+
 /// Length of the longest datagram, in bytes.
 pub const MAX: usize = 4096;
 

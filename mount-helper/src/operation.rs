@@ -23,7 +23,6 @@ use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::mount_table::MountTable;
 use crate::operation::runner_requests::Runners;
 use crate::outcome::{At, Result, Stop};
-use crate::settings::CopiedMounts;
 use crate::tool::PlaceKind;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{DeviceNumber, MountFacts, Owner, PathFacts};
@@ -37,6 +36,7 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub(crate) use copied_mount::CopiedMounts;
 pub(crate) use disk_use::record_earlier_publications;
 pub(crate) use inspect::inventory;
 

@@ -1,9 +1,10 @@
 //! The command line.
+use crate::operation::CopiedMounts;
 use crate::session::listen::{self, Listen};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
-use ebs_csi_policy::{PRODUCTION, Policy, named_values};
+use ebs_csi_policy::{PRODUCTION, Policy};
 use ebs_csi_wire::KubeletPath;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -49,18 +50,6 @@ Options:
   --help                     print this
   --version                  print the version and the policy's digest
 ";
-
-named_values! {
-    /// What to do about a file system that another mount namespace keeps alive.
-    #[derive(Default)]
-    pub(crate) CopiedMounts {
-        /// Release the volume once the file system is read-only for all mounts.
-        #[default]
-        Release => "release",
-        /// Hold the volume until nothing keeps the file system alive.
-        Refuse => "refuse",
-    }
-}
 
 /// The settings from the command line, after validation.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -162,11 +162,11 @@ fn broker_starts_nothing_and_opens_only_with_openat2() {
 /// What such a process may write to is open before its filter, and can be neither closed nor
 /// replaced.
 #[test]
-fn mounting_and_opening_processes_write_only_to_kept_descriptors() {
+fn privileged_processes_write_only_to_kept_descriptors() {
     const CALLS: &str = "writev pwrite64 pwritev dup dup2 dup3 close_range sendfile splice \
         copy_file_range";
     let keeping = |profile: &Profile| profile.kept_descriptors > 0;
-    assert_eq!(profiles_that(keeping), ["broker", "directories", "opener"]);
+    assert_eq!(profiles_that(keeping), ["broker", "directories", "opener", "relay"]);
     for profile in ALL.into_iter().filter(|profile| keeping(profile)) {
         for call in CALLS.split(' ') {
             assert!(!allows(profile, call), "{call} of {}", profile.name);

@@ -4,6 +4,7 @@
 //! need about ninety reads. The opener, which may have threads, therefore makes eight reads at a
 //! time.
 use super::direct_read::{AlignedBuffer, first_nonzero, read_exact_at};
+use ebs_csi_confine::ThreadStarts;
 use ebs_csi_policy::blank;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -97,12 +98,12 @@ struct Queue {
 
 impl Readers {
     /// Starts the threads. They end with the process.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(starts: &ThreadStarts) -> io::Result<Self> {
         let queue = Arc::<Queue>::default();
         for _ in 0..READERS {
             let queue = Arc::clone(&queue);
             let thread = std::thread::Builder::new().stack_size(64 << 10);
-            thread.spawn(move || queue.read())?;
+            starts.spawn(thread, move || queue.read())?;
         }
         Ok(Self(queue))
     }
@@ -234,7 +235,7 @@ mod tests {
     /// A claim ends with its last descriptor; a lock of flock(2) does, too.
     #[test]
     fn finished_search_holds_no_descriptor() {
-        let readers = Readers::start().expect("threads");
+        let readers = Readers::start(&ThreadStarts::default()).expect("threads");
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(SIZE).expect("its length");
         for _ in 0..50 {
@@ -247,7 +248,7 @@ mod tests {
     /// The threads find what one read after the other finds.
     #[test]
     fn parallel_search_finds_first_set_byte() {
-        let readers = Readers::start().expect("threads");
+        let readers = Readers::start(&ThreadStarts::default()).expect("threads");
         let rows: [(u64, &[u64]); 7] = [
             (SIZE, &[]),
             (SIZE, &[0]),
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn concurrent_searches_share_the_readers() {
-        let readers = Readers::start().expect("threads");
+        let readers = Readers::start(&ThreadStarts::default()).expect("threads");
         std::thread::scope(|scope| {
             for at in [None, Some(0), Some(1 << 20), Some(SIZE - 1)] {
                 let readers = readers.clone();

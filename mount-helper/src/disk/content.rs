@@ -14,10 +14,11 @@ pub(crate) mod xfs_reference;
 pub use field::crc32c;
 
 use crate::disk::area_search;
+use crate::disk::device::opener_messages::FirstFacts;
 use crate::disk::direct_read::{ALIGNMENT, AlignedBuffer, Reader, first_nonzero, read_at};
 use crate::sys;
-use ebs_csi_policy::facts::{Content, ExtFacts};
-use ebs_csi_wire::{Features, Signature};
+use ebs_csi_policy::facts::Content;
+use ebs_csi_wire::Signature;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::ops::Range;
@@ -101,16 +102,6 @@ fn recognise_or_search(
         });
     }
     Ok(Content::Blank)
-}
-
-/// What the first bytes of a disk show of the file system whose superblock stands there.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FirstFacts {
-    /// Its identifier; None when there are superblocks of two file systems.
-    pub(crate) identifier: Option<[u8; 16]>,
-    pub(crate) features: Option<Features>,
-    /// The superblock of an ext file system.
-    pub(crate) ext: Option<ExtFacts>,
 }
 
 /// Reads the first bytes of a disk. The descriptor may be one for direct reads.

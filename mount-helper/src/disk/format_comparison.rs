@@ -2,8 +2,8 @@
 //! again in memory. One comparison runs at a time, with bounded memory and time. A difference that
 //! was found is remembered while the disk stays attached, so that the comparison is not repeated.
 use crate::disk::attachments::Attachments;
-use crate::disk::content::reference::Witness;
 use crate::disk::device::Device;
+use crate::disk::device::opener_messages::Witness;
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::format_option::FormatOptions;
 use ebs_csi_wire::FsType;

@@ -1,10 +1,11 @@
 //! Reads disks for the broker, in the opener: a process that parses what somebody wrote to a disk
 //! can neither mount nor write.
 use crate::disk::area_search::Readers;
-use crate::disk::content::reference::{self as ext_reference, Witness};
+use crate::disk::content::reference as ext_reference;
 use crate::disk::content::{self, xfs_reference};
-use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times};
+use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times, Witness};
 use crate::path_resolution;
+use ebs_csi_confine::ThreadStarts;
 use ebs_csi_wire::FsType;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, ftruncate};
@@ -47,8 +48,8 @@ pub(crate) struct DiskReader {
 }
 
 impl DiskReader {
-    pub(crate) fn start(memory: OwnedFd) -> io::Result<Self> {
-        Ok(Self { readers: Readers::start()?, memory })
+    pub(crate) fn start(memory: OwnedFd, starts: &ThreadStarts) -> io::Result<Self> {
+        Ok(Self { readers: Readers::start(starts)?, memory })
     }
 
     /// Answers a request to read, with a descriptor perhaps. When this function returns, no thread

@@ -20,6 +20,7 @@ use rustix::mount::{
     fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
     move_mount, open_tree, unmount,
 };
+use std::sync::OnceLock;
 
 /// One parameter of a file system's mount context (fsconfig(2)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,8 +176,12 @@ pub(crate) fn check_block_size(fs: FsType, block_bytes: u64) -> Result<()> {
     Err(Refused::because(Refusal::KernelLacksFeature, seen).into())
 }
 
-fn kernel_version() -> Option<KernelVersion> {
-    KernelVersion::parse(&rustix::system::uname().release().to_string_lossy())
+/// Returns the version of the running kernel. The first call, which asks the kernel, comes before
+/// the system call filter.
+pub(crate) fn kernel_version() -> Option<KernelVersion> {
+    static VERSION: OnceLock<Option<KernelVersion>> = OnceLock::new();
+    *VERSION
+        .get_or_init(|| KernelVersion::parse(&rustix::system::uname().release().to_string_lossy()))
 }
 
 /// Longest message of the kernel that is read, in bytes, and the largest number of messages; the

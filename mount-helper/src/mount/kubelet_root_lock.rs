@@ -5,7 +5,7 @@
 //!
 //! The supervisor holds the lock. The broker only marks the root as in use: a thread of it that
 //! waits for a disk that does not answer cannot be ended, and must not keep the next helper from
-//! serving the other disks.
+//! serving the other disks. The relay marks it, too: the next helper binds the same vsock ports.
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::{journal, path_resolution, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -80,7 +80,8 @@ pub(crate) fn mark(root: &KubeletRoot) -> io::Result<OwnedFd> {
     Ok(held)
 }
 
-/// Waits until no broker of an earlier helper is left, or it is clear that one does not end.
+/// Waits until no broker and no relay of an earlier helper are left, or it is clear that the broker
+/// does not end.
 fn wait_for_broker(held: &OwnedFd) -> io::Result<()> {
     let end = Instant::now() + BROKER_WAIT;
     while sys::is_in_use(held)? {

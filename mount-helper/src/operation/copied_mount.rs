@@ -10,12 +10,24 @@ use crate::disk::device::Device;
 use crate::mount::detached_mount::{self, JoinedMount};
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result, Stop};
-use crate::settings::CopiedMounts;
 use crate::{journal, sys};
 use ebs_csi_policy::judge::{Authorized, Withdraw};
+use ebs_csi_policy::named_values;
 use ebs_csi_wire::{FsType, Observation, Refusal, Refused, Step, VolumeId};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+
+named_values! {
+    /// What to do about a file system that another mount namespace keeps alive.
+    #[derive(Default)]
+    pub(crate) CopiedMounts {
+        /// Release the volume once the file system is read-only for all mounts.
+        #[default]
+        Release => "release",
+        /// Hold the volume until nothing keeps the file system alive.
+        Refuse => "refuse",
+    }
+}
 
 /// Makes the file system read-only for all its mounts. Refuses when somebody writes to it, when the
 /// settings ask for a refusal, and when no file system holds the disk. Returns false when the file

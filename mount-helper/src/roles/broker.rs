@@ -1,9 +1,9 @@
 //! The process that mounts. It has a fixed pool of threads, one that serves the socket and others
 //! that work, because no thread is started after the system call filter is in place.
-use crate::roles::supervisor::STOP;
 use crate::session::listener::Listener;
 use crate::session::{BrokerState, event_loop, operation_table, worker};
 use crate::{channel, journal};
+use ebs_csi_confine::ThreadStarts;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,21 +20,32 @@ const STACK: usize = 128 << 10;
 /// Starts the pool. Until there is work, the threads only wait and make no call that the filter
 /// forbids.
 pub(crate) fn start(broker: &Arc<BrokerState>, listeners: Vec<Listener>) -> io::Result<()> {
-    let talker = Arc::clone(broker);
+    let (starts, talker) = (ThreadStarts::default(), Arc::clone(broker));
     // A broker that can receive no request must not go on.
-    spawn("talk".to_owned(), move || {
+    spawn(&starts, "talk".to_owned(), move || {
         let why = event_loop::serve(&talker, listeners);
         panic!("the thread that talks has ended: {why}")
     })?;
     for number in 0..operation_table::workers() {
         let broker = Arc::clone(broker);
-        spawn(format!("work-{number}"), move || worker::serve(&broker))?;
+        spawn(&starts, format!("work-{number}"), move || {
+            worker::serve(&broker);
+            // The end of a thread makes calls that the filter lacks.
+            loop {
+                thread::park();
+            }
+        })?;
     }
+    starts.wait();
     Ok(())
 }
 
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name).stack_size(STACK).spawn(body).map(drop)
+fn spawn(
+    starts: &ThreadStarts,
+    name: String,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    starts.spawn(thread::Builder::new().name(name).stack_size(STACK), body).map(drop)
 }
 
 /// Watches the supervisor until it asks this process to stop or is gone, and returns the exit
@@ -47,7 +58,7 @@ pub(crate) fn watch(broker: &BrokerState, supervisor: &OwnedFd, grace: Duration)
             Err(_) => return 70,
         }
         return match channel::receive(supervisor) {
-            Ok((word, _)) if word == STOP => {
+            Ok((word, _)) if word == channel::STOP => {
                 journal::info("stopping", &[]);
                 let end = Instant::now() + grace;
                 // During a drain the node-agent waits for kubelet's last unmount requests, which

@@ -14,9 +14,8 @@ pub(crate) fn sanitise() -> io::Result<()> {
     start::keep_environment(&[])
 }
 
-/// Moves the process into namespaces of its own for the network, System V objects and the host
-/// name. All processes of the helper inherit these namespaces. A socket that is bound already keeps
-/// working.
+/// Leaves the node's namespaces of the network, System V objects and the host name. All processes
+/// of the helper share the new ones. A socket that is bound already keeps working.
 pub(crate) fn namespaces() -> Result<(), Fault> {
     sys::unshare_namespaces().map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),

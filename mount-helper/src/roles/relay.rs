@@ -28,8 +28,10 @@ pub(crate) struct Relay<'r> {
     peers: &'r [u32],
     /// The key that a peer proves, and to which this side proves itself.
     key: &'r Key,
-    /// The socket on which connections are handed over.
+    /// The socket on which connections are handed over; a call does not wait for the broker.
     broker: &'r OwnedFd,
+    /// Open at the other end as long as the supervisor lives.
+    life: &'r OwnedFd,
     unproved: Vec<UnprovedPeer<'r>>,
     paused_until: Instant,
 }
@@ -40,17 +42,20 @@ impl<'r> Relay<'r> {
         peers: &'r [u32],
         key: &'r Key,
         broker: &'r OwnedFd,
+        life: &'r OwnedFd,
     ) -> Self {
-        Self { ports, peers, key, broker, unproved: Vec::new(), paused_until: Instant::now() }
+        let unproved = Vec::new();
+        Self { ports, peers, key, broker, life, unproved, paused_until: Instant::now() }
     }
 
-    /// Serves until the other end of the broker's socket is closed.
+    /// Serves until the broker or the supervisor is gone. The broker of a killed supervisor may
+    /// wait for a disk, and the next helper needs the ports.
     pub(crate) fn serve(mut self) -> Result<(), Errno> {
         while self.run_once()? {}
         Ok(())
     }
 
-    /// Waits until something happens, and handles all of it; returns whether the broker is there.
+    /// Waits until something happens, and handles all of it; returns whether the others are there.
     fn run_once(&mut self) -> Result<bool, Errno> {
         let now = Instant::now();
         let has_room = self.unproved.len() < MOST_UNPROVED;
@@ -59,7 +64,8 @@ impl<'r> Relay<'r> {
         if has_room && !accepts {
             end = Some(end.map_or(self.paused_until, |end| end.min(self.paused_until)));
         }
-        let mut fds = vec![PollFd::new(self.broker, PollFlags::empty())];
+        let others = [self.broker, self.life];
+        let mut fds = others.map(|other| PollFd::new(other, PollFlags::empty())).to_vec();
         fds.extend(self.unproved.iter().map(|peer| PollFd::new(&peer.socket, PollFlags::IN)));
         if accepts {
             fds.extend(self.ports.iter().map(|port| PollFd::new(port, PollFlags::IN)));
@@ -72,10 +78,11 @@ impl<'r> Relay<'r> {
         }
         let is_ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
-        let (of_peers, of_ports) = is_ready[1..].split_at(self.unproved.len());
-        if is_ready[0] {
+        let (of_others, of_sockets) = is_ready.split_at(2);
+        if of_others.contains(&true) {
             return Ok(false);
         }
+        let (of_peers, of_ports) = of_sockets.split_at(self.unproved.len());
         for (peer, is_ready) in std::mem::take(&mut self.unproved).into_iter().zip(of_peers) {
             self.handle(peer, *is_ready);
         }
@@ -93,7 +100,8 @@ impl<'r> Relay<'r> {
             Next::Wait => self.cut_off("no proof of the key in time"),
             Next::HandOver(hello) => {
                 let message = hello.to_le_bytes();
-                // Waits while the broker has no room. The end of the broker shows at the next poll.
+                // The socket holds dozens of connections, for which the broker has no room yet; a
+                // further one is closed. The end of the broker shows at the next poll.
                 if let Err(why) = channel::send(self.broker, &message, &[peer.socket.as_fd()]) {
                     journal::warn("hand-over", &[("why", &why.to_string())]);
                 }
@@ -263,7 +271,8 @@ mod tests {
     fn proved_peer_is_handed_over_others_closed() {
         let key = key();
         let (broker, relays_end) = channel::pair().expect("pair");
-        let mut relay = Relay::new(&[], &[], &key, &relays_end);
+        let (_supervisor, life) = channel::pair().expect("pair");
+        let mut relay = Relay::new(&[], &[], &key, &relays_end, &life);
         let (proved, socket) = streams();
         let proof_of_key = KeyProof::new(&key, PORT);
         let mut peer = UnprovedPeer { socket, proof: proof_of_key, received: Vec::new() };

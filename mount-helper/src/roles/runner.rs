@@ -333,8 +333,8 @@ fn supervise(
 }
 
 /// Refuses what a broker could open itself, without a claim: a device node on a volume that it has
-/// mounted, or a file with a name. The opener opens disks beneath `/dev`; the file in which a format
-/// is made again has no name.
+/// mounted, or a file with a name. The opener opens disks beneath `/dev`; the file in which a
+/// format is made again has no name.
 fn check_disk(disk: &OwnedFd, devices_mount: u64) -> io::Result<()> {
     let wanted = StatxFlags::TYPE | StatxFlags::NLINK | StatxFlags::MNT_ID;
     let facts = statx(disk, "", AtFlags::EMPTY_PATH, wanted)?;

@@ -9,6 +9,7 @@ use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::reader;
 use crate::journal::{self, Format};
+use crate::mount::detached_mount;
 use crate::mount::directory_requests::Directories;
 use crate::mount::mount_table::{MountTable, mount_of};
 use crate::mount::{kubelet_root_lock, propagation};
@@ -31,6 +32,7 @@ use ebs_csi_policy::{Policy, profile};
 use opened::{Opened, OpenedVsock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
+use rustix::io::ioctl_fionbio;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::stdio::dup2_stderr;
 use std::error::Error;
@@ -140,8 +142,8 @@ fn fork(
         let (relayed, broker) = channel::pair()?;
         match fork_part(&line_writer)? {
             Fork::Child => {
-                drop((lock, opened, memory, signals, lines, line_writer, life, relayed));
-                let part = run_relay(settings, vsock, &broker, &life_of_relay);
+                drop((lock, memory, signals, lines, line_writer, life, relayed));
+                let part = run_relay(settings, opened, vsock, &broker, &life_of_relay);
                 return Ok(part.unwrap_or_else(|status| status));
             }
             Fork::Parent(pid) => others.push(Part { life, pid }),
@@ -235,6 +237,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     let table = started("/proc/self", MountTable::open(), CONFIG)?;
     let mark = started("the kubelet root", kubelet_root_lock::mark(&opened.root), 1)?;
     let entering = confined(confinement::broker())?;
+    detached_mount::kernel_version();
     if !propagation::check(&opened.root, &table, settings.allow_private_mounts) {
         return Err(CONFIG);
     }
@@ -291,6 +294,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
 
 fn run_relay(
     settings: &HelperSettings,
+    opened: Opened,
     vsock: OpenedVsock,
     broker: &OwnedFd,
     life: &OwnedFd,
@@ -299,14 +303,19 @@ fn run_relay(
     sys::limit_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
+    let root = opened.into_root();
+    let mark = started("the kubelet root", kubelet_root_lock::mark(&root), 1)?;
+    drop(root);
+    started("the broker's socket", ioctl_fionbio(broker, true), 1)?;
     let OpenedVsock { ports, key } = vsock;
     let key = started("the key", key.read(), CONFIG)?;
     confinement::log(&confined(confinement::relay(settings.allow_missing_landlock))?);
     // The supervisor has closed its end because the broker did not start. The broker's exit status
     // is the one that counts.
     channel::send(life, READY, &[]).map_err(|_| 0)?;
-    let served = Relay::new(&ports, &settings.vsock_peers, &key, broker).serve();
+    let served = Relay::new(&ports, &settings.vsock_peers, &key, broker, life).serve();
     started("the relay", served, BUG)?;
+    drop((ports, mark));
     Ok(0)
 }
 

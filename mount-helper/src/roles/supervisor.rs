@@ -14,9 +14,6 @@ use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Message that tells the broker to finish and end.
-pub const STOP: &[u8] = b"stop";
-
 /// A process that lives as long as the helper.
 #[derive(Debug)]
 pub struct Part {
@@ -126,7 +123,7 @@ impl Supervisor {
                         ending = Some(Instant::now() + self.grace);
                         // When the message cannot be sent, the broker is gone, which is noticed
                         // below.
-                        let _ = channel::send(&self.broker.life, STOP, &[]);
+                        let _ = channel::send(&self.broker.life, channel::STOP, &[]);
                     }
                 }
             }

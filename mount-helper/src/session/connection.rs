@@ -8,7 +8,10 @@ use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, 
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
 
 /// Longest time for a frame to become complete after its first byte, and for the peer to read a
@@ -118,10 +121,13 @@ impl<'b> Connection<'b> {
         if !events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             return Next::Continue;
         }
-        match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-            Ok((0, _)) if self.received.is_empty() => Next::Close,
-            Ok((0, _)) => cut_off("the stream ended inside a frame"),
-            Ok((length, _)) => {
+        let into = &mut [IoSliceMut::new(buffer)];
+        let received =
+            recvmsg(&self.socket, into, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT);
+        match received.map(|message| message.bytes) {
+            Ok(0) if self.received.is_empty() => Next::Close,
+            Ok(0) => cut_off("the stream ended inside a frame"),
+            Ok(length) => {
                 if self.received.is_empty() {
                     self.since = Instant::now();
                 }
@@ -233,7 +239,8 @@ impl<'b> Connection<'b> {
     fn flush(&mut self) -> Next {
         while !self.unsent.is_empty() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&self.socket, &self.unsent, flags) {
+            let bytes = &[IoSlice::new(&self.unsent)];
+            match sendmsg(&self.socket, bytes, &mut SendAncillaryBuffer::default(), flags) {
                 Ok(length) if length == self.unsent.len() => {
                     self.unsent = Vec::new();
                     // From here on it is the peer's turn.

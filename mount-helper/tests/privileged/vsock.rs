@@ -1,11 +1,9 @@
 //! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
 //! needs the kernel's vsock_loopback; the virtual machine has it.
 use crate::rig::{
-    Client, LONG, Rig, able, children, done, inventory, role, send_signal, set_mode, staged,
-    staging, status, text, wait_until,
+    Client, LONG, Rig, able, check_profiles, children, done, inventory, role, send_signal,
+    set_mode, staged, staging, status, text, wait_until,
 };
-use ebs_csi_audit::Process;
-use ebs_csi_policy::SANDBOX;
 use ebs_csi_wire::{
     Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, PROTOCOL_WITH_KEY,
     Proof, Request, Side, Transcript, frame,
@@ -269,12 +267,7 @@ fn only_relay_has_vsock_port_and_key() {
     for pid in children(rig.pid()).into_iter().chain([rig.pid()]) {
         assert_eq!(has_in_memory(pid, &KEY), pid == relay, "{}", role(pid));
     }
-    let tree = Process::tree(rig.pid()).expect("the tree");
-    for process in &tree {
-        let profile = process.expected(&tree).expect("a profile");
-        let found = [process.deviations(profile, SANDBOX), process.deviations_in(&tree)].concat();
-        assert!(found.is_empty(), "{}: {found:?}", profile.name);
-    }
+    check_profiles(rig.pid());
 }
 
 /// The peer has sent its proof when the relay ends, and the relay has not read it.
@@ -292,6 +285,23 @@ fn killed_relay_ends_helper_and_half_proved_peer() {
     for part in parts {
         wait_until(|| format!("{} is left", role(part)), || role(part) == "gone");
     }
+}
+
+/// The ports are free when the next helper binds them.
+#[test]
+fn next_helper_serves_after_killed_supervisor() {
+    let Some((mut rig, directory)) = rig("1") else { return };
+    let file = directory.path().join("key");
+    let listen = format!("vsock://{LOCAL}:{PORT}");
+    let flags = ["--listen", &listen, "--vsock-key-file", text(&file), "--vsock-peers", "1"];
+    for _ in 0..5 {
+        let (agent, _) = greeted();
+        send_signal(rig.pid(), Signal::KILL);
+        rig.ended();
+        rig.run(&flags);
+        drop(agent);
+    }
+    inventory(&mut greeted().0);
 }
 
 #[test]

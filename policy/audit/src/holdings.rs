@@ -122,9 +122,13 @@ fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bo
         // The opener checks which disk a process gets.
         OpenFileKind::Disk => return may_hold_disks(files),
         OpenFileKind::Null | OpenFileKind::Socket(_) => return true,
-        // A format is made again in a file of the broker that stands for the disk.
+        // A format is made again in a file that stands for the disk. The helper makes it as root,
+        // on a file system that is mounted nowhere, and nobody may open it.
         OpenFileKind::File(access)
-            if access.is_nameless && access.owner.uid == profile::BROKER.identity.uid =>
+            if access.is_nameless
+                && access.owner.uid == 0
+                && access.owner.mode == 0
+                && file.path.starts_with("/#") =>
         {
             return may_hold_disks(files);
         }
@@ -311,7 +315,7 @@ mod tests {
 
     #[test]
     fn disks_are_held_by_processes_of_helper_alone() {
-        let owner = NodeOwner { uid: profile::BROKER.identity.uid, gid: 0, mode: 0 };
+        let owner = NodeOwner { uid: 0, gid: 0, mode: 0 };
         let nameless = FileAccess { read: true, write: true, owner, is_nameless: true };
         for kind in [OpenFileKind::Disk, OpenFileKind::File(nameless)] {
             let file = || OpenFile { descriptor: 3, path: "/#2".to_owned(), kind: kind.clone() };

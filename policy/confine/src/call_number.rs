@@ -14,28 +14,26 @@ const EVERYWHERE: &[(&str, i64)] = numbers! {
     SYS_exit SYS_exit_group SYS_faccessat SYS_faccessat2 SYS_fadvise64 SYS_fallocate SYS_fchmod
     SYS_fchmodat SYS_fcntl SYS_fdatasync SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fstat SYS_fstatfs
     SYS_fsync SYS_ftruncate SYS_futex SYS_getcpu SYS_getcwd SYS_getdents64 SYS_getegid SYS_geteuid
-    SYS_getgid SYS_getgroups SYS_getpeername SYS_getpid SYS_getppid SYS_getrandom SYS_getresgid
-    SYS_getresuid SYS_getrusage SYS_getsockname SYS_getsockopt SYS_gettid SYS_gettimeofday
-    SYS_getuid SYS_ioctl SYS_kill SYS_landlock_add_rule SYS_landlock_create_ruleset
-    SYS_landlock_restrict_self SYS_linkat SYS_listen SYS_lseek SYS_madvise SYS_membarrier
-    SYS_mkdirat SYS_mknodat SYS_mmap SYS_mount_setattr SYS_move_mount SYS_mprotect SYS_mremap
-    SYS_munmap SYS_nanosleep SYS_newfstatat SYS_open_tree SYS_openat SYS_openat2 SYS_pidfd_open
-    SYS_pidfd_send_signal SYS_pipe2 SYS_ppoll SYS_prctl SYS_pread64 SYS_preadv SYS_prlimit64
-    SYS_process_vm_readv SYS_pwrite64 SYS_pwritev SYS_read SYS_readlinkat SYS_readv SYS_recvfrom
-    SYS_recvmmsg SYS_recvmsg SYS_renameat SYS_renameat2 SYS_restart_syscall SYS_rseq
-    SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigtimedwait SYS_sched_getaffinity
-    SYS_sched_yield SYS_seccomp SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_set_robust_list
-    SYS_set_tid_address SYS_setpgid SYS_setrlimit SYS_setsid SYS_setsockopt SYS_shutdown
-    SYS_sigaltstack SYS_signalfd4 SYS_socket SYS_socketpair SYS_statx SYS_syncfs SYS_sysinfo
-    SYS_tgkill SYS_timer_create SYS_timer_delete SYS_timer_settime SYS_tkill SYS_umask SYS_umount2
-    SYS_uname SYS_unlinkat SYS_wait4 SYS_waitid SYS_write SYS_writev
+    SYS_getgid SYS_getpeername SYS_getpid SYS_getppid SYS_getrandom SYS_getrusage SYS_getsockname
+    SYS_getsockopt SYS_gettid SYS_gettimeofday SYS_getuid SYS_ioctl SYS_kill SYS_landlock_add_rule
+    SYS_landlock_create_ruleset SYS_landlock_restrict_self SYS_linkat SYS_listen SYS_lseek
+    SYS_madvise SYS_membarrier SYS_mkdirat SYS_mknodat SYS_mmap SYS_mount_setattr SYS_move_mount
+    SYS_mprotect SYS_mremap SYS_munmap SYS_nanosleep SYS_newfstatat SYS_open_tree SYS_openat
+    SYS_openat2 SYS_pidfd_open SYS_pipe2 SYS_ppoll SYS_prctl SYS_pread64 SYS_prlimit64
+    SYS_process_vm_readv SYS_pwrite64 SYS_read SYS_readlinkat SYS_readv SYS_recvfrom SYS_recvmmsg
+    SYS_recvmsg SYS_renameat SYS_renameat2 SYS_restart_syscall SYS_rseq SYS_rt_sigaction
+    SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigtimedwait SYS_sched_getaffinity SYS_sched_yield
+    SYS_seccomp SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_set_robust_list SYS_set_tid_address
+    SYS_setsockopt SYS_shutdown SYS_sigaltstack SYS_socket SYS_socketpair SYS_statx SYS_syncfs
+    SYS_sysinfo SYS_tgkill SYS_timer_create SYS_timer_delete SYS_timer_settime SYS_umask SYS_umount2
+    SYS_uname SYS_unlinkat SYS_wait4 SYS_write SYS_writev
 };
 
 /// Calls that the `…at` forms replace on newer architectures.
 #[cfg(target_arch = "x86_64")]
 const HERE: &[(&str, i64)] = numbers! {
-    SYS_access SYS_arch_prctl SYS_dup2 SYS_epoll_wait SYS_fork SYS_chmod SYS_link SYS_lstat
-    SYS_mkdir SYS_open SYS_poll SYS_readlink SYS_rename SYS_stat SYS_unlink SYS_vfork
+    SYS_access SYS_arch_prctl SYS_dup2 SYS_epoll_wait SYS_fork SYS_chmod SYS_link SYS_mkdir SYS_open
+    SYS_poll SYS_readlink SYS_rename SYS_stat SYS_unlink SYS_vfork
 };
 #[cfg(not(target_arch = "x86_64"))]
 const HERE: &[(&str, i64)] = &[];

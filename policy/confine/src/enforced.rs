@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
 use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::Profile;
@@ -90,10 +90,9 @@ impl fmt::Display for Enforced {
     }
 }
 
-/// Reads the status through a descriptor that was opened before the confinement.
-pub(crate) fn read(mut status: &File) -> Result<Status, Fault> {
+/// Reads the status through a descriptor from which nothing was read before.
+pub(crate) fn read(status: &File) -> Result<Status, Fault> {
     let mut text = Vec::new();
-    status.seek(SeekFrom::Start(0)).map_err(Fault::Status)?;
     // Bounded: the kernel's text has about 1.5 kB.
     let length = status.take(1 << 16).read_to_end(&mut text).map_err(Fault::Status)?;
     if length == 0 {

@@ -54,7 +54,7 @@ pub enum Fault {
     /// A prctl(2) operation was refused.
     #[error("cannot set {0}")]
     Control(&'static str, #[source] io::Error),
-    /// The process shares its namespaces with other processes.
+    /// The process stays in the namespaces in which it was started.
     #[error("cannot make network, IPC and UTS namespaces (unshare)")]
     Namespaces(#[source] io::Error),
     /// The descriptors that the process keeps could not be completed.

@@ -38,6 +38,7 @@ mod identity;
 pub mod start;
 mod sys;
 mod syscall_filter;
+mod thread_start;
 pub mod tool;
 
 use std::fs::File;
@@ -53,12 +54,13 @@ pub use fault::Fault;
 pub use files::Places;
 pub use identity::{Raised, raise};
 pub use sys::landlock_abi;
+pub use thread_start::ThreadStarts;
 
 /// A process that is entering its profile. Each step is irreversible.
 #[derive(Debug)]
 pub struct Entering {
     profile: &'static Profile,
-    // Opened first: the confined process may not be able to open it.
+    // For the look at the end: the confined process may not be able to open it.
     status: File,
     landlock: LandlockState,
     missing: Vec<&'static str>,
@@ -86,20 +88,18 @@ impl Entering {
     /// Reads the state of the process, without changing it. Fails with [`Fault::ManyThreads`] when
     /// there is a second thread, which would keep the rights that this thread gives up.
     pub fn begin(profile: &'static Profile) -> Result<Self, Fault> {
-        let status = File::open(Path::new("/proc/self/status")).map_err(Fault::Status)?;
-        let entering = Self {
+        let threads = enforced::read(&open_status()?)?.threads;
+        if threads != 1 {
+            return Err(Fault::ManyThreads(threads));
+        }
+        Ok(Self {
             profile,
-            status,
+            status: open_status()?,
             landlock: LandlockState::NotAsked,
             missing: Vec::new(),
             allow_missing_landlock: false,
             choice: None,
-        };
-        let threads = entering.read_status()?.threads;
-        if threads != 1 {
-            return Err(Fault::ManyThreads(threads));
-        }
-        Ok(entering)
+        })
     }
 
     /// Allows a start below the profile's Landlock floor. [`Enforced`] reports what is missing.
@@ -124,7 +124,7 @@ impl Entering {
 
     /// Sets limits, capability sets, user and groups, and `no_new_privs`.
     pub fn identity(mut self) -> Result<Self, Fault> {
-        let before = self.read_status()?;
+        let before = enforced::read(&open_status()?)?;
         identity::set_limits(self.profile.limits)?;
         self.missing = identity::apply(self.profile, &before)?;
         Ok(self)
@@ -171,7 +171,8 @@ impl Entering {
         self.filter(syscall_filter::Threads::This)
     }
 
-    /// Installs the system call filter for every thread of the process.
+    /// Installs the system call filter for every thread of the process; [`ThreadStarts`] waits
+    /// until they have begun.
     pub fn calls_of_all_threads(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::All)
     }
@@ -188,12 +189,12 @@ impl Entering {
 
     /// Reads back what the kernel enforces now.
     fn observe(self) -> Result<Enforced, Fault> {
-        let status = self.read_status()?;
+        let status = enforced::read(&self.status)?;
         let choice = self.choice.map(|choice| choice.name);
         enforced::confirm(self.profile, status, self.landlock, self.missing, choice)
     }
+}
 
-    fn read_status(&self) -> Result<ebs_csi_policy::process_status::Status, Fault> {
-        enforced::read(&self.status)
-    }
+fn open_status() -> Result<File, Fault> {
+    File::open(Path::new("/proc/self/status")).map_err(Fault::Status)
 }

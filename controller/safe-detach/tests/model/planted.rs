@@ -101,7 +101,7 @@ fn planted_failover_faults_are_found_with_trace() {
             ),
             ("pods are deleted without proof", with(Fault::PodsWithoutProof), "S8"),
             (
-                // In `enforce`, the node's answer would prevent this fault from breaking the property.
+                // In `enforce`, the node's answer would keep this fault from breaking the property.
                 "a VolumeAttachment is deleted without its version",
                 Rules { fault: Fault::AttachmentWithoutVersion, ..EC2_ONLY },
                 "S1",

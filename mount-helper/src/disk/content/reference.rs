@@ -9,15 +9,12 @@
 //! Excepted are the checksums of the reserved inodes, which mke2fs writes more than once.
 use super::ext;
 use super::field::{crc32c, le16, le32};
+use crate::disk::device::opener_messages::{ComparisonResult, Witness};
 use crate::disk::direct_read::{ALIGNMENT, AlignedBuffer, Reader, read_exact_at};
 use ebs_csi_policy::blank;
 use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
-
-/// Size of the largest disk whose format is made again in memory, in bytes: its metadata takes
-/// about 60 MiB.
-pub(crate) const LARGEST: u64 = 4 << 40;
 
 /// Largest number of times that are tried as the time of the format. One format uses one time.
 const TIMES: usize = 3;
@@ -27,26 +24,6 @@ const TIMES: usize = 3;
 pub(super) const LEAST: usize = 16;
 
 const PIECE: usize = 64 << 10;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ComparisonResult {
-    /// This format wrote all of it.
-    Explained,
-    /// At least one byte comes from something else. The value is a piece of the disk with such a
-    /// byte; None where there is no such piece.
-    Unexplained(Option<Witness>),
-    /// The format in memory has another geometry (the disk may have other sectors), so nothing can
-    /// be compared.
-    Incomparable,
-}
-
-/// A piece of a disk, as it was found, that no format of its volume explains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Witness {
-    pub(crate) at: u64,
-    pub(crate) length: u64,
-    pub(crate) checksum: u32,
-}
 
 impl Witness {
     pub(super) fn of(at: u64, found: &[u8]) -> Self {

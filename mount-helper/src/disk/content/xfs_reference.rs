@@ -8,15 +8,12 @@
 //! checksum: beneath such a superblock only this format writes that. When the superblock itself did
 //! not reach the disk, only times may differ.
 use super::field::{be16, be32, be64, id};
-use super::reference::{ComparisonResult, LEAST, Witness, areas, compare_pieces};
+use super::reference::{LEAST, areas, compare_pieces};
 use super::xfs::{self, has_valid_checksum};
+use crate::disk::device::opener_messages::{ComparisonResult, Witness};
 use crate::disk::direct_read::read_exact_at;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
-
-/// Size of the largest disk whose format is made again in memory, in bytes: up to this size the
-/// log, which is filled with zeros, takes 128 MiB.
-pub(crate) const LARGEST: u64 = 256 << 30;
 
 const SECTOR: usize = 512;
 const BLOCK: usize = 4096;

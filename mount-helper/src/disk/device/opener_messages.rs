@@ -3,10 +3,8 @@
 //! descriptor of the disk.
 use super::words::{self, words};
 use super::{Access, Device, DeviceError, Proof};
-use crate::disk::content::FirstFacts;
-use crate::disk::content::reference::{ComparisonResult, Witness};
-use ebs_csi_policy::facts::{Content, DeviceNumber};
-use ebs_csi_wire::{DeviceName, FsType, VolumeId};
+use ebs_csi_policy::facts::{Content, DeviceNumber, ExtFacts};
+use ebs_csi_wire::{DeviceName, Features, FsType, VolumeId};
 use rustix::fd::OwnedFd;
 use std::num::NonZeroU32;
 
@@ -139,6 +137,36 @@ pub(crate) enum Remembered {
     AsAnother,
 }
 
+/// What the first bytes of a disk show of the file system whose superblock stands there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FirstFacts {
+    /// Its identifier; None when there are superblocks of two file systems.
+    pub(crate) identifier: Option<[u8; 16]>,
+    pub(crate) features: Option<Features>,
+    /// The superblock of an ext file system.
+    pub(crate) ext: Option<ExtFacts>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ComparisonResult {
+    /// This format wrote all of it.
+    Explained,
+    /// At least one byte comes from something else. The value is a piece of the disk with such a
+    /// byte; None where there is no such piece.
+    Unexplained(Option<Witness>),
+    /// The format in memory has another geometry (the disk may have other sectors), so nothing can
+    /// be compared.
+    Incomparable,
+}
+
+/// A piece of a disk, as it was found, that no format of its volume explains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Witness {
+    pub(crate) at: u64,
+    pub(crate) length: u64,
+    pub(crate) checksum: u32,
+}
+
 /// The facts about an opened disk, as in [`Device`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OpenedDisk {
@@ -162,6 +190,8 @@ words! {
     struct KnownRequest { disk, partition, access }
     struct XenDisk { sequence, number }
     struct KnownDisk { disk, volume }
+    struct Witness { at, length, checksum }
+    struct FirstFacts { identifier, features, ext }
     struct OpenedDisk {
         name, disk, partition, proof, number, whole, sequence, bytes, whole_bytes, start
     }
@@ -207,6 +237,11 @@ words! {
         "disks" => Disks(disks),
         "remembered" => Remembered(remembered),
         "failed" => Failed(error),
+    }
+    enum ComparisonResult {
+        "explained" => Explained,
+        "unexplained" => Unexplained(witness),
+        "incomparable" => Incomparable,
     }
     enum Remembered {
         "now" => Now,
@@ -292,8 +327,8 @@ impl OpenedDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_policy::facts::{ExtFacts, ExtLevel, XfsFacts};
-    use ebs_csi_wire::{Features, Node, Signature};
+    use ebs_csi_policy::facts::{ExtLevel, XfsFacts};
+    use ebs_csi_wire::{Node, Signature};
     use rustix::io::Errno;
 
     fn example() -> OpenRequest {

@@ -1,8 +1,6 @@
 //! How broker and opener write their messages: words with a space between them. A number is
 //! decimal, a text or an identifier hexadecimal, so that nothing that a disk holds can be taken for
 //! a word of its own.
-use crate::disk::content::FirstFacts;
-use crate::disk::content::reference::{ComparisonResult, Witness};
 use ebs_csi_policy::facts::{Content, DeviceNumber, ExtFacts, ExtLevel, XfsFacts};
 use ebs_csi_wire::{DeviceName, Features, FsType, Node, Signature, VolumeId};
 use rustix::io::Errno;
@@ -183,8 +181,6 @@ words! {
     }
     struct XfsFacts { sound, in_progress, bytes, block_bytes, groups, uuid }
     struct Features { fs, compatible, incompatible, read_only_compatible, block_bytes }
-    struct Witness { at, length, checksum }
-    struct FirstFacts { identifier, features, ext }
 }
 
 words! {
@@ -192,11 +188,6 @@ words! {
         "ext2" => Ext2,
         "ext3" => Ext3,
         "ext4" => Ext4,
-    }
-    enum ComparisonResult {
-        "explained" => Explained,
-        "unexplained" => Unexplained(witness),
-        "incomparable" => Incomparable,
     }
     enum Content {
         "blank" => Blank,

@@ -3,9 +3,8 @@
 use super::{FoundDisk, read_content};
 use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
-use crate::operation::{OperationContext, copied_mount};
+use crate::operation::{CopiedMounts, OperationContext, copied_mount};
 use crate::outcome::{At, Result, Stop};
-use crate::settings::CopiedMounts;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{Refusal, Refused, Step};
 

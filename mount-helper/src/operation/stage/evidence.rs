@@ -1,15 +1,20 @@
 //! Whether an interrupted format of the volume explains everything on a disk: the format is made
 //! again in memory and compared with the disk.
 use super::{FoundDisk, filesystem_tools, now};
-use crate::disk::content::reference::{self as ext_reference, ComparisonResult};
-use crate::disk::content::xfs_reference;
 use crate::disk::device::Claim;
-use crate::disk::device::opener_messages::{Comparison, Times};
+use crate::disk::device::opener_messages::{Comparison, ComparisonResult, Times};
 use crate::disk::format_comparison::{self, Compared};
 use crate::outcome::{At, Result, Stop};
 use ebs_csi_policy::facts::{Content, Evidence};
 use ebs_csi_wire::{Failed, FsType, Refusal, Step, ToolEnd};
 use std::time::{Duration, Instant};
+
+/// Size of the largest disk whose ext format is made again in memory, in bytes: its metadata takes
+/// about 60 MiB.
+const LARGEST_EXT: u64 = 4 << 40;
+/// Size of the largest disk whose XFS is made again in memory, in bytes: up to this size the log,
+/// which is filled with zeros, takes 128 MiB.
+const LARGEST_XFS: u64 = 256 << 30;
 
 pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Result<Evidence> {
     let (context, request, device) = (found.context, &found.request, found.device());
@@ -19,8 +24,8 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
     let marked = found.is_marked_unfinished(content);
     let bytes = device.bytes();
     let largest = match request.fs {
-        FsType::Ext3 | FsType::Ext4 => ext_reference::LARGEST,
-        FsType::Xfs => xfs_reference::LARGEST,
+        FsType::Ext3 | FsType::Ext4 => LARGEST_EXT,
+        FsType::Xfs => LARGEST_XFS,
     };
     if bytes > largest {
         // The disk is too large for the format to be made again in memory. For XFS, the "in

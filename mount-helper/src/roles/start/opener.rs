@@ -10,6 +10,7 @@ use crate::disk::reader::DiskReader;
 use crate::roles::confinement;
 use crate::settings::HelperSettings;
 use crate::{channel, journal, sys};
+use ebs_csi_confine::ThreadStarts;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
@@ -51,12 +52,16 @@ pub fn start(
     disks: DiskRoots,
     memory: OwnedFd,
 ) -> io::Result<Vec<JoinHandle<()>>> {
-    let served = Arc::new((disks, DiskReader::start(memory)?));
+    let starts = ThreadStarts::default();
+    let served = Arc::new((disks, DiskReader::start(memory, &starts)?));
     let answering = |lane: OwnedFd| {
         let served = Arc::clone(&served);
-        Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &served.0, &served.1))
+        let thread = Builder::new().stack_size(128 << 10);
+        starts.spawn(thread, move || serve(&lane, &served.0, &served.1))
     };
-    lanes.into_iter().map(answering).collect()
+    let threads = lanes.into_iter().map(answering).collect();
+    starts.wait();
+    threads
 }
 
 /// Answers requests on a lane until its other end is closed.

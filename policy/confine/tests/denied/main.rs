@@ -9,7 +9,7 @@ mod sys;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -187,6 +187,10 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         }
     }),
     ("read-at-offset", |_| Ok(rustix::io::pread(io::stdin(), &mut [0; 1], 0).map(drop)?)),
+    ("name-thread", |_| call(libc::SYS_prctl, [libc::PR_SET_NAME.into(), 0, 0, 0, 0, 0])),
+    ("shorten-opened-file", |_| {
+        call(libc::SYS_ftruncate, [opened_device()?.as_raw_fd().into(), 0, 0, 0, 0, 0])
+    }),
     ("kernel-version", |_| {
         rustix::system::uname();
         Ok(())
@@ -273,7 +277,7 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
     (
         "broker",
         Works,
-        "open-file-system raise-dac-read-search block-device-read-only-switch kernel-version \
+        "open-file-system raise-dac-read-search block-device-read-only-switch \
          write-to-kept-descriptor close-opened-device map-own-memory receive-descriptor",
     ),
     ("broker", Refused(EPERM), "close-kept-descriptor close-kept-descriptor-by-upper-half"),
@@ -288,7 +292,7 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
         "broker",
         Killed,
         "thread open-by-name start-program tcp-connect unix-connect vsock become-root change-mode \
-         other-ioctl make-directory-beneath-root read-at-offset write-to-opened-device \
+         other-ioctl kernel-version name-thread make-directory-beneath-root read-at-offset write-to-opened-device shorten-opened-file \
          write-to-copy-of-opened-device write-vector write-at-place replace-kept-descriptor \
          close-range signal-by-descriptor map-executable-memory \
          map-executable-memory-with-upper-half map-shared-memory map-validated-shared-memory \
@@ -326,15 +330,18 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
          start-program thread unix-connect become-root open-file-system raise-sys-admin \
          write-to-opened-device write-to-copy-of-opened-device write-vector write-at-place \
          replace-kept-descriptor close-range signal-by-descriptor map-executable-memory \
-         map-shared-memory make-memory-executable accept-and-hand-over",
+         map-shared-memory make-memory-executable shorten-opened-file name-thread \
+         accept-and-hand-over",
     ),
-    ("relay", Works, "accept-and-hand-over"),
+    ("relay", Works, "accept-and-hand-over write-to-kept-descriptor map-own-memory"),
+    ("relay", Refused(EPERM), "close-kept-descriptor"),
     (
         "relay",
         Killed,
         "read-hosts open-hosts open-device create-file tcp-connect unix-connect unix-listen vsock \
          receive-descriptor start-program thread become-root open-file-system raise-sys-admin \
-         make-directory-beneath-root block-device-read-only-switch",
+         make-directory-beneath-root block-device-read-only-switch write-vector \
+         replace-kept-descriptor map-executable-memory map-shared-memory",
     ),
 ];
 

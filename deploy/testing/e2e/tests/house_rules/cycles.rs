@@ -8,25 +8,38 @@ use syn::visit::{self, Visit};
 use syn::{Item, UseTree};
 
 /// A module's path beneath its crate; empty for the root.
-type Module = Vec<String>;
+pub(crate) type Module = Vec<String>;
 
 /// One file's module, with what its code names outside of tests.
 #[derive(Default)]
-struct Source {
+pub(crate) struct Source {
     /// Paths as written, after the names of the inline modules that surround them.
-    paths: Vec<(Module, Vec<String>)>,
+    pub(crate) paths: Vec<(Module, Vec<String>)>,
     /// Names that `pub use` gives to other paths.
     reexports: BTreeMap<String, Vec<String>>,
     inline: Module,
+    /// The types that the module defines, and those to which it adds methods.
+    defined: BTreeSet<String>,
+    extended: BTreeSet<String>,
+    /// Lines before the tests that are neither blank nor comments.
+    pub(crate) lines: usize,
 }
 
 impl Source {
     fn read(file: &Path) -> Self {
         let text = fs::read_to_string(file).expect("a source file");
         let parsed = syn::parse_file(&text).expect("Rust");
-        let mut source = Self::default();
+        let before_tests = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or(&text);
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        let lines = before_tests.lines().filter(is_code).count();
+        let mut source = Self { lines, ..Self::default() };
         source.visit_file(&parsed);
         source
+    }
+
+    /// Returns whether the module adds methods to a type that another module defines.
+    pub(crate) fn extends_others(&self) -> bool {
+        self.extended.difference(&self.defined).next().is_some()
     }
 
     fn leaves(&mut self, tree: &UseTree, before: &[String], is_public: bool) {
@@ -75,12 +88,27 @@ impl<'ast> Visit<'ast> for Source {
             Item::Fn(item) => &item.attrs,
             Item::Use(item) => &item.attrs,
             Item::Impl(item) => &item.attrs,
+            Item::Struct(item) => &item.attrs,
+            Item::Enum(item) => &item.attrs,
             _ => return visit::visit_item(self, item),
         };
         if is_test(attributes) {
             return;
         }
+        if let Item::Struct(syn::ItemStruct { ident, .. })
+        | Item::Enum(syn::ItemEnum { ident, .. }) = item
+        {
+            self.defined.insert(ident.to_string());
+        }
         match item {
+            Item::Impl(syn::ItemImpl { trait_: None, self_ty, .. }) => {
+                if let syn::Type::Path(of) = &**self_ty
+                    && let Some(name) = of.path.segments.last()
+                {
+                    self.extended.insert(name.ident.to_string());
+                }
+                visit::visit_item(self, item);
+            }
             Item::Use(item) => {
                 let is_public = !matches!(item.vis, syn::Visibility::Inherited);
                 self.leaves(&item.tree, &[], is_public);
@@ -118,7 +146,7 @@ impl<'ast> Visit<'ast> for Source {
     }
 }
 
-fn modules(folder: &Path) -> BTreeMap<Module, Source> {
+pub(crate) fn modules(folder: &Path) -> BTreeMap<Module, Source> {
     let mut found = BTreeMap::new();
     let is_library = folder.join("lib.rs").exists();
     let mut folders = vec![(folder.to_owned(), Module::new())];
@@ -178,7 +206,7 @@ fn resolve(
 }
 
 /// For each module the modules that it imports, other than those above and beneath itself.
-fn imports(modules: &BTreeMap<Module, Source>) -> BTreeMap<&Module, BTreeSet<Module>> {
+pub(crate) fn imports(modules: &BTreeMap<Module, Source>) -> BTreeMap<&Module, BTreeSet<Module>> {
     let mut imports = BTreeMap::new();
     for (module, source) in modules {
         let mut its = BTreeSet::new();

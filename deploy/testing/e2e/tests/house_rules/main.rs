@@ -1,5 +1,6 @@
 //! Rules of the repository that a contributor would otherwise have to remember.
 
+mod broker_code;
 mod cycles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,6 +232,21 @@ fn modules_import_each_other_without_cycles() {
             let cycle = cycles::first(&folder);
             assert_eq!(cycle, None, "{}", manifest.display());
         }
+    }
+}
+
+/// The modules that the process with CAP_SYS_ADMIN can reach, and their lines.
+#[test]
+fn broker_reaches_no_code_parsing_disks_or_keys() {
+    let reached = broker_code::reachable(&root().join("mount-helper/src"), &["roles", "broker"]);
+    let lines: usize = reached.values().sum();
+    for (module, lines) in &reached {
+        println!("{lines:6} {module}");
+    }
+    println!("{lines:6} lines in {} modules", reached.len());
+    let others = ["disk::content", "disk::reader", "disk::area_search", "roles::", "settings"];
+    for module in reached.keys().filter(|module| *module != "roles::broker") {
+        assert!(!others.iter().any(|other| module.starts_with(other)), "{module}");
     }
 }
 

@@ -1,16 +1,16 @@
 //! What is on a disk, read by the opener: this process maps no byte of a disk.
 use super::DiskRoots;
-use crate::disk::content::FirstFacts;
-use crate::disk::content::reference::{ComparisonResult, Witness};
 use crate::disk::device::DeviceError;
-use crate::disk::device::opener_messages::{Answer, Comparison, ReadRequest, Times};
+use crate::disk::device::opener_messages::{
+    Answer, Comparison, ComparisonResult, FirstFacts, ReadRequest, Times, Witness,
+};
 use crate::disk::device::opener_requests::error_in;
 use ebs_csi_policy::facts::Content;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 impl DiskRoots {
-    /// Has what is on a claimed disk recognised, as [`crate::disk::content::recognise_disk`] does.
+    /// Has what is on a claimed disk recognised, as `content::recognise_disk` does.
     /// `now` is in seconds since 1970. Calls `seems_blank` when the first bytes of the disk show
     /// nothing, and `meanwhile` while it waits afterwards.
     pub(crate) fn recognise(

@@ -205,8 +205,10 @@ fn the_helper_shares_no_network_with_the_node() {
         ["net", "ipc", "uts"].map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap())
     };
     let ours = namespaces("self");
+    let supervisors = namespaces(&rig.pid().to_string());
     for pid in children(rig.pid()).into_iter().chain([rig.pid()]) {
         let its = namespaces(&pid.to_string());
+        assert_eq!(its, supervisors, "the roles share one set");
         for (its, ours) in its.iter().zip(&ours) {
             assert_ne!(its, ours, "{}", role(pid));
         }

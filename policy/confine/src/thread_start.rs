@@ -1,0 +1,40 @@
+//! Threads that have begun before the system call filter is installed: the calls that the C library
+//! and the standard library make at the start of a thread need not be in the filter.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// Counts the threads that were started and have not begun.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadStarts(Arc<(Mutex<usize>, Condvar)>);
+
+impl ThreadStarts {
+    /// Starts a thread. Fails as [`Builder::spawn`] does.
+    pub fn spawn(
+        &self,
+        builder: Builder,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let this = self.clone();
+        self.change(|starting| starting + 1);
+        builder.spawn(move || {
+            this.change(|starting| starting - 1);
+            body();
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(usize) -> usize) {
+        let (starting, changed) = &*self.0;
+        let mut starting = starting.lock().unwrap_or_else(PoisonError::into_inner);
+        *starting = change(*starting);
+        changed.notify_all();
+    }
+
+    /// Waits until every thread has begun.
+    pub fn wait(&self) {
+        let (starting, changed) = &*self.0;
+        let starting = starting.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_while(starting, |starting| *starting > 0));
+    }
+}
