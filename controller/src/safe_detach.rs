@@ -5,34 +5,38 @@
 mod checks;
 mod evidence;
 mod fence;
-mod kubelet_report;
+mod node_reports;
 mod override_order;
 mod peers;
 mod service;
 pub(crate) mod verdict_text;
 
-pub use ebs_csi_safe_detach::Mode;
 pub(crate) use ebs_csi_safe_detach::{
     Evidence, Fact, Facts, Phase, Refusal, Verdict, Waiting, decide,
 };
+pub use ebs_csi_safe_detach::{Mode, OldAgents};
 pub(crate) use evidence::gather;
 use fence::Fences;
 pub use fence::{FencePermission, FenceSettings};
-use kubelet_report::KubeletReports;
+use node_reports::NodeReports;
 use override_order::OverrideOrders;
 pub use service::Service;
 
 /// The evidence. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterEvidence {
-    pub(crate) reports: KubeletReports,
+    pub(crate) reports: NodeReports,
     pub(crate) overrides: OverrideOrders,
     pub(crate) fences: Fences,
 }
 
 impl ClusterEvidence {
     /// Starts without any fact.
-    pub(crate) fn new(fence: FenceSettings) -> Self {
-        Self { fences: Fences::new(fence), ..Self::default() }
+    pub(crate) fn new(fence: FenceSettings, old_agents: OldAgents) -> Self {
+        Self {
+            reports: NodeReports::new(old_agents),
+            fences: Fences::new(fence),
+            ..Self::default()
+        }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod device_number;
 mod direct_read;
 pub mod filesystem_identifier;
 pub(crate) mod format_comparison;
+pub(crate) mod promises;
 pub(crate) mod reader;
 pub(crate) mod record_file;
 pub(crate) mod xen_disk_record;

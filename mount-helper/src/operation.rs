@@ -3,6 +3,7 @@
 mod copied_mount;
 mod disk_use;
 mod grow;
+mod held;
 mod inspect;
 mod publish;
 pub(crate) mod runner_requests;
@@ -11,11 +12,12 @@ mod statistics;
 mod volume_disk;
 mod withdraw;
 
-use crate::disk::attachments::{ExaminedDisks, MountedDisks, ReadOnlyRecord};
+use crate::disk::attachments::{Attachments, ExaminedDisks, MountedDisks, ReadOnlyRecord};
 use crate::disk::device::opener_messages::KnownDisk;
 use crate::disk::device::{Access, Claim, Device, DeviceError, DiskRoots, XenDisk};
 use crate::disk::device_number;
 use crate::disk::format_comparison::Comparisons;
+use crate::disk::promises::Promises;
 use crate::mount::directory_requests::Directories;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::mount_table::MountTable;
@@ -56,6 +58,8 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Result<O
         Operation::Expand(request) => answer(context, request, grow::expand),
         Operation::Stats(request) => answer(context, request, statistics::stats),
         Operation::NvmeStatistics(request) => answer(context, request, statistics::nvme),
+        Operation::Held(request) => answer(context, request, held::held),
+        Operation::Promise(request) => answer(context, request, held::promise),
         Operation::Hello(_) | Operation::Inspect(_) => Err(Refusal::Unsupported.into()),
     };
     outcome.or_else(Stop::outcome)
@@ -88,6 +92,10 @@ pub(crate) struct OperationContext {
     /// What to do about copies of mounts in other namespaces.
     pub(crate) copied_mounts: CopiedMounts,
     pub(crate) read_only_record: ReadOnlyRecord,
+    pub(crate) promises: Promises,
+    /// The disks of which an unstage has made a file system read-only that files in another mount
+    /// namespace keep.
+    pub(crate) released_beside_copy: Attachments<()>,
     pub(crate) path_reservations: PathReservations,
     /// The mark that this process uses the kubelet root.
     #[expect(dead_code, reason = "held for as long as a thread lives")]

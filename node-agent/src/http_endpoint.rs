@@ -10,11 +10,13 @@ use ebs_csi_proto::http_endpoint::{Pages, StatusCode};
 use ebs_csi_proto::metrics::Metrics as Registered;
 
 use crate::deadline::Deadline;
+use crate::facts::live_facts::LiveFacts;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::node::READY_TIMEOUT;
 use crate::registration::RegistrationState;
 
+pub(crate) mod held_page;
 mod log_page;
 mod nvme_metrics;
 
@@ -31,6 +33,10 @@ pub(crate) struct PageSources {
     pub(crate) collection: Arc<Collection>,
     /// The state of the registration with kubelet.
     pub(crate) registration_state: Arc<RegistrationState>,
+    /// The facts about the node.
+    pub(crate) facts: Arc<LiveFacts>,
+    /// What the page of holders says of this process.
+    pub(crate) pod_and_boot: held_page::PodAndBoot,
 }
 
 impl Pages for PageSources {
@@ -46,6 +52,13 @@ impl Pages for PageSources {
         }
         let greeting = self.helper.greet(Deadline::after(READY_TIMEOUT)).await;
         greeting.map(drop).map_err(|error| error.to_string())
+    }
+
+    async fn other(&self, path: &str, query: &str) -> Option<(StatusCode, String)> {
+        if path != held_page::PATH {
+            return None;
+        }
+        Some(held_page::answer(&self.helper, &self.facts, &self.pod_and_boot, query).await)
     }
 }
 

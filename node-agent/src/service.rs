@@ -1,6 +1,7 @@
 //! Starts and runs the service, in the order that gives up each privilege as early as possible.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +22,7 @@ use crate::attach_limit::{self, Attachments};
 use crate::facts;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::Helper;
+use crate::http_endpoint::held_page::PodAndBoot;
 use crate::http_endpoint::{self as pages, Collection, PageSources, VolumeStatistics};
 use crate::node::Node;
 use crate::registration::socket_file::{Holder, Prepared, SocketFile};
@@ -28,6 +30,7 @@ use crate::registration::{self, Lost, Registration, RegistrationState};
 use crate::settings::Settings;
 
 pub mod confinement;
+mod promises;
 
 /// Reads the node's facts, binds, confines the process, serves, and drains at SIGTERM or SIGINT.
 ///
@@ -82,12 +85,14 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         })
         .transpose()?;
 
-    // Once the facts are known, their files are not opened again.
+    // The files tell facts that are still missing, and which attachments the node is to leave alone.
+    let facts_files = settings.sources.files;
+    let pod_and_boot = PodAndBoot { pod: settings.pod_uid, boot: boot_id() };
     let registry = target.map(|target| target.directory.as_path());
     let enforced = confinement::enter(
         Some(&settings.endpoint),
         registry,
-        facts.files(),
+        facts_files.iter().map(PathBuf::as_path),
         settings.helper.is_vsock(),
     )
     .map_err(Exit::not_confined)?;
@@ -104,16 +109,22 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
     });
     let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
     let collection = Arc::new(Collection::new(Arc::clone(&helper), Arc::clone(&facts), statistics));
+    let live_facts = Arc::clone(&facts);
     let node =
         Node::new(facts, settings.options, attachments, Arc::clone(&helper), Arc::clone(&metrics));
     program::block_on(async {
         let stop = serve::stop_signal().map_err(Exit::failed)?;
+        if !facts_files.is_empty() {
+            tokio::spawn(promises::run(Arc::clone(&helper), facts_files));
+        }
         if let Some(http) = http {
             let sources = PageSources {
                 metrics,
                 helper,
                 collection,
                 registration_state: Arc::clone(&registration_state),
+                facts: live_facts,
+                pod_and_boot,
             };
             tokio::spawn(http_endpoint::serve(http, PlainText, sources));
         }
@@ -147,6 +158,12 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
     })?;
     tracing::info!("ended");
     Ok(())
+}
+
+/// Returns the kernel's id of this boot, which kubelet writes into the Node object, too.
+fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
 }
 
 /// Returns when the file of the CSI socket was removed. A replacement of the file does not end this

@@ -58,6 +58,8 @@ pub struct Settings {
     pub endpoint: Endpoint,
     /// The mount-helper.
     pub helper: Target,
+    /// The uid of the agent's pod (`POD_UID`); empty when the agent was not told.
+    pub pod_uid: String,
     /// Where to register with kubelet; `None` leaves the registration to the stock registrar.
     pub registration: Option<registration::RegistrationTarget>,
     /// The sources of the node's facts.
@@ -115,6 +117,7 @@ impl Settings {
         Ok(Self {
             endpoint: flags.endpoint,
             helper: Target::read(&flags.helper, flags.helper_key_file.as_deref())?,
+            pod_uid: environment("POD_UID").unwrap_or_default(),
             registration: registration(
                 &flags.kubelet_registration_path,
                 flags.plugin_registration_path,

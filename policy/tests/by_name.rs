@@ -15,6 +15,7 @@ fn request(origin: Origin) -> Disk {
         device_hint: None,
         partition: None,
         size_at_attach: None,
+        attached_at: None,
         origin,
         source: Source::Elsewhere,
     }

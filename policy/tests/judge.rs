@@ -40,6 +40,7 @@ fn requested_disk() -> Disk {
         device_hint: None,
         partition: None,
         size_at_attach: None,
+        attached_at: None,
         origin: Origin::Unknown,
         source: Source::Elsewhere,
     }

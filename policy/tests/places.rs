@@ -131,6 +131,7 @@ fn disk() -> Disk {
         device_hint: None,
         partition: None,
         size_at_attach: None,
+        attached_at: None,
         origin: Origin::Blank,
         source: Source::Elsewhere,
     }

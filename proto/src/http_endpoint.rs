@@ -64,6 +64,15 @@ pub trait Pages: Send + Sync + 'static {
     /// # Errors
     /// The reason why the process is not ready, one line.
     fn ready(&self) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Returns another page, with its status; `None` where there is none.
+    fn other(
+        &self,
+        _path: &str,
+        _query: &str,
+    ) -> impl Future<Output = Option<(StatusCode, String)>> + Send {
+        std::future::ready(None)
+    }
 }
 
 /// What lies between TCP and HTTP.
@@ -201,9 +210,13 @@ impl<T: Transport, P: Pages> Server<T, P> {
                     (status, PLAIN, format!("{}\n", status.canonical_reason().unwrap_or_default()))
                 }
             },
-            _ => {
-                let text = "/metrics, /healthz and /readyz are here\n".to_owned();
-                (StatusCode::NOT_FOUND, PLAIN, text)
+            path => {
+                let query = request.uri().query().unwrap_or_default();
+                let (status, text) = self.pages.other(path, query).await.unwrap_or_else(|| {
+                    let text = "/metrics, /healthz and /readyz are here\n".to_owned();
+                    (StatusCode::NOT_FOUND, text)
+                });
+                (status, PLAIN, text)
             }
         };
         let mut response = Response::new(text);

@@ -53,6 +53,11 @@ pub mod topology {
 /// Annotation of a node-agent's pod: `true` while the node is being drained. node-lifecycle writes
 /// it.
 pub const DRAINING: &str = "ebs.csi.aws.com/draining";
+/// Annotation of a node-agent's pod: the attachments that the node is to leave alone, as
+/// `VOLUME@TIME`, separated by commas. node-lifecycle writes it.
+pub const LEAVING: &str = "ebs.csi.aws.com/leaving";
+/// Label of a node-agent's pod whose agent answers who holds a volume: the port of its page.
+pub const HELD_PORT: &str = "ebs.csi.aws.com/held-port";
 /// Annotation of a node-agent's pod: number of attached network interfaces. A person writes it.
 pub const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
 /// Annotation of a node-agent's pod: number of EBS volumes that the driver did not attach, without

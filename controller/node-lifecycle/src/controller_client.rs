@@ -10,14 +10,16 @@ use ebs_csi_proto::safe_detach::{
     FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks, Subject,
     Verdict as WireVerdict,
 };
-use ebs_csi_safe_detach::lifecycle::{VolumeEvidence, InstanceEvidence};
-use ebs_csi_safe_detach::{Fact, Refusal, Evidence, Verdict, Waiting};
+use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, VolumeEvidence};
+use ebs_csi_safe_detach::{Evidence, Fact, Refusal, Verdict, Waiting};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-pub mod kubelet_reports;
+mod agent_page;
+pub mod node_reports;
 pub(crate) mod override_orders;
+pub(crate) mod promise_requests;
 
 /// Limit for one request: without an answer, nothing is known.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

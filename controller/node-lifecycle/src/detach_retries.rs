@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::Node;
 use ebs_csi_safe_detach::lifecycle::{Attachment, Intent};
-use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
+use ebs_csi_safe_detach::{Fact, NodeEvidence};
 use jiff::Timestamp;
 
 use crate::act::{self, ActResult, perform};
 use crate::cluster::{BREAK_GLASS, RefusedDetach};
 use crate::context::Context;
-use crate::controller_client::kubelet_reports::{KubeletReports, READ_TIMEOUT};
+use crate::controller_client::node_reports::{NodeReports, READ_TIMEOUT};
 use crate::events::{EventReason, EventSubject};
 use crate::failover::stop_reason;
 
@@ -41,7 +41,7 @@ const MAX_PER_ROUND: usize = 50;
 /// Retries refused detaches.
 pub struct DetachRetries {
     context: Context,
-    kubelet_reports: KubeletReports,
+    node_reports: NodeReports,
     /// By the attachment's uid.
     progress: HashMap<String, RetryProgress>,
     rounds: u64,
@@ -56,8 +56,8 @@ struct RetryProgress {
 
 impl DetachRetries {
     /// Creates the task.
-    pub fn new(context: Context, kubelet_reports: KubeletReports) -> Self {
-        Self { context, kubelet_reports, progress: HashMap::new(), rounds: 0 }
+    pub fn new(context: Context, node_reports: NodeReports) -> Self {
+        Self { context, node_reports, progress: HashMap::new(), rounds: 0 }
     }
 
     /// Runs rounds, for ever.
@@ -166,10 +166,15 @@ impl DetachRetries {
                 let nodes = self.read_reports(instance).await;
                 reports.insert(instance.clone(), nodes);
             }
-            let nodes = reports.get(instance).map_or(&[][..], Vec::as_slice);
-            match report_about(nodes, &attachment) {
-                Fact::Present(KubeletReport::Released) => retryable.push(attachment),
-                Fact::Present(KubeletReport::InUse | KubeletReport::NotReady)
+            let nodes = reports.get(instance).cloned().unwrap_or_default();
+            match self.node_reports.evidence(nodes, instance, &attachment.volume).await {
+                // The next attempt requests the promise.
+                Fact::Present(
+                    NodeEvidence::Released
+                    | NodeEvidence::ReleasedByKubelet
+                    | NodeEvidence::PromiseNeeded,
+                ) => retryable.push(attachment),
+                Fact::Present(NodeEvidence::InUse | NodeEvidence::NotReady)
                 | Fact::Absent
                 | Fact::Unknown => others.push(attachment),
             }
@@ -182,7 +187,7 @@ impl DetachRetries {
 
     /// Returns the reports of an instance's Node objects; empty when they cannot be read soon.
     async fn read_reports(&self, instance: &str) -> Vec<Node> {
-        let read = self.kubelet_reports.read_reports(instance);
+        let read = self.node_reports.read_reports(instance);
         match tokio::time::timeout(READ_TIMEOUT, read).await {
             Ok(Ok(nodes)) => nodes,
             Ok(Err(error)) => {
@@ -234,28 +239,10 @@ impl DetachRetries {
     }
 }
 
-fn report_about(nodes: &[Node], attachment: &Attachment) -> Fact<KubeletReport> {
-    let ids = attachment.instance.as_ref().map(|id| id.parse());
-    let (Some(Ok(instance)), Ok(volume)) = (ids, attachment.volume.parse()) else {
-        return Fact::Unknown;
-    };
-    let report = |node: &Node| NodeReport {
-        provider_id: node.provider_id.clone(),
-        csi_node_id: node.csi_node_id.clone(),
-        ready: node.ready,
-        lease_age: node.lease_age_ms.map(Duration::from_millis),
-        in_use: node.volumes_in_use.clone(),
-        attached: node.volumes_attached.clone(),
-    };
-    let reports: Vec<NodeReport> = nodes.iter().map(report).collect();
-    kubelet_report(&reports, &instance, &volume, Duration::ZERO)
-}
-
 /// Returns what a pod on `node` waits for, and the way out.
 fn waiting_note(refused: &RefusedDetach, node: &str) -> String {
     let RefusedDetach { name, node: attached_to, token, .. } = refused;
     if node == attached_to {
-        // Kubelet reports the volume as in use for as long as a pod of its node wants the volume.
         format!(
             "the volume is attached anew only after its detach from this node, which is refused \
              ({token}). Delete this pod, and scale down or delete what creates it again, until \
@@ -268,38 +255,5 @@ fn waiting_note(refused: &RefusedDetach, node: &str) -> String {
             "the volume is still attached to {attached_to}, and its detach is refused ({token}); \
              status.detachError of VolumeAttachment {name} has the reason and the next step"
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The node must be Ready, have a Lease age and a provider id, and not list the volume in use.
-    #[test]
-    fn only_trusted_report_releases_volume() {
-        let attachment = Attachment {
-            volume: "vol-0123456789abcdef0".to_owned(),
-            instance: Some("i-0123456789abcdef0".to_owned()),
-            ..Attachment::default()
-        };
-        let node = Node {
-            provider_id: "aws:///us-east-1a/i-0123456789abcdef0".to_owned(),
-            ready: true,
-            lease_age_ms: Some(1),
-            ..Node::default()
-        };
-        let with = |change: fn(&mut Node)| {
-            let mut node = node.clone();
-            change(&mut node);
-            report_about(&[node], &attachment)
-        };
-        assert_eq!(with(|_| ()), Fact::Present(KubeletReport::Released));
-        let in_use = with(|n| n.volumes_in_use = vec!["x^vol-0123456789abcdef0".to_owned()]);
-        assert_eq!(in_use, Fact::Present(KubeletReport::InUse));
-        assert_eq!(with(|n| n.ready = false), Fact::Present(KubeletReport::NotReady));
-        assert_eq!(with(|n| n.lease_age_ms = None), Fact::Unknown);
-        assert_eq!(with(|n| n.provider_id.clear()), Fact::Unknown);
-        assert_eq!(report_about(&[], &attachment), Fact::Absent);
     }
 }

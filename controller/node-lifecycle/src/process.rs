@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{LeaseAges, Task, watch_agent_pods};
 use crate::context::Context;
-use crate::controller_client::kubelet_reports::KubeletReports;
+use crate::controller_client::node_reports::NodeReports;
 use crate::controller_client::{Controller, override_orders};
 use crate::detach_retries::DetachRetries;
 use crate::events::EventSender;
@@ -70,9 +70,11 @@ pub async fn run(
     }
     let (watched_ages, lease_client) = (Arc::clone(&ages), client.clone());
     spawn_endless("the leases", Box::pin(async move { watched_ages.run(lease_client).await }));
-    let kubelet_reports = KubeletReports::new(&context, ages);
+    let (agent_pods, agent_watches): (Vec<_>, Vec<_>) =
+        config.node_namespaces.iter().map(|namespace| watch_agent_pods(&client, namespace)).unzip();
+    let node_reports = NodeReports::new(&context, ages, agent_pods.clone());
     // Without failover, attachments are needed only where the controller may refuse detaches.
-    let controller_listens = kubelet_reports.controller_listens.clone();
+    let controller_listens = node_reports.controller_listens.clone();
     let when_controller_listens = |task: Task| match mode {
         Some(_) => task,
         None => start_after(controller_listens.subscribe(), task),
@@ -95,28 +97,27 @@ pub async fn run(
         let onboarding = Onboarding { context: context.clone(), last_patched: HashMap::new() };
         spawn_endless("onboarding", Box::pin(onboarding.run()));
     }
+    for watch in agent_watches {
+        let watch = if writes_annotations { watch } else { when_controller_listens(watch) };
+        spawn_endless("a watch", watch);
+    }
+    spawn_endless("the promises", when_controller_listens(Box::pin(node_reports.promises().run())));
     if writes_annotations {
-        let mut pods = Vec::new();
-        for namespace in &config.node_namespaces {
-            let (table, watch) = watch_agent_pods(&client, namespace);
-            spawn_endless("a watch", watch);
-            pods.push(table);
-        }
         let switches = AnnotationSwitches {
             facts: config.node_facts == Switch::On,
             draining: config.drain_annotation == Switch::On,
         };
-        let annotations = AgentAnnotations::new(context.clone(), pods, switches);
+        let annotations = AgentAnnotations::new(context.clone(), agent_pods, switches);
         spawn_endless("the annotations", Box::pin(annotations.run()));
     }
     let orders = override_orders::run(context.clone());
     spawn_endless("override orders", when_controller_listens(Box::pin(orders)));
-    let retries = DetachRetries::new(context.clone(), kubelet_reports.clone());
+    let retries = DetachRetries::new(context.clone(), node_reports.clone());
     spawn_endless("the retries", Box::pin(retries.run()));
     let unidentified = unidentified_nodes::run(Arc::clone(&tables), Arc::clone(&metrics));
     spawn_endless("the unidentified nodes", Box::pin(unidentified));
     let controller = context.controller.clone();
-    spawn_endless("the kubelet reports", Box::pin(kubelet_reports.run(controller)));
+    spawn_endless("the node reports", Box::pin(node_reports.run(controller)));
     if let Some(mode) = mode {
         let fencing = Fencing { power_off: config.fence, when: config.fence_when };
         let failover =

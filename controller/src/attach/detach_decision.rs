@@ -73,8 +73,12 @@ impl Attachments {
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
             if verdict == Verdict::Refuse(Refusal::NoReport) {
-                // Kubelet's report is read only when no other evidence decides.
-                facts.node = self.cluster_evidence.reports.read(pair).await;
+                // The node is asked only when no other evidence decides.
+                let since = match facts.attachment {
+                    Fact::Present(attachment) => attachment.since,
+                    Fact::Absent | Fact::Unknown => None,
+                };
+                facts.node = self.cluster_evidence.reports.read(pair, since).await;
                 verdict = decide(facts);
             }
             self.operation_count.metrics().safe_detach_decided(verdict.label());

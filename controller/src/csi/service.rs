@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::modify::Modifications;
 use crate::operation::operation_count::OperationCount;
 use crate::request::tags::TagSettings;
-use crate::safe_detach::{self, ClusterEvidence, FenceSettings, Mode};
+use crate::safe_detach::{self, ClusterEvidence, FenceSettings, Mode, OldAgents};
 use crate::snapshot::Snapshots;
 use crate::volume::Volumes;
 use crate::volume::iops::IopsCeilings;
@@ -46,6 +46,8 @@ pub struct ServiceSettings {
     pub safe_detach: Mode,
     /// What a fence may do.
     pub fence: FenceSettings,
+    /// What counts of a node whose node-agent is older than its page.
+    pub old_agents: OldAgents,
     /// Whether the health of volumes is reported. The RPCs are alpha in the CSI specification.
     pub volume_health: bool,
 }
@@ -59,6 +61,7 @@ impl Default for ServiceSettings {
             node_local_volumes: false,
             safe_detach: Mode::Off,
             fence: FenceSettings::default(),
+            old_agents: OldAgents::default(),
             volume_health: false,
         }
     }
@@ -84,7 +87,7 @@ impl Controller {
     /// Creates the service with no operation under way.
     pub fn new(ec2: Ec2, settings: ServiceSettings, metrics: Arc<Metrics>) -> Self {
         metrics.safe_detach_mode(settings.safe_detach);
-        let cluster_evidence = ClusterEvidence::new(settings.fence);
+        let cluster_evidence = ClusterEvidence::new(settings.fence, settings.old_agents);
         let safe_detach = safe_detach::Service {
             ec2: ec2.clone(),
             mode: settings.safe_detach,

@@ -21,7 +21,7 @@ use crate::VERSION;
 use crate::process::http::CertificateFiles;
 use crate::process::probe::ProbeAws;
 use crate::process::traces;
-use crate::safe_detach::{FencePermission, FenceSettings, Mode};
+use crate::safe_detach::{FencePermission, FenceSettings, Mode, OldAgents};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -63,6 +63,8 @@ pub struct Config {
     pub safe_detach_socket: Option<SafeDetachSocket>,
     /// What a fence may do.
     pub fence: FenceSettings,
+    /// `--safe-detach-old-agents`.
+    pub old_agents: OldAgents,
     /// Whether the volume health calls are offered.
     pub volume_health: bool,
     /// Name in the user agent.
@@ -232,6 +234,7 @@ impl Config {
                 permission: flags.safe_detach_fence,
                 limit: flags.safe_detach_fence_limit,
             },
+            old_agents: flags.safe_detach_old_agents,
             node_local_volumes: flags.enable_node_local_volumes,
             volume_health: flags.enable_volume_health,
             execution_environment,

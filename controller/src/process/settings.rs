@@ -49,6 +49,7 @@ pub(super) fn of_service(config: &Config) -> Result<service::ServiceSettings, St
         node_local_volumes: config.node_local_volumes,
         safe_detach: config.safe_detach,
         fence: config.fence,
+        old_agents: config.old_agents,
         volume_health: config.volume_health,
     })
 }

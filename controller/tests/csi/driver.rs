@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
 use ebs_csi_controller::metrics::Metrics;
-use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
+use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach, OldAgents};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_ec2::{Call, Ec2, Ec2Settings};
 use ebs_csi_proto::csi::controller_client::ControllerClient;
@@ -311,6 +311,7 @@ pub(crate) fn settings() -> ServiceSettings {
         node_local_volumes: true,
         safe_detach: SafeDetach::Off,
         fence: FenceSettings::default(),
+        old_agents: OldAgents::KubeletReport,
         volume_health: true,
     }
 }

@@ -224,7 +224,7 @@ fn collect_facts(
 /// Returns whether a mount at this path is of this helper or derived from one: the path lies where
 /// volumes are staged and published. Kubelet makes further mounts of them beneath a pod's directory
 /// (`volume-subpaths`). A mount on one of these directories itself is not of this helper.
-fn is_own_place(context: &OperationContext, relative: &str) -> bool {
+pub(super) fn is_own_place(context: &OperationContext, relative: &str) -> bool {
     let beneath =
         |place: &str| relative.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
     PLACES.iter().any(|place| beneath(place))

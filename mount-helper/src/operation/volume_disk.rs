@@ -49,6 +49,13 @@ impl<'r> VolumeDisk<'r> {
             }
             _ => reason.into(),
         })?;
+        let (volume, sequence) = (&requested.volume, device.sequence());
+        let attached_at = requested.attached_at.as_ref();
+        if context.promises.forbids(volume, attached_at, sequence).at(Step::Sync)? {
+            return Err(Refusal::Promised.into());
+        }
+        // A mount that follows makes the file system writable again.
+        context.released_beside_copy.lock().remove(&(sequence, device.whole()));
         let disk = Self { context, requested, device, facts };
         // A serial needs no further proof.
         disk.device.by_name().map_or(Ok(()), |named| disk.check_name(named))?;

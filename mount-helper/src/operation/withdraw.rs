@@ -280,6 +280,7 @@ fn check_released(
                 let part = part.transpose().at(Step::FindDevice)?;
                 let mounted = part.as_ref().unwrap_or(&device);
                 if copied_mount::release(context, permit, volume, mounted)? {
+                    context.released_beside_copy.insert(device.attachment(), ());
                     return Ok(true);
                 }
                 // Somebody who freezes the file system again holds the disk.

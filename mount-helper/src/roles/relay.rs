@@ -28,7 +28,7 @@ pub(crate) struct Relay<'r> {
     peers: &'r [u32],
     /// The key that a peer proves, and to which this side proves itself.
     key: &'r Key,
-    /// The socket on which connections are handed over.
+    /// The socket on which connections are handed over; a call does not wait for the broker.
     broker: &'r OwnedFd,
     /// Open at the other end as long as the supervisor lives.
     life: &'r OwnedFd,
@@ -100,7 +100,8 @@ impl<'r> Relay<'r> {
             Next::Wait => self.cut_off("no proof of the key in time"),
             Next::HandOver(hello) => {
                 let message = hello.to_le_bytes();
-                // Waits while the broker has no room. The end of the broker shows at the next poll.
+                // The socket holds dozens of connections, for which the broker has no room yet; a
+                // further one is closed. The end of the broker shows at the next poll.
                 if let Err(why) = channel::send(self.broker, &message, &[peer.socket.as_fd()]) {
                     journal::warn("hand-over", &[("why", &why.to_string())]);
                 }

@@ -4,7 +4,7 @@ mod opened;
 pub mod opener;
 
 use crate::channel;
-use crate::disk::attachments::{ExaminedDisks, MountedDisks};
+use crate::disk::attachments::{Attachments, ExaminedDisks, MountedDisks};
 use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::reader;
@@ -32,6 +32,7 @@ use ebs_csi_policy::{Policy, profile};
 use opened::{Opened, OpenedVsock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
+use rustix::io::ioctl_fionbio;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::stdio::dup2_stderr;
 use std::error::Error;
@@ -244,6 +245,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     let wake_event = started("eventfd", WakeEvent::new(), 1)?;
     let mut written = vec![wake_event.as_fd()];
     written.extend(opened.read_only_record.descriptor());
+    written.extend(opened.promises.descriptor());
     let entering = confined(entering.keep_descriptors(&written))?;
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
@@ -259,6 +261,8 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
             comparisons: Comparisons::default(),
             copied_mounts: settings.copied_mounts,
             read_only_record: opened.read_only_record,
+            promises: opened.promises,
+            released_beside_copy: Attachments::default(),
             path_reservations: PathReservations::default(),
             mark,
         },
@@ -302,6 +306,7 @@ fn run_relay(
     let root = opened.into_root();
     let mark = started("the kubelet root", kubelet_root_lock::mark(&root), 1)?;
     drop(root);
+    started("the broker's socket", ioctl_fionbio(broker, true), 1)?;
     let OpenedVsock { ports, key } = vsock;
     let key = started("the key", key.read(), CONFIG)?;
     confinement::log(&confined(confinement::relay(settings.allow_missing_landlock))?);

@@ -115,6 +115,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
             device_hint: None,
             partition: None,
             size_at_attach: None,
+            attached_at: None,
             origin,
             source: Source::Elsewhere,
         },

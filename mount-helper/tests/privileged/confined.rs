@@ -1,8 +1,8 @@
 //! The credentials and limits of each helper process, as the kernel shows them, and how the
 //! processes start and end.
 use crate::rig::{
-    LONG, Rig, able, children, done, role, send_signal, set_mode, staged, status, text, try_signal,
-    wait_until,
+    LONG, Rig, able, check_profiles, children, done, role, send_signal, set_mode, staged, status,
+    text, try_signal, wait_until,
 };
 use ebs_csi_wire::FsType;
 use rustix::process::Signal;
@@ -52,6 +52,14 @@ fn each_helper_process_has_expected_ids_and_capabilities() {
             assert!(text.contains(line), "{text}");
         }
     }
+}
+
+/// A disk is staged, so that its descriptors and those of a format are there or were closed.
+#[test]
+fn each_process_is_as_its_profile_says() {
+    let Some(rig) = Rig::start() else { return };
+    let _staged = rig.staged_disk(64 << 20, FsType::Ext4);
+    check_profiles(rig.pid());
 }
 
 #[test]

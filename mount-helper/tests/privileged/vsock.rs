@@ -1,11 +1,9 @@
 //! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
 //! needs the kernel's vsock_loopback; the virtual machine has it.
 use crate::rig::{
-    Client, LONG, Rig, able, children, done, inventory, role, send_signal, set_mode, staged,
-    staging, status, text, wait_until,
+    Client, LONG, Rig, able, check_profiles, children, done, inventory, role, send_signal,
+    set_mode, staged, staging, status, text, wait_until,
 };
-use ebs_csi_audit::Process;
-use ebs_csi_policy::SANDBOX;
 use ebs_csi_wire::{
     Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, PROTOCOL_WITH_KEY,
     Proof, Request, Side, Transcript, frame,
@@ -269,12 +267,7 @@ fn only_relay_has_vsock_port_and_key() {
     for pid in children(rig.pid()).into_iter().chain([rig.pid()]) {
         assert_eq!(has_in_memory(pid, &KEY), pid == relay, "{}", role(pid));
     }
-    let tree = Process::tree(rig.pid()).expect("the tree");
-    for process in &tree {
-        let profile = process.expected(&tree).expect("a profile");
-        let found = [process.deviations(profile, SANDBOX), process.deviations_in(&tree)].concat();
-        assert!(found.is_empty(), "{}: {found:?}", profile.name);
-    }
+    check_profiles(rig.pid());
 }
 
 /// The peer has sent its proof when the relay ends, and the relay has not read it.

@@ -1,7 +1,7 @@
 //! The facts while the process serves. Facts that no source had at the start are read again from
 //! the node facts files, which kubelet rewrites when the pod's labels or annotations change.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -45,12 +45,6 @@ impl LiveFacts {
         })
     }
 
-    /// Returns the files that are read again; none when all facts are known.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
-        let unknown = self.known.get().is_none();
-        self.files.iter().filter(move |_| unknown).map(PathBuf::as_path)
-    }
-
     /// Returns the instance, which may be known before the other facts.
     pub(crate) fn instance(&self) -> Option<&InstanceId> {
         let known = self.known.get().map(|facts| &facts.instance);
@@ -89,6 +83,8 @@ impl LiveFacts {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tonic::Code;
 
     use super::*;
@@ -117,7 +113,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("annotations");
         let live = awaited(&sources(dir.path(), vec![file.clone()])).unwrap();
-        assert_eq!(live.files().count(), 1);
         let failure = live.wait(Deadline::after(Duration::ZERO)).await;
         let failure = failure.unwrap_err();
         assert_eq!(failure.condition().code(), Code::Unavailable);
@@ -134,7 +129,6 @@ mod tests {
         assert_eq!(live.instance().unwrap().as_str(), "i-0fedcba9876543210");
         // The facts that were found stay, whatever becomes of the file.
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(live.files().count(), 0);
         assert!(live.wait(Deadline::after(Duration::ZERO)).await.is_ok());
     }
 

@@ -210,6 +210,7 @@ fn refusal_condition(call: NodeCall, refusal: Refusal) -> Condition {
         Refusal::StagedElsewhere
         | Refusal::TargetOccupied
         | Refusal::StillHeld
+        | Refusal::Promised
         | Refusal::TooManyPublications => Condition::InUse,
         Refusal::NotStaged => Condition::NotPrepared,
         Refusal::SizeOutOfRange => Condition::CapacityOutOfRange,

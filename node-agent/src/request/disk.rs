@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use ebs_csi_proto::publish_context::{
-    BLANK, DEVICE_PATH, ORIGIN, OWN_SNAPSHOT, OWN_VOLUME, SIZE_BYTES, UNSEEN_SNAPSHOT,
+    ATTACHED_AT, BLANK, DEVICE_PATH, ORIGIN, OWN_SNAPSHOT, OWN_VOLUME, SIZE_BYTES, UNSEEN_SNAPSHOT,
     UNSEEN_VOLUME, VOLUME_ID,
 };
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{DeviceName, Disk, Origin, Source, VolumeId};
+use ebs_csi_wire::{AttachedAt, DeviceName, Disk, Origin, Source, VolumeId};
 
 /// In the volume context: the number of a partition.
 const PARTITION: &str = "partition";
@@ -116,6 +116,8 @@ pub(super) fn read(
         size_at_attach: size_at_attach(publish_context)?,
         origin,
         source,
+        // A time that cannot be read counts as none: then the disk's own number is compared.
+        attached_at: publish_context.get(ATTACHED_AT).and_then(|at| AttachedAt::parse(at).ok()),
     })
 }
 

@@ -236,6 +236,7 @@ fn all_stage_parameters_reach_helper_request() {
     assert!(request.read_only);
     assert_eq!(request.disk.partition.unwrap().get(), 3);
     assert_eq!(request.disk.size_at_attach.unwrap().get(), 1 << 30);
+    assert_eq!(request.disk.attached_at.unwrap().as_str(), "2026-01-01T00:00:00Z");
     assert_eq!(request.disk.origin, Origin::Copy);
     let flags: Vec<String> = request.flags.iter().map(ToString::to_string).collect();
     assert_eq!(flags, ["noatime", "commit=5", "context=\"a:b:c:d1,d2\""]);

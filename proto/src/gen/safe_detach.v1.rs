@@ -73,6 +73,10 @@ pub struct Ask {
     pub ask: u64,
     #[prost(string, tag = "2")]
     pub instance_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub volume_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub attached_at: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
@@ -99,6 +103,72 @@ pub struct Node {
     pub boot_id: ::prost::alloc::string::String,
     #[prost(string, tag = "8")]
     pub csi_node_id: ::prost::alloc::string::String,
+    #[prost(int64, optional, tag = "9")]
+    pub created: ::core::option::Option<i64>,
+    #[prost(message, optional, tag = "10")]
+    pub agent: ::core::option::Option<Agent>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Agent {
+    #[prost(enumeration = "agent::State", tag = "1")]
+    pub state: i32,
+    #[prost(string, tag = "2")]
+    pub instance_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub boot_id: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub promised: bool,
+}
+/// Nested message and enum types in `Agent`.
+pub mod agent {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum State {
+        Unspecified = 0,
+        WithoutPage = 1,
+        Held = 2,
+        Busy = 3,
+        Free = 4,
+        NoDisk = 5,
+    }
+    impl State {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "STATE_UNSPECIFIED",
+                Self::WithoutPage => "STATE_WITHOUT_PAGE",
+                Self::Held => "STATE_HELD",
+                Self::Busy => "STATE_BUSY",
+                Self::Free => "STATE_FREE",
+                Self::NoDisk => "STATE_NO_DISK",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "STATE_UNSPECIFIED" => Some(Self::Unspecified),
+                "STATE_WITHOUT_PAGE" => Some(Self::WithoutPage),
+                "STATE_HELD" => Some(Self::Held),
+                "STATE_BUSY" => Some(Self::Busy),
+                "STATE_FREE" => Some(Self::Free),
+                "STATE_NO_DISK" => Some(Self::NoDisk),
+                _ => None,
+            }
+        }
+    }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FenceRequest {

@@ -155,7 +155,7 @@ pub(crate) use {closed_enum, described_enum};
 #[cfg(test)]
 mod tests {
     use crate::{
-        ContentState, FsType, OperationKind, Origin, Refusal, Signature, Source, Step, pb,
+        ContentState, FsType, Holder, OperationKind, Origin, Refusal, Signature, Source, Step, pb,
     };
 
     /// Every number that the generated enum knows must be known to the checked one, except zero.
@@ -184,6 +184,7 @@ mod tests {
         mirrors!(Signature, Signature);
         mirrors!(ContentState, ContentState);
         mirrors!(OperationKind, OperationKind);
+        mirrors!(Holder, Holder);
         // Zero is a value here: a caller of the previous release sends nothing else.
         for number in -2..1000 {
             assert_eq!(Origin::from_wire(number).is_ok(), pb::Origin::try_from(number).is_ok());

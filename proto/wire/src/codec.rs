@@ -3,7 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::path::PathRule;
-use crate::{DeviceName, KubeletPath, Malformed, VolumeId};
+use crate::{AttachedAt, DeviceName, KubeletPath, Malformed, VolumeId};
 
 /// A message or a field of one, in its checked form.
 pub(crate) trait Wire: Sized {
@@ -61,6 +61,10 @@ values! {
     Option<NonZeroU32>, u32: |wire| NonZeroU32::new(wire), |value| value.map_or(0, NonZeroU32::get);
     Option<NonZeroU64>, u64: |wire| NonZeroU64::new(wire), |value| value.map_or(0, NonZeroU64::get);
     VolumeId, String: |wire| Self::parse(&wire)?, |value| value.to_string();
+    AttachedAt, String: |wire| Self::parse(&wire)?, |value| value.to_string();
+    Option<AttachedAt>, String:
+        |wire| if wire.is_empty() { None } else { Some(AttachedAt::parse(&wire)?) },
+        |value| value.as_ref().map(ToString::to_string).unwrap_or_default();
     Option<DeviceName>, String:
         |wire| if wire.is_empty() { None } else { Some(DeviceName::parse(&wire)?) },
         |value| value.as_ref().map(ToString::to_string).unwrap_or_default();

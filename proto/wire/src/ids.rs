@@ -80,6 +80,23 @@ checked_text!(
     DeviceName
 );
 
+checked_text!(
+    /// When EC2 accepted an attach, as the controller wrote it (RFC 3339). It distinguishes one
+    /// attachment of a volume to an instance from the next; it is only compared.
+    AttachedAt
+);
+
+impl AttachedAt {
+    /// Checks the form: 20 to 35 characters of an RFC 3339 time.
+    pub fn parse(given: &str) -> Result<Self, IdError> {
+        let plain = |b: u8| matches!(b, b'0'..=b'9' | b'-' | b':' | b'.' | b'+' | b'T' | b'Z');
+        let is_time = (20..=35).contains(&given.len())
+            && given.bytes().all(plain)
+            && given.as_bytes().get(10) == Some(&b'T');
+        checked(is_time, given, "time of an attach", "a time of RFC 3339").map(Self)
+    }
+}
+
 impl VolumeId {
     /// Checks the form: `vol-` and 8 or 17 lower-case hexadecimal digits.
     pub fn parse(given: &str) -> Result<Self, IdError> {
@@ -176,6 +193,17 @@ mod tests {
     fn the_serial_is_the_id_without_its_hyphen() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
         assert_eq!(volume.serial(), "vol0123456789abcdef0");
+    }
+
+    #[test]
+    fn attach_times_are_short_plain_rfc3339_texts() {
+        for good in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456789+00:00"] {
+            assert_eq!(AttachedAt::parse(good).unwrap().as_str(), good);
+        }
+        let long = format!("2026-01-01T00:00:00.{}Z", "0".repeat(20));
+        for bad in ["", "2026-01-01", "2026-01-01 00:00:00Z", "2026-01-01T00:00:00Z\n", &*long] {
+            assert!(AttachedAt::parse(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

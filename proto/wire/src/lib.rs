@@ -44,7 +44,7 @@ mod request;
 
 pub use closed::UnknownNumber;
 pub use hello::{Challenge, Hello, KeyStep, Nonce, Proof};
-pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
+pub use ids::{AttachedAt, DeviceName, InstanceId, SnapshotId, VolumeId};
 #[cfg(feature = "key")]
 pub use key::{Key, KeyFile, KeyFileError, Side, Transcript};
 pub use malformed::Malformed;

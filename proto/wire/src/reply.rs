@@ -55,6 +55,8 @@ one_of! {
         LogPage,
         /// Answer to Inspect.
         Inventory,
+        /// Answer to Held.
+        Holding,
         /// The policy or the facts forbid the request.
         Refused,
         /// A step failed; a retry may succeed.
@@ -128,6 +130,37 @@ message! {
 }
 
 message! {
+    /// The answer to Held.
+    Holding {
+        holder: Holder = holder,
+        /// The number of the request.
+        question: u64 = question,
+        /// Whether the promise stands for the attachment, and for half a minute more at least.
+        promised: bool = promised,
+    }
+}
+
+closed_enum! {
+    /// What holds a volume's disk.
+    Holder mirrors Holder, "holder" {
+        /// The disk is there, and nothing does.
+        Nothing => "nothing",
+        /// No disk of the volume is there.
+        NoDisk => "no-disk",
+        /// A file system that is mounted where volumes are staged and published.
+        Mount => "mount",
+        /// A mount at another place.
+        MountElsewhere => "mount-elsewhere",
+        /// A raw publication.
+        Publication => "publication",
+        /// Another block device that is built on the disk.
+        BlockDevice => "block-device",
+        /// An exclusive claim: a mount out of sight, swap, or a program.
+        Claim => "claim",
+    }
+}
+
+message! {
     RunningOperation {
         volume: VolumeId = volume_id,
         kind: OperationKind = kind,
@@ -138,6 +171,7 @@ message! {
 
 values! {
     OperationKind, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
+    Holder, i32: |wire| Self::from_wire(wire)?, |value| value.to_wire();
 }
 
 closed_enum! {

@@ -11,9 +11,11 @@ use crate::codec::{Wire, message, one_of, same_on_wire, values};
 use crate::malformed::required;
 use crate::properties::{CHANGE, LOOK, RequestProperties, Slots, WorkerClass, requests};
 use crate::reply::{
-    Done, Expanded, Inventory, LogPage, OperationKind, Outcome, Staged, Usage, Welcome,
+    Done, Expanded, Holding, Inventory, LogPage, OperationKind, Outcome, Staged, Usage, Welcome,
 };
-use crate::{DeviceName, FsType, Hello, KubeletPath, Malformed, MountFlag, VolumeId, pb};
+use crate::{
+    AttachedAt, DeviceName, FsType, Hello, KubeletPath, Malformed, MountFlag, VolumeId, pb,
+};
 
 // Messages whose fields have no other type on the wire, and no bound.
 pub use crate::pb::{FormatOption, Inspect};
@@ -75,6 +77,10 @@ requests! {
         least_wait: Duration::from_secs(10),
         ..LOOK
     };
+    /// Requests whether anything on the node holds the volume.
+    Held of volume => Holding, "held", RequestProperties { workers: WorkerClass::Mount, ..LOOK };
+    /// Promises not to stage or publish the volume while it stays attached.
+    Promise of volume => Done, "promise", RequestProperties { success_is_logged: false, ..CHANGE };
 }
 
 /// The message of a request.
@@ -136,6 +142,8 @@ message! {
         origin: Origin = origin,
         /// The controller's report about the source of a copy.
         source: Source = source,
+        /// When EC2 accepted the attach; `None` when the controller did not report it.
+        attached_at: Option<AttachedAt> = attached_at,
     }
 }
 
@@ -216,6 +224,23 @@ message! {
 message! {
     NvmeStatistics {
         volume: VolumeId = volume_id,
+    }
+}
+
+message! {
+    Held {
+        volume: VolumeId = volume_id,
+        /// The attachment for which a promise counts; `None`: any.
+        attached_at: Option<AttachedAt> = attached_at,
+        /// Chosen by the caller: a request joins none with another number.
+        question: u64 = question,
+    }
+}
+
+message! {
+    Promise {
+        volume: VolumeId = volume_id,
+        attached_at: AttachedAt = attached_at,
     }
 }
 

@@ -65,9 +65,32 @@ fn unknown_enum_numbers_are_refused() {
     }
     assert!(with_disk(|disk| disk.origin = 3).is_err());
     assert!(with_disk(|disk| disk.source = 3).is_err());
-    for number in [0, 35, -1] {
+    for number in [0, 36, -1] {
         let refused = pb::Refused { reason: number, seen: None };
         assert!(replied(pb::reply::Result::Refused(refused)).is_err());
+    }
+}
+
+#[test]
+fn look_and_promise_refuse_other_times_and_holders() {
+    use pb::request::Operation;
+    let held = |attached_at: &str| {
+        let (volume_id, attached_at) = (VOLUME.to_owned(), attached_at.to_owned());
+        decoded(Operation::Held(pb::Held { volume_id, attached_at, question: u64::MAX }))
+    };
+    let promise = |attached_at: &str| {
+        let (volume_id, attached_at) = (VOLUME.to_owned(), attached_at.to_owned());
+        decoded(Operation::Promise(pb::Promise { volume_id, attached_at }))
+    };
+    assert!(held("").is_ok() && promise("").is_err());
+    for bad in ["now", "2026-01-01 00:00:00Z", "2026-01-01T00:00:00Z 7 .", "2026-01-01T00:00:00Z\n"]
+    {
+        assert!(held(bad).is_err() && promise(bad).is_err(), "{bad:?}");
+        assert!(with_disk(|disk| disk.attached_at = bad.to_owned()).is_err(), "{bad:?}");
+    }
+    for number in [0, 8, -1] {
+        let holding = pb::Holding { holder: number, question: 1, promised: true };
+        assert!(replied(pb::reply::Result::Holding(holding)).is_err());
     }
 }
 

@@ -151,6 +151,9 @@ fn message_with_related_fields(kind: &MessageDescriptor) -> Option<BoxedStrategy
     })
 }
 
+const ATTACHED_AT: &str = "20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:.]{8,20}Z";
+const ATTACHED_OR_UNTOLD: &str = "(20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:.]{8,20}Z)?";
+
 /// Returns values of a field as a correct peer sets it.
 fn field_values(field: &FieldDescriptor) -> BoxedStrategy<Value> {
     let text = |values: BoxedStrategy<String>| values.prop_map(Value::String).boxed();
@@ -165,6 +168,7 @@ fn field_values(field: &FieldDescriptor) -> BoxedStrategy<Value> {
         }
         ("Refused", "copied") => return Just(Value::Bool(true)).boxed(),
         ("Welcome", "version") => return (1..=u32::MAX).prop_map(Value::U32).boxed(),
+        ("Promise", "attached_at") => return matching(ATTACHED_AT),
         ("Disk", "partition") => return (0..=255_u32).prop_map(Value::U32).boxed(),
         _ => {}
     }
@@ -187,6 +191,7 @@ fn field_values(field: &FieldDescriptor) -> BoxedStrategy<Value> {
         Kind::String => match field.name() {
             "volume_id" => text(volume().prop_map(|volume| volume.to_string()).boxed()),
             "device_hint" => matching("(/dev/(xvd|sd)[a-z]{1,2}[0-9]{0,2})?"),
+            "attached_at" => matching(ATTACHED_OR_UNTOLD),
             "release" => matching("[!-~]{1,64}"),
             "policy_digest" => matching("[0-9a-f]{64}"),
             _ => text(path().prop_map(|path| path.to_string()).boxed()),
@@ -304,6 +309,7 @@ fn the_longest_request_fits_a_frame() {
                 size_at_attach: NonZeroU64::new(u64::MAX),
                 origin: Origin::Copy,
                 source: Source::Untold,
+                attached_at: AttachedAt::parse(&format!("2026-01-01T00:00:00.{:014}Z", 0)).ok(),
             },
             staging: longest.clone(),
             target: longest,

@@ -1,6 +1,6 @@
 //! Pods of the node-agent.
 
-use ebs_csi_proto::keys::{DRAINING, NodeFact};
+use ebs_csi_proto::keys::{DRAINING, HELD_PORT, LEAVING, NodeFact};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
@@ -16,12 +16,15 @@ const KEY: usize = 0;
 const NODE: usize = 1;
 const UID: usize = 2;
 const VERSION: usize = 3;
+const IP: usize = 4;
+const PORT: usize = 5;
+const PROMISES: usize = 6;
 
 /// A pod of a DaemonSet of the driver that is bound to a node and is not ending: kubelet no longer
 /// shows new annotations to a pod that ends.
 #[derive(Clone, Debug)]
 pub struct AgentPodRow {
-    texts: Texts<4>,
+    texts: Texts<7>,
     has_fact: [bool; NodeFact::ALL.len()],
     draining: bool,
     restarted: bool,
@@ -37,6 +40,8 @@ pub(crate) struct Spec {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Status {
     container_statuses: Vec<ContainerStatus>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -69,7 +74,15 @@ impl Retained for AgentPodRow {
                 .map(|fact| node_fact::is_on_pod(fact, &meta.labels, &meta.annotations)),
             draining: meta.annotations.get(DRAINING).is_some_and(|v| v == "true"),
             restarted: containers.iter().any(|of| of.restart_count > 0),
-            texts: Texts::new([&key, &node, &meta.uid, &meta.resource_version]),
+            texts: Texts::new([
+                &key,
+                &node,
+                &meta.uid,
+                &meta.resource_version,
+                object.status.pod_ip.as_deref().unwrap_or_default(),
+                meta.labels.get(HELD_PORT).map_or("", String::as_str),
+                meta.annotations.get(LEAVING).map_or("", String::as_str),
+            ]),
         })
     }
 }
@@ -89,6 +102,21 @@ impl AgentPodRow {
 
     pub(crate) fn version(&self) -> &str {
         self.texts.get(VERSION)
+    }
+
+    /// Returns the pod's address; empty while it has none.
+    pub(crate) fn ip(&self) -> &str {
+        self.texts.get(IP)
+    }
+
+    /// Returns the port of the page that says who holds a volume; empty for an older agent.
+    pub(crate) fn held_port(&self) -> &str {
+        self.texts.get(PORT)
+    }
+
+    /// Returns the attachments that the node is asked to leave alone, as the annotation lists them.
+    pub(crate) fn leaving(&self) -> &str {
+        self.texts.get(PROMISES)
     }
 
     pub(crate) fn has(&self, fact: NodeFact) -> bool {
@@ -129,6 +157,15 @@ mod tests {
         let pod = row(|_| ()).expect("retained");
         assert_eq!(pod.name(), ("kube-system", "ebs-csi-node-x"));
         assert_eq!((pod.node(), pod.uid(), pod.version()), ("n", "u", "7"));
+        assert_eq!((pod.ip(), pod.held_port(), pod.leaving()), ("", "", ""));
+        let asked = row(|p| {
+            p["status"]["podIP"] = json!("10.0.0.1");
+            p["metadata"]["labels"][HELD_PORT] = json!("9808");
+            p["metadata"]["annotations"][LEAVING] = json!("vol-1a2b3c4d@x");
+        });
+        let asked = asked.expect("retained");
+        let seen = (asked.ip(), asked.held_port(), asked.leaving());
+        assert_eq!(seen, ("10.0.0.1", "9808", "vol-1a2b3c4d@x"));
         assert!(pod.has(NodeFact::Zone) && pod.has(NodeFact::Region));
         assert!(!pod.has(NodeFact::Instance) && !pod.has(NodeFact::InstanceType));
         assert!(!pod.is_marked_draining() && !pod.has_restarted());

@@ -235,6 +235,13 @@ impl Tables {
         node.is_none_or(|row| !row.lacks_provider_id || self.instance_of(&row).is_some())
     }
 
+    /// Returns the volumes whose VolumeAttachments at a node are being deleted.
+    pub(crate) fn volumes_leaving(&self, node: &str) -> Vec<String> {
+        let of_node = self.attachments.filter(|row| row.node() == node);
+        let resolved = of_node.iter().map(|row| row.resolve(&self.volumes));
+        resolved.filter(|attachment| attachment.deleting).map(|found| found.volume).collect()
+    }
+
     pub(crate) fn is_attached(&self, node: &str) -> bool {
         !self.attachments.filter(|row| row.node() == node).is_empty()
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_node_lifecycle::cluster::{LeaseAges, Tables, watch_agent_pods};
 use ebs_csi_node_lifecycle::context::Context;
 use ebs_csi_node_lifecycle::controller_client::Controller as Client;
-use ebs_csi_node_lifecycle::controller_client::kubelet_reports::KubeletReports;
+use ebs_csi_node_lifecycle::controller_client::node_reports::NodeReports;
 use ebs_csi_node_lifecycle::detach_retries::DetachRetries;
 use ebs_csi_node_lifecycle::events::EventSender;
 use ebs_csi_node_lifecycle::failover::{Failover, Fencing};
@@ -138,8 +138,8 @@ fn retries_of(failover: &Failover, alive: &[&str]) -> DetachRetries {
         ages.observe(node, None, Instant::now());
         ages.observe(node, Some(jiff::Timestamp::UNIX_EPOCH), Instant::now());
     }
-    let kubelet_reports = KubeletReports::new(&context, Arc::new(ages));
-    DetachRetries::new(context, kubelet_reports)
+    let node_reports = NodeReports::new(&context, Arc::new(ages), Vec::new());
+    DetachRetries::new(context, node_reports)
 }
 
 #[tokio::test]

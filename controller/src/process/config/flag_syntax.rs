@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ebs_csi_ec2::{Action, Rate};
 
 use crate::request::parse_go_bool;
-use crate::safe_detach::{FencePermission, Mode};
+use crate::safe_detach::{FencePermission, Mode, OldAgents};
 
 pub(super) type Rates = BTreeMap<Action, Rate>;
 
@@ -19,6 +19,12 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 /// Parses the mode of safe detach by its label.
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
+}
+
+/// Parses what counts of an older node-agent by its label.
+pub(super) fn old_agents() -> impl TypedValueParser<Value = OldAgents> {
+    PossibleValuesParser::new(OldAgents::ALL.map(OldAgents::label))
+        .try_map(|text| text.parse::<OldAgents>())
 }
 
 /// Parses what a fence may do by its label.

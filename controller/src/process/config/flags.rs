@@ -8,10 +8,11 @@ use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::HttpFlags;
 
 use super::flag_syntax::{
-    Gates, Rates, boolean, duration, fence_permissions, gates, metadata_sources, modes, rates,
+    Gates, Rates, boolean, duration, fence_permissions, gates, metadata_sources, modes, old_agents,
+    rates,
 };
 use crate::process::probe::ProbeAws;
-use crate::safe_detach::{FencePermission, Mode};
+use crate::safe_detach::{FencePermission, Mode, OldAgents};
 
 /// What node-lifecycle does when a node dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,6 +87,10 @@ pub(super) struct Flags {
     /// Instances that are fenced within ten minutes, at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) safe_detach_fence_limit: u32,
+    /// What counts, with --safe-detach=enforce, of a node whose node-agent is older than the page
+    /// that says what the kernel holds: kubelet's report, or nothing.
+    #[arg(long, value_parser = old_agents(), value_name = "EVIDENCE", default_value = "kubelet-report")]
+    pub(super) safe_detach_old_agents: OldAgents,
     /// What node-lifecycle does beside this process when a node dies: its --failover. Kep needs
     /// --safe-detach=enforce.
     #[arg(long, value_enum, value_name = "MODE", default_value = "off")]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::safe_detach::{
-    BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest, Report,
-    Subject, Verdict, query_response,
+    Agent, BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest,
+    Report, Subject, Verdict, agent, query_response,
 };
 use serde_json::json;
 use tokio_stream::wrappers::ReceiverStream;
@@ -51,6 +51,7 @@ async fn observe(
     let answering = tokio::spawn(async move {
         while let Ok(Some(question)) = questions.message().await {
             assert_eq!(question.instance_id, NODE_1);
+            assert!(question.volume_id.starts_with("vol-") && question.attached_at.ends_with('Z'));
             counted.fetch_add(1, Ordering::SeqCst);
             let nodes = nodes.clone();
             let _ = reports.send(Report { ask: question.ask, nodes }).await;
@@ -89,6 +90,59 @@ async fn running_instance_detach_requires_node_confirmation() {
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("DetachVolume"), 1);
     driver.publish(&id, NODE_2).await.unwrap();
+    driver.check_invariants();
+}
+
+/// Returns the answer of that node's agent.
+fn agent(state: agent::State, promised: bool) -> Option<Agent> {
+    let (instance_id, boot_id) = (NODE_1.to_owned(), "boot-1".to_owned());
+    Some(Agent { state: state.into(), instance_id, boot_id, promised })
+}
+
+/// The kernel's answer counts where the agent has one: it refuses what kubelet's lists do not show,
+/// and frees what only they show once the node has promised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kernels_answer_overrules_kubelets_lists() {
+    use agent::State;
+    let driver = enforce().await;
+    let id = attached(&driver).await;
+    let named = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{id}")];
+    let old = |state, promised| Node { created: Some(0), agent: agent(state, promised), ..ready() };
+    let another_boot = Node { boot_id: "boot-2".to_owned(), ..old(State::Free, true) };
+    let rows = [
+        ("in-use", old(State::Held, false)),
+        ("in-use", old(State::Busy, true)),
+        ("in-use", Node { volumes_attached: named(), ..old(State::Free, false) }),
+        ("no-report", old(State::Unspecified, true)),
+        ("no-report", another_boot),
+    ];
+    for (token, node) in rows {
+        let (_, answering) = observe(&driver, vec![node]).await;
+        refused(driver.unpublish(&id, NODE_1).await, token);
+        answering.abort();
+        let _ = answering.await;
+        until_unobserved(&driver).await;
+    }
+    // Kubelet wants the volume again: the call waits for the promise, and sends nothing.
+    let wanted = Node { volumes_in_use: named(), ..old(State::Free, false) };
+    let (questions, answering) = observe(&driver, vec![wanted]).await;
+    let waiting = unpublish(&id, NODE_1);
+    let ended = driver.client.clone().controller_unpublish_volume(within(waiting, 3)).await;
+    assert_eq!(ended.unwrap_err().code(), Code::DeadlineExceeded);
+    assert!(questions.load(Ordering::SeqCst) >= 2, "asked again and again");
+    assert_eq!(driver.world.calls("DetachVolume"), 0);
+    answering.abort();
+    let _ = answering.await;
+    until_unobserved(&driver).await;
+    let promised = Node {
+        ready: false,
+        lease_age_ms: None,
+        volumes_in_use: named(),
+        ..old(State::Free, true)
+    };
+    let _observer = observe(&driver, vec![promised]).await;
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.world.calls("DetachVolume"), 1);
     driver.check_invariants();
 }
 

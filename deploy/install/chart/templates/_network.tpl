@@ -78,6 +78,10 @@
 {{ include "ebs.egressRule" (list (list "TCP") $policy.aws.ports $policy.aws.cidrs) }}
 # Credentials and instance metadata.
 {{ include "ebs.egressRule" (list (list "TCP") (list 80) (include "ebs.linkLocal" . | splitList " ")) }}
+{{- if eq (include "ebs.word" .Values.safeDetach.mode) "enforce" }}
+# The nodes' agents, which say who holds a volume.
+{{ include "ebs.egressRule" (list (list "TCP") (list 9808) list) }}
+{{- end }}
 {{- range $urls }}
 # A proxy, a collector or an endpoint that the values name.
 {{ include "ebs.egressToUrl" . }}

@@ -47,6 +47,11 @@
 {{- include "ebs.annotates" (list . .Values.onboarding.drain) -}}
 {{- end -}}
 
+{{- /* In enforce a node promises not to use a volume before its detach: the request is an annotation. */ -}}
+{{- define "ebs.annotatesPromises" -}}
+{{- if and (eq (include "ebs.word" .Values.safeDetach.mode) "enforce") (include "ebs.hasPolicies" .) (not .Values.nodeComponentOnly) -}}yes{{- end -}}
+{{- end -}}
+
 {{- define "ebs.hasPolicies" -}}
 {{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}yes{{- end -}}
 {{- end -}}
@@ -149,6 +154,8 @@ spec:
         {{- include "ebs.podLabels" (dict "root" $root "app" $name "labels" $node.podLabels) | nindent 8 }}
         # By this node-lifecycle finds the pods whose annotations it keeps.
         ebs.csi.aws.com/component: node-agent
+        # At this port the agent says who holds a volume (deploy/docs/safe-detach.md).
+        ebs.csi.aws.com/held-port: "9808"
       {{- with $node.podAnnotations }}
       annotations:
         {{- tpl (toYaml .) $root | nindent 8 }}
@@ -287,6 +294,7 @@ spec:
             {{- include "ebs.args" (list $args (include "ebs.nodeArgs" (list $node "agent") | fromYamlArray)) | nindent 12 }}
           env:
             {{- $own := list (dict "name" "CSI_NODE_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "spec.nodeName"))) }}
+            {{- $own = append $own (dict "name" "POD_UID" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.uid"))) }}
             {{- include "ebs.env" (list $own $node.env) | nindent 12 }}
           {{- with $node.envFrom }}
           envFrom:

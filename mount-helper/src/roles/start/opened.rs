@@ -1,6 +1,7 @@
 //! What is opened by name, before the process can no longer do so.
 use crate::disk::attachments::ReadOnlyRecord;
 use crate::disk::device::{DiskRoots, XenDisk};
+use crate::disk::promises::Promises;
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
@@ -28,6 +29,7 @@ pub(super) struct Opened {
     pub(super) root: KubeletRoot,
     pub(super) disks: DiskRoots,
     pub(super) read_only_record: ReadOnlyRecord,
+    pub(super) promises: Promises,
     pub(super) listeners: Vec<Listener>,
     /// `None` without an address of vsock.
     pub(super) vsock: Option<OpenedVsock>,
@@ -101,6 +103,7 @@ pub(super) fn open(
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
     let read_only_record =
         ReadOnlyRecord::open(&ReadOnlyRecord::path_beside(records), &boot, still_there);
+    let promises = Promises::open(&Promises::path_beside(records), &boot);
     let nodes =
         BlockNodes::read(Path::new("/dev"), policy.disks).map_err(|e| ("/dev".to_owned(), e))?;
     let (mut listeners, mut ports) = (Vec::new(), Vec::new());
@@ -117,7 +120,7 @@ pub(super) fn open(
     }
     let vsock = key.map(|key| OpenedVsock { ports, key });
     log_closed_disks(&nodes);
-    let opened = Opened { root, disks, read_only_record, listeners, vsock, rules, nodes };
+    let opened = Opened { root, disks, read_only_record, promises, listeners, vsock, rules, nodes };
     Ok(Some((lock, opened)))
 }
 

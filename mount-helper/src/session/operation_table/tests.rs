@@ -28,6 +28,7 @@ fn stage(volume: &str) -> Operation {
             device_hint: None,
             partition: None,
             size_at_attach: None,
+            attached_at: None,
             origin: Origin::Unknown,
             source: Source::Elsewhere,
         },

@@ -1,4 +1,6 @@
 //! The helper's processes, as /proc shows them.
+use ebs_csi_audit::Process;
+use ebs_csi_policy::SANDBOX;
 use ebs_csi_policy::profile::{BROKER, OPENER, RELAY, RUNNER};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -69,4 +71,16 @@ pub(crate) fn status(pid: u32, field: &str) -> String {
         .unwrap_or_default()
         .trim()
         .to_owned()
+}
+
+/// Checks with the auditor that each process of a helper with the policy of tests is as its profile
+/// says.
+#[track_caller]
+pub(crate) fn check_profiles(supervisor: u32) {
+    let tree = Process::tree(supervisor).expect("the tree");
+    for process in &tree {
+        let profile = process.expected(&tree).expect("a profile");
+        let found = [process.deviations(profile, SANDBOX), process.deviations_in(&tree)].concat();
+        assert!(found.is_empty(), "{}: {found:?}", profile.name);
+    }
 }

@@ -229,6 +229,7 @@ pub(crate) fn disk(volume: &VolumeId) -> Disk {
         device_hint: None,
         partition: None,
         size_at_attach: None,
+        attached_at: None,
         origin: Origin::Blank,
         source: Source::Elsewhere,
     }

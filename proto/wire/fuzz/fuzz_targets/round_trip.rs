@@ -32,6 +32,7 @@ fuzz_target!(|chosen: Chosen| {
                 device_hint: chosen.hint,
                 partition: chosen.partition,
                 size_at_attach: chosen.size,
+                attached_at: None,
                 origin: chosen.origin,
                 source: chosen.source,
             }),

@@ -10,7 +10,7 @@ pub struct Request {
     pub wait_ms: u32,
     #[prost(
         oneof = "request::Operation",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 23, 24"
     )]
     pub operation: ::core::option::Option<request::Operation>,
 }
@@ -38,6 +38,10 @@ pub mod request {
         NvmeStatistics(super::NvmeStatistics),
         #[prost(message, tag = "19")]
         Inspect(super::Inspect),
+        #[prost(message, tag = "23")]
+        Held(super::Held),
+        #[prost(message, tag = "24")]
+        Promise(super::Promise),
     }
 }
 /// Versions of this protocol that the caller speaks, both inclusive: 3 over a unix socket, whose peer
@@ -97,6 +101,9 @@ pub struct Disk {
     /// something made elsewhere.
     #[prost(enumeration = "Source", tag = "6")]
     pub source: i32,
+    /// When EC2 accepted the attach, as the controller wrote it (RFC 3339); empty when it did not say.
+    #[prost(string, tag = "7")]
+    pub attached_at: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Stage {
@@ -182,13 +189,35 @@ pub struct Inspect {
     #[prost(uint32, tag = "1")]
     pub first: u32,
 }
+/// Requests whether anything on the node holds the volume. Runs when no other operation on the volume
+/// does.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Held {
+    #[prost(string, tag = "1")]
+    pub volume_id: ::prost::alloc::string::String,
+    /// The attachment for which a promise counts.
+    #[prost(string, tag = "2")]
+    pub attached_at: ::prost::alloc::string::String,
+    /// Chosen by the caller: no request joins one with another number.
+    #[prost(uint64, tag = "3")]
+    pub question: u64,
+}
+/// Promises, for this boot, that the volume is neither staged nor published for this attachment. The
+/// promise ends a minute after the last such request.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Promise {
+    #[prost(string, tag = "1")]
+    pub volume_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub attached_at: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(
         oneof = "reply::Result",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22"
     )]
     pub result: ::core::option::Option<reply::Result>,
 }
@@ -213,6 +242,8 @@ pub mod reply {
         Inventory(super::Inventory),
         #[prost(message, tag = "17")]
         Challenge(super::Challenge),
+        #[prost(message, tag = "18")]
+        Holding(super::Holding),
         #[prost(message, tag = "20")]
         Refused(super::Refused),
         #[prost(message, tag = "21")]
@@ -342,6 +373,17 @@ pub struct LogPage {
     /// The page, at most 4096 bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub page: ::prost::alloc::vec::Vec<u8>,
+}
+/// The answer to Held.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Holding {
+    #[prost(enumeration = "Holder", tag = "1")]
+    pub holder: i32,
+    #[prost(uint64, tag = "2")]
+    pub question: u64,
+    /// Whether the promise stands for the attachment, and for half a minute more at least.
+    #[prost(bool, tag = "3")]
+    pub promised: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Inventory {
@@ -590,6 +632,58 @@ impl Source {
             "SOURCE_ELSEWHERE" => Some(Self::Elsewhere),
             "SOURCE_OWN" => Some(Self::Own),
             "SOURCE_UNTOLD" => Some(Self::Untold),
+            _ => None,
+        }
+    }
+}
+/// What holds a volume's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Holder {
+    Unspecified = 0,
+    /// The disk is there, and nothing does.
+    Nothing = 1,
+    /// No disk of the volume is there.
+    NoDisk = 2,
+    /// A file system that is mounted where volumes are staged and published.
+    Mount = 3,
+    /// A mount at another place.
+    MountElsewhere = 4,
+    /// A raw publication.
+    Publication = 5,
+    /// Another block device that is built on the disk.
+    BlockDevice = 6,
+    /// An exclusive claim: a mount out of sight, swap, or a program.
+    Claim = 7,
+}
+impl Holder {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "HOLDER_UNSPECIFIED",
+            Self::Nothing => "HOLDER_NOTHING",
+            Self::NoDisk => "HOLDER_NO_DISK",
+            Self::Mount => "HOLDER_MOUNT",
+            Self::MountElsewhere => "HOLDER_MOUNT_ELSEWHERE",
+            Self::Publication => "HOLDER_PUBLICATION",
+            Self::BlockDevice => "HOLDER_BLOCK_DEVICE",
+            Self::Claim => "HOLDER_CLAIM",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HOLDER_UNSPECIFIED" => Some(Self::Unspecified),
+            "HOLDER_NOTHING" => Some(Self::Nothing),
+            "HOLDER_NO_DISK" => Some(Self::NoDisk),
+            "HOLDER_MOUNT" => Some(Self::Mount),
+            "HOLDER_MOUNT_ELSEWHERE" => Some(Self::MountElsewhere),
+            "HOLDER_PUBLICATION" => Some(Self::Publication),
+            "HOLDER_BLOCK_DEVICE" => Some(Self::BlockDevice),
+            "HOLDER_CLAIM" => Some(Self::Claim),
             _ => None,
         }
     }
@@ -900,6 +994,8 @@ pub enum Refusal {
     KernelLacksFeature = 33,
     /// The checker does not know every feature of the file system.
     NewerThanChecker = 34,
+    /// The node has promised not to use the volume before its detach.
+    Promised = 35,
 }
 impl Refusal {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -943,6 +1039,7 @@ impl Refusal {
             Self::UsedRaw => "REFUSAL_USED_RAW",
             Self::KernelLacksFeature => "REFUSAL_KERNEL_LACKS_FEATURE",
             Self::NewerThanChecker => "REFUSAL_NEWER_THAN_CHECKER",
+            Self::Promised => "REFUSAL_PROMISED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -983,6 +1080,7 @@ impl Refusal {
             "REFUSAL_USED_RAW" => Some(Self::UsedRaw),
             "REFUSAL_KERNEL_LACKS_FEATURE" => Some(Self::KernelLacksFeature),
             "REFUSAL_NEWER_THAN_CHECKER" => Some(Self::NewerThanChecker),
+            "REFUSAL_PROMISED" => Some(Self::Promised),
             _ => None,
         }
     }

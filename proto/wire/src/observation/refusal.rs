@@ -71,6 +71,8 @@ described_enum! {
             "the node's kernel does not mount such a file system, which is not damaged; use nodes with a newer kernel (`dmesg` on the node has the kernel's own words), or for a new volume correct the StorageClass";
         NewerThanChecker => "newer-than-checker",
             "the file system has to be checked before it is mounted and was made by newer tools than the checker in the mount-helper's image, so nothing is known about its state; use an image with newer e2fsprogs or xfsprogs, or check it by newer tools on another machine";
+        Promised => "promised",
+            "the volume is on its way off this node, which has promised not to use it before; it is attached anew after its detach, and can be used a minute after the detach is given up (no VolumeAttachment of it is being deleted any more)";
     }
 }
 

@@ -152,6 +152,7 @@ fn existing_xen_disk_without_serial_differs_from_absent() {
             device_hint: told.map(|name| DeviceName::parse(name).expect("a name")),
             partition: None,
             size_at_attach: None,
+            attached_at: None,
             origin: Origin::Unknown,
             source: Source::Elsewhere,
         };

@@ -1,12 +1,17 @@
-//! Asks for kubelet's report about a volume, through the observers that read Node objects.
+//! Asks what a node knows of a volume, through the observers that read Node objects and ask
+//! node-agents.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ebs_csi_proto::safe_detach::{Ask, Node, Report};
-use ebs_csi_safe_detach::{Agent, Fact, NodeEvidence, NodeReport, OldAgents, node_evidence};
-use ebs_csi_wire::InstanceId;
+use ebs_csi_ec2::Timestamp;
+use ebs_csi_proto::safe_detach::agent::State as AgentState;
+use ebs_csi_proto::safe_detach::{self as wire, Ask, Node, Report};
+use ebs_csi_safe_detach::{
+    Agent, AgentAnswer, AttachTime, Fact, KernelState, NodeEvidence, NodeReport, OldAgents,
+    node_evidence,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -20,7 +25,10 @@ const MAX_UNREAD_QUESTIONS: usize = 1024;
 
 /// The open questions, and the observers that can answer them. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KubeletReports(Arc<Mutex<State>>);
+pub(crate) struct NodeReports {
+    state: Arc<Mutex<State>>,
+    old_agents: OldAgents,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -33,22 +41,27 @@ struct State {
 /// A connected observer, which answers questions until the connection ends.
 #[derive(Debug)]
 pub(super) struct Observer {
-    reports: KubeletReports,
+    reports: NodeReports,
     number: u64,
 }
 
 /// A question, which closes on drop.
 struct Question {
-    reports: KubeletReports,
+    reports: NodeReports,
     number: u64,
     answer: oneshot::Receiver<Vec<Node>>,
 }
 
-impl KubeletReports {
-    /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
-    /// one.
-    pub(crate) async fn read(&self, pair: &Pair) -> Fact<NodeEvidence> {
-        let Some(mut question) = self.send_question(&pair.node) else {
+impl NodeReports {
+    /// Starts without observers.
+    pub(crate) fn new(old_agents: OldAgents) -> Self {
+        Self { old_agents, ..Self::default() }
+    }
+
+    /// Returns what the node knows of the volume, which EC2 attached at the time `since`, read after
+    /// this call began; `Unknown` without an answer.
+    pub(crate) async fn read(&self, pair: &Pair, since: Option<AttachTime>) -> Fact<NodeEvidence> {
+        let Some(mut question) = self.send_question(pair, since) else {
             return Fact::Unknown;
         };
         let asked_at = Instant::now();
@@ -62,18 +75,25 @@ impl KubeletReports {
             &node_reports,
             &pair.node,
             &pair.volume,
-            None,
+            since,
             asked_at.elapsed(),
-            OldAgents::KubeletReport,
+            self.old_agents,
         )
     }
 
     /// Sends the question; `None` when no observer accepts it.
-    fn send_question(&self, instance: &InstanceId) -> Option<Question> {
+    fn send_question(&self, pair: &Pair, since: Option<AttachTime>) -> Option<Question> {
+        let at = |at: AttachTime| Timestamp { seconds: at.seconds, nanoseconds: at.nanoseconds };
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
-        let question = Ask { ask: number, instance_id: instance.to_string() };
+        let question = Ask {
+            ask: number,
+            instance_id: pair.node.to_string(),
+            volume_id: pair.volume.to_string(),
+            // As in the publish context, by which the node knows the attachment.
+            attached_at: since.map(|since| at(since).to_string()).unwrap_or_default(),
+        };
         let accepted = state
             .observers
             .values()
@@ -101,7 +121,7 @@ impl KubeletReports {
     fn lock(&self) -> MutexGuard<'_, State> {
         // The maps are consistent between two statements under the lock, so a panic elsewhere does
         // not invalidate them.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,9 +156,24 @@ fn report(node: Node) -> NodeReport {
         lease_age: node.lease_age_ms.map(Duration::from_millis),
         in_use: node.volumes_in_use,
         attached: node.volumes_attached,
-        agent: Agent::WithoutPage,
-        ..NodeReport::default()
+        boot_id: node.boot_id,
+        created: node.created,
+        // An observer of an earlier release asks no agents.
+        agent: node.agent.map_or(Agent::WithoutPage, agent),
     }
+}
+
+fn agent(agent: wire::Agent) -> Agent {
+    let state = match agent.state() {
+        AgentState::Unspecified => return Agent::Silent,
+        AgentState::WithoutPage => return Agent::WithoutPage,
+        AgentState::Held => KernelState::Held,
+        AgentState::Busy => KernelState::Busy,
+        AgentState::Free => KernelState::Free,
+        AgentState::NoDisk => KernelState::NoDisk,
+    };
+    let wire::Agent { instance_id: instance, boot_id, promised, .. } = agent;
+    Agent::Answered(AgentAnswer { instance, boot_id, state, promised })
 }
 
 #[cfg(test)]
@@ -157,12 +192,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_report_with_matching_number_answers_question() {
-        let reports = KubeletReports::default();
-        assert_eq!(reports.read(&pair()).await, Fact::Unknown, "nobody to ask");
+        let reports = NodeReports::default();
+        assert_eq!(reports.read(&pair(), None).await, Fact::Unknown, "nobody to ask");
         let (observer, mut questions) = reports.observe();
         let waiting = tokio::spawn({
             let reports = reports.clone();
-            async move { reports.read(&pair()).await }
+            async move { reports.read(&pair(), None).await }
         });
         let question = questions.recv().await.unwrap();
         assert_eq!(question.instance_id, pair().node.as_str());
@@ -175,9 +210,9 @@ mod tests {
         observer.report(Report { ask: question.ask, nodes: vec![node()] });
         assert_eq!(waiting.await.unwrap(), Fact::Present(NodeEvidence::ReleasedByKubelet));
         // An observer that does not answer, and one that has left.
-        assert_eq!(reports.read(&pair()).await, Fact::Unknown);
+        assert_eq!(reports.read(&pair(), None).await, Fact::Unknown);
         drop(observer);
-        assert_eq!(reports.read(&pair()).await, Fact::Unknown);
+        assert_eq!(reports.read(&pair(), None).await, Fact::Unknown);
         assert!(reports.lock().open_questions.is_empty());
     }
 }

@@ -1,0 +1,337 @@
+//! The promises that this node made: volumes that it neither stages nor publishes before their
+//! detach. A promise is about one attachment, and counts in this boot alone. It stands for a minute
+//! after it was last asked for, also across a restart of this process.
+use crate::disk::record_file::{self, append, beside, read, replace};
+use crate::journal;
+use ebs_csi_wire::{AttachedAt, VolumeId};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{fsync, ftruncate};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a promise stands after it was last asked for.
+const STANDS: Duration = Duration::from_secs(60);
+/// How long it is shown. A detach that rests on it is sent, and takes effect, in less than the rest.
+const SHOWN: Duration = Duration::from_secs(30);
+/// Largest number of promises. A node has fewer volumes.
+const MOST: usize = 512;
+/// Size in bytes beyond which the file is started anew with the promises that stand.
+const LONG: usize = 1 << 16;
+/// In the file, instead of the time of an attach: the promise has ended.
+const ENDED: &str = "-";
+
+/// The promise about one volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Promise {
+    attached_at: AttachedAt,
+    /// The kernel's number of the disk's attachment; 0 when no disk was there.
+    sequence: u64,
+    /// When it was last asked for, since the boot.
+    asked: Duration,
+}
+
+/// The promises, and the file beside the socket that keeps them.
+#[derive(Debug, Default)]
+pub(crate) struct Promises {
+    file: Option<OwnedFd>,
+    boot: String,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    promises: BTreeMap<VolumeId, Promise>,
+    written: usize,
+}
+
+impl Promises {
+    /// Returns the path of the file for a helper that listens at a socket.
+    pub(crate) fn path_beside(socket: &Path) -> PathBuf {
+        beside(socket, ".promises")
+    }
+
+    /// Continues the record of an earlier helper of this boot. Without a file no promise is made.
+    pub(crate) fn open(path: &Path, boot: &str) -> Self {
+        let asked = now();
+        let found = read(path);
+        let promises =
+            found.as_ref().map_or_else(|_| BTreeMap::new(), |text| parse(text, boot, asked));
+        let text: String = promises.iter().map(|(volume, kept)| line(boot, volume, kept)).collect();
+        let file = replace(path, &text);
+        for why in found.err().iter().chain(file.as_ref().err()) {
+            if *why != Errno::NOENT {
+                let path = path.display().to_string();
+                journal::warn("promises-not-kept", &[("file", &path), ("why", &why.to_string())]);
+            }
+        }
+        let known = Mutex::new(Known { promises, written: text.len() });
+        Self { file: file.ok(), boot: boot.to_owned(), known }
+    }
+
+    /// Returns the descriptor of the file.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Records the promise, or that it is asked for again. Returns whether it is new. The caller
+    /// has looked, under the volume's lock, that nothing uses the volume.
+    pub(crate) fn make(
+        &self,
+        volume: &VolumeId,
+        attached_at: &AttachedAt,
+        sequence: u64,
+    ) -> Result<bool, Errno> {
+        self.make_at(now(), volume, attached_at, sequence)
+    }
+
+    fn make_at(
+        &self,
+        asked: Duration,
+        volume: &VolumeId,
+        attached_at: &AttachedAt,
+        sequence: u64,
+    ) -> Result<bool, Errno> {
+        let Some(file) = &self.file else { return Err(Errno::ROFS) };
+        let mut known = self.known();
+        self.end_old(&mut known, asked)?;
+        let former = known.promises.get(volume);
+        let is_same = former.is_some_and(|former| {
+            former.attached_at == *attached_at && (sequence == 0 || former.sequence == sequence)
+        });
+        if is_same {
+            if let Some(promise) = known.promises.get_mut(volume) {
+                promise.asked = asked;
+            }
+            return Ok(false);
+        }
+        if known.promises.len() >= MOST {
+            return Err(Errno::NOSPC);
+        }
+        let promise = Promise { attached_at: attached_at.clone(), sequence, asked };
+        self.write(&mut known, file, &line(&self.boot, volume, &promise))?;
+        known.promises.insert(volume.clone(), promise);
+        Ok(true)
+    }
+
+    /// Returns whether a promise is shown for this attachment; `None` stands for any.
+    pub(crate) fn is_shown(&self, volume: &VolumeId, attached_at: Option<&AttachedAt>) -> bool {
+        self.is_shown_at(now(), volume, attached_at)
+    }
+
+    fn is_shown_at(
+        &self,
+        at: Duration,
+        volume: &VolumeId,
+        attached_at: Option<&AttachedAt>,
+    ) -> bool {
+        self.known().promises.get(volume).is_some_and(|promise| {
+            attached_at.is_none_or(|attached_at| promise.attached_at == *attached_at)
+                && at.saturating_sub(promise.asked) < SHOWN
+        })
+    }
+
+    /// Returns whether a promise forbids to use the disk with this sequence number, which the
+    /// request says was attached at that time. Another attachment of the volume is free.
+    pub(crate) fn forbids(
+        &self,
+        volume: &VolumeId,
+        attached_at: Option<&AttachedAt>,
+        sequence: u64,
+    ) -> Result<bool, Errno> {
+        self.forbids_at(now(), volume, attached_at, sequence)
+    }
+
+    fn forbids_at(
+        &self,
+        at: Duration,
+        volume: &VolumeId,
+        attached_at: Option<&AttachedAt>,
+        sequence: u64,
+    ) -> Result<bool, Errno> {
+        let mut known = self.known();
+        self.end_old(&mut known, at)?;
+        Ok(known.promises.get(volume).is_some_and(|promise| {
+            let same_time = attached_at.map(|attached_at| promise.attached_at == *attached_at);
+            match (same_time, promise.sequence) {
+                (Some(true), _) => true,
+                // Nothing tells this attachment from the promise's.
+                (None, 0) => true,
+                (Some(false), 0) => false,
+                (_, of_promise) => of_promise == sequence,
+            }
+        }))
+    }
+
+    /// Ends the promises that nobody has asked for again. What has ended does not come back with
+    /// the next helper.
+    fn end_old(&self, known: &mut Known, at: Duration) -> Result<(), Errno> {
+        let ended: Vec<VolumeId> = known
+            .promises
+            .iter()
+            .filter(|(_, promise)| at.saturating_sub(promise.asked) >= STANDS)
+            .map(|(volume, _)| volume.clone())
+            .collect();
+        for volume in ended {
+            if let Some(file) = &self.file {
+                let text = record_file::line(&self.boot, &format!("{volume} {ENDED} 0"));
+                self.write(known, file, &text)?;
+            }
+            known.promises.remove(&volume);
+            journal::info("promise-ended", &[("volume", volume.as_str())]);
+        }
+        Ok(())
+    }
+
+    fn write(&self, known: &mut Known, file: &OwnedFd, text: &str) -> Result<(), Errno> {
+        if known.written > LONG {
+            ftruncate(file, 0)?;
+            known.written = 0;
+            let kept = known.promises.iter();
+            let kept: String = kept.map(|(volume, kept)| line(&self.boot, volume, kept)).collect();
+            if !kept.is_empty() {
+                append(file, &kept)?;
+            }
+            known.written = kept.len();
+        }
+        append(file, text)?;
+        known.written += text.len();
+        fsync(file)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the time since the boot, with the time in which the machine slept.
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let whole = Duration::from_secs(u64::try_from(now.tv_sec).unwrap_or(0));
+    whole + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+fn line(boot: &str, volume: &VolumeId, promise: &Promise) -> String {
+    let Promise { attached_at, sequence, .. } = promise;
+    record_file::line(boot, &format!("{volume} {attached_at} {sequence}"))
+}
+
+fn parse(text: &str, boot: &str, asked: Duration) -> BTreeMap<VolumeId, Promise> {
+    let mut promises = BTreeMap::new();
+    for [volume, attached_at, sequence] in record_file::entries(text, boot) {
+        let (Ok(volume), Ok(sequence)) = (VolumeId::parse(volume), sequence.parse()) else {
+            continue;
+        };
+        match AttachedAt::parse(attached_at) {
+            Ok(attached_at) => promises.insert(volume, Promise { attached_at, sequence, asked }),
+            Err(_) if attached_at == ENDED => promises.remove(&volume),
+            Err(_) => continue,
+        };
+    }
+    promises
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn volume() -> VolumeId {
+        VolumeId::parse("vol-0123456789abcdef0").expect("an id")
+    }
+
+    fn attached(seconds: u32) -> AttachedAt {
+        AttachedAt::parse(&format!("2026-01-01T00:00:{seconds:02}Z")).expect("a time")
+    }
+
+    fn kept() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = Promises::path_beside(&directory.path().join("helper.sock"));
+        (directory, path)
+    }
+
+    #[test]
+    fn promise_binds_its_attachment_by_time_or_number() {
+        let (_directory, path) = kept();
+        let promises = Promises::open(&path, "boot");
+        assert_eq!(promises.make(&volume(), &attached(1), 7), Ok(true));
+        assert_eq!(promises.make(&volume(), &attached(1), 7), Ok(false), "asked for again");
+        let (same, later) = (attached(1), attached(2));
+        for (time, sequence, forbidden) in [
+            (Some(&same), 7, true),
+            (Some(&same), 8, true),
+            (Some(&later), 7, true),
+            (None, 7, true),
+            (Some(&later), 8, false),
+            (None, 8, false),
+        ] {
+            let found = promises.forbids(&volume(), time, sequence);
+            assert_eq!(found, Ok(forbidden), "{time:?} {sequence}");
+        }
+        assert!(promises.is_shown(&volume(), Some(&same)));
+        assert!(!promises.is_shown(&volume(), Some(&later)));
+        // A new attachment replaces the promise, here one without a disk.
+        assert_eq!(promises.make(&volume(), &later, 0), Ok(true));
+        assert_eq!(promises.forbids(&volume(), Some(&same), 7), Ok(false));
+        assert_eq!(promises.forbids(&volume(), None, 9), Ok(true), "nothing tells them apart");
+    }
+
+    #[test]
+    fn promise_survives_restart_and_ends_with_boot() {
+        let (_directory, path) = kept();
+        let promises = Promises::open(&path, "boot-1");
+        assert_eq!(promises.make(&volume(), &attached(1), 7), Ok(true));
+        drop(promises);
+        let again = Promises::open(&path, "boot-1");
+        assert_eq!(again.forbids(&volume(), Some(&attached(1)), 9), Ok(true));
+        assert!(again.is_shown(&volume(), Some(&attached(1))));
+        drop(again);
+        let booted = Promises::open(&path, "boot-2");
+        assert_eq!(booted.forbids(&volume(), Some(&attached(1)), 7), Ok(false));
+    }
+
+    #[test]
+    fn promise_nobody_asks_for_ends_for_good() {
+        let (_directory, path) = kept();
+        let promises = Promises::open(&path, "boot");
+        let made = Duration::from_secs(1000);
+        let time = attached(1);
+        assert_eq!(promises.make_at(made, &volume(), &time, 7), Ok(true));
+        let is_shown = |after| promises.is_shown_at(made + after, &volume(), Some(&time));
+        let forbids = |after| promises.forbids_at(made + after, &volume(), Some(&time), 7);
+        assert!(is_shown(29 * SECOND) && !is_shown(30 * SECOND));
+        assert_eq!(forbids(59 * SECOND), Ok(true));
+        assert_eq!(promises.make_at(made + 50 * SECOND, &volume(), &time, 7), Ok(false));
+        assert_eq!(forbids(109 * SECOND), Ok(true), "asked for again");
+        assert_eq!(forbids(110 * SECOND), Ok(false));
+        drop(promises);
+        let again = Promises::open(&path, "boot");
+        assert_eq!(again.forbids(&volume(), Some(&time), 7), Ok(false));
+    }
+
+    #[test]
+    fn without_a_file_no_promise_is_made() {
+        let promises = Promises::open(Path::new("/nowhere/promises"), "boot");
+        assert_eq!(promises.make(&volume(), &attached(1), 7), Err(Errno::ROFS));
+        assert!(!promises.is_shown(&volume(), None));
+    }
+
+    #[test]
+    fn promise_file_stays_bounded_and_keeps_promises() {
+        let (_directory, path) = kept();
+        let promises = Promises::open(&path, "boot");
+        let other = VolumeId::parse("vol-1a2b3c4d").expect("an id");
+        assert_eq!(promises.make(&other, &attached(9), 3), Ok(true));
+        for sequence in 1..3000 {
+            assert_eq!(promises.make(&volume(), &attached(1), sequence), Ok(true));
+        }
+        assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
+        drop(promises);
+        let again = Promises::open(&path, "boot");
+        assert_eq!(again.forbids(&other, Some(&attached(9)), 3), Ok(true));
+    }
+}
