@@ -85,7 +85,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         })
         .transpose()?;
 
-    // The files tell facts that are still missing, and which attachments the node is to leave alone.
+    // The files tell facts that are still missing, and which attachments the node is to leave
+    // alone.
     let facts_files = settings.sources.files;
     let pod_and_boot = PodAndBoot { pod: settings.pod_uid, boot: boot_id() };
     let registry = target.map(|target| target.directory.as_path());

@@ -88,8 +88,8 @@ const VALUES: &[(&str, u64)] = &[
 ];
 
 /// The bits of an argument that the kernel reads, by its declaration (SYSCALL_DEFINE of its
-/// sources). A comparison of more bits than the kernel reads lets other values stand for one that is
-/// refused, and so does a comparison of fewer.
+/// sources). A comparison of more bits than the kernel reads lets other values stand for one that
+/// is refused, and so does a comparison of fewer.
 const ARGUMENTS: &[(&str, u8, u64)] = &[
     // int, pid_t, unsigned int, umode_t: the kernel ignores the upper half.
     ("close", 0, INT),

@@ -34,8 +34,8 @@ struct Rule {
     #[serde(default)]
     itself: bool,
     answer: Option<String>,
-    // The error for every value that `one_of` or `descriptor` does not name; without it, such a call
-    // ends the process.
+    // The error for every value that `one_of` or `descriptor` does not name; without it, such a
+    // call ends the process.
     otherwise: Option<String>,
     // The rule belongs to the process only when its command line makes this choice.
     when: Option<String>,

@@ -58,8 +58,8 @@ impl NodeReports {
         Self { old_agents, ..Self::default() }
     }
 
-    /// Returns what the node knows of the volume, which EC2 attached at the time `since`, read after
-    /// this call began; `Unknown` without an answer.
+    /// Returns what the node knows of the volume, which EC2 attached at the time `since`, read
+    /// after this call began; `Unknown` without an answer.
     pub(crate) async fn read(&self, pair: &Pair, since: Option<AttachTime>) -> Fact<NodeEvidence> {
         let Some(mut question) = self.send_question(pair, since) else {
             return Fact::Unknown;

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// How long a promise stands after it was last asked for.
 const STANDS: Duration = Duration::from_secs(60);
-/// How long it is shown. A detach that rests on it is sent, and takes effect, in less than the rest.
+/// How long it is shown. A detach that rests on it is sent, and takes effect, in less than the
+/// rest.
 const SHOWN: Duration = Duration::from_secs(30);
 /// Largest number of promises. A node has fewer volumes.
 const MOST: usize = 512;

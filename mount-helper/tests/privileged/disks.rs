@@ -1,5 +1,5 @@
-//! What a disk may be: checked, copied, frozen, held, late, partitioned, replayed, used raw beside its
-//! mount, without a serial.
+//! What a disk may be: checked, copied, frozen, held, late, partitioned, replayed, used raw beside
+//! its mount, without a serial.
 mod checks;
 mod copied;
 mod disk_groups;

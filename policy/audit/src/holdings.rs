@@ -122,10 +122,13 @@ fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bo
         // The opener checks which disk a process gets.
         OpenFileKind::Disk => return may_hold_disks(files),
         OpenFileKind::Null | OpenFileKind::Socket(_) => return true,
-        // A format is made again in a file that stands for the disk. The helper made it when it was
-        // root, on a file system that is mounted nowhere.
+        // A format is made again in a file that stands for the disk. The helper makes it as root,
+        // on a file system that is mounted nowhere, and nobody may open it.
         OpenFileKind::File(access)
-            if access.is_nameless && access.owner.uid == 0 && file.path.starts_with("/#") =>
+            if access.is_nameless
+                && access.owner.uid == 0
+                && access.owner.mode == 0
+                && file.path.starts_with("/#") =>
         {
             return may_hold_disks(files);
         }

@@ -17,8 +17,8 @@ use rustix::thread::{
 use crate::{Fault, sys};
 
 /// Sets the soft and the hard limit to the profile's value. A hard limit that is already lower
-/// stays: raising it needs a capability, and a lower limit is harmless. The exception is a limit of 0
-/// for core dumps, which is less than 1 and permits more; it is raised where that is possible.
+/// stays: raising it needs a capability, and a lower limit is harmless. The exception is a limit of
+/// 0 for core dumps, which is less than 1 and permits more; it is raised where that is possible.
 pub(crate) fn set_limits(limits: &[Limit]) -> Result<(), Fault> {
     for limit in limits {
         let (resource, name) = match limit.resource {

@@ -171,8 +171,8 @@ impl Entering {
         self.filter(syscall_filter::Threads::This)
     }
 
-    /// Installs the system call filter for every thread of the process; [`ThreadStarts`] waits until
-    /// they have begun.
+    /// Installs the system call filter for every thread of the process; [`ThreadStarts`] waits
+    /// until they have begun.
     pub fn calls_of_all_threads(self) -> Result<Enforced, Fault> {
         self.filter(syscall_filter::Threads::All)
     }

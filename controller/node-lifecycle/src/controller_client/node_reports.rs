@@ -141,9 +141,9 @@ impl NodeReports {
         Ok(())
     }
 
-    /// Asks the agent of the only node about the volume; fills in its answer, and returns the agent.
-    /// The Node object has been read before, so that nothing which kubelet began before the agent's
-    /// answer is overlooked.
+    /// Asks the agent of the only node about the volume; fills in its answer, and returns the
+    /// agent. The Node object has been read before, so that nothing which kubelet began before the
+    /// agent's answer is overlooked.
     async fn ask_agent(&self, nodes: &mut [Node], ask: &Ask) -> NodeAgent {
         let [node] = nodes else { return NodeAgent::Unknown };
         // A controller of an earlier release asks about no volume.
