@@ -36,8 +36,9 @@ const PIECE: usize = 512 << 10;
 /// Recognises what is on the disk through `disk`, a claimed descriptor with `O_DIRECT`, so that the
 /// reads see the disk and not the page cache. `now` is in seconds since 1970. `search` looks for a
 /// byte that is not zero in the areas where a blank disk must be zero: those of a disk of so many
-/// bytes that lie within a range, which are most of the proof. The first bytes, in which everything
-/// known leaves a trace, show early that the disk seems to be blank: then `seems_blank` is called.
+/// bytes that lie within a range. The first bytes, in which everything known leaves a trace, show
+/// early that the disk seems to be blank: then `seems_blank` is called, and the areas are searched
+/// before anything else is read.
 pub(crate) fn recognise_disk(
     disk: impl AsFd,
     now: u64,
@@ -71,8 +72,14 @@ fn recognise_or_search(
     if let Some(content) = recognise(first, now) {
         return Ok(content);
     }
+    let mut set = None;
     if first_nonzero(first).is_none() {
         seems_blank();
+        set = search(size, first.len() as u64..size)?;
+        // The areas begin and end with the disk, so that there is nothing left to recognise.
+        if set.is_none() {
+            return Ok(Content::Blank);
+        }
     }
     let mut memory = AlignedBuffer::new(PIECE);
     reader.piece = memory.aligned();
@@ -80,8 +87,7 @@ fn recognise_or_search(
     if let Some(content) = recognise(head, now) {
         return Ok(content);
     }
-    let head_end = head.len() as u64;
-    let set_in_head = first_nonzero(head);
+    let at = first_nonzero(head).map(|at| at as u64).or(set).ok_or(Errno::IO)?;
     let end = size.saturating_sub(TAIL as u64) & !(ALIGNMENT as u64 - 1);
     let tail = reader.read(end, size - end)?;
     if let Some(kind) = signature::partition_table_at_end(tail) {
@@ -90,18 +96,10 @@ fn recognise_or_search(
     if let Some(kind) = signature::foreign_at_end(tail) {
         return Ok(Content::Foreign(kind));
     }
-    let set_in_tail = first_nonzero(tail).map(|at| end + at as u64);
-    let set = match set_in_head {
-        Some(at) => Some(at as u64),
-        None => search(size, head_end..end)?.or(set_in_tail),
-    };
-    if let Some(at) = set {
-        return Ok(match backup_superblock::find(&mut reader, size)? {
-            Some(signature) => Content::Damaged(signature),
-            None => Content::Unknown { at },
-        });
-    }
-    Ok(Content::Blank)
+    Ok(match backup_superblock::find(&mut reader, size)? {
+        Some(signature) => Content::Damaged(signature),
+        None => Content::Unknown { at },
+    })
 }
 
 /// Reads the first bytes of a disk. The descriptor may be one for direct reads.

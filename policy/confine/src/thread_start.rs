@@ -1,6 +1,7 @@
 //! Threads that have begun before the system call filter is installed: the calls that the C library
 //! and the standard library make at the start of a thread need not be in the filter.
 
+use std::hash::RandomState;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -19,6 +20,7 @@ impl ThreadStarts {
         let this = self.clone();
         self.change(|starting| starting + 1);
         builder.spawn(move || {
+            take_random_numbers();
             this.change(|starting| starting - 1);
             body();
         })
@@ -33,8 +35,15 @@ impl ThreadStarts {
 
     /// Waits until every thread has begun.
     pub fn wait(&self) {
+        take_random_numbers();
         let (starting, changed) = &*self.0;
         let starting = starting.lock().unwrap_or_else(PoisonError::into_inner);
         drop(changed.wait_while(starting, |starting| *starting > 0));
     }
+}
+
+/// Makes the calling thread's keys of hash maps. The C library, too, prepares itself at a thread's
+/// first random number; newer ones look for the number of processors then.
+fn take_random_numbers() {
+    let _ = RandomState::new();
 }

@@ -1,4 +1,5 @@
 use super::*;
+use ebs_csi_policy::blank;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::cell::Cell;
@@ -101,6 +102,19 @@ fn disk_shorter_than_its_size_is_read_error() {
 fn other_file_than_block_device_is_error() {
     let found = recognise_disk(disk(MIB, &[]), 0, || (), |_, _| Ok(None));
     assert_eq!(found, Err(Errno::NOTTY));
+}
+
+/// What would be recognised in the first and the last bytes is in the areas, too.
+#[test]
+fn blank_areas_begin_and_end_with_disk() {
+    for size in [512, 4096, MIB, 64 * MIB + 512, 1 << 40, (16 << 40) - 512] {
+        let ranges = blank::ranges(size);
+        let (start, length) = ranges[0];
+        assert!(start == 0 && length >= size.min(HEAD as u64), "{size}");
+        let (start, length) = ranges[ranges.len() - 1];
+        let tail = size.saturating_sub(TAIL as u64) & !(ALIGNMENT as u64 - 1);
+        assert!(start <= tail && start + length == size, "{size}");
+    }
 }
 
 /// The caller hears early that a disk seems to be blank, and searches the areas itself.
