@@ -51,9 +51,9 @@ const FLAGS: &[Flags] = &[
         &[Controller],
         "log-json-info-buffer-size log-text-info-buffer-size user-agent-extra extra-tags \
          extra-volume-tags k8s-tag-cluster-id modify-volume-request-handler-timeout \
-         snapshot-takeover-wait safe-detach safe-detach-endpoint safe-detach-peers \
-         safe-detach-fence safe-detach-fence-limit safe-detach-failover feature-gates probe-aws \
-         drain-timeout ec2-request-rates ec2-max-request-rates",
+         snapshot-takeover-wait safe-detach safe-detach-endpoint safe-detach-old-agents \
+         safe-detach-peers safe-detach-fence safe-detach-fence-limit safe-detach-failover \
+         feature-gates probe-aws drain-timeout ec2-request-rates ec2-max-request-rates",
     ),
     switches(
         &[Controller],
