@@ -41,8 +41,9 @@ use installation::{
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
 /// nodes.
 pub(crate) const EXTRA_NODES: usize = 140;
-/// The time after which a scenario that has not ended fails.
-const WAIT_LIMIT: Duration = Duration::from_secs(420);
+/// The time after which a scenario that has not ended fails: longer than any of its waits may take,
+/// so that a wait that fails tells what is missing.
+const WAIT_LIMIT: Duration = Duration::from_secs(1200);
 
 pub(crate) type ScenarioResults = Vec<(&'static str, TestResult)>;
 
