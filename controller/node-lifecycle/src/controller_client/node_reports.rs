@@ -36,7 +36,7 @@ const QUEUE_LENGTH: usize = 64;
 /// A Node object is read within this time, or not at all.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// ControllerAnswers the controller's questions about nodes.
+/// Answers the controller's questions about nodes.
 #[derive(Clone)]
 pub struct NodeReports {
     api: Api<core::Node>,
@@ -75,7 +75,7 @@ impl NodeReports {
         self.promises.clone()
     }
 
-    /// ControllerAnswers for ever; opens the stream again when it ends.
+    /// Answers for ever; opens the stream again when it ends.
     ///
     /// A controller with safe detach off serves no socket, and may never serve one: that is logged
     /// once, and the attempts become less and less frequent.
