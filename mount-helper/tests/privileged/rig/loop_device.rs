@@ -74,11 +74,6 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.node);
-        // A loop device stays read-only when it gets another file.
-        let read_only = fs::read_to_string(format!("/sys/block/{}/ro", self.name));
-        if read_only.is_ok_and(|flag| flag.trim() == "1") {
-            let _ = Command::new("blockdev").args(["--setrw", &self.path()]).output();
-        }
         // The kernel does not release a loop device completely while it has partitions.
         self.delete_partitions();
         for part in 1..=2 {
@@ -157,6 +152,8 @@ impl Rig {
     pub(crate) fn attach_sectors(&self, image: PathBuf, sector: u32) -> Attached {
         let sector = format!("--sector-size={sector}");
         let path = shell("losetup", &["--find", "--show", &sector, text(&image)]);
+        // A loop device stays read-only when it gets another file, whoever switched it.
+        shell("blockdev", &["--setrw", &path]);
         let name = path.trim_start_matches("/dev/").to_owned();
         let node = self.make_node(&name);
         Attached { image, name, node }
