@@ -3,12 +3,11 @@
 //! its device number.
 use crate::disk::device::{Attachment, Device, DeviceError, DiskRoots};
 use crate::disk::filesystem_identifier;
-use crate::disk::record_file::{self, append, beside, read, replace};
+use crate::disk::record_file::{self, RecordFile, beside};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::ftruncate;
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -118,7 +117,7 @@ impl MountedDisks {
     }
 }
 
-/// Size in bytes beyond which the file is started anew with the entries that still count.
+/// Size in bytes beyond which the file is shortened to the entries that still count.
 const LONG: usize = 1 << 20;
 
 /// The disks that this driver itself switched to read-only and therefore has to switch back. A disk
@@ -128,17 +127,11 @@ const LONG: usize = 1 << 20;
 /// direction. An entry is written before a disk becomes read-only and after it is writable again.
 #[derive(Debug, Default)]
 pub(crate) struct ReadOnlyRecord {
-    file: Option<OwnedFd>,
+    record: Option<RecordFile>,
     boot: String,
     /// Whether no earlier helper of this boot has kept a record.
     first: bool,
-    known: Mutex<SwitchedDisks>,
-}
-
-#[derive(Debug, Default)]
-struct SwitchedDisks {
-    disks: BTreeSet<Attachment>,
-    written: usize,
+    known: Mutex<BTreeSet<Attachment>>,
 }
 
 impl ReadOnlyRecord {
@@ -155,28 +148,27 @@ impl ReadOnlyRecord {
         boot: &str,
         still_there: impl Fn(u64, DeviceNumber) -> bool,
     ) -> Self {
-        let found = read(path);
-        let mut disks = found.as_ref().map_or_else(|_| BTreeSet::new(), |text| parse(text, boot));
+        let found = RecordFile::find(path, boot);
+        let unreadable = found.as_ref().err().copied().filter(|why| *why != Errno::NOENT);
+        let found = found.unwrap_or_default();
+        let mut disks = parse(&found.text, boot);
         disks.retain(|(sequence, number)| still_there(*sequence, *number));
-        let text: String = disks.iter().map(|disk| line(boot, '+', *disk)).collect();
-        let file = replace(path, &text);
-        for why in found.as_ref().err().into_iter().chain(file.as_ref().err()) {
-            if *why != Errno::NOENT {
-                let path = path.display().to_string();
-                journal::warn("read-only-forgotten", &[("file", &path), ("why", &why.to_string())]);
-            }
+        let record = RecordFile::start(path, boot, &found, &lines(boot, &disks), LONG);
+        for why in unreadable.iter().chain(record.as_ref().err()) {
+            let path = path.display().to_string();
+            journal::warn("read-only-forgotten", &[("file", &path), ("why", &why.to_string())]);
         }
         Self {
-            file: file.ok(),
+            record: record.ok(),
             boot: boot.to_owned(),
-            first: !found.is_ok_and(|text| text.lines().any(|line| line.starts_with(boot))),
-            known: Mutex::new(SwitchedDisks { disks, written: text.len() }),
+            first: !found.text.lines().any(|line| line.starts_with(boot)),
+            known: Mutex::new(disks),
         }
     }
 
-    /// Returns the descriptor of the file.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(AsFd::as_fd)
+    /// Returns the record's files.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.record.iter().flat_map(RecordFile::descriptors)
     }
 
     /// Returns whether no record of an earlier helper was found.
@@ -186,7 +178,7 @@ impl ReadOnlyRecord {
 
     /// Returns whether this driver switched the disk to read-only.
     pub(crate) fn has(&self, device: &Device) -> bool {
-        self.known().disks.contains(&device.attachment())
+        self.known().contains(&device.attachment())
     }
 
     /// Notes that the disk is about to become read-only.
@@ -197,20 +189,10 @@ impl ReadOnlyRecord {
     /// Does the same as [`Self::add`] by sequence and number.
     pub(crate) fn insert(&self, disk: Attachment) -> Result<(), Errno> {
         let mut known = self.known();
-        if known.disks.contains(&disk) {
-            return Ok(());
+        if !known.contains(&disk) {
+            self.write(&known, &line(&self.boot, '+', disk))?;
+            known.insert(disk);
         }
-        if known.written > LONG
-            && let Some(file) = &self.file
-        {
-            ftruncate(file, 0)?;
-            known.written = 0;
-            let text: String =
-                known.disks.iter().map(|disk| line(&self.boot, '+', *disk)).collect();
-            self.write(&mut known, &text)?;
-        }
-        self.write(&mut known, &line(&self.boot, '+', disk))?;
-        known.disks.insert(disk);
         Ok(())
     }
 
@@ -221,23 +203,24 @@ impl ReadOnlyRecord {
 
     fn forget(&self, disk: Attachment) -> Result<(), Errno> {
         let mut known = self.known();
-        if known.disks.remove(&disk) {
-            self.write(&mut known, &line(&self.boot, '-', disk))?;
+        if known.remove(&disk) {
+            self.write(&known, &line(&self.boot, '-', disk))?;
         }
         Ok(())
     }
 
-    fn write(&self, known: &mut SwitchedDisks, text: &str) -> Result<(), Errno> {
-        known.written += text.len();
-        match &self.file {
-            Some(file) if !text.is_empty() => append(file, text),
-            _ => Ok(()),
-        }
+    fn write(&self, known: &BTreeSet<Attachment>, text: &str) -> Result<(), Errno> {
+        let Some(record) = &self.record else { return Ok(()) };
+        record.append(text, || lines(&self.boot, known))
     }
 
-    fn known(&self) -> MutexGuard<'_, SwitchedDisks> {
+    fn known(&self) -> MutexGuard<'_, BTreeSet<Attachment>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn lines(boot: &str, disks: &BTreeSet<Attachment>) -> String {
+    disks.iter().map(|disk| line(boot, '+', *disk)).collect()
 }
 
 fn line(boot: &str, direction: char, (sequence, number): Attachment) -> String {
@@ -306,11 +289,11 @@ mod tests {
         drop(first);
         let again = open("boot-1");
         assert!(!again.is_first());
-        let known: Vec<_> = again.known().disks.iter().copied().collect();
+        let known: Vec<_> = again.known().iter().copied().collect();
         assert_eq!(known, [disk(1, 7), disk(3, 8)]);
         drop(again);
         let booted = open("boot-2");
-        assert!(booted.is_first() && booted.known().disks.is_empty());
+        assert!(booted.is_first() && booted.known().is_empty());
     }
 
     #[test]
@@ -326,6 +309,6 @@ mod tests {
         assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
         drop(switched);
         let again = ReadOnlyRecord::open(&path, "boot", |_, _| true);
-        assert_eq!(again.known().disks.iter().copied().collect::<Vec<_>>(), [disk(1, 1)]);
+        assert_eq!(again.known().iter().copied().collect::<Vec<_>>(), [disk(1, 1)]);
     }
 }

@@ -1,11 +1,10 @@
 //! The promises that this node made: volumes that it neither stages nor publishes before their
 //! detach. A promise is about one attachment, and counts in this boot alone. It stands for a minute
 //! after it was last asked for, also across a restart of this process.
-use crate::disk::record_file::{self, append, beside, read, replace};
+use crate::disk::record_file::{self, RecordFile, beside};
 use crate::journal;
 use ebs_csi_wire::{AttachedAt, VolumeId};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{fsync, ftruncate};
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ const STANDS: Duration = Duration::from_secs(60);
 const SHOWN: Duration = Duration::from_secs(30);
 /// Largest number of promises. A node has fewer volumes.
 const MOST: usize = 512;
-/// Size in bytes beyond which the file is started anew with the promises that stand.
+/// Size in bytes beyond which the file is shortened to the promises that stand.
 const LONG: usize = 1 << 16;
 /// In the file, instead of the time of an attach: the promise has ended.
 const ENDED: &str = "-";
@@ -35,19 +34,15 @@ struct Promise {
     asked: Duration,
 }
 
-/// The promises, and the file beside the socket that keeps them.
+/// The promises, and the record beside the socket that keeps them.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
-    file: Option<OwnedFd>,
+    record: Option<RecordFile>,
     boot: String,
     known: Mutex<Known>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    promises: BTreeMap<VolumeId, Promise>,
-    written: usize,
-}
+type Known = BTreeMap<VolumeId, Promise>;
 
 impl Promises {
     /// Returns the path of the file for a helper that listens at a socket.
@@ -58,24 +53,21 @@ impl Promises {
     /// Continues the record of an earlier helper of this boot. Without a file no promise is made.
     pub(crate) fn open(path: &Path, boot: &str) -> Self {
         let asked = now();
-        let found = read(path);
-        let promises =
-            found.as_ref().map_or_else(|_| BTreeMap::new(), |text| parse(text, boot, asked));
-        let text: String = promises.iter().map(|(volume, kept)| line(boot, volume, kept)).collect();
-        let file = replace(path, &text);
-        for why in found.err().iter().chain(file.as_ref().err()) {
-            if *why != Errno::NOENT {
-                let path = path.display().to_string();
-                journal::warn("promises-not-kept", &[("file", &path), ("why", &why.to_string())]);
-            }
+        let found = RecordFile::find(path, boot);
+        let unreadable = found.as_ref().err().copied().filter(|why| *why != Errno::NOENT);
+        let found = found.unwrap_or_default();
+        let promises = parse(&found.text, boot, asked);
+        let record = RecordFile::start(path, boot, &found, &lines(boot, &promises), LONG);
+        for why in unreadable.iter().chain(record.as_ref().err()) {
+            let path = path.display().to_string();
+            journal::warn("promises-not-kept", &[("file", &path), ("why", &why.to_string())]);
         }
-        let known = Mutex::new(Known { promises, written: text.len() });
-        Self { file: file.ok(), boot: boot.to_owned(), known }
+        Self { record: record.ok(), boot: boot.to_owned(), known: Mutex::new(promises) }
     }
 
-    /// Returns the descriptor of the file.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(AsFd::as_fd)
+    /// Returns the record's files.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.record.iter().flat_map(RecordFile::descriptors)
     }
 
     /// Records the promise, or that it is asked for again. Returns whether it is new. The caller
@@ -96,25 +88,27 @@ impl Promises {
         attached_at: &AttachedAt,
         sequence: u64,
     ) -> Result<bool, Errno> {
-        let Some(file) = &self.file else { return Err(Errno::ROFS) };
+        if self.record.is_none() {
+            return Err(Errno::ROFS);
+        }
         let mut known = self.known();
         self.end_old(&mut known, asked)?;
-        let former = known.promises.get(volume);
+        let former = known.get(volume);
         let is_same = former.is_some_and(|former| {
             former.attached_at == *attached_at && (sequence == 0 || former.sequence == sequence)
         });
         if is_same {
-            if let Some(promise) = known.promises.get_mut(volume) {
+            if let Some(promise) = known.get_mut(volume) {
                 promise.asked = asked;
             }
             return Ok(false);
         }
-        if known.promises.len() >= MOST {
+        if known.len() >= MOST {
             return Err(Errno::NOSPC);
         }
         let promise = Promise { attached_at: attached_at.clone(), sequence, asked };
-        self.write(&mut known, file, &line(&self.boot, volume, &promise))?;
-        known.promises.insert(volume.clone(), promise);
+        self.write(&known, &line(&self.boot, volume, &promise))?;
+        known.insert(volume.clone(), promise);
         Ok(true)
     }
 
@@ -129,7 +123,7 @@ impl Promises {
         volume: &VolumeId,
         attached_at: Option<&AttachedAt>,
     ) -> bool {
-        self.known().promises.get(volume).is_some_and(|promise| {
+        self.known().get(volume).is_some_and(|promise| {
             attached_at.is_none_or(|attached_at| promise.attached_at == *attached_at)
                 && at.saturating_sub(promise.asked) < SHOWN
         })
@@ -155,7 +149,7 @@ impl Promises {
     ) -> Result<bool, Errno> {
         let mut known = self.known();
         self.end_old(&mut known, at)?;
-        Ok(known.promises.get(volume).is_some_and(|promise| {
+        Ok(known.get(volume).is_some_and(|promise| {
             let same_time = attached_at.map(|attached_at| promise.attached_at == *attached_at);
             match (same_time, promise.sequence) {
                 (Some(true), _) => true,
@@ -171,36 +165,22 @@ impl Promises {
     /// the next helper.
     fn end_old(&self, known: &mut Known, at: Duration) -> Result<(), Errno> {
         let ended: Vec<VolumeId> = known
-            .promises
             .iter()
             .filter(|(_, promise)| at.saturating_sub(promise.asked) >= STANDS)
             .map(|(volume, _)| volume.clone())
             .collect();
         for volume in ended {
-            if let Some(file) = &self.file {
-                let text = record_file::line(&self.boot, &format!("{volume} {ENDED} 0"));
-                self.write(known, file, &text)?;
-            }
-            known.promises.remove(&volume);
+            self.write(known, &record_file::line(&self.boot, &format!("{volume} {ENDED} 0")))?;
+            known.remove(&volume);
             journal::info("promise-ended", &[("volume", volume.as_str())]);
         }
         Ok(())
     }
 
-    fn write(&self, known: &mut Known, file: &OwnedFd, text: &str) -> Result<(), Errno> {
-        if known.written > LONG {
-            ftruncate(file, 0)?;
-            known.written = 0;
-            let kept = known.promises.iter();
-            let kept: String = kept.map(|(volume, kept)| line(&self.boot, volume, kept)).collect();
-            if !kept.is_empty() {
-                append(file, &kept)?;
-            }
-            known.written = kept.len();
-        }
-        append(file, text)?;
-        known.written += text.len();
-        fsync(file)
+    fn write(&self, known: &Known, text: &str) -> Result<(), Errno> {
+        let Some(record) = &self.record else { return Ok(()) };
+        record.append(text, || lines(&self.boot, known))?;
+        record.sync()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -220,7 +200,11 @@ fn line(boot: &str, volume: &VolumeId, promise: &Promise) -> String {
     record_file::line(boot, &format!("{volume} {attached_at} {sequence}"))
 }
 
-fn parse(text: &str, boot: &str, asked: Duration) -> BTreeMap<VolumeId, Promise> {
+fn lines(boot: &str, promises: &Known) -> String {
+    promises.iter().map(|(volume, promise)| line(boot, volume, promise)).collect()
+}
+
+fn parse(text: &str, boot: &str, asked: Duration) -> Known {
     let mut promises = BTreeMap::new();
     for [volume, attached_at, sequence] in record_file::entries(text, boot) {
         let (Ok(volume), Ok(sequence)) = (VolumeId::parse(volume), sequence.parse()) else {

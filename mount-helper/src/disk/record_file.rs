@@ -1,17 +1,134 @@
 //! A file beside the socket with facts about disks, which outlives the process. Each line is an
 //! entry that begins with the identifier of its boot; entries of another boot do not count.
 use crate::sys;
-use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, fstat, fsync, ftruncate, openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Largest number of bytes that are read from the file. They hold more attachments than a boot has.
 const LONGEST: u64 = 4 << 20;
 /// Ends a line that was written completely.
 const END: &str = ".";
+
+/// At the end of the second file's name.
+const SECOND: &str = ".second";
+/// First word of the entry that completes a file, before the file's generation.
+const GENERATION: &str = "generation";
+
+/// A record that is shortened while it is kept. Confined, a process can no longer replace a file by
+/// another, so the record has two: the entries that count are written to the file that does not
+/// count, and the entry with its generation last. The complete file of the higher generation
+/// counts.
+#[derive(Debug)]
+pub(crate) struct RecordFile {
+    files: [OwnedFd; 2],
+    boot: String,
+    longest: usize,
+    state: Mutex<RecordState>,
+}
+
+#[derive(Debug)]
+struct RecordState {
+    current: usize,
+    generation: u64,
+    written: usize,
+}
+
+/// The text of an earlier process's record, and its generation.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) text: String,
+    generation: u64,
+}
+
+impl RecordFile {
+    /// Reads the record at `path`. The first file may come from a helper that kept only one.
+    pub(crate) fn find(path: &Path, boot: &str) -> Result<Found, Errno> {
+        let found = |path: &Path| {
+            let text = read(path)?;
+            let generation = entries(&text, boot).filter_map(|[word, generation, _]| {
+                generation.parse().ok().filter(|_| word == GENERATION)
+            });
+            Ok((generation.max(), text))
+        };
+        let (generation, text) = found(path)?;
+        let first = Found { text, generation: generation.unwrap_or(0) };
+        Ok(match found(&beside(path, SECOND)) {
+            Ok((Some(generation), text)) if generation > first.generation => {
+                Found { text, generation }
+            }
+            Ok(_) | Err(Errno::NOENT) => first,
+            Err(errno) => return Err(errno),
+        })
+    }
+
+    /// Continues the record with the entries in `text`. Beyond `longest` bytes the record is
+    /// shortened.
+    pub(crate) fn start(
+        path: &Path,
+        boot: &str,
+        found: &Found,
+        text: &str,
+        longest: usize,
+    ) -> Result<Self, Errno> {
+        let generation = found.generation + 1;
+        let text = complete(boot, text, generation);
+        let files = [replace(path, &text)?, replace(&beside(path, SECOND), "")?];
+        let state = RecordState { current: 0, generation, written: text.len() };
+        Ok(Self { files, boot: boot.to_owned(), longest, state: Mutex::new(state) })
+    }
+
+    /// Returns the descriptors of the files.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.files[0].as_fd(), self.files[1].as_fd()]
+    }
+
+    /// Appends entries. If the current file is too long, writes those that `counting` returns to
+    /// the other file first.
+    pub(crate) fn append(
+        &self,
+        text: &str,
+        counting: impl FnOnce() -> String,
+    ) -> Result<(), Errno> {
+        let mut state = self.state();
+        if state.written > self.longest {
+            self.shorten(&mut state, &counting())?;
+        }
+        append(&self.files[state.current], text)?;
+        state.written += text.len();
+        Ok(())
+    }
+
+    fn shorten(&self, state: &mut RecordState, counting: &str) -> Result<(), Errno> {
+        let generation = state.generation + 1;
+        let text = complete(&self.boot, counting, generation);
+        let other = 1 - state.current;
+        ftruncate(&self.files[other], 0)?;
+        append(&self.files[other], &text)?;
+        fsync(&self.files[other])?;
+        *state = RecordState { current: other, generation, written: text.len() };
+        Ok(())
+    }
+
+    /// Writes the entries to the disk.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        fsync(&self.files[self.state().current])
+    }
+
+    fn state(&self) -> MutexGuard<'_, RecordState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn complete(boot: &str, text: &str, generation: u64) -> String {
+    format!("{text}{}", line(boot, &format!("{GENERATION} {generation} -")))
+}
 
 /// Returns the path of a file that stands beside another one, with this at the end of its name.
 pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
@@ -79,5 +196,43 @@ pub(crate) fn append(file: &OwnedFd, line: &str) -> Result<(), Errno> {
     match rustix::io::write(file, line.as_bytes())? {
         written if written == line.len() => Ok(()),
         _ => Err(Errno::NOSPC),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a kill leaves of the other file, after each byte that was written to it.
+    #[test]
+    fn record_shortened_in_part_keeps_all_entries() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("record");
+        let (old, new) = (line("boot", "a 1 -"), line("boot", "b 2 -"));
+        let start = |found: &Found, text| RecordFile::start(&path, "boot", found, text, 0);
+        drop(start(&Found::default(), &old).expect("start"));
+        let whole = complete("boot", &old, 2);
+        for length in 0..=whole.len() {
+            let second = replace(&beside(&path, SECOND), &whole[..length]).expect("second");
+            let found = RecordFile::find(&path, "boot").expect("found");
+            let is_complete = length >= whole.len() - 1;
+            assert_eq!(found.generation, if is_complete { 2 } else { 1 }, "{length}");
+            assert!(found.text.contains(&old), "{length}");
+            drop(second);
+        }
+        // Each of the two files gets its turn, and a restart continues with the right one.
+        let mut found = RecordFile::find(&path, "boot").expect("found");
+        for restart in 0..4 {
+            let record = start(&found, &old).expect("start");
+            for _ in 0..restart {
+                record.append(&new, || old.clone()).expect("append");
+            }
+            drop(record);
+            found = RecordFile::find(&path, "boot").expect("found");
+            let kept: Vec<_> = entries(&found.text, "boot").map(|[word, ..]| word).collect();
+            let wanted: &[&str] =
+                if restart == 0 { &["a", GENERATION] } else { &["a", GENERATION, "b"] };
+            assert_eq!(kept, wanted, "{restart}");
+        }
     }
 }

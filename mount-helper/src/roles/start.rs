@@ -244,8 +244,8 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
     let policy = *opened.rules.policy();
     let wake_event = started("eventfd", WakeEvent::new(), 1)?;
     let mut written = vec![wake_event.as_fd()];
-    written.extend(opened.read_only_record.descriptor());
-    written.extend(opened.promises.descriptor());
+    written.extend(opened.read_only_record.descriptors());
+    written.extend(opened.promises.descriptors());
     let entering = confined(entering.keep_descriptors(&written))?;
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
