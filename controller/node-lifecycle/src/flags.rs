@@ -17,7 +17,7 @@ pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// What failover does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Failover {
-    /// Nothing: kubelet's reports go to the controller, and that is all.
+    /// Nothing: nodes' answers go to the controller, and that is all.
     Off,
     /// A pod is deleted by force when every volume of it is proved free.
     ProveFirst,

@@ -33,7 +33,7 @@ pub struct Metrics {
     left_alone: Family<ReasonLabel, Gauge>,
     acts: Family<ActLabels, Counter>,
     pub(crate) queries: Family<ResultLabel, Counter>,
-    pub(crate) kubelet_reports: Family<ResultLabel, Counter>,
+    pub(crate) node_answers: Family<ResultLabel, Counter>,
     pub(crate) connected: Gauge,
     pub(crate) unidentified: Gauge,
     refused: Family<ReasonLabel, Gauge>,
@@ -73,8 +73,8 @@ impl Metrics {
             left_alone: all.register("safe_detach_failover_left_alone", "Nodes whose instance runs, may be fenced and is not, by what EC2's status checks say, with --fence; of the leader", Family::default()),
             acts: all.register("safe_detach_failover_acts", "Acts in Kubernetes, by act and result", Family::default()),
             queries: all.register("safe_detach_failover_questions", "Questions to the controller about suspect nodes, by result", Family::default()),
-            kubelet_reports: all.register("safe_detach_node_words", "The controller's questions for kubelet's reports, by result", Family::default()),
-            connected: all.register("safe_detach_controller_connected", "1 while the controller in this replica's pod asks for kubelet's reports; 0 with safe detach off", Gauge::default()),
+            node_answers: all.register("safe_detach_node_answers", "The controller's questions for nodes' answers, by result", Family::default()),
+            connected: all.register("safe_detach_controller_connected", "1 while the controller in this replica's pod asks for nodes' answers; 0 with safe detach off", Gauge::default()),
             unidentified: all.register("safe_detach_nodes_unidentified", "Nodes with neither a providerID nor an entry of this driver in their CSINode", Gauge::default()),
             refused: all.register("safe_detach_refused_volumes", "VolumeAttachments whose detach is requested and refused, by reason; of the leader", Family::default()),
             refused_oldest: all.register("safe_detach_refused_oldest_seconds", "Time since the oldest of these detaches was requested, by the API server's clock; of the leader", Gauge::default()),
@@ -96,7 +96,7 @@ impl Metrics {
             (&metrics.startup_taints, &patched),
             (&metrics.pods_annotated, &patched),
             (&metrics.queries, &["answered", "failed"]),
-            (&metrics.kubelet_reports, &["told", "failed", "late"]),
+            (&metrics.node_answers, &["answered", "failed", "late"]),
         ];
         for (family, results) in others {
             for &result in results {

@@ -151,7 +151,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns a task that starts when the controller has opened the stream for kubelet's reports.
+/// Returns a task that starts when the controller has opened the stream for nodes' answers.
 fn start_after(mut controller_listens: watch::Receiver<bool>, task: Task) -> Task {
     Box::pin(async move {
         if controller_listens.wait_for(|controller_listens| *controller_listens).await.is_ok() {

@@ -128,7 +128,7 @@ fn unreachable_controller_logs_info_once_then_debug() {
     ];
     let mut infos = 0;
     let ended = until_line(&arguments, |line| {
-        let about = line.contains("does not ask for kubelet's reports");
+        let about = line.contains("does not ask for nodes' answers");
         infos += usize::from(about && line.contains("INFO"));
         about && (line.contains("DEBUG") || infos > 1)
     });

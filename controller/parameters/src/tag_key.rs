@@ -14,6 +14,8 @@ pub const CLUSTER_NAME: &str = "ebs.csi.aws.com/cluster-name";
 pub const IOPS_PER_GIB: &str = "ebs.csi.aws.com/IOPSPerGb";
 /// The key whose value is `true` when a resize may raise the IOPS by the ratio.
 pub const RAISE_IOPS_ON_MODIFY: &str = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify";
+/// The key for the name of the claim; volumes of the in-tree driver have it, too.
+pub const CLAIM_NAME: &str = "kubernetes.io/created-for/pvc/name";
 
 /// The key for the zones in which a snapshot's fast restores are to be enabled.
 pub const PROMISED_FAST_RESTORES: &str = "ebs.csi.aws.com/fast-restore-zones";

@@ -7,10 +7,11 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebs_csi_ec2::{Call, Ec2, Ec2Error, ExpiringCache, LookResult, PowerOff};
+use ebs_csi_ec2::{Call, Ec2, Ec2Error, ExpiringCache, Instance, LookResult, PowerOff, Volume};
+use ebs_csi_parameters::tag_key::{CLAIM_NAME, CLUSTER, VOLUME_NAME};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_safe_detach::{Fact, Power, Verdict, decide_instance};
-use ebs_csi_wire::InstanceId;
+use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::checks;
@@ -127,8 +128,8 @@ impl Fences {
     /// or answers; empty when a dry run would have fenced.
     ///
     /// # Errors
-    /// [`Condition::NotPrepared`] without permission, or when the status checks were required to
-    /// fail and do not; [`Condition::QuotaExhausted`] when the brake holds; and EC2's errors.
+    /// [`Condition::NotPrepared`] without permission, when the status checks were required to fail
+    /// and do not, or when EC2 would delete a claim's volume; [`Condition::QuotaExhausted`] when the brake holds; and EC2's errors.
     pub(super) async fn fence(
         &self,
         ec2: &Ec2,
@@ -189,15 +190,18 @@ impl Fences {
             });
         }
         let look = ec2.look_instance(call, instance).await;
-        let look = instance_look_to_fact(&look);
-        if let Fact::Present(shown) = look {
-            let is_off = matches!(decide_instance(&look, Fact::Absent), Verdict::Safe(_));
+        let fact = instance_look_to_fact(&look);
+        if let Fact::Present(shown) = fact {
+            let is_off = matches!(decide_instance(&fact, Fact::Absent), Verdict::Safe(_));
             if is_off || matches!(shown.power, Power::Stopping | Power::ShuttingDown) {
                 return Ok((shown.power.label().to_owned(), false));
             }
         }
         if fence.only_impaired {
             require_impaired(ec2, call, instance).await?;
+        }
+        if *how == PowerOff::Terminate {
+            require_kept_volumes(ec2, call, look).await?;
         }
         // EC2 says whether the call is permitted before the brake counts it.
         ec2.may_power_off(call, instance, *how).await?;
@@ -255,6 +259,49 @@ async fn require_impaired(ec2: &Ec2, call: &Call, instance: &InstanceId) -> Resu
         "instance {instance} is left alone: it was to be fenced only while its status checks fail, and they do not; {text}. Bring its node back, or power it off by hand"
     );
     Err(FenceError { outcome: "not-impaired", failure: Failure::new(Condition::NotPrepared, text) })
+}
+
+/// Refuses to terminate an instance with which EC2 would delete a volume of a claim. AttachVolume
+/// leaves `DeleteOnTermination` off, but ModifyInstanceAttribute can set it later.
+async fn require_kept_volumes(
+    ec2: &Ec2,
+    call: &Call,
+    look: LookResult<Instance>,
+) -> Result<(), FenceError> {
+    let instance = match look {
+        LookResult::Present(instance) => instance,
+        // EC2 refuses the call itself.
+        LookResult::Absent => return Ok(()),
+        LookResult::Unknown(error) => return Err(error.into()),
+    };
+    let deleted: Vec<VolumeId> = instance
+        .devices
+        .iter()
+        .filter(|device| device.delete_on_termination)
+        .filter_map(|device| device.volume.clone())
+        .filter(|volume| instance.root_device_of(volume).is_none())
+        .collect();
+    for look in ec2.look_volumes(call, &deleted).await {
+        let volume = match look {
+            LookResult::Present(volume) => volume,
+            LookResult::Absent => continue,
+            LookResult::Unknown(error) => return Err(error.into()),
+        };
+        if is_of_claim(&volume) {
+            let text = format!(
+                "instance {} is left alone: EC2 would delete volume {} with it (DeleteOnTermination is set); clear that flag with ModifyInstanceAttribute, or stop the instance instead",
+                instance.id, volume.id
+            );
+            let failure = Failure::new(Condition::NotPrepared, text);
+            return Err(FenceError { outcome: "volume-deleted", failure });
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether this driver, the Go driver or the in-tree driver made the volume.
+fn is_of_claim(volume: &Volume) -> bool {
+    [VOLUME_NAME, CLUSTER, CLAIM_NAME].iter().any(|key| volume.tags.contains_key(*key))
 }
 
 #[cfg(test)]

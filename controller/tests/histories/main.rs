@@ -13,6 +13,7 @@ mod history;
 #[path = "../world/in_process.rs"]
 mod in_process;
 mod known_bug;
+mod mass_failover;
 mod orchestrator;
 mod replica;
 mod seeded_random;
@@ -66,4 +67,24 @@ fn injected_known_bugs_are_found_within_100_seeds() {
             }
         }
     });
+}
+
+/// `FAILOVER_SEEDS=1-1000` runs that range.
+#[test]
+fn mass_failover_detaches_from_no_running_holder() {
+    let seeds = seeds::range_of("FAILOVER_SEEDS").unwrap_or_else(|| (1..=6).collect());
+    let (mut detaches, mut refusals) = (0, 0);
+    for seed in &seeds {
+        let seen = mass_failover::run(*seed, mass_failover::LATE_READS_MS);
+        assert!(seen.violations.is_empty(), "seed {seed}: {}", seen.violations.join("\n"));
+        (detaches, refusals) = (detaches + seen.detaches, refusals + seen.refusals);
+    }
+    println!("{} mass failovers: {detaches} detaches, {refusals} refusals", seeds.len());
+}
+
+/// Shows that the runner finds a detach from a running holder: reads are older than a boot takes.
+#[test]
+fn reads_older_than_a_boot_are_caught() {
+    let found = (1..=3).find(|seed| !mass_failover::run(*seed, 20_000).violations.is_empty());
+    assert!(found.is_some(), "no violation");
 }

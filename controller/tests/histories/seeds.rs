@@ -13,13 +13,16 @@ const FAILED_ONCE: [u64; 9] = [656, 2794, 3794, 4595, 6082, 6742, 7779, 8242, 93
 /// Returns the seeds of `HISTORY_SEEDS` (`1-100000` or `17`), or else the first 300 and those that
 /// failed once.
 pub(crate) fn selected() -> Vec<u64> {
-    let Ok(value) = std::env::var("HISTORY_SEEDS") else {
-        return (1..=300).chain(FAILED_ONCE).collect();
-    };
+    range_of("HISTORY_SEEDS").unwrap_or_else(|| (1..=300).chain(FAILED_ONCE).collect())
+}
+
+/// Returns the seeds that the environment variable names, if it is set.
+pub(crate) fn range_of(variable: &str) -> Option<Vec<u64>> {
+    let value = std::env::var(variable).ok()?;
     let (from, to) = value.split_once('-').unwrap_or((&value, &value));
     match (from.parse(), to.parse()) {
-        (Ok(from), Ok(to)) if from <= to => (from..=to).collect(),
-        _ => panic!("HISTORY_SEEDS={value:?} is neither a seed nor a range as 1-300"),
+        (Ok(from), Ok(to)) if from <= to => Some((from..=to).collect()),
+        _ => panic!("{variable}={value:?} is neither a seed nor a range as 1-300"),
     }
 }
 

@@ -11,8 +11,14 @@ use std::time::{Duration, SystemTime};
 
 use ebs_csi_proto::safe_detach::Agent;
 use ebs_csi_proto::safe_detach::agent::State;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use http::header::{CONNECTION, HOST};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tower::BoxError;
 
 use crate::cluster::{AgentPodRow, Table};
 
@@ -20,7 +26,7 @@ use crate::cluster::{AgentPodRow, Table};
 /// milliseconds, and half a second where something has claimed the disk.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Most bytes of an answer.
-const LIMIT: u64 = 4096;
+const LIMIT: usize = 4096;
 
 /// Asks node-agents. Clones share their state.
 #[derive(Clone, Debug)]
@@ -107,20 +113,18 @@ impl AgentPages {
 }
 
 /// Returns the body of a page with status 200.
-async fn fetch(address: SocketAddr, path: &str) -> std::io::Result<String> {
-    let other = |what: &str| std::io::Error::other(what.to_owned());
-    let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: node-agent\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(LIMIT).read_to_end(&mut answer).await?;
-    let answer = String::from_utf8(answer).map_err(|_| other("its page is not text"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| other("its page is cut off"))?;
-    let status = head.lines().next().unwrap_or_default();
-    if !status.starts_with("HTTP/1.1 200") {
-        return Err(other(status));
+async fn fetch(address: SocketAddr, path: &str) -> Result<String, BoxError> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header(HOST, address.to_string());
+    let request = request.header(CONNECTION, "close").body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    if response.status() != StatusCode::OK {
+        return Err(response.status().to_string().into());
     }
-    Ok(body.to_owned())
+    let body = Limited::new(response.into_body(), LIMIT).collect().await?;
+    Ok(String::from_utf8(body.to_bytes().to_vec())?)
 }
 
 /// Parses a page; `None` when it answers another question, or is of another pod.
@@ -158,6 +162,8 @@ fn parse(page: &str, question: u64, pod: &str) -> Option<Agent> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     const PAGE: &str =
@@ -207,6 +213,7 @@ mod tests {
         assert_eq!(good.as_deref(), Ok("a b"));
         for bad in [
             &b"HTTP/1.1 503 Service Unavailable\r\n\r\nstate free\n"[..],
+            b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nstate",
             b"HTTP/1.1 200 OK\r\n",
             b"\xff\xfe",
             b"",

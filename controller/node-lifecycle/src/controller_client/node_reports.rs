@@ -93,11 +93,11 @@ impl NodeReports {
                 Err(status) => format!("{:?}: {}", status.code(), status.message()),
             };
             if last_logged.as_ref() == Some(&why) {
-                tracing::debug!(why, "the controller does not ask for kubelet's reports yet");
+                tracing::debug!(why, "the controller does not ask for nodes' answers yet");
             } else {
                 tracing::info!(
                     why,
-                    "the controller does not ask for kubelet's reports; later attempts to connect are logged at debug level (with --safe-detach=off it serves no socket)"
+                    "the controller does not ask for nodes' answers; later attempts to connect are logged at debug level (with --safe-detach=off it serves no socket)"
                 );
             }
             last_logged = Some(why);
@@ -110,7 +110,7 @@ impl NodeReports {
         let (send, reports) = mpsc::channel(QUEUE_LENGTH);
         let stream = ReceiverStream::new(reports);
         let mut questions = controller.client().observe(stream).await?.into_inner();
-        tracing::info!("the controller may ask for kubelet's reports");
+        tracing::info!("the controller may ask for nodes' answers");
         self.metrics.connected.set(1);
         self.controller_listens.send_replace(true);
         while let Some(ask) = questions.message().await? {
@@ -127,7 +127,7 @@ impl NodeReports {
                             let attached_at = &ask.attached_at;
                             reporter.promises.request(pod, &ask.volume_id, attached_at).await;
                         }
-                        "told"
+                        "answered"
                     }
                     Ok(Err(error)) => {
                         tracing::warn!(%error, instance = ask.instance_id, "a Node object could not be read: nothing is reported");
@@ -135,7 +135,7 @@ impl NodeReports {
                     }
                     Err(_) => "late",
                 };
-                Metrics::count(&reporter.metrics.kubelet_reports, outcome);
+                Metrics::count(&reporter.metrics.node_answers, outcome);
             });
         }
         Ok(())

@@ -49,6 +49,11 @@ impl<S: Copy> Steps<S> {
         self.all.push(Step { name, after, fault });
     }
 
+    /// Returns the steps that break no property, with the states after them.
+    pub(crate) fn successes(&self) -> impl Iterator<Item = (Name, &S)> {
+        self.all.iter().filter_map(|step| Some((step.name, step.after.as_ref().ok()?)))
+    }
+
     /// Gives equivalent states the same form, and marks the steps that break a property.
     pub(crate) fn finish(
         mut self,
@@ -100,7 +105,7 @@ pub(crate) struct Exploration {
 pub(crate) fn explore<S: Copy + Eq + Hash>(
     start: S,
     goals: &[Goal<S>],
-    next: impl Fn(&S) -> Steps<S>,
+    mut next: impl FnMut(&S) -> Steps<S>,
 ) -> Exploration {
     let mut found_states = FoundStates::new();
     found_states.insert(start, 0);
@@ -122,7 +127,7 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
                     }
                 }
                 Err(property) => {
-                    let mut trace = found_states.trace_to(at, &next);
+                    let mut trace = found_states.trace_to(at, &mut next);
                     trace.push(join(step.name));
                     found.broken = Some((property.to_owned(), trace));
                     break;
@@ -135,7 +140,7 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     found.taken.extend(names);
     if found.broken.is_none() && !goals.is_empty() {
         fault_free.begin();
-        found_states.check_goals(goals, &fault_free, &next, &mut found);
+        found_states.check_goals(goals, &fault_free, &mut next, &mut found);
     }
     found
 }
@@ -197,7 +202,7 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
     }
 
     /// Returns the names of the steps that lead to the state at index `at`.
-    fn trace_to(&self, mut at: usize, next: &impl Fn(&S) -> Steps<S>) -> Vec<String> {
+    fn trace_to(&self, mut at: usize, next: &mut impl FnMut(&S) -> Steps<S>) -> Vec<String> {
         let mut names = Vec::new();
         while at != 0 {
             let before = self.found_from[at] as usize;
@@ -217,7 +222,7 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
         &self,
         goals: &[Goal<S>],
         fault_free: &FaultFreeSteps,
-        next: &impl Fn(&S) -> Steps<S>,
+        next: &mut impl FnMut(&S) -> Steps<S>,
         found: &mut Exploration,
     ) {
         for goal in goals {

@@ -15,6 +15,8 @@ mod page;
 mod planted;
 mod world;
 
+use std::collections::{BTreeMap, HashMap};
+
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 use ebs_csi_safe_detach::{Mode, OldAgents};
 use explore::{Exploration, explore, join};
@@ -223,6 +225,31 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
         }
     }
     page::check("failover", &table);
+}
+
+/// Each arrow has the first step that leads from the one phase to the other.
+#[test]
+fn drawing_has_every_transition_between_phases() {
+    if is_large() {
+        return;
+    }
+    let rules = Rules { kubelet: Kubelet::ORDERLY, ..FAILOVER };
+    let mut arrows = BTreeMap::new();
+    let mut phases = HashMap::new();
+    let mut phase = |world: &World| *phases.entry(*world).or_insert_with(|| world.phase(rules));
+    let found = explore(World::start(rules), &[], |world| {
+        let steps = world.next(rules);
+        let before = phase(world);
+        for (name, after) in steps.successes() {
+            let after = phase(after);
+            if after != before {
+                arrows.entry((before, after)).or_insert(name);
+            }
+        }
+        steps
+    });
+    assert!(found.broken.is_none(), "{:?}", found.broken);
+    page::check_text("phases", &page::drawing(&arrows));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! The counts of a run, as tables of `deploy/docs/model.md`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use crate::explore::Exploration;
+use ebs_csi_safe_detach::lifecycle::NodePhase;
+
+use crate::explore::{Exploration, Name, join};
 use crate::is_large;
 
 /// Tests run beside each other, and each writes its own table.
@@ -39,11 +42,14 @@ fn page_path() -> PathBuf {
 
 /// Compares the table of this section with the committed one, or writes it.
 pub(crate) fn check(section: &str, rows: &[Row]) {
-    if is_large() {
-        return;
+    if !is_large() {
+        check_text(section, &table(rows));
     }
+}
+
+/// Does the same for any text.
+pub(crate) fn check_text(section: &str, table: &str) {
     let (begin, end) = (format!("<!-- begin {section} -->\n"), format!("<!-- end {section} -->"));
-    let table = table(rows);
     let guard = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let page = std::fs::read_to_string(page_path()).expect("deploy/docs/model.md");
     let (head, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
@@ -58,6 +64,17 @@ pub(crate) fn check(section: &str, rows: &[Row]) {
         committed, table,
         "UPDATE_GENERATED=1 cargo test -p ebs-csi-safe-detach --test model writes {section}"
     );
+}
+
+/// Draws phases and the steps between them.
+pub(crate) fn drawing(arrows: &BTreeMap<(NodePhase, NodePhase), Name>) -> String {
+    let name = |phase: NodePhase| phase.label().replace('-', "_");
+    let mut text = "```mermaid\nstateDiagram-v2\n".to_owned();
+    for ((before, after), step) in arrows {
+        let step = join(*step).replace(':', ",");
+        text += &format!("    {} --> {} : {step}\n", name(*before), name(*after));
+    }
+    text + "```\n"
 }
 
 fn table(rows: &[Row]) -> String {

@@ -84,6 +84,38 @@ async fn fence_needs_permission_and_respects_limit() {
     assert_fences(&driver, &[("accepted", 1), ("allowed", 1), ("brake", 1), ("not-needed", 1)]);
 }
 
+/// A person can set `DeleteOnTermination` of an attached volume; EC2 would delete the data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn termination_that_deletes_a_claims_volume_is_refused() {
+    use fence_request::Mode::{Stop, Terminate};
+    let node = json!({ "instances": [
+        { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "launch_disks": ["/dev/xvdb"] },
+    ] });
+    for (tag, is_refused) in [
+        ("ebs.csi.aws.com/cluster", true),
+        ("CSIVolumeName", true),
+        ("kubernetes.io/created-for/pvc/name", true),
+        ("kubernetes.io/cluster/test", false),
+    ] {
+        let driver = Driver::with(fencing(FencePermission::Terminate), node.clone()).await;
+        let state = driver.world.get("/v1/state");
+        let volumes = state["realms"][0]["volumes"].as_array().unwrap().iter();
+        let is_launch_disk = |volume: &&Value| volume["attachments"][0]["device"] == "/dev/xvdb";
+        let id = volumes.clone().find(is_launch_disk).unwrap()["id"].as_str().unwrap().to_owned();
+        let tagged = json!({ "ResourceId.1": id, "Tag.1.Key": tag, "Tag.1.Value": "true" });
+        driver.world.as_foreign("CreateTags", &tagged);
+        let answer = fence(&driver, NODE_1, Terminate, false).await;
+        if is_refused {
+            let words = [id.as_str(), "DeleteOnTermination"];
+            assert_status(&answer.unwrap_err(), Code::FailedPrecondition, &words);
+            assert_eq!(driver.world.calls("TerminateInstances"), 0, "{tag}");
+            assert_eq!(fence(&driver, NODE_1, Stop, false).await.unwrap(), "stopping", "{tag}");
+        } else {
+            assert_eq!(answer.unwrap(), "shutting-down", "{tag}");
+        }
+    }
+}
+
 /// Sets the results of EC2's status checks of an instance from now on.
 fn checks(driver: &Driver, node: &str, found: &Value) {
     let path = format!("/v1/instances/{node}/checks");

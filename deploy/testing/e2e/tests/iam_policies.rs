@@ -83,9 +83,11 @@ async fn all_features_work_and_use_every_policy_action() {
         assert_eq!(row["denied"], 0, "a call that no policy lists: {row}");
     }
     all_used(&report);
-    let refused = world.fence(fence_of(iam_world::NODE, Fence::Stop)).await;
-    let refused = refused.expect_err("an instance without the tag");
-    assert_eq!(refused.code(), Some(Code::PermissionDenied), "{refused:?}");
+    for instance in [iam_world::NODE, iam_world::ELSEWHERE] {
+        let refused = world.fence(fence_of(instance, Fence::Stop)).await;
+        let refused = refused.expect_err("an instance without the cluster's tag");
+        assert_eq!(refused.code(), Some(Code::PermissionDenied), "{refused:?}");
+    }
     let made: BTreeSet<&str> = calls
         .iter()
         .filter_map(|row| row["action"].as_str())

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
-    Claim, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts, OutOfService,
-    Pod as PodFacts, Readiness, TaintedBoot, Toleration, VolumeEvidence, instance_to_fence, step,
+    Claim, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts, NodePhase,
+    OutOfService, Pod as PodFacts, Readiness, TaintedBoot, Toleration, VolumeEvidence,
+    instance_to_fence, step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
@@ -27,15 +28,7 @@ impl World {
         });
         match replica {
             Replica::Idle => {
-                // Only the controllers use `volumesInUse` and `volumesAttached`.
-                let unused =
-                    |node| NodeObject { in_use: false, attached: false, young: false, ..node };
-                let look = Look {
-                    node: self.node.map(unused),
-                    pod: self.pod.filter(|pod| pod.on == On::A),
-                    attachment: self.attachment.filter(|va| va.on == On::A),
-                    changed: Changed::default(),
-                };
+                let look = self.look();
                 let suspect = match look.node {
                     Some(node) => !node.ready || matches!(node.taint, Taint::Ours(_)),
                     None => look.attachment.is_some(),
@@ -63,6 +56,24 @@ impl World {
             Replica::Looked(look) => self.add_answer_steps(slot, look, rules, steps),
             Replica::Acting(plan) => self.add_act_steps(slot, plan, rules, steps),
         }
+    }
+
+    fn look(&self) -> Look {
+        // Only the controllers use `volumesInUse` and `volumesAttached`.
+        let unused = |node| NodeObject { in_use: false, attached: false, young: false, ..node };
+        Look {
+            node: self.node.map(unused),
+            pod: self.pod.filter(|pod| pod.on == On::A),
+            attachment: self.attachment.filter(|va| va.on == On::A),
+            changed: Changed::default(),
+        }
+    }
+
+    /// Returns the phase of node A, as a replica sees it that reads and asks now.
+    pub(crate) fn phase(&self, rules: Rules) -> NodePhase {
+        let look = self.look();
+        let (evidence, instance) = self.answers(rules, Ec2Answer::Shown);
+        step(&facts(rules, look, evidence, instance), rules.failover).phase
     }
 
     fn add_answer_steps(&self, slot: usize, look: Look, rules: Rules, steps: &mut Steps<Self>) {

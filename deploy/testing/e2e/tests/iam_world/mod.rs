@@ -32,6 +32,8 @@ pub(crate) const NODE: &str = "i-0aaaaaaaaaaaaaaa1";
 pub(crate) const OTHER_TYPE: &str = "i-0aaaaaaaaaaaaaaa2";
 /// A node with the tag that allows fencing it, and without a cluster's tag.
 pub(crate) const FENCEABLE: &str = "i-0aaaaaaaaaaaaaaa3";
+/// An instance that another cluster may fence.
+pub(crate) const ELSEWHERE: &str = "i-0aaaaaaaaaaaaaaa4";
 const CLUSTER: &str = "test";
 
 /// A controller whose EC2 calls are subject to policies.
@@ -118,7 +120,8 @@ impl IamWorld {
             "instances": [
                 {"id": NODE, "type": "m5.large", "zone": "us-east-1a", "tags": {"eks:cluster-name": CLUSTER}},
                 {"id": OTHER_TYPE, "type": "c5.large", "zone": "us-east-1a", "tags": {"ebs.csi.aws.com/cluster-name": CLUSTER}},
-                {"id": FENCEABLE, "type": "m5.large", "zone": "us-east-1a", "tags": {"ebs.csi.aws.com/fence": "true"}},
+                {"id": FENCEABLE, "type": "m5.large", "zone": "us-east-1a", "tags": {"ebs.csi.aws.com/fence": CLUSTER}},
+                {"id": ELSEWHERE, "type": "m5.large", "zone": "us-east-1a", "tags": {"ebs.csi.aws.com/fence": "another"}},
             ],
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}],
         }))

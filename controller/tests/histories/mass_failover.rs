@@ -1,0 +1,214 @@
+//! A mass failover under `enforce`, without any node's answer: 200 instances stop and start again at
+//! random, while reads are throttled and show an older state. A DetachVolume must never reach EC2
+//! while the instance holds the volume: from a boot that may mount it until EC2 shows it stopped.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_smithy_async::time::SharedTimeSource;
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
+use ebs_csi_controller::safe_detach::Mode;
+use ebs_csi_ec2::Ec2Settings;
+use ebs_csi_proto::csi::ControllerUnpublishVolumeRequest;
+use ebs_csi_proto::csi::controller_server::Controller as Service;
+use ec2_sim::{FaultRule, Power};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tonic::{Code, Request};
+
+use super::connection::WrongClock;
+use super::in_process::{InProcess, block_on, deliver};
+use super::seeded_random::SeededRandom;
+
+const ZONE: &str = "us-east-1a";
+const INSTANCES: usize = 200;
+/// From then on, all instances stop for good.
+const CALM_AFTER: Duration = Duration::from_secs(120);
+/// All volumes are detached this long afterwards.
+const ENDS_AFTER: Duration = Duration::from_secs(900);
+/// The oldest state that reads show.
+pub(crate) const LATE_READS_MS: u64 = 1_000;
+
+/// What one history has shown.
+#[derive(Debug, Default)]
+pub(crate) struct MassFailover {
+    pub(crate) detaches: usize,
+    pub(crate) refusals: usize,
+    pub(crate) violations: Vec<String>,
+}
+
+/// EC2, and the instances that hold their volume.
+#[derive(Clone, Debug)]
+struct World {
+    ec2: InProcess,
+    volumes: Arc<Vec<String>>,
+    holders: Arc<Mutex<HashSet<usize>>>,
+    seen: Arc<Mutex<MassFailover>>,
+    began: Instant,
+}
+
+impl HttpConnector for World {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let form = String::from_utf8_lossy(request.body().bytes().unwrap_or_default()).into_owned();
+        if form.starts_with("Action=DetachVolume") {
+            let mut seen = self.seen.lock().unwrap();
+            seen.detaches += 1;
+            let holds = |number: &&usize| form.contains(&instance(**number));
+            if let Some(number) = self.holders.lock().unwrap().iter().find(holds) {
+                let at = self.began.elapsed().as_millis();
+                seen.violations.push(format!("{at} ms: instance {number} runs: {form}"));
+            }
+        }
+        HttpConnectorFuture::new(deliver(self.ec2.handle(&request)))
+    }
+}
+
+fn instance(number: usize) -> String {
+    format!("i-{number:017x}")
+}
+
+/// Creates a volume that is attached to the instance. Returns its id.
+fn attached_volume(ec2: &InProcess, number: usize) -> String {
+    let foreign = |action: &str, parameters: &[(&str, &str)]| {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let parameters = parameters.iter().map(owned).collect();
+        let reply = ec2.act(|sim, now| sim.as_foreign(now, action, &parameters));
+        assert_eq!(reply.status, 200, "{action}");
+        String::from_utf8(reply.body).expect("text")
+    };
+    let zone = ("AvailabilityZone", ZONE);
+    let created = foreign("CreateVolume", &[zone, ("Size", "1"), ("VolumeType", "gp3")]);
+    let id = created.split("<volumeId>").nth(1).and_then(|rest| rest.split('<').next());
+    let id = id.expect("an id").to_owned();
+    let instance = instance(number);
+    let to = [("VolumeId", id.as_str()), ("InstanceId", &instance), ("Device", "/dev/xvdba")];
+    foreign("AttachVolume", &to);
+    id
+}
+
+/// Runs one history in which reads are at most so old.
+pub(crate) fn run(seed: u64, late_reads_ms: u64) -> MassFailover {
+    block_on(play(seed, late_reads_ms))
+}
+
+async fn play(seed: u64, late_reads_ms: u64) -> MassFailover {
+    let ec2 = InProcess::new(scenario(seed));
+    let volumes = (0..INSTANCES).map(|number| attached_volume(&ec2, number)).collect();
+    // Before the first detach, all volumes are attached.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for rule in faults(late_reads_ms) {
+        let rule: FaultRule = serde_json::from_value(rule).expect("a rule");
+        ec2.act(|sim, now| sim.faults.add(rule, now));
+    }
+    let world = World {
+        ec2,
+        volumes: Arc::new(volumes),
+        holders: Arc::default(),
+        seen: Arc::default(),
+        began: Instant::now(),
+    };
+    let random = SeededRandom::of(seed, "replica");
+    let clock = WrongClock { ec2: world.ec2.clone(), ahead_ms: Arc::default() };
+    let settings = Ec2Settings { seed: random.seed(), ..Ec2Settings::default() };
+    let ec2 = world.ec2.access_by(world.clone(), SharedTimeSource::new(clock), settings).await;
+    let settings = ServiceSettings { safe_detach: Mode::Enforce, ..ServiceSettings::default() };
+    let controller = Controller::new(ec2, settings, Arc::default());
+    let mut tasks = Vec::new();
+    for number in 0..INSTANCES {
+        world.holders.lock().unwrap().insert(number);
+        tokio::spawn(world.clone().power(number, SeededRandom::of(seed, &instance(number))));
+        let random = SeededRandom::of(seed, &format!("detach {number}"));
+        tasks.push(tokio::spawn(world.clone().detach(number, random, controller.clone())));
+    }
+    for task in tasks {
+        task.await.expect("it does not panic");
+    }
+    std::mem::take(&mut *world.seen.lock().unwrap())
+}
+
+impl World {
+    /// Stops and starts an instance. Kubelet mounts the volume some seconds after the start, if it
+    /// is still attached.
+    async fn power(self, number: usize, random: SeededRandom) {
+        let id = instance(number);
+        loop {
+            tokio::time::sleep(random.millis(0, 60_000)).await;
+            self.set(&id, Power::Stop, "stopped").await;
+            self.holders.lock().unwrap().remove(&number);
+            if self.began.elapsed() > CALM_AFTER {
+                return;
+            }
+            tokio::time::sleep(random.millis(0, 4_000)).await;
+            self.set(&id, Power::Start, "running").await;
+            tokio::time::sleep(random.millis(1_000, 10_000)).await;
+            let is_attached = self.ec2.act(|sim, _| {
+                let volume = &sim.realm().volumes()[&self.volumes[number]];
+                volume.attachment(&id).is_some_and(|at| at.status() == "attached")
+            });
+            if is_attached {
+                self.holders.lock().unwrap().insert(number);
+            }
+        }
+    }
+
+    async fn set(&self, id: &str, power: Power, until: &str) {
+        self.ec2.act(|sim, now| sim.set_power(now, id, power, false)).expect("it changes");
+        while self.ec2.act(|sim, _| sim.realm().instances()[id].state().1 != until) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Detaches, as external-attacher does, until the call succeeds.
+    async fn detach(self, number: usize, random: SeededRandom, controller: Controller) {
+        tokio::time::sleep(random.millis(0, 20_000)).await;
+        loop {
+            let mut request = Request::new(ControllerUnpublishVolumeRequest {
+                volume_id: self.volumes[number].clone(),
+                node_id: instance(number),
+                ..Default::default()
+            });
+            request.set_timeout(Duration::from_secs(60));
+            match controller.controller_unpublish_volume(request).await {
+                Ok(_) => return,
+                Err(status) if status.code() == Code::FailedPrecondition => {
+                    self.seen.lock().unwrap().refusals += 1;
+                }
+                Err(_) => {}
+            }
+            if self.began.elapsed() > ENDS_AFTER {
+                let what = format!("{} is never detached", self.volumes[number]);
+                self.seen.lock().unwrap().violations.push(what);
+                return;
+            }
+            tokio::time::sleep(random.millis(500, 6_000)).await;
+        }
+    }
+}
+
+fn scenario(seed: u64) -> Value {
+    let instance = |number| json!({ "id": instance(number), "type": "m5.large", "zone": ZONE });
+    json!({
+        "seed": seed,
+        "profile": "fast",
+        "latency": {
+            "api_read": { "p50_ms": 60, "p99_ms": 330 },
+            "api_write": { "p50_ms": 60, "p99_ms": 900 },
+            "detach": { "p50_ms": 150, "p99_ms": 1_500 },
+            "instance_stop": { "p50_ms": 5_000, "p99_ms": 20_000 },
+            "instance_start": { "p50_ms": 3_000, "p99_ms": 9_000 },
+        },
+        "instances": (0..INSTANCES).map(instance).collect::<Vec<_>>(),
+    })
+}
+
+fn faults(late_reads_ms: u64) -> [Value; 3] {
+    let rule = |probability: f64, fault: Value| json!({ "match": { "action": "Describe*" }, "probability": probability, "fault": fault });
+    [
+        rule(0.2, json!({ "kind": "stale", "ms": late_reads_ms / 4 })),
+        rule(0.2, json!({ "kind": "stale", "ms": late_reads_ms })),
+        rule(0.3, json!({ "kind": "throttle" })),
+    ]
+}
