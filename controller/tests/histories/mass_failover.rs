@@ -24,13 +24,26 @@ use super::in_process::{InProcess, block_on, deliver};
 use super::seeded_random::SeededRandom;
 
 const ZONE: &str = "us-east-1a";
+const DEVICE: (&str, &str) = ("Device", "/dev/xvdba");
 const INSTANCES: usize = 200;
-/// From then on, all instances stop for good.
+/// From then on, all instances stop for good, and reads are well.
 const CALM_AFTER: Duration = Duration::from_secs(120);
 /// All volumes are detached this long afterwards.
 const ENDS_AFTER: Duration = Duration::from_secs(900);
-/// The oldest state that reads show.
-pub(crate) const LATE_READS_MS: u64 = 1_000;
+
+/// How old a state reads show, and how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateReads {
+    pub(crate) ms: u64,
+    pub(crate) share: f64,
+}
+
+impl LateReads {
+    /// The oldest reads that the driver is made for.
+    pub(crate) const ACCEPTED: Self = Self { ms: 1_000, share: 0.4 };
+    /// Reads that are older than a boot takes.
+    pub(crate) const OLDER_THAN_BOOT: Self = Self { ms: 20_000, share: 1.0 };
+}
 
 /// What one history has shown.
 #[derive(Debug, Default)]
@@ -67,42 +80,46 @@ impl HttpConnector for World {
 }
 
 fn instance(number: usize) -> String {
-    format!("i-{number:017x}")
+    format!("i-0aaaaaaaaaaaa{number:04x}")
 }
 
-/// Creates a volume that is attached to the instance. Returns its id.
-fn attached_volume(ec2: &InProcess, number: usize) -> String {
-    let foreign = |action: &str, parameters: &[(&str, &str)]| {
-        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        let parameters = parameters.iter().map(owned).collect();
-        let reply = ec2.act(|sim, now| sim.as_foreign(now, action, &parameters));
-        assert_eq!(reply.status, 200, "{action}");
-        String::from_utf8(reply.body).expect("text")
-    };
-    let zone = ("AvailabilityZone", ZONE);
-    let created = foreign("CreateVolume", &[zone, ("Size", "1"), ("VolumeType", "gp3")]);
-    let id = created.split("<volumeId>").nth(1).and_then(|rest| rest.split('<').next());
-    let id = id.expect("an id").to_owned();
-    let instance = instance(number);
-    let to = [("VolumeId", id.as_str()), ("InstanceId", &instance), ("Device", "/dev/xvdba")];
-    foreign("AttachVolume", &to);
-    id
+fn as_person(ec2: &InProcess, action: &str, parameters: &[(&str, &str)]) -> String {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    let parameters = parameters.iter().map(owned).collect();
+    let reply = ec2.act(|sim, now| sim.as_foreign(now, action, &parameters));
+    let answer = String::from_utf8(reply.body).expect("text");
+    assert_eq!(reply.status, 200, "{action}: {answer}");
+    answer
 }
 
-/// Runs one history in which reads are at most so old.
-pub(crate) fn run(seed: u64, late_reads_ms: u64) -> MassFailover {
-    block_on(play(seed, late_reads_ms))
-}
-
-async fn play(seed: u64, late_reads_ms: u64) -> MassFailover {
-    let ec2 = InProcess::new(scenario(seed));
-    let volumes = (0..INSTANCES).map(|number| attached_volume(&ec2, number)).collect();
-    // Before the first detach, all volumes are attached.
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    for rule in faults(late_reads_ms) {
-        let rule: FaultRule = serde_json::from_value(rule).expect("a rule");
-        ec2.act(|sim, now| sim.faults.add(rule, now));
+/// Creates volumes that are attached to the instances. Returns their ids.
+async fn attached_volumes(ec2: &InProcess) -> Vec<String> {
+    let mut volumes = Vec::new();
+    for number in 0..INSTANCES {
+        let parameters = [("AvailabilityZone", ZONE), ("Size", "1"), ("VolumeType", "gp3")];
+        let created = as_person(ec2, "CreateVolume", &parameters);
+        let id = created.split("<volumeId>").nth(1).and_then(|rest| rest.split('<').next());
+        let id = id.expect("an id").to_owned();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let to = [("VolumeId", id.as_str()), ("InstanceId", &instance(number)), DEVICE];
+        as_person(ec2, "AttachVolume", &to);
+        volumes.push(id);
     }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    volumes
+}
+
+pub(crate) fn run(seed: u64, late_reads: LateReads) -> MassFailover {
+    block_on(play(seed, late_reads))
+}
+
+async fn play(seed: u64, late_reads: LateReads) -> MassFailover {
+    let ec2 = InProcess::new(scenario(seed));
+    let volumes = attached_volumes(&ec2).await;
+    let LateReads { ms, share } = late_reads;
+    let stale = json!({ "match": { "action": "Describe*" }, "probability": share, "fault": { "kind": "stale", "ms": ms } });
+    let stale: FaultRule = serde_json::from_value(stale).expect("a rule");
+    ec2.act(|sim, now| sim.faults.add(stale, now));
     let world = World {
         ec2,
         volumes: Arc::new(volumes),
@@ -123,6 +140,8 @@ async fn play(seed: u64, late_reads_ms: u64) -> MassFailover {
         let random = SeededRandom::of(seed, &format!("detach {number}"));
         tasks.push(tokio::spawn(world.clone().detach(number, random, controller.clone())));
     }
+    world.throttle_reads(SeededRandom::of(seed, "other clients")).await;
+    world.ec2.act(|sim, _| sim.faults.clear());
     for task in tasks {
         task.await.expect("it does not panic");
     }
@@ -161,6 +180,20 @@ impl World {
         }
     }
 
+    /// Lets other clients use up the account's rate of reads now and then, until all is calm.
+    async fn throttle_reads(&self, random: SeededRandom) {
+        while self.began.elapsed() < CALM_AFTER {
+            for (requests, from, to) in [(0.0, 5_000, 30_000), (1_000.0, 100, 1_000)] {
+                for action in ["DescribeInstances", "DescribeVolumes"] {
+                    let foreign = (action.to_owned(), requests);
+                    self.ec2.act(|sim, _| sim.limits.foreign.insert(foreign.0, foreign.1));
+                }
+                tokio::time::sleep(random.millis(from, to)).await;
+            }
+        }
+        self.ec2.act(|sim, _| sim.limits.foreign.clear());
+    }
+
     /// Detaches, as external-attacher does, until the call succeeds.
     async fn detach(self, number: usize, random: SeededRandom, controller: Controller) {
         tokio::time::sleep(random.millis(0, 20_000)).await;
@@ -171,15 +204,15 @@ impl World {
                 ..Default::default()
             });
             request.set_timeout(Duration::from_secs(60));
-            match controller.controller_unpublish_volume(request).await {
+            let status = match controller.controller_unpublish_volume(request).await {
                 Ok(_) => return,
-                Err(status) if status.code() == Code::FailedPrecondition => {
-                    self.seen.lock().unwrap().refusals += 1;
-                }
-                Err(_) => {}
+                Err(status) => status,
+            };
+            if status.code() == Code::FailedPrecondition {
+                self.seen.lock().unwrap().refusals += 1;
             }
             if self.began.elapsed() > ENDS_AFTER {
-                let what = format!("{} is never detached", self.volumes[number]);
+                let what = format!("{}: {status}", self.volumes[number]);
                 self.seen.lock().unwrap().violations.push(what);
                 return;
             }
@@ -202,13 +235,4 @@ fn scenario(seed: u64) -> Value {
         },
         "instances": (0..INSTANCES).map(instance).collect::<Vec<_>>(),
     })
-}
-
-fn faults(late_reads_ms: u64) -> [Value; 3] {
-    let rule = |probability: f64, fault: Value| json!({ "match": { "action": "Describe*" }, "probability": probability, "fault": fault });
-    [
-        rule(0.2, json!({ "kind": "stale", "ms": late_reads_ms / 4 })),
-        rule(0.2, json!({ "kind": "stale", "ms": late_reads_ms })),
-        rule(0.3, json!({ "kind": "throttle" })),
-    ]
 }

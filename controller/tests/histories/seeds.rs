@@ -26,34 +26,37 @@ pub(crate) fn range_of(variable: &str) -> Option<Vec<u64>> {
     }
 }
 
-/// Runs all histories, on as many threads as the machine has processors. Returns how many requests
-/// passed and what failed.
-pub(crate) fn run(seeds: &[u64]) -> (u64, Vec<String>) {
+/// Runs something for each seed, on as many threads as the machine has processors.
+pub(crate) fn each(seeds: &[u64], run: impl Fn(u64) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
-    let requests = AtomicU64::new(0);
-    let failed = Mutex::new(Vec::new());
-    let show = std::env::var_os("HISTORY_SHOW").is_some();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                loop {
-                    let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                        return;
-                    };
-                    let outcome = history::run(seed, None);
-                    if show {
-                        println!("seed {seed}:\n{}", outcome.log_lines.join("\n"));
-                    }
-                    let sent = outcome.log_lines.iter().filter(|line| line.contains(" Action="));
-                    requests.fetch_add(sent.count() as u64, Ordering::Relaxed);
-                    if !outcome.violations.is_empty() {
-                        let text = format!("seed {seed}: {}", outcome.violations.join("\n  "));
-                        println!("{text}");
-                        failed.lock().unwrap().push((seed, text));
-                    }
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    run(*seed);
                 }
             });
+        }
+    });
+}
+
+/// Runs all histories. Returns how many requests passed and what failed.
+pub(crate) fn run(seeds: &[u64]) -> (u64, Vec<String>) {
+    let requests = AtomicU64::new(0);
+    let failed = Mutex::new(Vec::new());
+    let show = std::env::var_os("HISTORY_SHOW").is_some();
+    each(seeds, |seed| {
+        let outcome = history::run(seed, None);
+        if show {
+            println!("seed {seed}:\n{}", outcome.log_lines.join("\n"));
+        }
+        let sent = outcome.log_lines.iter().filter(|line| line.contains(" Action="));
+        requests.fetch_add(sent.count() as u64, Ordering::Relaxed);
+        if !outcome.violations.is_empty() {
+            let text = format!("seed {seed}: {}", outcome.violations.join("\n  "));
+            println!("{text}");
+            failed.lock().unwrap().push((seed, text));
         }
     });
     let mut failed = failed.into_inner().unwrap();
