@@ -17,7 +17,8 @@ use ebs_csi_proto::observe::{LogFlags, init_log};
 use ebs_csi_proto::program::{self, Exit};
 
 /// The environment variables that are used; no credential is among them.
-const ENVIRONMENT: &[&str] = &["CSI_NODE_NAME", "AWS_EC2_METADATA_", "RUST_LOG", "RUST_BACKTRACE"];
+const ENVIRONMENT: &[&str] =
+    &["CSI_NODE_NAME", "POD_UID", "AWS_EC2_METADATA_", "RUST_LOG", "RUST_BACKTRACE"];
 
 fn main() -> ExitCode {
     program::run("ebs-csi-node-agent", || {

@@ -21,9 +21,11 @@ pub fn program_path(name: &str) -> io::Result<PathBuf> {
 /// variables that refer to them.
 pub const FOR_ALL: &[&str] = &["PATH", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
 
-/// The further variables of the node-agent: the node's name and the location of instance metadata.
+/// The further variables of the node-agent: the node's name, the pod's uid, and the location of
+/// instance metadata.
 pub const FOR_NODE_AGENT: &[&str] = &[
     "CSI_NODE_NAME",
+    "POD_UID",
     "AWS_EC2_METADATA_DISABLED",
     "AWS_EC2_METADATA_SERVICE_ENDPOINT",
     "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",

@@ -172,6 +172,7 @@ class Node:
     def _write_configuration(self):
         directory, keys = self.directory, self._rig.certificates
         (directory / "containerd.toml").write_text(self._containerd())
+        self._write_runtime()
         (directory / "cni" / "10-rig.conflist").write_text(json.dumps({
             "cniVersion": "0.4.0",
             "name": "rig",
@@ -236,10 +237,24 @@ class Node:
             "containerd.sh", f"containerd -c {directory}/containerd.toml "
             f">>{self._rig.state.log}/containerd-{self.name}.log 2>&1")
 
+    def _write_runtime(self):
+        """Has each container see the node's boot, as kubelet does: a container mounts a /proc of its
+        own, which shows the machine's."""
+        hook = self._write_script(
+            "boot-id.sh", f"""/bin/mount --bind {self.directory}/boot_id \\
+    "$(/bin/sed -n 's/.*"bundle":"\\([^"]*\\)".*/\\1/p')/rootfs/proc/sys/kernel/random/boot_id\"""")
+        made = subprocess.run(["ctr", "oci", "spec"], check=True, capture_output=True, text=True)
+        spec = json.loads(made.stdout)
+        # Kubelet's containers have containerd's own limits.
+        spec["process"].pop("rlimits", None)
+        spec["hooks"] = {"createContainer": [{"path": str(hook)}]}
+        (self.directory / "runtime.json").write_text(json.dumps(spec))
+
     def _write_script(self, name, command):
         script = self.directory / name
         script.write_text(f"#!/bin/sh\nexec {command}\n")
         script.chmod(0o755)
+        return script
 
     def _containerd(self):
         directory = self.directory
@@ -267,6 +282,7 @@ disabled_plugins = [
     snapshotter = "overlayfs"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = "{directory}/runtime.json"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
         Root = "{directory}/run/runc"

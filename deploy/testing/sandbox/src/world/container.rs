@@ -182,7 +182,11 @@ pub(crate) fn agent(
         "--metadata-sources=imds".to_owned(),
     ];
     arguments.extend_from_slice(&options.agent_arguments);
-    let environment = owned([("CSI_NODE_NAME", node), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds)]);
+    let environment = owned([
+        ("CSI_NODE_NAME", node),
+        ("POD_UID", &format!("pod-of-{node}")),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds),
+    ]);
     let settings = in_namespace(namespace, AGENT_BOUNDING);
     let name = format!("{node}/node-agent");
     Ok(contained(&name, state_dir, socket, program, settings, arguments, environment))
