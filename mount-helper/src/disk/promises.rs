@@ -21,14 +21,17 @@ const SHOWN: Duration = Duration::from_secs(30);
 const MOST: usize = 512;
 /// Size in bytes beyond which the file is shortened to the promises that stand.
 const LONG: usize = 1 << 16;
-/// In the file, instead of the time of an attach: the promise has ended.
+/// In the file, instead of a disk's number: the promise has ended.
 const ENDED: &str = "-";
 
-/// The promise about one volume.
+/// What a promise is about. The annotation lists an attachment for a while after its detach, so two
+/// of one volume may stand.
+type Key = (VolumeId, AttachedAt);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Promise {
-    attached_at: AttachedAt,
-    /// The kernel's number of the disk's attachment; 0 when no disk was there.
+    /// The kernel's number of the disk's attachment when the promise was made; 0 when no disk was
+    /// there. When it is asked for again, the volume may have been attached anew.
     sequence: u64,
     /// When it was last asked for, since the boot.
     asked: Duration,
@@ -42,7 +45,7 @@ pub(crate) struct Promises {
     known: Mutex<Known>,
 }
 
-type Known = BTreeMap<VolumeId, Promise>;
+type Known = BTreeMap<Key, Promise>;
 
 impl Promises {
     /// Returns the path of the file for a helper that listens at a socket.
@@ -93,22 +96,17 @@ impl Promises {
         }
         let mut known = self.known();
         self.end_old(&mut known, asked)?;
-        let former = known.get(volume);
-        let is_same = former.is_some_and(|former| {
-            former.attached_at == *attached_at && (sequence == 0 || former.sequence == sequence)
-        });
-        if is_same {
-            if let Some(promise) = known.get_mut(volume) {
-                promise.asked = asked;
-            }
+        let key = (volume.clone(), attached_at.clone());
+        if let Some(promise) = known.get_mut(&key) {
+            promise.asked = asked;
             return Ok(false);
         }
         if known.len() >= MOST {
             return Err(Errno::NOSPC);
         }
-        let promise = Promise { attached_at: attached_at.clone(), sequence, asked };
-        self.write(&known, &line(&self.boot, volume, &promise))?;
-        known.insert(volume.clone(), promise);
+        let promise = Promise { sequence, asked };
+        self.write(&known, &line(&self.boot, &key, &promise.sequence.to_string()))?;
+        known.insert(key, promise);
         Ok(true)
     }
 
@@ -123,8 +121,9 @@ impl Promises {
         volume: &VolumeId,
         attached_at: Option<&AttachedAt>,
     ) -> bool {
-        self.known().get(volume).is_some_and(|promise| {
-            attached_at.is_none_or(|attached_at| promise.attached_at == *attached_at)
+        self.known().iter().any(|((of, time), promise)| {
+            of == volume
+                && attached_at.is_none_or(|attached_at| attached_at == time)
                 && at.saturating_sub(promise.asked) < SHOWN
         })
     }
@@ -149,30 +148,29 @@ impl Promises {
     ) -> Result<bool, Errno> {
         let mut known = self.known();
         self.end_old(&mut known, at)?;
-        Ok(known.get(volume).is_some_and(|promise| {
-            let same_time = attached_at.map(|attached_at| promise.attached_at == *attached_at);
-            match (same_time, promise.sequence) {
-                (Some(true), _) => true,
-                // Nothing tells this attachment from the promise's.
-                (None, 0) => true,
-                (Some(false), 0) => false,
-                (_, of_promise) => of_promise == sequence,
-            }
+        Ok(known.iter().any(|((of, time), promise)| {
+            of == volume
+                && match attached_at {
+                    Some(attached_at) => attached_at == time || promise.sequence == sequence,
+                    // Nothing tells this attachment from one without a number.
+                    None => promise.sequence == 0 || promise.sequence == sequence,
+                }
         }))
     }
 
     /// Ends the promises that nobody has asked for again. What has ended does not come back with
     /// the next helper.
     fn end_old(&self, known: &mut Known, at: Duration) -> Result<(), Errno> {
-        let ended: Vec<VolumeId> = known
+        let ended: Vec<Key> = known
             .iter()
             .filter(|(_, promise)| at.saturating_sub(promise.asked) >= STANDS)
-            .map(|(volume, _)| volume.clone())
+            .map(|(key, _)| key.clone())
             .collect();
-        for volume in ended {
-            self.write(known, &record_file::line(&self.boot, &format!("{volume} {ENDED} 0")))?;
-            known.remove(&volume);
-            journal::info("promise-ended", &[("volume", volume.as_str())]);
+        for key in ended {
+            self.write(known, &line(&self.boot, &key, ENDED))?;
+            known.remove(&key);
+            let facts = [("volume", key.0.as_str()), ("attached", key.1.as_str())];
+            journal::info("promise-ended", &facts);
         }
         Ok(())
     }
@@ -195,25 +193,27 @@ fn now() -> Duration {
     whole + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-fn line(boot: &str, volume: &VolumeId, promise: &Promise) -> String {
-    let Promise { attached_at, sequence, .. } = promise;
+fn line(boot: &str, (volume, attached_at): &Key, sequence: &str) -> String {
     record_file::line(boot, &format!("{volume} {attached_at} {sequence}"))
 }
 
 fn lines(boot: &str, promises: &Known) -> String {
-    promises.iter().map(|(volume, promise)| line(boot, volume, promise)).collect()
+    let line = |(key, promise): (&Key, &Promise)| line(boot, key, &promise.sequence.to_string());
+    promises.iter().map(line).collect()
 }
 
 fn parse(text: &str, boot: &str, asked: Duration) -> Known {
     let mut promises = BTreeMap::new();
     for [volume, attached_at, sequence] in record_file::entries(text, boot) {
-        let (Ok(volume), Ok(sequence)) = (VolumeId::parse(volume), sequence.parse()) else {
+        let (Ok(volume), Ok(attached_at)) =
+            (VolumeId::parse(volume), AttachedAt::parse(attached_at))
+        else {
             continue;
         };
-        match AttachedAt::parse(attached_at) {
-            Ok(attached_at) => promises.insert(volume, Promise { attached_at, sequence, asked }),
-            Err(_) if attached_at == ENDED => promises.remove(&volume),
-            Err(_) => continue,
+        let key = (volume, attached_at);
+        match sequence.parse() {
+            Ok(sequence) => promises.insert(key, Promise { sequence, asked }),
+            Err(_) => promises.remove(&key),
         };
     }
     promises
@@ -244,25 +244,24 @@ mod tests {
         let (_directory, path) = kept();
         let promises = Promises::open(&path, "boot");
         assert_eq!(promises.make(&volume(), &attached(1), 7), Ok(true));
-        assert_eq!(promises.make(&volume(), &attached(1), 7), Ok(false), "asked for again");
+        // Asked for again while the volume, attached anew, is not in use yet.
+        assert_eq!(promises.make(&volume(), &attached(1), 8), Ok(false));
         let (same, later) = (attached(1), attached(2));
-        for (time, sequence, forbidden) in [
-            (Some(&same), 7, true),
-            (Some(&same), 8, true),
-            (Some(&later), 7, true),
-            (None, 7, true),
-            (Some(&later), 8, false),
-            (None, 8, false),
-        ] {
-            let found = promises.forbids(&volume(), time, sequence);
-            assert_eq!(found, Ok(forbidden), "{time:?} {sequence}");
-        }
+        let assert_rows = |rows: &[(Option<&AttachedAt>, u64, bool)]| {
+            for (time, sequence, forbidden) in rows {
+                let found = promises.forbids(&volume(), *time, *sequence);
+                assert_eq!(found, Ok(*forbidden), "{time:?} {sequence}");
+            }
+        };
+        let same_is_bound = [(Some(&same), 7, true), (Some(&same), 8, true), (None, 7, true)];
+        assert_rows(&same_is_bound);
+        assert_rows(&[(Some(&later), 7, true), (Some(&later), 8, false), (None, 8, false)]);
         assert!(promises.is_shown(&volume(), Some(&same)));
         assert!(!promises.is_shown(&volume(), Some(&later)));
-        // A new attachment replaces the promise, here one without a disk.
+        // A promise about the next attachment, here without a disk, leaves the former as it is.
         assert_eq!(promises.make(&volume(), &later, 0), Ok(true));
-        assert_eq!(promises.forbids(&volume(), Some(&same), 7), Ok(false));
-        assert_eq!(promises.forbids(&volume(), None, 9), Ok(true), "nothing tells them apart");
+        assert_rows(&same_is_bound);
+        assert_rows(&[(Some(&later), 8, true), (None, 9, true), (Some(&attached(3)), 8, false)]);
     }
 
     #[test]
@@ -312,7 +311,9 @@ mod tests {
         let other = VolumeId::parse("vol-1a2b3c4d").expect("an id");
         assert_eq!(promises.make(&other, &attached(9), 3), Ok(true));
         for sequence in 1..3000 {
-            assert_eq!(promises.make(&volume(), &attached(1), sequence), Ok(true));
+            let made = Duration::from_secs(60 * sequence);
+            assert!(promises.make_at(made, &other, &attached(9), 3).is_ok());
+            assert_eq!(promises.make_at(made, &volume(), &attached(1), sequence), Ok(true));
         }
         assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
         drop(promises);

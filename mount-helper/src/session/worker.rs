@@ -5,7 +5,9 @@ use crate::session::BrokerState;
 use crate::session::operation_table::Work;
 use crate::tool::PlaceKind;
 use crate::{journal, operation};
-use ebs_csi_wire::{Inventory, Operation, Outcome, Reply, RunningOperation, ToolEnd, frame};
+use ebs_csi_wire::{
+    Inventory, Operation, Outcome, Refusal, Reply, RunningOperation, ToolEnd, frame,
+};
 use std::io;
 
 /// Largest number of volumes in one page of an inventory; a page must fit a frame with paths of any
@@ -74,6 +76,9 @@ fn report(work: &Work, outcome: &Outcome) {
         vec![("operation", properties.name), ("volume", volume), ("took_us", took.as_str())];
     let (errno, code, seen, owner);
     match outcome {
+        // A promise is asked for twice a second until nothing holds the volume.
+        Outcome::Refused(refused)
+            if !properties.success_is_logged && refused.reason == Refusal::StillHeld => {}
         Outcome::Refused(refused) => {
             fields.extend([("outcome", "refused"), ("reason", refused.reason.as_str())]);
             if let Some(what) = &refused.seen {

@@ -61,7 +61,12 @@ impl PromiseRequests {
     /// Requests the promise for one attachment, unless it is requested already.
     pub(crate) async fn request(&self, pod: &AgentPodRow, volume: &str, attached_at: &str) {
         let wanted = entry(volume, attached_at);
-        let add = |entries: &mut BTreeSet<String>| entries.insert(wanted.clone());
+        let former = entry(volume, "");
+        let add = |entries: &mut BTreeSet<String>| {
+            // A volume is attached anew only after the end of its former attachment.
+            entries.retain(|entry| *entry == wanted || !entry.starts_with(&former));
+            entries.insert(wanted.clone())
+        };
         if self.change(pod, add).await {
             tracing::info!(
                 node = pod.node(),

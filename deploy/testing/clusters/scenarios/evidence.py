@@ -8,6 +8,7 @@ import os
 import signal
 import time
 import urllib.request
+from pathlib import Path
 
 from rig.cluster import CONTROLLER, NAMESPACE, NODE
 from rig.workload import SLEEPER, WRITER, Space, pod_spec
@@ -120,7 +121,7 @@ def _writer_outlives_lists(rig, space, name, lose_lists):
     # The shell ignores SIGTERM, and ends of itself a while after it.
     script = ("trap 'end=$(( $(date +%s) + " + str(_SLOW) + " ))' TERM; end=; "
               "while [ -z \"$end\" ] || [ $(date +%s) -lt $end ]; do "
-              "date +%s.%N >>/data/log; sync; sleep .2; done")
+              "cut -d ' ' -f 1 /proc/uptime >>/data/log; sync; sleep .2; done")
     spec = pod_spec(WRITER, "n1", name, False)
     spec["terminationGracePeriodSeconds"] = 2 * _SLOW
     spec["containers"][0]["command"] = ["sh", "-c", script]
@@ -138,10 +139,16 @@ def _writer_outlives_lists(rig, space, name, lose_lists):
     rig.api.wait("attachment gone", lambda: space.attached(name) is None, 60)
     space.pod(f"{name}-reads", "n2", name, SLEEPER)
     space.wait_ready(f"{name}-reads", 120)
-    last = float(space.run(f"{name}-reads", "tail -n 1 /data/log"))
+    last = float(space.run(f"{name}-reads", "tail -n 1 /data/log")) + _boot_time()
     expect(detached > last, f"{name}: DetachVolume {detached - last:.2f} s after the last write")
     space.step(f"{name}: DetachVolume {detached - last:.2f} s after the writer's last write")
     space.delete_pod(f"{name}-reads")
+
+
+def _boot_time():
+    """In seconds since 1970. All containers have the machine's clock since the boot."""
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    return time.time() - uptime
 
 
 def _raw_volume_held(rig, space):

@@ -159,6 +159,8 @@ fn promised_volume_is_refused_until_attached_anew() {
     }
     let attached = rig.reattach(attached);
     for seconds in [Some(2), None] {
+        // The annotation lists the former attachment for a while.
+        assert!(done(promise(&rig, &volume)));
         let requested = disk_attached(&volume, seconds);
         staged(rig.stage_with(&volume, FsType::Ext4, |request| request.disk = requested));
         done(rig.unstage(&volume));
