@@ -1,6 +1,7 @@
 //! Turns the TOML files of this folder into constants. An unknown key, an unknown name and a row
 //! without a reason are build errors. The result is the same in every build profile.
 
+mod calls;
 mod constants;
 mod format_options;
 mod literal;
