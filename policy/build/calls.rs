@@ -20,8 +20,7 @@ pub(crate) struct Group {
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    call: String,
-    only: Option<String>,
+    calls: Vec<String>,
     argument: Option<u8>,
     masked: Option<String>,
     one_of: Option<Vec<String>>,
@@ -42,8 +41,9 @@ pub(crate) struct Rule {
     why: String,
 }
 
-/// A rule of a process, and where it stands.
+/// A rule of a process about one call, and where it stands.
 pub(crate) struct Row {
+    call: String,
     place: String,
     // The number of kept descriptors of the profile in whose list it is.
     kept: u32,
@@ -52,22 +52,15 @@ pub(crate) struct Row {
 
 /// Returns the rules of a profile or of a group with their place.
 pub(crate) fn rows(name: &str, rules: &[Rule], kept: u32) -> impl Iterator<Item = Row> {
-    rules.iter().map(move |rule| Row {
-        place: format!("[[{name}.rules]]"),
-        kept,
-        rule: rule.clone(),
-    })
+    rules.iter().flat_map(move |rule| rule.rows(format!("[[{name}.rules]]"), kept))
 }
 
 impl Group {
     /// Returns all rules of the group, whose name this is.
     pub(crate) fn rows(&self, name: &str, kept: u32) -> impl Iterator<Item = Row> {
-        let free = self.calls.iter().map(move |call| Row {
-            place: format!("[{name}] calls"),
-            kept,
-            rule: Rule { call: call.clone(), why: self.why.clone(), ..Rule::default() },
-        });
-        free.chain(rows(name, &self.rules, kept))
+        let (calls, why) = (self.calls.clone(), self.why.clone());
+        let free = Rule { calls, why, ..Rule::default() };
+        free.rows(format!("[{name}] calls"), kept).chain(rows(name, &self.rules, kept))
     }
 }
 
@@ -92,8 +85,8 @@ pub(crate) fn compile(rows: &[Row]) -> Result<[String; 2], String> {
 impl Row {
     /// Refuses two rows about one call of which one undoes what the other says.
     fn agrees_with(&self, other: &Self) -> Result<(), String> {
-        let ([one, two], call) = ([&other.rule, &self.rule], &self.rule.call);
-        if one.call != two.call {
+        let ([one, two], call) = ([&other.rule, &self.rule], &self.call);
+        if other.call != *call {
             return Ok(());
         }
         let shared = || {
@@ -119,16 +112,20 @@ impl Row {
 }
 
 impl Rule {
+    fn rows(&self, place: String, kept: u32) -> impl Iterator<Item = Row> + use<> {
+        let (rule, calls) = (self.clone(), self.calls.clone());
+        let row = move |call| Row { call, place: place.clone(), kept, rule: rule.clone() };
+        calls.into_iter().map(row)
+    }
+
     fn has_condition(&self) -> bool {
         self.argument.is_some() || self.lacks_bits.is_some()
     }
 
     /// Returns the rule's condition, and the opposite one where `otherwise` may name an answer to
     /// it. `kept` is the profile's number of kept descriptors.
-    fn conditions(&self, kept: u32) -> Result<(String, Option<String>), String> {
-        let Self {
-            call, argument, masked, one_of, has_bits, lacks_bits, descriptor, itself, ..
-        } = self;
+    fn conditions(&self, call: &str, kept: u32) -> Result<(String, Option<String>), String> {
+        let Self { argument, masked, one_of, has_bits, lacks_bits, descriptor, itself, .. } = self;
         let incomplete = || format!("{call}: the condition is not complete");
         let argument = argument.filter(|argument| *argument < 6);
         let kinds = [
@@ -187,13 +184,9 @@ impl Rule {
 }
 
 /// Returns the literals of a row's rules: itself, and the one that `otherwise` adds.
-fn literals(Row { rule: row, kept, .. }: &Row) -> Result<Vec<String>, String> {
-    let only = match row.only.as_deref() {
-        None => false,
-        Some("x86_64") => true,
-        Some(other) => return Err(format!("{}: {other:?} is not a known machine", row.call)),
-    };
-    let (condition, opposite) = row.conditions(*kept)?;
+fn literals(Row { call, rule: row, kept, .. }: &Row) -> Result<Vec<String>, String> {
+    let only = constants::ONLY_X86_64.contains(&call.as_str());
+    let (condition, opposite) = row.conditions(call, *kept)?;
     let errno = |name: &str| -> Result<String, String> {
         Ok(format!(
             "CallAnswer::Errno(Value {{ name: {name:?}, number: {} }})",
@@ -204,17 +197,16 @@ fn literals(Row { rule: row, kept, .. }: &Row) -> Result<Vec<String>, String> {
         None => "CallAnswer::Allow".to_owned(),
         Some(name) => errno(name)?,
     };
-    let why = literal::reason(&row.why, &row.call)?;
+    let why = literal::reason(&row.why, call)?;
     let entry = |condition: &str, answer: &str| {
         format!(
-            "CallRule {{ call: {:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {why} }}",
-            row.call
+            "CallRule {{ call: {call:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {why} }}"
         )
     };
     let mut entries = vec![entry(&condition, &answer)];
     if let Some(name) = &row.otherwise {
         let opposite = opposite.ok_or_else(|| {
-            format!("{}: otherwise needs descriptor, or one_of without a mask", row.call)
+            format!("{call}: otherwise needs descriptor, or one_of without a mask")
         })?;
         entries.push(entry(&opposite, &errno(name)?));
     }

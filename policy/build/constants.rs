@@ -110,6 +110,25 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("mmap", 3, LONG),
     ("mprotect", 2, LONG),
 ];
+/// Calls that newer machines do not have: there, the `…at` forms replace them.
+pub(crate) const ONLY_X86_64: &[&str] = &[
+    "access",
+    "arch_prctl",
+    "chmod",
+    "dup2",
+    "epoll_wait",
+    "fork",
+    "link",
+    "mkdir",
+    "open",
+    "poll",
+    "readlink",
+    "rename",
+    "stat",
+    "unlink",
+    "vfork",
+];
+
 const INT: u64 = u32::MAX as u64;
 const LONG: u64 = u64::MAX;
 

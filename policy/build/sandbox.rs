@@ -85,7 +85,8 @@ struct Landlock {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileRule {
-    path: Option<String>,
+    #[serde(default)]
+    paths: Vec<String>,
     place: Option<String>,
     rights: Vec<String>,
     #[serde(default)]
@@ -201,7 +202,10 @@ fn listener(row: &Listener) -> Result<String, String> {
 
 fn landlock(row: &Landlock) -> Result<String, String> {
     let files = match row.files.as_str() {
-        "listed" => format!("Files::Listed({})", literal::rows(&row.rules, file_rule)?),
+        "listed" => {
+            let rules: Result<Vec<_>, String> = row.rules.iter().map(file_rules).collect();
+            format!("Files::Listed({})", literal::slice(rules?.concat()))
+        }
         _ if !row.rules.is_empty() => {
             return Err("rules on files need files = \"listed\"".to_owned());
         }
@@ -217,16 +221,22 @@ fn landlock(row: &Landlock) -> Result<String, String> {
     ))
 }
 
-fn file_rule(row: &FileRule) -> Result<String, String> {
-    let place = match (&row.path, &row.place) {
-        (Some(path), None) if path.starts_with('/') => format!("FilePlace::Path({path:?})"),
-        (None, Some(place)) => format!("FilePlace::Named({place:?})"),
-        _ => return Err("a rule on files needs an absolute path or a place".to_owned()),
+/// Returns the literals of a row: one for each of its paths, or that of its place.
+fn file_rules(row: &FileRule) -> Result<Vec<String>, String> {
+    let absolute = |path: &String| path.starts_with('/');
+    let places: Vec<String> = match (row.paths.as_slice(), &row.place) {
+        ([], Some(place)) => vec![format!("FilePlace::Named({place:?})")],
+        (paths @ [_, ..], None) if paths.iter().all(absolute) => {
+            paths.iter().map(|path| format!("FilePlace::Path({path:?})")).collect()
+        }
+        _ => return Err("a rule on files needs absolute paths or a place".to_owned()),
     };
-    Ok(format!(
-        "FileRule {{ place: {place}, rights: {}, optional: {}, why: {} }}",
-        literal::variants("FileRight", &row.rights),
-        row.optional,
-        literal::reason(&row.why, &place)?
-    ))
+    let (rights, optional) = (literal::variants("FileRight", &row.rights), row.optional);
+    let rules = places.iter().map(|place| {
+        let why = literal::reason(&row.why, place)?;
+        Ok(format!(
+            "FileRule {{ place: {place}, rights: {rights}, optional: {optional}, why: {why} }}"
+        ))
+    });
+    rules.collect()
 }

@@ -1,4 +1,4 @@
-//! The build refuses rules of which one undoes what another says.
+//! The build refuses rules of which one undoes what another says, or that give no reason.
 
 #[path = "../build/calls.rs"]
 mod calls;
@@ -11,22 +11,22 @@ mod literal;
 #[path = "../build/sandbox.rs"]
 mod sandbox;
 
-const FREE: &str = r#"call = "prctl"
+const FREE: &str = r#"calls = ["prctl"]
 why = "any operation""#;
-const NAMED: &str = r#"call = "prctl"
+const NAMED: &str = r#"calls = ["prctl"]
 argument = 0
 one_of = ["PR_SET_NAME"]
 why = "one operation""#;
-const DUMPABLE: &str = r#"call = "prctl"
+const DUMPABLE: &str = r#"calls = ["prctl"]
 argument = 0
 one_of = ["PR_GET_DUMPABLE"]
 why = "another operation""#;
-const OTHERWISE: &str = r#"call = "prctl"
+const OTHERWISE: &str = r#"calls = ["prctl"]
 argument = 0
 one_of = ["PR_GET_DUMPABLE"]
 otherwise = "EPERM"
 why = "every operation has an answer""#;
-const CHOSEN: &str = r#"call = "prctl"
+const CHOSEN: &str = r#"calls = ["prctl"]
 argument = 0
 one_of = ["PR_SET_NAME"]
 when = "naming"
@@ -64,14 +64,16 @@ scopes = []
 /// inherits from a profile with the rules `inherited`.
 fn compile(inherited: &[&str], one: &[&str], two: &[&str], own: &[&str]) -> Result<String, String> {
     let group = |name: &str, rules: &[&str]| {
-        let rules = rules.iter().map(|rule| match rule.strip_prefix("calls") {
-            Some(_) => format!("[{name}]\n{rule}\n"),
+        let rules = rules.iter().map(|rule| match rule.strip_prefix("free:") {
+            Some(free) => format!("[{name}]\n{free}\n"),
             None => format!("[[{name}.rules]]\n{rule}\n"),
         });
         rules.collect::<String>()
     };
-    let filler =
-        ["call = \"getpid\"\nwhy = \"its number\"", "call = \"gettid\"\nwhy = \"its number\""];
+    let filler = [
+        "calls = [\"getpid\"]\nwhy = \"its number\"",
+        "calls = [\"gettid\"]\nwhy = \"its number\"",
+    ];
     let one = group("one", &[one, &filler[..1]].concat());
     let two = group("two", &[two, &filler[1..]].concat());
     let mut profiles = sandbox::Profiles::new(sandbox::groups(&format!("{one}{two}"))?);
@@ -82,7 +84,7 @@ fn compile(inherited: &[&str], one: &[&str], two: &[&str], own: &[&str]) -> Resu
 
 #[test]
 fn free_call_beside_conditional_one_is_refused() {
-    const LIST: &str = "calls = [\"prctl\"]\nwhy = \"any operation\"";
+    const LIST: &str = "free:calls = [\"prctl\"]\nwhy = \"any operation\"";
     const PARENT: &str = "[[parent.rules]]";
     const ONE: &str = "[[one.rules]]";
     const TWO: &str = "[[two.rules]]";
@@ -121,5 +123,14 @@ fn rows_with_different_conditions_are_accepted() {
         let [inherited, one, two, own] = rules;
         let made = compile(inherited, one, two, own).expect("no contradiction");
         assert_eq!(made.matches("PR_SET_NAME").count(), 1, "{made}");
+    }
+}
+
+#[test]
+fn row_without_own_reason_is_refused() {
+    for why in ["", "as above", "as above, on other distributions"] {
+        let row = format!("calls = [\"prctl\"]\nwhy = {why:?}");
+        let refused = compile(&[], &[], &[], &[&row]).expect_err(why);
+        assert_eq!(refused, "[child] prctl has no reason");
     }
 }
