@@ -66,8 +66,10 @@ const VALUES: &[(&str, u64)] = &[
     ("MAP_SHARED", 1),
     // linux/mount.h
     ("MOUNT_ATTR_NODEV", 4),
-    // prlimit64(2): the calling process
+    // prlimit64(2): the calling process; any other; anything but a null pointer
     ("OWN_PROCESS", 0),
+    ("ANY_PROCESS", INT),
+    ("ANY_NEW_LIMIT", LONG),
     // linux/prctl.h
     ("PR_GET_DUMPABLE", 3),
     ("PR_SET_NAME", 15),
@@ -102,6 +104,7 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("prctl", 0, INT),
     ("prlimit64", 0, INT),
     ("socket", 0, INT),
+    ("socketpair", 0, INT),
     ("tgkill", 0, INT),
     ("write", 0, INT),
     // unsigned long
@@ -109,6 +112,7 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("mmap", 2, LONG),
     ("mmap", 3, LONG),
     ("mprotect", 2, LONG),
+    ("prlimit64", 2, LONG),
 ];
 /// Calls that newer machines do not have: there, the `…at` forms replace them.
 pub(crate) const ONLY_X86_64: &[&str] = &[

@@ -262,6 +262,33 @@ fn only_services_and_router_create_sockets() {
 }
 
 #[test]
+fn limits_are_set_where_tools_run_alone() {
+    let sets = |profile: &Profile| {
+        let mut rules = profile.calls.iter().filter(|rule| rule.call == "prlimit64");
+        rules.any(|rule| match rule.condition {
+            // Of the caller, and without new limits.
+            Condition::LacksBits([(0, process), (2, limits)]) => {
+                assert_eq!((process.number, limits.number), (u32::MAX.into(), u64::MAX));
+                false
+            }
+            _ => true,
+        })
+    };
+    assert_eq!(profiles_that(sets), ["supervisor", "runner", "tool"]);
+}
+
+#[test]
+fn socket_pairs_are_unix_sockets() {
+    let rules = ALL.iter().flat_map(|profile| profile.calls);
+    for rule in rules.filter(|rule| rule.call == "socketpair") {
+        let Condition::OneOf { argument: 0, values: [family], .. } = rule.condition else {
+            panic!("{rule:?}");
+        };
+        assert_eq!(family.name, "AF_UNIX");
+    }
+}
+
+#[test]
 fn ioctl_is_allowed_only_with_command_list() {
     for profile in ALL {
         for rule in profile.calls.iter().filter(|rule| rule.call == "ioctl") {
