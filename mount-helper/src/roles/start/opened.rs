@@ -56,7 +56,7 @@ pub(super) fn open(
     settings: &HelperSettings,
 ) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {
     let policy = settings.policy;
-    let rules = Ceiling::narrowed(
+    let rules = Ceiling::under(
         policy,
         &CeilingSettings {
             places: settings.places,
