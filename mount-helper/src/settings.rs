@@ -4,7 +4,7 @@ use crate::session::listen::{self, Listen};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
-use ebs_csi_policy::{PRODUCTION, Policy};
+use ebs_csi_policy::{PRODUCTION, Policy, setting};
 use ebs_csi_wire::KubeletPath;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -81,6 +81,8 @@ pub(crate) struct HelperSettings {
     pub(crate) policy: Policy,
     /// The step at which a test holds the process.
     pub(crate) fault_point: Option<String>,
+    /// The settings that permit more than the policy does without them.
+    pub(crate) wider: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,17 +111,21 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         allow_private_mounts: false,
         policy: PRODUCTION,
         fault_point: None,
+        wider: Vec::new(),
     };
-    let mut arguments = arguments;
+    let (mut arguments, mut given) = (arguments, Vec::new());
     let mut peers_given = false;
     while let Some(argument) = arguments.next() {
         let (name, inline) = match argument.split_once('=') {
             Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
             None => (argument.clone(), None),
         };
+        let before = given.len();
         let mut value = || {
             let value = inline.clone().or_else(|| arguments.next());
-            value.ok_or_else(|| format!("{name} needs a value; see --help"))
+            let value = value.ok_or_else(|| format!("{name} needs a value; see --help"))?;
+            given.push((name.clone(), value.clone()));
+            Ok::<_, String>(value)
         };
         match name.as_str() {
             "--help"
@@ -210,7 +216,12 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             }
             _ => return Err(format!("unknown argument {argument:?}; see --help")),
         }
+        if given.len() == before {
+            given.push((name, String::new()));
+        }
     }
+    let given: Vec<_> = given.iter().map(|(flag, value)| (flag.as_str(), value.as_str())).collect();
+    settings.wider = setting::wider("mount-helper", &given);
     listen::check(&settings.listen, settings.key_file.is_some(), peers_given)?;
     Ok(Command::Serve(Box::new(settings)))
 }
@@ -284,6 +295,35 @@ mod tests {
             panic!("must serve");
         };
         assert_eq!((settings.policy, settings.places), (GUEST, None));
+    }
+
+    /// The policy's table has a row for each option, and each value of a row is one of the option's.
+    #[test]
+    fn policy_knows_what_each_option_permits() {
+        let options = HELP.lines().filter_map(|line| line.strip_prefix("  --"));
+        let options = options.filter_map(|line| line.split(' ').next());
+        let rows = setting::SETTINGS.iter().filter(|row| row.program == "mount-helper");
+        let rows: Vec<_> = rows.filter(|row| row.flag != "--fault-point").collect();
+        let mut named: Vec<_> = rows.iter().map(|row| &row.flag[2..]).collect();
+        named.extend(["help", "version"]);
+        named.sort_unstable();
+        let mut options: Vec<_> = options.collect();
+        options.sort_unstable();
+        assert_eq!(named, options);
+        // An address of vsock needs its key file, and the other way round.
+        let alone = |row: &setting::Setting| !row.several && !row.flag.starts_with("--vsock");
+        for row in rows.into_iter().filter(|row| alone(row)) {
+            let values = [row.narrower, row.same, row.wider].concat();
+            let values = values.iter().filter(|value| !value.ends_with('*'));
+            let lines = values.map(|value| format!("{}={value}", row.flag));
+            for line in lines.chain(row.switch.then(|| row.flag.to_owned())) {
+                let found = given(&["--listen=unix:///h", &line]);
+                let Ok(Command::Serve(settings)) = found else { panic!("{line}: {found:?}") };
+                let value = line.split_once('=').map_or("", |(_, value)| value);
+                let is_wider = row.effect(value) == setting::Effect::Wider;
+                assert_eq!(settings.wider.contains(&line), is_wider, "{line}");
+            }
+        }
     }
 
     #[test]

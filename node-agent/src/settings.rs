@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebs_csi_policy::setting;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::{Exit, HttpFlags};
@@ -74,6 +75,8 @@ pub struct Settings {
     pub log: LogFlags,
     /// Given flags that have no effect.
     pub ignored: Vec<&'static str>,
+    /// The settings that permit more than the policy does without them.
+    pub wider: Vec<String>,
 }
 
 fn wrong(flag: &str, why: impl Display) -> Exit {
@@ -114,7 +117,9 @@ impl Settings {
                 "SageMaker HyperPod nodes are not supported: their volumes are attached by another service; keep their present driver",
             ));
         }
+        let given = [("--helper", &*flags.helper), ("--endpoint", &*flags.endpoint.to_string())];
         Ok(Self {
+            wider: setting::wider("node-agent", &given),
             endpoint: flags.endpoint,
             helper: Target::read(&flags.helper, flags.helper_key_file.as_deref())?,
             pod_uid: environment("POD_UID").unwrap_or_default(),

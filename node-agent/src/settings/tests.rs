@@ -126,3 +126,17 @@ fn imds_is_skipped_when_disabled_or_unlisted() {
     let labeler = check("--metadata-sources=kubernetes,metadata-labeler,imds", &[]).unwrap();
     assert_eq!(labeler.sources.order, [Source::Kubernetes, Source::Imds]);
 }
+
+#[test]
+fn only_wider_settings_change_digest_in_force() {
+    for (line, expected) in [
+        ("", &[][..]),
+        ("--endpoint=unix:/csi/other.sock", &[]),
+        ("--endpoint=tcp://127.0.0.1:1", &["--endpoint=tcp://127.0.0.1:1"]),
+    ] {
+        let wider = check(line, &[]).unwrap().wider;
+        assert_eq!(wider, expected, "{line}");
+        let digest = setting::digest_in_force(&ebs_csi_policy::PRODUCTION, &wider);
+        assert_eq!(digest == ebs_csi_policy::PRODUCTION.digest, expected.is_empty());
+    }
+}
