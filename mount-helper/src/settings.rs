@@ -297,7 +297,7 @@ mod tests {
         assert_eq!((settings.policy, settings.places), (GUEST, None));
     }
 
-    /// The policy's table has a row for each option, and each value of a row is one of the option's.
+    /// The policy's table has a row for each option, and a row's values are the option's.
     #[test]
     fn policy_knows_what_each_option_permits() {
         let options = HELP.lines().filter_map(|line| line.strip_prefix("  --"));

@@ -117,9 +117,8 @@ impl Settings {
                 "SageMaker HyperPod nodes are not supported: their volumes are attached by another service; keep their present driver",
             ));
         }
-        let given = [("--helper", &*flags.helper), ("--endpoint", &*flags.endpoint.to_string())];
         Ok(Self {
-            wider: setting::wider("node-agent", &given),
+            wider: wider(&flags),
             endpoint: flags.endpoint,
             helper: Target::read(&flags.helper, flags.helper_key_file.as_deref())?,
             pod_uid: environment("POD_UID").unwrap_or_default(),
@@ -145,6 +144,19 @@ impl Settings {
             ignored: flags.ignored.names(),
         })
     }
+}
+
+/// Returns the settings that permit more than the policy does without them.
+fn wider(flags: &Serve) -> Vec<String> {
+    let mut given = vec![
+        ("--helper", flags.helper.clone()),
+        ("--endpoint", flags.endpoint.to_string()),
+        ("--plugin-registration-path", flags.plugin_registration_path.display().to_string()),
+    ];
+    let facts = flags.node_facts_file.iter().map(|file| file.display().to_string());
+    given.extend(facts.map(|file| ("--node-facts-file", file)));
+    let given: Vec<_> = given.iter().map(|(flag, value)| (*flag, value.as_str())).collect();
+    setting::wider("node-agent", &given)
 }
 
 /// Parses both values as the stock registrar parses its flags of these names.

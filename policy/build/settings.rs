@@ -1,6 +1,6 @@
 //! `settings.toml`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -9,6 +9,7 @@ use crate::literal;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Setting {
+    flags: Vec<String>,
     #[serde(default)]
     narrower: Vec<String>,
     #[serde(default)]
@@ -23,19 +24,24 @@ struct Setting {
 }
 
 pub(crate) fn compile(text: &str) -> Result<String, String> {
-    let programs: BTreeMap<String, BTreeMap<String, Setting>> =
+    let programs: BTreeMap<String, Vec<Setting>> =
         toml::from_str(text).map_err(|e| e.to_string())?;
-    let rows = programs
-        .iter()
-        .flat_map(|(program, flags)| flags.iter().map(move |(flag, row)| (program, flag, row)));
+    let rows = programs.iter().flat_map(|(program, rows)| {
+        let flags = rows.iter().flat_map(|row| row.flags.iter().map(move |flag| (flag, row)));
+        flags.map(move |(flag, row)| (program, flag, row))
+    });
+    let mut known = BTreeSet::new();
     let rows = literal::rows(rows, |(program, flag, row)| {
-        entry(program, flag, row).map_err(|e| format!("[{program}.{flag}] {e}"))
+        if !known.insert((program, flag)) {
+            return Err(format!("{program} has --{flag} twice"));
+        }
+        entry(program, flag, row).map_err(|e| format!("{program} --{flag}: {e}"))
     });
     Ok(format!("pub(crate) const SETTINGS: &[Setting] = {};\n", rows?))
 }
 
 fn entry(program: &str, flag: &str, row: &Setting) -> Result<String, String> {
-    let Setting { narrower, same, wider, switch, several, why } = row;
+    let Setting { narrower, same, wider, switch, several, why, .. } = row;
     let all: Vec<&String> = [narrower, same, wider].into_iter().flatten().collect();
     if all.is_empty() != *switch {
         return Err("a switch has no values, and every other flag has".to_owned());
