@@ -24,6 +24,8 @@ pub(crate) struct Rule {
     argument: Option<u8>,
     masked: Option<String>,
     one_of: Option<Vec<String>>,
+    // Beside `one_of`: the values of another argument, by its index.
+    and: Option<BTreeMap<String, Vec<String>>>,
     has_bits: Option<String>,
     // Bits that no argument may have, by the argument's index.
     lacks_bits: Option<BTreeMap<String, String>>,
@@ -125,7 +127,9 @@ impl Rule {
     /// Returns the rule's condition, and the opposite one where `otherwise` may name an answer to
     /// it. `kept` is the profile's number of kept descriptors.
     fn conditions(&self, call: &str, kept: u32) -> Result<(String, Option<String>), String> {
-        let Self { argument, masked, one_of, has_bits, lacks_bits, descriptor, itself, .. } = self;
+        let Self {
+            argument, masked, one_of, and, has_bits, lacks_bits, descriptor, itself, ..
+        } = self;
         let incomplete = || format!("{call}: the condition is not complete");
         let argument = argument.filter(|argument| *argument < 6);
         let kinds = [
@@ -136,7 +140,10 @@ impl Rule {
             *itself,
         ];
         let kinds = kinds.into_iter().filter(|given| *given).count();
-        if kinds > 1 || (kinds == 1) != self.has_condition() || masked.is_some() && one_of.is_none()
+        let belongs_to_values = masked.is_some() || and.is_some();
+        if kinds > 1
+            || (kinds == 1) != self.has_condition()
+            || belongs_to_values && one_of.is_none()
         {
             return Err(incomplete());
         }
@@ -177,9 +184,20 @@ impl Rule {
         let values = literal::rows(one_of.iter().flatten(), |name| literal::value(name))?;
         let mask = masked.as_deref().map_or(Ok(all), constants::value)?;
         let [one, none] = ["OneOf", "NoneOf"].map(|kind| {
-            format!("Condition::{kind} {{ argument: {argument}, mask: {mask}, values: {values} }}")
+            format!("Condition::{kind} {{ argument: {argument}, mask: {mask}, values: {values}")
         });
-        Ok((one, masked.is_none().then_some(none)))
+        let other = match and.iter().flatten().collect::<Vec<_>>()[..] {
+            [] => "None".to_owned(),
+            [(other, names)] => {
+                let other = other.parse().map_err(|_| incomplete())?;
+                let mask = constants::argument_bits(call, other)?;
+                let values = literal::rows(names, |name| literal::value(name))?;
+                format!("Some(({other}, {mask}, {values}))")
+            }
+            _ => return Err(incomplete()),
+        };
+        let has_opposite = masked.is_none() && and.is_none();
+        Ok((format!("{one}, and: {other} }}"), has_opposite.then(|| format!("{none} }}"))))
     }
 }
 
@@ -205,9 +223,8 @@ fn literals(Row { call, rule: row, kept, .. }: &Row) -> Result<Vec<String>, Stri
     };
     let mut entries = vec![entry(&condition, &answer)];
     if let Some(name) = &row.otherwise {
-        let opposite = opposite.ok_or_else(|| {
-            format!("{call}: otherwise needs descriptor, or one_of without a mask")
-        })?;
+        let opposite = opposite
+            .ok_or_else(|| format!("{call}: otherwise needs descriptor, or one_of alone"))?;
         entries.push(entry(&opposite, &errno(name)?));
     }
     Ok(entries)

@@ -84,6 +84,10 @@ const VALUES: &[(&str, u64)] = &[
     ("AF_INET6", 10),
     ("AF_NETLINK", 16),
     ("AF_VSOCK", 40),
+    // linux/in.h: 0 chooses TCP for a stream and UDP for datagrams
+    ("IPPROTO_IP", 0),
+    ("IPPROTO_TCP", 6),
+    ("IPPROTO_UDP", 17),
     // linux/stat.h
     ("S_IFMT", 0o170_000),
     ("S_IFREG", 0o100_000),
@@ -104,6 +108,7 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("prctl", 0, INT),
     ("prlimit64", 0, INT),
     ("socket", 0, INT),
+    ("socket", 2, INT),
     ("socketpair", 0, INT),
     ("tgkill", 0, INT),
     ("write", 0, INT),

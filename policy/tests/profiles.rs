@@ -126,7 +126,7 @@ fn only_supervisor_and_runner_fork() {
         for rule in profile.calls.iter().filter(|rule| rule.call == "clone") {
             match rule.condition {
                 _ if rule.answer != CallAnswer::Allow => {}
-                Condition::OneOf { argument: 0, mask: u64::MAX, values } => {
+                Condition::OneOf { argument: 0, mask: u64::MAX, values, .. } => {
                     for value in values {
                         assert_eq!(value.number & (NAMESPACES | PARENT), 0, "{}", value.name);
                         forks |= value.number & 0x1_0000 == 0;
@@ -285,6 +285,20 @@ fn socket_pairs_are_unix_sockets() {
             panic!("{rule:?}");
         };
         assert_eq!(family.name, "AF_UNIX");
+    }
+}
+
+#[test]
+fn internet_sockets_speak_tcp_or_udp() {
+    let rules = ALL.iter().flat_map(|profile| profile.calls);
+    let allowed = rules.filter(|rule| rule.answer == CallAnswer::Allow && rule.call == "socket");
+    for rule in allowed {
+        let Condition::OneOf { values, and, .. } = rule.condition else { panic!("{rule:?}") };
+        let protocols = and.map(|(argument, _, values)| {
+            (argument, values.iter().map(|value| value.number).collect::<Vec<_>>())
+        });
+        let is_internet = values.iter().any(|family| family.name.starts_with("AF_INET"));
+        assert_eq!(protocols, is_internet.then(|| (2, vec![0, 6, 17])), "{rule:?}");
     }
 }
 

@@ -128,10 +128,23 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
             rules.insert(number, Vec::new());
             return Ok(());
         }
-        Condition::OneOf { argument, mask, values } => values
-            .iter()
-            .map(|value| compare(argument, mask, SeccompCmpOp::MaskedEq(mask), value.number))
-            .collect::<Result<Vec<_>, _>>()?,
+        Condition::OneOf { argument, mask, values, and } => {
+            let one = |argument, mask, value: &Value| {
+                comparison(argument, mask, SeccompCmpOp::MaskedEq(mask), value.number)
+            };
+            let mut rules = Vec::new();
+            for value in values {
+                let Some((other, other_mask, others)) = and else {
+                    rules.push(rule(vec![one(argument, mask, value)?])?);
+                    continue;
+                };
+                for beside in others {
+                    let both = vec![one(argument, mask, value)?, one(other, other_mask, beside)?];
+                    rules.push(rule(both)?);
+                }
+            }
+            rules
+        }
         Condition::NoneOf { argument, mask, values } => {
             // All conditions of one rule must hold.
             let conditions = values

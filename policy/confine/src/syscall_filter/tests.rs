@@ -66,8 +66,12 @@ fn holds(condition: Condition, arguments: [u64; 6]) -> bool {
     let of = |argument: u8| arguments[usize::from(argument)];
     match condition {
         Condition::Always => true,
-        Condition::OneOf { argument, mask, values } => {
-            values.iter().any(|value| of(argument) & mask == value.number)
+        Condition::OneOf { argument, mask, values, and } => {
+            let is_one = |argument, mask, values: &[Value]| {
+                values.iter().any(|value| of(argument) & mask == value.number)
+            };
+            is_one(argument, mask, values)
+                && and.is_none_or(|(argument, mask, values)| is_one(argument, mask, values))
         }
         Condition::NoneOf { argument, mask, values } => {
             values.iter().all(|value| of(argument) & mask != value.number)
@@ -95,7 +99,14 @@ fn expected(rows: &[CallRule], arguments: [u64; 6]) -> Answer {
 fn around(condition: Condition) -> Vec<[u64; 6]> {
     let named: Vec<(u8, u64)> = match condition {
         Condition::Always => Vec::new(),
-        Condition::OneOf { argument, values, .. } | Condition::NoneOf { argument, values, .. } => {
+        Condition::OneOf { argument, values, and, .. } => {
+            let of = |argument: u8, values: &'static [Value]| {
+                values.iter().map(move |value| (argument, value.number))
+            };
+            let other = and.into_iter().flat_map(|(argument, _, values)| of(argument, values));
+            of(argument, values).chain(other).collect()
+        }
+        Condition::NoneOf { argument, values, .. } => {
             values.iter().map(|value| (argument, value.number)).collect()
         }
         Condition::HasBits { argument, bits } => vec![(argument, bits.number)],
@@ -105,11 +116,16 @@ fn around(condition: Condition) -> Vec<[u64; 6]> {
             vec![(argument, limit.into())]
         }
     };
+    // Each argument is changed while the others have a value that is named.
+    let mut usual = [0; 6];
+    for (argument, value) in named.iter().rev() {
+        usual[usize::from(*argument)] = *value;
+    }
     let arguments = named.into_iter().flat_map(|(argument, value)| {
         let bits = (0..u64::BITS).map(move |bit| value ^ (1 << bit));
         let all = bits.chain([value, value.wrapping_add(1), value.wrapping_sub(1)]);
         all.map(move |value| {
-            let mut arguments = [0; 6];
+            let mut arguments = usual;
             arguments[usize::from(argument)] = value;
             arguments
         })
@@ -175,7 +191,8 @@ fn only_pretended_commands_are_answered_with_success() {
     for tool in ToolId::ALL.iter().filter_map(|id| id.tool()) {
         let programs = [pretended(tool.pretended).unwrap()];
         let ioctl = u32::try_from(libc::SYS_ioctl).unwrap();
-        let condition = Condition::OneOf { argument: 1, mask: INT, values: tool.pretended };
+        let condition =
+            Condition::OneOf { argument: 1, mask: INT, values: tool.pretended, and: None };
         for arguments in around(condition).into_iter().chain([[0; 6]]) {
             let is_pretended = holds(condition, arguments);
             let wanted = if is_pretended { Answer::Errno(0) } else { Answer::Allow };
