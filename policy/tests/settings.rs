@@ -263,3 +263,30 @@ fn digest_changes_with_each_wider_setting() {
         assert!(one.len() == 64 && !all[..at].contains(one), "{one}");
     }
 }
+
+/// The manifest, which the chart renders with its defaults, and the unit of systemd.
+#[test]
+fn shipped_command_lines_permit_no_more() {
+    let install = |name: &str| {
+        let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+        std::fs::read_to_string(format!("{here}/../deploy/install/{name}")).expect(name)
+    };
+    let manifest = install("manifests/node.yaml");
+    let of_container = |name: &str| -> Vec<String> {
+        let (_, container) = manifest.split_once(&format!("- name: {name}\n")).expect(name);
+        let (_, arguments) = container.split_once("args:\n").expect("arguments");
+        let arguments = arguments.lines().map_while(|line| line.trim_start().strip_prefix("- "));
+        arguments.map(str::to_owned).collect()
+    };
+    let unit = install("systemd/ebs-csi-mount-helper.service");
+    let started = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
+    for (program, arguments) in [
+        (HELPER, of_container("mount-helper")),
+        ("node-agent", of_container("ebs-plugin")),
+        (HELPER, started.split(' ').skip(1).map(str::to_owned).collect()),
+    ] {
+        let given: Vec<_> = arguments.iter().filter_map(|one| one.split_once('=')).collect();
+        assert!(given.len() >= 2 && given.len() == arguments.len(), "{arguments:?}");
+        assert_eq!(wider(program, &given), [""; 0]);
+    }
+}
