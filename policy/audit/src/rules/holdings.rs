@@ -1,13 +1,14 @@
 //! Whether what a process has open is what its profile gives it.
 
-use ebs_csi_policy::deviation::Deviation;
 use ebs_csi_policy::profile::{
-    self, CallAnswer, CallRule, Condition, FilePlace, FileRight, Files, Profile,
+    CallAnswer, CallRule, Condition, FilePlace, FileRight, Files, Profile,
 };
 use ebs_csi_policy::tool;
 
+use crate::answer::{Answer, Verdict};
 use crate::open_files::{FileAccess, OpenFile, OpenFileKind, Socket};
 use crate::process::Process;
+use crate::rules::{files, may_hold_disks};
 
 /// The standard descriptors, which whoever starts a process chooses.
 const STANDARD: std::ops::RangeInclusive<u32> = 0..=2;
@@ -26,30 +27,49 @@ const KNOWN_PLACES: [(&str, &[&str]); 2] = [
     ("service-account", &["/run/secrets", "/var/run/secrets"]),
 ];
 
-/// Returns a deviation for each descriptor that the profile does not give.
-pub(crate) fn deviations(process: &Process, profile: &'static Profile) -> Vec<Deviation> {
-    let found = process.open.iter().filter_map(|file| {
-        let descriptor = file.descriptor;
-        let path = file.path.escape_debug();
-        match &file.kind {
+/// Answers the rules on sockets, files and disks.
+pub(crate) fn answers(process: &Process, profile: &'static Profile) -> [Answer; 3] {
+    let mut wrong: [Vec<String>; 3] = Default::default();
+    let (mut held, mut unseen) = ([0; 3], None);
+    for file in &process.open {
+        let of = match &file.kind {
+            OpenFileKind::Socket(_) => 0,
+            OpenFileKind::Disk => 2,
+            _ => 1,
+        };
+        held[of] += 1;
+        let found = match &file.kind {
             OpenFileKind::Socket(socket) => {
-                let wrong = wrong_socket(process, profile, descriptor, socket)?;
-                let expected = "sockets of its profile".to_owned();
-                Some(Deviation {
-                    what: "sockets",
-                    expected,
-                    found: format!("{wrong} (descriptor {descriptor})"),
-                })
+                unseen = unseen.or_else(|| Some((file.descriptor, socket.unseen.clone()?)));
+                wrong_socket(process, profile, file.descriptor, socket)
             }
             _ if may_hold(process, profile, file) => None,
-            _ => Some(Deviation {
-                what: "open files",
-                expected: "files of its profile".to_owned(),
-                found: format!("{path} (descriptor {descriptor})"),
-            }),
+            _ => Some(file.path.clone()),
+        };
+        wrong[of].extend(found.map(|found| format!("{found} (descriptor {})", file.descriptor)));
+    }
+    let evidence = format!("/proc/{}/fd", process.pid);
+    let [sockets, files, disks] = &wrong;
+    let right = |of: usize, what: &str| format!("{} {what}", held[of]);
+    let sockets = match unseen {
+        Some((descriptor, why)) if sockets.is_empty() => {
+            let found = format!("descriptor {descriptor}: {why}");
+            Answer::new(profile, "sockets", Verdict::NotSeen, found, evidence.clone())
         }
-    });
-    found.collect()
+        _ => Answer::of_findings(profile, "sockets", sockets, right(0, "open"), evidence.clone()),
+    };
+    let open_disks: Vec<_> = process
+        .open
+        .iter()
+        .filter(|file| matches!(file.kind, OpenFileKind::Disk))
+        .map(|file| format!("{} (descriptor {})", file.path, file.descriptor))
+        .collect();
+    let held_disks = if open_disks.is_empty() { "none".to_owned() } else { open_disks.join("; ") };
+    [
+        sockets,
+        Answer::of_findings(profile, "files", files, right(1, "open"), evidence.clone()),
+        Answer::of_findings(profile, "disks", disks, held_disks, evidence),
+    ]
 }
 
 fn wrong_socket(
@@ -77,8 +97,8 @@ fn wrong_socket(
     let is_tcp = socket.protocol.starts_with("TCP");
     let is_served = match socket.port {
         Some(port) => is_at_listener(&port),
-        // A connection of a listener that its peer has closed is in no table.
-        None => !ports.is_empty(),
+        // A connection that its peer has closed may have no address any more.
+        None => !ports.is_empty() && socket.peer.is_none(),
     };
     // A process that serves what another one accepts has no listener itself.
     let own = profile.listeners.iter().filter(|one| one.accepted_by.is_none() || !socket.listens);
@@ -91,11 +111,16 @@ fn wrong_socket(
         });
     }
     let is_right = may_make || is_inherited || is_tcp && is_served || is_vsock_served;
-    (!is_right).then(|| format!("a socket of {}", socket.protocol))
+    (!is_right).then(|| match (&socket.peer, socket.port) {
+        (Some(peer), Some(port)) => {
+            format!("a {} connection from port {port} to {peer}", socket.protocol)
+        }
+        _ => format!("a socket of {}", socket.protocol),
+    })
 }
 
 /// Returns the families of sockets that a rule lets a process make.
-fn families(rule: &CallRule) -> impl Iterator<Item = &'static str> {
+pub(super) fn families(rule: &CallRule) -> impl Iterator<Item = &'static str> {
     let values = match (rule.answer, rule.condition) {
         (CallAnswer::Allow, Condition::OneOf { argument: 0, values, .. }) => values,
         _ => &[],
@@ -113,14 +138,11 @@ fn tcp_port(address: &str) -> Option<u16> {
 /// Returns whether a process may hold a file or device: its user may open it and its Landlock rules
 /// allow it, or whoever started the process gave it.
 fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bool {
-    let files = match profile.landlock.files {
-        Files::Inherited => profile::SUPERVISOR.landlock.files,
-        own => own,
-    };
+    let files = files(profile);
     let is_standard = STANDARD.contains(&file.descriptor);
     let access = match &file.kind {
         // The opener checks which disk a process gets.
-        OpenFileKind::Disk => return may_hold_disks(files),
+        OpenFileKind::Disk => return may_hold_disks(profile),
         OpenFileKind::Null | OpenFileKind::Socket(_) => return true,
         // A format is made again in a file that stands for the disk. The helper makes it as root,
         // on a file system that is mounted nowhere, and nobody may open it.
@@ -130,7 +152,7 @@ fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bo
                 && access.owner.mode == 0
                 && file.path.starts_with("/#") =>
         {
-            return may_hold_disks(files);
+            return may_hold_disks(profile);
         }
         // A log, or a terminal.
         OpenFileKind::File(access) if is_standard && access.write && !access.read => return true,
@@ -139,16 +161,6 @@ fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bo
     };
     is_named(process, &file.path)
         || may_open(process, access) && is_listed(process, files, &file.path, access)
-}
-
-fn may_hold_disks(files: Files) -> bool {
-    match files {
-        Files::Free => true,
-        Files::Listed(rules) => rules
-            .iter()
-            .any(|rule| matches!(rule.place, FilePlace::Path("/dev") | FilePlace::Named("device"))),
-        Files::Inherited => false,
-    }
 }
 
 /// Returns whether the process's arguments name the file, or one beside it that its name begins
@@ -212,7 +224,14 @@ fn is_end_of_name(rest: &str) -> bool {
 mod tests {
     use super::*;
     use ebs_csi_policy::process_status::Status;
-    use ebs_csi_policy::profile::NodeOwner;
+    use ebs_csi_policy::profile::{self, NodeOwner};
+
+    /// Returns what the rules on open files say is wrong.
+    fn wrong(process: &Process, profile: &'static Profile) -> Vec<String> {
+        let answers = answers(process, profile).into_iter();
+        let wrong = answers.filter(|answer| answer.verdict == Verdict::Deviates);
+        wrong.map(|answer| answer.to_string()).collect()
+    }
 
     fn process(profile: &Profile, arguments: &[&str], open: Vec<OpenFile>) -> Process {
         let identity = &profile.identity;
@@ -232,7 +251,8 @@ mod tests {
     }
 
     fn socket(protocol: &str, port: Option<u16>, listens: bool) -> Vec<OpenFile> {
-        let kind = OpenFileKind::Socket(Socket { protocol: protocol.to_owned(), port, listens });
+        let protocol = protocol.to_owned();
+        let kind = OpenFileKind::Socket(Socket { protocol, port, listens, ..Socket::default() });
         vec![OpenFile { descriptor: 7, path: "socket:[1]".to_owned(), kind }]
     }
 
@@ -268,10 +288,21 @@ mod tests {
             (profile::TOOL, &[], "UNIX", None, false, false),
         ] {
             let process = process(profile, arguments, socket(protocol, port, listens));
-            let found = deviations(&process, profile);
+            let found = wrong(&process, profile);
             let case = format!("{} {arguments:?} {protocol} {port:?}", profile.name);
             assert_eq!(found.is_empty(), right, "{case}: {found:?}");
         }
+    }
+
+    #[test]
+    fn socket_that_hides_state_is_not_seen() {
+        let mut open = socket("TCP", None, false);
+        let OpenFileKind::Socket(hidden) = &mut open[0].kind else { unreachable!() };
+        hidden.unseen = Some("no such process".to_owned());
+        let arguments = ["x", "--http-endpoint=:9808"];
+        let process = process(profile::NODE_AGENT, &arguments, open);
+        let [sockets, ..] = answers(&process, profile::NODE_AGENT);
+        assert_eq!(sockets.verdict, Verdict::NotSeen, "{sockets}");
     }
 
     #[test]
@@ -305,11 +336,11 @@ mod tests {
             let access = FileAccess { read, write, owner, is_nameless: false };
             let open = |descriptor, kind| OpenFile { descriptor, path: path.to_owned(), kind };
             let file = process(profile, &[], vec![open(7, OpenFileKind::File(access))]);
-            let found = deviations(&file, profile);
+            let found = wrong(&file, profile);
             assert_eq!(found.is_empty(), right, "{} {path}: {found:?}", profile.name);
             // Whoever starts a process chooses the file of its log.
             let log = process(profile, &[], vec![open(1, OpenFileKind::File(access))]);
-            assert_eq!(deviations(&log, profile).is_empty(), right || write, "{path}");
+            assert_eq!(wrong(&log, profile).is_empty(), right || write, "{path}");
         }
     }
 
@@ -319,9 +350,9 @@ mod tests {
         let nameless = FileAccess { read: true, write: true, owner, is_nameless: true };
         for kind in [OpenFileKind::Disk, OpenFileKind::File(nameless)] {
             let file = || OpenFile { descriptor: 3, path: "/#2".to_owned(), kind: kind.clone() };
-            let holders = profile::ALL.into_iter().filter(|profile| {
-                deviations(&process(profile, &[], vec![file()]), profile).is_empty()
-            });
+            let holders = profile::ALL
+                .into_iter()
+                .filter(|profile| wrong(&process(profile, &[], vec![file()]), profile).is_empty());
             let names: Vec<_> = holders.map(|profile| profile.name).collect();
             assert_eq!(names, ["supervisor", "broker", "opener", "runner", "tool"], "{kind:?}");
         }

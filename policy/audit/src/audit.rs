@@ -1,0 +1,170 @@
+//! The answers about a process, a tree of processes, or all of a machine.
+
+use std::io;
+
+use ebs_csi_policy::process_status::Status;
+use ebs_csi_policy::profile::Profile;
+use ebs_csi_policy::variant::Policy;
+
+use crate::answer::{self, Answer, Verdict, printable};
+use crate::process::{HELPER, Process};
+use crate::rules::PROCESSES;
+use crate::rules::settings::Expectation;
+use crate::sys::is_end;
+use crate::tree::{self, Listed, PROGRAMS, PROGRAMS_OF_MACHINE, members, of_machine};
+
+/// The answers about one process.
+#[derive(Clone, Debug)]
+pub struct Audited {
+    /// The process's number.
+    pub pid: u32,
+    /// The file name of its program, without control characters.
+    pub program: String,
+    /// The profile that it should have; `None` for a program that is not the driver's.
+    pub profile: Option<&'static Profile>,
+    /// The policy that its arguments choose.
+    pub policy: Policy,
+    /// `/proc/PID/status`; `None` for a process that cannot be read.
+    pub status: Option<Status>,
+    /// The answers, by their rules' names.
+    pub answers: Vec<Answer>,
+}
+
+/// The answers about several processes.
+#[derive(Clone, Debug, Default)]
+pub struct Audit {
+    /// The processes, by their numbers.
+    pub processes: Vec<Audited>,
+    /// The answers about all of them together.
+    pub machine: Vec<Answer>,
+}
+
+impl Audit {
+    /// Audits one process by a profile.
+    #[must_use]
+    pub fn of_process(pid: u32, profile: &'static Profile, expectation: &Expectation) -> Self {
+        let audited = match Process::read(pid) {
+            Ok(process) => audited(process, Some(profile), expectation, &[]),
+            Err(error) => Audited {
+                pid,
+                program: String::new(),
+                profile: Some(profile),
+                policy: expectation.policy,
+                status: None,
+                answers: Process::unreadable(pid, profile, &error.to_string()),
+            },
+        };
+        Self { processes: vec![audited], machine: Vec::new() }
+    }
+
+    /// Audits a process and all that descend from it by the profiles that they should have. Fails
+    /// when the processes of the machine cannot be listed.
+    pub fn of_tree(root: u32, expectation: &Expectation) -> io::Result<Self> {
+        let list = tree::list()?;
+        Ok(of_members(&list, &members(&list, [root]), expectation).0)
+    }
+
+    /// Audits every process of the driver on this machine, and looks for processes of other
+    /// programs with the driver's users. Fails when the processes cannot be listed.
+    pub fn of_machine(expectation: &Expectation) -> io::Result<Self> {
+        let list = tree::list()?;
+        let is_of_driver = |one: &&Listed| {
+            let program = one.program.as_ref().ok().and_then(Option::as_deref);
+            program.is_some_and(|name| PROGRAMS.contains(&name))
+        };
+        let all = members(&list, list.iter().filter(is_of_driver).map(|one| one.pid));
+        let (mut audit, read) = of_members(&list, &all, expectation);
+        let known = read.iter().filter_map(|one| Some((one, one.expected(&read)?)));
+        for missing in tree::missing_on_machine(known) {
+            let found = format!("0 of {missing}");
+            audit.machine.push(of_machine(PROCESSES, Verdict::NotSeen, &found));
+        }
+        for one in list.iter().filter(|one| all.binary_search(&one.pid).is_err()) {
+            let found = match (&one.program, tree::user_of_driver(one)) {
+                (Err(why), _) => format!("process {} does not show its program: {why}", one.pid),
+                (Ok(Some(name)), Some(profile)) => {
+                    let role = profile.name;
+                    format!("process {} runs {name} as user {} of the {role}", one.pid, one.uid)
+                }
+                _ => continue,
+            };
+            audit.machine.push(of_machine(PROGRAMS_OF_MACHINE, Verdict::NotSeen, &found));
+        }
+        Ok(audit)
+    }
+
+    /// Returns every answer.
+    pub fn answers(&self) -> impl Iterator<Item = &Answer> {
+        self.processes.iter().flat_map(|one| &one.answers).chain(&self.machine)
+    }
+
+    /// Returns the exit status: 0 when all rules conform, 1 when one deviates, 2 when something was
+    /// not seen.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        answer::status(self.answers())
+    }
+}
+
+/// Audits the processes of these numbers. Returns the processes that were read, too.
+fn of_members(
+    list: &[Listed],
+    numbers: &[u32],
+    expectation: &Expectation,
+) -> (Audit, Vec<Process>) {
+    let mut audit = Audit::default();
+    let mut read = Vec::new();
+    for pid in numbers {
+        match Process::read(*pid) {
+            Ok(process) => read.push(process),
+            Err(error) if is_end(&error) && is_job(list, *pid) => {}
+            Err(error) => {
+                let error = tree::unreadable(*pid, &error).to_string();
+                audit.machine.push(of_machine(PROCESSES, Verdict::NotSeen, &error));
+            }
+        }
+    }
+    if read.iter().all(|process| process.expected(&read).is_none()) {
+        audit.machine.push(of_machine(PROCESSES, Verdict::NotSeen, "no process of the driver"));
+    }
+    for process in &read {
+        let profile = process.expected(&read);
+        audit.processes.push(audited(process.clone(), profile, expectation, &read));
+    }
+    (audit, read)
+}
+
+/// Returns whether a process is the runner of a job or its tool, which end with the job.
+fn is_job(list: &[Listed], pid: u32) -> bool {
+    let find = |pid| list.iter().find(|one| one.pid == pid);
+    let is_helper = |one: &&Listed| matches!(&one.program, Ok(Some(name)) if name == HELPER);
+    let parent = find(pid).and_then(|one| find(one.parent)).filter(is_helper);
+    find(pid).zip(parent).is_some_and(|(one, parent)| {
+        one.uid == ebs_csi_policy::profile::RUNNER.identity.uid && parent.uid == one.uid
+    })
+}
+
+fn audited(
+    mut process: Process,
+    profile: Option<&'static Profile>,
+    expectation: &Expectation,
+    tree: &[Process],
+) -> Audited {
+    let supervisor = process.parent_in(tree).filter(|parent| parent.program == HELPER);
+    let mut answers = process.answers_in(tree);
+    // Of a single process, nothing is known about those that it has started.
+    answers.retain(|_| !tree.is_empty());
+    if let Some(profile) = profile {
+        process.read_filters();
+        answers.extend(process.answers(profile, expectation, supervisor));
+    }
+    answers.sort_by_key(|answer| answer.rule);
+    Audited {
+        pid: process.pid,
+        program: printable(&process.program),
+        profile,
+        policy: process.policy(),
+        status: Some(process.status),
+        answers,
+    }
+}
