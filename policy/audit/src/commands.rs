@@ -2,5 +2,6 @@
 
 pub(crate) mod audit;
 pub(crate) mod explain;
+pub(crate) mod export;
 mod json;
 pub(crate) mod show;

@@ -5,7 +5,7 @@ mod commands;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use commands::{audit, explain, show};
+use commands::{audit, explain, export, show};
 use ebs_csi_policy::Policy;
 use ebs_csi_policy::profile::{self, Profile};
 
@@ -22,6 +22,8 @@ Commands:
       --format text|json         form of the report [default: text]
   explain PROFILE/RULE           what a rule compares, what the profile says, and why
   explain [PROFILE]              the rules, or those of one profile
+  export PROFILE|--all           the system calls as seccomp profiles of the OCI runtime specification;
+                                 PROFILE+CHOICE (node-agent+vsock) adds those of a choice
   digest                         the digests of the compiled-in policies
   show [PROFILE]                 all profiles in short, or one with every rule and its reason
   show flags|places|requests|tools|blank
@@ -87,6 +89,7 @@ fn run(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
         }
         ["show", what @ ..] if what.len() <= 1 => show::show(what.first().copied(), out),
         ["explain", what @ ..] if what.len() <= 1 => explain::explain(what.first().copied(), out),
+        ["export", what] => export::export(what, out),
         ["audit", rest @ ..] => audit::audit(rest, out),
         [] => Err(Failure::Usage("no command, see --help".to_owned())),
         _ => Err(unknown_command(arguments)),
