@@ -5,7 +5,7 @@ mod commands;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use commands::{audit, explain, export, show};
+use commands::{audit, diff, explain, export, show};
 use ebs_csi_policy::Policy;
 use ebs_csi_policy::profile::{self, Profile};
 
@@ -24,6 +24,7 @@ Commands:
   explain [PROFILE]              the rules, or those of one profile
   export PROFILE|--all           the system calls as seccomp profiles of the OCI runtime specification;
                                  PROFILE+CHOICE (node-agent+vsock) adds those of a choice
+  diff A B                       the privileges that the policy of checkout B gives and that of A does not, and the reverse
   digest                         the digests of the compiled-in policies
   show [PROFILE]                 all profiles in short, or one with every rule and its reason
   show flags|places|requests|tools|blank
@@ -32,7 +33,7 @@ Commands:
 Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, opener, relay, runner, tool
 
 Exit status of audit: 0 every rule conforms; 1 a rule deviates; 2 something was not seen, or a process is missing;
-64 bad usage
+of diff: 0 nothing gained; 1 a privilege gained; 2 a file cannot be read; of all: 64 bad usage
 ";
 
 /// The status when the report cannot be written or made.
@@ -89,6 +90,7 @@ fn run(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
         }
         ["show", what @ ..] if what.len() <= 1 => show::show(what.first().copied(), out),
         ["explain", what @ ..] if what.len() <= 1 => explain::explain(what.first().copied(), out),
+        ["diff", before, after] => diff::diff(before, after, out),
         ["export", what] => export::export(what, out),
         ["audit", rest @ ..] => audit::audit(rest, out),
         [] => Err(Failure::Usage("no command, see --help".to_owned())),
