@@ -152,6 +152,17 @@ pub fn status<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> u8 {
 mod tests {
     use super::*;
     use ebs_csi_policy::profile;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_shown_without_control(text in ".{0,40}[\u{0}-\u{1f}\u{7f}-\u{9f}\u{202a}-\u{202e}]?.{0,600}") {
+            let shown = printable(&text);
+            let is_hidden = |one: char| one.is_control() || ('\u{202a}'..='\u{202e}').contains(&one);
+            prop_assert!(!shown.chars().any(is_hidden));
+            prop_assert!(shown.chars().count() <= 10 * (MOST_CHARACTERS + 1));
+        }
+    }
 
     fn answer(verdict: Verdict) -> Answer {
         Answer::new(profile::BROKER, "user", verdict, "0", "")

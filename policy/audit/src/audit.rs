@@ -7,11 +7,12 @@ use ebs_csi_policy::profile::Profile;
 use ebs_csi_policy::variant::Policy;
 
 use crate::answer::{self, Answer, Verdict, printable};
+use crate::machine::{self, PROGRAMS_OF_MACHINE, of_machine};
 use crate::process::{HELPER, Process};
 use crate::rules::PROCESSES;
 use crate::rules::settings::Expectation;
 use crate::sys::is_end;
-use crate::tree::{self, Listed, PROGRAMS, PROGRAMS_OF_MACHINE, members, of_machine};
+use crate::tree::{self, Listed, PROGRAMS, members};
 
 /// The answers about one process.
 #[derive(Clone, Debug)]
@@ -44,7 +45,10 @@ impl Audit {
     #[must_use]
     pub fn of_process(pid: u32, profile: &'static Profile, expectation: &Expectation) -> Self {
         let audited = match Process::read(pid) {
-            Ok(process) => audited(process, Some(profile), expectation, &[]),
+            Ok(mut process) => {
+                process.read_filters();
+                audited(&process, Some(profile), expectation, &[])
+            }
             Err(error) => Audited {
                 pid,
                 program: String::new(),
@@ -75,12 +79,12 @@ impl Audit {
         let all = members(&list, list.iter().filter(is_of_driver).map(|one| one.pid));
         let (mut audit, read) = of_members(&list, &all, expectation);
         let known = read.iter().filter_map(|one| Some((one, one.expected(&read)?)));
-        for missing in tree::missing_on_machine(known) {
+        for missing in machine::missing_on_machine(known) {
             let found = format!("0 of {missing}");
             audit.machine.push(of_machine(PROCESSES, Verdict::NotSeen, &found));
         }
         for one in list.iter().filter(|one| all.binary_search(&one.pid).is_err()) {
-            let found = match (&one.program, tree::user_of_driver(one)) {
+            let found = match (&one.program, machine::user_of_driver(one.uid)) {
                 (Err(why), _) => format!("process {} does not show its program: {why}", one.pid),
                 (Ok(Some(name)), Some(profile)) => {
                     let role = profile.name;
@@ -127,10 +131,13 @@ fn of_members(
     if read.iter().all(|process| process.expected(&read).is_none()) {
         audit.machine.push(of_machine(PROCESSES, Verdict::NotSeen, "no process of the driver"));
     }
-    for process in &read {
-        let profile = process.expected(&read);
-        audit.processes.push(audited(process.clone(), profile, expectation, &read));
+    let profiles: Vec<_> = read.iter().map(|process| process.expected(&read)).collect();
+    for (process, _) in read.iter_mut().zip(&profiles).filter(|(_, profile)| profile.is_some()) {
+        process.read_filters();
     }
+    let all = read.iter().zip(profiles);
+    audit.processes =
+        all.map(|(process, profile)| audited(process, profile, expectation, &read)).collect();
     (audit, read)
 }
 
@@ -145,7 +152,7 @@ fn is_job(list: &[Listed], pid: u32) -> bool {
 }
 
 fn audited(
-    mut process: Process,
+    process: &Process,
     profile: Option<&'static Profile>,
     expectation: &Expectation,
     tree: &[Process],
@@ -155,7 +162,6 @@ fn audited(
     // Of a single process, nothing is known about those that it has started.
     answers.retain(|_| !tree.is_empty());
     if let Some(profile) = profile {
-        process.read_filters();
         answers.extend(process.answers(profile, expectation, supervisor));
     }
     answers.sort_by_key(|answer| answer.rule);
@@ -164,7 +170,7 @@ fn audited(
         program: printable(&process.program),
         profile,
         policy: process.policy(),
-        status: Some(process.status),
+        status: Some(process.status.clone()),
         answers,
     }
 }

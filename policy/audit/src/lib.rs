@@ -11,14 +11,17 @@ pub mod answer;
 mod audit;
 mod comparison;
 mod filters;
+mod machine;
 mod open_files;
+mod proc_text;
 mod process;
 pub mod rules;
 mod sys;
 mod tree;
 
 pub use audit::{Audit, Audited};
+pub use machine::PROGRAMS_OF_MACHINE;
 pub use process::{Process, Thread};
 pub use rules::digest::Build;
 pub use rules::settings::{Expectation, setting_named};
-pub use tree::{PARTS_OF_HELPER, PROGRAMS_OF_MACHINE};
+pub use tree::PARTS_OF_HELPER;

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use commands::{audit, diff, explain, export, show};
+use ebs_csi_audit::answer::printable;
 use ebs_csi_policy::Policy;
 use ebs_csi_policy::profile::{self, Profile};
 
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
         Err(Failure::Io(error)) => (error.to_string(), INCOMPLETE),
     };
     // A closed standard error leaves no way to report the message.
-    let _ = writeln!(io::stderr(), "ebs-csi-policy: {message}");
+    let _ = writeln!(io::stderr(), "ebs-csi-policy: {}", printable(&message));
     ExitCode::from(status)
 }
 

@@ -15,6 +15,7 @@ use ebs_csi_policy::variant::{PRODUCTION, Policy};
 
 use crate::filters;
 use crate::open_files::{self, OpenFile};
+use crate::proc_text::{names_files, parse_limits, parse_start, paths, program_name, split_words};
 use crate::sys::is_end;
 
 /// The program of the helper's processes.
@@ -28,8 +29,6 @@ pub(crate) const MOST_ARGUMENTS: u64 = 128 << 10;
 const MOST: u64 = 1 << 20;
 /// How often the threads are listed until no new one is found.
 const ROUNDS: usize = 16;
-/// What the kernel adds to the path of a program whose file is no longer there.
-const DELETED: &[u8] = b" (deleted)";
 
 /// What `/proc` reports about one process.
 #[derive(Clone, Debug, Default)]
@@ -112,8 +111,10 @@ impl Process {
                 .iter()
                 .filter_map(|pair| Some(pair.split_once('=')?.0.to_owned()))
                 .collect(),
+            // The program's own name, which comes first, names no file for it to hold.
             named_paths: arguments
                 .iter()
+                .skip(1)
                 .chain(environment.iter().filter(|pair| names_files(pair)))
                 .flat_map(|one| paths(one))
                 .collect(),
@@ -232,13 +233,6 @@ fn started(directory: &Path) -> io::Result<u64> {
     parse_start(&text).ok_or_else(|| io::Error::other("its stat has no start time"))
 }
 
-/// Returns field 22 of a `/proc/PID/stat`. The name before it may hold any bytes, parentheses and
-/// spaces among them; nothing after it does.
-pub(crate) fn parse_start(text: &[u8]) -> Option<u64> {
-    let after = text.rsplit(|byte| *byte == b')').next()?;
-    std::str::from_utf8(after).ok()?.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
 /// Returns filters of which equal ones are one.
 fn shared(found: Vec<Vec<u8>>, known: &mut Vec<Arc<[u8]>>) -> Vec<Arc<[u8]>> {
     let share = |program: Vec<u8>| match known.iter().find(|one| one[..] == program[..]) {
@@ -255,13 +249,7 @@ fn shared(found: Vec<Vec<u8>>, known: &mut Vec<Arc<[u8]>>) -> Vec<Arc<[u8]>> {
 /// Returns the file name of the program of the thread with this directory in `/proc`, and whether
 /// its file is gone.
 fn program(directory: &Path) -> io::Result<(String, bool)> {
-    let path = fs::read_link(directory.join("exe"))?.into_os_string().into_vec();
-    let (path, is_replaced) = match path.strip_suffix(DELETED) {
-        Some(path) => (path, true),
-        None => (path.as_slice(), false),
-    };
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    Ok((String::from_utf8_lossy(name).into_owned(), is_replaced))
+    Ok(program_name(&fs::read_link(directory.join("exe"))?.into_os_string().into_vec()))
 }
 
 /// Returns the file name of a process's program; `None` for a process that has none, like a thread
@@ -288,23 +276,7 @@ pub(crate) fn program_of(pid: u32) -> io::Result<Option<String>> {
 /// Returns the words of a file, and whether it has more of them than are read.
 fn words(directory: &Path, name: &str) -> io::Result<(Vec<String>, bool)> {
     let (text, is_cut) = read_most(directory, name, MOST_ARGUMENTS)?;
-    let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    Ok((words.map(|word| String::from_utf8_lossy(word).into_owned()).collect(), is_cut))
-}
-
-/// Returns whether a variable of the environment names files that a profile's place `credentials`
-/// or `service-account` has.
-fn names_files(pair: &str) -> bool {
-    ["AWS_", "SSL_CERT_", "KUBECONFIG="].iter().any(|name| pair.starts_with(name))
-}
-
-/// Returns the absolute paths in a word such as `--endpoint=unix:///run/csi.sock`.
-fn paths(word: &str) -> Vec<String> {
-    word.split(['=', ':', ','])
-        .filter(|part| part.starts_with('/'))
-        .map(|part| format!("/{}", part.trim_matches('/')))
-        .filter(|path| path.len() > 1)
-        .collect()
+    Ok((split_words(&text), is_cut))
 }
 
 /// Returns the policy that arguments of a process choose.
@@ -313,36 +285,9 @@ fn policy_chosen_by(arguments: &[String]) -> Policy {
     policies.next().unwrap_or(PRODUCTION)
 }
 
-/// Parses `/proc/PID/limits`, a table with fixed columns.
-pub(crate) fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
-    text.lines()
-        .skip(1)
-        .filter_map(|line| {
-            let (name, rest) = line.split_at_checked(26)?;
-            let hard = rest.split_whitespace().nth(1)?;
-            Some((name.trim().to_owned(), hard.parse().ok()))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LIMITS: &str = "\
-Limit                     Soft Limit           Hard Limit           Units     
-Max cpu time              unlimited            unlimited            seconds   
-Max core file size        0                    0                    bytes     
-Max open files            1024                 4096                 files     
-";
-
-    #[test]
-    fn proc_limits_are_parsed_by_column() {
-        let limits = parse_limits(LIMITS);
-        assert_eq!(limits[0], ("Max cpu time".to_owned(), None));
-        assert_eq!(limits[1], ("Max core file size".to_owned(), Some(0)));
-        assert_eq!(limits[2], ("Max open files".to_owned(), Some(4096)));
-    }
 
     #[test]
     fn flags_and_paths_are_found_in_arguments() {
@@ -353,8 +298,6 @@ Max open files            1024                 4096                 files
         assert_eq!(values("--endpoint"), ["unix:///run/csi.sock"]);
         assert_eq!(values("--http-endpoint"), [":9808"]);
         assert_eq!(values("--http"), [""; 0]);
-        assert_eq!(paths(arguments[1]), ["/run/csi.sock"]);
-        assert_eq!(paths("AWS_CONFIG_FILE=/a/b:/c,/"), ["/a/b", "/c"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{fs, io};
 use ebs_csi_policy::profile::{self, Profile};
 
 use crate::answer::{Answer, Verdict};
+use crate::machine::{PROGRAMS_OF_MACHINE, of_machine};
 use crate::process::{HELPER, Process, program_of, read_status};
 use crate::rules::PROCESSES;
 use crate::sys::is_end;
@@ -17,9 +18,6 @@ pub(crate) const PROGRAMS: [&str; 5] =
     ["ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent", HELPER, LAUNCHER];
 /// The processes that a supervisor always has. With an address of vsock it has a relay, too.
 pub const PARTS_OF_HELPER: [&Profile; 3] = [profile::BROKER, profile::DIRECTORIES, profile::OPENER];
-/// The rule that no program but the driver's runs as one of its processes.
-pub const PROGRAMS_OF_MACHINE: &str = "programs";
-
 /// What is read of every process of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
@@ -32,8 +30,12 @@ pub(crate) struct Listed {
     pub(crate) program: Result<Option<String>, String>,
 }
 
-/// Lists the processes of this machine, but for those that end meanwhile.
+/// Lists the processes of this machine, but for those that end meanwhile. Fails when `/proc` is
+/// something else than the kernel's.
 pub(crate) fn list() -> io::Result<Vec<Listed>> {
+    if rustix::fs::statfs("/proc")?.f_type != rustix::fs::PROC_SUPER_MAGIC {
+        return Err(io::Error::other("/proc is not the kernel's"));
+    }
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
@@ -175,56 +177,6 @@ impl Process {
     }
 }
 
-/// Returns the answer to a rule about all processes of a machine.
-pub(crate) fn of_machine(rule: &'static str, verdict: Verdict, found: &str) -> Answer {
-    let expected = match rule {
-        PROGRAMS_OF_MACHINE => "the driver's processes run the driver's programs alone",
-        _ => "each process of the driver that runs here, read in full",
-    };
-    Answer {
-        of: Answer::MACHINE,
-        rule,
-        verdict,
-        expected: expected.to_owned(),
-        found: crate::answer::printable(found),
-        evidence: "/proc".to_owned(),
-    }
-}
-
-/// Returns what is missing on a machine on which these processes of the driver run: a node-agent
-/// needs a helper and a helper a node-agent, unless the other one is in another machine.
-pub(crate) fn missing_on_machine<'a>(
-    processes: impl Iterator<Item = (&'a Process, &'static Profile)>,
-) -> Vec<&'static str> {
-    let processes: Vec<_> = processes.collect();
-    let found = |wanted: &Profile, flag: &'static str| {
-        let all = processes.iter().filter(|(_, profile)| profile.name == wanted.name);
-        let values = all.map(|(process, _)| process.values_of(flag).collect::<Vec<_>>());
-        values.collect::<Vec<_>>()
-    };
-    let is_here = |values: &Vec<&str>| !values.iter().any(|value| value.contains("vsock:"));
-    let agents = found(profile::NODE_AGENT, "--helper");
-    let helpers = found(profile::SUPERVISOR, "--listen");
-    let mut missing = Vec::new();
-    if helpers.is_empty() && agents.iter().any(is_here) {
-        missing.push(profile::SUPERVISOR.name);
-    }
-    if agents.is_empty() && helpers.iter().any(is_here) {
-        missing.push(profile::NODE_AGENT.name);
-    }
-    missing
-}
-
-/// Returns the profile whose user a process of another program has. The users of the controller and
-/// node-lifecycle are left out: their sidecars have them, too.
-pub(crate) fn user_of_driver(process: &Listed) -> Option<&'static Profile> {
-    let is_shared = |profile: &&Profile| {
-        [profile::CONTROLLER, profile::NODE_LIFECYCLE].iter().any(|one| one.name == profile.name)
-    };
-    let mut own = profile::ALL.into_iter().filter(|profile| !is_shared(profile));
-    own.find(|profile| profile.identity.uid != 0 && profile.identity.uid == process.uid)
-}
-
 /// Adds the process to an error.
 pub(crate) fn unreadable(pid: u32, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("process {pid} cannot be read: {error}"))
@@ -297,18 +249,6 @@ mod tests {
     }
 
     #[test]
-    fn driver_user_of_other_program_is_known() {
-        let listed = |uid| {
-            let process = Listed { pid: 7, parent: 1, uid, program: Ok(Some("x".to_owned())) };
-            user_of_driver(&process).map(|profile| profile.name)
-        };
-        assert_eq!(listed(profile::BROKER.identity.uid), Some("broker"));
-        for uid in [0, profile::CONTROLLER.identity.uid, profile::NODE_LIFECYCLE.identity.uid] {
-            assert_eq!(listed(uid), None);
-        }
-    }
-
-    #[test]
     fn launcher_lacks_what_its_arguments_name() {
         let mut launcher = named(10, 1, LAUNCHER);
         launcher.arguments = ["x", "supervise", "mount-helper:11", "node-agent:12", "router:13"]
@@ -331,30 +271,5 @@ mod tests {
         let all: Vec<_> = tree.iter().map(|one| found(one, &tree).len()).collect();
         assert_eq!(all, [0, 0, 1, 1]);
         assert!(tree[0].expected(&tree).is_none());
-    }
-
-    #[test]
-    fn agent_and_helper_need_each_other() {
-        let agent = |helper: &str| {
-            let mut agent = named(10, 1, "ebs-csi-node-agent");
-            agent.arguments = vec!["agent".to_owned(), "--helper".to_owned(), helper.to_owned()];
-            agent
-        };
-        let supervisor = |listen: &str| {
-            let mut supervisor = helper(11, 1, 65525);
-            supervisor.arguments = vec!["helper".to_owned(), format!("--listen={listen}")];
-            supervisor
-        };
-        for (processes, expected) in [
-            (vec![agent("unix:///s")], 1),
-            (vec![agent("hvsock:///s:1")], 0),
-            (vec![supervisor("unix:///s")], 1),
-            (vec![supervisor("vsock://:1")], 0),
-            (vec![agent("unix:///s"), supervisor("unix:///s")], 0),
-            (vec![], 0),
-        ] {
-            let all = processes.iter().filter_map(|one| Some((one, one.expected(&processes)?)));
-            assert_eq!(missing_on_machine(all).len(), expected, "{processes:?}");
-        }
     }
 }

@@ -182,3 +182,17 @@ fn unreadable_process_answers_each_rule_unseen() {
         }
     }
 }
+
+#[test]
+fn process_that_ended_meanwhile_never_conforms() {
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let process = Process::read(child.id()).unwrap();
+    assert!(process.still_runs());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!process.still_runs());
+    for rule in ["program", "namespaces", "propagation"] {
+        let found = answer(&process, profile::BROKER, rule);
+        assert_eq!(found.verdict, Verdict::NotSeen, "{found}");
+    }
+}

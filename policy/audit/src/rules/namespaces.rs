@@ -177,6 +177,20 @@ pub(crate) fn shared_mount(line: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The kernel writes a space in a name as an escape, so that no name is a field.
+        #[test]
+        fn any_line_is_shared_by_its_own_fields(
+            line in prop::collection::vec(any::<u8>(), 0..80),
+            name in "[^ \n]{1,20}",
+        ) {
+            let _ = shared_mount(&line);
+            let private = format!("36 35 98:0 /{name} /{name} rw master:1 - {name} {name} {name}");
+            prop_assert_eq!(shared_mount(private.as_bytes()), None);
+        }
+    }
 
     fn namespaces(of: &[(&'static str, &[&str])]) -> Namespaces {
         let names = |names: &&[&str]| names.iter().map(|one| (*one).to_owned()).collect();
