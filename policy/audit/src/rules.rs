@@ -8,6 +8,7 @@ pub(crate) mod holdings;
 pub(crate) mod namespaces;
 pub(crate) mod settings;
 pub(crate) mod socket_files;
+mod sockets;
 
 /// A kind of rule. Its identifier in a profile is the profile's name, a slash and its own name.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +166,7 @@ pub fn expected(rule: &str, profile: &Profile) -> String {
             let limits = limits.map(|one| format!("{} {}", of_resource(one.resource).1, one.value));
             limits.collect::<Vec<_>>().join(", ")
         }
-        "sockets" => sockets(profile),
+        "sockets" => of_sockets(profile),
         "files" => "files of its profile".to_owned(),
         "disks" if may_hold_disks(profile) => "those that are handed to it".to_owned(),
         "disks" => "none".to_owned(),
@@ -189,9 +190,9 @@ pub fn expected(rule: &str, profile: &Profile) -> String {
     }
 }
 
-fn sockets(profile: &Profile) -> String {
+fn of_sockets(profile: &Profile) -> String {
     let made = profile.calls.iter().filter(|rule| rule.call == "socket");
-    let made: Vec<_> = made.flat_map(holdings::families).collect();
+    let made: Vec<_> = made.flat_map(sockets::families).collect();
     let listeners: Vec<_> = profile.listeners.iter().map(|one| one.flag).collect();
     let or_none = |all: Vec<&str>| match all.as_slice() {
         [] => "none".to_owned(),

@@ -1,24 +1,14 @@
 //! Whether what a process has open is what its profile gives it.
 
-use ebs_csi_policy::profile::{
-    CallAnswer, CallRule, Condition, FilePlace, FileRight, Files, Profile,
-};
+use ebs_csi_policy::profile::{FilePlace, FileRight, Files, Profile};
 use ebs_csi_policy::tool;
 
 use crate::answer::{Answer, Verdict};
-use crate::open_files::{FileAccess, OpenFile, OpenFileKind, Socket};
+use crate::open_files::{FileAccess, OpenFile, OpenFileKind};
 use crate::process::Process;
+use crate::rules::sockets::{STANDARD, wrong_socket};
 use crate::rules::{files, may_hold_disks};
 
-/// The standard descriptors, which whoever starts a process chooses.
-const STANDARD: std::ops::RangeInclusive<u32> = 0..=2;
-/// The protocols of the families that a profile may name, as the kernel names them.
-const PROTOCOLS: [(&str, &[&str]); 4] = [
-    ("AF_UNIX", &["UNIX", "UNIX-STREAM"]),
-    ("AF_INET", &["TCP", "UDP"]),
-    ("AF_INET6", &["TCPv6", "UDPv6"]),
-    ("AF_VSOCK", &["AF_VSOCK"]),
-];
 /// The socket beside which a helper without a unix socket keeps its records about disks.
 const DEFAULT_SOCKET: &str = "/run/ebs-csi/helper.sock";
 /// Where the places are that a process finds without being told.
@@ -70,69 +60,6 @@ pub(crate) fn answers(process: &Process, profile: &'static Profile) -> [Answer; 
         Answer::of_findings(profile, "files", files, right(1, "open"), evidence.clone()),
         Answer::of_findings(profile, "disks", disks, held_disks, evidence),
     ]
-}
-
-fn wrong_socket(
-    process: &Process,
-    profile: &'static Profile,
-    descriptor: u32,
-    socket: &Socket,
-) -> Option<String> {
-    let chosen = process.choice(profile).map_or(&[][..], |choice| choice.calls);
-    let calls = || profile.calls.iter().chain(chosen);
-    let is_of = |family: &str| {
-        PROTOCOLS.iter().any(|(known, protocols)| {
-            *known == family && protocols.contains(&socket.protocol.as_str())
-        })
-    };
-    let may_make =
-        calls().filter(|rule| rule.call == "socket").any(|rule| families(rule).any(is_of));
-    // A pair of unix sockets is inherited by processes that can make none.
-    let passes_messages = calls().any(|rule| matches!(rule.call, "recvmsg" | "recvfrom"));
-    let is_inherited = is_of("AF_UNIX") && (passes_messages || STANDARD.contains(&descriptor));
-    let addresses = || profile.listeners.iter().flat_map(|one| process.values_of(one.flag));
-    let ports: Vec<u16> = addresses().filter_map(tcp_port).collect();
-    // The kernel chooses the port where the flag says 0.
-    let is_at_listener = |port: &u16| ports.contains(port) || ports.contains(&0);
-    let is_tcp = socket.protocol.starts_with("TCP");
-    let is_served = match socket.port {
-        Some(port) => is_at_listener(&port),
-        // A connection that its peer has closed may have no address any more.
-        None => !ports.is_empty() && socket.peer.is_none(),
-    };
-    // A process that serves what another one accepts has no listener itself.
-    let own = profile.listeners.iter().filter(|one| one.accepted_by.is_none() || !socket.listens);
-    let is_vsock_served = is_of("AF_VSOCK")
-        && own.flat_map(|one| process.values_of(one.flag)).any(|one| one.starts_with("vsock:"));
-    if is_tcp && socket.listens {
-        let port = socket.port.unwrap_or_default();
-        return (!is_served).then(|| {
-            format!("a {} listener at port {port}, which none of its flags names", socket.protocol)
-        });
-    }
-    let is_right = may_make || is_inherited || is_tcp && is_served || is_vsock_served;
-    (!is_right).then(|| match (&socket.peer, socket.port) {
-        (Some(peer), Some(port)) => {
-            format!("a {} connection from port {port} to {peer}", socket.protocol)
-        }
-        _ => format!("a socket of {}", socket.protocol),
-    })
-}
-
-/// Returns the families of sockets that a rule lets a process make.
-pub(super) fn families(rule: &CallRule) -> impl Iterator<Item = &'static str> {
-    let values = match (rule.answer, rule.condition) {
-        (CallAnswer::Allow, Condition::OneOf { argument: 0, values, .. }) => values,
-        _ => &[],
-    };
-    values.iter().map(|value| value.name)
-}
-
-/// Returns the port of an address such as `:9808`, `127.0.0.1:9808` or `tcp://[::1]:9808`.
-fn tcp_port(address: &str) -> Option<u16> {
-    let address = address.strip_prefix("tcp://").unwrap_or(address);
-    let (host, port) = address.rsplit_once(':')?;
-    if host.contains('/') { None } else { port.parse().ok() }
 }
 
 /// Returns whether a process may hold a file or device: its user may open it and its Landlock rules
@@ -223,6 +150,7 @@ fn is_end_of_name(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::open_files::Socket;
     use ebs_csi_policy::process_status::Status;
     use ebs_csi_policy::profile::{self, NodeOwner};
 
@@ -250,55 +178,12 @@ mod tests {
         }
     }
 
-    fn socket(protocol: &str, port: Option<u16>, listens: bool) -> Vec<OpenFile> {
-        let protocol = protocol.to_owned();
-        let kind = OpenFileKind::Socket(Socket { protocol, port, listens, ..Socket::default() });
-        vec![OpenFile { descriptor: 7, path: "socket:[1]".to_owned(), kind }]
-    }
-
-    #[test]
-    fn sockets_beyond_profile_are_deviations() {
-        let http = &["x", "--http-endpoint=:9808"][..];
-        let vsock = &["x", "--listen", "vsock://:5"][..];
-        let to_vm = &["x", "--helper=vsock://3:5"][..];
-        for (profile, arguments, protocol, port, listens, right) in [
-            (profile::CONTROLLER, &[][..], "TCP", Some(40000), false, true),
-            (profile::CONTROLLER, &[], "UDPv6", None, false, true),
-            (profile::CONTROLLER, &[], "TCP", Some(40000), true, false),
-            (profile::CONTROLLER, http, "TCPv6", Some(9808), true, true),
-            (profile::CONTROLLER, http, "TCPv6", Some(9809), true, false),
-            (profile::CONTROLLER, &["x", "--endpoint", "tcp://[::]:0"], "TCP", Some(5), true, true),
-            (profile::CONTROLLER, &[], "UNIX-STREAM", None, false, true),
-            (profile::CONTROLLER, &[], "RAW", None, false, false),
-            (profile::CONTROLLER, &[], "NETLINK", None, false, false),
-            (profile::NODE_AGENT, &[], "TCP", None, false, false),
-            (profile::NODE_AGENT, http, "TCP", Some(9808), false, true),
-            (profile::NODE_AGENT, http, "TCP", Some(40000), false, false),
-            (profile::NODE_AGENT, http, "TCP", None, false, true),
-            (profile::NODE_AGENT, http, "UDP", None, false, false),
-            (profile::NODE_AGENT, &[], "AF_VSOCK", None, false, false),
-            (profile::NODE_AGENT, to_vm, "AF_VSOCK", None, false, true),
-            (profile::BROKER, &[], "UNIX", None, false, true),
-            (profile::BROKER, &[], "AF_VSOCK", None, false, false),
-            (profile::BROKER, vsock, "AF_VSOCK", None, false, true),
-            (profile::BROKER, vsock, "AF_VSOCK", None, true, false),
-            (profile::RELAY, vsock, "AF_VSOCK", None, true, true),
-            (profile::RELAY, vsock, "UNIX", None, false, true),
-            (profile::RELAY, &[], "AF_VSOCK", None, false, false),
-            (profile::TOOL, &[], "UNIX", None, false, false),
-        ] {
-            let process = process(profile, arguments, socket(protocol, port, listens));
-            let found = wrong(&process, profile);
-            let case = format!("{} {arguments:?} {protocol} {port:?}", profile.name);
-            assert_eq!(found.is_empty(), right, "{case}: {found:?}");
-        }
-    }
-
     #[test]
     fn socket_that_hides_state_is_not_seen() {
-        let mut open = socket("TCP", None, false);
-        let OpenFileKind::Socket(hidden) = &mut open[0].kind else { unreachable!() };
-        hidden.unseen = Some("no such process".to_owned());
+        let unseen = Some("no such process".to_owned());
+        let socket = Socket { protocol: "TCP".to_owned(), unseen, ..Socket::default() };
+        let kind = OpenFileKind::Socket(socket);
+        let open = vec![OpenFile { descriptor: 7, path: "socket:[1]".to_owned(), kind }];
         let arguments = ["x", "--http-endpoint=:9808"];
         let process = process(profile::NODE_AGENT, &arguments, open);
         let [sockets, ..] = answers(&process, profile::NODE_AGENT);
