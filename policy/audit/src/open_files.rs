@@ -224,4 +224,15 @@ mod tests {
         assert_eq!(found.peer, Some(format!("127.0.0.1:{port}")));
         assert_eq!((&*found.protocol, found.unseen), ("TCP", None));
     }
+
+    /// As the descriptor of a thread that has a table of its own.
+    #[test]
+    fn descriptor_of_other_table_is_not_taken_for_this() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [this, other] = listeners.each_ref().map(|one| one.as_raw_fd().to_string());
+        let link = Path::new("/proc/self/fd").join(&other);
+        let found = socket(std::process::id(), this.parse().unwrap(), &link).unwrap();
+        assert_eq!((found.port, found.listens), (None, false));
+        assert!(found.unseen.is_some());
+    }
 }

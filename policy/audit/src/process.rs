@@ -308,4 +308,21 @@ mod tests {
         assert_eq!(program_of(process.pid).unwrap(), Some(process.program));
         assert!(is_end(&Process::read(4_194_304).unwrap_err()));
     }
+
+    #[test]
+    fn thread_that_started_meanwhile_is_read() {
+        let mut process = Process::read(std::process::id()).unwrap();
+        let (said, number) = std::sync::mpsc::channel();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            said.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let _ = wait.recv();
+        });
+        let number = u32::try_from(number.recv().unwrap()).unwrap();
+        assert!(process.threads.iter().all(|one| one.number != number));
+        process.read_filters();
+        drop(end);
+        thread.join().unwrap();
+        assert!(process.threads.iter().any(|one| one.number == number), "{process:?}");
+    }
 }

@@ -114,7 +114,10 @@ const CASES: &[(&str, Case)] = &[
             let broker = Running::helper(&by, "broker", 1, &[])?;
             broker.audit_as("broker")?.is(DEVIATES, &[rule])?;
         }
-        Ok(())
+        let moved = Running::helper(ISOLATED, "supervisor-of-moved-broker", 4, &[])?;
+        let audited = moved.audit_tree()?;
+        audited.is(DEVIATES, &["broker/namespaces"])?;
+        audited.says(DEVIATES, &["another uts namespace than the supervisor's"])
     }),
     ("wider_or_missing_socket_file_never_conforms", || {
         let place = tempfile::tempdir()?;
@@ -257,6 +260,12 @@ const NAMESPACE_CASES: &[(&str, Case)] = &[("replaced-program", || {
     fs::rename(place.path().join("new"), &program)?;
     audit(&["--all"])?.is(NOT_SEEN, &renamed)?;
     process.audit_as("controller")?.is(NOT_SEEN, &renamed)?;
+    // Another user is shown neither the program nor the threads.
+    let auditor = place.path().join("auditor");
+    fs::copy(AUDITOR, &auditor)?;
+    fs::set_permissions(place.path(), fs::metadata("/usr")?.permissions())?;
+    let output = Command::new(&auditor).args(["audit", "--all"]).uid(4242).gid(4242).output()?;
+    expect(&output, NOT_SEEN, "does not show its program: Permission denied")?;
     // A copy under another name has the user of the driver.
     let relay = Running::of("ebs-csi-relay", &["relay"])?;
     audit(&["--all"])?.is(NOT_SEEN, &["controller/program", "machine/programs"])?;

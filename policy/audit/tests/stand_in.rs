@@ -74,6 +74,13 @@ const STAND_INS: &[(&str, StandIn)] = &[
     ("supervisor-of-renamed", || {
         supervise(&["renamed-broker-without-filter", "directories", "opener"])
     }),
+    ("supervisor-of-moved-broker", || supervise(&["broker-elsewhere", "directories", "opener"])),
+    ("broker-elsewhere", || {
+        let own = std::env::current_exe()?;
+        let further = std::env::args_os().skip(3);
+        let mut unshare = Command::new("unshare");
+        Err(unshare.arg("-u").arg(own).args([STAND_IN, "broker"]).args(further).exec().into())
+    }),
     ("supervisor-without-broker", || supervise(&["directories", "opener"])),
     ("allow-all-filter", || {
         let entering = entered(profile::DIRECTORIES)?;

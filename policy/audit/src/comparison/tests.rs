@@ -186,13 +186,31 @@ fn unreadable_process_answers_each_rule_unseen() {
 #[test]
 fn process_that_ended_meanwhile_never_conforms() {
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let process = Process::read(child.id()).unwrap();
-    assert!(process.still_runs());
+    let mut process = Process::read(child.id()).unwrap();
+    process.program = rules::programs(profile::BROKER);
+    assert_eq!(answer(&process, profile::BROKER, "program").verdict, Verdict::Conforms);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!process.still_runs());
     for rule in ["program", "namespaces", "propagation"] {
         let found = answer(&process, profile::BROKER, rule);
         assert_eq!(found.verdict, Verdict::NotSeen, "{found}");
     }
+}
+
+#[test]
+fn thread_whose_filters_are_hidden_never_conforms() {
+    let right = ebs_csi_confine::filters(profile::OPENER, None, Pid::INIT).unwrap();
+    let mut process = confined(profile::OPENER);
+    process.status.seccomp_filters = Some(u32::try_from(right.len()).unwrap());
+    let filters = Some(right.into_iter().map(Arc::from).collect());
+    let status = process.status.clone();
+    process.threads = vec![Thread { number: 7, status, filters }];
+    let verdict = |process: &Process| answer(process, profile::OPENER, "system-calls").verdict;
+    assert_eq!(verdict(&process), Verdict::Conforms);
+    let hidden = Thread { number: 8, filters: None, ..process.threads[0].clone() };
+    process.threads.push(hidden);
+    assert_eq!(verdict(&process), Verdict::NotSeen);
+    process.threads.pop();
+    process.filters_unseen = Some("it starts threads faster than they are read".to_owned());
+    assert_eq!(verdict(&process), Verdict::NotSeen);
 }
