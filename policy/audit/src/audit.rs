@@ -7,12 +7,13 @@ use ebs_csi_policy::profile::Profile;
 use ebs_csi_policy::variant::Policy;
 
 use crate::answer::{self, Answer, Verdict, printable};
+use crate::collected::Collected;
 use crate::machine::{self, PROGRAMS_OF_MACHINE, of_machine};
 use crate::process::{HELPER, Process};
 use crate::rules::PROCESSES;
 use crate::rules::settings::Expectation;
 use crate::sys::is_end;
-use crate::tree::{self, Listed, PROGRAMS, members};
+use crate::tree::{self, Listed, members};
 
 /// The answers about one process.
 #[derive(Clone, Debug)]
@@ -40,13 +41,53 @@ pub struct Audit {
     pub machine: Vec<Answer>,
 }
 
+/// Where an audit reads processes.
+#[derive(Debug)]
+pub enum Source {
+    /// This machine.
+    Here,
+    /// What was collected, here or elsewhere.
+    Collected(Collected),
+}
+
+impl Source {
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        match self {
+            Self::Here => tree::list(),
+            Self::Collected(collected) => Ok(collected.list().to_vec()),
+        }
+    }
+
+    fn read(&self, pid: u32) -> io::Result<Process> {
+        match self {
+            Self::Here => Process::read(pid),
+            Self::Collected(collected) => collected.process(pid),
+        }
+    }
+
+    /// Reads what an audit needs of a process that has a profile.
+    fn read_rest(&self, process: &mut Process, expectation: &Expectation) {
+        if let Self::Here = self {
+            process.read_filters();
+            if expectation.build.is_some() {
+                process.read_digest();
+            }
+        }
+    }
+}
+
 impl Audit {
     /// Audits one process by a profile.
     #[must_use]
-    pub fn of_process(pid: u32, profile: &'static Profile, expectation: &Expectation) -> Self {
-        let audited = match Process::read(pid) {
+    pub fn of_process(
+        pid: u32,
+        profile: &'static Profile,
+        expectation: &Expectation,
+        source: &Source,
+    ) -> Self {
+        let audited = match source.read(pid) {
             Ok(mut process) => {
-                process.read_filters();
+                source.read_rest(&mut process, expectation);
                 audited(&process, Some(profile), expectation, &[])
             }
             Err(error) => Audited {
@@ -63,21 +104,17 @@ impl Audit {
 
     /// Audits a process and all that descend from it by the profiles that they should have. Fails
     /// when the processes of the machine cannot be listed.
-    pub fn of_tree(root: u32, expectation: &Expectation) -> io::Result<Self> {
-        let list = tree::list()?;
-        Ok(of_members(&list, &members(&list, [root]), expectation).0)
+    pub fn of_tree(root: u32, expectation: &Expectation, source: &Source) -> io::Result<Self> {
+        let list = source.list()?;
+        Ok(of_members(&list, &members(&list, [root]), expectation, source).0)
     }
 
     /// Audits every process of the driver on this machine, and looks for processes of other
     /// programs with the driver's users. Fails when the processes cannot be listed.
-    pub fn of_machine(expectation: &Expectation) -> io::Result<Self> {
-        let list = tree::list()?;
-        let is_of_driver = |one: &&Listed| {
-            let program = one.program.as_ref().ok().and_then(Option::as_deref);
-            program.is_some_and(|name| PROGRAMS.contains(&name))
-        };
-        let all = members(&list, list.iter().filter(is_of_driver).map(|one| one.pid));
-        let (mut audit, read) = of_members(&list, &all, expectation);
+    pub fn of_machine(expectation: &Expectation, source: &Source) -> io::Result<Self> {
+        let list = source.list()?;
+        let all = members(&list, list.iter().filter(|one| one.is_of_driver()).map(|one| one.pid));
+        let (mut audit, read) = of_members(&list, &all, expectation, source);
         let known = read.iter().filter_map(|one| Some((one, one.expected(&read)?)));
         for missing in machine::missing_on_machine(known) {
             let found = format!("0 of {missing}");
@@ -115,11 +152,12 @@ fn of_members(
     list: &[Listed],
     numbers: &[u32],
     expectation: &Expectation,
+    source: &Source,
 ) -> (Audit, Vec<Process>) {
     let mut audit = Audit::default();
     let mut read = Vec::new();
     for pid in numbers {
-        match Process::read(*pid) {
+        match source.read(*pid) {
             Ok(process) => read.push(process),
             Err(error) if is_end(&error) && is_job(list, *pid) => {}
             Err(error) => {
@@ -133,7 +171,7 @@ fn of_members(
     }
     let profiles: Vec<_> = read.iter().map(|process| process.expected(&read)).collect();
     for (process, _) in read.iter_mut().zip(&profiles).filter(|(_, profile)| profile.is_some()) {
-        process.read_filters();
+        source.read_rest(process, expectation);
     }
     let all = read.iter().zip(profiles);
     audit.processes =

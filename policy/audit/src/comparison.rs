@@ -190,9 +190,7 @@ impl Process {
         let (verdict, how) = match () {
             () if self.is_replaced => (Verdict::NotSeen, ", a file that was replaced or removed"),
             () if !named => (Verdict::NotSeen, ""),
-            () if self.pid != 0 && !self.still_runs() => {
-                (Verdict::NotSeen, ", which ended while it was read")
-            }
+            () if self.seen.has_ended => (Verdict::NotSeen, ", which ended while it was read"),
             () => (Verdict::Conforms, ""),
         };
         Answer::new(profile, "program", verdict, format!("{}{how}", self.program), evidence)

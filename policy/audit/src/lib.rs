@@ -9,17 +9,17 @@
 
 pub mod answer;
 mod audit;
+mod collected;
 mod comparison;
-mod filters;
+pub mod document;
 mod machine;
-mod open_files;
-mod proc_text;
 mod process;
 pub mod rules;
 mod sys;
 mod tree;
 
-pub use audit::{Audit, Audited};
+pub use audit::{Audit, Audited, Source};
+pub use collected::Collected;
 pub use machine::PROGRAMS_OF_MACHINE;
 pub use process::{Process, Thread};
 pub use rules::digest::Build;

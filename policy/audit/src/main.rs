@@ -3,9 +3,11 @@
 mod commands;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use commands::{audit, diff, explain, export, show};
+use ebs_csi_audit::Collected;
 use ebs_csi_audit::answer::printable;
 use ebs_csi_policy::Policy;
 use ebs_csi_policy::profile::{self, Profile};
@@ -20,7 +22,9 @@ Commands:
       --policy guest|sandbox     the mount-helper may enforce this policy instead of production
       --expect SETTING           this setting may widen the policy, as in --expect=--paths=any; several times
       --digests FILE             the programs must be those of the build that wrote this digests.yaml
+      --from DIR                 judge what collect wrote there, instead of this machine
       --format text|json         form of the report [default: text]
+  collect DIR                    write what audit --all reads to this new directory, without values of the environment
   explain PROFILE/RULE           what a rule compares, what the profile says, and why
   explain [PROFILE]              the rules, or those of one profile
   export PROFILE|--all           the system calls as seccomp profiles of the OCI runtime specification;
@@ -91,6 +95,10 @@ fn run(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
         }
         ["show", what @ ..] if what.len() <= 1 => show::show(what.first().copied(), out),
         ["explain", what @ ..] if what.len() <= 1 => explain::explain(what.first().copied(), out),
+        ["collect", directory] => {
+            Collected::of_machine()?.write(Path::new(directory))?;
+            Ok(0)
+        }
         ["diff", before, after] => diff::diff(before, after, out),
         ["export", what] => export::export(what, out),
         ["audit", rest @ ..] => audit::audit(rest, out),

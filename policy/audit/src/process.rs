@@ -13,10 +13,18 @@ use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_policy::variant::{PRODUCTION, Policy};
 
-use crate::filters;
-use crate::open_files::{self, OpenFile};
-use crate::proc_text::{names_files, parse_limits, parse_start, paths, program_name, split_words};
 use crate::sys::is_end;
+use open_files::OpenFile;
+use proc_text::{names_files, parse_limits, parse_start, paths, program_name, split_words};
+
+mod filters;
+mod kept;
+pub(crate) mod open_files;
+mod proc_text;
+mod seen;
+
+pub(crate) use kept::{Kept, kept_fields};
+pub(crate) use seen::{Namespaces, Seen, SocketOwner};
 
 /// The program of the helper's processes.
 pub(crate) const HELPER: &str = "ebs-csi-mount-helper";
@@ -64,6 +72,7 @@ pub struct Process {
     pub(crate) open: Vec<OpenFile>,
     /// Why the filters of some thread are not known.
     pub(crate) filters_unseen: Option<String>,
+    pub(crate) seen: Seen,
 }
 
 /// What the kernel reports about one thread.
@@ -102,7 +111,7 @@ impl Process {
         };
         let directories: Vec<PathBuf> =
             threads.iter().map(|thread| tasks.join(thread.number.to_string())).collect();
-        Ok(Self {
+        let mut process = Self {
             pid,
             parent: status.parent,
             program,
@@ -130,7 +139,10 @@ impl Process {
             threads,
             disks,
             filters_unseen: None,
-        })
+            seen: Seen::default(),
+        };
+        process.seen = Seen::of(&process);
+        Ok(process)
     }
 
     /// Reads the system call filters of all threads, by ptrace(2), those of threads that started
@@ -139,7 +151,17 @@ impl Process {
     /// not stop in time stays traced. The kernel shows filters to root, in a process without a
     /// filter of its own.
     pub fn read_filters(&mut self) {
+        let before = self.threads.len();
         self.filters_unseen = self.try_read_filters().err().map(|error| error.to_string());
+        if self.threads.len() != before {
+            self.seen = Seen::of(self);
+        }
+        self.seen.has_ended = !self.still_runs();
+    }
+
+    /// Reads the SHA-256 of the program.
+    pub(crate) fn read_digest(&mut self) {
+        self.seen.digest = Some(seen::digest(self.pid).map_err(|error| error.to_string()));
     }
 
     fn try_read_filters(&mut self) -> io::Result<()> {
@@ -172,7 +194,7 @@ impl Process {
     }
 
     /// Returns whether the process that was read still runs under its number.
-    pub(crate) fn still_runs(&self) -> bool {
+    fn still_runs(&self) -> bool {
         started(&Path::new("/proc").join(self.pid.to_string())).is_ok_and(|now| now == self.started)
     }
 

@@ -14,12 +14,12 @@ use crate::sys::is_end;
 /// The program of the launcher and of the router.
 const LAUNCHER: &str = "aws-ebs-csi-driver";
 /// The programs of the driver.
-pub(crate) const PROGRAMS: [&str; 5] =
+const PROGRAMS: [&str; 5] =
     ["ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent", HELPER, LAUNCHER];
 /// The processes that a supervisor always has. With an address of vsock it has a relay, too.
 pub const PARTS_OF_HELPER: [&Profile; 3] = [profile::BROKER, profile::DIRECTORIES, profile::OPENER];
 /// What is read of every process of a machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) pid: u32,
     pub(crate) parent: u32,
@@ -28,6 +28,14 @@ pub(crate) struct Listed {
     /// The file name of its program; `None` for a thread of the kernel, and an error for a process
     /// that does not show it.
     pub(crate) program: Result<Option<String>, String>,
+}
+
+impl Listed {
+    /// Returns whether it runs a program of the driver.
+    pub(crate) fn is_of_driver(&self) -> bool {
+        let program = self.program.as_ref().ok().and_then(Option::as_deref);
+        program.is_some_and(|name| PROGRAMS.contains(&name))
+    }
 }
 
 /// Lists the processes of this machine, but for those that end meanwhile. Fails when `/proc` is

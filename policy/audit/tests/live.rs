@@ -5,6 +5,7 @@
 //! has no test harness.
 
 mod hostile;
+mod namespace;
 mod running;
 mod stand_in;
 
@@ -26,10 +27,10 @@ pub(crate) type Case = fn() -> TestResult;
 
 pub(crate) const AUDITOR: &str = env!("CARGO_BIN_EXE_ebs-csi-policy");
 
-const AS_PROFILE: i32 = 0;
+pub(crate) const AS_PROFILE: i32 = 0;
 pub(crate) const DEVIATES: i32 = 1;
 pub(crate) const NOT_SEEN: i32 = 2;
-const BAD_USAGE: i32 = 64;
+pub(crate) const BAD_USAGE: i32 = 64;
 
 /// A test that finds itself in this place runs in a process namespace of its own.
 const IN_NAMESPACE: &str = "in-namespace";
@@ -169,6 +170,7 @@ const CASES: &[(&str, Case)] = &[
         process.audit_as("directories")?.says(DEVIATES, &["seccomp 0 instead of 2 (filter)"])
     }),
     ("replaced_or_renamed_program_is_not_seen", || in_namespace("replaced-program")),
+    ("collected_processes_get_same_answers", || in_namespace("collected")),
     ("closed_output_is_failure", || {
         let process = Running::start("controller", &[])?;
         let (reader, writer) = io::pipe()?;
@@ -239,40 +241,6 @@ const CASES: &[(&str, Case)] = &[
     }),
 ];
 
-/// What runs in a process namespace of its own, where `--all` sees the test's processes alone.
-const NAMESPACE_CASES: &[(&str, Case)] = &[("replaced-program", || {
-    audit(&["--all"])?.is(NOT_SEEN, &["machine/processes"])?;
-    let place = tempfile::tempdir()?;
-    let program = place.path().join("ebs-csi-controller");
-    fs::copy(std::env::current_exe()?, &program)?;
-    let mut command = Command::new(&program);
-    let process = Running::spawn(command.args([STAND_IN, "controller"]), 1)?;
-    let audited = audit(&["--all"])?;
-    audited.is(AS_PROFILE, &[])?;
-    audited.says(AS_PROFILE, &[" ebs-csi-controller "])?;
-    fs::rename(&program, place.path().join("other"))?;
-    let renamed = ["controller/program"];
-    process.audit_as("controller")?.is(NOT_SEEN, &renamed)?;
-    audit(&["--tree", &process.pid()])?.is(NOT_SEEN, &["machine/processes"])?;
-    audit(&["--all"])?.is(NOT_SEEN, &["machine/processes"])?;
-    fs::rename(place.path().join("other"), &program)?;
-    fs::write(place.path().join("new"), "")?;
-    fs::rename(place.path().join("new"), &program)?;
-    audit(&["--all"])?.is(NOT_SEEN, &renamed)?;
-    process.audit_as("controller")?.is(NOT_SEEN, &renamed)?;
-    // Another user is shown neither the program nor the threads.
-    let auditor = place.path().join("auditor");
-    fs::copy(AUDITOR, &auditor)?;
-    fs::set_permissions(place.path(), fs::metadata("/usr")?.permissions())?;
-    let output = Command::new(&auditor).args(["audit", "--all"]).uid(4242).gid(4242).output()?;
-    expect(&output, NOT_SEEN, "does not show its program: Permission denied")?;
-    // A copy under another name has the user of the driver.
-    let relay = Running::of("ebs-csi-relay", &["relay"])?;
-    audit(&["--all"])?.is(NOT_SEEN, &["controller/program", "machine/programs"])?;
-    drop(relay);
-    Ok(())
-})];
-
 fn in_namespace(name: &str) -> TestResult {
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"])
@@ -288,7 +256,7 @@ fn skip(why: &str) -> TestResult {
 }
 
 /// Compares the auditor's status, and looks for a word in its output.
-fn expect(output: &Output, status: i32, word: &str) -> TestResult {
+pub(crate) fn expect(output: &Output, status: i32, word: &str) -> TestResult {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     if output.status.code() == Some(status) && text.contains(word) {
@@ -310,7 +278,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [STAND_IN, name, ..] => return outcome(&stand_in::be(name)),
         [IN_NAMESPACE, name] => {
-            let case = NAMESPACE_CASES.iter().find(|(known, _)| *known == name);
+            let case = namespace::CASES.iter().find(|(known, _)| *known == name);
             return outcome(&case.map_or_else(|| Err("no such case".into()), |(_, case)| case()));
         }
         _ => {}

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use ebs_csi_audit::answer::{Answer, Verdict};
-use ebs_csi_audit::{Audit, Audited, Build, Expectation, setting_named};
+use ebs_csi_audit::{Audit, Audited, Build, Collected, Expectation, Source, setting_named};
 use ebs_csi_policy::profile::Profile;
 use ebs_csi_policy::{PRODUCTION, Policy};
 
@@ -25,6 +25,7 @@ enum Subject {
 pub(crate) fn audit(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
     let (mut pid, mut tree, mut profile, mut all, mut json) = (None, None, None, false, false);
     let mut expectation = Expectation::of(PRODUCTION);
+    let mut source = Source::Here;
     let mut words = arguments.iter().copied();
     while let Some(word) = words.next() {
         // The value of --expect has an equals sign of its own.
@@ -52,6 +53,10 @@ pub(crate) fn audit(arguments: &[&str], out: &mut impl Write) -> Result<u8, Fail
                 let build = Build::read(Path::new(value)).map_err(Failure::Usage)?;
                 expectation.build = Some(build);
             }
+            "--from" => {
+                let collected = Collected::read(Path::new(value)).map_err(Failure::Usage)?;
+                source = Source::Collected(collected);
+            }
             "--format" if ["text", "json"].contains(&value) => json = value == "json",
             _ => return Err(unknown_command(arguments)),
         }
@@ -63,9 +68,9 @@ pub(crate) fn audit(arguments: &[&str], out: &mut impl Write) -> Result<u8, Fail
         _ => return Err(unknown_command(arguments)),
     };
     let audit = match subject {
-        Subject::Process(pid, profile) => Audit::of_process(pid, profile, &expectation),
-        Subject::Tree(pid) => Audit::of_tree(pid, &expectation)?,
-        Subject::Machine => Audit::of_machine(&expectation)?,
+        Subject::Process(pid, profile) => Audit::of_process(pid, profile, &expectation, &source),
+        Subject::Tree(pid) => Audit::of_tree(pid, &expectation, &source)?,
+        Subject::Machine => Audit::of_machine(&expectation, &source)?,
     };
     if json {
         write_json(&audit, out)?;

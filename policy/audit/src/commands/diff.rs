@@ -1,6 +1,5 @@
 //! The command `diff`: the privileges that one policy gives and another does not.
 
-mod document;
 mod keys;
 mod privileges;
 

@@ -4,8 +4,8 @@ use ebs_csi_policy::profile::{FilePlace, FileRight, Files, Profile};
 use ebs_csi_policy::tool;
 
 use crate::answer::{Answer, Verdict};
-use crate::open_files::{FileAccess, OpenFile, OpenFileKind};
 use crate::process::Process;
+use crate::process::open_files::{FileAccess, OpenFile, OpenFileKind};
 use crate::rules::sockets::{STANDARD, wrong_socket};
 use crate::rules::{files, may_hold_disks};
 
@@ -150,7 +150,7 @@ fn is_end_of_name(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open_files::Socket;
+    use crate::process::open_files::Socket;
     use ebs_csi_policy::process_status::Status;
     use ebs_csi_policy::profile::{self, NodeOwner};
 

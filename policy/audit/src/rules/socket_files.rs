@@ -1,13 +1,9 @@
 //! Owners and modes of the unix sockets at which a process serves.
 
-use std::io;
-
 use ebs_csi_policy::profile::{self, Profile};
-use rustix::fs::{FileType, OFlags, fstat};
 
 use crate::answer::{Answer, Verdict};
-use crate::process::Process;
-use crate::sys::open_in_root;
+use crate::process::{Process, SocketOwner};
 
 /// The permission bits of each socket.
 const MODE: u32 = 0o660;
@@ -33,10 +29,13 @@ pub(crate) fn answer(process: &Process, profile: &'static Profile) -> Answer {
     let values = flag(profile).into_iter().flat_map(|flag| process.values_of(flag));
     let (mut wrong, mut unseen, mut right) = (Vec::new(), Vec::new(), Vec::new());
     for path in values.filter_map(|value| value.strip_prefix("unix://")) {
-        match owner(process, path) {
-            Ok(found) if is_right(process, profile, found) => right.push(found.shown(path)),
-            Ok(found) => wrong.push(found.shown(path)),
-            Err(error) => unseen.push(format!("{path}: {error}")),
+        match process.seen.socket_files.iter().find(|(known, _)| known == path) {
+            Some((_, Ok(found))) if is_right(process, profile, *found) => {
+                right.push(found.shown(path));
+            }
+            Some((_, Ok(found))) => wrong.push(found.shown(path)),
+            Some((_, Err(why))) => unseen.push(format!("{path}: {why}")),
+            None => unseen.push(format!("{path}: not read")),
         }
     }
     if wrong.is_empty() && !unseen.is_empty() {
@@ -47,31 +46,12 @@ pub(crate) fn answer(process: &Process, profile: &'static Profile) -> Answer {
     Answer::of_findings(profile, "socket-files", &wrong, right, evidence)
 }
 
-#[derive(Clone, Copy)]
-struct SocketOwner {
-    is_socket: bool,
-    uid: u32,
-    gid: u32,
-    mode: u32,
-}
-
 impl SocketOwner {
     fn shown(self, path: &str) -> String {
         let Self { is_socket, uid, gid, mode } = self;
         let what = if is_socket { "" } else { " (no socket)" };
         format!("{path}{what} of {uid}:{gid}, mode {mode:o}")
     }
-}
-
-fn owner(process: &Process, path: &str) -> io::Result<SocketOwner> {
-    let file = open_in_root(process.pid, path, OFlags::NOFOLLOW)?;
-    let found = fstat(&file)?;
-    Ok(SocketOwner {
-        is_socket: FileType::from_raw_mode(found.st_mode) == FileType::Socket,
-        uid: found.st_uid,
-        gid: found.st_gid,
-        mode: found.st_mode & 0o7777,
-    })
 }
 
 fn is_right(process: &Process, profile: &Profile, found: SocketOwner) -> bool {

@@ -2,8 +2,8 @@
 
 use ebs_csi_policy::profile::{CallAnswer, CallRule, Condition, Profile};
 
-use crate::open_files::Socket;
 use crate::process::Process;
+use crate::process::open_files::Socket;
 
 /// The standard descriptors, which whoever starts a process chooses.
 pub(super) const STANDARD: std::ops::RangeInclusive<u32> = 0..=2;

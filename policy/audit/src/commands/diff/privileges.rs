@@ -5,8 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::document::{self, Table, Value};
 use super::keys::{is_set, list, number, only, required, table, word};
+use ebs_csi_audit::document::{self, Table, Value};
 
 /// Keys that explain a row and give nothing.
 const WORDS: [&str; 8] =
