@@ -227,7 +227,7 @@ mod tests {
 
     /// As the descriptor of a thread that has a table of its own.
     #[test]
-    fn descriptor_of_other_table_is_not_taken_for_this() {
+    fn descriptor_of_other_table_is_not_seen() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [this, other] = listeners.each_ref().map(|one| one.as_raw_fd().to_string());
         let link = Path::new("/proc/self/fd").join(&other);

@@ -1,5 +1,5 @@
-//! What is read of a process beside its own entries in `/proc`: namespaces, socket files, mounts and
-//! the content of its program.
+//! What is read of a process beside its own entries in `/proc`: namespaces, socket files, mounts
+//! and the content of its program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
