@@ -95,3 +95,56 @@ impl Collected {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Audit, Expectation, Source};
+    use ebs_csi_policy::PRODUCTION;
+    use ebs_csi_policy::profile;
+    use proptest::prelude::*;
+    use std::sync::LazyLock;
+
+    /// This process, as it is collected.
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let pid = std::process::id();
+        let process = Process::read(pid).map_err(|error| (false, error.to_string()));
+        let program = Ok(Some("ebs-csi-controller".to_owned()));
+        let list = vec![Listed { pid, parent: 1, uid: 0, program }];
+        let machine = std::env::consts::ARCH.to_owned();
+        let collected =
+            Collected { version: VERSION, machine, list, processes: vec![(pid, process)] };
+        collected.keep().to_json()
+    });
+
+    fn back(text: &str) -> Option<Collected> {
+        document::json(text).ok().and_then(|value| Collected::back(&value))
+    }
+
+    #[test]
+    fn kept_process_is_the_one_that_was_read() {
+        assert_eq!(back(&TEXT).unwrap().keep().to_json(), *TEXT);
+    }
+
+    proptest! {
+        /// Somebody may have changed what was collected.
+        #[test]
+        fn changed_file_is_judged_or_refused(
+            at in any::<prop::sample::Index>(),
+            length in 0..40_usize,
+            put in r#"(\[\]|\{\}|18446744073709551615|""|[ -~]{0,8})"#,
+        ) {
+            let mut bytes = TEXT.as_bytes().to_vec();
+            let at = at.index(bytes.len());
+            let end = (at + length).min(bytes.len());
+            bytes.splice(at..end, put.bytes());
+            if let Some(collected) = back(&String::from_utf8_lossy(&bytes)) {
+                let (expectation, source) = (Expectation::of(PRODUCTION), Source::Collected(collected));
+                let pid = std::process::id();
+                let audit = Audit::of_process(pid, profile::BROKER, &expectation, &source);
+                prop_assert_ne!(audit.status(), 0);
+                prop_assert_ne!(Audit::of_machine(&expectation, &source).unwrap().status(), 0);
+            }
+        }
+    }
+}
