@@ -166,6 +166,14 @@ fn narrowed_row_or_new_reason_gains_nothing() {
         ("sandbox/launcher.toml", "effective = true", "effective = false", 1),
         ("sandbox/mount-helper.toml", "nofile = { value = 64,", "nofile = { value = 63,", 1),
         ("iam/fence.json", "ReadStatusChecks", "LookAtStatusChecks", 0),
+        // A second condition; a row for several calls or paths.
+        (
+            "sandbox/controller.toml",
+            "call = \"socket\"\nargument = 0\none_of = [\"AF_INET\", \"AF_INET6\"]",
+            "calls = [\"socket\"]\nargument = 0\none_of = [\"AF_INET\", \"AF_INET6\"]\nand = { 2 = [\"IPPROTO_TCP\"] }",
+            2,
+        ),
+        ("sandbox/controller.toml", "path = \"/etc\"", "paths = [\"/etc\"]", 0),
         (
             "sandbox/mount-helper.toml",
             "call = \"kill\"\n",

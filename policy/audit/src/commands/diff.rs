@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ebs_csi_audit::answer::printable;
-use privileges::{Given, Privileges, read};
+use privileges::{Given, Privileges, UNREPORTED, read};
 
 use crate::Failure;
 
@@ -52,13 +52,20 @@ fn gained(before: &Given, after: &Given) -> Vec<String> {
 }
 
 /// Returns whether a privilege is part of a wider one: a call under a condition of the call without
-/// any, a right on a file of the right on all.
+/// any or with one condition less, a right on a file of the right on all.
 fn is_part(privilege: &str, of: &Privileges) -> bool {
     let Some((profile, what)) = privilege.split_once(": ") else { return false };
     let has = |wider: &str| of.contains_key(&format!("{profile}: {wider}"));
+    // The condition on a second argument stands in braces.
+    let second = what.split_once(" and {").and_then(|(before, rest)| {
+        let (_, after) = rest.split_once('}')?;
+        Some(format!("{before}{after}"))
+    });
     match what.split(' ').collect::<Vec<_>>()[..] {
-        ["call", call, _, ..] => has(&format!("call {call}")),
+        ["call", call, _, ..] => {
+            has(&format!("call {call}")) || second.is_some_and(|wider| has(&wider))
+        }
         ["file", ..] => has("files free"),
-        _ => false,
+        _ => has(UNREPORTED),
     }
 }

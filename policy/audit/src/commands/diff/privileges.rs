@@ -11,6 +11,10 @@ use ebs_csi_audit::document::{self, Table, Value};
 /// Keys that explain a row and give nothing.
 const WORDS: [&str; 8] =
     ["why", "about", "go_driver", "default", "example", "shown", "source", "range"];
+/// The file that says which settings are wider than the policy.
+const SETTINGS: &str = "settings.toml";
+/// What a policy without that file permits.
+pub(super) const UNREPORTED: &str = "no setting is reported";
 /// The Landlock ABIs that a profile may ask for.
 const ABIS: std::ops::RangeInclusive<u64> = 0..=9;
 /// What a domain can keep its processes from reaching.
@@ -50,6 +54,8 @@ pub(super) fn read(directory: &Path) -> Result<Given, String> {
     for name in ["mounts.toml", "tools.toml", "format-options.toml"] {
         rows(name, &parsed(&directory.join(name), document::toml)?, &mut given);
     }
+    settings(&parsed(&directory.join(SETTINGS), document::toml)?, &mut given)
+        .map_err(|why| format!("{SETTINGS}: {why}"))?;
     for path in files(&directory.join("iam"), "json")? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         iam(&name, &parsed(&path, document::json)?, &mut given)
@@ -220,9 +226,12 @@ fn landlock(landlock: &Table, own: &mut Own<'_>) -> Outcome {
     }
     for row in list(landlock, "rules")? {
         let row = table(row)?;
-        only(row, &["path", "place", "rights", "optional", "why"])?;
-        let place = row.get("path").or_else(|| row.get("place")).ok_or("a rule without a place")?;
-        list(row, "rights")?.iter().for_each(|right| own.add(format!("file {place} {right}")));
+        only(row, &["paths", "path", "place", "rights", "optional", "why"])?;
+        let mut places = either(row, "paths", "path")?;
+        places.extend(row.get("place").cloned());
+        for place in places {
+            list(row, "rights")?.iter().for_each(|right| own.add(format!("file {place} {right}")));
+        }
     }
     if word(landlock, "tcp")? != "denied" {
         own.add("tcp, bind and connect");
@@ -236,15 +245,18 @@ fn landlock(landlock: &Table, own: &mut Own<'_>) -> Outcome {
     Ok(())
 }
 
-/// Adds a call that is executed. One that is answered with an error gives nothing.
+/// Adds calls that are executed. One that is answered with an error gives nothing.
 fn rule(row: &Value, own: &mut Own<'_>) -> Outcome {
     let row = table(row)?;
+    // Older policies have a row for each call, and say which calls x86-64 alone has.
     let known = [
+        "calls",
         "call",
         "only",
         "argument",
         "masked",
         "one_of",
+        "and",
         "has_bits",
         "lacks_bits",
         "descriptor",
@@ -258,19 +270,31 @@ fn rule(row: &Value, own: &mut Own<'_>) -> Outcome {
     if row.contains_key("answer") {
         return Ok(());
     }
-    let mut call = format!("call {}", word(row, "call")?);
+    let mut condition = String::new();
     for key in
-        ["only", "when", "argument", "masked", "has_bits", "lacks_bits", "descriptor", "itself"]
+        ["when", "argument", "masked", "and", "has_bits", "lacks_bits", "descriptor", "itself"]
     {
         if let Some(value) = row.get(key) {
-            call += &format!(" {key} {value}");
+            condition += &format!(" {key} {value}");
         }
     }
-    if !row.contains_key("one_of") {
-        own.add(&call);
+    for call in either(row, "calls", "call")? {
+        let Value::Text(call) = call else { return Err("a call has no name".to_owned()) };
+        let call = format!("call {call}{condition}");
+        if !row.contains_key("one_of") {
+            own.add(&call);
+        }
+        list(row, "one_of")?.iter().for_each(|value| own.add(format!("{call} is {value}")));
     }
-    list(row, "one_of")?.iter().for_each(|value| own.add(format!("{call} is {value}")));
     Ok(())
+}
+
+/// Returns the values of a list, or the one value of another key.
+fn either(row: &Table, several: &str, one: &str) -> Result<Vec<Value>, String> {
+    match row.get(one) {
+        Some(value) => Ok(vec![value.clone()]),
+        None => Ok(list(row, several)?.to_vec()),
+    }
 }
 
 /// Adds the rows of a file, each value of a tool or an option by itself.
@@ -312,6 +336,26 @@ fn rows(file: &str, document: &Table, given: &mut Given) {
             }
         }
     }
+}
+
+/// Adds the values of settings that count as no wider than the policy, and so are not reported.
+fn settings(document: &Table, given: &mut Given) -> Outcome {
+    if document.is_empty() {
+        given.privileges.insert(format!("{SETTINGS}: {UNREPORTED}"), None);
+    }
+    for program in document.keys() {
+        for row in list(document, program)? {
+            let row = table(row)?;
+            only(row, &["flags", "narrower", "same", "wider", "switch", "several", "why"])?;
+            for flag in list(row, "flags")? {
+                for value in list(row, "narrower")?.iter().chain(list(row, "same")?) {
+                    let line = format!("{SETTINGS}: {program} {flag} {value} is not reported");
+                    given.privileges.insert(line, None);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Adds the statements of an IAM policy, each action on each resource by itself.
