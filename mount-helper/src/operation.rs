@@ -82,7 +82,7 @@ pub(crate) struct OperationContext {
     pub(crate) mount_table: MountTable,
     pub(crate) directories: Directories,
     pub(crate) runners: Runners,
-    /// The compiled rules, as narrowed by the settings.
+    /// The compiled rules under the settings.
     pub(crate) rules: Ceiling,
     /// Which disks need not be examined again.
     pub(crate) examined_disks: ExaminedDisks,

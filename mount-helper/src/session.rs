@@ -17,7 +17,10 @@ pub(crate) struct BrokerState {
     pub(crate) table: OperationTable,
     /// The only uid that may send requests.
     pub(crate) peer_uid: u32,
-    pub(crate) digest: &'static str,
+    /// The digest of what is in force.
+    pub(crate) digest: String,
+    /// The settings that permit more than the policy does without them.
+    pub(crate) wider: Vec<String>,
     pub(crate) sandbox: bool,
     /// The kernel's Landlock ABI, by which the other processes are confined unless it is 0.
     pub(crate) landlock: u8,

@@ -4,7 +4,7 @@ use crate::session::listen::{self, Listen};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
-use ebs_csi_policy::{PRODUCTION, Policy};
+use ebs_csi_policy::{PRODUCTION, Policy, setting};
 use ebs_csi_wire::KubeletPath;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -81,6 +81,8 @@ pub(crate) struct HelperSettings {
     pub(crate) policy: Policy,
     /// The step at which a test holds the process.
     pub(crate) fault_point: Option<String>,
+    /// The settings that permit more than the policy does without them.
+    pub(crate) wider: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,17 +111,21 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         allow_private_mounts: false,
         policy: PRODUCTION,
         fault_point: None,
+        wider: Vec::new(),
     };
-    let mut arguments = arguments;
+    let (mut arguments, mut given) = (arguments, Vec::new());
     let mut peers_given = false;
     while let Some(argument) = arguments.next() {
         let (name, inline) = match argument.split_once('=') {
             Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
             None => (argument.clone(), None),
         };
+        let before = given.len();
         let mut value = || {
             let value = inline.clone().or_else(|| arguments.next());
-            value.ok_or_else(|| format!("{name} needs a value; see --help"))
+            let value = value.ok_or_else(|| format!("{name} needs a value; see --help"))?;
+            given.push((name.clone(), value.clone()));
+            Ok::<_, String>(value)
         };
         match name.as_str() {
             "--help"
@@ -210,7 +216,12 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             }
             _ => return Err(format!("unknown argument {argument:?}; see --help")),
         }
+        if given.len() == before {
+            given.push((name, String::new()));
+        }
     }
+    let given: Vec<_> = given.iter().map(|(flag, value)| (flag.as_str(), value.as_str())).collect();
+    settings.wider = setting::wider("mount-helper", &given);
     listen::check(&settings.listen, settings.key_file.is_some(), peers_given)?;
     Ok(Command::Serve(Box::new(settings)))
 }
@@ -233,85 +244,4 @@ fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ebs_csi_policy::{GUEST, SANDBOX};
-
-    fn given(arguments: &[&str]) -> Result<Command, String> {
-        parse(arguments.iter().map(|a| (*a).to_owned()))
-    }
-
-    #[test]
-    fn the_defaults_are_those_of_a_kubernetes_node() {
-        let Ok(Command::Serve(settings)) = given(&["--listen", "unix:///run/h.sock"]) else {
-            panic!("must serve");
-        };
-        assert_eq!(settings.listen, [Listen::Unix("/run/h.sock".into())]);
-        assert_eq!((settings.key_file, settings.vsock_peers), (None, vec![2]));
-        assert_eq!(settings.kubelet_root.as_str(), "/var/lib/kubelet");
-        assert!(settings.policy == PRODUCTION && settings.places.is_none());
-        assert!(!settings.allow_missing_landlock && !settings.allow_private_mounts);
-    }
-
-    #[test]
-    fn values_may_stand_behind_an_equals_sign() {
-        let line = [
-            "--listen=unix:///h",
-            "--paths=any",
-            "--grace=3",
-            "--untrusted-images=deny",
-            "--nodev-nosuid=untrusted",
-            "--disks-without-serial=refuse",
-            "--copied-mounts=refuse",
-            "--sandbox",
-            "--allow-private-mounts",
-        ];
-        let Ok(Command::Serve(settings)) = given(&line) else {
-            panic!("must serve");
-        };
-        assert!(settings.policy == SANDBOX && settings.places == Some(PlaceClass::Any));
-        assert!(settings.allow_private_mounts && !settings.allow_missing_landlock);
-        assert_eq!(settings.grace, Duration::from_secs(3));
-        assert_eq!(settings.untrusted_images, UntrustedImages::Deny);
-        assert_eq!(settings.nodev_nosuid, NodevNosuid::Untrusted);
-        assert_eq!(settings.disks_without_serial, DisksWithoutSerial::Refuse);
-        assert_eq!(settings.copied_mounts, CopiedMounts::Refuse);
-    }
-
-    #[test]
-    fn guest_disks_select_the_guest_policy() {
-        let Ok(Command::Serve(settings)) = given(&["--listen=unix:///h", "--guest-disks"]) else {
-            panic!("must serve");
-        };
-        assert_eq!((settings.policy, settings.places), (GUEST, None));
-    }
-
-    #[test]
-    fn invalid_command_line_gives_single_line_error() {
-        for (line, word) in [
-            (&[][..], "--listen"),
-            (&["--listen"][..], "needs a value"),
-            (&["--listen", "/run/h"][..], "unix:///PATH"),
-            (&["--listen", "vsock://:5000"][..], "--vsock-key-file"),
-            (&["--vsock-key-file", "key"][..], "absolute path"),
-            (&["--vsock-peers", "host"][..], "2 for the host"),
-            (&["--listen", "unix://run/h"][..], "unix:///PATH"),
-            (&["--kubelet-root", "/a/../b"][..], "--kubelet-root"),
-            (&["--paths", "all"][..], "kubernetes or any"),
-            (&["--grace", "-1"][..], "0 to 3600"),
-            (&["--tool-deadline", "0"][..], "1 to 86400"),
-            (&["--untrusted-images", "no"][..], "deny, check or allow"),
-            (&["--nodev-nosuid", "yes"][..], "off, untrusted or on"),
-            (&["--disks-without-serial", "no"][..], "refuse or by-name"),
-            (&["--copied-mounts", "keep"][..], "release or refuse"),
-            (&["--sandbox=yes"][..], "takes no value"),
-            (&["--sandbox", "--guest-disks"][..], "exclude each other"),
-            (&["--guest-disks", "--sandbox"][..], "exclude each other"),
-            (&["serve"][..], "unknown argument"),
-        ] {
-            let error = given(line).expect_err("must be refused");
-            assert!(error.contains(word), "{line:?}: {error}");
-            assert_eq!(error.lines().count(), 1);
-        }
-    }
-}
+mod tests;

@@ -206,9 +206,10 @@ impl Helper {
                 policy = %welcome.policy_digest,
                 sandbox = welcome.sandbox,
                 landlock = ?welcome.landlock,
+                wider = %welcome.wider.join(" "),
                 "the mount-helper answers"
             );
-            self.metrics.helper_landlock(welcome.landlock);
+            self.metrics.helper_answers(welcome.landlock, welcome.wider.len());
             *known = Some(welcome.clone());
         }
         Ok(connection)

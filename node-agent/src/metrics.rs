@@ -101,6 +101,7 @@ pub struct Metrics {
     origin_unknown: Counter,
     beside_copy: Counter,
     landlock: LateGauge,
+    wider: LateGauge,
 }
 
 impl Default for Metrics {
@@ -166,6 +167,11 @@ impl Metrics {
             landlock: all.register(
                 "helper_landlock",
                 "Version of Landlock that binds the mount-helper's tools; 0: they run without",
+                LateGauge::default(),
+            ),
+            wider: all.register(
+                "helper_wider_settings",
+                "Settings of the mount-helper that permit more than the policy; its log names them",
                 LateGauge::default(),
             ),
             helper_requests: all.register(
@@ -245,9 +251,11 @@ impl Metrics {
         self.beside_copy.inc();
     }
 
-    /// Sets the version of Landlock that binds the mount-helper's tools; 0 for none.
-    pub fn helper_landlock(&self, version: Option<u32>) {
-        self.landlock.set(version);
+    /// Sets the version of Landlock that binds the mount-helper's tools, 0 for none, and the number
+    /// of its settings that permit more than the policy.
+    pub fn helper_answers(&self, landlock: Option<u32>, wider: usize) {
+        self.landlock.set(landlock);
+        self.wider.set(Some(u32::try_from(wider).unwrap_or(u32::MAX)));
     }
 
     /// Returns the page, as OpenMetrics.
@@ -281,7 +289,7 @@ mod tests {
         metrics.staged_with_unknown_origin();
         metrics.released_beside_copy();
         assert!(!metrics.page().contains("landlock"));
-        metrics.helper_landlock(Some(0));
+        metrics.helper_answers(Some(0), 0);
         metrics.filesystem_hangs("vol-1");
         metrics.filesystem_hangs("vol-2");
         metrics.filesystem_answers("vol-2");
@@ -299,6 +307,7 @@ mod tests {
             "ebs_csi_node_agent_staged_origin_untold_total 1",
             "ebs_csi_node_agent_released_beside_copy_total 1",
             "ebs_csi_node_agent_helper_landlock 0",
+            "ebs_csi_node_agent_helper_wider_settings 0",
             r#"ebs_csi_node_agent_rpcs_total{method="NodeStageVolume",code="OK"} 2"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{le="0.001",method="NodeStageVolume"} 0"#,
             r#"ebs_csi_node_agent_rpc_seconds_bucket{le="0.005",method="NodeStageVolume"} 1"#,

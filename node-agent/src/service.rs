@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ebs_csi_policy::variant;
+use ebs_csi_policy::{PRODUCTION, setting};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::csi::node_server::NodeServer;
@@ -97,12 +97,17 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         settings.helper.is_vsock(),
     )
     .map_err(Exit::not_confined)?;
-    let policy = variant::PRODUCTION.digest;
+    let wider = &settings.wider;
+    let policy = setting::digest_in_force(&PRODUCTION, wider);
+    if !wider.is_empty() {
+        tracing::warn!(settings = %wider.join(" "), "these permit more than the policy without them");
+    }
     tracing::info!(%enforced, policy, "confined");
 
     let statistics = Arc::new(VolumeStatistics::default());
     let landlock = enforced.landlock.to_string();
-    let metrics = pages::metrics(Registered::default(), policy, &landlock, Arc::clone(&statistics));
+    let metrics =
+        pages::metrics(Registered::default(), &policy, &landlock, Arc::clone(&statistics));
     let metrics = Arc::new(metrics);
     let registration_state = Arc::new(match &registration {
         Some(_) => RegistrationState::waiting(Arc::clone(&metrics), Instant::now()),

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebs_csi_policy::setting;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::{Exit, HttpFlags};
@@ -74,6 +75,8 @@ pub struct Settings {
     pub log: LogFlags,
     /// Given flags that have no effect.
     pub ignored: Vec<&'static str>,
+    /// The settings that permit more than the policy does without them.
+    pub wider: Vec<String>,
 }
 
 fn wrong(flag: &str, why: impl Display) -> Exit {
@@ -115,6 +118,7 @@ impl Settings {
             ));
         }
         Ok(Self {
+            wider: wider(&flags),
             endpoint: flags.endpoint,
             helper: Target::read(&flags.helper, flags.helper_key_file.as_deref())?,
             pod_uid: environment("POD_UID").unwrap_or_default(),
@@ -140,6 +144,19 @@ impl Settings {
             ignored: flags.ignored.names(),
         })
     }
+}
+
+/// Returns the settings that permit more than the policy does without them.
+fn wider(flags: &Serve) -> Vec<String> {
+    let mut given = vec![
+        ("--helper", flags.helper.clone()),
+        ("--endpoint", flags.endpoint.to_string()),
+        ("--plugin-registration-path", flags.plugin_registration_path.display().to_string()),
+    ];
+    let facts = flags.node_facts_file.iter().map(|file| file.display().to_string());
+    given.extend(facts.map(|file| ("--node-facts-file", file)));
+    let given: Vec<_> = given.iter().map(|(flag, value)| (*flag, value.as_str())).collect();
+    setting::wider("node-agent", &given)
 }
 
 /// Parses both values as the stock registrar parses its flags of these names.

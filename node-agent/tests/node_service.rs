@@ -158,6 +158,7 @@ async fn unusual_helper_outcomes_are_counted_in_metrics() {
         "ebs_csi_node_agent_staged_origin_untold_total 1",
         "ebs_csi_node_agent_released_beside_copy_total 1",
         "ebs_csi_node_agent_helper_landlock 7",
+        "ebs_csi_node_agent_helper_wider_settings 2",
     ] {
         assert!(page.lines().any(|l| l == line), "{line}\n{page}");
     }

@@ -66,8 +66,10 @@ const VALUES: &[(&str, u64)] = &[
     ("MAP_SHARED", 1),
     // linux/mount.h
     ("MOUNT_ATTR_NODEV", 4),
-    // prlimit64(2): the calling process
+    // prlimit64(2): the calling process; any other; anything but a null pointer
     ("OWN_PROCESS", 0),
+    ("ANY_PROCESS", INT),
+    ("ANY_NEW_LIMIT", LONG),
     // linux/prctl.h
     ("PR_GET_DUMPABLE", 3),
     ("PR_SET_NAME", 15),
@@ -82,6 +84,10 @@ const VALUES: &[(&str, u64)] = &[
     ("AF_INET6", 10),
     ("AF_NETLINK", 16),
     ("AF_VSOCK", 40),
+    // linux/in.h: 0 chooses TCP for a stream and UDP for datagrams
+    ("IPPROTO_IP", 0),
+    ("IPPROTO_TCP", 6),
+    ("IPPROTO_UDP", 17),
     // linux/stat.h
     ("S_IFMT", 0o170_000),
     ("S_IFREG", 0o100_000),
@@ -102,6 +108,8 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("prctl", 0, INT),
     ("prlimit64", 0, INT),
     ("socket", 0, INT),
+    ("socket", 2, INT),
+    ("socketpair", 0, INT),
     ("tgkill", 0, INT),
     ("write", 0, INT),
     // unsigned long
@@ -109,7 +117,27 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("mmap", 2, LONG),
     ("mmap", 3, LONG),
     ("mprotect", 2, LONG),
+    ("prlimit64", 2, LONG),
 ];
+/// Calls that newer machines do not have: there, the `…at` forms replace them.
+pub(crate) const ONLY_X86_64: &[&str] = &[
+    "access",
+    "arch_prctl",
+    "chmod",
+    "dup2",
+    "epoll_wait",
+    "fork",
+    "link",
+    "mkdir",
+    "open",
+    "poll",
+    "readlink",
+    "rename",
+    "stat",
+    "unlink",
+    "vfork",
+];
+
 const INT: u64 = u32::MAX as u64;
 const LONG: u64 = u64::MAX;
 

@@ -41,9 +41,9 @@ pub(crate) fn value(name: &str) -> Result<String, String> {
     Ok(format!("Value {{ name: {name:?}, number: {} }}", constants::value(name)?))
 }
 
-/// Returns the reason of a rule as a literal; a rule without one is an error.
+/// Returns the reason of a rule as a literal; a rule without one of its own is an error.
 pub(crate) fn reason(why: &str, what: &str) -> Result<String, String> {
-    if why.trim().len() < 4 {
+    if why.trim().len() < 4 || why.contains("as above") {
         return Err(format!("{what} has no reason"));
     }
     Ok(format!("{why:?}"))

@@ -1,11 +1,13 @@
 //! Turns the TOML files of this folder into constants. An unknown key, an unknown name and a row
 //! without a reason are build errors. The result is the same in every build profile.
 
+mod calls;
 mod constants;
 mod format_options;
 mod literal;
 mod mounts;
 mod sandbox;
+mod settings;
 mod tools;
 
 use std::error::Error;
@@ -16,10 +18,11 @@ use std::{env, fs};
 use sha2::{Digest as _, Sha256};
 
 /// The files that make up the policy, in the order in which the digest covers them.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "mounts.toml",
     "tools.toml",
     "format-options.toml",
+    "settings.toml",
     "sandbox/groups.toml",
     "sandbox/controller.toml",
     "sandbox/node-lifecycle.toml",
@@ -38,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-changed={}", path.display());
         texts.push((name, fs::read_to_string(path)?));
     }
-    let [(_, mounts), (_, tools), (_, options), (_, groups), profiles @ ..] = texts.as_slice()
+    let [(_, mounts), (_, tools), (_, options), (_, settings), (_, groups), profiles @ ..] =
+        texts.as_slice()
     else {
         return Err("the policy has more files".into());
     };
@@ -46,6 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tools = tools::compile(tools).map_err(|e| format!("tools.toml: {e}"))?;
     let options =
         format_options::compile(options).map_err(|e| format!("format-options.toml: {e}"))?;
+    let settings = settings::compile(settings).map_err(|e| format!("settings.toml: {e}"))?;
     let groups = sandbox::groups(groups).map_err(|e| format!("sandbox/groups.toml: {e}"))?;
     let mut all = sandbox::Profiles::new(groups);
     for (name, text) in profiles {
@@ -57,6 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("blank.rs", mounts.blank),
         ("tools.rs", tools),
         ("format_options.rs", options),
+        ("settings.rs", settings),
         ("profiles.rs", all.compile()?),
         ("digests.rs", digests(&texts)),
     ] {

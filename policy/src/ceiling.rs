@@ -1,4 +1,5 @@
-//! The compiled rules as narrowed by settings. A setting cannot widen the compiled rules.
+//! The compiled rules under the settings that requests are judged by. Which of their values permit
+//! more than the rules alone is a matter of [`crate::setting`].
 
 use std::time::Duration;
 
@@ -17,11 +18,9 @@ pub struct CeilingSettings {
     pub file_systems: Option<Vec<FsType>>,
     /// The limit for the run time of a tool.
     pub tool_deadline: Option<Duration>,
-    /// Where volumes may be mounted. The wider class is part of the compiled rules, but applies
-    /// only when a setting chooses it.
+    /// Where volumes may be mounted.
     pub places: Option<PlaceClass>,
-    /// How file systems that this driver did not make are treated. The wider choice is part of the
-    /// compiled rules, but applies only when a setting chooses it.
+    /// How file systems that this driver did not make are treated.
     pub untrusted_images: Option<UntrustedImages>,
     /// Which mounts ignore set-user-id bits and device nodes.
     pub nodev_nosuid: Option<NodevNosuid>,
@@ -29,7 +28,7 @@ pub struct CeilingSettings {
     pub disks_without_serial: Option<DisksWithoutSerial>,
 }
 
-/// The compiled rules as narrowed by settings.
+/// The compiled rules under settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ceiling {
     policy: Policy,
@@ -66,8 +65,8 @@ impl Ceiling {
         }
     }
 
-    /// Returns the compiled rules as narrowed by settings.
-    pub fn narrowed(policy: Policy, settings: &CeilingSettings) -> Result<Self, CeilingError> {
+    /// Returns the compiled rules under settings.
+    pub fn under(policy: Policy, settings: &CeilingSettings) -> Result<Self, CeilingError> {
         let mut ceiling = Self::of(policy);
         if let Some(wanted) = &settings.file_systems {
             ceiling.file_systems.retain(|fs| wanted.contains(fs));
@@ -88,7 +87,7 @@ impl Ceiling {
         Ok(ceiling)
     }
 
-    /// Returns the policy that was narrowed.
+    /// Returns the policy.
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }

@@ -2,7 +2,8 @@
 //!
 //! The TOML files of this folder are the only place where a path, a file system, a flag, a
 //! capability, a Landlock right, a system call or the form of a command line is allowed. The files
-//! are compiled in. A setting can narrow them through [`ceiling`]; nothing can widen them.
+//! are compiled in. A setting can narrow them through [`ceiling`]; one that [`setting`] calls wider
+//! is logged and changes the digest of what is in force.
 //! [`judge`] decides about a request from [`facts`] that the helper observed itself.
 //!
 //! | Module | File | Says |
@@ -12,6 +13,7 @@
 //! | [`blank`] | `mounts.toml` | what must be zero before a disk counts as blank |
 //! | [`tool`] | `tools.toml` | which programs look at a disk, and with which arguments |
 //! | [`format_option`] | `format-options.toml` | which options a new file system may have |
+//! | [`setting`] | `settings.toml` | which settings permit more, and which less |
 //! | [`profile`] | `sandbox/*.toml` | what each process may do once it has started |
 
 #![forbid(unsafe_code)]
@@ -26,6 +28,7 @@ pub mod judge;
 mod named_values;
 pub mod place;
 pub mod profile;
+pub mod setting;
 pub mod tool;
 pub mod variant;
 

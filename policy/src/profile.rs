@@ -257,6 +257,8 @@ pub enum Condition {
         mask: u64,
         /// The values.
         values: &'static [Value],
+        /// Another argument that must be one of some values, too: its index, mask and values.
+        and: Option<(u8, u64, &'static [Value])>,
     },
     /// The argument is none of these.
     NoneOf {

@@ -28,7 +28,7 @@ use crate::tool::ToolPlaces;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::disk_class::DiskClass;
-use ebs_csi_policy::{Policy, profile};
+use ebs_csi_policy::{Policy, profile, setting};
 use opened::{Opened, OpenedVsock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
@@ -268,7 +268,8 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
         },
         table: OperationTable::new(places, wake_event),
         peer_uid: profile::NODE_AGENT.identity.uid,
-        digest: policy.digest,
+        digest: setting::digest_in_force(&policy, &settings.wider),
+        wider: settings.wider.clone(),
         sandbox: policy.disks == DiskClass::LoopFile,
         landlock: ebs_csi_confine::landlock_abi(),
     });
@@ -281,7 +282,7 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
         "serving",
         &[
             ("policy", policy.name),
-            ("digest", policy.digest),
+            ("digest", &broker.digest),
             ("untrusted-images", settings.untrusted_images.as_str()),
             ("nodev-nosuid", settings.nodev_nosuid.as_str()),
             ("disks-without-serial", settings.disks_without_serial.as_str()),

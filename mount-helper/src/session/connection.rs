@@ -275,11 +275,18 @@ fn greet(broker: &BrokerState, theirs: Hello) -> Outcome {
     }
 }
 
+/// Returns the settings within the bounds of the message.
+fn wider_on_wire(wider: &[String]) -> Vec<String> {
+    let printable = |c: char| if c.is_ascii_graphic() { c } else { '?' };
+    wider.iter().take(32).map(|one| one.chars().map(printable).take(256).collect()).collect()
+}
+
 fn welcome(broker: &BrokerState, version: u32) -> Outcome {
     Outcome::Welcome(Welcome {
         version,
         release: env!("CARGO_PKG_VERSION").to_owned(),
-        policy_digest: broker.digest.to_owned(),
+        policy_digest: broker.digest.clone(),
+        wider: wider_on_wire(&broker.wider),
         sandbox: broker.sandbox,
         landlock: Some(broker.landlock.into()),
     })

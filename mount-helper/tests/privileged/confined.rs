@@ -1,10 +1,11 @@
 //! The credentials and limits of each helper process, as the kernel shows them, and how the
 //! processes start and end.
 use crate::rig::{
-    LONG, Rig, able, check_profiles, children, done, role, send_signal, set_mode, staged, status,
-    text, try_signal, wait_until,
+    AGENT, Client, LONG, Rig, able, check_profiles, children, connect, done, role, send_signal,
+    set_mode, staged, status, text, try_signal, wait_until,
 };
-use ebs_csi_wire::FsType;
+use ebs_csi_policy::{SANDBOX, setting};
+use ebs_csi_wire::{FsType, Hello, Operation, Outcome};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -330,4 +331,23 @@ fn helper_with_private_kubelet_mounts_does_not_start() {
         let status = helper.wait().expect("wait");
         assert!(ready, "{prepare} {more:?}: {status}");
     }
+}
+
+#[test]
+fn wider_settings_are_logged_and_change_digest() {
+    let Some(rig) = Rig::start_with(&["--untrusted-images=allow", "--nodev-nosuid=on"]) else {
+        return;
+    };
+    let mut client = Client::new(connect(&rig.socket(), AGENT));
+    let outcome = client.call(Operation::Hello(Hello::OURS), Duration::ZERO);
+    let Outcome::Welcome(welcome) = outcome else { panic!("{outcome:?}") };
+    let root = format!("--kubelet-root={}", rig.path("kubelet").display());
+    assert_eq!(welcome.wider, [root.as_str(), "--sandbox", "--untrusted-images=allow"]);
+    let digest = setting::digest_in_force(&SANDBOX, &welcome.wider);
+    assert_eq!(welcome.policy_digest, digest);
+    assert_ne!(digest, SANDBOX.digest);
+    let journal = rig.journal();
+    let logged = journal.lines().find(|line| line.contains("wider-settings"));
+    assert!(logged.is_some_and(|line| welcome.wider.iter().all(|one| line.contains(one))));
+    assert!(journal.contains(&digest), "{journal}");
 }

@@ -58,6 +58,7 @@ impl Connection {
                 policy_digest: String::new(),
                 sandbox: false,
                 landlock: None,
+                wider: Vec::new(),
             },
         };
         let hello = match (&target.key, address.port()) {

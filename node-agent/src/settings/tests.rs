@@ -126,3 +126,34 @@ fn imds_is_skipped_when_disabled_or_unlisted() {
     let labeler = check("--metadata-sources=kubernetes,metadata-labeler,imds", &[]).unwrap();
     assert_eq!(labeler.sources.order, [Source::Kubernetes, Source::Imds]);
 }
+
+#[test]
+fn only_wider_settings_change_digest_in_force() {
+    for (line, expected) in [
+        ("", &[][..]),
+        ("--endpoint=unix:/csi/other.sock", &[]),
+        ("--node-facts-file=/facts/labels --http-endpoint=:1", &[]),
+        ("--endpoint=tcp://127.0.0.1:1", &["--endpoint=tcp://127.0.0.1:1"]),
+        ("--plugin-registration-path=/etc", &["--plugin-registration-path=/etc"]),
+        ("--node-facts-file=/etc --node-facts-file=/facts/labels", &["--node-facts-file=/etc"]),
+    ] {
+        let wider = check(line, &[]).unwrap().wider;
+        assert_eq!(wider, expected, "{line}");
+        let digest = setting::digest_in_force(&ebs_csi_policy::PRODUCTION, &wider);
+        assert_eq!(digest == ebs_csi_policy::PRODUCTION.digest, expected.is_empty());
+    }
+}
+
+/// The policy's table has a row for each flag.
+#[test]
+fn policy_knows_what_each_flag_permits() {
+    let command = <flags::CommandLine as clap::CommandFactory>::command();
+    let mut flags: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    flags.sort_unstable();
+    let rows = setting::SETTINGS.iter().filter(|row| row.program == "node-agent");
+    let mut known: Vec<_> = rows.map(|row| &row.flag[2..]).collect();
+    known.extend(["help", "version"]);
+    known.sort_unstable();
+    known.retain(|name| flags.contains(name) || !["help", "version"].contains(name));
+    assert_eq!(known, flags);
+}

@@ -202,6 +202,7 @@ fn greet(greeting: Greeting, theirs: Hello) -> Act {
             policy_digest: "0".repeat(64),
             sandbox: true,
             landlock: Some(7),
+            wider: vec!["--paths=any".to_owned(), "--sandbox".to_owned()],
         })),
         _ => Act::Answer(Refusal::Version.into()),
     }

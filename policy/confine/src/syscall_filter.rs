@@ -128,10 +128,23 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
             rules.insert(number, Vec::new());
             return Ok(());
         }
-        Condition::OneOf { argument, mask, values } => values
-            .iter()
-            .map(|value| compare(argument, mask, SeccompCmpOp::MaskedEq(mask), value.number))
-            .collect::<Result<Vec<_>, _>>()?,
+        Condition::OneOf { argument, mask, values, and } => {
+            let one = |argument, mask, value: &Value| {
+                comparison(argument, mask, SeccompCmpOp::MaskedEq(mask), value.number)
+            };
+            let mut rules = Vec::new();
+            for value in values {
+                let Some((other, other_mask, others)) = and else {
+                    rules.push(rule(vec![one(argument, mask, value)?])?);
+                    continue;
+                };
+                for beside in others {
+                    let both = vec![one(argument, mask, value)?, one(other, other_mask, beside)?];
+                    rules.push(rule(both)?);
+                }
+            }
+            rules
+        }
         Condition::NoneOf { argument, mask, values } => {
             // All conditions of one rule must hold.
             let conditions = values
@@ -217,123 +230,4 @@ fn compile(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ebs_csi_policy::profile;
-
-    /// The kernel takes a filter of 1 to 4096 instructions.
-    #[test]
-    fn every_profile_compiles_to_loadable_filters() {
-        for profile in profile::ALL {
-            let programs = programs(profile.calls).unwrap();
-            for program in &programs {
-                assert!(!program.is_empty() && program.len() <= 4096, "{}", profile.name);
-            }
-        }
-    }
-
-    fn rules() -> impl Iterator<Item = (&'static str, &'static CallRule)> {
-        profile::ALL.into_iter().flat_map(|profile| {
-            let chosen = profile.choices.iter().flat_map(|choice| choice.calls);
-            let all = profile.calls.iter().chain(chosen);
-            all.map(|rule| (profile.name, rule))
-        })
-    }
-
-    #[test]
-    fn only_other_machine_lacks_number_of_call() {
-        for profile in profile::ALL {
-            for rule in profile.calls {
-                let known = call_number::of(rule.call);
-                match number(rule) {
-                    Ok(Some(number)) => assert_eq!(Some(number), known, "{}", rule.call),
-                    Ok(None) => {
-                        assert!(rule.only_x86_64 && !cfg!(target_arch = "x86_64"));
-                    }
-                    Err(fault) => panic!("{}: {fault}", profile.name),
-                }
-            }
-        }
-    }
-
-    /// Without `only`, a call has to be in the table of other machines, too.
-    #[test]
-    fn calls_of_one_machine_alone_are_marked() {
-        for (profile, rule) in rules() {
-            let everywhere = call_number::everywhere().any(|name| name == rule.call);
-            assert!(everywhere || rule.only_x86_64, "{} of {profile}", rule.call);
-            let known = call_number::of(rule.call).is_some();
-            assert!(known || rule.only_x86_64, "{} of {profile}", rule.call);
-        }
-    }
-
-    /// On a machine without the older call, libc makes the newer one.
-    #[test]
-    fn older_calls_have_their_newer_form_beside_them() {
-        let newer = |call| match call {
-            "access" => "faccessat",
-            "chmod" => "fchmodat",
-            "dup2" => "dup3",
-            "epoll_wait" => "epoll_pwait",
-            "fork" | "vfork" => "clone",
-            "link" => "linkat",
-            "stat" => "newfstatat",
-            "mkdir" => "mkdirat",
-            "open" => "openat",
-            "poll" => "ppoll",
-            "readlink" => "readlinkat",
-            "rename" => "renameat",
-            "unlink" => "unlinkat",
-            // The thread pointer is set by an instruction elsewhere.
-            "arch_prctl" => "set_tid_address",
-            other => panic!("{other} has no newer form here"),
-        };
-        for (profile, rule) in rules().filter(|(_, rule)| rule.only_x86_64) {
-            let newer = newer(rule.call);
-            let has = rules().any(|(of, other)| of == profile && other.call == newer);
-            assert!(has, "{profile} has {} without {newer}", rule.call);
-        }
-    }
-
-    /// No rule stands for every argument.
-    #[test]
-    fn call_without_condition_outweighs_its_conditions() {
-        const BIT: Value = Value { name: "BIT", number: 4 };
-        let with = Condition::HasBits { argument: 0, bits: BIT };
-        let without = Condition::LacksBits(&[(1, BIT)]);
-        for (conditions, expected) in [
-            (&[with][..], 1),
-            (&[with, without], 2),
-            (&[Condition::Always], 0),
-            (&[Condition::Always, with], 0),
-            (&[with, Condition::Always], 0),
-        ] {
-            let mut rules = Rules::new();
-            for condition in conditions {
-                add(&mut rules, 7, *condition).unwrap();
-            }
-            let found: Vec<_> = rules.into_iter().map(|(at, all)| (at, all.len())).collect();
-            assert_eq!(found, [(7, expected)], "{conditions:?}");
-        }
-    }
-
-    #[test]
-    fn only_tool_has_filter_of_its_process_id() {
-        let of = |profile: &Profile, id| itself(profile.calls, Pid::from_raw(id).unwrap()).unwrap();
-        for profile in profile::ALL {
-            let filter = of(profile, 7);
-            assert_eq!(filter.is_some(), profile.name == "tool", "{}", profile.name);
-        }
-        assert_ne!(of(profile::TOOL, 7), of(profile::TOOL, 8));
-    }
-
-    #[test]
-    fn every_known_system_call_is_in_some_profile() {
-        for name in call_number::names() {
-            let named = profile::ALL
-                .iter()
-                .any(|profile| profile.calls.iter().any(|rule| rule.call == name));
-            assert!(named, "{name}");
-        }
-    }
-}
+mod tests;

@@ -18,6 +18,9 @@ const INVENTORY_LIMIT: usize = 256;
 const ERRNO_LIMIT: i32 = 4095;
 /// Bytes in the text of a release.
 const RELEASE_LIMIT: usize = 64;
+/// Wider settings, and bytes in each.
+const WIDER_LIMIT: usize = 32;
+const SETTING_LIMIT: usize = 256;
 /// Hexadecimal digits of a SHA-256 digest.
 const DIGEST_LENGTH: usize = 64;
 /// Bytes in a log page; page 0xD0 has 4096.
@@ -77,11 +80,17 @@ same_on_wire! {
 }
 
 fn check_welcome(welcome: &Welcome) -> Result<(), Malformed> {
-    let Welcome { version, release, policy_digest, .. } = welcome;
+    let Welcome { version, release, policy_digest, wider, .. } = welcome;
     bounded(release.len(), RELEASE_LIMIT, "release")?;
+    bounded(wider.len(), WIDER_LIMIT, "wider")?;
+    let printable = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+    for setting in wider {
+        bounded(setting.len(), SETTING_LIMIT, "wider")?;
+    }
     let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     for (valid, field) in [
-        (!release.is_empty() && release.bytes().all(|b| b.is_ascii_graphic()), "release"),
+        (printable(release), "release"),
+        (wider.iter().all(printable), "wider"),
         (
             policy_digest.len() == DIGEST_LENGTH && policy_digest.bytes().all(hexadecimal),
             "policy_digest",

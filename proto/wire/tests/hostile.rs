@@ -260,19 +260,32 @@ fn reply_fields_outside_limits_are_refused() {
     let page = |length| replied(pb::reply::Result::LogPage(pb::LogPage { page: vec![0; length] }));
     assert!(page(4096).is_ok());
     assert!(page(4097).is_err());
-    let welcome = |release: &str, digest: &str| {
+    let welcome_with = |release: &str, digest: &str, wider: &[String]| {
         replied(pb::reply::Result::Welcome(pb::Welcome {
             version: 1,
             release: release.to_owned(),
             policy_digest: digest.to_owned(),
             sandbox: false,
             landlock: Some(6),
+            wider: wider.to_vec(),
         }))
     };
+    let welcome = |release: &str, digest: &str| welcome_with(release, digest, &[]);
     let digest = "0123456789abcdef".repeat(4);
     assert!(welcome("0.1.0", &digest).is_ok());
     assert!(welcome("", &digest).is_err());
     assert!(welcome("0.1\n0", &digest).is_err());
     assert!(welcome("0.1.0", &digest.to_uppercase()).is_err());
     assert!(welcome("0.1.0", "").is_err());
+    for (number, setting, is_valid) in [
+        (32, "--paths=any".to_owned(), true),
+        (33, "--paths=any".to_owned(), false),
+        (1, "x".repeat(256), true),
+        (1, "x".repeat(257), false),
+        (1, String::new(), false),
+        (1, "--paths any".to_owned(), false),
+    ] {
+        let found = welcome_with("0.1.0", &digest, &vec![setting; number]).is_ok();
+        assert_eq!(found, is_valid, "{number}");
+    }
 }

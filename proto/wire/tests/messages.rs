@@ -193,6 +193,7 @@ fn field_values(field: &FieldDescriptor) -> BoxedStrategy<Value> {
             "device_hint" => matching("(/dev/(xvd|sd)[a-z]{1,2}[0-9]{0,2})?"),
             "attached_at" => matching(ATTACHED_OR_UNTOLD),
             "release" => matching("[!-~]{1,64}"),
+            "wider" => matching("--[!-~]{1,254}"),
             "policy_digest" => matching("[0-9a-f]{64}"),
             _ => text(path().prop_map(|path| path.to_string()).boxed()),
         },

@@ -56,7 +56,7 @@ pub(super) fn open(
     settings: &HelperSettings,
 ) -> Result<Option<(OwnedFd, Opened)>, (String, io::Error)> {
     let policy = settings.policy;
-    let rules = Ceiling::narrowed(
+    let rules = Ceiling::under(
         policy,
         &CeilingSettings {
             places: settings.places,
@@ -119,6 +119,11 @@ pub(super) fn open(
         bound.map_err(|e| (address.to_string(), e))?;
     }
     let vsock = key.map(|key| OpenedVsock { ports, key });
+    if !settings.wider.is_empty() {
+        let meaning = "more is permitted than by the policy without these settings";
+        let wider = settings.wider.join(" ");
+        journal::warn("wider-settings", &[("settings", &wider), ("meaning", meaning)]);
+    }
     log_closed_disks(&nodes);
     let opened = Opened { root, disks, read_only_record, promises, listeners, vsock, rules, nodes };
     Ok(Some((lock, opened)))

@@ -85,6 +85,7 @@ fn welcome() -> Outcome {
         policy_digest: "0".repeat(64),
         sandbox: false,
         landlock: None,
+        wider: Vec::new(),
     })
 }
 

@@ -271,7 +271,8 @@ pub struct Welcome {
     /// The helper's release: 1 to 64 printable ASCII characters.
     #[prost(string, tag = "2")]
     pub release: ::prost::alloc::string::String,
-    /// SHA-256 of the enforced policy: 64 lower-case hexadecimal digits.
+    /// SHA-256 of the policy and of the settings in force that permit more: 64 lower-case hexadecimal
+    /// digits.
     #[prost(string, tag = "3")]
     pub policy_digest: ::prost::alloc::string::String,
     /// The policy recognises simulated devices.
@@ -281,6 +282,10 @@ pub struct Welcome {
     /// of the previous release does not report it.
     #[prost(uint32, optional, tag = "5")]
     pub landlock: ::core::option::Option<u32>,
+    /// The settings that permit more than the policy does without them, as --flag or --flag=value: at
+    /// most 32 of 1 to 256 printable ASCII characters.
+    #[prost(string, repeated, tag = "6")]
+    pub wider: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The answer to Stage: what was done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
