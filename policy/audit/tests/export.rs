@@ -105,8 +105,14 @@ fn exported(entries: &[&Value], arguments: &[u64; 6]) -> u32 {
 fn values(rules: &[&CallRule], index: u8) -> Vec<u64> {
     let mut named = vec![0, u64::from(u32::MAX)];
     for rule in rules {
+        if let Condition::OneOf { and: Some((other, mask, values)), .. } = rule.condition
+            && other == index
+        {
+            named.push(mask);
+            named.extend(values.iter().map(|value| value.number));
+        }
         match rule.condition {
-            Condition::OneOf { argument, values, mask }
+            Condition::OneOf { argument, values, mask, .. }
             | Condition::NoneOf { argument, values, mask }
                 if argument == index =>
             {
@@ -148,6 +154,7 @@ fn indices(rules: &[&CallRule]) -> BTreeSet<u8> {
     let of = |rule: &&CallRule| match rule.condition {
         Condition::Always => Vec::new(),
         Condition::LacksBits(bits) => bits.iter().map(|(argument, _)| *argument).collect(),
+        Condition::OneOf { argument, and: Some((other, ..)), .. } => vec![argument, other],
         Condition::OneOf { argument, .. }
         | Condition::NoneOf { argument, .. }
         | Condition::HasBits { argument, .. }

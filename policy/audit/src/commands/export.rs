@@ -126,8 +126,16 @@ fn alternatives(condition: Condition) -> Vec<Vec<Masked>> {
     match condition {
         Condition::Always => vec![Vec::new()],
         Condition::Itself { .. } => Vec::new(),
-        Condition::OneOf { argument, mask, values } => {
-            values.iter().map(|value| vec![(argument, mask, value.number)]).collect()
+        Condition::OneOf { argument, mask, values, and } => {
+            let first = values.iter().map(|value| (argument, mask, value.number));
+            match and {
+                None => first.map(|one| vec![one]).collect(),
+                Some((other, mask, others)) => first
+                    .flat_map(|one| {
+                        others.iter().map(move |value| vec![one, (other, mask, value.number)])
+                    })
+                    .collect(),
+            }
         }
         Condition::NoneOf { argument, mask, values } => {
             let all = if mask > INT { u64::MAX } else { INT };
