@@ -100,8 +100,8 @@ fn each_widened_row_is_gained_and_backwards_lost() {
         ),
         (
             "sandbox/tool.toml",
-            "path = \"/etc/mke2fs.conf\"",
-            "path = \"/etc\"",
+            "\"/etc/mke2fs.conf\"",
+            "\"/etc\"",
             &[
                 "gained tool: file \"/etc\" \"read-file\"",
                 "lost   tool: file \"/etc/mke2fs.conf\" \"read-file\"",
@@ -166,18 +166,17 @@ fn narrowed_row_or_new_reason_gains_nothing() {
         ("sandbox/launcher.toml", "effective = true", "effective = false", 1),
         ("sandbox/mount-helper.toml", "nofile = { value = 64,", "nofile = { value = 63,", 1),
         ("iam/fence.json", "ReadStatusChecks", "LookAtStatusChecks", 0),
-        // A second condition; a row for several calls or paths.
+        // A second condition, and a first one.
         (
             "sandbox/controller.toml",
-            "call = \"socket\"\nargument = 0\none_of = [\"AF_INET\", \"AF_INET6\"]",
-            "calls = [\"socket\"]\nargument = 0\none_of = [\"AF_INET\", \"AF_INET6\"]\nand = { 2 = [\"IPPROTO_TCP\"] }",
+            "one_of = [\"FIONBIO\", \"FIONREAD\"]",
+            "one_of = [\"FIONBIO\", \"FIONREAD\"]\nand = { 2 = [\"X\"] }",
             2,
         ),
-        ("sandbox/controller.toml", "path = \"/etc\"", "paths = [\"/etc\"]", 0),
         (
             "sandbox/mount-helper.toml",
-            "call = \"kill\"\n",
-            "call = \"kill\"\nargument = 1\none_of = [\"SIGKILL\"]\n",
+            "why = \"a tool past its deadline",
+            "argument = 1\none_of = [\"SIGKILL\"]\nwhy = \"a tool past its deadline",
             2,
         ),
     ] {

@@ -1,13 +1,17 @@
 //! The command `diff`: the privileges that one policy gives and another does not.
 
+mod given;
 mod keys;
 mod privileges;
+mod tables;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ebs_csi_audit::answer::printable;
-use privileges::{Given, Privileges, UNREPORTED, read};
+use given::{Given, Privileges};
+use privileges::read;
+use tables::UNREPORTED;
 
 use crate::Failure;
 

@@ -1,35 +1,18 @@
 //! The privileges that a policy's files give, as lines that can be compared.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use super::given::{Given, Outcome};
 use super::keys::{is_set, list, number, only, required, table, word};
+use super::tables::{SETTINGS, iam, rows, settings};
 use ebs_csi_audit::document::{self, Table, Value};
 
-/// Keys that explain a row and give nothing.
-const WORDS: [&str; 8] =
-    ["why", "about", "go_driver", "default", "example", "shown", "source", "range"];
-/// The file that says which settings are wider than the policy.
-const SETTINGS: &str = "settings.toml";
-/// What a policy without that file permits.
-pub(super) const UNREPORTED: &str = "no setting is reported";
 /// The Landlock ABIs that a profile may ask for.
 const ABIS: std::ops::RangeInclusive<u64> = 0..=9;
 /// What a domain can keep its processes from reaching.
 const SCOPES: [&str; 2] = ["abstract-unix-socket", "signal"];
-
-/// Privileges by their names; with a number where more of it is a wider privilege.
-pub(super) type Privileges = BTreeMap<String, Option<u64>>;
-
-/// What the files of a `policy/` directory say.
-#[derive(Debug, Default)]
-pub(super) struct Given {
-    pub(super) privileges: Privileges,
-    /// What is refused or looked at: fewer of these give more.
-    pub(super) restrictions: BTreeSet<String>,
-}
 
 /// Reads a `policy/` directory. The error is one line that names the file.
 pub(super) fn read(directory: &Path) -> Result<Given, String> {
@@ -124,8 +107,6 @@ impl Own<'_> {
         self.given.privileges.insert(format!("{}: {of}", self.of), Some(number));
     }
 }
-
-type Outcome = Result<(), String>;
 
 impl Sandbox<'_> {
     fn profile(&self, profile: &Value, mut own: Own<'_>) -> Outcome {
@@ -295,90 +276,4 @@ fn either(row: &Table, several: &str, one: &str) -> Result<Vec<Value>, String> {
         Some(value) => Ok(vec![value.clone()]),
         None => Ok(list(row, several)?.to_vec()),
     }
-}
-
-/// Adds the rows of a file, each value of a tool or an option by itself.
-fn rows(file: &str, document: &Table, given: &mut Given) {
-    let row = |value: &Value| match value {
-        Value::Table(row) => {
-            let mut row = row.clone();
-            row.retain(|key, _| !WORDS.contains(&key.as_str()));
-            Value::Table(row).to_string()
-        }
-        other => other.to_string(),
-    };
-    for (name, value) in document {
-        match value {
-            Value::List(list) if ["refused", "blank"].contains(&name.as_str()) => {
-                let all = list.iter().map(|one| format!("{file}: {name} {}", row(one)));
-                given.restrictions.extend(all);
-            }
-            Value::List(list) => {
-                let all = list.iter().map(|one| (format!("{file}: {name} {}", row(one)), None));
-                given.privileges.extend(all);
-            }
-            Value::Table(table) => {
-                for (key, value) in table.iter().filter(|(key, _)| !WORDS.contains(&key.as_str())) {
-                    let values = match value {
-                        Value::List(list)
-                            if list.iter().all(|one| matches!(one, Value::Table(_))) =>
-                        {
-                            list.iter().map(row).collect()
-                        }
-                        other => vec![other.to_string()],
-                    };
-                    let all = values.into_iter().map(|one| format!("{file}: {name} {key} {one}"));
-                    given.privileges.extend(all.map(|one| (one, None)));
-                }
-            }
-            other => {
-                given.privileges.insert(format!("{file}: {name} {other}"), None);
-            }
-        }
-    }
-}
-
-/// Adds the values of settings that count as no wider than the policy, and so are not reported.
-fn settings(document: &Table, given: &mut Given) -> Outcome {
-    if document.is_empty() {
-        given.privileges.insert(format!("{SETTINGS}: {UNREPORTED}"), None);
-    }
-    for program in document.keys() {
-        for row in list(document, program)? {
-            let row = table(row)?;
-            only(row, &["flags", "narrower", "same", "wider", "switch", "several", "why"])?;
-            for flag in list(row, "flags")? {
-                for value in list(row, "narrower")?.iter().chain(list(row, "same")?) {
-                    let line = format!("{SETTINGS}: {program} {flag} {value} is not reported");
-                    given.privileges.insert(line, None);
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Adds the statements of an IAM policy, each action on each resource by itself.
-fn iam(file: &str, policy: &Value, given: &mut Given) -> Outcome {
-    let all = |statement: &Table, key: &str| match statement.get(key) {
-        Some(Value::List(list)) => list.clone(),
-        Some(one) => vec![one.clone()],
-        None => Vec::new(),
-    };
-    for statement in list(table(policy)?, "Statement")? {
-        let statement = table(statement)?;
-        only(statement, &["Sid", "Effect", "Action", "Resource", "Condition"])?;
-        let condition = statement.get("Condition");
-        let condition = condition.map_or_else(String::new, |all| format!(" where {all}"));
-        for action in all(statement, "Action") {
-            for resource in all(statement, "Resource") {
-                let line = format!("iam/{file}: {action} on {resource}{condition}");
-                match word(statement, "Effect")? {
-                    "Allow" => drop(given.privileges.insert(line, None)),
-                    _ => drop(given.restrictions.insert(line)),
-                }
-            }
-        }
-    }
-    Ok(())
 }
