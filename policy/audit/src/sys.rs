@@ -3,7 +3,10 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 /// `PTRACE_SECCOMP_GET_FILTER` of linux/ptrace.h.
 const GET_FILTER: i32 = 0x420c;
@@ -85,4 +88,18 @@ pub(crate) fn release_ended(thread: u32) {
 /// Returns whether a process or thread ended, or a descriptor was closed, while it was read.
 pub(crate) fn is_end(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// Opens a path as a process finds it, without a right on the content. A link in it leads nowhere
+/// outside the root of the process.
+pub(crate) fn open_in_root(process: u32, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
+    let root = openat(
+        CWD,
+        format!("/proc/{process}/root"),
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    Ok(openat2(&root, path, flags, Mode::empty(), resolve)?)
 }

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::{fs, io};
 
-use ebs_csi_policy::deviation::Deviation;
 use ebs_csi_policy::profile::{self, Profile};
 
+use crate::answer::{Answer, Verdict};
+use crate::machine::{PROGRAMS_OF_MACHINE, of_machine};
 use crate::process::{HELPER, Process, program_of, read_status};
+use crate::rules::PROCESSES;
 use crate::sys::is_end;
 
 /// The program of the launcher and of the router.
@@ -16,33 +18,70 @@ const PROGRAMS: [&str; 5] =
     ["ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent", HELPER, LAUNCHER];
 /// The processes that a supervisor always has. With an address of vsock it has a relay, too.
 pub const PARTS_OF_HELPER: [&Profile; 3] = [profile::BROKER, profile::DIRECTORIES, profile::OPENER];
+/// What is read of every process of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
+    /// The effective user.
+    pub(crate) uid: u32,
+    /// The file name of its program; `None` for a thread of the kernel, and an error for a process
+    /// that does not show it.
+    pub(crate) program: Result<Option<String>, String>,
+}
+
+impl Listed {
+    /// Returns whether it runs a program of the driver.
+    pub(crate) fn is_of_driver(&self) -> bool {
+        let program = self.program.as_ref().ok().and_then(Option::as_deref);
+        program.is_some_and(|name| PROGRAMS.contains(&name))
+    }
+}
+
+/// Lists the processes of this machine, but for those that end meanwhile. Fails when `/proc` is
+/// something else than the kernel's.
+pub(crate) fn list() -> io::Result<Vec<Listed>> {
+    if rustix::fs::statfs("/proc")?.f_type != rustix::fs::PROC_SUPER_MAGIC {
+        return Err(io::Error::other("/proc is not the kernel's"));
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        let status = match read_status(&Path::new("/proc").join(&name)) {
+            Err(error) if is_end(&error) => continue,
+            status => status.map_err(|error| unreadable(pid, &error))?,
+        };
+        let program = program_of(pid).map_err(|error| error.to_string());
+        found.push(Listed { pid, parent: status.parent, uid: status.uids[1], program });
+    }
+    found.sort_unstable_by_key(|one| one.pid);
+    Ok(found)
+}
+
+/// Returns the numbers of these processes and of all that descend from them, in order.
+pub(crate) fn members(list: &[Listed], roots: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    let mut members: std::collections::BTreeSet<u32> = roots.into_iter().collect();
+    // A child may have a lower number than its parent once numbers have wrapped.
+    loop {
+        let before = members.len();
+        for one in list {
+            if members.contains(&one.parent) {
+                members.insert(one.pid);
+            }
+        }
+        if members.len() == before {
+            return members.into_iter().collect();
+        }
+    }
+}
 
 impl Process {
     /// Returns the process and all its descendants, in the order of their numbers. Fails when one
     /// of them cannot be read. Leaves out those that end meanwhile, but for the first.
     pub fn tree(root: u32) -> io::Result<Vec<Self>> {
-        let mut parents = Vec::new();
-        for pid in pids()?.filter(|pid| *pid != root) {
-            match read_status(&Path::new("/proc").join(pid.to_string())) {
-                Ok(status) => parents.push((pid, status.parent)),
-                Err(error) if is_end(&error) => {}
-                Err(error) => return Err(unreadable(pid, &error)),
-            }
-        }
-        let mut members = vec![root];
-        // A child may have a lower number than its parent once numbers have wrapped.
-        loop {
-            let (children, others): (Vec<_>, Vec<_>) =
-                parents.into_iter().partition(|(_, parent)| members.contains(parent));
-            if children.is_empty() {
-                break;
-            }
-            members.extend(children.into_iter().map(|(pid, _)| pid));
-            parents = others;
-        }
-        members.sort_unstable();
         let mut found = Vec::new();
-        for pid in members {
+        for pid in members(&list()?, [root]) {
             match Self::read(pid) {
                 Ok(process) => found.push(process),
                 Err(error) if pid != root && is_end(&error) => {}
@@ -78,28 +117,25 @@ impl Process {
         }
     }
 
-    fn parent_in<'a>(&self, tree: &'a [Self]) -> Option<&'a Self> {
+    pub(crate) fn parent_in<'a>(&self, tree: &'a [Self]) -> Option<&'a Self> {
         tree.iter().find(|one| one.pid == self.parent)
     }
 
-    /// Returns the deviations of the process as a member of its tree: a process that it must have
-    /// does not run, or a program that is not the driver's was started by one that is.
+    /// Returns the answers about the process as a member of its tree: whether each process that it
+    /// must have runs once, and, for a program that is not the driver's, that one of the driver's
+    /// has started it.
     #[must_use]
-    pub fn deviations_in(&self, tree: &[Self]) -> Vec<Deviation> {
+    pub fn answers_in(&self, tree: &[Self]) -> Vec<Answer> {
         let Some(own) = self.expected(tree) else {
-            let started_by_driver = self.parent_in(tree).is_some_and(|parent| {
-                parent.expected(tree).is_some() || !parent.deviations_in(tree).is_empty()
-            });
-            let found = self.program.escape_debug().to_string();
-            let expected = "none but the driver's".to_owned();
-            let foreign = Deviation { what: "program", expected, found };
-            return Vec::from_iter(started_by_driver.then_some(foreign));
-        };
-        let children: Vec<&Self> = tree.iter().filter(|one| one.parent == self.pid).collect();
-        let runs = |part: &str| {
-            children.iter().any(|one| {
-                one.program == part || one.expected(tree).is_some_and(|found| found.name == part)
-            })
+            // As many steps as there are processes, should parents form a ring.
+            let ancestors = std::iter::successors(Some(self), |one| one.parent_in(tree));
+            let mut ancestors = ancestors.skip(1).take(tree.len());
+            let started_by_driver = ancestors.any(|one| one.expected(tree).is_some());
+            let found = format!("{} started by one of them", self.program);
+            return Vec::from_iter(
+                started_by_driver
+                    .then(|| of_machine(PROGRAMS_OF_MACHINE, Verdict::Deviates, &found)),
+            );
         };
         let parts: Vec<&str> = match own.name {
             name if name == profile::SUPERVISOR.name => {
@@ -114,64 +150,45 @@ impl Process {
                 .filter_map(|word| Some(word.split_once(':')?.0))
                 .map(|part| if part == "mount-helper" { profile::SUPERVISOR.name } else { part })
                 .collect(),
-            _ => Vec::new(),
+            _ => return Vec::new(),
         };
-        parts.into_iter().filter(|part| !runs(part)).map(missing).collect()
+        let children: Vec<&Self> = tree.iter().filter(|one| one.parent == self.pid).collect();
+        let count = |part: &str| {
+            let is_part = |one: &&&Self| {
+                one.program == part || one.expected(tree).is_some_and(|found| found.name == part)
+            };
+            children.iter().filter(is_part).count()
+        };
+        let wrong: Vec<_> = parts
+            .iter()
+            .map(|part| (part, count(part)))
+            .filter(|(_, count)| *count != 1)
+            .map(|(part, count)| format!("{count} of {part}"))
+            .collect();
+        let evidence = format!("/proc/*/status, children of {}", self.pid);
+        let (verdict, found) = match wrong.as_slice() {
+            [] => (Verdict::Conforms, parts.join(", ")),
+            // A process that is not there, or is not known by its program, is not seen.
+            some if some.iter().all(|one| one.starts_with("0 of ")) => {
+                (Verdict::NotSeen, some.join("; "))
+            }
+            some => (Verdict::Deviates, some.join("; ")),
+        };
+        vec![Answer::new(own, PROCESSES, verdict, found, evidence)]
     }
-}
 
-/// Returns the deviations of a machine on which these processes of the driver run: a node-agent
-/// needs a helper and a helper a node-agent, unless the other one is in another machine.
-#[must_use]
-pub fn deviations_of_machine<'a>(
-    processes: impl Iterator<Item = (&'a Process, &'static Profile)>,
-) -> Vec<Deviation> {
-    let processes: Vec<_> = processes.collect();
-    let found = |wanted: &Profile, flag: &'static str| {
-        let all = processes.iter().filter(|(_, profile)| profile.name == wanted.name);
-        let values = all.map(|(process, _)| process.values_of(flag).collect::<Vec<_>>());
-        values.collect::<Vec<_>>()
-    };
-    let is_here = |values: &Vec<&str>| !values.iter().any(|value| value.contains("vsock:"));
-    let agents = found(profile::NODE_AGENT, "--helper");
-    let helpers = found(profile::SUPERVISOR, "--listen");
-    let mut deviations = Vec::new();
-    if helpers.is_empty() && agents.iter().any(is_here) {
-        deviations.push(missing(profile::SUPERVISOR.name));
+    /// Returns the answers of [`Process::answers_in`] that do not conform.
+    #[must_use]
+    pub fn deviations_in(&self, tree: &[Self]) -> Vec<Answer> {
+        let mut answers = self.answers_in(tree);
+        answers.retain(|answer| answer.verdict != Verdict::Conforms);
+        answers
     }
-    if agents.is_empty() && helpers.iter().any(is_here) {
-        deviations.push(missing(profile::NODE_AGENT.name));
-    }
-    deviations
-}
-
-fn missing(part: &str) -> Deviation {
-    Deviation { what: "processes", expected: part.to_owned(), found: "none".to_owned() }
-}
-
-/// Returns the numbers of the processes that run a program of the driver on this machine, oldest
-/// first, and an error for each process that does not show its program.
-pub fn running() -> io::Result<(Vec<u32>, Vec<io::Error>)> {
-    let (mut found, mut hidden) = (Vec::new(), Vec::new());
-    for pid in pids()? {
-        match program_of(pid) {
-            Ok(Some(name)) if PROGRAMS.contains(&name.as_str()) => found.push(pid),
-            Ok(_) => {}
-            Err(error) => hidden.push(unreadable(pid, &error)),
-        }
-    }
-    found.sort_unstable();
-    Ok((found, hidden))
 }
 
 /// Adds the process to an error.
-pub fn unreadable(pid: u32, error: &io::Error) -> io::Error {
+pub(crate) fn unreadable(pid: u32, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("process {pid} cannot be read: {error}"))
-}
-
-fn pids() -> io::Result<impl Iterator<Item = u32>> {
-    let entries = fs::read_dir("/proc")?;
-    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
 }
 
 #[cfg(test)]
@@ -195,7 +212,11 @@ mod tests {
 
     /// Returns what a process lacks or is in its tree.
     fn found(process: &Process, tree: &[Process]) -> Vec<String> {
-        process.deviations_in(tree).iter().map(ToString::to_string).collect()
+        process
+            .deviations_in(tree)
+            .iter()
+            .map(|one| format!("{} {}", one.id(), one.found))
+            .collect()
     }
 
     /// The group distinguishes the opener from the directories process when both run as user 0.
@@ -218,10 +239,22 @@ mod tests {
         tree[0].arguments = ["helper", "--listen", "vsock://:5"].map(str::to_owned).to_vec();
         assert_eq!(found(&tree[0], &tree), [""; 0]);
         tree.pop();
-        assert_eq!(found(&tree[0], &tree), ["processes: expected relay, found none"]);
+        assert_eq!(found(&tree[0], &tree), ["supervisor/processes 0 of relay"]);
         tree[0].arguments.clear();
         tree.remove(1);
-        assert_eq!(found(&tree[0], &tree), ["processes: expected broker, found none"]);
+        assert_eq!(found(&tree[0], &tree), ["supervisor/processes 0 of broker"]);
+    }
+
+    #[test]
+    fn second_process_of_role_is_deviation() {
+        let (supervisor, broker) = (helper(10, 1, 65525), helper(11, 10, 65531));
+        let mut opener = helper(12, 10, 65526);
+        opener.status.gids = [profile::OPENER.identity.gid; 4];
+        let tree = [supervisor, broker, opener, helper(13, 10, 0), helper(14, 10, 65531)];
+        let answers = tree[0].answers_in(&tree);
+        assert_eq!((answers[0].verdict, &*answers[0].found), (Verdict::Deviates, "2 of broker"));
+        assert_eq!(tree[0].answers_in(&tree[..4])[0].verdict, Verdict::Conforms);
+        assert_eq!(tree[0].answers_in(&tree[..1])[0].verdict, Verdict::NotSeen);
     }
 
     #[test]
@@ -236,8 +269,8 @@ mod tests {
         let mut tree = vec![launcher, helper(11, 10, 65525), agent, router];
         assert_eq!(found(&tree[0], &tree), [""; 0]);
         tree.truncate(2);
-        let lacks = |part| format!("processes: expected {part}, found none");
-        assert_eq!(found(&tree[0], &tree), [lacks("node-agent"), lacks("router")]);
+        let lacks = "launcher/processes 0 of node-agent; 0 of router";
+        assert_eq!(found(&tree[0], &tree), [lacks]);
     }
 
     #[test]
@@ -247,30 +280,7 @@ mod tests {
         let all: Vec<_> = tree.iter().map(|one| found(one, &tree).len()).collect();
         assert_eq!(all, [0, 0, 1, 1]);
         assert!(tree[0].expected(&tree).is_none());
-    }
-
-    #[test]
-    fn agent_and_helper_need_each_other() {
-        let agent = |helper: &str| {
-            let mut agent = named(10, 1, "ebs-csi-node-agent");
-            agent.arguments = vec!["agent".to_owned(), "--helper".to_owned(), helper.to_owned()];
-            agent
-        };
-        let supervisor = |listen: &str| {
-            let mut supervisor = helper(11, 1, 65525);
-            supervisor.arguments = vec!["helper".to_owned(), format!("--listen={listen}")];
-            supervisor
-        };
-        for (processes, expected) in [
-            (vec![agent("unix:///s")], 1),
-            (vec![agent("hvsock:///s:1")], 0),
-            (vec![supervisor("unix:///s")], 1),
-            (vec![supervisor("vsock://:1")], 0),
-            (vec![agent("unix:///s"), supervisor("unix:///s")], 0),
-            (vec![], 0),
-        ] {
-            let all = processes.iter().filter_map(|one| Some((one, one.expected(&processes)?)));
-            assert_eq!(deviations_of_machine(all).len(), expected, "{processes:?}");
-        }
+        let ring = [named(20, 21, "sh"), named(21, 20, "cat")];
+        assert!(ring.iter().all(|one| found(one, &ring).is_empty()));
     }
 }

@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 fn auditor(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebs-csi-policy"))
         .args(arguments)
@@ -24,6 +26,15 @@ fn bad_usage_is_one_line_and_status_64() {
         &["audit", "--pid", "1", "--as", "nobody"],
         &["audit", "--all", "--policy", "none"],
         &["audit", "--policy", "guest"],
+        &["audit", "--all", "--tree", "1"],
+        &["audit", "--pid", "1", "--pid", "2", "--as", "broker"],
+        &["audit", "--all", "--format", "xml"],
+        &["audit", "--all", "--expect", "--paths=kubernetes"],
+        &["audit", "--all", "--digests", "/nonexistent"],
+        &["audit", "--all", "--as"],
+        &["explain", "broker/nothing"],
+        &["explain", "controller/propagation"],
+        &["explain", "nobody"],
         &["show", "nobody"],
         &["show", "broker", "more"],
     ] {
@@ -40,16 +51,18 @@ fn an_unconfined_process_deviates_from_every_profile() {
         let output = auditor(&["audit", "--pid", &pid, "--as", profile.name]);
         assert_eq!(output.status.code(), Some(1), "{}", profile.name);
         let table = text(&output.stdout);
-        assert!(table.contains("seccomp: expected 2 (filter), found"), "{table}");
+        assert!(table.contains("seccomp 0 instead of 2 (filter)"), "{table}");
     }
 }
 
 #[test]
-fn audit_lists_foreign_tree_without_judging() {
+fn tree_without_driver_is_not_seen() {
     let pid = std::process::id().to_string();
     let output = auditor(&["audit", "--tree", &pid]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stdout).contains("not of the driver"));
+    assert_eq!(output.status.code(), Some(2));
+    for words in ["not of the driver", "machine/processes cannot be seen"] {
+        assert!(text(&output.stdout).contains(words), "{words}");
+    }
 }
 
 #[test]
@@ -75,6 +88,33 @@ fn auditor_prints_digests_and_rule_tables() {
     assert!(text(&auditor(&["--version"]).stdout).starts_with("ebs-csi-policy "));
 }
 
+/// Each rule that an answer may name is explained, with what the profile says and why.
+#[test]
+fn each_rule_of_audit_is_explained() {
+    let pid = std::process::id().to_string();
+    for profile in ebs_csi_policy::profile::ALL {
+        let arguments = ["audit", "--pid", &pid, "--as", profile.name, "--format=json"];
+        let report: Value = serde_json::from_slice(&auditor(&arguments).stdout).expect("JSON");
+        let answers = report["processes"][0]["answers"].as_array().expect("answers");
+        assert!(answers.is_sorted_by_key(|answer| answer["rule"].as_str()));
+        for answer in answers {
+            let rule = answer["rule"].as_str().expect("a rule");
+            let output = auditor(&["explain", rule]);
+            assert_eq!(output.status.code(), Some(0), "{rule}");
+            let told = text(&output.stdout);
+            let words = [rule, "compares  ", "expects   ", "why       "];
+            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        }
+    }
+    let broker = text(&auditor(&["explain", "broker/capabilities"]).stdout);
+    assert!(broker.contains("why       CAP_SYS_ADMIN: the mount calls"), "{broker}");
+    for rule in ["machine/processes", "machine/programs"] {
+        assert!(text(&auditor(&["explain", rule]).stdout).starts_with(rule));
+    }
+    let listed = text(&auditor(&["explain", "tool"]).stdout);
+    assert!(listed.contains("tool/namespaces") && !listed.contains("tool/propagation"));
+}
+
 /// The shell's further arguments stand for those of a helper.
 #[test]
 fn policy_of_other_disks_is_shown() {
@@ -97,11 +137,11 @@ fn policy_of_other_disks_is_shown() {
         drop(process.stdin.take());
         process.wait().expect("the end of sh");
         let policy = ebs_csi_policy::Policy::named(name).expect("a policy");
-        let deviation = format!("policy: expected production, found {name}");
+        let deviation = format!("policy {name} instead of production");
         for table in [&unexpected, &expected] {
             assert!(table.contains(policy.digest), "{table}");
         }
         assert!(unexpected.contains(&deviation), "{unexpected}");
-        assert!(!expected.contains("policy: expected"), "{expected}");
+        assert!(!expected.contains(" instead of production"), "{expected}");
     }
 }

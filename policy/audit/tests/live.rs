@@ -4,93 +4,156 @@
 //! The stand-ins are this program, started again with a single thread. For that reason the program
 //! has no test harness.
 
+mod hostile;
+mod namespace;
+mod running;
 mod stand_in;
 
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Output, Stdio};
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
-use stand_in::{READY, STAND_IN};
+use running::{ISOLATED, Running, audit, check};
+use rustix::process::{Signal, geteuid};
+use stand_in::STAND_IN;
 
 pub(crate) type TestResult = Result<(), Box<dyn Error>>;
-type Case = fn() -> TestResult;
+pub(crate) type Case = fn() -> TestResult;
 
-const AUDITOR: &str = env!("CARGO_BIN_EXE_ebs-csi-policy");
+pub(crate) const AUDITOR: &str = env!("CARGO_BIN_EXE_ebs-csi-policy");
 
-const AS_PROFILE: i32 = 0;
-const DEVIATES: i32 = 1;
-const INCOMPLETE: i32 = 2;
-const BAD_USAGE: i32 = 64;
-
-/// The longest wait for a signal's effect, and the time between two looks.
-const LIMIT: Duration = Duration::from_secs(20);
-const PAUSE: Duration = Duration::from_millis(2);
+pub(crate) const AS_PROFILE: i32 = 0;
+pub(crate) const DEVIATES: i32 = 1;
+pub(crate) const NOT_SEEN: i32 = 2;
+pub(crate) const BAD_USAGE: i32 = 64;
 
 /// A test that finds itself in this place runs in a process namespace of its own.
 const IN_NAMESPACE: &str = "in-namespace";
 
 const CASES: &[(&str, Case)] = &[
-    ("confined_processes_have_no_deviation", || {
-        for name in ["controller", "directories", "broker", "relay"] {
-            let process = Running::start(name, 1)?;
-            expect(&process.audit_as(name)?, AS_PROFILE, "as its profile says")?;
+    ("confined_processes_conform", || {
+        Running::start("controller", &[])?.audit_as("controller")?.is(AS_PROFILE, &[])?;
+        for name in ["directories", "broker", "relay"] {
+            let process = Running::helper(ISOLATED, name, 1, &[])?;
+            process.audit_as(name)?.is(AS_PROFILE, &[])?;
         }
-        let helper = Running::helper("supervisor", 4)?;
-        expect(&helper.audit_tree()?, AS_PROFILE, " opener ")
+        let helper = Running::helper(ISOLATED, "supervisor", 4, &[])?;
+        let audited = helper.audit_tree()?;
+        audited.is(AS_PROFILE, &[])?;
+        audited.says(AS_PROFILE, &[" opener ", "as its profile says"])
     }),
-    ("filter_that_allows_all_is_deviation", || {
-        let process = Running::start("allow-all-filter", 1)?;
-        expect(
-            &process.audit_as("directories")?,
-            DEVIATES,
-            "system call filters: expected the 2 of",
-        )
-    }),
-    ("many_filters_that_allow_all_are_deviation", || {
-        let process = Running::start("ten-allow-all-filters", 1)?;
-        expect(&process.audit_as("controller")?, DEVIATES, "system call filters: expected the 6 of")
-    }),
-    ("tcp_listener_without_flag_is_deviation", || {
-        let process = Running::start("listener", 1)?;
-        expect(&process.audit_as("controller")?, DEVIATES, "found a TCP listener at port")?;
-        let mut flagged = stand_in_of(&std::env::current_exe()?, "listener");
-        flagged.arg("--http-endpoint=127.0.0.1:0");
-        expect(&Running::spawn(flagged, 1)?.audit_as("controller")?, AS_PROFILE, "")
-    }),
-    ("open_file_of_root_is_deviation", || {
-        let process = Running::start("shadow", 1)?;
-        expect(&process.audit_as("controller")?, DEVIATES, "found /etc/shadow (descriptor")
-    }),
-    ("groups_of_root_and_disks_are_deviation", || {
-        let process = Running::start("groups", 1)?;
-        expect(&process.audit_as("controller")?, DEVIATES, "supplementary groups: expected")?;
-        expect(&process.audit_as("controller")?, DEVIATES, "found [0, 6]")
-    }),
-    ("second_thread_with_all_rights_is_deviation", || {
-        let process = Running::start("thread", 1)?;
-        let output = process.audit_as("controller")?;
-        for what in ["user", "effective capabilities", "no_new_privs", "seccomp"] {
-            expect(&output, DEVIATES, what)?;
+    ("one_right_too_many_deviates_by_its_rule", || {
+        for (name, rule) in [
+            ("capability-too-many", "directories/capabilities"),
+            ("call-too-many", "directories/system-calls"),
+            ("group-too-many", "directories/groups"),
+            ("allow-all-filter", "directories/system-calls"),
+        ] {
+            let process = Running::helper(ISOLATED, name, 1, &[])?;
+            process.audit_as("directories")?.is(DEVIATES, &[rule])?;
         }
-        expect(&output, DEVIATES, "in thread")
+        for (name, rule) in [
+            ("ten-allow-all-filters", "controller/system-calls"),
+            ("listener", "controller/sockets"),
+            ("shadow", "controller/files"),
+            ("groups", "controller/groups"),
+        ] {
+            Running::start(name, &[])?.audit_as("controller")?.is(DEVIATES, &[rule])?;
+        }
+        let served = Running::start("listener", &["--http-endpoint=127.0.0.1:0"])?;
+        served.audit_as("controller")?.is(AS_PROFILE, &[])
+    }),
+    ("agent_with_tcp_connection_deviates", || {
+        let agent = Running::of("ebs-csi-node-agent", &["connected", "--http-endpoint=:9808"])?;
+        let audited = agent.audit_as("node-agent")?;
+        audited.is(DEVIATES, &["node-agent/sockets"])?;
+        audited.says(DEVIATES, &["a TCP connection from port", "to 127.0.0.1:"])
+    }),
+    ("widening_setting_deviates_unless_expected", || {
+        let broker = Running::helper(ISOLATED, "broker", 1, &["--paths", "any"])?;
+        let audited = broker.audit_as("broker")?;
+        audited.is(DEVIATES, &["broker/settings"])?;
+        audited.says(DEVIATES, &["found --paths=any"])?;
+        let of_broker = ["--pid", &broker.pid(), "--as", "broker"];
+        audit(&[&of_broker[..], &["--expect=--paths=any"]].concat())?.is(AS_PROFILE, &[])?;
+        audit(&[&of_broker[..], &["--expect", "--allow-private-mounts"]].concat())?
+            .is(DEVIATES, &["broker/settings"])
+    }),
+    ("program_of_other_build_deviates", || {
+        let place = tempfile::tempdir()?;
+        let digests = place.path().join("digests.yaml");
+        let image = "0".repeat(64);
+        fs::write(&digests, format!("images:\n  controller: {{digest: \"sha256:{image}\"}}\n"))?;
+        let process = Running::start("controller", &[])?;
+        let summed =
+            Command::new("sha256sum").arg(format!("/proc/{}/exe", process.pid())).output()?;
+        let summed = String::from_utf8(summed.stdout)?;
+        let own = summed.split(' ').next().ok_or("no digest")?;
+        let digests = digests.to_str().ok_or("no text")?;
+        let pid = process.pid();
+        for (listed, status, rules) in
+            [(own, AS_PROFILE, &[][..]), (&image, DEVIATES, &["controller/digest"])]
+        {
+            let file = format!("-755\t0:0\t1\tebs-csi\t1\t{listed}\t/usr/bin/ebs-csi-controller\n");
+            let header = "mode\towner\tbytes\tpackage\tversion\tsha256\tpath\n";
+            fs::write(place.path().join("controller.files.tsv"), format!("{header}{file}"))?;
+            audit(&["--pid", &pid, "--as", "controller", "--digests", digests])?
+                .is(status, rules)?;
+        }
+        Ok(())
+    }),
+    ("namespace_of_node_or_private_mount_deviates", || {
+        for (by, rule) in [
+            (ISOLATED.replace(" -n", ""), "broker/namespaces"),
+            (ISOLATED.replace("make-shared", "make-private"), "broker/propagation"),
+        ] {
+            let broker = Running::helper(&by, "broker", 1, &[])?;
+            broker.audit_as("broker")?.is(DEVIATES, &[rule])?;
+        }
+        let moved = Running::helper(ISOLATED, "supervisor-of-moved-broker", 4, &[])?;
+        let audited = moved.audit_tree()?;
+        audited.is(DEVIATES, &["broker/namespaces"])?;
+        audited.says(DEVIATES, &["another uts namespace than the supervisor's"])
+    }),
+    ("wider_or_missing_socket_file_never_conforms", || {
+        let place = tempfile::tempdir()?;
+        let socket = place.path().join("helper.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket)?;
+        std::os::unix::fs::chown(&socket, Some(0), Some(65524))?;
+        let set = |mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            fs::set_permissions(&socket, mode)
+        };
+        set(0o660)?;
+        let listen = format!("--listen=unix://{}", socket.display());
+        let broker = Running::helper(ISOLATED, "broker", 1, &[&listen])?;
+        broker.audit_as("broker")?.is(AS_PROFILE, &[])?;
+        set(0o666)?;
+        broker.audit_as("broker")?.is(DEVIATES, &["broker/socket-files"])?;
+        drop((listener, fs::remove_file(&socket)?));
+        broker.audit_as("broker")?.is(NOT_SEEN, &["broker/socket-files"])
+    }),
+    ("second_thread_with_all_rights_deviates", || {
+        let audited = Running::start("thread", &[])?.audit_as("controller")?;
+        let rules = ["capabilities", "group", "no-new-privs", "system-calls", "user"];
+        let rules = rules.map(|rule| format!("controller/{rule}"));
+        audited.is(DEVIATES, &rules.each_ref().map(String::as_str))?;
+        audited.says(DEVIATES, &["in thread"])
     }),
     ("process_with_name_of_other_bytes_is_judged", || {
-        let helper = Running::helper("supervisor-of-renamed", 4)?;
-        let output = helper.audit_tree()?;
-        expect(&output, DEVIATES, " broker ")?;
-        expect(&output, DEVIATES, "seccomp: expected 2 (filter), found 0")
+        let helper = Running::helper(ISOLATED, "supervisor-of-renamed", 4, &[])?;
+        helper.audit_tree()?.is(DEVIATES, &["broker/system-calls"])
     }),
-    ("missing_process_of_helper_is_deviation", || {
-        let helper = Running::helper("supervisor-without-broker", 3)?;
-        expect(&helper.audit_tree()?, DEVIATES, "processes: expected broker, found none")
+    ("missing_process_of_helper_is_not_seen", || {
+        let helper = Running::helper(ISOLATED, "supervisor-without-broker", 3, &[])?;
+        let audited = helper.audit_tree()?;
+        audited.is(NOT_SEEN, &["supervisor/processes"])?;
+        audited.says(NOT_SEEN, &["found 0 of broker"])
     }),
     ("process_whose_first_thread_ended_is_judged", || {
         let script = "import ctypes, sys, threading\n\
@@ -100,24 +163,25 @@ const CASES: &[(&str, Case)] = &[
                       ctypes.CDLL(None).syscall({'x86_64': 60}.get(__import__('os').uname().machine, 93), 0)";
         let mut python = Command::new("python3");
         python.args(["-c", script]);
-        let process = match Running::spawn(python, 1) {
+        let process = match Running::spawn(&mut python, 1) {
             Err(_) => return skip("no python3"),
             Ok(process) => process,
         };
-        expect(&process.audit_as("directories")?, DEVIATES, "seccomp: expected 2 (filter), found 0")
+        process.audit_as("directories")?.says(DEVIATES, &["seccomp 0 instead of 2 (filter)"])
     }),
-    ("replaced_program_is_listed_and_deviation", || in_namespace("replaced-program")),
+    ("replaced_or_renamed_program_is_not_seen", || in_namespace("replaced-program")),
+    ("collected_processes_get_same_answers", || in_namespace("collected")),
     ("closed_output_is_failure", || {
-        let process = Running::start("controller", 1)?;
+        let process = Running::start("controller", &[])?;
         let (reader, writer) = io::pipe()?;
         drop(reader);
         let pid = process.pid();
         let mut auditor = Command::new(AUDITOR);
         auditor.args(["audit", "--pid", &pid, "--as", "controller"]);
         let output = auditor.stdout(Stdio::from(OwnedFd::from(writer))).output()?;
-        expect(&output, INCOMPLETE, "Broken pipe")?;
+        expect(&output, NOT_SEEN, "Broken pipe")?;
         let full = fs::OpenOptions::new().write(true).open("/dev/full")?;
-        expect(&auditor.stdout(full).output()?, INCOMPLETE, "No space left")
+        expect(&auditor.stdout(full).output()?, NOT_SEEN, "No space left")
     }),
     ("argument_that_is_no_utf8_is_bad_usage", || {
         let no_text = OsStr::from_bytes(b"\xff");
@@ -130,7 +194,7 @@ const CASES: &[(&str, Case)] = &[
         Ok(())
     }),
     ("unreadable_process_is_status_2", || {
-        let process = Running::start("controller", 1)?;
+        let process = Running::start("controller", &[])?;
         let pid = process.pid();
         let arguments = ["audit", "--pid", &pid, "--as", "controller"];
         let place = tempfile::tempdir()?;
@@ -138,21 +202,21 @@ const CASES: &[(&str, Case)] = &[
         fs::copy(AUDITOR, &auditor)?;
         fs::set_permissions(place.path(), fs::metadata("/usr")?.permissions())?;
         let output = Command::new(&auditor).args(arguments).uid(4242).gid(4242).output()?;
-        expect(&output, INCOMPLETE, "Permission denied")?;
+        expect(&output, NOT_SEEN, "Permission denied")?;
         let absent = Command::new(AUDITOR).args(["audit", "--tree", "4194304"]).output()?;
-        expect(&absent, INCOMPLETE, "4194304")
+        expect(&absent, NOT_SEEN, "4194304")
     }),
     // The kernel shows filters only to a process that has none.
     ("auditor_under_filter_exits_with_2", || {
-        let process = Running::start("controller", 1)?;
+        let process = Running::start("controller", &[])?;
         let mut auditor = Command::new(std::env::current_exe()?);
         auditor.args([STAND_IN, "auditor-under-filter", AUDITOR]);
         auditor.args(["audit", "--pid", &process.pid(), "--as", "controller"]);
-        expect(&auditor.output()?, INCOMPLETE, "cannot be read in full")
+        expect(&auditor.output()?, NOT_SEEN, "filters, whose content is not shown: ")
     }),
     ("audited_process_keeps_its_signals", || {
         for _ in 0..20 {
-            let mut process = Running::start("controller", 1)?;
+            let mut process = Running::start("controller", &[])?;
             let pid = process.pid();
             let mut auditor = Command::new(AUDITOR)
                 .args(["audit", "--pid", &pid, "--as", "controller"])
@@ -166,117 +230,16 @@ const CASES: &[(&str, Case)] = &[
         Ok(())
     }),
     ("stopped_process_is_judged_and_stays_stopped", || {
-        let mut process = Running::start("controller", 1)?;
+        let mut process = Running::start("controller", &[])?;
         process.signal(Signal::STOP)?;
         process.becomes_stopped()?;
         process.signal(Signal::TERM)?;
-        expect(&process.audit_as("controller")?, AS_PROFILE, "as its profile says")?;
+        process.audit_as("controller")?.is(AS_PROFILE, &[])?;
         process.becomes_stopped()?;
         process.signal(Signal::CONT)?;
         process.ended_by(Signal::TERM)
     }),
 ];
-
-/// What runs in a process namespace of its own, where `--all` sees the test's processes alone.
-const NAMESPACE_CASES: &[(&str, Case)] = &[("replaced-program", || {
-    let place = tempfile::tempdir()?;
-    let program = place.path().join("ebs-csi-controller");
-    fs::copy(std::env::current_exe()?, &program)?;
-    let process = Running::spawn(stand_in_of(&program, "controller"), 1)?;
-    let audit_all = || Command::new(AUDITOR).args(["audit", "--all"]).output();
-    expect(&audit_all()?, AS_PROFILE, " ebs-csi-controller ")?;
-    fs::write(place.path().join("new"), "")?;
-    fs::rename(place.path().join("new"), &program)?;
-    let replaced = "program: expected the file at its path, found a file that was replaced";
-    expect(&audit_all()?, DEVIATES, replaced)?;
-    expect(&process.audit_as("controller")?, DEVIATES, replaced)
-})];
-
-/// A process that is audited. Its end closes the input that it waits at.
-struct Running {
-    child: Child,
-    // Removes the program.
-    _place: Option<tempfile::TempDir>,
-}
-
-impl Running {
-    fn start(name: &str, processes: usize) -> Result<Self, Box<dyn Error>> {
-        Self::spawn(stand_in_of(&std::env::current_exe()?, name), processes)
-    }
-
-    /// Starts a stand-in whose program has the name of the helper's.
-    fn helper(name: &str, processes: usize) -> Result<Self, Box<dyn Error>> {
-        let place = tempfile::tempdir()?;
-        let program = place.path().join("ebs-csi-mount-helper");
-        fs::copy(std::env::current_exe()?, &program)?;
-        let mut started = Self::spawn(stand_in_of(&program, name), processes)?;
-        started._place = Some(place);
-        Ok(started)
-    }
-
-    fn spawn(mut command: Command, processes: usize) -> Result<Self, Box<dyn Error>> {
-        let child = command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut started = Self { child, _place: None };
-        let mut ready = vec![0; processes];
-        let said = started.child.stdout.as_mut().ok_or("no output")?.read_exact(&mut ready);
-        said.map_err(|_| "the stand-in has failed")?;
-        check(ready.iter().all(|byte| *byte == READY), &ready)?;
-        Ok(started)
-    }
-
-    fn pid(&self) -> String {
-        self.child.id().to_string()
-    }
-
-    fn audit_as(&self, profile: &str) -> io::Result<Output> {
-        Command::new(AUDITOR).args(["audit", "--pid", &self.pid(), "--as", profile]).output()
-    }
-
-    fn audit_tree(&self) -> io::Result<Output> {
-        Command::new(AUDITOR).args(["audit", "--tree", &self.pid()]).output()
-    }
-
-    fn signal(&self, signal: Signal) -> TestResult {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
-    }
-
-    fn becomes_stopped(&self) -> TestResult {
-        let status = format!("/proc/{}/status", self.pid());
-        let deadline = Instant::now() + LIMIT;
-        while Instant::now() < deadline {
-            if fs::read_to_string(&status)?.contains("State:\tT (stopped)") {
-                return Ok(());
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Err("the process is not stopped".into())
-    }
-
-    /// Waits until the process ends by this signal.
-    fn ended_by(&mut self, signal: Signal) -> TestResult {
-        let deadline = Instant::now() + LIMIT;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
-                return check(status.signal() == Some(signal.as_raw()), &status);
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Err("the signal is lost".into())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-fn stand_in_of(program: &Path, name: &str) -> Command {
-    let mut command = Command::new(program);
-    command.args([STAND_IN, name]);
-    command
-}
 
 fn in_namespace(name: &str) -> TestResult {
     let output = Command::new("unshare")
@@ -292,12 +255,8 @@ fn skip(why: &str) -> TestResult {
     Ok(())
 }
 
-fn check(holds: bool, found: &dyn std::fmt::Debug) -> TestResult {
-    if holds { Ok(()) } else { Err(format!("{found:#?}").into()) }
-}
-
 /// Compares the auditor's status, and looks for a word in its output.
-fn expect(output: &Output, status: i32, word: &str) -> TestResult {
+pub(crate) fn expect(output: &Output, status: i32, word: &str) -> TestResult {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     if output.status.code() == Some(status) && text.contains(word) {
@@ -319,7 +278,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [STAND_IN, name, ..] => return outcome(&stand_in::be(name)),
         [IN_NAMESPACE, name] => {
-            let case = NAMESPACE_CASES.iter().find(|(known, _)| *known == name);
+            let case = namespace::CASES.iter().find(|(known, _)| *known == name);
             return outcome(&case.map_or_else(|| Err("no such case".into()), |(_, case)| case()));
         }
         _ => {}
@@ -332,7 +291,7 @@ fn main() -> ExitCode {
     let is_wanted =
         |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(*word));
     let mut failed = 0;
-    for (name, case) in CASES.iter().filter(|(name, _)| is_wanted(name)) {
+    for (name, case) in CASES.iter().chain(hostile::CASES).filter(|(name, _)| is_wanted(name)) {
         let found = case();
         println!("test {name} ... {}", if found.is_ok() { "ok" } else { "FAILED" });
         if let Err(problem) = found {

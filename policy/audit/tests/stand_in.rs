@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::IntoRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -36,6 +37,32 @@ const STAND_INS: &[(&str, StandIn)] = &[
         serve(entered(profile::OPENER.on(&disks))?)
     }),
     ("broker", || serve(entered(profile::BROKER)?)),
+    ("capability-too-many", || {
+        let mut wide = *profile::DIRECTORIES;
+        wide.capabilities = profile::LAUNCHER.capabilities;
+        serve(entered(Box::leak(Box::new(wide)))?)
+    }),
+    ("call-too-many", || {
+        let mut wide = *profile::DIRECTORIES;
+        let more = profile::RELAY.calls.iter().find(|rule| rule.call == "accept4");
+        wide.calls = [wide.calls, &[*more.ok_or("no such rule")?]].concat().leak();
+        serve(entered(Box::leak(Box::new(wide)))?)
+    }),
+    ("group-too-many", || {
+        let mut wide = *profile::DIRECTORIES;
+        wide.identity.groups = &[6];
+        serve(entered(Box::leak(Box::new(wide)))?)
+    }),
+    ("connected", || {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let connection = TcpStream::connect(listener.local_addr()?)?;
+        let (accepted, _) = listener.accept()?;
+        drop((listener, accepted.into_raw_fd()));
+        let entering = Entering::begin(profile::NODE_AGENT)?.allow_missing_landlock(true);
+        serve(entering.identity()?.files(&Places::new())?)?;
+        drop(connection);
+        Ok(())
+    }),
     ("relay", || serve(entered(profile::RELAY)?)),
     ("renamed-broker-without-filter", || {
         let entering = entered(profile::BROKER)?;
@@ -46,6 +73,13 @@ const STAND_INS: &[(&str, StandIn)] = &[
     ("supervisor", || supervise(&["broker", "directories", "opener"])),
     ("supervisor-of-renamed", || {
         supervise(&["renamed-broker-without-filter", "directories", "opener"])
+    }),
+    ("supervisor-of-moved-broker", || supervise(&["broker-elsewhere", "directories", "opener"])),
+    ("broker-elsewhere", || {
+        let own = std::env::current_exe()?;
+        let further = std::env::args_os().skip(3);
+        let mut unshare = Command::new("unshare");
+        Err(unshare.arg("-u").arg(own).args([STAND_IN, "broker"]).args(further).exec().into())
     }),
     ("supervisor-without-broker", || supervise(&["directories", "opener"])),
     ("allow-all-filter", || {
@@ -70,6 +104,13 @@ const STAND_INS: &[(&str, StandIn)] = &[
         let shadow = File::open("/etc/shadow")?;
         serve(entered(profile::CONTROLLER)?)?;
         drop(shadow);
+        Ok(())
+    }),
+    ("holder", || {
+        let name = std::env::args_os().nth(3).ok_or("no file")?;
+        let file = File::open(name)?;
+        serve(entered(profile::CONTROLLER)?)?;
+        drop(file);
         Ok(())
     }),
     ("groups", || {
@@ -125,7 +166,9 @@ fn wait_for_end() -> TestResult {
 /// Starts the processes of a helper, which share its input and output, and becomes its supervisor.
 fn supervise(parts: &[&str]) -> TestResult {
     let own = std::env::current_exe()?;
-    let start = |part: &&str| Command::new(&own).args([STAND_IN, part]).spawn();
+    // The parts of a helper have its arguments.
+    let further: Vec<_> = std::env::args_os().skip(3).collect();
+    let start = |part: &&str| Command::new(&own).args([STAND_IN, part]).args(&further).spawn();
     let mut children = parts.iter().map(start).collect::<io::Result<Vec<Child>>>()?;
     serve(entered(profile::SUPERVISOR)?)?;
     for child in &mut children {

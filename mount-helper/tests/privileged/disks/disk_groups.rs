@@ -16,7 +16,7 @@ fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {
 fn deviations(rig: &Rig) -> Vec<String> {
     let opener = Process::read(rig.part("opener")).expect("the opener");
     let found = opener.deviations(profile::OPENER, SANDBOX);
-    let of_groups = found.iter().filter(|one| one.what == "supplementary groups");
+    let of_groups = found.iter().filter(|one| one.rule == "groups");
     of_groups.map(ToString::to_string).collect()
 }
 

@@ -1,23 +1,14 @@
 //! Whether what a process has open is what its profile gives it.
 
-use ebs_csi_policy::deviation::Deviation;
-use ebs_csi_policy::profile::{
-    self, CallAnswer, CallRule, Condition, FilePlace, FileRight, Files, Profile,
-};
+use ebs_csi_policy::profile::{FilePlace, FileRight, Files, Profile};
 use ebs_csi_policy::tool;
 
-use crate::open_files::{FileAccess, OpenFile, OpenFileKind, Socket};
+use crate::answer::{Answer, Verdict};
 use crate::process::Process;
+use crate::process::open_files::{FileAccess, OpenFile, OpenFileKind};
+use crate::rules::sockets::{STANDARD, wrong_socket};
+use crate::rules::{files, may_hold_disks};
 
-/// The standard descriptors, which whoever starts a process chooses.
-const STANDARD: std::ops::RangeInclusive<u32> = 0..=2;
-/// The protocols of the families that a profile may name, as the kernel names them.
-const PROTOCOLS: [(&str, &[&str]); 4] = [
-    ("AF_UNIX", &["UNIX", "UNIX-STREAM"]),
-    ("AF_INET", &["TCP", "UDP"]),
-    ("AF_INET6", &["TCPv6", "UDPv6"]),
-    ("AF_VSOCK", &["AF_VSOCK"]),
-];
 /// The socket beside which a helper without a unix socket keeps its records about disks.
 const DEFAULT_SOCKET: &str = "/run/ebs-csi/helper.sock";
 /// Where the places are that a process finds without being told.
@@ -26,101 +17,59 @@ const KNOWN_PLACES: [(&str, &[&str]); 2] = [
     ("service-account", &["/run/secrets", "/var/run/secrets"]),
 ];
 
-/// Returns a deviation for each descriptor that the profile does not give.
-pub(crate) fn deviations(process: &Process, profile: &'static Profile) -> Vec<Deviation> {
-    let found = process.open.iter().filter_map(|file| {
-        let descriptor = file.descriptor;
-        let path = file.path.escape_debug();
-        match &file.kind {
+/// Answers the rules on sockets, files and disks.
+pub(crate) fn answers(process: &Process, profile: &'static Profile) -> [Answer; 3] {
+    let mut wrong: [Vec<String>; 3] = Default::default();
+    let (mut held, mut unseen) = ([0; 3], None);
+    for file in &process.open {
+        let of = match &file.kind {
+            OpenFileKind::Socket(_) => 0,
+            OpenFileKind::Disk => 2,
+            _ => 1,
+        };
+        held[of] += 1;
+        let found = match &file.kind {
             OpenFileKind::Socket(socket) => {
-                let wrong = wrong_socket(process, profile, descriptor, socket)?;
-                let expected = "sockets of its profile".to_owned();
-                Some(Deviation {
-                    what: "sockets",
-                    expected,
-                    found: format!("{wrong} (descriptor {descriptor})"),
-                })
+                unseen = unseen.or_else(|| Some((file.descriptor, socket.unseen.clone()?)));
+                wrong_socket(process, profile, file.descriptor, socket)
             }
             _ if may_hold(process, profile, file) => None,
-            _ => Some(Deviation {
-                what: "open files",
-                expected: "files of its profile".to_owned(),
-                found: format!("{path} (descriptor {descriptor})"),
-            }),
-        }
-    });
-    found.collect()
-}
-
-fn wrong_socket(
-    process: &Process,
-    profile: &'static Profile,
-    descriptor: u32,
-    socket: &Socket,
-) -> Option<String> {
-    let chosen = process.choice(profile).map_or(&[][..], |choice| choice.calls);
-    let calls = || profile.calls.iter().chain(chosen);
-    let is_of = |family: &str| {
-        PROTOCOLS.iter().any(|(known, protocols)| {
-            *known == family && protocols.contains(&socket.protocol.as_str())
-        })
-    };
-    let may_make =
-        calls().filter(|rule| rule.call == "socket").any(|rule| families(rule).any(is_of));
-    // A pair of unix sockets is inherited by processes that can make none.
-    let passes_messages = calls().any(|rule| matches!(rule.call, "recvmsg" | "recvfrom"));
-    let is_inherited = is_of("AF_UNIX") && (passes_messages || STANDARD.contains(&descriptor));
-    let addresses = || profile.listeners.iter().flat_map(|one| process.values_of(one.flag));
-    let ports: Vec<u16> = addresses().filter_map(tcp_port).collect();
-    // The kernel chooses the port where the flag says 0.
-    let is_at_listener = |port: &u16| ports.contains(port) || ports.contains(&0);
-    let is_tcp = socket.protocol.starts_with("TCP");
-    let is_served = match socket.port {
-        Some(port) => is_at_listener(&port),
-        // A connection of a listener that its peer has closed is in no table.
-        None => !ports.is_empty(),
-    };
-    // A process that serves what another one accepts has no listener itself.
-    let own = profile.listeners.iter().filter(|one| one.accepted_by.is_none() || !socket.listens);
-    let is_vsock_served = is_of("AF_VSOCK")
-        && own.flat_map(|one| process.values_of(one.flag)).any(|one| one.starts_with("vsock:"));
-    if is_tcp && socket.listens {
-        let port = socket.port.unwrap_or_default();
-        return (!is_served).then(|| {
-            format!("a {} listener at port {port}, which none of its flags names", socket.protocol)
-        });
+            _ => Some(file.path.clone()),
+        };
+        wrong[of].extend(found.map(|found| format!("{found} (descriptor {})", file.descriptor)));
     }
-    let is_right = may_make || is_inherited || is_tcp && is_served || is_vsock_served;
-    (!is_right).then(|| format!("a socket of {}", socket.protocol))
-}
-
-/// Returns the families of sockets that a rule lets a process make.
-fn families(rule: &CallRule) -> impl Iterator<Item = &'static str> {
-    let values = match (rule.answer, rule.condition) {
-        (CallAnswer::Allow, Condition::OneOf { argument: 0, values, .. }) => values,
-        _ => &[],
+    let evidence = format!("/proc/{}/fd", process.pid);
+    let [sockets, files, disks] = &wrong;
+    let right = |of: usize, what: &str| format!("{} {what}", held[of]);
+    let sockets = match unseen {
+        Some((descriptor, why)) if sockets.is_empty() => {
+            let found = format!("descriptor {descriptor}: {why}");
+            Answer::new(profile, "sockets", Verdict::NotSeen, found, evidence.clone())
+        }
+        _ => Answer::of_findings(profile, "sockets", sockets, right(0, "open"), evidence.clone()),
     };
-    values.iter().map(|value| value.name)
-}
-
-/// Returns the port of an address such as `:9808`, `127.0.0.1:9808` or `tcp://[::1]:9808`.
-fn tcp_port(address: &str) -> Option<u16> {
-    let address = address.strip_prefix("tcp://").unwrap_or(address);
-    let (host, port) = address.rsplit_once(':')?;
-    if host.contains('/') { None } else { port.parse().ok() }
+    let open_disks: Vec<_> = process
+        .open
+        .iter()
+        .filter(|file| matches!(file.kind, OpenFileKind::Disk))
+        .map(|file| format!("{} (descriptor {})", file.path, file.descriptor))
+        .collect();
+    let held_disks = if open_disks.is_empty() { "none".to_owned() } else { open_disks.join("; ") };
+    [
+        sockets,
+        Answer::of_findings(profile, "files", files, right(1, "open"), evidence.clone()),
+        Answer::of_findings(profile, "disks", disks, held_disks, evidence),
+    ]
 }
 
 /// Returns whether a process may hold a file or device: its user may open it and its Landlock rules
 /// allow it, or whoever started the process gave it.
 fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bool {
-    let files = match profile.landlock.files {
-        Files::Inherited => profile::SUPERVISOR.landlock.files,
-        own => own,
-    };
+    let files = files(profile);
     let is_standard = STANDARD.contains(&file.descriptor);
     let access = match &file.kind {
         // The opener checks which disk a process gets.
-        OpenFileKind::Disk => return may_hold_disks(files),
+        OpenFileKind::Disk => return may_hold_disks(profile),
         OpenFileKind::Null | OpenFileKind::Socket(_) => return true,
         // A format is made again in a file that stands for the disk. The helper makes it as root,
         // on a file system that is mounted nowhere, and nobody may open it.
@@ -130,7 +79,7 @@ fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bo
                 && access.owner.mode == 0
                 && file.path.starts_with("/#") =>
         {
-            return may_hold_disks(files);
+            return may_hold_disks(profile);
         }
         // A log, or a terminal.
         OpenFileKind::File(access) if is_standard && access.write && !access.read => return true,
@@ -139,16 +88,6 @@ fn may_hold(process: &Process, profile: &'static Profile, file: &OpenFile) -> bo
     };
     is_named(process, &file.path)
         || may_open(process, access) && is_listed(process, files, &file.path, access)
-}
-
-fn may_hold_disks(files: Files) -> bool {
-    match files {
-        Files::Free => true,
-        Files::Listed(rules) => rules
-            .iter()
-            .any(|rule| matches!(rule.place, FilePlace::Path("/dev") | FilePlace::Named("device"))),
-        Files::Inherited => false,
-    }
 }
 
 /// Returns whether the process's arguments name the file, or one beside it that its name begins
@@ -211,8 +150,16 @@ fn is_end_of_name(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::open_files::Socket;
     use ebs_csi_policy::process_status::Status;
-    use ebs_csi_policy::profile::NodeOwner;
+    use ebs_csi_policy::profile::{self, NodeOwner};
+
+    /// Returns what the rules on open files say is wrong.
+    fn wrong(process: &Process, profile: &'static Profile) -> Vec<String> {
+        let answers = answers(process, profile).into_iter();
+        let wrong = answers.filter(|answer| answer.verdict == Verdict::Deviates);
+        wrong.map(|answer| answer.to_string()).collect()
+    }
 
     fn process(profile: &Profile, arguments: &[&str], open: Vec<OpenFile>) -> Process {
         let identity = &profile.identity;
@@ -231,47 +178,16 @@ mod tests {
         }
     }
 
-    fn socket(protocol: &str, port: Option<u16>, listens: bool) -> Vec<OpenFile> {
-        let kind = OpenFileKind::Socket(Socket { protocol: protocol.to_owned(), port, listens });
-        vec![OpenFile { descriptor: 7, path: "socket:[1]".to_owned(), kind }]
-    }
-
     #[test]
-    fn sockets_beyond_profile_are_deviations() {
-        let http = &["x", "--http-endpoint=:9808"][..];
-        let vsock = &["x", "--listen", "vsock://:5"][..];
-        let to_vm = &["x", "--helper=vsock://3:5"][..];
-        for (profile, arguments, protocol, port, listens, right) in [
-            (profile::CONTROLLER, &[][..], "TCP", Some(40000), false, true),
-            (profile::CONTROLLER, &[], "UDPv6", None, false, true),
-            (profile::CONTROLLER, &[], "TCP", Some(40000), true, false),
-            (profile::CONTROLLER, http, "TCPv6", Some(9808), true, true),
-            (profile::CONTROLLER, http, "TCPv6", Some(9809), true, false),
-            (profile::CONTROLLER, &["x", "--endpoint", "tcp://[::]:0"], "TCP", Some(5), true, true),
-            (profile::CONTROLLER, &[], "UNIX-STREAM", None, false, true),
-            (profile::CONTROLLER, &[], "RAW", None, false, false),
-            (profile::CONTROLLER, &[], "NETLINK", None, false, false),
-            (profile::NODE_AGENT, &[], "TCP", None, false, false),
-            (profile::NODE_AGENT, http, "TCP", Some(9808), false, true),
-            (profile::NODE_AGENT, http, "TCP", Some(40000), false, false),
-            (profile::NODE_AGENT, http, "TCP", None, false, true),
-            (profile::NODE_AGENT, http, "UDP", None, false, false),
-            (profile::NODE_AGENT, &[], "AF_VSOCK", None, false, false),
-            (profile::NODE_AGENT, to_vm, "AF_VSOCK", None, false, true),
-            (profile::BROKER, &[], "UNIX", None, false, true),
-            (profile::BROKER, &[], "AF_VSOCK", None, false, false),
-            (profile::BROKER, vsock, "AF_VSOCK", None, false, true),
-            (profile::BROKER, vsock, "AF_VSOCK", None, true, false),
-            (profile::RELAY, vsock, "AF_VSOCK", None, true, true),
-            (profile::RELAY, vsock, "UNIX", None, false, true),
-            (profile::RELAY, &[], "AF_VSOCK", None, false, false),
-            (profile::TOOL, &[], "UNIX", None, false, false),
-        ] {
-            let process = process(profile, arguments, socket(protocol, port, listens));
-            let found = deviations(&process, profile);
-            let case = format!("{} {arguments:?} {protocol} {port:?}", profile.name);
-            assert_eq!(found.is_empty(), right, "{case}: {found:?}");
-        }
+    fn socket_that_hides_state_is_not_seen() {
+        let unseen = Some("no such process".to_owned());
+        let socket = Socket { protocol: "TCP".to_owned(), unseen, ..Socket::default() };
+        let kind = OpenFileKind::Socket(socket);
+        let open = vec![OpenFile { descriptor: 7, path: "socket:[1]".to_owned(), kind }];
+        let arguments = ["x", "--http-endpoint=:9808"];
+        let process = process(profile::NODE_AGENT, &arguments, open);
+        let [sockets, ..] = answers(&process, profile::NODE_AGENT);
+        assert_eq!(sockets.verdict, Verdict::NotSeen, "{sockets}");
     }
 
     #[test]
@@ -305,11 +221,11 @@ mod tests {
             let access = FileAccess { read, write, owner, is_nameless: false };
             let open = |descriptor, kind| OpenFile { descriptor, path: path.to_owned(), kind };
             let file = process(profile, &[], vec![open(7, OpenFileKind::File(access))]);
-            let found = deviations(&file, profile);
+            let found = wrong(&file, profile);
             assert_eq!(found.is_empty(), right, "{} {path}: {found:?}", profile.name);
             // Whoever starts a process chooses the file of its log.
             let log = process(profile, &[], vec![open(1, OpenFileKind::File(access))]);
-            assert_eq!(deviations(&log, profile).is_empty(), right || write, "{path}");
+            assert_eq!(wrong(&log, profile).is_empty(), right || write, "{path}");
         }
     }
 
@@ -319,9 +235,9 @@ mod tests {
         let nameless = FileAccess { read: true, write: true, owner, is_nameless: true };
         for kind in [OpenFileKind::Disk, OpenFileKind::File(nameless)] {
             let file = || OpenFile { descriptor: 3, path: "/#2".to_owned(), kind: kind.clone() };
-            let holders = profile::ALL.into_iter().filter(|profile| {
-                deviations(&process(profile, &[], vec![file()]), profile).is_empty()
-            });
+            let holders = profile::ALL
+                .into_iter()
+                .filter(|profile| wrong(&process(profile, &[], vec![file()]), profile).is_empty());
             let names: Vec<_> = holders.map(|profile| profile.name).collect();
             assert_eq!(names, ["supervisor", "broker", "opener", "runner", "tool"], "{kind:?}");
         }

@@ -1,13 +1,14 @@
 //! What a process has open: files, disks and sockets, by its descriptors.
 
 use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::{fs, io};
 
 use ebs_csi_policy::profile::NodeOwner;
-use rustix::io::Errno;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -21,10 +22,12 @@ const READ_ONLY: u32 = 0;
 const WRITE_ONLY: u32 = 1;
 /// `/dev/null`: major 1, minor 3.
 const NULL: u64 = 1 << 8 | 3;
-/// The state of a TCP socket that listens, as `/proc/net/tcp` writes it.
-const LISTENING: &str = "0A";
 /// The kernel's name of the protocol of vsock.
 const VSOCK: &str = "AF_VSOCK";
+/// How often a descriptor is looked at that leads elsewhere each time.
+const ATTEMPTS: usize = 8;
+/// The most descriptors that are read of a process: no profile has as many.
+const MOST_DESCRIPTORS: usize = 70_000;
 
 /// An open file, disk or socket. Directories and pipes are left out: a directory's descriptor gives
 /// no right that its user lacks, and what a pipe leads to is open elsewhere.
@@ -59,8 +62,13 @@ pub(crate) struct FileAccess {
 pub(crate) struct Socket {
     /// The kernel's name of the protocol: `TCPv6`, `UNIX-STREAM`, `AF_VSOCK`.
     pub(crate) protocol: String,
+    /// The local port of a TCP socket.
     pub(crate) port: Option<u16>,
     pub(crate) listens: bool,
+    /// The address of the other end of a TCP connection.
+    pub(crate) peer: Option<String>,
+    /// Why port, state and peer are not known.
+    pub(crate) unseen: Option<String>,
 }
 
 /// Reads the descriptors of all these threads of a process, which may each have a table of their
@@ -70,7 +78,6 @@ pub(crate) fn of_threads<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
 ) -> io::Result<Vec<OpenFile>> {
     let mut found = BTreeMap::new();
-    let mut ports = None;
     for directory in directories {
         for entry in ended_is_empty(fs::read_dir(directory.join("fd")).map(Vec::from_iter))? {
             let Some(entry) = ended_is_empty(entry.map(Some))? else { continue };
@@ -89,27 +96,13 @@ pub(crate) fn of_threads<'a>(
             if let Some(kind) = ended_is_empty(kind(process, number, &link, &info))? {
                 found.insert(key, kind);
             }
-        }
-        // The network of a thread may be its own.
-        if found.values().any(
-            |kind| matches!(kind, OpenFileKind::Socket(one) if one.protocol.starts_with("TCP")),
-        ) && ports.is_none()
-        {
-            ports = Some(tcp_sockets(directory));
+            if found.len() > MOST_DESCRIPTORS {
+                return Err(io::Error::other("it has more descriptors than are read"));
+            }
         }
     }
-    let ports = ports.unwrap_or_default();
-    Ok(found
-        .into_iter()
-        .map(|((descriptor, path), mut kind)| {
-            if let OpenFileKind::Socket(socket) = &mut kind
-                && let Some((port, listens)) = inode(&path).and_then(|inode| ports.get(&inode))
-            {
-                (socket.port, socket.listens) = (Some(*port), *listens);
-            }
-            OpenFile { descriptor, path, kind }
-        })
-        .collect())
+    let open = found.into_iter();
+    Ok(open.map(|((descriptor, path), kind)| OpenFile { descriptor, path, kind }).collect())
 }
 
 /// Returns the default for what has ended or was closed meanwhile.
@@ -143,11 +136,7 @@ fn kind(process: u32, number: u32, link: &Path, info: &Path) -> io::Result<Optio
         () if file_type.is_block_device() => Some(OpenFileKind::Disk),
         () if file_type.is_char_device() && found.rdev() == NULL => Some(OpenFileKind::Null),
         () if file_type.is_char_device() => Some(OpenFileKind::OtherDevice(access)),
-        () if file_type.is_socket() => {
-            let protocol = protocol(link)?;
-            let listens = protocol == VSOCK && is_listener(process, number)?;
-            Some(OpenFileKind::Socket(Socket { protocol, port: None, listens }))
-        }
+        () if file_type.is_socket() => Some(OpenFileKind::Socket(socket(process, number, link)?)),
         () => None,
     })
 }
@@ -161,55 +150,89 @@ fn protocol(link: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
 }
 
-/// Returns whether a descriptor of a process is a listener. No table in `/proc` has the sockets of
-/// vsock, so that a copy of the descriptor is asked.
-fn is_listener(process: u32, descriptor: u32) -> io::Result<bool> {
+/// Reads a socket. A copy of the descriptor is asked, which tells the state of a socket of any
+/// network namespace; tables in `/proc` have neither those nor vsock.
+fn socket(process: u32, number: u32, link: &Path) -> io::Result<Socket> {
+    let mut why = String::new();
+    for _ in 0..ATTEMPTS {
+        let protocol = protocol(link)?;
+        let is_tcp = protocol.starts_with("TCP");
+        if !is_tcp && protocol != VSOCK {
+            return Ok(Socket { protocol, ..Socket::default() });
+        }
+        match copy(process, number) {
+            Ok(copy) if is_same(&copy, link)? => {
+                let listens = socket_acceptconn(&copy)?;
+                let stream = is_tcp.then(|| TcpStream::from(copy));
+                let address = stream.as_ref().and_then(|stream| stream.local_addr().ok());
+                let peer = stream.as_ref().and_then(|stream| stream.peer_addr().ok());
+                return Ok(Socket {
+                    protocol,
+                    port: address.map(|address| address.port()),
+                    listens,
+                    peer: peer.map(|peer| peer.to_string()),
+                    unseen: None,
+                });
+            }
+            Ok(_) => why = "it leads elsewhere each time".to_owned(),
+            Err(error) => why = error.to_string(),
+        }
+        // A descriptor that was closed meanwhile has no protocol either.
+    }
+    Ok(Socket { protocol: protocol(link)?, unseen: Some(why), ..Socket::default() })
+}
+
+fn copy(process: u32, descriptor: u32) -> io::Result<OwnedFd> {
     let number = |number: u32| i32::try_from(number).map_err(io::Error::other);
     let process = Pid::from_raw(number(process)?).ok_or(io::ErrorKind::NotFound)?;
     let process = pidfd_open(process, PidfdFlags::empty())?;
-    match pidfd_getfd(process, number(descriptor)?, PidfdGetfdFlags::empty()) {
-        // It was closed meanwhile.
-        Err(Errno::BADF) => Err(io::ErrorKind::NotFound.into()),
-        copy => Ok(socket_acceptconn(copy?)?),
-    }
+    Ok(pidfd_getfd(process, number(descriptor)?, PidfdGetfdFlags::empty())?)
 }
 
-/// Returns the number in `socket:[123]`.
-fn inode(path: &str) -> Option<u64> {
-    path.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-}
-
-/// Returns the TCP sockets of a thread's network and of this process's by their inodes: the local
-/// port, and whether they listen. A socket may have been bound before a change of the network.
-fn tcp_sockets(directory: &Path) -> BTreeMap<u64, (u16, bool)> {
-    let mut found = BTreeMap::new();
-    for network in [&directory.join("net"), Path::new("/proc/self/net")] {
-        for table in ["tcp", "tcp6"] {
-            // A kernel without IPv6 has no table of it.
-            let text = fs::read(network.join(table)).unwrap_or_default();
-            found.extend(String::from_utf8_lossy(&text).lines().filter_map(tcp_row));
-        }
-    }
-    found
-}
-
-fn tcp_row(row: &str) -> Option<(u64, (u16, bool))> {
-    let words: Vec<&str> = row.split_ascii_whitespace().collect();
-    let port = u16::from_str_radix(words.get(1)?.rsplit_once(':')?.1, 16).ok()?;
-    Some((words.get(9)?.parse().ok()?, (port, *words.get(3)? == LISTENING)))
+/// Returns whether a copied descriptor leads to where the link does: a thread may have descriptors
+/// of its own, and any may have been closed and opened meanwhile.
+fn is_same(copy: &OwnedFd, link: &Path) -> io::Result<bool> {
+    let (copied, linked) = (rustix::fs::fstat(copy)?, fs::metadata(link)?);
+    Ok((copied.st_dev, copied.st_ino) == (linked.dev(), linked.ino()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    fn read(file: &impl AsRawFd) -> Socket {
+        let number = file.as_raw_fd().to_string();
+        let link = Path::new("/proc/self/fd").join(&number);
+        socket(std::process::id(), number.parse().unwrap(), &link).unwrap()
+    }
 
     #[test]
-    fn tcp_rows_give_port_and_state() {
-        let row = "   0: 0100007F:264F 00000000:0000 0A 00000000:00000000 00:00000000 00000000 \
-                   65530        0 59424 1 0000000000000000 100 0 0 10 0";
-        assert_eq!(tcp_row(row), Some((59424, (9807, true))));
-        let row = row.replace(" 0A ", " 01 ");
-        assert_eq!(tcp_row(&row), Some((59424, (9807, false))));
-        assert_eq!(tcp_row("  sl  local_address rem_address   st"), None);
+    fn listener_and_both_ends_are_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (server, client_address) = listener.accept().unwrap();
+        let found = read(&listener);
+        assert_eq!((found.port, found.listens, found.peer), (Some(port), true, None));
+        let found = read(&server);
+        assert_eq!((found.port, found.listens), (Some(port), false));
+        assert_eq!(found.peer, Some(client_address.to_string()));
+        let found = read(&client);
+        assert_eq!(found.port, Some(client_address.port()));
+        assert_eq!(found.peer, Some(format!("127.0.0.1:{port}")));
+        assert_eq!((&*found.protocol, found.unseen), ("TCP", None));
+    }
+
+    /// As the descriptor of a thread that has a table of its own.
+    #[test]
+    fn descriptor_of_other_table_is_not_seen() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [this, other] = listeners.each_ref().map(|one| one.as_raw_fd().to_string());
+        let link = Path::new("/proc/self/fd").join(&other);
+        let found = socket(std::process::id(), this.parse().unwrap(), &link).unwrap();
+        assert_eq!((found.port, found.listens), (None, false));
+        assert!(found.unseen.is_some());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use ebs_csi_policy::Value;
 use ebs_csi_policy::blank::{self, Area};
 use ebs_csi_policy::flag::{self, FlagRule, RefusedFlag};
 use ebs_csi_policy::place::{self, Place, RequestProperties};
@@ -111,9 +112,13 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     for (rule, when) in always.chain(chosen) {
         let condition = match rule.condition {
             Condition::Always => String::new(),
-            Condition::OneOf { argument, values, .. } => {
-                let names: Vec<_> = values.iter().map(|value| value.name).collect();
-                format!(" argument {argument} one of {}", names.join(" "))
+            Condition::OneOf { argument, values, and, .. } => {
+                let one_of = |argument: u8, values: &[Value]| {
+                    let names: Vec<_> = values.iter().map(|value| value.name).collect();
+                    format!(" argument {argument} one of {}", names.join(" "))
+                };
+                let beside = and.map(|(argument, _, values)| one_of(argument, values));
+                one_of(argument, values) + &beside.unwrap_or_default()
             }
             Condition::NoneOf { argument, .. } => format!(" argument {argument} any other"),
             Condition::HasBits { argument, bits } => {

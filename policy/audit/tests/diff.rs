@@ -1,0 +1,205 @@
+//! The privileges that a change of the policy gives and takes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The files of the policy.
+const FOLDERS: [&str; 4] = ["", "sandbox", "iam", "supply-chain"];
+
+fn policy() -> PathBuf {
+    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo")).join("..")
+}
+
+fn diff(before: &Path, after: &Path) -> Output {
+    let program = env!("CARGO_BIN_EXE_ebs-csi-policy");
+    Command::new(program).arg("diff").args([before, after]).output().expect("the binary starts")
+}
+
+/// Copies the policy, and replaces a text in one of its files.
+fn changed(file: &str, from: &str, to: &str) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().expect("a directory");
+    for folder in FOLDERS {
+        fs::create_dir_all(copy.path().join(folder)).expect("a folder");
+        for entry in fs::read_dir(policy().join(folder)).expect("the policy") {
+            let path = entry.expect("an entry").path();
+            if path.is_file() {
+                let name = path.file_name().expect("a name");
+                fs::copy(&path, copy.path().join(folder).join(name)).expect("a copy");
+            }
+        }
+    }
+    let path = copy.path().join(file);
+    let text = fs::read_to_string(&path).expect("the file");
+    assert!(text.contains(from), "{file} has no {from:?}");
+    fs::write(&path, text.replacen(from, to, 1)).expect("the file");
+    copy
+}
+
+/// Returns the lines of a report without the last, which counts them.
+fn lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.pop().expect("the last line");
+    lines
+}
+
+#[test]
+fn each_widened_row_is_gained_and_backwards_lost() {
+    for (file, from, to, expected) in [
+        (
+            "sandbox/launcher.toml",
+            "name = \"KILL\"",
+            "name = \"SYS_ADMIN\"",
+            &[
+                "gained launcher: capability SYS_ADMIN effective",
+                "lost   launcher: capability KILL effective",
+            ][..],
+        ),
+        (
+            "sandbox/mount-helper.toml",
+            "one_of = [\"BLKGETSIZE64\", \"BLKGETDISKSEQ\"]",
+            "one_of = [\"BLKGETSIZE64\", \"BLKGETDISKSEQ\", \"BLKROSET\"]",
+            &["gained opener: call ioctl argument 1 is \"BLKROSET\""],
+        ),
+        (
+            "sandbox/groups.toml",
+            "calls = [\"futex\"]",
+            "calls = [\"futex\", \"kill\"]",
+            &["gained broker: call kill", "gained controller: call kill"],
+        ),
+        (
+            "sandbox/mount-helper.toml",
+            "nofile = { value = 64, why = \"the disks",
+            "nofile = { value = 65, why = \"the disks",
+            &["gained opener: limit nofile: 65 instead of 64"],
+        ),
+        (
+            "sandbox/mount-helper.toml",
+            "nofile = { value = 64, why = \"the disks that are on their way to the broker\" }",
+            "",
+            &["gained opener: limit nofile: none instead of 64"],
+        ),
+        (
+            "sandbox/node-agent.toml",
+            "tcp = \"denied\"",
+            "tcp = \"free\"",
+            &["gained node-agent: tcp, bind and connect"],
+        ),
+        (
+            "sandbox/node-agent.toml",
+            "scopes = [\"abstract-unix-socket\", \"signal\"]",
+            "scopes = [\"signal\"]",
+            &["gained node-agent: abstract-unix-socket outside its domain"],
+        ),
+        (
+            "sandbox/tool.toml",
+            "floor_is_hard = true",
+            "floor_is_hard = false",
+            &["gained tool: starts with Landlock ABI 0"],
+        ),
+        (
+            "sandbox/tool.toml",
+            "\"/etc/mke2fs.conf\"",
+            "\"/etc\"",
+            &[
+                "gained tool: file \"/etc\" \"read-file\"",
+                "lost   tool: file \"/etc/mke2fs.conf\" \"read-file\"",
+            ],
+        ),
+        (
+            "mounts.toml",
+            "parts = 64",
+            "parts = 32",
+            &[
+                "gained without mounts.toml: blank { from = \"part\", length = 4096, offset = 0, parts = 64 }",
+            ],
+        ),
+        (
+            "tools.toml",
+            "deadline_seconds = 1800",
+            "deadline_seconds = 3600",
+            &["gained tools.toml: mke2fs deadline_seconds 3600"],
+        ),
+        (
+            "iam/fence.json",
+            "\"ec2:StopInstances\"",
+            "\"ec2:RunInstances\"",
+            &[
+                "gained iam/fence.json: \"ec2:RunInstances\" on \"arn:*:ec2:*:*:instance/*\" where { StringEquals",
+            ],
+        ),
+        (
+            "supply-chain/helper-crates.txt",
+            "caps  ",
+            "hyper a reason\ncaps  ",
+            &["gained supply-chain/helper-crates.txt: hyper"],
+        ),
+    ] {
+        let copy = changed(file, from, to);
+        let forwards = diff(&policy(), copy.path());
+        assert_eq!(forwards.status.code(), Some(1), "{file} {to}: {forwards:?}");
+        let found = lines(&forwards);
+        for line in expected {
+            assert!(found.iter().any(|one| one.starts_with(line)), "{line}: {found:?}");
+        }
+        let mirrored = |line: &String| match line.split_once(' ') {
+            Some(("gained", rest)) => format!("lost   {rest}"),
+            Some((_, rest)) => format!("gained {}", rest.trim_start()),
+            None => String::new(),
+        };
+        let backwards = lines(&diff(copy.path(), &policy()));
+        assert_eq!(backwards.len(), found.len(), "{backwards:?}");
+        for line in found
+            .iter()
+            .filter(|line| !line.contains(" instead of ") && !line.contains(" without "))
+        {
+            assert!(backwards.contains(&mirrored(line)), "{line}: {backwards:?}");
+        }
+    }
+}
+
+#[test]
+fn narrowed_row_or_new_reason_gains_nothing() {
+    for (file, from, to, lost) in [
+        ("sandbox/controller.toml", "why = \"", "why = \"indeed: ", 0),
+        ("sandbox/launcher.toml", "effective = true", "effective = false", 1),
+        ("sandbox/mount-helper.toml", "nofile = { value = 64,", "nofile = { value = 63,", 1),
+        ("iam/fence.json", "ReadStatusChecks", "LookAtStatusChecks", 0),
+        // A second condition, and a first one.
+        (
+            "sandbox/controller.toml",
+            "one_of = [\"FIONBIO\", \"FIONREAD\"]",
+            "one_of = [\"FIONBIO\", \"FIONREAD\"]\nand = { 2 = [\"X\"] }",
+            2,
+        ),
+        (
+            "sandbox/mount-helper.toml",
+            "why = \"a tool past its deadline",
+            "argument = 1\none_of = [\"SIGKILL\"]\nwhy = \"a tool past its deadline",
+            2,
+        ),
+    ] {
+        let copy = changed(file, from, to);
+        let output = diff(&policy(), copy.path());
+        assert_eq!(output.status.code(), Some(0), "{file} {to}: {output:?}");
+        assert_eq!(lines(&output).len(), lost, "{file} {to}: {output:?}");
+    }
+}
+
+#[test]
+fn unknown_key_or_file_is_status_2() {
+    for (file, from, to, word) in [
+        ("sandbox/tool.toml", "tcp = ", "udp = \"free\"\ntcp = ", "udp is not known"),
+        ("sandbox/tool.toml", "tcp = \"denied\"", "tcp = 'denied'", "sandbox/tool.toml: line "),
+        ("iam/fence.json", "\"Action\"", "\"NotAction\"", "NotAction is not known"),
+    ] {
+        let copy = changed(file, from, to);
+        for output in [diff(&policy(), copy.path()), diff(copy.path(), &policy())] {
+            assert_eq!(output.status.code(), Some(2), "{file}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains(word), "{output:?}");
+        }
+    }
+    let empty = tempfile::tempdir().expect("a directory");
+    assert_eq!(diff(&policy(), empty.path()).status.code(), Some(2));
+}
