@@ -242,7 +242,8 @@ def _waits_while(rig, space, name, processes, unstaged):
     try:
         if not unstaged:
             space.delete_pod(name)
-        refused = rig.api.wait("refused", lambda: _refusal(rig, space, name), 90)
+        # Before that, EC2 may not have answered.
+        refused = rig.api.wait("no-report", lambda: _refusal(rig, space, name, "no-report"), 90)
         expect(not _detached(rig, volume, before), "nothing is detached without the node's answer")
     finally:
         for pid in stopped:
@@ -324,11 +325,12 @@ def _attachment(rig, space, claim):
     return None, False
 
 
-def _refusal(rig, space, claim):
-    """What external-attacher was told of the detach, once the driver has refused it."""
+def _refusal(rig, space, claim, token=""):
+    """What external-attacher was told of the detach, once the driver has refused it with this
+    token."""
     attachment, _ = _attachment(rig, space, claim)
     text = (attachment or {}).get("status", {}).get("detachError", {}).get("message", "")
-    at = text.find("SafeDetachRefused/")
+    at = text.find(f"SafeDetachRefused/{token}")
     return text[at:] if at >= 0 else None
 
 
