@@ -129,8 +129,8 @@ impl Fences {
     ///
     /// # Errors
     /// [`Condition::NotPrepared`] without permission, when the status checks were required to fail
-    /// and do not, or when EC2 would delete a claim's volume; [`Condition::QuotaExhausted`] when the
-    /// brake holds; and EC2's errors.
+    /// and do not, or when EC2 would delete a claim's volume; [`Condition::QuotaExhausted`] when
+    /// the brake holds; and EC2's errors.
     pub(super) async fn fence(
         &self,
         ec2: &Ec2,

@@ -1,6 +1,7 @@
-//! A mass failover under `enforce`, without any node's answer: 200 instances stop and start again at
-//! random, while reads are throttled and show an older state. A DetachVolume must never reach EC2
-//! while the instance holds the volume: from a boot that may mount it until EC2 shows it stopped.
+//! A mass failover under `enforce`, without any node's answer: 200 instances stop and start again
+//! at random, while reads are throttled and show an older state. A DetachVolume must never reach
+//! EC2 while the instance holds the volume: from a boot that may mount it until EC2 shows it
+//! stopped.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
