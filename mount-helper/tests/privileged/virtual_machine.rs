@@ -21,13 +21,14 @@ use std::time::{Duration, Instant};
 /// hang reaches this limit.
 const LIMIT: Duration = Duration::from_secs(900);
 /// The programs that the tests, the helper and its tools start, at their paths on this machine.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "/usr/bin/chgrp",
     "/usr/bin/mknod",
     "/usr/bin/mount",
     "/usr/bin/nsenter",
     "/usr/bin/sleep",
     "/usr/bin/unshare",
+    "/usr/sbin/blockdev",
     "/usr/sbin/debugfs",
     "/usr/sbin/e2fsck",
     "/usr/sbin/losetup",

@@ -131,6 +131,10 @@ impl ControlPlane {
             "{{apiVersion: v1, kind: Config, current-context: rig, clusters: [{{name: rig, cluster: {{server: \"{}\", insecure-skip-tls-verify: true}}}}], users: [{{name: rig, user: {{token: {user}-token}}}}], contexts: [{{name: rig, context: {{cluster: rig, user: rig}}}}]}}",
             self.server
         );
+        // A program of another scenario may be reading it.
+        if std::fs::read_to_string(&path).is_ok_and(|written| written == text) {
+            return path;
+        }
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         std::fs::write(&path, text).expect("written");
         path
