@@ -2,6 +2,8 @@
 //! their own.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -131,12 +133,8 @@ impl ControlPlane {
             "{{apiVersion: v1, kind: Config, current-context: rig, clusters: [{{name: rig, cluster: {{server: \"{}\", insecure-skip-tls-verify: true}}}}], users: [{{name: rig, user: {{token: {user}-token}}}}], contexts: [{{name: rig, context: {{cluster: rig, user: rig}}}}]}}",
             self.server
         );
-        // A program of another scenario may be reading it.
-        if std::fs::read_to_string(&path).is_ok_and(|written| written == text) {
-            return path;
-        }
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-        std::fs::write(&path, text).expect("written");
+        replace(&path, &text);
         path
     }
 
@@ -146,7 +144,7 @@ impl ControlPlane {
         let text = std::fs::read_to_string(self.kubeconfig("admin")).expect("written");
         let text = text.replace("token: admin-token", &format!("token: admin-token, as: {user}"));
         let path = self.directory.join(format!("{user}.kubeconfig"));
-        std::fs::write(&path, text).expect("written");
+        replace(&path, &text);
         path
     }
 
@@ -263,4 +261,14 @@ pub(crate) fn programs() -> TestResult<PathBuf> {
     let openssl = Command::new("openssl").arg("version").output();
     openssl.map_err(|error| format!("openssl, which makes the keys: {error}"))?;
     Ok(directory)
+}
+
+/// Replaces a file that a program of another scenario may be reading.
+fn replace(path: &Path, text: &str) {
+    let readable = std::fs::Permissions::from_mode(0o644);
+    let directory = path.parent().expect("a directory");
+    let new = tempfile::Builder::new().permissions(readable).tempfile_in(directory);
+    let mut new = new.expect("a file");
+    new.write_all(text.as_bytes()).expect("written");
+    new.persist(path).expect("replaced");
 }
