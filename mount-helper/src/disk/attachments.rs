@@ -4,7 +4,6 @@
 use crate::disk::device::{Attachment, Device, DeviceError, DiskRoots};
 use crate::disk::filesystem_identifier;
 use crate::disk::record_file::{self, RecordFile, beside};
-use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
 use rustix::fd::BorrowedFd;
@@ -148,22 +147,14 @@ impl ReadOnlyRecord {
         boot: &str,
         still_there: impl Fn(u64, DeviceNumber) -> bool,
     ) -> Self {
-        let found = RecordFile::find(path, boot);
-        let unreadable = found.as_ref().err().copied().filter(|why| *why != Errno::NOENT);
-        let found = found.unwrap_or_default();
-        let mut disks = parse(&found.text, boot);
-        disks.retain(|(sequence, number)| still_there(*sequence, *number));
-        let record = RecordFile::start(path, boot, &found, &lines(boot, &disks), LONG);
-        for why in unreadable.iter().chain(record.as_ref().err()) {
-            let path = path.display().to_string();
-            journal::warn("read-only-forgotten", &[("file", &path), ("why", &why.to_string())]);
-        }
-        Self {
-            record: record.ok(),
-            boot: boot.to_owned(),
-            first: !found.text.lines().any(|line| line.starts_with(boot)),
-            known: Mutex::new(disks),
-        }
+        let (mut disks, mut first) = (BTreeSet::new(), true);
+        let record = RecordFile::open(path, boot, LONG, "read-only-forgotten", |text| {
+            first = !text.lines().any(|line| line.starts_with(boot));
+            disks = parse(text, boot);
+            disks.retain(|(sequence, number)| still_there(*sequence, *number));
+            lines(boot, &disks)
+        });
+        Self { record, boot: boot.to_owned(), first, known: Mutex::new(disks) }
     }
 
     /// Returns the record's files.

@@ -56,16 +56,12 @@ impl Promises {
     /// Continues the record of an earlier helper of this boot. Without a file no promise is made.
     pub(crate) fn open(path: &Path, boot: &str) -> Self {
         let asked = now();
-        let found = RecordFile::find(path, boot);
-        let unreadable = found.as_ref().err().copied().filter(|why| *why != Errno::NOENT);
-        let found = found.unwrap_or_default();
-        let promises = parse(&found.text, boot, asked);
-        let record = RecordFile::start(path, boot, &found, &lines(boot, &promises), LONG);
-        for why in unreadable.iter().chain(record.as_ref().err()) {
-            let path = path.display().to_string();
-            journal::warn("promises-not-kept", &[("file", &path), ("why", &why.to_string())]);
-        }
-        Self { record: record.ok(), boot: boot.to_owned(), known: Mutex::new(promises) }
+        let mut promises = Known::new();
+        let record = RecordFile::open(path, boot, LONG, "promises-not-kept", |text| {
+            promises = parse(text, boot, asked);
+            lines(boot, &promises)
+        });
+        Self { record, boot: boot.to_owned(), known: Mutex::new(promises) }
     }
 
     /// Returns the record's files.

@@ -1,6 +1,6 @@
 //! A file beside the socket with facts about disks, which outlives the process. Each line is an
 //! entry that begins with the identifier of its boot; entries of another boot do not count.
-use crate::sys;
+use crate::{journal, sys};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, fstat, fsync, ftruncate, openat, renameat, unlinkat,
@@ -42,14 +42,35 @@ struct RecordState {
 
 /// The text of an earlier process's record, and its generation.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) text: String,
+struct Found {
+    text: String,
     generation: u64,
 }
 
 impl RecordFile {
+    /// Continues the record at `path`: `counting` gets the text of an earlier process, and returns
+    /// the entries that count. Beyond `longest` bytes the record is shortened. Logs `event` when an
+    /// earlier record cannot be read, and when none can be kept.
+    pub(crate) fn open(
+        path: &Path,
+        boot: &str,
+        longest: usize,
+        event: &'static str,
+        counting: impl FnOnce(&str) -> String,
+    ) -> Option<Self> {
+        let found = Self::find(path, boot);
+        let unreadable = found.as_ref().err().copied().filter(|why| *why != Errno::NOENT);
+        let found = found.unwrap_or_default();
+        let record = Self::start(path, boot, &found, &counting(&found.text), longest);
+        for why in unreadable.iter().chain(record.as_ref().err()) {
+            let path = path.display().to_string();
+            journal::warn(event, &[("file", &path), ("why", &why.to_string())]);
+        }
+        record.ok()
+    }
+
     /// Reads the record at `path`. The first file may come from a helper that kept only one.
-    pub(crate) fn find(path: &Path, boot: &str) -> Result<Found, Errno> {
+    fn find(path: &Path, boot: &str) -> Result<Found, Errno> {
         let found = |path: &Path| {
             let text = read(path)?;
             let generation = entries(&text, boot).filter_map(|[word, generation, _]| {
@@ -68,9 +89,7 @@ impl RecordFile {
         })
     }
 
-    /// Continues the record with the entries in `text`. Beyond `longest` bytes the record is
-    /// shortened.
-    pub(crate) fn start(
+    fn start(
         path: &Path,
         boot: &str,
         found: &Found,
