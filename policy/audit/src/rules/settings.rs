@@ -2,6 +2,7 @@
 
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_policy::profile::{self, Profile};
+use ebs_csi_policy::setting::{self, Effect, Setting};
 use ebs_csi_policy::variant::{PRODUCTION, Policy};
 
 use crate::answer::{Answer, Verdict};
@@ -28,59 +29,35 @@ impl Expectation {
     }
 }
 
-/// A setting that widens what is allowed without it.
-struct Widening {
-    flag: &'static str,
-    /// The value that widens; `None` for a flag that any value, or its mere presence, makes wider.
-    value: Option<&'static str>,
-    why: &'static str,
+/// Flags that other rules judge: the policy, the listeners, and the files that may be held.
+const JUDGED_ELSEWHERE: [&str; 5] =
+    ["--guest-disks", "--sandbox", "--listen", "--vsock-peers", "--kubelet-root"];
+
+/// Returns the rows of the policy with a value that is wider.
+fn widening() -> impl Iterator<Item = &'static Setting> {
+    setting::SETTINGS.iter().filter(|row| {
+        row.program == "mount-helper"
+            && (row.switch || !row.wider.is_empty())
+            && !JUDGED_ELSEWHERE.contains(&row.flag)
+    })
 }
 
-const WIDENING: [Widening; 5] = [
-    Widening {
-        flag: "--paths",
-        value: Some("any"),
-        why: "volumes may be mounted anywhere beneath plugins and pods",
-    },
-    Widening {
-        flag: "--untrusted-images",
-        value: Some("allow"),
-        why: "file systems that were made elsewhere are mounted without a check",
-    },
-    Widening {
-        flag: "--allow-private-mounts",
-        value: None,
-        why: "the helper serves although kubelet may not see what it mounts",
-    },
-    Widening {
-        flag: "--allow-missing-landlock",
-        value: None,
-        why: "tools and the process that makes directories run without Landlock",
-    },
-    Widening {
-        flag: "--fault-point",
-        value: None,
-        why: "a program for tests, which another process can hold",
-    },
-];
-
-impl Widening {
-    fn name(&self) -> String {
-        self.value.map_or_else(|| self.flag.to_owned(), |value| format!("{}={value}", self.flag))
+/// Returns what the answer calls the setting: a flag that any value makes wider has no value there.
+fn name(row: &Setting) -> String {
+    match row.wider {
+        [] | ["*"] => row.flag.to_owned(),
+        values => format!("{}={}", row.flag, values.join("|")),
     }
+}
 
-    fn is_in(&self, process: &Process) -> bool {
-        match self.value {
-            Some(value) => process.values_of(self.flag).any(|given| given == value),
-            None => process.values_of(self.flag).next().is_some(),
-        }
-    }
+fn is_in(row: &Setting, process: &Process) -> bool {
+    process.values_of(row.flag).any(|value| row.effect(value) == Effect::Wider)
 }
 
 /// Returns the setting of this name, such as `--paths=any`, if it is one that widens the policy.
 #[must_use]
 pub fn setting_named(name: &str) -> Option<String> {
-    WIDENING.iter().map(Widening::name).find(|known| known == name)
+    widening().map(self::name).find(|known| known == name)
 }
 
 /// Returns whether a profile's processes take their settings from the mount-helper's arguments.
@@ -92,7 +69,7 @@ pub(crate) fn reasons(profile: &Profile) -> Vec<String> {
     if !is_of_helper(profile) {
         return vec!["its arguments name the listeners and files that it may hold".to_owned()];
     }
-    WIDENING.iter().map(|one| format!("{}: {}", one.name(), one.why)).collect()
+    widening().map(|row| format!("{}: {}", name(row), row.why)).collect()
 }
 
 pub(crate) fn expected(profile: &Profile) -> String {
@@ -118,8 +95,8 @@ pub(crate) fn answer(
             let expected = expectation.policy.name;
             found.push(format!("policy {} instead of {expected}", enforced.name));
         }
-        let wider = WIDENING.iter().filter(|one| one.is_in(process));
-        found.extend(wider.map(Widening::name).filter(|name| {
+        let wider = widening().filter(|row| is_in(row, process));
+        found.extend(wider.map(name).filter(|name| {
             let is_default = name == "--paths=any" && expectation.policy.places == PlaceClass::Any;
             !is_default && !expectation.settings.contains(name)
         }));
