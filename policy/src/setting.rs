@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sha2::{Digest as _, Sha256};
+use hmac_sha256::Hash;
 
 use crate::Policy;
 
@@ -101,7 +101,7 @@ pub fn digest_in_force(policy: &Policy, wider: &[String]) -> String {
     if settings.peek().is_none() {
         return policy.digest.to_owned();
     }
-    let mut hash = Sha256::new();
+    let mut hash = Hash::new();
     hash.update(policy.digest.as_bytes());
     for setting in settings {
         // The length prevents two different sets of settings from having the same input.

@@ -12,8 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use hmac_sha256::{HMAC, Hash};
 
 use crate::hello::{Nonce, Proof};
 
@@ -146,7 +145,7 @@ impl Key {
         check_length(bytes.len())?;
         let mut key = [0; BLOCK];
         if bytes.len() > BLOCK {
-            let hash = Sha256::digest(bytes);
+            let hash = Hash::hash(bytes);
             key[..hash.len()].copy_from_slice(&hash);
         } else {
             key[..bytes.len()].copy_from_slice(bytes);
@@ -157,27 +156,27 @@ impl Key {
     /// Returns the proof of one side.
     #[must_use]
     pub fn prove(&self, side: Side, transcript: &Transcript) -> Proof {
-        Proof(self.mac(side, transcript).finalize().into_bytes().into())
+        Proof(self.mac(side, transcript).finalize())
     }
 
     /// Returns whether the proof is that of this side with this key. The time that this takes does
     /// not depend on the proof.
     #[must_use]
     pub fn verifies(&self, side: Side, transcript: &Transcript, proof: &Proof) -> bool {
-        self.mac(side, transcript).verify_slice(&proof.0).is_ok()
+        self.mac(side, transcript).finalize_verify(&proof.0)
     }
 
-    fn mac(&self, side: Side, transcript: &Transcript) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new(&self.0.into());
+    fn mac(&self, side: Side, transcript: &Transcript) -> HMAC {
+        let mut mac = HMAC::new(self.0);
         mac.update(PURPOSE);
         // Each part has a fixed length, so two transcripts never give the same bytes.
         mac.update(match side {
             Side::Agent => b"agent \n",
             Side::Helper => b"helper\n",
         });
-        mac.update(&transcript.port.to_le_bytes());
-        mac.update(&transcript.agent.0);
-        mac.update(&transcript.helper.0);
+        mac.update(transcript.port.to_le_bytes());
+        mac.update(transcript.agent.0);
+        mac.update(transcript.helper.0);
         mac
     }
 }
@@ -228,10 +227,9 @@ mod tests {
     #[test]
     fn long_keys_are_hashed_as_hmac_does() {
         let ours = Key::new(&[0xaa; 131]).unwrap();
-        let mut mac = Hmac::<Sha256>::new(&ours.0.into());
+        let mut mac = HMAC::new(ours.0);
         mac.update(b"Test Using Larger Than Block-Size Key - Hash Key First");
-        let first = mac.finalize().into_bytes();
-        assert_eq!(first[..4], [0x60, 0xe4, 0x31, 0x59]);
+        assert_eq!(mac.finalize()[..4], [0x60, 0xe4, 0x31, 0x59]);
     }
 
     #[test]
