@@ -82,6 +82,9 @@ impl Attachments {
                 verdict = decide(facts);
             }
             self.operation_count.metrics().safe_detach_decided(verdict.label());
+            if matches!(verdict, Verdict::Refuse(_) | Verdict::Wait(_)) {
+                self.cluster_evidence.overrides.note_held_back(pair);
+            }
             match verdict {
                 Verdict::Done if looked_at < machine.absence_counts_from() => {
                     tokio::time::sleep_until(machine.absence_counts_from()).await;
@@ -144,7 +147,7 @@ impl Attachments {
         ))
     }
 
-    /// Follows a person's override order: a plain detach first, then one forced detach if the
+    /// Follows an override order: a plain detach first, then one forced detach if the
     /// attachment is stuck in `detaching`.
     fn follow_override_order(
         &self,
@@ -166,7 +169,8 @@ impl Attachments {
             node.id = pair.node.as_str(),
             ?decision,
             ?facts,
-            "a detach by a person's order"
+            by = self.cluster_evidence.overrides.by(pair).as_deref(),
+            "a detach by an override order"
         );
         decision
     }
