@@ -88,7 +88,7 @@ pub enum Fault {
     },
     /// A setting names a place that would open more of the machine than a setting may.
     #[error(
-        "{setting}: {} leads to {} and would open it: {why}; give a file or socket in a directory of its own",
+        "{setting}: {} leads to {} and would open it: {why}; give a directory of its own",
         path.display(),
         resolved.display()
     )]

@@ -56,7 +56,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
 pub use identity::{Raised, raise};
-pub use places::Places;
+pub use places::{Places, check_held};
 pub use sys::landlock_abi;
 pub use thread_start::ThreadStarts;
 

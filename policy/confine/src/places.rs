@@ -50,10 +50,26 @@ const NULL: &str = "/dev/null";
 
 /// Returns why a setting may not open this path, which has no link in it.
 fn closed(path: &Path) -> Option<&'static str> {
+    closed_but(path, |_| false)
+}
+
+/// As [`closed`], without the rows of these paths.
+fn closed_but(path: &Path, is_left_out: impl Fn(&Path) -> bool) -> Option<&'static str> {
     let is_closed = |row: &&Closed| {
-        Path::new(row.path).starts_with(path) || (row.beneath && path.starts_with(row.path))
+        let (at, beneath) = (Path::new(row.path), row.beneath);
+        !is_left_out(at) && (at.starts_with(path) || (beneath && path.starts_with(at)))
     };
     CLOSED.iter().find(is_closed).map(|row| row.why)
+}
+
+/// Fails with [`Fault::TooWide`] when a directory that the flag `setting` names, and that is held
+/// already, is out of bounds. `own` is the directory of the machine that the setting is for.
+pub fn check_held(setting: &str, path: &Path, held: &OwnedFd, own: &Path) -> Result<(), Fault> {
+    let resolved = resolved(setting, path, held)?;
+    match closed_but(&resolved, |row| row.starts_with(own)) {
+        Some(why) => Err(too_wide(setting, path, resolved, why)),
+        None => Ok(()),
+    }
 }
 
 /// The places that a process supplies itself, held by descriptor.
@@ -158,9 +174,14 @@ fn open(name: &str, path: &Path) -> Result<OwnedFd, Fault> {
 /// Opens a path and asks the kernel what was opened, so that no link can change in between.
 fn open_resolved(name: &str, path: &Path) -> Result<(OwnedFd, PathBuf), Fault> {
     let opened = open(name, path)?;
+    let resolved = resolved(name, path, &opened)?;
+    Ok((opened, resolved))
+}
+
+fn resolved(name: &str, path: &Path, opened: &OwnedFd) -> Result<PathBuf, Fault> {
     let read = std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()));
     let place = format!("{name} ({})", path.display());
-    Ok((opened, read.map_err(|source| Fault::Place { place, source })?))
+    read.map_err(|source| Fault::Place { place, source })
 }
 
 pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
@@ -207,6 +228,26 @@ mod tests {
             "/var/lib/kubelet/plugins_registry",
         ] {
             assert_eq!(closed(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn kubelet_root_may_be_kubelets_and_nothing_wider() {
+        let own = Path::new("/var/lib/kubelet");
+        let held = open_path(Path::new("/")).unwrap();
+        let refused = check_held("--kubelet-root", Path::new("/link"), &held, own).unwrap_err();
+        assert!(refused.to_string().contains("/link leads to / "), "{refused}");
+        let held = open_path(&std::env::temp_dir()).unwrap();
+        assert!(check_held("--kubelet-root", Path::new("/x"), &held, own).is_ok());
+        for (path, is_open) in [
+            ("/var/lib/kubelet", true),
+            ("/mnt/kubelet", true),
+            ("/var/lib", false),
+            ("/etc", false),
+            ("/proc/1/root", false),
+        ] {
+            let why = closed_but(Path::new(path), |row| row.starts_with(own));
+            assert_eq!(why.is_none(), is_open, "{path}: {why:?}");
         }
     }
 
