@@ -51,6 +51,7 @@ impl Attachments {
         if self.safe_detach == Mode::Off {
             return Ok(DetachDecision::Send(Force::No, Instant::now()));
         }
+        self.cluster_evidence.overrides.note_asked(pair);
         loop {
             cancellation.check_not_superseded()?;
             let mut gathered =
@@ -82,9 +83,6 @@ impl Attachments {
                 verdict = decide(facts);
             }
             self.operation_count.metrics().safe_detach_decided(verdict.label());
-            if matches!(verdict, Verdict::Refuse(_) | Verdict::Wait(_)) {
-                self.cluster_evidence.overrides.note_held_back(pair);
-            }
             match verdict {
                 Verdict::Done if looked_at < machine.absence_counts_from() => {
                     tokio::time::sleep_until(machine.absence_counts_from()).await;

@@ -11,9 +11,10 @@ use crate::request::Pair;
 
 /// How long an order is valid that is not repeated.
 const ORDER_TTL: Duration = Duration::from_secs(600);
-/// How long an order is taken after a detach was asked for over CSI and not carried out. Longer than
-/// external-attacher waits before it asks again (`--retry-interval-max=5m` in the chart).
-const HELD_BACK_TTL: Duration = Duration::from_secs(900);
+/// How long an order is taken after a detach was asked for over CSI and has not ended. Longer than
+/// a call of external-attacher and the pause before its next one (`--timeout=6m`,
+/// `--retry-interval-max=5m` in the chart).
+const ASKED_TTL: Duration = Duration::from_secs(900);
 /// How long an attachment is not forced a second time.
 const FORCED_TTL: Duration = Duration::from_secs(3600);
 
@@ -28,26 +29,31 @@ struct Order {
 /// The current override orders. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OverrideOrders {
-    held_back: ExpiringCache<()>,
+    asked: ExpiringCache<()>,
     orders: ExpiringCache<Order>,
     forced: ExpiringCache<()>,
 }
 
 impl OverrideOrders {
-    /// Remembers that a detach was asked for over CSI and was refused, or waits.
-    pub(crate) fn note_held_back(&self, pair: &Pair) {
-        self.held_back.put(&pair.to_string(), (), HELD_BACK_TTL);
+    /// Remembers that a detach was asked for over CSI.
+    pub(crate) fn note_asked(&self, pair: &Pair) {
+        self.asked.put(&pair.to_string(), (), ASKED_TTL);
+    }
+
+    /// Remembers that the detach has ended.
+    pub(crate) fn note_done(&self, pair: &Pair) {
+        self.asked.remove(&pair.to_string());
     }
 
     /// Records an order for the attachment that EC2 accepted at `since`. Returns whether it is
     /// taken: nobody needs an order for a detach that is not asked for, and one for a volume in use
     /// must not lie ready.
     pub(super) fn order(&self, pair: &Pair, since: AttachTime, by: &str) -> bool {
-        let is_held_back = self.held_back.get(&pair.to_string()).is_some();
-        if is_held_back {
+        let is_asked = self.asked.get(&pair.to_string()).is_some();
+        if is_asked {
             self.orders.put(&pair.to_string(), Order { since, by: by.into() }, ORDER_TTL);
         }
-        is_held_back
+        is_asked
     }
 
     /// Returns who delivered the order, for the log.
@@ -101,7 +107,7 @@ mod tests {
         assert!(!overrides.use_up(&pair));
         assert!(!overrides.order(&pair, at(1), "test"), "nobody has asked for the detach");
         assert_eq!(overrides.of(&pair), Fact::Absent);
-        overrides.note_held_back(&pair);
+        overrides.note_asked(&pair);
         assert!(!overrides.order(&other, at(1), "test"), "another attachment's detach");
         assert!(overrides.order(&pair, at(1), "test"));
         assert_eq!(overrides.by(&pair).as_deref(), Some("test"));
@@ -114,7 +120,10 @@ mod tests {
         assert!(overrides.use_up(&pair), "another attachment");
         tokio::time::advance(ORDER_TTL).await;
         assert_eq!(overrides.of(&pair), Fact::Absent);
-        tokio::time::advance(HELD_BACK_TTL.saturating_sub(ORDER_TTL)).await;
+        tokio::time::advance(ASKED_TTL.saturating_sub(ORDER_TTL)).await;
         assert!(!overrides.order(&pair, at(2), "test"), "the detach is no longer asked for");
+        overrides.note_asked(&pair);
+        overrides.note_done(&pair);
+        assert!(!overrides.order(&pair, at(2), "test"), "the detach has ended");
     }
 }

@@ -216,7 +216,7 @@ impl safe_detach_server::SafeDetach for Service {
         );
         if !is_taken {
             let text = format!(
-                "volume {} is left at node {}: no detach of it was asked for and held back within fifteen minutes; delete the VolumeAttachment first",
+                "volume {} is left at node {}: no detach of it that was asked for over CSI within fifteen minutes waits for an order; delete the VolumeAttachment first",
                 pair.volume, pair.node
             );
             return Err(Failure::new(Condition::NotPrepared, text).into());
