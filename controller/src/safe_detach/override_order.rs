@@ -1,5 +1,5 @@
-//! Override orders: orders to detach exactly one attachment, received over the socket. The peer says
-//! that a person gave the order; this process cannot tell.
+//! Override orders: orders to detach exactly one attachment, received over the socket. The peer
+//! says that a person gave the order; this process cannot tell.
 
 use std::sync::Arc;
 use std::time::Duration;

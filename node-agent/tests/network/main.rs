@@ -14,15 +14,15 @@ use ebs_csi_policy::profile::NODE_AGENT;
 use rustix::process::geteuid;
 use sys::{Called, Stopped};
 
-const MANIFEST: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/install/manifests/node.yaml");
+const MANIFEST: &str = "../deploy/install/manifests/node.yaml";
 /// The first ABI of Landlock that knows of TCP: landlock(7).
 const ABI_OF_TCP: u8 = 4;
 
 /// Returns the arguments of the agent's container in the manifest that the chart renders, and the
 /// paths at which the container has its volumes.
 fn container() -> (Vec<String>, Vec<String>) {
-    let manifest = fs::read_to_string(MANIFEST).expect("the manifest");
+    let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo"));
+    let manifest = fs::read_to_string(here.join(MANIFEST)).expect("the manifest");
     let (_, container) = manifest.split_once("- name: ebs-plugin\n").expect("the container");
     let (container, _) = container.split_once("\n      volumes:\n").expect("its end");
     let (_, arguments) = container.split_once("args:\n").expect("its arguments");

@@ -287,8 +287,8 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
     assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "somebody serves");
 }
 
-/// As when somebody else made the path before, so that a link would lead the launcher to a directory
-/// of root.
+/// As when somebody else made the path before, so that a link would lead the launcher to a
+/// directory of root.
 #[test]
 fn linked_runtime_directory_exits_78_and_starts_nothing() {
     let installed = Installed::new();
