@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use ebs_csi_confine::start;
+use ebs_csi_confine::{Fault, start};
 use ebs_csi_controller::metrics::Metrics;
 use ebs_csi_controller::process::config::Config;
 use ebs_csi_controller::process::confinement;
@@ -65,9 +65,13 @@ fn serve(config: Config, environment: &BTreeMap<String, String>) -> Result<(), E
         traces: exporter,
     };
     let enforced = confinement::enter(&config.sockets(), environment, config.certificate.as_ref())
-        .map_err(Exit::not_confined)?;
+        .map_err(unconfined)?;
     tracing::info!(%enforced, "confined");
     program::block_on(process::run(config, sockets, sys::give_back_memory))
+}
+
+fn unconfined(fault: Fault) -> Exit {
+    Exit::new(fault.exit_status(), fault)
 }
 
 /// Runs the command that lists what a cluster left behind, as confined as the service.
@@ -82,7 +86,7 @@ fn list_orphans(
         .read_to_string(&mut handles)
         .map_err(|error| Exit::failed(format_args!("standard input: {error}")))?;
     let known = Known::read(&handles).map_err(Exit::usage)?;
-    confinement::enter(&[], environment, None).map_err(Exit::not_confined)?;
+    confinement::enter(&[], environment, None).map_err(unconfined)?;
     let (orphans_found, summary) = program::block_on(command_arguments.run(&config, &known))?;
     let lines: String = orphans_found.iter().map(|orphan| format!("{orphan}\n")).collect();
     std::io::stdout()

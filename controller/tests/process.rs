@@ -17,8 +17,8 @@ use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::http_endpoint::MAX_CONNECTIONS;
-use ebs_csi_proto::safe_detach::QueryInstancesRequest;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
+use ebs_csi_proto::safe_detach::{BreakGlassRequest, QueryInstancesRequest, Subject};
 use program::{Controller, KEYS, probe, program, run, volume};
 use serde_json::json;
 use tonic::Code;
@@ -70,6 +70,24 @@ fn unusable_ca_bundle_exits_78() {
         let (code, _, err) = run(&[&endpoint], &environment);
         assert_eq!(code, Some(78), "{err}");
         assert!(err.contains("AWS_CA_BUNDLE") && err.contains(&bundle), "{err}");
+    }
+}
+
+/// A link to a directory, and a file of the kernel: both would open more than a setting may.
+#[test]
+fn credential_file_out_of_bounds_exits_78() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
+    std::os::unix::fs::symlink("/", dir.path().join("cfg")).expect("a link");
+    let file = |path: &str| dir.path().join(path).display().to_string();
+    for (variable, path, leads_to) in [
+        ("AWS_CONFIG_FILE", file("cfg"), " / "),
+        ("AWS_SHARED_CREDENTIALS_FILE", file("cfg/proc/version"), " /proc/version "),
+    ] {
+        let environment = [("AWS_REGION", "us-east-1"), (variable, &path)];
+        let (code, _, err) = run(&[&endpoint], &environment);
+        assert_eq!(code, Some(78), "{err}");
+        assert!(err.contains(variable) && err.contains(leads_to), "{err}");
     }
 }
 
@@ -360,6 +378,41 @@ async fn a_panic_in_one_call_harms_no_other() {
     proceed.notify_one();
     assert!(waiting.await.expect("no panic").expect("answered at last"));
     server.abort();
+}
+
+/// The log names the process that delivers the order, by the kernel's statement, and no person.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_for_unasked_detach_is_refused_and_logged() {
+    let world = World::new().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("safe-detach.sock");
+    let own = rustix::process::getuid().as_raw();
+    let flags = [
+        "--feature-gates=NonGracefulFailover=true".to_owned(),
+        "--safe-detach=enforce".to_owned(),
+        format!("--safe-detach-endpoint=unix://{}", socket.display()),
+        format!("--safe-detach-peers={own}"),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let controller = Controller::start(&world.server.ec2(), false, &flags);
+    let address = format!("unix://{}", socket.display());
+    let mut client = SafeDetachClient::connect(address).await.expect("it serves");
+    let order = BreakGlassRequest {
+        subject: Some(Subject {
+            volume_id: "vol-0eeeeeeeeeeeeeee5".to_owned(),
+            instance_id: "i-0eeeeeeeeeeeeeee5".to_owned(),
+        }),
+        attached_since: "2026-01-01T00:00:00Z".to_owned(),
+        ordered_by: format!("a test\n{}", "x".repeat(1000)),
+    };
+    let refused = client.break_glass(order).await.expect_err("nobody asked for the detach");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    let (_, log) = controller.stop();
+    let line = log.lines().find(|line| line.contains("an override order"));
+    let line = line.unwrap_or_else(|| panic!("{log}"));
+    let by = format!("process {} of user {own}, which says", std::process::id());
+    assert!(line.contains(&by) && line.contains("a test"), "{line}");
+    assert!(!line.contains("person") && !line.contains(&"x".repeat(300)), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

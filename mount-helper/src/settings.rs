@@ -10,6 +10,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Kubelet's own directory on a machine, the default of `--kubelet-root`.
+pub(crate) const KUBELET_ROOT: &str = "/var/lib/kubelet";
+
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 ebs-csi-mount-helper: identifies, checks, formats and mounts EBS volumes for the node-agent, and nothing else
@@ -98,7 +101,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         listen: Vec::new(),
         key_file: None,
         vsock_peers: vec![listen::CID_HOST],
-        kubelet_root: KubeletPath::parse("/var/lib/kubelet").map_err(|e| e.to_string())?,
+        kubelet_root: KubeletPath::parse(KUBELET_ROOT).map_err(|e| e.to_string())?,
         places: None,
         untrusted_images: UntrustedImages::default(),
         nodev_nosuid: NodevNosuid::default(),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ebs_csi_confine::start;
+use ebs_csi_confine::{Places, start};
 use ebs_csi_node_agent::helper::Target;
 use ebs_csi_node_agent::http_endpoint;
 use ebs_csi_node_agent::pre_stop::{self, Wait};
@@ -53,7 +53,7 @@ fn run_job(job: Job) -> Result<(), Exit> {
         }
         Job::Metrics => Err(Exit::Print(http_endpoint::example_page())),
         Job::EnterProfile => {
-            confinement::enter(None, None, [], false).map(drop).map_err(Exit::not_confined)
+            confinement::enter(Places::new(), false).map(drop).map_err(Exit::not_confined)
         }
     }
 }
@@ -66,7 +66,9 @@ fn pre_stop_hook(hook: PreStop) -> Result<(), Exit> {
         return remove_registration_socket(&hook.plugin_registration_path);
     }
     let files = hook.node_facts_file.iter().map(PathBuf::as_path);
-    confinement::enter(None, None, files, helper.is_vsock()).map_err(Exit::not_confined)?;
+    confinement::places(None, None, files)
+        .and_then(|places| confinement::enter(places, helper.is_vsock()))
+        .map_err(|fault| Exit::new(fault.exit_status(), fault))?;
     program::block_on(async {
         let timeout = Duration::from_secs(hook.timeout);
         match pre_stop::wait(helper, &hook.node_facts_file, timeout).await {

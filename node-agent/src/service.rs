@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ebs_csi_confine::Fault;
 use ebs_csi_policy::{PRODUCTION, setting};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
@@ -70,6 +71,14 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
             Prepared::bind(&socket).map_err(bind_error(socket.display()))
         })
         .transpose()?;
+    let registry = target.map(|target| target.directory.as_path());
+    let facts_files = settings.sources.files;
+    let places = confinement::places(
+        Some(&settings.endpoint),
+        registry,
+        facts_files.iter().map(PathBuf::as_path),
+    )
+    .map_err(unconfined)?;
     confinement::rehearse().map_err(Exit::not_confined)?;
 
     // A successor's CSI socket appears before its registration: the agent that it replaces relies
@@ -85,18 +94,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         })
         .transpose()?;
 
-    // The files tell facts that are still missing, and which attachments the node is to leave
-    // alone.
-    let facts_files = settings.sources.files;
     let pod_and_boot = PodAndBoot { pod: settings.pod_uid, boot: boot_id() };
-    let registry = target.map(|target| target.directory.as_path());
-    let enforced = confinement::enter(
-        Some(&settings.endpoint),
-        registry,
-        facts_files.iter().map(PathBuf::as_path),
-        settings.helper.is_vsock(),
-    )
-    .map_err(Exit::not_confined)?;
+    let enforced = confinement::enter(places, settings.helper.is_vsock()).map_err(unconfined)?;
     let wider = &settings.wider;
     let policy = setting::digest_in_force(&PRODUCTION, wider);
     if !wider.is_empty() {
@@ -120,6 +119,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         Node::new(facts, settings.options, attachments, Arc::clone(&helper), Arc::clone(&metrics));
     program::block_on(async {
         let stop = serve::stop_signal().map_err(Exit::failed)?;
+        // The files tell facts that are still missing, and which attachments the node is to leave
+        // alone.
         if !facts_files.is_empty() {
             tokio::spawn(promises::run(Arc::clone(&helper), facts_files));
         }
@@ -164,6 +165,10 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
     })?;
     tracing::info!("ended");
     Ok(())
+}
+
+pub(crate) fn unconfined(fault: Fault) -> Exit {
+    Exit::new(fault.exit_status(), fault)
 }
 
 /// Returns the kernel's id of this boot, which kubelet writes into the Node object, too.

@@ -96,6 +96,29 @@ async fn agent_started_under_other_user_exits_with_77() {
     );
 }
 
+/// The log of an agent that serves has what its settings opened. One whose settings would open more
+/// than a setting may ends before it takes the sockets of the serving agent.
+#[tokio::test]
+async fn facts_file_out_of_bounds_exits_78() {
+    let Some(host) = Host::new() else { return };
+    let here = host.path().canonicalize().unwrap();
+    std::fs::write(here.join("labels"), "").unwrap();
+    std::os::unix::fs::symlink("/", here.join("root")).unwrap();
+    let file = |path: &str| format!("--node-facts-file={}", here.join(path).display());
+    let serving = host.serve(&[&file("labels"), &file("root/etc/passwd")]).await;
+    let log = serving.log();
+    let opened = format!("places=\"socket-directory={0} node-facts={0} ", here.display());
+    assert!(log.contains(&opened) && log.contains(" node-facts=/etc/passwd\""), "{log}");
+    for (path, leads_to) in [("root", "/"), ("root/proc/version", "/proc/version")] {
+        let mut refused = host.start(&[&file(path)]);
+        assert_eq!(refused.end().await.code(), Some(78), "{}", refused.log());
+        let last = refused.log().lines().last().unwrap_or_default().to_owned();
+        assert!(last.contains("--node-facts-file") && last.contains(leads_to), "{last}");
+        refused.forget_log();
+    }
+    world::node(&serving.socket).node_get_info(csi::NodeGetInfoRequest {}).await.unwrap();
+}
+
 #[tokio::test]
 async fn stage_retry_after_agent_kill_repeats_same_request() {
     let Some(host) = Host::new() else { return };

@@ -84,6 +84,7 @@ const VALUES: &[(&str, u64)] = &[
     ("AF_INET6", 10),
     ("AF_NETLINK", 16),
     ("AF_VSOCK", 40),
+    ("MSG_FASTOPEN", 0x2000_0000),
     // linux/in.h: 0 chooses TCP for a stream and UDP for datagrams
     ("IPPROTO_IP", 0),
     ("IPPROTO_TCP", 6),
@@ -107,6 +108,8 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("mknodat", 2, INT),
     ("prctl", 0, INT),
     ("prlimit64", 0, INT),
+    ("sendmsg", 2, INT),
+    ("sendto", 3, INT),
     ("socket", 0, INT),
     ("socket", 2, INT),
     ("socketpair", 0, INT),

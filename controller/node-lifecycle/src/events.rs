@@ -119,7 +119,7 @@ listed_enum! {
         ),
         /// The pod cannot start before a detach that is refused.
         PodWaits = lasting("WaitsForRefusedDetach", POD, "do what the event says"),
-        /// A person ordered the detach without evidence.
+        /// The annotation orders the detach without evidence.
         OverrideOrdered = warning("BreakGlassUsed", VOLUME_ATTACHMENT, "none"),
         /// The node-agent's pod lacks a fact about its node, and the Node object lacks it, too.
         FactsUnknown = lasting(

@@ -54,9 +54,9 @@ fn serve(arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> {
     let listener = config.http.bind()?;
     let kubeconfig = config.kubeconfig.as_deref().map(kubeconfig::read);
     let kubeconfig = kubeconfig.transpose().map_err(Exit::setting)?;
-    let tokens = kubeconfig.as_ref().map(kubeconfig::token_directories);
+    let tokens = kubeconfig.as_ref().map(kubeconfig::token_files);
     let enforced = confinement::enter(config.kubeconfig.as_deref(), &tokens.unwrap_or_default())
-        .map_err(Exit::not_confined)?;
+        .map_err(|fault| Exit::new(fault.exit_status(), fault))?;
     tracing::info!(%enforced, "confined");
     program::block_on(process::run(config, kubeconfig, listener))
 }

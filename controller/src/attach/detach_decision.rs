@@ -51,6 +51,7 @@ impl Attachments {
         if self.safe_detach == Mode::Off {
             return Ok(DetachDecision::Send(Force::No, Instant::now()));
         }
+        self.cluster_evidence.overrides.note_asked(pair);
         loop {
             cancellation.check_not_superseded()?;
             let mut gathered =
@@ -144,7 +145,7 @@ impl Attachments {
         ))
     }
 
-    /// Follows a person's override order: a plain detach first, then one forced detach if the
+    /// Follows an override order: a plain detach first, then one forced detach if the
     /// attachment is stuck in `detaching`.
     fn follow_override_order(
         &self,
@@ -166,7 +167,8 @@ impl Attachments {
             node.id = pair.node.as_str(),
             ?decision,
             ?facts,
-            "a detach by a person's order"
+            by = self.cluster_evidence.overrides.by(pair).as_deref(),
+            "a detach by an override order"
         );
         decision
     }

@@ -61,6 +61,7 @@ impl Attachments {
                     if machine.has_sent() {
                         self.recent.note_detached(pair);
                     }
+                    self.cluster_evidence.overrides.note_done(pair);
                     return Ok(());
                 }
                 DetachStep::Refuse(failure) => return Err(failure),

@@ -46,7 +46,7 @@ impl SafeDetach {
             ),
             forced: all.register(
                 "aws_ebs_csi_safe_detach_forced",
-                "Detaches that were forced by a person's order",
+                "Detaches that were forced by an override order",
                 Counter::default(),
             ),
         }

@@ -41,50 +41,49 @@ const CREDENTIAL_FILES: [&str; 7] = [
     "SSL_CERT_DIR",
 ];
 
+/// The flags that name sockets.
+const SOCKETS: &str = "--endpoint or --safe-detach-endpoint";
+
 /// Gives up access to everything but these files, the network, and the sockets that are already
 /// bound. Irreversible.
 ///
 /// # Errors
-/// [`Fault`]: the process must end with [`Fault::EXIT`].
+/// [`Fault`]: the process must end with [`Fault::exit_status`].
 pub fn enter(
     sockets: &[&Endpoint],
     environment: &BTreeMap<String, String>,
     certificate: Option<&CertificateFiles>,
 ) -> Result<Enforced, Fault> {
     let mut places = Places::new();
-    let mut files = credential_files(environment);
-    files
-        .extend(certificate.into_iter().flat_map(|files| [files.chain.clone(), files.key.clone()]));
-    for path in files {
-        // Allow the directory, because a rotated token is a new file in it.
-        let place =
-            if path.is_dir() { path } else { path.parent().map(Path::to_path_buf).unwrap_or(path) };
-        if place.exists() {
-            places = places.with("credentials", place)?;
-        }
+    for (setting, file) in credential_files(environment) {
+        places = places.with_file("credentials", setting, &file)?;
+    }
+    if let Some(CertificateFiles { chain, key }) = certificate {
+        places = places.with_file("credentials", "--metrics-cert-file", chain)?.with_file(
+            "credentials",
+            "--metrics-key-file",
+            key,
+        )?;
     }
     for socket in sockets {
         if let Endpoint::Unix(path) = socket
             && let Some(directory) = path.parent().filter(|directory| directory.exists())
         {
-            places = places.with("socket-directory", directory)?;
+            places = places.with_directory("socket-directory", SOCKETS, directory)?;
         }
     }
     ebs_csi_confine::enter(profile::CONTROLLER, &places)
 }
 
-fn credential_files(environment: &BTreeMap<String, String>) -> Vec<PathBuf> {
-    let named = CREDENTIAL_FILES.iter().filter_map(|name| environment.get(*name));
-    let mut files: Vec<PathBuf> =
-        named.filter(|path| !path.is_empty()).map(PathBuf::from).collect();
-    if let Some(home) = environment.get("HOME") {
-        // Allow `.aws` alone: a home directory holds more than credentials.
-        let directory = Path::new(home).join(".aws");
-        if directory.is_dir() {
-            files.push(directory);
-        }
-    }
-    files
+/// Returns the files and directories of credentials and certificates, each with its variable.
+fn credential_files(environment: &BTreeMap<String, String>) -> Vec<(&'static str, PathBuf)> {
+    let named = CREDENTIAL_FILES.iter().filter_map(|name| {
+        let path = environment.get(*name).filter(|path| !path.is_empty())?;
+        Some((*name, PathBuf::from(path)))
+    });
+    // Of the home directory `.aws` alone: it holds more than credentials.
+    let home = environment.get("HOME").map(|home| ("HOME", Path::new(home).join(".aws")));
+    named.chain(home.filter(|(_, directory)| directory.is_dir())).collect()
 }
 
 #[cfg(test)]
@@ -99,6 +98,7 @@ mod tests {
             ("HOME".to_owned(), "/nonexistent".to_owned()),
             ("PATH".to_owned(), "/bin".to_owned()),
         ]);
-        assert_eq!(credential_files(&environment), [PathBuf::from("/var/run/secrets/eks/token")]);
+        let token = PathBuf::from("/var/run/secrets/eks/token");
+        assert_eq!(credential_files(&environment), [("AWS_WEB_IDENTITY_TOKEN_FILE", token)]);
     }
 }

@@ -85,7 +85,8 @@ impl Default for FenceSettings {
 pub(super) struct Fence {
     pub(super) instance: InstanceId,
     pub(super) how: PowerOff,
-    pub(super) reason: String,
+    /// The process that asks, and its reason.
+    pub(super) by: String,
     pub(super) dry_run: bool,
     /// Whether to refuse the fence while EC2's status checks pass or are unknown.
     pub(super) only_impaired: bool,
@@ -138,11 +139,11 @@ impl Fences {
         metrics: &Metrics,
         fence: &Fence,
     ) -> Result<String, Failure> {
-        let Fence { instance, how, reason, dry_run, only_impaired } = fence;
+        let Fence { instance, how, by, dry_run, only_impaired } = fence;
         tracing::warn!(
             node.id = instance.as_str(),
             mode = how.label(),
-            reason,
+            by,
             dry_run,
             only_impaired,
             "a fence is asked for"
@@ -159,7 +160,7 @@ impl Fences {
         tracing::warn!(
             node.id = instance.as_str(),
             mode = how.label(),
-            reason,
+            by,
             outcome,
             error,
             "the fence"

@@ -4,6 +4,20 @@ use ebs_csi_proto::{Condition, Failure};
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
 
+/// The most characters of a peer's own words in the log.
+const MAX_WORDS: usize = 256;
+
+/// Returns the process that calls, by the kernel's statement, and its own words about the call.
+pub(super) fn describe<T>(request: &Request<T>, words: &str) -> String {
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    let words: String = words.chars().take(MAX_WORDS).collect();
+    match peer.map(|peer| (peer.uid(), peer.pid())) {
+        Some((uid, Some(pid))) => format!("process {pid} of user {uid}, which says {words:?}"),
+        Some((uid, None)) => format!("a process of user {uid}, which says {words:?}"),
+        None => format!("an unknown process, which says {words:?}"),
+    }
+}
+
 /// Refuses the call of a peer whose user id is not listed. The kernel's statement about the peer
 /// counts (`SO_PEERCRED`, unix(7)); without one, the call is refused.
 pub(super) fn check(allowed: &[u32], request: Request<()>) -> Result<Request<()>, Status> {

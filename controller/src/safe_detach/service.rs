@@ -168,6 +168,7 @@ impl safe_detach_server::SafeDetach for Service {
 
     async fn fence(&self, request: Request<FenceRequest>) -> RpcResult<FenceResponse> {
         let call = Self::call(&request);
+        let by = peers::describe(&request, &request.get_ref().reason);
         let wire = request.into_inner();
         let how = match wire.mode() {
             fence_request::Mode::Stop => PowerOff::Stop,
@@ -179,7 +180,7 @@ impl safe_detach_server::SafeDetach for Service {
         let fence = Fence {
             instance: parse_instance(&wire.instance_id)?,
             how,
-            reason: wire.reason,
+            by,
             dry_run: wire.dry_run,
             only_impaired: wire.only_impaired,
         };
@@ -197,20 +198,29 @@ impl safe_detach_server::SafeDetach for Service {
         &self,
         request: Request<BreakGlassRequest>,
     ) -> RpcResult<BreakGlassResponse> {
+        let by = peers::describe(&request, &request.get_ref().ordered_by);
         let wire = request.into_inner();
         let pair = parse_pair(wire.subject.as_ref().ok_or_else(|| Failure::missing("subject"))?)?;
         let since = Timestamp::parse(&wire.attached_since).ok_or_else(|| {
             Failure::invalid("attached_since", "give the time that Query tells, as RFC 3339")
         })?;
+        let since = AttachTime { seconds: since.seconds, nanoseconds: since.nanoseconds };
+        let is_taken = self.cluster_evidence.overrides.order(&pair, since, &by);
         tracing::warn!(
             volume.id = pair.volume.as_str(),
             node.id = pair.node.as_str(),
             attached_since = wire.attached_since,
-            ordered_by = wire.ordered_by,
-            "a person orders a detach whatever else is known"
+            by,
+            is_taken,
+            "an override order for a detach whatever else is known"
         );
-        let since = AttachTime { seconds: since.seconds, nanoseconds: since.nanoseconds };
-        self.cluster_evidence.overrides.order(&pair, since);
+        if !is_taken {
+            let text = format!(
+                "volume {} is left at node {}: no detach of it that was asked for over CSI within fifteen minutes waits for an order; delete the VolumeAttachment first",
+                pair.volume, pair.node
+            );
+            return Err(Failure::new(Condition::NotPrepared, text).into());
+        }
         Ok(Response::new(BreakGlassResponse {}))
     }
 }

@@ -68,7 +68,7 @@ fn evidence_text(evidence: Evidence) -> &'static str {
         Evidence::NodeAnswer => "its node's kernel does not hold it",
         Evidence::KubeletReport => "its node's kubelet has released it",
         Evidence::Trusted => "of a running instance the orchestrator's word is taken",
-        Evidence::OverrideOrder => "a person ordered it for this attachment",
+        Evidence::OverrideOrder => "an override order names this attachment",
     }
 }
 

@@ -231,6 +231,10 @@ fn invalid_start_options_fail_with_single_line_reason() {
     let directory = tempfile::tempdir().expect("tempdir");
     let socket = format!("unix://{}/s", directory.path().display());
     refused_start(&["--listen", &socket, "--kubelet-root", "/no/such/root"], 78, "/no/such/root");
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("/etc", &link).expect("symlink");
+    let wide = "every program's configuration";
+    refused_start(&["--listen", &socket, "--kubelet-root", text(&link)], 78, wide);
     let file = directory.path().join("file");
     fs::write(&file, "kept").expect("write");
     if able() {

@@ -20,47 +20,51 @@ fn pci_roots() -> impl Iterator<Item = PathBuf> {
         })
 }
 
-/// Gives up user, capabilities, files, network and system calls, in the order that the profile
-/// `node-agent` needs.
-///
-/// The process keeps these rights: reading what sysfs shows of PCI devices, using sockets that are
-/// already bound, making new unix sockets, removing its own CSI socket, reading files in the
-/// directories of the named files, making and removing a socket in kubelet's registration
-/// directory, and, with `vsock` alone, making sockets of AF_VSOCK.
+/// Opens the places that the profile `node-agent` leaves to settings.
 ///
 /// A process that starts as its own user has a registration directory of its own. There it may
 /// only remove sockets: with a socket of another name it could register as another driver.
 ///
 /// # Errors
-/// [`Fault`]: the process must end with status [`Fault::EXIT`].
-pub fn enter<'a>(
+/// [`Fault`]: the process must end with [`Fault::exit_status`].
+pub fn places<'a>(
     endpoint: Option<&Endpoint>,
     registration: Option<&Path>,
     facts_files: impl IntoIterator<Item = &'a Path>,
-    vsock: bool,
-) -> Result<Enforced, Fault> {
+) -> Result<Places, Fault> {
     let mut places = Places::new();
     if let Some(Endpoint::Unix(socket)) = endpoint
         && let Some(directory) = socket.parent()
     {
-        places = places.with("socket-directory", directory)?;
+        places = places.with_directory("socket-directory", "--endpoint", directory)?;
     }
     if let Some(directory) = registration {
         let place = match rustix::process::getuid().is_root() {
             true => "registration-directory",
             false => "socket-directory",
         };
-        places = places.with(place, directory)?;
-    }
-    for root in pci_roots() {
-        places = places.with("pci-devices", root)?;
+        places = places.with_directory(place, "--plugin-registration-path", directory)?;
     }
     for file in facts_files {
-        // Kubelet replaces the file by switching a link, so the rule is for the directory, which
-        // stays.
-        if let Some(directory) = file.parent().filter(|d| d.is_dir()) {
-            places = places.with("node-facts", directory)?;
-        }
+        // Kubelet replaces the file by switching a link in its directory.
+        places = places.with_file("node-facts", "--node-facts-file", file)?;
+    }
+    Ok(places)
+}
+
+/// Gives up user, capabilities, files, network and system calls, in the order that the profile
+/// `node-agent` needs.
+///
+/// The process keeps these rights: reading what sysfs shows of PCI devices, using sockets that are
+/// already bound, making new unix sockets, removing its own CSI socket, reading the files of
+/// `places`, making and removing a socket in kubelet's registration directory, and, with `vsock`
+/// alone, making sockets of AF_VSOCK.
+///
+/// # Errors
+/// [`Fault`]: the process must end with [`Fault::exit_status`].
+pub fn enter(mut places: Places, vsock: bool) -> Result<Enforced, Fault> {
+    for root in pci_roots() {
+        places = places.with("pci-devices", root)?;
     }
     Entering::begin(profile::NODE_AGENT)?
         .choose(vsock.then_some("vsock"))?

@@ -18,6 +18,8 @@ pub struct Enforced {
     pub status: Status,
     /// Landlock, which `/proc` does not show.
     pub landlock: LandlockState,
+    /// `NAME=PATH` of each file or directory that a setting opened, as the kernel names it.
+    pub places: Vec<String>,
     /// Optional capabilities that the host does not grant.
     pub missing_capabilities: Vec<&'static str>,
     /// Supplementary groups beyond the profile's, which a process that starts unprivileged cannot
@@ -77,6 +79,9 @@ impl fmt::Display for Enforced {
             status.seccomp_filters.map_or_else(|| "unknown".to_owned(), |count| count.to_string()),
             self.landlock,
         )?;
+        if !self.places.is_empty() {
+            write!(f, " places=\"{}\"", self.places.join(" "))?;
+        }
         if !self.missing_capabilities.is_empty() {
             write!(f, " not_granted={}", self.missing_capabilities.join(","))?;
         }
@@ -118,6 +123,7 @@ pub(crate) fn confirm(
         extra_groups: profile.identity.extra_groups(&status.groups),
         status,
         landlock,
+        places: Vec::new(),
         missing_capabilities,
         choice,
     })

@@ -1,6 +1,7 @@
 //! Why a process could not be confined.
 
 use std::io;
+use std::path::PathBuf;
 
 use ebs_csi_policy::process_status::StatusError;
 
@@ -85,6 +86,22 @@ pub enum Fault {
         #[source]
         source: io::Error,
     },
+    /// A setting names a place that would open more of the machine than a setting may.
+    #[error(
+        "{setting}: {} leads to {} and would open it: {why}; give a directory of its own",
+        path.display(),
+        resolved.display()
+    )]
+    TooWide {
+        /// The flag or environment variable.
+        setting: String,
+        /// Its value.
+        path: PathBuf,
+        /// What the value leads to, without links.
+        resolved: PathBuf,
+        /// What the place has.
+        why: &'static str,
+    },
     /// The policy names a system call that this build does not know.
     #[error("the policy names the system call {0}, which this build does not know")]
     UnknownCall(&'static str),
@@ -103,6 +120,17 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The exit status of a process that could not be confined.
+    /// EX_NOPERM (sysexits.h): the process could not be confined.
     pub const EXIT: u8 = 77;
+    /// EX_CONFIG (sysexits.h): a setting is to be changed.
+    pub const TOO_WIDE: u8 = 78;
+
+    /// Returns the exit status of a process that ends with this fault.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::TooWide { .. } => Self::TOO_WIDE,
+            _ => Self::EXIT,
+        }
+    }
 }

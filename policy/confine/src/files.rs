@@ -1,7 +1,7 @@
 //! Landlock.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ebs_csi_policy::profile::{FilePlace, FileRight, FileRule, Files, Landlock, Scope, Tcp};
@@ -10,45 +10,13 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, RulesetStatus,
 };
 
-use rustix::fs::{Mode, OFlags};
-
+use crate::places::{Places, open_path};
 use crate::{Fault, LandlockState, sys};
 
 /// The rights that are handled: every right that this Landlock ABI knows. The ABI is fixed, so that
 /// a newer kernel does not change what a process can do. An older kernel leaves out the rights that
 /// it does not know.
 const HANDLED: ABI = ABI::V6;
-
-/// The places that a process supplies itself, held by descriptor.
-#[derive(Debug, Default)]
-pub struct Places {
-    held: Vec<(&'static str, OwnedFd)>,
-}
-
-impl Places {
-    /// Returns an empty set of places.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a path under a name of the policy. Several paths may have one name. Fails with
-    /// [`Fault::Place`] when the path cannot be opened.
-    pub fn with(self, name: &'static str, path: impl AsRef<Path>) -> Result<Self, Fault> {
-        let path = path.as_ref();
-        let opened = open_path(path).map_err(|source| Fault::Place {
-            place: format!("{name} ({})", path.display()),
-            source,
-        })?;
-        Ok(self.with_descriptor(name, opened))
-    }
-
-    /// Adds a path that the process has already opened.
-    #[must_use]
-    pub fn with_descriptor(mut self, name: &'static str, descriptor: OwnedFd) -> Self {
-        self.held.push((name, descriptor));
-        self
-    }
-}
 
 /// Restricts the calling thread and everything that it starts.
 pub(crate) fn restrict(
@@ -130,12 +98,8 @@ fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
         },
         FilePlace::Named(name) => {
             let mut found = Vec::new();
-            for (_, descriptor) in places.held.iter().filter(|(held, _)| *held == name) {
-                let copy = descriptor
-                    .as_fd()
-                    .try_clone_to_owned()
-                    .map_err(|error| missing(name, error))?;
-                found.push(copy);
+            for descriptor in places.named(name) {
+                found.push(descriptor.try_clone().map_err(|error| missing(name, error))?);
             }
             if found.is_empty() && !rule.optional {
                 return Err(missing(name, io::ErrorKind::NotFound.into()));
@@ -143,12 +107,6 @@ fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
             Ok(found)
         }
     }
-}
-
-pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
-    // Avoids the standard library's open: with some C libraries it treats O_PATH as an access mode
-    // and drops it.
-    Ok(rustix::fs::open(path, OFlags::PATH.union(OFlags::CLOEXEC), Mode::empty())?)
 }
 
 fn rights(rule: &FileRule) -> BitFlags<AccessFs> {

@@ -5,11 +5,14 @@
 //! reads its configuration, opens the files that it needs, and then:
 //!
 //! ```no_run
+//! use std::path::Path;
+//!
 //! use ebs_csi_confine::{Entering, Places};
 //! use ebs_csi_policy::profile;
 //!
 //! # fn main() -> Result<(), ebs_csi_confine::Fault> {
-//! let places = Places::new().with("socket-directory", "/run/csi")?;
+//! let directory = Path::new("/run/csi");
+//! let places = Places::new().with_directory("socket-directory", "--endpoint", directory)?;
 //! let enforced = Entering::begin(profile::NODE_AGENT)?
 //!     .identity()?
 //!     .files(&places)?
@@ -22,7 +25,7 @@
 //! The needs of each step fix the order: limits and the bounding set need the privilege that the
 //! change of user gives up; Landlock needs `no_new_privs`; the filter comes last because it forbids
 //! the calls of all other steps. Every step fails closed: a [`Fault`] is the end of the process,
-//! with status [`Fault::EXIT`].
+//! with status [`Fault::exit_status`].
 //!
 //! All steps except the filter bind only the calling thread and its children, so a process confines
 //! itself before it starts its first thread. A process whose thread pool must exist before the
@@ -35,6 +38,7 @@ mod enforced;
 mod fault;
 mod files;
 mod identity;
+mod places;
 pub mod start;
 mod sys;
 mod syscall_filter;
@@ -51,8 +55,8 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
-pub use files::Places;
 pub use identity::{Raised, raise};
+pub use places::{Places, check_held};
 pub use sys::landlock_abi;
 pub use thread_start::ThreadStarts;
 
@@ -63,6 +67,7 @@ pub struct Entering {
     // For the look at the end: the confined process may not be able to open it.
     status: File,
     landlock: LandlockState,
+    places: Vec<String>,
     missing: Vec<&'static str>,
     allow_missing_landlock: bool,
     choice: Option<&'static Choice>,
@@ -96,6 +101,7 @@ impl Entering {
             profile,
             status: open_status()?,
             landlock: LandlockState::NotAsked,
+            places: Vec::new(),
             missing: Vec::new(),
             allow_missing_landlock: false,
             choice: None,
@@ -134,6 +140,7 @@ impl Entering {
     pub fn files(mut self, places: &Places) -> Result<Self, Fault> {
         self.landlock =
             files::restrict(&self.profile.landlock, places, self.allow_missing_landlock)?;
+        self.places = places.of_settings().to_vec();
         Ok(self)
     }
 
@@ -191,7 +198,9 @@ impl Entering {
     fn observe(self) -> Result<Enforced, Fault> {
         let status = enforced::read(&self.status)?;
         let choice = self.choice.map(|choice| choice.name);
-        enforced::confirm(self.profile, status, self.landlock, self.missing, choice)
+        let enforced =
+            enforced::confirm(self.profile, status, self.landlock, self.missing, choice)?;
+        Ok(Enforced { places: self.places, ..enforced })
     }
 }
 

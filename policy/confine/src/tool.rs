@@ -10,8 +10,8 @@ use ebs_csi_policy::tool::{Tool, ToolId};
 use rustix::process::Resource;
 use seccompiler::BpfProgram;
 
-use crate::files::open_path;
 use crate::identity::{set_limit, set_limits};
+use crate::places::open_path;
 use crate::{Fault, LandlockState, Places, files, syscall_filter};
 
 /// Sets the resource limits of the runner, which inherits everything else from the supervisor.

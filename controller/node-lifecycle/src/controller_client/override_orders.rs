@@ -11,7 +11,7 @@ use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
 use ebs_csi_safe_detach::lifecycle::Attachment;
 
 use super::Controller;
-use crate::cluster::AnnotatedOrder;
+use crate::cluster::{AnnotatedOrder, BREAK_GLASS};
 use crate::context::Context;
 use crate::events::{EventReason, EventSubject};
 
@@ -64,11 +64,11 @@ async fn send_order(
     attachment: &Attachment,
     was_refused: bool,
 ) -> bool {
-    let Attachment { name, volume, .. } = attachment;
+    let Attachment { name, uid, volume, .. } = attachment;
     let request = BreakGlassRequest {
         subject: Some(Subject { volume_id: volume.clone(), instance_id: order.instance.clone() }),
         attached_since: order.since.clone(),
-        ordered_by: format!("the annotation of VolumeAttachment {name}"),
+        ordered_by: format!("annotation {BREAK_GLASS} of VolumeAttachment {name}, uid {uid}"),
     };
     match controller.client().break_glass(request).await {
         Ok(_) => {

@@ -14,21 +14,18 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Gives up everything except the service account's files, the network, and open descriptors.
 /// Irreversible.
 ///
-/// With a kubeconfig file, whose content has already been read, its directory and `tokens` replace
-/// the service account's directory.
+/// A kubeconfig file, whose content has already been read, and the files `tokens` replace the
+/// service account's directory.
 ///
 /// # Errors
-/// [`Fault`]: the process must end with [`Fault::EXIT`].
+/// [`Fault`]: the process must end with [`Fault::exit_status`].
 pub fn enter(kubeconfig: Option<&Path>, tokens: &[PathBuf]) -> Result<Enforced, Fault> {
-    let mut places = Places::new();
-    let directory = match kubeconfig.map(|file| file.parent().unwrap_or(Path::new("/"))) {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => Path::new(SERVICE_ACCOUNT),
+    let mut places = match kubeconfig {
+        Some(file) => Places::new().with_file("service-account", "--kubeconfig", file)?,
+        None => Places::new().with("service-account", SERVICE_ACCOUNT)?,
     };
-    places = places.with("service-account", directory)?;
-    for directory in tokens {
-        places = places.with("service-account", directory)?;
+    for file in tokens {
+        places = places.with_file("service-account", "tokenFile of --kubeconfig", file)?;
     }
     ebs_csi_confine::enter(profile::NODE_LIFECYCLE, &places)
 }

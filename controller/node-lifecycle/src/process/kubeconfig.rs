@@ -41,12 +41,10 @@ pub fn read(file: &Path) -> Result<Kubeconfig, String> {
     Ok(config)
 }
 
-/// Returns the directories of token files: these files are read again when they change.
-pub fn token_directories(config: &Kubeconfig) -> Vec<PathBuf> {
+/// Returns the token files: these are read again when they change.
+pub fn token_files(config: &Kubeconfig) -> Vec<PathBuf> {
     let users = config.auth_infos.iter().filter_map(|n| n.auth_info.as_ref());
-    let files = users.filter_map(|user| user.token_file.as_ref());
-    let parents = files.filter_map(|file| Path::new(file).parent());
-    parents.map(Path::to_owned).collect()
+    users.filter_map(|user| user.token_file.as_ref()).map(PathBuf::from).collect()
 }
 
 /// Replaces a file's name by its content. Data in the kubeconfig takes precedence over the file, as
@@ -106,7 +104,7 @@ mod tests {
         assert_eq!((&user.client_certificate, &user.client_key), (&None, &None));
         assert_eq!(user.client_certificate_data.as_deref(), Some("bWU="));
         assert!(user.client_key_data.is_some());
-        assert_eq!(token_directories(&config), [folder.path().join("tokens")]);
+        assert_eq!(token_files(&config), [folder.path().join("tokens/token")]);
     }
 
     #[test]

@@ -269,13 +269,14 @@ async fn query_for_150_instances_needs_1_describe_call() {
     assert_eq!(calls(), (before.0 + 2, before.1 + 1));
 }
 
-async fn break_glass(driver: &Driver, id: &str, since: &str) {
+async fn break_glass(driver: &Driver, id: &str, since: &str) -> Code {
     let request = BreakGlassRequest {
         subject: Some(Subject { volume_id: id.to_owned(), instance_id: NODE_1.to_owned() }),
         attached_since: since.to_owned(),
         ordered_by: "a test".to_owned(),
     };
-    driver.safe_detach.clone().break_glass(within(request, 5)).await.unwrap();
+    let answer = driver.safe_detach.clone().break_glass(within(request, 5)).await;
+    answer.map_or_else(|refused| refused.code(), |_| Code::Ok)
 }
 
 /// Returns, for each DetachVolume that reached EC2, whether it was sent with Force.
@@ -287,10 +288,13 @@ fn forced(driver: &Driver) -> Vec<bool> {
 async fn break_glass_frees_only_named_attachment() {
     let driver = enforce().await;
     let id = attached(&driver).await;
-    break_glass(&driver, &id, "2020-01-01T00:00:00Z").await;
-    refused(driver.unpublish(&id, NODE_1).await, "no-report");
     let since = query(&driver, &id, NODE_1).await.0.attached_since;
-    break_glass(&driver, &id, &since).await;
+    let unasked = break_glass(&driver, &id, &since).await;
+    assert_eq!(unasked, Code::FailedPrecondition, "no order lies ready for a volume in use");
+    refused(driver.unpublish(&id, NODE_1).await, "no-report");
+    assert_eq!(break_glass(&driver, &id, "2020-01-01T00:00:00Z").await, Code::Ok);
+    refused(driver.unpublish(&id, NODE_1).await, "no-report");
+    assert_eq!(break_glass(&driver, &id, &since).await, Code::Ok);
     assert_eq!(query(&driver, &id, NODE_1).await.1.token, "break-glass");
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(forced(&driver), [false], "a plain detach was enough");
@@ -309,7 +313,7 @@ async fn break_glass_forces_stuck_detach_once() {
     assert_eq!(forced(&driver), [false]);
     let since = query(&driver, &id, NODE_1).await.0.attached_since;
     // The operation that still waits sees the override order.
-    break_glass(&driver, &id, &since).await;
+    assert_eq!(break_glass(&driver, &id, &since).await, Code::Ok);
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(forced(&driver), [false, true]);
     assert_eq!(metric(&driver, "aws_ebs_csi_safe_detach_forced_total"), Some(1.0));

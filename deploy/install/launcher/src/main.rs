@@ -56,7 +56,8 @@ fn exec(path: &Path, command: &mut Command) -> io::Error {
 /// image has read.
 fn run_all(run: &Run) -> Result<(), Exit> {
     init_log(LogFlags::default());
-    let directory = RuntimeDirectory::create(run.runtime_directory.clone())?;
+    let directory =
+        RuntimeDirectory::create(run.runtime_directory.clone()).map_err(Exit::setting)?;
     let started = start_all(run, &directory)?;
     let path = std::env::current_exe()?;
     let mut supervisor = Command::new(&path);

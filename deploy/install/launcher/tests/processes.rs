@@ -287,6 +287,23 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
     assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "somebody serves");
 }
 
+/// As when somebody else made the path before, so that a link would lead the launcher to a
+/// directory of root.
+#[test]
+fn linked_runtime_directory_exits_78_and_starts_nothing() {
+    let installed = Installed::new();
+    let victim = installed.path("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink(&victim, installed.path("sockets")).unwrap();
+    let mut started = installed.start(&["node", "--endpoint=unix:///x.sock"]);
+    assert_eq!(started.wait_for_exit(), 78, "{}", installed.log());
+    assert!(installed.log().contains("is a link"), "{}", installed.log());
+    assert!(PROGRAMS.iter().all(|name| !installed.path(&format!("{name}.pid")).exists()));
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0, "it made something there");
+    assert_eq!(fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o700);
+}
+
 #[test]
 fn bad_usage_exits_64_missing_program_exits_1() {
     let installed = Installed::new();
