@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ebs_csi_policy::{PRODUCTION, setting};
+use ebs_csi_policy::{PRODUCTION, profile, setting};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::csi::node_server::NodeServer;
@@ -67,7 +67,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
     let prepared = target
         .map(|target| {
             let socket = target.socket();
-            Prepared::bind(&socket).map_err(bind_error(socket.display()))
+            let mode = profile::NODE_AGENT.socket_mode("--plugin-registration-path");
+            Prepared::bind(&socket, mode).map_err(bind_error(socket.display()))
         })
         .transpose()?;
     confinement::rehearse().map_err(Exit::not_confined)?;
@@ -94,6 +95,7 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         Some(&settings.endpoint),
         registry,
         facts_files.iter().map(PathBuf::as_path),
+        settings.helper.socket(),
         settings.helper.is_vsock(),
     )
     .map_err(Exit::not_confined)?;
@@ -205,9 +207,10 @@ enum Csi {
 
 impl Csi {
     fn prepare(endpoint: &Endpoint) -> std::io::Result<Self> {
+        let mode = profile::NODE_AGENT.socket_mode("--endpoint");
         match endpoint {
-            Endpoint::Unix(path) => Prepared::bind(path).map(Self::Unix),
-            Endpoint::Tcp(_) => endpoint.bind().map(Self::Tcp),
+            Endpoint::Unix(path) => Prepared::bind(path, mode).map(Self::Unix),
+            Endpoint::Tcp(_) => endpoint.bind(mode).map(Self::Tcp),
         }
     }
 

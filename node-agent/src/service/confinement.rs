@@ -28,6 +28,8 @@ fn pci_roots() -> impl Iterator<Item = PathBuf> {
 /// directories of the named files, making and removing a socket in kubelet's registration
 /// directory, and, with `vsock` alone, making sockets of AF_VSOCK.
 ///
+/// From Landlock ABI 9 on, it connects to unix sockets in the directory of `helper` alone.
+///
 /// A process that starts as its own user has a registration directory of its own. There it may
 /// only remove sockets: with a socket of another name it could register as another driver.
 ///
@@ -37,6 +39,7 @@ pub fn enter<'a>(
     endpoint: Option<&Endpoint>,
     registration: Option<&Path>,
     facts_files: impl IntoIterator<Item = &'a Path>,
+    helper: Option<&Path>,
     vsock: bool,
 ) -> Result<Enforced, Fault> {
     let mut places = Places::new();
@@ -51,6 +54,9 @@ pub fn enter<'a>(
             false => "socket-directory",
         };
         places = places.with(place, directory)?;
+    }
+    if let Some(socket) = helper {
+        places = places.with_directory_of("helper-socket-directory", socket)?;
     }
     for root in pci_roots() {
         places = places.with("pci-devices", root)?;

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use ebs_csi_policy::profile::{FilePlace, FileRight, FileRule, Files, Landlock, Scope, Tcp};
+use ebs_csi_policy::profile::{
+    FilePlace, FileRight, FileRule, Files, Landlock, Scope, Tcp, process,
+};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetStatus,
@@ -13,11 +15,6 @@ use landlock::{
 use rustix::fs::{Mode, OFlags};
 
 use crate::{Fault, LandlockState, sys};
-
-/// The rights that are handled: every right that this Landlock ABI knows. The ABI is fixed, so that
-/// a newer kernel does not change what a process can do. An older kernel leaves out the rights that
-/// it does not know.
-const HANDLED: ABI = ABI::V6;
 
 /// The places that a process supplies itself, held by descriptor.
 #[derive(Debug, Default)]
@@ -40,6 +37,16 @@ impl Places {
             source,
         })?;
         Ok(self.with_descriptor(name, opened))
+    }
+
+    /// Adds the directory of a socket to which the process connects, or the deepest directory above
+    /// it that is there. A socket that is made again is a new file. Fails as [`Places::with`].
+    pub fn with_directory_of(self, name: &'static str, socket: &Path) -> Result<Self, Fault> {
+        let mut above = socket.ancestors().skip(1);
+        match above.find(|directory| directory.is_dir()) {
+            Some(directory) => self.with(name, directory),
+            None => Ok(self),
+        }
     }
 
     /// Adds a path that the process has already opened.
@@ -89,12 +96,14 @@ impl<E: Into<landlock::RulesetError>> From<E> for Problem {
 }
 
 fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
+    // An older kernel leaves out the rights that it does not know.
+    let handled = ABI::from(i32::from(process::LANDLOCK.abi));
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     if matches!(rules.files, Files::Listed(_)) {
-        ruleset = ruleset.handle_access(AccessFs::from_all(HANDLED))?;
+        ruleset = ruleset.handle_access(AccessFs::from_all(handled))?;
     }
     if rules.tcp == Tcp::Denied {
-        ruleset = ruleset.handle_access(AccessNet::from_all(HANDLED))?;
+        ruleset = ruleset.handle_access(AccessNet::from_all(handled))?;
     }
     for scope in rules.scopes {
         ruleset = ruleset.scope(match scope {
@@ -165,6 +174,7 @@ fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
             FileRight::RemoveDir => AccessFs::RemoveDir,
             FileRight::RemoveFile => AccessFs::RemoveFile,
             FileRight::IoctlDev => AccessFs::IoctlDev,
+            FileRight::ResolveUnix => AccessFs::ResolveUnix,
         })
         .collect()
 }
@@ -172,6 +182,13 @@ fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The library takes a number that it does not know for its newest.
+    #[test]
+    fn library_knows_landlock_abi_of_policy() {
+        let abi = process::LANDLOCK.abi;
+        assert_eq!(ABI::from(i32::from(abi)) as u8, abi);
+    }
 
     #[test]
     fn only_optional_place_may_be_missing() {
@@ -193,6 +210,22 @@ mod tests {
             let rule = FileRule { place, optional, rights: &[], why: "" };
             let number = opened(&rule, &places).ok().map(|places| places.len());
             assert_eq!(number, found, "{place:?}, optional: {optional}");
+        }
+    }
+
+    #[test]
+    fn directory_of_socket_is_deepest_that_exists() {
+        for (socket, found) in [
+            ("/proc/self/none", Some("/proc/self")),
+            ("/proc/none/none/none.sock", Some("/proc")),
+            ("/proc/version/none", Some("/proc")),
+            ("none", None),
+        ] {
+            let places = Places::new().with_directory_of("here", Path::new(socket)).expect("open");
+            let held: Vec<_> = places.held.iter().map(|(_, held)| held).collect();
+            let number = |file: &OwnedFd| rustix::fs::fstat(file).expect("fstat").st_ino;
+            let wanted = found.map(|path| number(&open_path(Path::new(path)).expect("open")));
+            assert_eq!(held.into_iter().map(number).next(), wanted, "{socket}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Confines a process to its profile in the policy, irreversibly; a process that cannot be confined
 //! does not start.
 //!
-//! A `main` first calls [`start::close_inherited_descriptors`] and [`start::keep_environment`],
-//! reads its configuration, opens the files that it needs, and then:
+//! A `main` first calls [`start::clean`], reads its configuration, opens the files that it needs,
+//! and then:
 //!
 //! ```no_run
 //! use ebs_csi_confine::{Entering, Places};
@@ -52,6 +52,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
 pub use files::Places;
+use identity::Taken;
 pub use identity::{Raised, raise};
 pub use sys::landlock_abi;
 pub use thread_start::ThreadStarts;
@@ -63,7 +64,7 @@ pub struct Entering {
     // For the look at the end: the confined process may not be able to open it.
     status: File,
     landlock: LandlockState,
-    missing: Vec<&'static str>,
+    taken: Taken,
     allow_missing_landlock: bool,
     choice: Option<&'static Choice>,
 }
@@ -96,7 +97,7 @@ impl Entering {
             profile,
             status: open_status()?,
             landlock: LandlockState::NotAsked,
-            missing: Vec::new(),
+            taken: Taken::default(),
             allow_missing_landlock: false,
             choice: None,
         })
@@ -126,7 +127,7 @@ impl Entering {
     pub fn identity(mut self) -> Result<Self, Fault> {
         let before = enforced::read(&open_status()?)?;
         identity::set_limits(self.profile.limits)?;
-        self.missing = identity::apply(self.profile, &before)?;
+        self.taken = identity::apply(self.profile, &before)?;
         Ok(self)
     }
 
@@ -191,7 +192,7 @@ impl Entering {
     fn observe(self) -> Result<Enforced, Fault> {
         let status = enforced::read(&self.status)?;
         let choice = self.choice.map(|choice| choice.name);
-        enforced::confirm(self.profile, status, self.landlock, self.missing, choice)
+        enforced::confirm(self.profile, status, self.landlock, self.taken, choice)
     }
 }
 
