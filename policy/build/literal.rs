@@ -53,9 +53,10 @@ pub(crate) fn known(
     }
 }
 
-/// Returns the reason of a rule as a literal; a rule without one of its own is an error.
+/// Returns the reason of a rule as a literal; a rule without one of its own is an error, and so is
+/// one that refers to another rule.
 pub(crate) fn reason(why: &str, what: &str) -> Result<String, String> {
-    if why.trim().len() < 4 || why.contains("as above") {
+    if why.trim().len() < 4 || why.starts_with("as ") || why.contains("as above") {
         return Err(format!("{what} has no reason"));
     }
     Ok(format!("{why:?}"))
