@@ -35,8 +35,9 @@ struct Disk {
 
 /// The constants, and the names of the policies.
 pub(crate) struct Compiled {
-    pub(crate) constants: String,
-    pub(crate) policies: Vec<String>,
+    pub(crate) disks: String,
+    pub(crate) policies: String,
+    pub(crate) names: Vec<String>,
 }
 
 pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
@@ -45,12 +46,12 @@ pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
     if chosen.len() != file.policies.len() {
         return Err("each policy needs a flag of its own, all but one".to_owned());
     }
-    let mut constants = String::new();
+    let mut policies = String::new();
     for (name, Policy { flag, disks, places, why }) in &file.policies {
         if !file.disks.iter().any(|row| row.classes.contains(disks)) {
             return Err(format!("policy {name} recognises no disk"));
         }
-        constants += &format!(
+        policies += &format!(
             "pub(crate) const {constant}: Policy = Policy {{ name: {name:?}, digest: digests::{constant}, flag: {flag:?}, \
              disks: {disks}, places: {places}, why: {why} }};\n",
             constant = name.to_uppercase(),
@@ -73,6 +74,6 @@ pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
             literal::reason(&row.why, &row.name)?
         ))
     })?;
-    constants += &format!("pub(crate) const DISKS: &[DiskRow] = {rows};\n");
-    Ok(Compiled { constants, policies: file.policies.into_keys().collect() })
+    let disks = format!("pub(crate) const DISKS: &[DiskRow] = {rows};\n");
+    Ok(Compiled { disks, policies, names: file.policies.into_keys().collect() })
 }

@@ -64,8 +64,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?,
         ),
         ("profiles.rs", all.compile()?),
-        ("disks.rs", disks.constants),
-        ("digests.rs", constants_of(&disks.policies, &digests)),
+        ("disks.rs", disks.disks),
+        ("policies.rs", disks.policies),
+        ("digests.rs", constants_of(&disks.names, &digests)),
     ] {
         fs::write(Path::new(&out).join(name), constants)?;
     }

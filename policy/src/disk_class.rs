@@ -29,10 +29,8 @@ pub struct DiskRow {
     pub why: &'static str,
 }
 
-pub(crate) mod compiled {
+mod compiled {
     use super::{DiskClass, DiskRow};
-    use crate::place::PlaceClass;
-    use crate::variant::{Policy, digests};
     include!(concat!(env!("OUT_DIR"), "/disks.rs"));
 }
 

@@ -1,11 +1,16 @@
 //! The compiled-in policies: one for nodes, one for a virtual machine whose disks its hypervisor
 //! makes, and one that recognises simulated disks.
 
-use crate::disk_class::{DiskClass, compiled};
+use crate::disk_class::DiskClass;
 use crate::place::PlaceClass;
 
-pub(crate) mod digests {
+mod digests {
     include!(concat!(env!("OUT_DIR"), "/digests.rs"));
+}
+
+mod compiled {
+    use super::{DiskClass, PlaceClass, Policy, digests};
+    include!(concat!(env!("OUT_DIR"), "/policies.rs"));
 }
 
 /// A compiled-in policy. All policies have the same rules; they differ in what they recognise as a
@@ -14,8 +19,8 @@ pub(crate) mod digests {
 pub struct Policy {
     /// `production`, `guest` or `sandbox`.
     pub name: &'static str,
-    /// SHA-256 over the values of the policy's files and the name, 64 hexadecimal digits. It differs
-    /// between the policies, and changes with every value.
+    /// SHA-256 over the values of the policy's files and the name, 64 hexadecimal digits. It
+    /// differs between the policies, and changes with every value.
     pub digest: &'static str,
     /// The mount-helper's flag that chooses the policy; `None` for the one without a flag.
     pub flag: Option<&'static str>,

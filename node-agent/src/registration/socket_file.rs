@@ -22,8 +22,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Binds beside `path`, with these permission bits: who may write to the socket may connect. The
-    /// temporary name begins with a dot: kubelet ignores such files in its directory.
+    /// Binds beside `path`, with these permission bits: who may write to the socket may connect.
+    /// The temporary name begins with a dot: kubelet ignores such files in its directory.
     ///
     /// # Errors
     /// As bind(2); `AlreadyExists` when something other than a socket has one of the two names.

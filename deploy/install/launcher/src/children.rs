@@ -18,8 +18,9 @@ pub fn program_path(name: &str) -> io::Result<PathBuf> {
     Ok(own.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
 
-/// Leaves `command` the variables that a process with the profile keeps, and those that the launcher
-/// keeps itself: only the controller inherits credentials and the variables that refer to them.
+/// Leaves `command` the variables that a process with the profile keeps, and those that the
+/// launcher keeps itself: only the controller inherits credentials and the variables that refer to
+/// them.
 pub fn limit_environment(command: &mut Command, profile: &Profile) {
     let passed = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_str();
@@ -33,8 +34,8 @@ pub fn limit_environment(command: &mut Command, profile: &Profile) {
 pub struct Started(Vec<Running>);
 
 impl Started {
-    /// Starts `program`, whose first process has the profile, from the directory of this program, and
-    /// logs it as `name`.
+    /// Starts `program`, whose first process has the profile, from the directory of this program,
+    /// and logs it as `name`.
     ///
     /// # Errors
     /// Returns an error that names the program when it cannot be run.

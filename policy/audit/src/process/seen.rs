@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fstat, statx};
 use sha2::{Digest as _, Sha256};
 
-use ebs_csi_policy::profile;
+use ebs_csi_policy::profile::socket_file::SOCKETS;
 
 use super::{HELPER, Process};
-use crate::rules::socket_files;
 use crate::sys::open_in_root;
 
 /// The kinds of namespaces, as the kernel names them.
@@ -70,10 +69,9 @@ impl Seen {
     pub(super) fn of(process: &Process) -> Self {
         let why = |error: io::Error| error.to_string();
         // Which of them the process serves is known when its profile is.
-        let paths: BTreeSet<String> = profile::ALL
+        let paths: BTreeSet<String> = SOCKETS
             .iter()
-            .flat_map(|one| socket_files::paths(process, one))
-            .map(|(_, path)| path)
+            .flat_map(|row| process.values_of(row.flag).filter_map(|value| row.path(value)))
             .collect();
         let is_helper = process.program == HELPER;
         Self {

@@ -22,7 +22,7 @@ pub(crate) fn expected(profile: &Profile) -> String {
 }
 
 /// Returns the rows of a profile, each with the paths that the process's arguments name.
-pub(crate) fn paths(
+fn paths(
     process: &Process,
     profile: &Profile,
 ) -> impl Iterator<Item = (&'static SocketRow, String)> {
