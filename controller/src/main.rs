@@ -12,8 +12,9 @@ use ebs_csi_controller::process::confinement;
 use ebs_csi_controller::process::orphans::{self, Known, OrphansArguments};
 use ebs_csi_controller::process::traces;
 use ebs_csi_controller::process::{self, Sockets};
-use ebs_csi_proto::observe;
+use ebs_csi_policy::profile;
 use ebs_csi_proto::program::{self, Exit};
+use ebs_csi_proto::{Endpoint, observe};
 use mimalloc::MiMalloc;
 
 mod sys;
@@ -26,7 +27,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     program::run("ebs-csi-controller", || {
-        start::clean(&confinement::KEPT_VARIABLES).map_err(Exit::not_confined)?;
+        start::clean(profile::CONTROLLER).map_err(Exit::not_confined)?;
         let environment: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
@@ -55,11 +56,14 @@ fn serve(config: Config, environment: &BTreeMap<String, String>) -> Result<(), E
         tracing::info!("{variable} has no meaning here: {instead}");
     }
 
+    let bind = |flag: &str, endpoint: &Endpoint| {
+        program::bind(flag, endpoint, profile::CONTROLLER.socket_mode(flag))
+    };
     let safe_detach = config.safe_detach_socket.as_ref();
     let sockets = Sockets {
-        csi: program::bind("--endpoint", &config.endpoint)?,
+        csi: bind("--endpoint", &config.endpoint)?,
         safe_detach: safe_detach
-            .map(|socket| program::bind("--safe-detach-endpoint", &socket.endpoint))
+            .map(|socket| bind("--safe-detach-endpoint", &socket.endpoint))
             .transpose()?,
         http: config.http.bind()?,
         traces: exporter,

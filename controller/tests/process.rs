@@ -352,7 +352,7 @@ async fn a_panic_in_one_call_harms_no_other() {
     let routes = tonic::service::Routes::new(IdentityServer::new(Identity::new("v0", readiness)));
     let routes = ebs_csi_controller::csi::rpc::guarded(routes, Arc::default());
     let server = tokio::spawn(ebs_csi_proto::serve::serve(
-        endpoint.bind().expect("bound"),
+        endpoint.bind(0o660).expect("bound"),
         routes,
         std::future::pending(),
         Duration::ZERO,

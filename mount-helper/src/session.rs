@@ -15,8 +15,6 @@ pub(crate) struct BrokerState {
     /// The kernel interfaces and state that operations work with.
     pub(crate) context: OperationContext,
     pub(crate) table: OperationTable,
-    /// The only uid that may send requests.
-    pub(crate) peer_uid: u32,
     /// The digest of what is in force.
     pub(crate) digest: String,
     /// The settings that permit more than the policy does without them.

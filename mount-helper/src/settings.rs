@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Kubelet's own directory on a machine, the default of `--kubelet-root`.
-pub(crate) const KUBELET_ROOT: &str = "/var/lib/kubelet";
+pub(crate) fn default_kubelet_root() -> &'static str {
+    setting::default_of(PROGRAM, "--kubelet-root")
+}
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -53,6 +55,9 @@ Options:
   --help                     print this
   --version                  print the version and the policy's digest
 ";
+
+/// The name of this program in the policy.
+const PROGRAM: &str = "mount-helper";
 
 /// The settings from the command line, after validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,19 +102,22 @@ pub(crate) enum Command {
 
 /// Parses the arguments that follow the program's name. The error is one line for the user.
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let default = |flag| setting::default_of(PROGRAM, flag);
     let mut settings = HelperSettings {
         listen: Vec::new(),
         key_file: None,
-        vsock_peers: vec![listen::CID_HOST],
-        kubelet_root: KubeletPath::parse(KUBELET_ROOT).map_err(|e| e.to_string())?,
+        vsock_peers: listen::peers(default("--vsock-peers"))?,
+        kubelet_root: KubeletPath::parse(default("--kubelet-root")).map_err(|e| e.to_string())?,
         places: None,
         untrusted_images: UntrustedImages::default(),
         nodev_nosuid: NodevNosuid::default(),
         disks_without_serial: DisksWithoutSerial::default(),
-        copied_mounts: CopiedMounts::default(),
+        copied_mounts: CopiedMounts::parse(default("--copied-mounts"))
+            .ok_or("the policy has no default of --copied-mounts")?,
         tool_deadline: None,
-        grace: Duration::from_secs(25),
-        json: false,
+        grace: seconds(0..=3600)(default("--grace"))
+            .ok_or("the policy has no default of --grace")?,
+        json: default("--log-format") == "json",
         allow_missing_landlock: false,
         allow_private_mounts: false,
         policy: PRODUCTION,
@@ -224,7 +232,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         }
     }
     let given: Vec<_> = given.iter().map(|(flag, value)| (flag.as_str(), value.as_str())).collect();
-    settings.wider = setting::wider("mount-helper", &given);
+    settings.wider = setting::wider(PROGRAM, &given);
     listen::check(&settings.listen, settings.key_file.is_some(), peers_given)?;
     Ok(Command::Serve(Box::new(settings)))
 }

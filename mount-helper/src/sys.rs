@@ -52,12 +52,18 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Moves the process into new network, IPC and UTS namespaces (unshare(2)).
-pub fn unshare_namespaces() -> io::Result<()> {
+/// Moves the process into new namespaces (unshare(2)), one for each of these `CLONE_NEW…` flags.
+/// Fails with EINVAL for any other flag.
+pub fn unshare_namespaces(flags: u64) -> io::Result<()> {
+    const KNOWN: c_int = libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWUTS;
+    let flags = c_int::try_from(flags).ok().filter(|flags| flags & !KNOWN == 0);
+    let flags = flags.ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: these flags touch neither memory nor descriptors of the process.
-    checked(unsafe {
-        libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)
-    })?;
+    checked(unsafe { libc::unshare(flags) })?;
     Ok(())
 }
 

@@ -13,18 +13,15 @@ use ebs_csi_node_agent::registration::{self, own_directories};
 use ebs_csi_node_agent::service::{self, confinement};
 use ebs_csi_node_agent::settings::flags::{CommandLine, Job, PreStop};
 use ebs_csi_node_agent::settings::{self, Settings};
+use ebs_csi_policy::profile;
 use ebs_csi_proto::observe::{LogFlags, init_log};
 use ebs_csi_proto::program::{self, Exit};
-
-/// The environment variables that are used; no credential is among them.
-const ENVIRONMENT: &[&str] =
-    &["CSI_NODE_NAME", "POD_UID", "AWS_EC2_METADATA_", "RUST_LOG", "RUST_BACKTRACE"];
 
 fn main() -> ExitCode {
     program::run("ebs-csi-node-agent", || {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         let without_effect = settings::variables_without_effect(names);
-        start::clean(ENVIRONMENT).map_err(Exit::not_confined)?;
+        start::clean(profile::NODE_AGENT).map_err(Exit::not_confined)?;
         let line: CommandLine = program::parse(std::env::args_os().skip(1))?;
         if let Some(job) = line.job {
             return run_job(job);
@@ -66,7 +63,7 @@ fn pre_stop_hook(hook: PreStop) -> Result<(), Exit> {
         return remove_registration_socket(&hook.plugin_registration_path);
     }
     let files = hook.node_facts_file.iter().map(PathBuf::as_path);
-    confinement::places(None, None, files)
+    confinement::places(None, None, files, helper.socket())
         .and_then(|places| confinement::enter(places, helper.is_vsock()))
         .map_err(|fault| Exit::new(fault.exit_status(), fault))?;
     program::block_on(async {

@@ -265,6 +265,12 @@ mod tests {
     }
 
     #[test]
+    fn policy_names_the_registration_socket() {
+        let row = ebs_csi_policy::profile::NODE_AGENT.socket("--plugin-registration-path");
+        assert_eq!(row.and_then(|row| row.file), Some(SOCKET));
+    }
+
+    #[test]
     fn the_socket_of_a_stock_registrar_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let former = dir.path().join(FORMER_SOCKET);

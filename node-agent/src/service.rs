@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ebs_csi_confine::Fault;
-use ebs_csi_policy::{PRODUCTION, setting};
+use ebs_csi_policy::{PRODUCTION, profile, setting};
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::csi::node_server::NodeServer;
@@ -68,7 +68,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
     let prepared = target
         .map(|target| {
             let socket = target.socket();
-            Prepared::bind(&socket).map_err(bind_error(socket.display()))
+            let mode = profile::NODE_AGENT.socket_mode("--plugin-registration-path");
+            Prepared::bind(&socket, mode).map_err(bind_error(socket.display()))
         })
         .transpose()?;
     let registry = target.map(|target| target.directory.as_path());
@@ -77,6 +78,7 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         Some(&settings.endpoint),
         registry,
         facts_files.iter().map(PathBuf::as_path),
+        settings.helper.socket(),
     )
     .map_err(unconfined)?;
     confinement::rehearse().map_err(Exit::not_confined)?;
@@ -210,9 +212,10 @@ enum Csi {
 
 impl Csi {
     fn prepare(endpoint: &Endpoint) -> std::io::Result<Self> {
+        let mode = profile::NODE_AGENT.socket_mode("--endpoint");
         match endpoint {
-            Endpoint::Unix(path) => Prepared::bind(path).map(Self::Unix),
-            Endpoint::Tcp(_) => endpoint.bind().map(Self::Tcp),
+            Endpoint::Unix(path) => Prepared::bind(path, mode).map(Self::Unix),
+            Endpoint::Tcp(_) => endpoint.bind(mode).map(Self::Tcp),
         }
     }
 

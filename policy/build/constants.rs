@@ -89,6 +89,14 @@ const VALUES: &[(&str, u64)] = &[
     ("IPPROTO_IP", 0),
     ("IPPROTO_TCP", 6),
     ("IPPROTO_UDP", 17),
+    // linux/securebits.h
+    ("SECBIT_NOROOT", 1),
+    ("SECBIT_NOROOT_LOCKED", 1 << 1),
+    ("SECBIT_NO_SETUID_FIXUP", 1 << 2),
+    ("SECBIT_NO_SETUID_FIXUP_LOCKED", 1 << 3),
+    ("SECBIT_KEEP_CAPS_LOCKED", 1 << 5),
+    ("SECBIT_NO_CAP_AMBIENT_RAISE", 1 << 6),
+    ("SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED", 1 << 7),
     // linux/stat.h
     ("S_IFMT", 0o170_000),
     ("S_IFREG", 0o100_000),
@@ -170,6 +178,17 @@ const MOUNT_ATTRIBUTES: &[(&str, u64)] = &[
 const CAPABILITIES: &[(&str, u8)] =
     &[("DAC_READ_SEARCH", 2), ("KILL", 5), ("SYS_ADMIN", 21), ("SYS_RESOURCE", 24)];
 
+/// The kinds of namespaces in `/proc/PID/ns`, and the flag of linux/sched.h that makes one.
+const NAMESPACES: &[(&str, u64)] = &[
+    ("cgroup", 0x0200_0000),
+    ("ipc", 0x0800_0000),
+    ("mnt", 0x0002_0000),
+    ("net", 0x4000_0000),
+    ("pid", 0x2000_0000),
+    ("user", 0x1000_0000),
+    ("uts", 0x0400_0000),
+];
+
 fn find<T: Copy>(table: &[(&str, T)], name: &str, what: &str) -> Result<T, String> {
     table
         .iter()
@@ -198,4 +217,8 @@ pub(crate) fn mount_attribute(name: &str) -> Result<u64, String> {
 
 pub(crate) fn capability(name: &str) -> Result<u8, String> {
     find(CAPABILITIES, name, "capability")
+}
+
+pub(crate) fn namespace(kind: &str) -> Result<u64, String> {
+    find(NAMESPACES, kind, "kind of namespace")
 }

@@ -41,9 +41,22 @@ pub(crate) fn value(name: &str) -> Result<String, String> {
     Ok(format!("Value {{ name: {name:?}, number: {} }}", constants::value(name)?))
 }
 
-/// Returns the reason of a rule as a literal; a rule without one of its own is an error.
+/// Fails when a name is none of those that are known.
+pub(crate) fn known(
+    names: impl IntoIterator<Item = impl AsRef<str>>,
+    all: &[&str],
+) -> Result<(), String> {
+    let mut names = names.into_iter();
+    match names.find(|name| !all.contains(&name.as_ref())) {
+        Some(unknown) => Err(format!("{:?} is not known", unknown.as_ref())),
+        None => Ok(()),
+    }
+}
+
+/// Returns the reason of a rule as a literal; a rule without one of its own is an error, and so is
+/// one that refers to another rule.
 pub(crate) fn reason(why: &str, what: &str) -> Result<String, String> {
-    if why.trim().len() < 4 || why.contains("as above") {
+    if why.trim().len() < 4 || why.starts_with("as ") || why.contains("as above") {
         return Err(format!("{what} has no reason"));
     }
     Ok(format!("{why:?}"))

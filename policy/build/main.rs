@@ -3,94 +3,92 @@
 
 mod calls;
 mod constants;
+mod disks;
+mod environment;
 mod format_options;
 mod literal;
 mod mounts;
+mod process;
 mod sandbox;
 mod settings;
+mod sockets;
 mod tools;
 
+use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-use sha2::{Digest as _, Sha256};
-
-/// The files that make up the policy, in the order in which the digest covers them.
-const FILES: [&str; 11] = [
-    "mounts.toml",
-    "tools.toml",
-    "format-options.toml",
-    "settings.toml",
-    "sandbox/groups.toml",
-    "sandbox/controller.toml",
-    "sandbox/node-lifecycle.toml",
-    "sandbox/launcher.toml",
-    "sandbox/node-agent.toml",
-    "sandbox/mount-helper.toml",
-    "sandbox/tool.toml",
-];
+use ebs_csi_document::digest::{FILES, of_file, of_policy};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let here = env::var("CARGO_MANIFEST_DIR")?;
     let out = env::var("OUT_DIR")?;
-    let mut texts = Vec::new();
+    let mut texts = BTreeMap::new();
+    let mut digests = Vec::new();
     for name in FILES {
         let path = Path::new(&here).join(name);
         println!("cargo::rerun-if-changed={}", path.display());
-        texts.push((name, fs::read_to_string(path)?));
+        let text = fs::read_to_string(path)?;
+        digests.push((name, of_file(&text).map_err(|e| format!("{name}: {e}"))?));
+        texts.insert(name, text);
     }
-    let [(_, mounts), (_, tools), (_, options), (_, settings), (_, groups), profiles @ ..] =
-        texts.as_slice()
-    else {
-        return Err("the policy has more files".into());
-    };
-    let mounts = mounts::compile(mounts).map_err(|e| format!("mounts.toml: {e}"))?;
-    let tools = tools::compile(tools).map_err(|e| format!("tools.toml: {e}"))?;
-    let options =
-        format_options::compile(options).map_err(|e| format!("format-options.toml: {e}"))?;
-    let settings = settings::compile(settings).map_err(|e| format!("settings.toml: {e}"))?;
-    let groups = sandbox::groups(groups).map_err(|e| format!("sandbox/groups.toml: {e}"))?;
+    let groups = compiled(&texts, "sandbox/groups.toml", sandbox::groups)?;
     let mut all = sandbox::Profiles::new(groups);
-    for (name, text) in profiles {
-        all.add(text).map_err(|e| format!("{name}: {e}"))?;
+    for name in FILES.into_iter().filter(|name| name.starts_with("sandbox/")) {
+        if name != "sandbox/groups.toml" {
+            compiled(&texts, name, |text| all.add(text))?;
+        }
     }
+    let profiles = all.names();
+    let mounts = compiled(&texts, "mounts.toml", mounts::compile)?;
+    let (tools, keys) = compiled(&texts, "tools.toml", tools::compile)?;
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let disks = compiled(&texts, "disks.toml", disks::compile)?;
+    let of_profiles = |name, compile: fn(&str, &[&str]) -> Result<String, String>| {
+        compiled(&texts, name, |text| compile(text, &profiles))
+    };
     for (name, constants) in [
         ("places.rs", mounts.places),
         ("flags.rs", mounts.flags),
         ("blank.rs", mounts.blank),
         ("tools.rs", tools),
-        ("format_options.rs", options),
-        ("settings.rs", settings),
+        ("format_options.rs", compiled(&texts, "format-options.toml", format_options::compile)?),
+        ("settings.rs", compiled(&texts, "settings.toml", settings::compile)?),
+        ("process.rs", of_profiles("process.toml", process::compile)?),
+        ("sockets.rs", of_profiles("sockets.toml", sockets::compile)?),
+        (
+            "environment.rs",
+            compiled(&texts, "environment.toml", |text| {
+                environment::compile(text, &profiles, &keys)
+            })?,
+        ),
         ("profiles.rs", all.compile()?),
-        ("digests.rs", digests(&texts)),
+        ("disks.rs", disks.disks),
+        ("policies.rs", disks.policies),
+        ("digests.rs", constants_of(&disks.names, &digests)),
     ] {
         fs::write(Path::new(&out).join(name), constants)?;
     }
     Ok(())
 }
 
-/// One digest for the whole policy, by which the policy that a process enforces can be compared
-/// from outside.
-fn digests(files: &[(&str, String)]) -> String {
-    let digest = |variant: &str| {
-        let mut hash = Sha256::new();
-        hash.update(variant.as_bytes());
-        for (name, text) in files {
-            // The lengths prevent two different sets of files from having the same input.
-            hash.update(format!("\n{name} {}\n", text.len()).as_bytes());
-            hash.update(text.as_bytes());
-        }
-        hash.finalize().iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
-    };
-    format!(
-        "pub(crate) const PRODUCTION: &str = {:?};\npub(crate) const GUEST: &str = {:?};\npub(crate) const SANDBOX: &str = {:?};\n",
-        digest("production"),
-        digest("guest"),
-        digest("sandbox"),
-    )
+/// Compiles one file; the error names it.
+fn compiled<T>(
+    texts: &BTreeMap<&str, String>,
+    name: &str,
+    compile: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, String> {
+    let text = texts.get(name).ok_or("the policy lacks the file");
+    text.map_err(str::to_owned).and_then(|text| compile(text)).map_err(|e| format!("{name}: {e}"))
+}
+
+/// The digest of each policy, by which the one that a process enforces can be compared from
+/// outside, and those of the files.
+fn constants_of(policies: &[String], files: &[(&str, String)]) -> String {
+    let policies = policies.iter().map(|name| {
+        format!("pub(crate) const {}: &str = {:?};\n", name.to_uppercase(), of_policy(name, files))
+    });
+    let files = format!("pub(crate) const FILES: &[(&str, &str)] = &{files:?};\n");
+    policies.chain([files]).collect()
 }

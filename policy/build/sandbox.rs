@@ -114,6 +114,10 @@ impl Profiles {
         Ok(())
     }
 
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.profiles.keys().map(String::as_str).collect()
+    }
+
     pub(crate) fn compile(&self) -> Result<String, String> {
         let used: BTreeSet<&String> = self.profiles.values().flat_map(|p| &p.groups).collect();
         if let Some(unused) = self.groups.keys().find(|name| !used.contains(name)) {

@@ -16,6 +16,7 @@ struct Setting {
     same: Vec<String>,
     #[serde(default)]
     wider: Vec<String>,
+    default: Option<String>,
     #[serde(default)]
     switch: bool,
     #[serde(default)]
@@ -41,7 +42,7 @@ pub(crate) fn compile(text: &str) -> Result<String, String> {
 }
 
 fn entry(program: &str, flag: &str, row: &Setting) -> Result<String, String> {
-    let Setting { narrower, same, wider, switch, several, why, .. } = row;
+    let Setting { narrower, same, wider, default, switch, several, why, .. } = row;
     let all: Vec<&String> = [narrower, same, wider].into_iter().flatten().collect();
     if all.is_empty() != *switch {
         return Err("a switch has no values, and every other flag has".to_owned());
@@ -50,8 +51,14 @@ fn entry(program: &str, flag: &str, row: &Setting) -> Result<String, String> {
     {
         return Err(format!("{twice:?} stands there twice"));
     }
+    let is_narrow = |default: &String| {
+        [narrower, same].into_iter().flatten().any(|value| value == "*" || value == default)
+    };
+    if default.as_ref().is_some_and(|default| !is_narrow(default)) {
+        return Err("the default is wider than the policy".to_owned());
+    }
     Ok(format!(
-        "Setting {{ program: {program:?}, flag: {:?}, narrower: {}, same: {}, wider: {}, switch: {switch}, several: {several}, why: {} }}",
+        "Setting {{ program: {program:?}, flag: {:?}, narrower: {}, same: {}, wider: {}, default: {default:?}, switch: {switch}, several: {several}, why: {} }}",
         format!("--{flag}"),
         literal::texts(narrower),
         literal::texts(same),

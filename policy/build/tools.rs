@@ -36,11 +36,13 @@ struct Exit {
     meaning: String,
 }
 
-pub(crate) fn compile(text: &str) -> Result<String, String> {
+/// The constants, and the keys of the tools.
+pub(crate) fn compile(text: &str) -> Result<(String, Vec<String>), String> {
     let tools: BTreeMap<String, Tool> = toml::from_str(text).map_err(|e| e.to_string())?;
     let entries =
         literal::rows(&tools, |(key, tool)| entry(key, tool).map_err(|e| format!("[{key}] {e}")));
-    Ok(format!("pub(crate) const TOOLS: &[Tool] = {};\n", entries?))
+    let constants = format!("pub(crate) const TOOLS: &[Tool] = {};\n", entries?);
+    Ok((constants, tools.into_keys().collect()))
 }
 
 fn entry(key: &str, tool: &Tool) -> Result<String, String> {

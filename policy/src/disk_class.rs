@@ -13,52 +13,82 @@ pub enum DiskClass {
     LoopFile,
 }
 
-/// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
-pub const EBS_MODEL: &str = "Amazon Elastic Block Store";
-/// Model of the NVMe controller that QEMU emulates.
-const QEMU_MODEL: &str = "QEMU NVMe Ctrl";
-/// What the kernel's name for a virtio device of the type block begins with (`modalias`); the
-/// vendor follows, and depends on the transport.
-const VIRTIO_BLOCK: &str = "virtio:d00000002v";
+/// A row of `disks.toml`: a kind of disk that can be a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskRow {
+    /// The classes that have the kind.
+    pub classes: &'static [DiskClass],
+    /// The kernel's name of a whole disk: `#` stands for digits, `@` for lower-case letters.
+    pub name: &'static str,
+    /// An attribute in the disk's directory in sysfs with its value, by which the kind is known;
+    /// `*` at the end of the value stands for anything.
+    pub mark: Option<(&'static str, &'static str)>,
+    /// The attribute with the volume's id.
+    pub id: &'static str,
+    /// The reason.
+    pub why: &'static str,
+}
+
+mod compiled {
+    use super::{DiskClass, DiskRow};
+    include!(concat!(env!("OUT_DIR"), "/disks.rs"));
+}
+
+/// Every row.
+pub const DISKS: &[DiskRow] = compiled::DISKS;
+
+impl DiskRow {
+    /// Returns whether `name` is a kernel name of a whole disk of this kind.
+    fn has_name(&self, name: &str) -> bool {
+        let mut rest = name;
+        for part in self.name.chars() {
+            let of_kind = |is: fn(&u8) -> bool| rest.bytes().take_while(is).count();
+            let length = match part {
+                '#' => of_kind(u8::is_ascii_digit),
+                '@' => of_kind(u8::is_ascii_lowercase),
+                other if rest.starts_with(other) => other.len_utf8(),
+                _ => 0,
+            };
+            if length == 0 {
+                return false;
+            }
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        rest.is_empty()
+    }
+}
 
 impl DiskClass {
+    /// Returns the kinds of disks of this class.
+    fn kinds(self) -> impl Iterator<Item = &'static DiskRow> {
+        DISKS.iter().filter(move |row| row.classes.contains(&self))
+    }
+
     /// Returns whether `name` is a kernel name of a whole disk of this class: `nvme1n1`, `vdb`,
     /// `loop7`.
     #[must_use]
     pub fn is_disk(self, name: &str) -> bool {
-        let numbers =
-            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let nvme = || {
-            name.strip_prefix("nvme")
-                .and_then(|rest| rest.split_once('n'))
-                .is_some_and(|(controller, namespace)| numbers(controller) && numbers(namespace))
+        self.kinds().any(|row| row.has_name(name))
+    }
+
+    /// Returns the attribute that has the volume's id, of a disk whose attributes `read` returns;
+    /// `None` for a disk of another class.
+    pub fn id_attribute(self, read: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+        let is_marked = |row: &&DiskRow| {
+            row.mark.is_none_or(|(attribute, value)| {
+                read(attribute).is_some_and(|found| match value.strip_suffix('*') {
+                    Some(start) => found.trim().starts_with(start),
+                    None => found.trim() == value,
+                })
+            })
         };
-        match self {
-            Self::Ebs => nvme(),
-            Self::Guest => {
-                let virtio = name.strip_prefix("vd").is_some_and(|rest| {
-                    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_lowercase())
-                });
-                virtio || nvme()
-            }
-            Self::LoopFile => name.strip_prefix("loop").is_some_and(numbers),
-        }
+        self.kinds().find(is_marked).map(|row| row.id)
     }
 
-    /// Returns whether the serial of an NVMe disk of this model is a volume's id.
+    /// Returns the model by which sysfs shows disks of EC2.
     #[must_use]
-    pub fn accepts_nvme_model(self, model: &str) -> bool {
-        match self {
-            Self::Ebs => model == EBS_MODEL,
-            Self::Guest => model == EBS_MODEL || model == QEMU_MODEL,
-            Self::LoopFile => false,
-        }
-    }
-
-    /// Returns whether the serial of the disk with this `modalias` in sysfs is a volume's id.
-    #[must_use]
-    pub fn accepts_virtio(self, modalias: &str) -> bool {
-        self == Self::Guest && modalias.starts_with(VIRTIO_BLOCK)
+    pub fn ebs_model() -> &'static str {
+        Self::Ebs.kinds().find_map(|row| row.mark).map_or("", |(_, model)| model)
     }
 }
 
@@ -92,19 +122,24 @@ mod tests {
 
     #[test]
     fn only_guest_class_accepts_emulated_disks() {
-        let block = "virtio:d00000002v00001AF4";
-        let network = "virtio:d00000001v00001AF4";
-        for (class, ebs, emulated) in [
-            (DiskClass::Ebs, true, false),
-            (DiskClass::Guest, true, true),
-            (DiskClass::LoopFile, false, false),
+        let (model, modalias) = ("device/model", "device/modalias");
+        let (serial, ebs) = (Some("device/serial"), "Amazon Elastic Block Store");
+        let none = [None, None];
+        for (attribute, value, [of_ebs, of_guest]) in [
+            (model, ebs, [serial, serial]),
+            (model, "Amazon Elastic Block Store  ", [serial, serial]),
+            (model, "Amazon Elastic Block Storage", none),
+            (model, "Amazon EC2 NVMe Instance Storage", none),
+            (model, "QEMU NVMe Ctrl", [None, serial]),
+            (modalias, "virtio:d00000002v00001AF4", [None, Some("serial")]),
+            (modalias, "virtio:d00000001v00001AF4", none),
+            (modalias, ebs, none),
         ] {
-            assert_eq!(class.accepts_nvme_model(EBS_MODEL), ebs, "{class:?}");
-            assert_eq!(class.accepts_nvme_model(QEMU_MODEL), emulated, "{class:?}");
-            assert_eq!(class.accepts_virtio(block), emulated, "{class:?}");
-            assert!(!class.accepts_virtio(network), "{class:?}");
-            let instance_store = "Amazon EC2 NVMe Instance Storage";
-            assert!(!class.accepts_nvme_model(instance_store), "{class:?}");
+            let read = |name: &str| (name == attribute).then(|| value.to_owned());
+            let found = [DiskClass::Ebs, DiskClass::Guest].map(|class| class.id_attribute(read));
+            assert_eq!(found, [of_ebs, of_guest], "{attribute} {value}");
         }
+        assert_eq!(DiskClass::LoopFile.id_attribute(|_| None), Some("loop/backing_file"));
+        assert_eq!(DiskClass::ebs_model(), ebs);
     }
 }

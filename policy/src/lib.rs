@@ -14,7 +14,11 @@
 //! | [`tool`] | `tools.toml` | which programs look at a disk, and with which arguments |
 //! | [`format_option`] | `format-options.toml` | which options a new file system may have |
 //! | [`setting`] | `settings.toml` | which settings permit more, and which less |
+//! | [`disk_class`] and [`variant`] | `disks.toml` | which disks are volumes, by policy |
 //! | [`profile`] | `sandbox/*.toml` | what each process may do once it has started |
+//! | [`profile::process`] | `process.toml` | securebits, namespaces, the Landlock ABI |
+//! | [`profile::environment`] | `environment.toml` | variables that are kept and given |
+//! | [`profile::socket_file`] | `sockets.toml` | files of unix sockets, and who may connect |
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +37,7 @@ pub mod tool;
 pub mod variant;
 
 pub use profile::{deviation, process_status};
-pub use variant::{GUEST, PRODUCTION, Policy, SANDBOX};
+pub use variant::{FILES, GUEST, PRODUCTION, Policy, SANDBOX};
 
 /// A number of the kernel's interface, with its name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

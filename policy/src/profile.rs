@@ -7,7 +7,10 @@ use crate::Value;
 
 mod block_nodes;
 pub mod deviation;
+pub mod environment;
+pub mod process;
 pub mod process_status;
+pub mod socket_file;
 
 pub use block_nodes::{BlockNodes, NodeOwner};
 
@@ -209,6 +212,8 @@ pub enum FileRight {
     RemoveFile,
     /// ioctl(2) on a device (ABI 5).
     IoctlDev,
+    /// Connect to a unix socket that a process outside the domain has bound (ABI 9).
+    ResolveUnix,
 }
 
 /// TCP sockets.

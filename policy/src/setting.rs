@@ -19,6 +19,8 @@ pub struct Setting {
     pub same: &'static [&'static str],
     /// Known values with which more is permitted; every value that no list has counts so, too.
     pub wider: &'static [&'static str],
+    /// The value without the flag, which is never a wider one.
+    pub default: Option<&'static str>,
     /// The flag has no value, and is wider.
     pub switch: bool,
     /// The flag counts each time that it is given.
@@ -66,6 +68,14 @@ impl Setting {
             Effect::Wider
         }
     }
+}
+
+/// Returns the value that a flag of a program has when it is not given; empty without a row that
+/// has one, which no value parses.
+#[must_use]
+pub fn default_of(program: &str, flag: &str) -> &'static str {
+    let row = SETTINGS.iter().find(|row| row.program == program && row.flag == flag);
+    row.and_then(|row| row.default).unwrap_or_default()
 }
 
 /// Returns the settings of a program that permit more than its policy, as `--flag` or

@@ -8,14 +8,19 @@ mod digests {
     include!(concat!(env!("OUT_DIR"), "/digests.rs"));
 }
 
+mod compiled {
+    use super::{DiskClass, PlaceClass, Policy, digests};
+    include!(concat!(env!("OUT_DIR"), "/policies.rs"));
+}
+
 /// A compiled-in policy. All policies have the same rules; they differ in what they recognise as a
 /// volume's disk and in the default for `places`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// `production`, `guest` or `sandbox`.
     pub name: &'static str,
-    /// SHA-256 over the policy files and the name, 64 hexadecimal digits. It differs between the
-    /// policies and between any two states of the files.
+    /// SHA-256 over the values of the policy's files and the name, 64 hexadecimal digits. It
+    /// differs between the policies, and changes with every value.
     pub digest: &'static str,
     /// The mount-helper's flag that chooses the policy; `None` for the one without a flag.
     pub flag: Option<&'static str>,
@@ -23,37 +28,24 @@ pub struct Policy {
     pub disks: DiskClass,
     /// Where volumes may be mounted unless a setting says otherwise.
     pub places: PlaceClass,
+    /// What the policy is for.
+    pub why: &'static str,
 }
 
+/// The files that the digests cover, each with its own digest.
+pub const FILES: &[(&str, &str)] = digests::FILES;
+
 /// The policy for nodes: only EC2's own disks are volumes.
-pub const PRODUCTION: Policy = Policy {
-    name: "production",
-    digest: digests::PRODUCTION,
-    flag: None,
-    disks: DiskClass::Ebs,
-    places: PlaceClass::Kubernetes,
-};
+pub const PRODUCTION: Policy = compiled::PRODUCTION;
 
 /// The policy for a virtual machine, which also recognises disks that its hypervisor made. A
 /// process that enforces this policy logs that, and the auditor reports it as a deviation unless
 /// `--policy` names it.
-pub const GUEST: Policy = Policy {
-    name: "guest",
-    digest: digests::GUEST,
-    flag: Some("--guest-disks"),
-    disks: DiskClass::Guest,
-    places: PlaceClass::Kubernetes,
-};
+pub const GUEST: Policy = compiled::GUEST;
 
 /// The policy for a machine without EBS, which recognises simulated disks alone. Logged and
 /// reported like [`GUEST`].
-pub const SANDBOX: Policy = Policy {
-    name: "sandbox",
-    digest: digests::SANDBOX,
-    flag: Some("--sandbox"),
-    disks: DiskClass::LoopFile,
-    places: PlaceClass::Any,
-};
+pub const SANDBOX: Policy = compiled::SANDBOX;
 
 impl Policy {
     /// All policies.

@@ -5,11 +5,20 @@ mod calls;
 #[path = "../build/constants.rs"]
 #[expect(dead_code, reason = "mounts.toml has the others")]
 mod constants;
+#[path = "../build/disks.rs"]
+mod disks;
+#[path = "../build/environment.rs"]
+mod environment;
 #[path = "../build/literal.rs"]
-#[expect(dead_code, reason = "the other files of the policy have the rest")]
 mod literal;
+#[path = "../build/process.rs"]
+mod process;
 #[path = "../build/sandbox.rs"]
 mod sandbox;
+#[path = "../build/settings.rs"]
+mod settings;
+#[path = "../build/sockets.rs"]
+mod sockets;
 
 const FREE: &str = r#"calls = ["prctl"]
 why = "any operation""#;
@@ -77,6 +86,7 @@ fn compile(inherited: &[&str], one: &[&str], two: &[&str], own: &[&str]) -> Resu
     let one = group("one", &[one, &filler[..1]].concat());
     let two = group("two", &[two, &filler[1..]].concat());
     let mut profiles = sandbox::Profiles::new(sandbox::groups(&format!("{one}{two}"))?);
+    assert!(profiles.names().is_empty());
     profiles.add(&profile("parent", "use = []", inherited))?;
     profiles.add(&profile("child", "use = [\"one\", \"two\"]\ninherits = \"parent\"", own))?;
     profiles.compile()
@@ -128,9 +138,69 @@ fn rows_with_different_conditions_are_accepted() {
 
 #[test]
 fn row_without_own_reason_is_refused() {
-    for why in ["", "as above", "as above, on other distributions"] {
+    for why in ["", "as above", "as of another row", "the same, as above"] {
         let row = format!("calls = [\"prctl\"]\nwhy = {why:?}");
         let refused = compile(&[], &[], &[], &[&row]).expect_err(why);
         assert_eq!(refused, "[child] prctl has no reason");
+    }
+}
+
+/// The policy's own file with one text replaced by another one.
+fn changed(file: &str, from: &str, to: &str) -> String {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo");
+    let path = std::path::Path::new(&here).join(file);
+    let text = std::fs::read_to_string(path).expect("a file of the policy");
+    assert!(text.contains(from), "{file} has no {from:?}");
+    text.replacen(from, to, 1)
+}
+
+#[test]
+fn row_of_table_that_cannot_hold_fails_build() {
+    const PROFILES: [&str; 12] = [
+        "controller",
+        "node-lifecycle",
+        "launcher",
+        "router",
+        "node-agent",
+        "supervisor",
+        "broker",
+        "directories",
+        "opener",
+        "relay",
+        "runner",
+        "tool",
+    ];
+    const TOOLS: [&str; 2] = ["mke2fs", "e2fsck-full"];
+    let compile = |file: &str, text: &str| match file {
+        "process.toml" => process::compile(text, &PROFILES).map(drop),
+        "environment.toml" => environment::compile(text, &PROFILES, &TOOLS).map(drop),
+        "sockets.toml" => sockets::compile(text, &PROFILES).map(drop),
+        "disks.toml" => disks::compile(text).map(|found| {
+            assert_eq!(found.names, ["guest", "production", "sandbox"]);
+            assert!(found.policies.contains("LoopFile") && found.disks.contains("LoopFile"));
+        }),
+        _ => settings::compile(text).map(drop),
+    };
+    for (file, from, to, word) in [
+        ("process.toml", "kinds = [\"net\"]", "kinds = [\"time\"]", "\"time\""),
+        ("process.toml", "kinds = [\"net\"]", "kinds = [\"user\"]", "two rows"),
+        ("process.toml", "[\"supervisor\", ", "[\"init\", ", "\"init\""),
+        ("process.toml", "\"SECBIT_NOROOT\"", "\"SECBIT_ROOT\"", "\"SECBIT_ROOT\""),
+        ("process.toml", "why = \"every right", "why = \"as above", "no reason"),
+        ("environment.toml", "begins = [\"HOME\"]", "begins = [\"\"]", "every variable"),
+        ("environment.toml", "[\"node-lifecycle\"]", "[\"nobody\"]", "\"nobody\""),
+        ("environment.toml", "tools = [\"mke2fs\"]", "tools = [\"mkfs\"]", "\"mkfs\""),
+        ("sockets.toml", "mode = \"0660\"", "mode = \"0666\"", "everybody"),
+        ("sockets.toml", "peers = [\"node-agent\"]", "peers = [\"root\"]", "\"root\""),
+        ("sockets.toml", "group = \"node-agent\"", "group = \"disk\"", "\"disk\""),
+        ("disks.toml", "value = \"QEMU NVMe Ctrl\"\n", "", "attribute"),
+        ("disks.toml", "flag = \"--guest-disks\"\n", "", "a flag of its own"),
+        ("disks.toml", "disks = \"guest\"", "disks = \"none\"", "recognises no disk"),
+        ("settings.toml", "default = \"check\"", "default = \"allow\"", "wider"),
+        ("settings.toml", "default = \"2\"", "default = \"1\"", "wider"),
+    ] {
+        assert_eq!(compile(file, &changed(file, "", "")), Ok(()), "{file}");
+        let error = compile(file, &changed(file, from, to)).expect_err(to);
+        assert!(error.contains(word), "{file} {to}: {error}");
     }
 }

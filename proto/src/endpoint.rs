@@ -75,11 +75,11 @@ impl Endpoint {
     /// Binds the socket. Replaces a socket file that an earlier process left behind; any other file
     /// there is an error.
     ///
-    /// The unix socket is readable and writable by owner and group (mode 0660).
+    /// `mode` has the permission bits of a unix socket's file: who may write to it may connect.
     ///
     /// # Errors
     /// As bind(2); `AlreadyExists` when the path is not a socket.
-    pub fn bind(&self) -> io::Result<Listener> {
+    pub fn bind(&self, mode: u32) -> io::Result<Listener> {
         match self {
             Self::Unix(path) => {
                 match std::fs::symlink_metadata(path) {
@@ -92,7 +92,7 @@ impl Endpoint {
                     Err(e) => return Err(e),
                 }
                 let listener = UnixListener::bind(path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
                 listener.set_nonblocking(true)?;
                 Ok(Listener::Unix(listener))
             }
@@ -134,10 +134,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let endpoint = Endpoint::Unix(path.clone());
-        drop(endpoint.bind().unwrap());
-        drop(endpoint.bind().unwrap());
+        for mode in [0o600, 0o660] {
+            drop(endpoint.bind(mode).unwrap());
+            let found = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(found & 0o777, mode);
+        }
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "data").unwrap();
-        assert_eq!(endpoint.bind().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(endpoint.bind(0o660).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }
 }

@@ -152,8 +152,8 @@ pub fn block_on<T>(future: impl Future<Output = Result<T, Exit>>) -> Result<T, E
 ///
 /// # Errors
 /// [`Exit`] with the flag, the endpoint and the kernel's error.
-pub fn bind(flag: &str, endpoint: &Endpoint) -> Result<Listener, Exit> {
-    endpoint.bind().map_err(|error| Exit::failed(format_args!("{flag} {endpoint}: {error}")))
+pub fn bind(flag: &str, endpoint: &Endpoint, mode: u32) -> Result<Listener, Exit> {
+    endpoint.bind(mode).map_err(|error| Exit::failed(format_args!("{flag} {endpoint}: {error}")))
 }
 
 /// Where metrics and health are served, the same for every program.

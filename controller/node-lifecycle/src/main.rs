@@ -9,6 +9,7 @@ use ebs_csi_node_lifecycle::flags::Config;
 use ebs_csi_node_lifecycle::metrics::Metrics;
 use ebs_csi_node_lifecycle::preflight;
 use ebs_csi_node_lifecycle::process::{self, confinement, kubeconfig};
+use ebs_csi_policy::profile;
 use ebs_csi_proto::observe;
 use ebs_csi_proto::program::{self, Exit};
 use kube::config::Kubeconfig;
@@ -36,7 +37,7 @@ fn run_preflight(arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> 
     let kubeconfig = flags.kubeconfig.as_deref().map(Kubeconfig::read_from);
     let kubeconfig = kubeconfig.transpose().map_err(Exit::setting)?;
     if kubeconfig.is_none() {
-        confinement::enter(None, &[]).map_err(Exit::not_confined)?;
+        confinement::enter(None, &[], None).map_err(Exit::not_confined)?;
     }
     program::block_on(async {
         let client = process::connect(kubeconfig).await?;
@@ -48,14 +49,15 @@ fn run_preflight(arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> 
 }
 
 fn serve(arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> {
-    start::clean(&confinement::KEPT_VARIABLES).map_err(Exit::not_confined)?;
+    start::clean(profile::NODE_LIFECYCLE).map_err(Exit::not_confined)?;
     let config = Config::read(arguments)?;
     observe::init_log(config.log);
     let listener = config.http.bind()?;
     let kubeconfig = config.kubeconfig.as_deref().map(kubeconfig::read);
     let kubeconfig = kubeconfig.transpose().map_err(Exit::setting)?;
     let tokens = kubeconfig.as_ref().map(kubeconfig::token_files);
-    let enforced = confinement::enter(config.kubeconfig.as_deref(), &tokens.unwrap_or_default())
+    let tokens = tokens.unwrap_or_default();
+    let enforced = confinement::enter(config.kubeconfig.as_deref(), &tokens, Some(&config.socket))
         .map_err(|fault| Exit::new(fault.exit_status(), fault))?;
     tracing::info!(%enforced, "confined");
     program::block_on(process::run(config, kubeconfig, listener))

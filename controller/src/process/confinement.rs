@@ -9,26 +9,6 @@ use ebs_csi_proto::Endpoint;
 
 use crate::process::http::CertificateFiles;
 
-/// Prefixes of the variables that are kept; all others are removed at the start.
-pub const KEPT_VARIABLES: [&str; 16] = [
-    "AWS_",
-    "EC2_",
-    "HOME",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "LANG",
-    "NODE_REGION",
-    "OTEL_",
-    "RUST_",
-    "SSL_CERT_",
-    "TOKIO_",
-    "TZ",
-];
-
 /// The variables that name a file or directory that the driver, the AWS SDK or its TLS library
 /// reads after confinement, some of them repeatedly.
 const CREDENTIAL_FILES: [&str; 7] = [

@@ -110,7 +110,7 @@ impl Driver {
         let dir = tempfile::tempdir().unwrap();
         let endpoint: Endpoint =
             format!("unix://{}/csi.sock", dir.path().display()).parse().unwrap();
-        let listener = endpoint.bind().unwrap();
+        let listener = endpoint.bind(0o660).unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let routes = Routes::new(ModifyServer::new(controller.clone()))
             .add_service(ControllerServer::new(controller.clone()));
@@ -292,7 +292,7 @@ pub(crate) async fn served(
     peer: u32,
 ) -> SafeDetachClient<Channel> {
     let url = format!("unix://{}/safe-detach-{peer}.sock", folder.display());
-    let listener = url.parse::<Endpoint>().unwrap().bind().unwrap();
+    let listener = url.parse::<Endpoint>().unwrap().bind(0o660).unwrap();
     tokio::spawn(ebs_csi_proto::serve::serve(
         listener,
         controller.safe_detach().routes(vec![peer]),

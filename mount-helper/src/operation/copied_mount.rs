@@ -19,10 +19,8 @@ use rustix::io::Errno;
 
 named_values! {
     /// What to do about a file system that another mount namespace keeps alive.
-    #[derive(Default)]
     pub(crate) CopiedMounts {
         /// Release the volume once the file system is read-only for all mounts.
-        #[default]
         Release => "release",
         /// Hold the volume until nothing keeps the file system alive.
         Refuse => "refuse",

@@ -7,19 +7,20 @@ use ebs_csi_policy::profile::BlockNodes;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 
-/// Closes the inherited descriptors from number 3 on and clears the inherited environment.
+/// Closes the inherited descriptors from number 3 on and clears the inherited environment: all
+/// processes of the helper start as the supervisor.
 pub(crate) fn sanitise() -> io::Result<()> {
-    start::close_inherited_descriptors(&[])?;
-    // The helper uses no environment variable, and each tool gets an environment of its own.
-    start::keep_environment(&[])
+    start::clean(profile::SUPERVISOR)
 }
 
-/// Leaves the node's namespaces of the network, System V objects and the host name. All processes
-/// of the helper share the new ones. A socket that is bound already keeps working.
+/// Leaves the node's namespaces that the policy names. All processes of the helper share the new
+/// ones. A socket that is bound already keeps working.
 pub(crate) fn namespaces() -> Result<(), Fault> {
-    sys::unshare_namespaces().map_err(|error| match error.raw_os_error() {
-        Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),
-        _ => Fault::Namespaces(error),
+    sys::unshare_namespaces(profile::SUPERVISOR.unshared()).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),
+            _ => Fault::Namespaces(error),
+        }
     })
 }
 

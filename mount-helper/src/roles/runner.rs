@@ -14,6 +14,7 @@ use crate::{channel, fault_point};
 use ebs_csi_confine::Places;
 use ebs_csi_confine::tool::{self as confine, Filters};
 use ebs_csi_policy::format_option::FormatOptions;
+use ebs_csi_policy::profile::environment;
 use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
 use ebs_csi_wire::Job;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -30,16 +31,6 @@ use std::time::{Duration, Instant};
 /// Longest wait for a job. A runner that has none by then is not needed and occupies the
 /// place of another. A broker that reads a disk sends the job between the first two reads.
 const JOB_WAIT: Duration = Duration::from_secs(30);
-
-/// The environment of every tool. Without a locale its messages are the same everywhere. An arena
-/// of the C library's allocator takes 64 MiB of address space, and without a limit there are eight
-/// for each processor.
-const ENVIRONMENT: [&str; 3] = ["LC_ALL=C", "TZ=UTC", "MALLOC_ARENA_MAX=4"];
-/// Variable with the creation time that mke2fs writes, in seconds since 1970; two formats with the
-/// same time write the same bytes.
-const TIME_OF_EXT: &str = "E2FSPROGS_FAKE_TIME";
-/// Variable with the time that e2fsck uses as the current time and writes as that of its check.
-const TIME_OF_CHECK: &str = "E2FSCK_TIME";
 
 /// Path by which a tool opens the disk.
 const DISK: &str = "/proc/self/fd/3";
@@ -142,19 +133,9 @@ fn program(id: ToolId, tool: &Tool, job: &Job) -> io::Result<Program> {
         tool: id,
         path: CString::new(tool.path)?,
         arguments: strings(&arguments)?,
-        environment: strings(&environment(id, job.time))?,
+        environment: strings(&environment::given(id, job.time))?,
         deadline: tool.deadline.min(Duration::from_secs(job.deadline)),
     })
-}
-
-fn environment(id: ToolId, time: u64) -> Vec<String> {
-    let name = match id {
-        ToolId::Mke2fs => Some(TIME_OF_EXT),
-        ToolId::E2fsckFull if time != 0 => Some(TIME_OF_CHECK),
-        _ => None,
-    };
-    let time = name.map(|name| format!("{name}={time}"));
-    ENVIRONMENT.map(str::to_owned).into_iter().chain(time).collect()
 }
 
 /// What a child takes over from its parent.

@@ -28,7 +28,7 @@ use crate::tool::ToolPlaces;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::disk_class::DiskClass;
-use ebs_csi_policy::{Policy, profile, setting};
+use ebs_csi_policy::{Policy, setting};
 use opened::{Opened, OpenedVsock};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
@@ -267,7 +267,6 @@ fn run_broker(settings: &HelperSettings, opened: Opened, ends: BrokerEnds) -> Re
             mark,
         },
         table: OperationTable::new(places, wake_event),
-        peer_uid: profile::NODE_AGENT.identity.uid,
         digest: setting::digest_in_force(&policy, &settings.wider),
         wider: settings.wider.clone(),
         sandbox: policy.disks == DiskClass::LoopFile,

@@ -154,7 +154,7 @@ impl<'b> EventLoop<'b> {
             if !self.has_room(listener.is_relay()) {
                 break;
             }
-            match listener.accept(self.broker.peer_uid) {
+            match listener.accept() {
                 Ok(Some(connection)) => self.add_connection(connection),
                 Ok(None) | Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => break,

@@ -42,12 +42,12 @@ impl Listener {
 
     /// Accepts a connection; `None` when the peer may not connect, which has been logged. Fails
     /// with [`Errno::PROTO`] when the relay has ended or handed over anything but a connection.
-    pub(super) fn accept(&self, peer_uid: u32) -> Result<Option<NewConnection>, Errno> {
+    pub(super) fn accept(&self) -> Result<Option<NewConnection>, Errno> {
         match self {
             Self::Unix(listener) => {
                 let socket = accept_with(listener, SocketFlags::CLOEXEC)?;
-                let is_agent = is_agent(&socket, peer_uid);
-                Ok(is_agent.then_some(NewConnection { socket, proved_hello: None }))
+                let is_peer = is_peer(&socket);
+                Ok(is_peer.then_some(NewConnection { socket, proved_hello: None }))
             }
             Self::Relay(relay) => match channel::receive(relay) {
                 Ok((message, descriptors)) => {
@@ -78,17 +78,21 @@ fn handed_over(message: &[u8], mut descriptors: Vec<OwnedFd>) -> Option<NewConne
     is_connection.then_some(NewConnection { socket, proved_hello: Some(hello) })
 }
 
-/// Returns whether the peer of a unix socket is the node-agent; logs it otherwise.
-fn is_agent(socket: &OwnedFd, peer_uid: u32) -> bool {
+/// Returns whether the policy lets the peer of a unix socket connect; logs it otherwise.
+fn is_peer(socket: &OwnedFd) -> bool {
+    let row = profile::BROKER.socket(LISTEN);
     match sys::peer_uid(socket) {
-        Ok(uid) if uid == peer_uid => return true,
+        Ok(uid) if row.is_some_and(|row| row.serves(uid)) => return true,
         Ok(uid) => journal::warn("peer-refused", &[("uid", &uid.to_string())]),
         Err(e) => journal::warn("peer-unknown", &[("why", &e.to_string())]),
     }
     false
 }
 
-/// Binds the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
+/// The flag with the addresses.
+const LISTEN: &str = "--listen";
+
+/// Binds the socket with the group and the mode of the policy, owned by root.
 pub(crate) fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     match std::fs::symlink_metadata(path) {
         // Left by a helper that was killed.
@@ -97,15 +101,16 @@ pub(crate) fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
+    let row = profile::BROKER.socket(LISTEN).ok_or(io::ErrorKind::Unsupported)?;
     let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(mask);
     let listener: OwnedFd = bound?.into();
-    let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
+    let group = Gid::from_raw(row.gid().ok_or(io::ErrorKind::Unsupported)?);
     // An owner may change a file's group to one that it is a member of, so no CAP_CHOWN is needed.
     rustix::thread::set_thread_groups(&[group])?;
     rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
-    rustix::fs::chmodat(rustix::fs::CWD, path, Mode::from_raw_mode(0o660), AtFlags::empty())?;
+    rustix::fs::chmodat(rustix::fs::CWD, path, Mode::from_raw_mode(row.mode), AtFlags::empty())?;
     Ok(listener)
 }
 
@@ -119,10 +124,10 @@ mod tests {
         let (relay, socket) = channel::pair().expect("pair");
         let listener = Listener::Relay(socket);
         listener.set_nonblocking().expect("set");
-        assert_eq!(listener.accept(0).map(|_| ()), Err(Errno::AGAIN));
+        assert_eq!(listener.accept().map(|_| ()), Err(Errno::AGAIN));
         let handed: Vec<_> = handed.iter().map(|fd| fd.as_fd()).collect();
         channel::send(&relay, message, &handed).expect("send");
-        listener.accept(0)
+        listener.accept()
     }
 
     #[test]
@@ -156,6 +161,6 @@ mod tests {
     fn relay_that_has_ended_is_an_error() {
         let (relay, socket) = channel::pair().expect("pair");
         drop(relay);
-        assert_eq!(Listener::Relay(socket).accept(0).map(|_| ()), Err(Errno::PROTO));
+        assert_eq!(Listener::Relay(socket).accept().map(|_| ()), Err(Errno::PROTO));
     }
 }

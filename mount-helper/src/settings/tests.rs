@@ -66,6 +66,15 @@ fn policy_knows_what_each_option_permits() {
     let mut options: Vec<_> = options.collect();
     options.sort_unstable();
     assert_eq!(named, options);
+    // The text of an option ends with its default.
+    for row in &rows {
+        let text = HELP.split_once(&format!("\n  {} ", row.flag)).expect("an option").1;
+        let text = text.split_once("\n  --").map_or(text, |(text, _)| text);
+        let told = text.split_once("[default: ").map(|(_, told)| told.trim_end());
+        let told = told.and_then(|told| told.strip_suffix(']'));
+        let default = row.default.or((row.flag == "--paths").then(|| PRODUCTION.places.as_str()));
+        assert_eq!(told.and_then(|told| told.split(';').next()), default, "{}", row.flag);
+    }
     let Ok(Command::Serve(default)) = given(&["--listen=unix:///h"]) else { panic!("must serve") };
     // An address of vsock needs its key file, and the other way round.
     let alone = |row: &setting::Setting| !row.several && !row.flag.starts_with("--vsock");

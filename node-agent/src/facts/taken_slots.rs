@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_wire::VolumeId;
 
 use crate::facts::count;
@@ -16,8 +17,7 @@ use crate::facts::dmi::line;
 
 /// Where the kernel shows its devices.
 pub(crate) const SYSFS: &str = "/sys";
-/// Models of NVMe controllers (EC2 User Guide, "Amazon EBS volumes and NVMe").
-const EBS_MODEL: &str = "Amazon Elastic Block Store";
+/// Model of other NVMe controllers (EC2 User Guide, "Amazon EBS volumes and NVMe").
 const INSTANCE_STORE_MODEL: &str = "Amazon EC2 NVMe Instance Storage";
 /// PCI vendor and devices of Elastic Network Adapters (the kernel's ena driver).
 const AMAZON: &str = "0x1d0f";
@@ -118,7 +118,7 @@ impl Attachments {
 }
 
 fn ebs_disks(sysfs: &Path) -> HashSet<String> {
-    serials(sysfs, EBS_MODEL).collect()
+    serials(sysfs, DiskClass::ebs_model()).collect()
 }
 
 /// Returns the serials of the NVMe controllers of one model. Leaves out a controller that
@@ -179,7 +179,7 @@ mod tests {
         }
 
         fn ebs(&self, number: u8) {
-            self.nvme(number, EBS_MODEL, &format!("vol0123456789abcdef{number}"));
+            self.nvme(number, DiskClass::ebs_model(), &format!("vol0123456789abcdef{number}"));
         }
 
         fn detach(&self, number: u8) {

@@ -61,6 +61,15 @@ impl Target {
         Ok(Self { address, key })
     }
 
+    /// Returns the path of the unix socket to which this process connects, if it is one.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.address {
+            Address::Unix(path) | Address::Hypervisor { socket: path, .. } => Some(path),
+            Address::Vsock { .. } => None,
+        }
+    }
+
     /// Returns whether this process connects by a socket of AF_VSOCK.
     #[must_use]
     pub const fn is_vsock(&self) -> bool {

@@ -13,9 +13,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Owner and group may connect.
-const MODE: u32 = 0o660;
-
 /// A socket that listens under a temporary name. A drop removes the temporary file.
 #[derive(Debug)]
 pub struct Prepared {
@@ -25,12 +22,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Binds beside `path`. The temporary name begins with a dot: kubelet ignores such files in its
-    /// directory.
+    /// Binds beside `path`, with these permission bits: who may write to the socket may connect.
+    /// The temporary name begins with a dot: kubelet ignores such files in its directory.
     ///
     /// # Errors
     /// As bind(2); `AlreadyExists` when something other than a socket has one of the two names.
-    pub fn bind(path: &Path) -> io::Result<Self> {
+    pub fn bind(path: &Path, mode: u32) -> io::Result<Self> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -40,7 +37,7 @@ impl Prepared {
         let temporary = directory.join(hidden);
         remove_socket(&temporary)?;
         let (listener, temporary) = SocketFile::bind(&temporary)?;
-        temporary.share()?;
+        temporary.share(mode)?;
         Ok(Self { listener, temporary, path: path.to_owned() })
     }
 
@@ -100,10 +97,9 @@ impl SocketFile {
         Ok((listener, bound))
     }
 
-    /// Permits owner and group to connect. A confined process may not change the mode, and need
-    /// not.
-    fn share(&self) -> io::Result<()> {
-        std::fs::set_permissions(&self.path, Permissions::from_mode(MODE))
+    /// Sets the permission bits. A confined process may not change them, and need not.
+    fn share(&self, mode: u32) -> io::Result<()> {
+        std::fs::set_permissions(&self.path, Permissions::from_mode(mode))
     }
 
     /// Returns the path.
@@ -168,6 +164,8 @@ mod tests {
 
     use super::*;
 
+    const MODE: u32 = 0o660;
+
     fn names(directory: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(directory).unwrap();
         let mut names: Vec<String> =
@@ -180,8 +178,8 @@ mod tests {
     fn dropping_prepared_socket_leaves_live_socket_serving() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
-        let (_living, file) = Prepared::bind(&path).unwrap().take_over().unwrap();
-        drop(Prepared::bind(&path).unwrap());
+        let (_living, file) = Prepared::bind(&path, MODE).unwrap().take_over().unwrap();
+        drop(Prepared::bind(&path, MODE).unwrap());
         assert_eq!(file.holder(), Holder::This);
         assert!(UnixStream::connect(&path).is_ok());
         assert_eq!(names(dir.path()), ["csi.sock"]);
@@ -191,8 +189,8 @@ mod tests {
     fn replaced_socket_survives_former_owner_drop() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
-        let (_listener, first) = Prepared::bind(&path).unwrap().take_over().unwrap();
-        let (_listener, second) = Prepared::bind(&path).unwrap().take_over().unwrap();
+        let (_listener, first) = Prepared::bind(&path, MODE).unwrap().take_over().unwrap();
+        let (_listener, second) = Prepared::bind(&path, MODE).unwrap().take_over().unwrap();
         assert_eq!(first.holder(), Holder::Another);
         drop(first);
         assert_eq!(second.holder(), Holder::This);
@@ -206,7 +204,7 @@ mod tests {
     fn a_removed_socket_has_no_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
-        let (_listener, file) = Prepared::bind(&path).unwrap().take_over().unwrap();
+        let (_listener, file) = Prepared::bind(&path, MODE).unwrap().take_over().unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(file.holder(), Holder::Nobody);
     }
@@ -217,7 +215,7 @@ mod tests {
         let path = dir.path().join("csi.sock");
         drop(UnixListener::bind(&path).unwrap());
         drop(UnixListener::bind(dir.path().join(".csi.sock")).unwrap());
-        let (_listener, file) = Prepared::bind(&path).unwrap().take_over().unwrap();
+        let (_listener, file) = Prepared::bind(&path, MODE).unwrap().take_over().unwrap();
         assert_eq!(file.holder(), Holder::This);
         assert_eq!(names(dir.path()), ["csi.sock"]);
     }
@@ -230,7 +228,7 @@ mod tests {
         let refused = |outcome: io::Result<()>| {
             assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         };
-        refused(Prepared::bind(&path).map(drop));
+        refused(Prepared::bind(&path, MODE).map(drop));
         refused(remove_socket(&path).map(drop));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
         assert!(!remove_socket(&dir.path().join("none")).unwrap());

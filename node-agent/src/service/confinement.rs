@@ -22,6 +22,8 @@ fn pci_roots() -> impl Iterator<Item = PathBuf> {
 
 /// Opens the places that the profile `node-agent` leaves to settings.
 ///
+/// From Landlock ABI 9 on, it connects to unix sockets in the directory of `helper` alone.
+///
 /// A process that starts as its own user has a registration directory of its own. There it may
 /// only remove sockets: with a socket of another name it could register as another driver.
 ///
@@ -31,6 +33,7 @@ pub fn places<'a>(
     endpoint: Option<&Endpoint>,
     registration: Option<&Path>,
     facts_files: impl IntoIterator<Item = &'a Path>,
+    helper: Option<&Path>,
 ) -> Result<Places, Fault> {
     let mut places = Places::new();
     if let Some(Endpoint::Unix(socket)) = endpoint
@@ -44,6 +47,9 @@ pub fn places<'a>(
             false => "socket-directory",
         };
         places = places.with_directory(place, "--plugin-registration-path", directory)?;
+    }
+    if let Some(socket) = helper {
+        places = places.with_directory_of("helper-socket-directory", socket)?;
     }
     for file in facts_files {
         // Kubelet replaces the file by switching a link in its directory.

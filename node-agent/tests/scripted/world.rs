@@ -72,7 +72,7 @@ impl World {
             Arc::new(client),
             Arc::clone(&metrics),
         );
-        let listener = Endpoint::Unix(socket.clone()).bind().unwrap();
+        let listener = Endpoint::Unix(socket.clone()).bind(0o660).unwrap();
         tokio::spawn(service::serve_until(
             listener,
             node,

@@ -8,8 +8,9 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use ebs_csi_document::json;
+
 use crate::answer::printable;
-use crate::document;
 use crate::machine::user_of_driver;
 use crate::process::{Kept, Process, kept_fields};
 use crate::sys::is_end;
@@ -73,7 +74,7 @@ impl Collected {
         let path = directory.join(FILE);
         let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
-        let value = document::json(&text).map_err(|error| failed(&error))?;
+        let value = json(&text).map_err(|error| failed(&error))?;
         let found = Self::back(&value).filter(|found| found.version == VERSION);
         let found = found.ok_or_else(|| failed(&"not of this version of the program"))?;
         if found.machine != std::env::consts::ARCH {
@@ -118,7 +119,7 @@ mod tests {
     });
 
     fn back(text: &str) -> Option<Collected> {
-        document::json(text).ok().and_then(|value| Collected::back(&value))
+        json(text).ok().and_then(|value| Collected::back(&value))
     }
 
     #[test]

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use ebs_csi_policy::deviation::Deviation;
 use ebs_csi_policy::process_status::Status;
-use ebs_csi_policy::profile::{self, Choice, Profile};
+use ebs_csi_policy::profile::{Choice, Profile};
 use ebs_csi_policy::variant::Policy;
 use rustix::process::Pid;
 
 use crate::answer::{Answer, Verdict};
 use crate::process::{FILTERED, Process};
 use crate::rules::settings::Expectation;
-use crate::rules::{self, holdings, namespaces, settings, socket_files};
+use crate::rules::{self, environment, holdings, namespaces, settings, socket_files};
 
 /// Distributions give the groups below this number to the system's own files and devices; a pod's
 /// `fsGroup` and `supplementalGroups` are not among them.
@@ -52,8 +52,8 @@ impl Process {
             settings::answer(self, profile, expectation),
             self.environment(profile),
             self.program(profile),
-            self.landlock(profile),
         ]);
+        answers.extend(rules::NEVER_SEEN.map(|rule| Self::unseen(profile, rule)));
         answers.extend(holdings::answers(self, machine));
         answers.extend(expectation.build.as_ref().map(|build| build.answer(self, profile)));
         for rule in rules::RULES.iter().filter(|rule| rule.applies_to(profile)) {
@@ -82,7 +82,9 @@ impl Process {
         let rules = rules::RULES.into_iter().filter(|rule| rule.applies_to(profile));
         let rules = rules.filter(|rule| ![rules::DIGEST, rules::PROCESSES].contains(&rule.name));
         let answer = |rule: rules::Rule| match rule.name {
-            rules::LANDLOCK => Answer::new(profile, rule.name, Verdict::NeverSeen, why, ""),
+            name if rules::NEVER_SEEN.contains(&name) => {
+                Answer::new(profile, name, Verdict::NeverSeen, why, "")
+            }
             name => Answer::new(profile, name, Verdict::NotSeen, why, format!("/proc/{pid}")),
         };
         rules.map(answer).collect()
@@ -163,19 +165,17 @@ impl Process {
         Answer::of_findings(profile, "limits", &wrong, right.join(", "), evidence)
     }
 
+    /// Compares the environment with which the process was started: a process removes what it does
+    /// not keep, but its memory still shows it.
     fn environment(&self, profile: &'static Profile) -> Answer {
-        let is_credential = |name: &&String| {
-            name.starts_with("AWS_")
-                && ["SECRET", "TOKEN", "ACCESS_KEY", "CREDENTIALS", "ROLE_ARN"]
-                    .iter()
-                    .any(|word| name.contains(word))
-        };
-        // Only the controller calls AWS; no other process gets a credential.
-        let is_free = profile.name == profile::CONTROLLER.name;
-        let found = self.variables.iter().filter(|name| !is_free && is_credential(name));
-        let wrong: Vec<String> = found.cloned().collect();
+        let wrong: Vec<String> = self
+            .variables
+            .iter()
+            .filter(|name| !environment::may_have(profile, name))
+            .cloned()
+            .collect();
         let evidence = format!("/proc/{}/environ", self.pid);
-        if wrong.is_empty() && self.environment_is_cut && !is_free {
+        if wrong.is_empty() && self.environment_is_cut && environment::is_restricted(profile) {
             let found = "an environment that is longer than what is read of it";
             return Answer::new(profile, "environment", Verdict::NotSeen, found, evidence);
         }
@@ -196,9 +196,10 @@ impl Process {
         Answer::new(profile, "program", verdict, format!("{}{how}", self.program), evidence)
     }
 
-    fn landlock(&self, profile: &'static Profile) -> Answer {
-        let found = "the kernel shows no Landlock domain; the process logs it when it starts";
-        Answer::new(profile, rules::LANDLOCK, Verdict::NeverSeen, found, "")
+    /// Answers a rule on what the kernel shows to nobody but the process itself.
+    fn unseen(profile: &'static Profile, rule: &'static str) -> Answer {
+        let found = "the kernel does not show it; the process logs it when it starts";
+        Answer::new(profile, rule, Verdict::NeverSeen, found, "")
     }
 
     /// Returns the choice of system calls that the process's arguments make:

@@ -11,7 +11,6 @@ pub mod answer;
 mod audit;
 mod collected;
 mod comparison;
-pub mod document;
 mod machine;
 mod process;
 pub mod rules;

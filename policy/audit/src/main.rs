@@ -6,10 +6,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use commands::{audit, diff, explain, export, show};
+use commands::{audit, diff, digest, explain, export, show};
 use ebs_csi_audit::Collected;
 use ebs_csi_audit::answer::printable;
-use ebs_csi_policy::Policy;
 use ebs_csi_policy::profile::{self, Profile};
 
 const USAGE: &str = "\
@@ -30,7 +29,8 @@ Commands:
   export PROFILE|--all           the system calls as seccomp profiles of the OCI runtime specification;
                                  PROFILE+CHOICE (node-agent+vsock) adds those of a choice
   diff A B                       the privileges that the policy of checkout B gives and that of A does not, and the reverse
-  digest                         the digests of the compiled-in policies
+  digest [DIR]                   the digests of the compiled-in policies and of their files, or of those that the
+                                 checkout DIR compiles to, with the files that this program has otherwise
   show [PROFILE]                 all profiles in short, or one with every rule and its reason
   show flags|places|requests|tools|blank
                                  the rules about mounts, the mount-helper's requests, tools and blank disks
@@ -38,7 +38,8 @@ Commands:
 Profiles: controller, node-lifecycle, launcher, router, node-agent, supervisor, broker, directories, opener, relay, runner, tool
 
 Exit status of audit: 0 every rule conforms; 1 a rule deviates; 2 something was not seen, or a process is missing;
-of diff: 0 nothing gained; 1 a privilege gained; 2 a file cannot be read; of all: 64 bad usage
+of diff: 0 nothing gained; 1 a privilege gained; 2 a file cannot be read;
+of digest DIR: 0 equal; 1 a file differs; 2 one cannot be read; of all: 64 bad usage
 ";
 
 /// The status when the report cannot be written or made.
@@ -87,12 +88,8 @@ fn run(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
             writeln!(out, "ebs-csi-policy {}", env!("CARGO_PKG_VERSION"))?;
             Ok(0)
         }
-        ["digest"] => {
-            for policy in Policy::ALL {
-                writeln!(out, "{:<10} {}", policy.name, policy.digest)?;
-            }
-            Ok(0)
-        }
+        ["digest"] => digest::own(out),
+        ["digest", checkout] => digest::of_checkout(checkout, out),
         ["show", what @ ..] if what.len() <= 1 => show::show(what.first().copied(), out),
         ["explain", what @ ..] if what.len() <= 1 => explain::explain(what.first().copied(), out),
         ["collect", directory] => {

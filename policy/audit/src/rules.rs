@@ -1,9 +1,11 @@
 //! The rules by which a process is judged: what each is, what a profile says by it, and why.
 
-use ebs_csi_policy::profile::{self, FilePlace, Files, HeldCapability, Profile, Resource};
+use ebs_csi_policy::profile::process::SecureBits;
+use ebs_csi_policy::profile::{self, FilePlace, Files, HeldCapability, Profile, Resource, process};
 use ebs_csi_policy::tool;
 
 pub(crate) mod digest;
+pub(crate) mod environment;
 pub(crate) mod holdings;
 pub(crate) mod namespaces;
 pub(crate) mod settings;
@@ -19,19 +21,23 @@ pub struct Rule {
     pub about: &'static str,
 }
 
-/// The rule that no kernel shows to anybody but the process itself.
+/// The rule on the Landlock domain.
 pub const LANDLOCK: &str = "landlock";
+/// The rule on securebits.
+pub const SECURE_BITS: &str = "securebits";
+/// The rules on what no kernel shows to anybody but the process itself.
+pub const NEVER_SEEN: [&str; 2] = [LANDLOCK, SECURE_BITS];
 /// The rule that needs the files of a build.
 pub const DIGEST: &str = "digest";
 /// The rule about the members of a tree.
 pub const PROCESSES: &str = "processes";
 
 /// Every rule, by name.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 20] = [
     Rule { name: "capabilities", about: "the five capability sets of each thread" },
     Rule { name: DIGEST, about: "SHA-256 of the program's file, as the build listed it" },
     Rule { name: "disks", about: "block devices that are open" },
-    Rule { name: "environment", about: "variables that name or are AWS credentials" },
+    Rule { name: "environment", about: "the variables with which it was started" },
     Rule {
         name: "files",
         about: "open files and devices: permission bits, Landlock rules, arguments",
@@ -48,6 +54,7 @@ pub const RULES: [Rule; 19] = [
         about: "the file that runs: its name, and that it is still at its path",
     },
     Rule { name: "propagation", about: "whether mounts beneath the kubelet root reach the node" },
+    Rule { name: SECURE_BITS, about: "securebits: no kernel shows them, the process logs them" },
     Rule { name: "settings", about: "arguments that widen the policy" },
     Rule { name: "socket-files", about: "owner and mode of the unix sockets that its flags name" },
     Rule { name: "sockets", about: "families, listeners and connections of open sockets" },
@@ -66,9 +73,9 @@ impl Rule {
     #[must_use]
     pub fn applies_to(self, profile: &Profile) -> bool {
         match self.name {
-            "namespaces" => namespaces::has_own(profile),
+            "namespaces" => profile.namespaces().next().is_some(),
             "propagation" => profile.name == profile::BROKER.name,
-            "socket-files" => socket_files::flag(profile).is_some(),
+            "socket-files" => profile.sockets().next().is_some(),
             PROCESSES => is_parent(profile),
             _ => true,
         }
@@ -109,13 +116,29 @@ impl Rule {
                     FilePlace::Path(path) => named(path, rule.why),
                     FilePlace::Named(name) => named(&format!("<{name}>"), rule.why),
                 });
-                [profile.landlock.why.to_owned()].into_iter().chain(places).collect()
+                let handled = (self.name == LANDLOCK).then(|| process::LANDLOCK.why.to_owned());
+                let own = profile.landlock.why.to_owned();
+                [own].into_iter().chain(handled).chain(places).collect()
             }
             "system-calls" => profile.calls.iter().map(|rule| named(rule.call, rule.why)).collect(),
             "settings" => settings::reasons(profile),
+            "environment" => environment::reasons(profile),
+            "namespaces" => profile
+                .namespaces()
+                .flat_map(|row| row.kinds.iter().map(|kind| named(kind.name, row.why)))
+                .collect(),
+            "socket-files" => profile.sockets().map(|row| named(row.flag, row.why)).collect(),
+            SECURE_BITS => {
+                let rows = process::SECURE_BITS.iter();
+                rows.map(|row| named(&bits_of(row), row.why)).collect()
+            }
             other => vec![reason_of(other).to_owned()],
         }
     }
+}
+
+fn bits_of(row: &SecureBits) -> String {
+    row.bits.iter().map(|bit| bit.name).collect::<Vec<_>>().join(" ")
 }
 
 fn named(what: &str, why: &str) -> String {
@@ -126,11 +149,6 @@ fn named(what: &str, why: &str) -> String {
 fn reason_of(rule: &str) -> &'static str {
     match rule {
         DIGEST => "a process of another program keeps to no profile that was reviewed",
-        "environment" => "only the controller calls AWS; each other process gets no credential",
-        "namespaces" => {
-            "a compromised broker reaches no abstract socket, no network and no System V object \
-             of the node; all processes of the helper share its namespaces"
-        }
         "no-new-privs" => "no program that is started can give back what was dropped",
         PROCESSES => "a process that should be there and is not was renamed, or has failed",
         "program" => {
@@ -140,7 +158,6 @@ fn reason_of(rule: &str) -> &'static str {
         "propagation" => {
             "kubelet and pods see what is mounted; otherwise they write to the node's own disk"
         }
-        "socket-files" => "whoever may write to the socket's file may connect",
         _ => "",
     }
 }
@@ -170,22 +187,28 @@ pub fn expected(rule: &str, profile: &Profile) -> String {
         "files" => "files of its profile".to_owned(),
         "disks" if may_hold_disks(profile) => "those that are handed to it".to_owned(),
         "disks" => "none".to_owned(),
-        "environment" if profile.name == profile::CONTROLLER.name => "any variable".to_owned(),
-        "environment" => "no AWS credential".to_owned(),
+        "environment" => environment::expected(profile),
+        SECURE_BITS => {
+            let all: Vec<_> = process::SECURE_BITS.iter().map(bits_of).collect();
+            format!("{}, where it started with a capability", all.join(" "))
+        }
         "settings" => settings::expected(profile),
         "program" => format!("{}, still at its path", programs(profile)),
         DIGEST => format!("{} of the build", programs(profile)),
         PROCESSES => "each process of its tree, once".to_owned(),
-        "namespaces" => namespaces::EXPECTED.to_owned(),
+        "namespaces" => namespaces::expected(profile),
         "propagation" => "shared mounts beneath the kubelet root".to_owned(),
         "socket-files" => socket_files::expected(profile),
-        LANDLOCK => match profile.landlock.files {
-            Files::Free => format!("no rule on files, tcp {:?}", profile.landlock.tcp),
-            Files::Inherited => "the supervisor's domain".to_owned(),
-            Files::Listed(rules) => {
-                format!("{} rules on files, tcp {:?}", rules.len(), profile.landlock.tcp)
+        LANDLOCK => {
+            let (abi, tcp) = (process::LANDLOCK.abi, profile.landlock.tcp);
+            match profile.landlock.files {
+                Files::Free => format!("no rule on files, tcp {tcp:?}, up to ABI {abi}"),
+                Files::Inherited => "the supervisor's domain".to_owned(),
+                Files::Listed(rules) => {
+                    format!("{} rules on files, tcp {tcp:?}, up to ABI {abi}", rules.len())
+                }
             }
-        },
+        }
         _ => String::new(),
     }
 }

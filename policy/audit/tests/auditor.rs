@@ -37,6 +37,7 @@ fn bad_usage_is_one_line_and_status_64() {
         &["explain", "nobody"],
         &["show", "nobody"],
         &["show", "broker", "more"],
+        &["digest", "a", "b"],
     ] {
         let output = auditor(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");

@@ -1,4 +1,4 @@
-//! The privileges that a change of the policy gives and takes.
+//! The privileges that a change of the policy gives and takes, and the digest that it changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,23 @@ fn policy() -> PathBuf {
     Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo")).join("..")
 }
 
-fn diff(before: &Path, after: &Path) -> Output {
+fn run(command: &str, arguments: &[&Path]) -> Output {
     let program = env!("CARGO_BIN_EXE_ebs-csi-policy");
-    Command::new(program).arg("diff").args([before, after]).output().expect("the binary starts")
+    Command::new(program).arg(command).args(arguments).output().expect("the binary starts")
+}
+
+fn diff(before: &Path, after: &Path) -> Output {
+    run("diff", &[before, after])
+}
+
+/// Returns what the command says of a checkout: its status, the names that differ, the output.
+fn digest(checkout: &Path) -> (Option<i32>, Vec<String>, String) {
+    let output = run("digest", &[checkout]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let other =
+        text.lines().filter(|line| line.ends_with("differs") || line.contains(" not known "));
+    let names = other.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
+    (output.status.code(), names, text)
 }
 
 /// Copies the policy, and replaces a text in one of its files.
@@ -122,6 +136,38 @@ fn each_widened_row_is_gained_and_backwards_lost() {
             &["gained tools.toml: mke2fs deadline_seconds 3600"],
         ),
         (
+            "process.toml",
+            "bits = [\"SECBIT_KEEP_CAPS_LOCKED\"]",
+            "bits = []",
+            &["gained without process.toml: securebits { bits = [\"SECBIT_KEEP_CAPS_LOCKED\"] }"],
+        ),
+        (
+            "environment.toml",
+            "begins = [\"CSI_NODE_NAME\", \"POD_UID\"]",
+            "begins = [\"CSI_\", \"POD_UID\"]",
+            &[
+                "gained environment.toml: kept { begins = [\"CSI_\", \"POD_UID\"], profiles = [\"node-agent\"] }",
+            ],
+        ),
+        (
+            "sockets.toml",
+            "group = \"node-agent\"",
+            "group = \"driver\"",
+            &["gained sockets.toml: sockets { flag = \"--listen\", group = \"driver\","],
+        ),
+        (
+            "disks.toml",
+            "value = \"QEMU NVMe Ctrl\"",
+            "value = \"*\"",
+            &["gained disks.toml: disks { attribute = \"device/model\", classes = [\"guest\"]"],
+        ),
+        (
+            "settings.toml",
+            "default = \"check\"",
+            "default = \"deny\"",
+            &["gained settings.toml: mount-helper \"untrusted-images\" is \"deny\" if not given"],
+        ),
+        (
             "iam/fence.json",
             "\"ec2:StopInstances\"",
             "\"ec2:RunInstances\"",
@@ -202,4 +248,56 @@ fn unknown_key_or_file_is_status_2() {
     }
     let empty = tempfile::tempdir().expect("a directory");
     assert_eq!(diff(&policy(), empty.path()).status.code(), Some(2));
+}
+
+const POLICIES: [&str; 3] = ["production", "guest", "sandbox"];
+
+#[test]
+fn digest_of_checkout_is_that_of_program() {
+    let (status, names, text) = digest(&policy());
+    assert_eq!((status, names), (Some(0), Vec::new()));
+    let own = run("digest", &[]);
+    assert_eq!(text.as_bytes(), own.stdout);
+    assert!(POLICIES.iter().all(|name| text.contains(&format!("{name} "))), "{text}");
+    // A comment, and a checkout instead of its policy.
+    let copy = tempfile::tempdir().expect("a directory");
+    let comment =
+        changed("settings.toml", "[[mount-helper]]", "# Of the helper.\n\n[[mount-helper]]");
+    fs::rename(comment.path(), copy.path().join("policy")).expect("a rename");
+    assert_eq!(digest(copy.path()), (Some(0), Vec::new(), text));
+}
+
+/// The first text of each file is another one.
+#[test]
+fn digest_names_file_with_changed_value() {
+    for (file, _) in ebs_csi_policy::FILES {
+        let copy = changed(file, " = \"", " = \"another ");
+        let (status, names, text) = digest(copy.path());
+        let wanted: Vec<&str> = POLICIES.into_iter().chain([*file]).collect();
+        assert_eq!((status, names), (Some(1), wanted.iter().map(ToString::to_string).collect()));
+        assert!(text.contains(file), "{text}");
+    }
+}
+
+#[test]
+fn file_that_no_digest_covers_is_named() {
+    for file in ["more.toml", "sandbox/more.toml"] {
+        let copy = changed("tools.toml", "", "");
+        fs::write(copy.path().join(file), "").expect("a file");
+        let (status, names, _) = digest(copy.path());
+        assert_eq!((status, names), (Some(1), vec![file.to_owned()]));
+    }
+}
+
+#[test]
+fn unreadable_file_of_checkout_is_status_2() {
+    for (file, to) in [("sockets.toml", "why = '"), ("sandbox/tool.toml", "why = 1 1")] {
+        let copy = changed(file, "why = \"", to);
+        let output = run("digest", &[copy.path()]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(file), "{output:?}");
+        fs::remove_file(copy.path().join(file)).expect("removed");
+        assert_eq!(run("digest", &[copy.path()]).status.code(), Some(2));
+    }
+    assert_eq!(run("digest", &[Path::new("/nonexistent")]).status.code(), Some(2));
 }

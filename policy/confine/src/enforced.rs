@@ -8,6 +8,7 @@ use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::Profile;
 
 use crate::Fault;
+use crate::identity::Taken;
 
 /// The rules that are enforced on this process, read back from the kernel. Every `main` logs them.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Enforced {
     pub landlock: LandlockState,
     /// `NAME=PATH` of each file or directory that a setting opened, as the kernel names it.
     pub places: Vec<String>,
+    /// The securebits, which `/proc` does not show, either.
+    pub secure_bits: u32,
     /// Optional capabilities that the host does not grant.
     pub missing_capabilities: Vec<&'static str>,
     /// Supplementary groups beyond the profile's, which a process that starts unprivileged cannot
@@ -68,7 +71,7 @@ impl fmt::Display for Enforced {
         write!(
             f,
             "profile={profile} uid={} gid={} groups={:?} permitted={:#x} effective={:#x} bounding={:#x} \
-             no_new_privs={} seccomp_filters={} landlock=\"{}\"",
+             no_new_privs={} seccomp_filters={} landlock=\"{}\" securebits={:#x}",
             status.uids[1],
             status.gids[1],
             status.groups,
@@ -78,6 +81,7 @@ impl fmt::Display for Enforced {
             u8::from(status.no_new_privs),
             status.seccomp_filters.map_or_else(|| "unknown".to_owned(), |count| count.to_string()),
             self.landlock,
+            self.secure_bits,
         )?;
         if !self.places.is_empty() {
             write!(f, " places=\"{}\"", self.places.join(" "))?;
@@ -111,19 +115,21 @@ pub(crate) fn confirm(
     profile: &'static Profile,
     status: Status,
     landlock: LandlockState,
-    missing_capabilities: Vec<&'static str>,
+    taken: Taken,
     choice: Option<&'static str>,
 ) -> Result<Enforced, Fault> {
     let deviations = profile.deviations(&status);
     if let Some(first) = deviations.first() {
         return Err(Fault::NotConfirmed(first.to_string()));
     }
+    let Taken { missing: missing_capabilities, secure_bits } = taken;
     Ok(Enforced {
         profile: profile.name,
         extra_groups: profile.identity.extra_groups(&status.groups),
         status,
         landlock,
         places: Vec::new(),
+        secure_bits,
         missing_capabilities,
         choice,
     })

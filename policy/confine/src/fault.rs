@@ -56,7 +56,7 @@ pub enum Fault {
     #[error("cannot set {0}")]
     Control(&'static str, #[source] io::Error),
     /// The process stays in the namespaces in which it was started.
-    #[error("cannot make network, IPC and UTS namespaces (unshare)")]
+    #[error("cannot make namespaces apart from the node's (unshare)")]
     Namespaces(#[source] io::Error),
     /// The descriptors that the process keeps could not be completed.
     #[error("cannot copy a descriptor")]

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use ebs_csi_policy::profile::{FilePlace, FileRight, FileRule, Files, Landlock, Scope, Tcp};
+use ebs_csi_policy::profile::{
+    FilePlace, FileRight, FileRule, Files, Landlock, Scope, Tcp, process,
+};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetStatus,
@@ -12,11 +14,6 @@ use landlock::{
 
 use crate::places::{Places, open_path};
 use crate::{Fault, LandlockState, sys};
-
-/// The rights that are handled: every right that this Landlock ABI knows. The ABI is fixed, so that
-/// a newer kernel does not change what a process can do. An older kernel leaves out the rights that
-/// it does not know.
-const HANDLED: ABI = ABI::V6;
 
 /// Restricts the calling thread and everything that it starts.
 pub(crate) fn restrict(
@@ -57,12 +54,14 @@ impl<E: Into<landlock::RulesetError>> From<E> for Problem {
 }
 
 fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
+    // An older kernel leaves out the rights that it does not know.
+    let handled = ABI::from(i32::from(process::LANDLOCK.abi));
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     if matches!(rules.files, Files::Listed(_)) {
-        ruleset = ruleset.handle_access(AccessFs::from_all(HANDLED))?;
+        ruleset = ruleset.handle_access(AccessFs::from_all(handled))?;
     }
     if rules.tcp == Tcp::Denied {
-        ruleset = ruleset.handle_access(AccessNet::from_all(HANDLED))?;
+        ruleset = ruleset.handle_access(AccessNet::from_all(handled))?;
     }
     for scope in rules.scopes {
         ruleset = ruleset.scope(match scope {
@@ -123,6 +122,7 @@ fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
             FileRight::RemoveDir => AccessFs::RemoveDir,
             FileRight::RemoveFile => AccessFs::RemoveFile,
             FileRight::IoctlDev => AccessFs::IoctlDev,
+            FileRight::ResolveUnix => AccessFs::ResolveUnix,
         })
         .collect()
 }
@@ -130,6 +130,13 @@ fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The library takes a number that it does not know for its newest.
+    #[test]
+    fn library_knows_landlock_abi_of_policy() {
+        let abi = process::LANDLOCK.abi;
+        assert_eq!(ABI::from(i32::from(abi)) as u8, abi);
+    }
 
     #[test]
     fn only_optional_place_may_be_missing() {

@@ -5,13 +5,14 @@ use std::io;
 use std::marker::PhantomData;
 
 use ebs_csi_policy::process_status::Status;
+use ebs_csi_policy::profile::process::secure_bits;
 use ebs_csi_policy::profile::{Capability, HeldCapability, Limit, Profile, Resource};
 use rustix::process::{
     DumpableBehavior, Gid, Rlimit, Uid, getrlimit, set_dumpable_behavior, setrlimit,
 };
 use rustix::thread::{
-    CapabilitiesSecureBits, set_capabilities_secure_bits, set_no_new_privs, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
+    CapabilitiesSecureBits, capabilities_secure_bits, set_capabilities_secure_bits,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::{Fault, sys};
@@ -47,8 +48,17 @@ pub(crate) fn set_limit(
         .map_err(|error| Fault::Limit(name, error.into()))
 }
 
-/// Takes on the profile's identity. Returns the optional capabilities that the host does not grant.
-pub(crate) fn apply(profile: &Profile, before: &Status) -> Result<Vec<&'static str>, Fault> {
+/// What the kernel says of a process after the change of its identity, and `/proc` does not.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// The optional capabilities that the host does not grant.
+    pub(crate) missing: Vec<&'static str>,
+    /// The securebits.
+    pub(crate) secure_bits: u32,
+}
+
+/// Takes on the profile's identity.
+pub(crate) fn apply(profile: &Profile, before: &Status) -> Result<Taken, Fault> {
     let (held, missing) = granted(profile.capabilities, before)?;
     let wanted: u64 = held.iter().map(|one| one.capability.bit()).sum();
 
@@ -62,18 +72,8 @@ pub(crate) fn apply(profile: &Profile, before: &Status) -> Result<Vec<&'static s
                     .map_err(|error| Fault::Capabilities("bounding", error))?;
             }
         }
-        // An exec with uid 0 gains no capability, and a change of the uid removes none. Both
-        // settings are locked.
-        let bits = [
-            CapabilitiesSecureBits::NO_ROOT,
-            CapabilitiesSecureBits::NO_ROOT_LOCKED,
-            CapabilitiesSecureBits::NO_SETUID_FIXUP,
-            CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED,
-            CapabilitiesSecureBits::KEEP_CAPS_LOCKED,
-            CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE,
-            CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
-        ];
-        set_capabilities_secure_bits(bits.into_iter().collect())
+        let wanted = u32::try_from(secure_bits()).unwrap_or(u32::MAX);
+        set_capabilities_secure_bits(CapabilitiesSecureBits::from_bits_retain(wanted))
             .map_err(|error| Fault::Capabilities("secure", error.into()))?;
     }
     caps::clear(None, caps::CapSet::Ambient).map_err(|error| refused("ambient", &error))?;
@@ -95,7 +95,9 @@ pub(crate) fn apply(profile: &Profile, before: &Status) -> Result<Vec<&'static s
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Fault::Control("PR_SET_DUMPABLE", error.into()))?;
     set_no_new_privs(true).map_err(|error| Fault::Control("PR_SET_NO_NEW_PRIVS", error.into()))?;
-    Ok(missing)
+    let secure_bits = capabilities_secure_bits()
+        .map_err(|error| Fault::Control("PR_GET_SECUREBITS", error.into()))?;
+    Ok(Taken { missing, secure_bits: secure_bits.bits() })
 }
 
 /// Returns the profile's capabilities that the process has, and the names of the optional ones that

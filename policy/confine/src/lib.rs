@@ -1,8 +1,8 @@
 //! Confines a process to its profile in the policy, irreversibly; a process that cannot be confined
 //! does not start.
 //!
-//! A `main` first calls [`start::close_inherited_descriptors`] and [`start::keep_environment`],
-//! reads its configuration, opens the files that it needs, and then:
+//! A `main` first calls [`start::clean`], reads its configuration, opens the files that it needs,
+//! and then:
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -55,6 +55,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
+use identity::Taken;
 pub use identity::{Raised, raise};
 pub use places::{Places, check_held};
 pub use sys::landlock_abi;
@@ -68,7 +69,7 @@ pub struct Entering {
     status: File,
     landlock: LandlockState,
     places: Vec<String>,
-    missing: Vec<&'static str>,
+    taken: Taken,
     allow_missing_landlock: bool,
     choice: Option<&'static Choice>,
 }
@@ -102,7 +103,7 @@ impl Entering {
             status: open_status()?,
             landlock: LandlockState::NotAsked,
             places: Vec::new(),
-            missing: Vec::new(),
+            taken: Taken::default(),
             allow_missing_landlock: false,
             choice: None,
         })
@@ -132,7 +133,7 @@ impl Entering {
     pub fn identity(mut self) -> Result<Self, Fault> {
         let before = enforced::read(&open_status()?)?;
         identity::set_limits(self.profile.limits)?;
-        self.missing = identity::apply(self.profile, &before)?;
+        self.taken = identity::apply(self.profile, &before)?;
         Ok(self)
     }
 
@@ -198,8 +199,7 @@ impl Entering {
     fn observe(self) -> Result<Enforced, Fault> {
         let status = enforced::read(&self.status)?;
         let choice = self.choice.map(|choice| choice.name);
-        let enforced =
-            enforced::confirm(self.profile, status, self.landlock, self.missing, choice)?;
+        let enforced = enforced::confirm(self.profile, status, self.landlock, self.taken, choice)?;
         Ok(Enforced { places: self.places, ..enforced })
     }
 }

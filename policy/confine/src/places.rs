@@ -92,6 +92,16 @@ impl Places {
         Ok(self.with_descriptor(name, opened))
     }
 
+    /// Adds the directory of a socket to which the process connects, or the deepest directory above
+    /// it that is there. A socket that is made again is a new file. Fails as [`Places::with`].
+    pub fn with_directory_of(self, name: &'static str, socket: &Path) -> Result<Self, Fault> {
+        let mut above = socket.ancestors().skip(1);
+        match above.find(|directory| directory.is_dir()) {
+            Some(directory) => self.with(name, directory),
+            None => Ok(self),
+        }
+    }
+
     /// Adds a path that the process has already opened.
     #[must_use]
     pub fn with_descriptor(mut self, name: &'static str, descriptor: OwnedFd) -> Self {
@@ -208,6 +218,21 @@ mod tests {
             assert_eq!(closed(&row.join("some/where")).is_some(), *beneath, "{path}");
             let neighbour = PathBuf::from(format!("{path}-of-another"));
             assert_eq!(closed(&neighbour), None, "{}", neighbour.display());
+        }
+    }
+
+    #[test]
+    fn directory_of_socket_is_deepest_that_exists() {
+        for (socket, found) in [
+            ("/proc/self/none", Some("/proc/self")),
+            ("/proc/none/none/none.sock", Some("/proc")),
+            ("/proc/version/none", Some("/proc")),
+            ("none", None),
+        ] {
+            let places = Places::new().with_directory_of("here", Path::new(socket)).expect("open");
+            let number = |file: &OwnedFd| rustix::fs::fstat(file).expect("fstat").st_ino;
+            let wanted = found.map(|path| number(&open_path(Path::new(path)).expect("open")));
+            assert_eq!(places.named("here").map(number).next(), wanted, "{socket}");
         }
     }
 

@@ -4,16 +4,18 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
+use ebs_csi_policy::profile::Profile;
+
 use crate::sys;
 
-/// Closes inherited descriptors and removes every environment variable whose name does not begin
-/// with one of `prefixes`, as the first step of a process. An error says what failed.
-pub fn clean(prefixes: &[&str]) -> io::Result<()> {
+/// Closes inherited descriptors and removes every environment variable that the profile does not
+/// keep, as the first step of a process. An error says what failed.
+pub fn clean(profile: &Profile) -> io::Result<()> {
     let named = |what: &'static str| {
         move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
     };
     close_inherited_descriptors(&[]).map_err(named("closing inherited descriptors"))?;
-    keep_environment(prefixes).map_err(named("clearing the environment"))
+    keep_environment(profile).map_err(named("clearing the environment"))
 }
 
 /// Closes every descriptor from 3 on, except those in `keep`, so that the process does not use a
@@ -46,10 +48,10 @@ pub(crate) fn leave_open(descriptor: OwnedFd) {
     let _ = descriptor.into_raw_fd();
 }
 
-/// Removes every environment variable whose name does not begin with one of `prefixes`. Must be
-/// called before the first thread is started. Fails with [`io::ErrorKind::InvalidInput`] when there
+/// Removes every environment variable that the profile does not keep. Must be called before the
+/// first thread is started. Fails with [`io::ErrorKind::InvalidInput`] when there
 /// is a second thread, or an I/O error when the threads cannot be listed.
-pub fn keep_environment(prefixes: &[&str]) -> io::Result<()> {
+pub fn keep_environment(profile: &Profile) -> io::Result<()> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(io::Error::new(
@@ -59,11 +61,7 @@ pub fn keep_environment(prefixes: &[&str]) -> io::Result<()> {
     }
     let others: Vec<OsString> = std::env::vars_os()
         .map(|(name, _)| name)
-        .filter(|name| {
-            !name
-                .to_str()
-                .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
-        })
+        .filter(|name| !name.to_str().is_some_and(|name| profile.keeps_variable(name)))
         .collect();
     for name in others {
         sys::remove_variable(&name);

@@ -7,16 +7,22 @@
 use ebs_csi_wire::{Disk, Origin, Refusal};
 
 use crate::named_values;
+use crate::setting::default_of;
 
 named_values! {
     /// How disks that have no serial are treated.
-    #[derive(Default)]
     pub DisksWithoutSerial {
         /// Refused.
         Refuse => "refuse",
         /// Identified by their device name, where the kernel reports that they are Xen's.
-        #[default]
         ByName => "by-name",
+    }
+}
+
+impl Default for DisksWithoutSerial {
+    /// Returns the policy's default, and without one the narrowest value.
+    fn default() -> Self {
+        Self::parse(default_of("mount-helper", "--disks-without-serial")).unwrap_or(Self::Refuse)
     }
 }
 

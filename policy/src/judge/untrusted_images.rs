@@ -9,19 +9,25 @@
 //! attached the volume, or its source is gone.
 
 use crate::named_values;
+use crate::setting::default_of;
 
 named_values! {
     /// How a file system that is not ours is treated.
-    #[derive(Default)]
     pub UntrustedImages {
         /// Refused.
         Deny => "deny",
         /// Checked in full before the mount, once for each time that the disk is attached, when it
         /// is known to have been made elsewhere.
-        #[default]
         Check => "check",
         /// Treated as if it were ours.
         Allow => "allow",
+    }
+}
+
+impl Default for UntrustedImages {
+    /// Returns the policy's default, and without one the narrowest value.
+    fn default() -> Self {
+        Self::parse(default_of("mount-helper", "--untrusted-images")).unwrap_or(Self::Deny)
     }
 }
 
@@ -30,15 +36,20 @@ const NOSUID_NODEV: u64 = 6;
 
 named_values! {
     /// Which mounts ignore set-user-id bits and device nodes, whatever the flags of a request say.
-    #[derive(Default)]
     pub NodevNosuid {
         /// None: the flags of the request decide.
-        #[default]
         Off => "off",
         /// Mounts of file systems that are not ours.
         Untrusted => "untrusted",
         /// All.
         On => "on",
+    }
+}
+
+impl Default for NodevNosuid {
+    /// Returns the policy's default, and without one the narrowest value.
+    fn default() -> Self {
+        Self::parse(default_of("mount-helper", "--nodev-nosuid")).unwrap_or(Self::On)
     }
 }
 

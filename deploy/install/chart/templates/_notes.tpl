@@ -77,7 +77,7 @@
 {{- join "\n" $lines -}}
 {{- end -}}
 
-{{- /* As controller/src/process/confinement.rs has them. */ -}}
+{{- /* As policy/environment.toml has them. */ -}}
 {{- define "ebs.keptVariables" -}}
 AWS_ EC2_ HOME HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy LANG NODE_REGION OTEL_ RUST_ SSL_CERT_ TOKIO_ TZ
 {{- end -}}

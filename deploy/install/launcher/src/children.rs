@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
+use ebs_csi_policy::profile::{LAUNCHER, Profile};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::supervise::Running;
@@ -17,42 +18,15 @@ pub fn program_path(name: &str) -> io::Result<PathBuf> {
     Ok(own.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
 
-/// The variables that every process may inherit. Only the controller inherits credentials and the
-/// variables that refer to them.
-pub const FOR_ALL: &[&str] = &["PATH", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
-
-/// The further variables of the node-agent: the node's name, the pod's uid, and the location of
-/// instance metadata.
-pub const FOR_NODE_AGENT: &[&str] = &[
-    "CSI_NODE_NAME",
-    "POD_UID",
-    "AWS_EC2_METADATA_DISABLED",
-    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
-    "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
-];
-
-/// The variables that a process inherits.
-#[derive(Clone, Copy, Debug)]
-pub enum Environment {
-    /// All variables: for the controller, whose SDK reads many.
-    Whole,
-    /// [`FOR_ALL`] and these variables.
-    Only(&'static [&'static str]),
-}
-
-impl Environment {
-    /// Sets the environment of `command`.
-    pub fn apply(self, command: &mut Command) {
-        let Self::Only(additional) = self else {
-            return;
-        };
-        command.env_clear();
-        for variable in FOR_ALL.iter().chain(additional) {
-            if let Some(value) = std::env::var_os(variable) {
-                command.env(variable, value);
-            }
-        }
-    }
+/// Leaves `command` the variables that a process with the profile keeps, and those that the
+/// launcher keeps itself: only the controller inherits credentials and the variables that refer to
+/// them.
+pub fn limit_environment(command: &mut Command, profile: &Profile) {
+    let passed = std::env::vars_os().filter(|(name, _)| {
+        let name = name.to_str();
+        name.is_some_and(|name| profile.keeps_variable(name) || LAUNCHER.keeps_variable(name))
+    });
+    command.env_clear().envs(passed);
 }
 
 /// The processes that have been started. Dropping the value kills them with SIGKILL.
@@ -60,7 +34,8 @@ impl Environment {
 pub struct Started(Vec<Running>);
 
 impl Started {
-    /// Starts `program` from the directory of this program, and logs it as `name`.
+    /// Starts `program`, whose first process has the profile, from the directory of this program,
+    /// and logs it as `name`.
     ///
     /// # Errors
     /// Returns an error that names the program when it cannot be run.
@@ -69,12 +44,12 @@ impl Started {
         name: &str,
         program: &str,
         arguments: &[String],
-        environment: Environment,
+        profile: &Profile,
     ) -> io::Result<()> {
         let path = program_path(program)?;
         let mut command = Command::new(&path);
         command.args(arguments);
-        environment.apply(&mut command);
+        limit_environment(&mut command, profile);
         let child = command
             .spawn()
             .map_err(|e| io::Error::new(e.kind(), format!("starting {}: {e}", path.display())))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use aws_ebs_csi_driver::children::{self, Environment, Started};
+use aws_ebs_csi_driver::children::{self, Started, limit_environment};
 use aws_ebs_csi_driver::command_line::{self, Invocation, Run};
 use aws_ebs_csi_driver::route::Backend;
 use aws_ebs_csi_driver::router;
@@ -62,7 +62,7 @@ fn run_all(run: &Run) -> Result<(), Exit> {
     let path = std::env::current_exe()?;
     let mut supervisor = Command::new(&path);
     supervisor.arg("supervise").args(started.processes().iter().map(ToString::to_string));
-    Environment::Only(&[]).apply(&mut supervisor);
+    limit_environment(&mut supervisor, profile::LAUNCHER);
     Err(Exit::failed(exec(&path, &mut supervisor)))
 }
 
@@ -98,14 +98,13 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
     let agent =
         with_flags(&[("endpoint", agent.to_string()), ("helper", helper.clone())], &run.agent);
     let helper = with_flags(&[("listen", helper)], &run.helper);
-    let (nothing, node) = (Environment::Only(&[]), Environment::Only(children::FOR_NODE_AGENT));
     let mut started = Started::default();
-    started.start("mount-helper", "ebs-csi-mount-helper", &helper, nothing)?;
-    started.start("node-agent", "ebs-csi-node-agent", &agent, node)?;
+    started.start("mount-helper", "ebs-csi-mount-helper", &helper, profile::SUPERVISOR)?;
+    started.start("node-agent", "ebs-csi-node-agent", &agent, profile::NODE_AGENT)?;
     if run.all {
         let controller = directory.endpoint(Backend::Controller).to_string();
         let controller = with_flags(&[("endpoint", controller)], &run.controller);
-        started.start("controller", "ebs-csi-controller", &controller, Environment::Whole)?;
+        started.start("controller", "ebs-csi-controller", &controller, profile::CONTROLLER)?;
         let launcher = std::env::current_exe()?;
         let launcher = launcher.file_name().and_then(|name| name.to_str());
         let router = [
@@ -113,26 +112,34 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
             format!("--endpoint={}", run.endpoint),
             format!("--runtime-dir={}", directory.path().display()),
         ];
-        started.start("router", launcher.unwrap_or("aws-ebs-csi-driver"), &router, nothing)?;
+        started.start(
+            "router",
+            launcher.unwrap_or("aws-ebs-csi-driver"),
+            &router,
+            profile::ROUTER,
+        )?;
     }
     Ok(started)
 }
 
 fn route(endpoint: &Endpoint, runtime_directory: &Path) -> Result<(), Exit> {
-    start::clean(children::FOR_ALL).map_err(Exit::not_confined)?;
+    start::clean(profile::ROUTER).map_err(Exit::not_confined)?;
     init_log(LogFlags::default());
     // Binds before the confinement, because only root may be able to write the endpoint's
     // directory.
-    let Listener::Unix(listener) = endpoint.bind()? else {
+    let Listener::Unix(listener) = endpoint.bind(profile::ROUTER.socket_mode("--endpoint"))? else {
         return Err(Exit::failed(
             "mode all serves unix sockets only; give --endpoint unix:///path",
         ));
     };
-    let enforced = enter(profile::ROUTER, &Places::new()).map_err(Exit::not_confined)?;
+    let sockets = runtime_directory.join("csi");
+    let enforced = Places::new()
+        .with("backend-socket-directory", &sockets)
+        .and_then(|places| enter(profile::ROUTER, &places))
+        .map_err(Exit::not_confined)?;
     tracing::info!(%enforced, "confined");
     program::block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        let sockets = runtime_directory.join("csi");
         Ok(router::serve(listener, &sockets, stop_signal()?, Duration::from_secs(20)).await?)
     })
 }

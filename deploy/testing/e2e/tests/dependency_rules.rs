@@ -24,9 +24,10 @@ const OF_NODE_LIFECYCLE: &[&str] = OF_CONTROLLER.split_at(1).1;
 /// dependencies).
 const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-wire", &[]),
-    ("ebs-csi-policy", &["ebs-csi-wire"]),
+    ("ebs-csi-document", &[]),
+    ("ebs-csi-policy", &["ebs-csi-wire", "ebs-csi-document"]),
     ("ebs-csi-confine", &["ebs-csi-policy"]),
-    ("ebs-csi-audit", &["ebs-csi-policy", "ebs-csi-confine"]),
+    ("ebs-csi-audit", &["ebs-csi-policy", "ebs-csi-confine", "ebs-csi-document"]),
     ("ebs-csi-proto", &["ebs-csi-wire"]),
     ("ebs-csi-mount-helper", &["ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-node-agent", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),

@@ -8,7 +8,7 @@ use super::{Device, DiskPart, Proof};
 use crate::disk::device_number;
 use crate::disk::xen_disk_record::XenDiskRecord;
 use crate::{path_resolution, sys};
-use ebs_csi_policy::disk_class::{DiskClass, EBS_MODEL};
+use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::facts::DeviceNumber;
 use opening::Arrivals;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -212,20 +212,12 @@ impl DiskRoots {
     }
 
     fn serial_beneath(&self, directory: &str) -> Option<String> {
-        let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}")).ok();
-        let is = |attribute, rule: &dyn Fn(&str) -> bool| {
-            read(attribute).is_some_and(|text| rule(text.trim()))
-        };
-        let serial = if self.class == DiskClass::LoopFile {
-            let file = read("loop/backing_file")?;
-            file.rsplit('/').next()?.split('.').next()?.to_owned()
-        } else if is("device/model", &|model| self.class.accepts_nvme_model(model)) {
-            read("device/serial")?
-        } else if is("device/modalias", &|alias| self.class.accepts_virtio(alias)) {
-            // The kernel asks the disk itself at each read.
-            read("serial")?
-        } else {
-            return None;
+        let read = |attribute: &str| self.read_sysfs(&format!("{directory}/{attribute}")).ok();
+        // Of a disk of virtio-blk, the kernel asks the disk itself at each read.
+        let id = read(self.class.id_attribute(read)?)?;
+        let serial = match self.class {
+            DiskClass::LoopFile => id.rsplit('/').next()?.split('.').next()?,
+            DiskClass::Ebs | DiskClass::Guest => &id,
         };
         // Serials are padded with spaces to 20 characters. A disk of a hypervisor may have none.
         Some(serial.trim().replace('-', "")).filter(|serial| !serial.is_empty())
@@ -234,7 +226,7 @@ impl DiskRoots {
     /// Returns whether the directory describes a disk of EC2's model.
     fn is_ebs(&self, directory: &str) -> bool {
         self.read_sysfs(&format!("{directory}/device/model"))
-            .is_ok_and(|model| model.trim() == EBS_MODEL)
+            .is_ok_and(|model| model.trim() == DiskClass::ebs_model())
     }
 
     fn number_of(&self, name: &str) -> Result<DeviceNumber, Errno> {

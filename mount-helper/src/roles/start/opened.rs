@@ -9,7 +9,7 @@ use crate::mount::kubelet_root_lock::{self, NotLocked};
 use crate::roles::relay::vsock_port::VsockPort;
 use crate::session::listen::{self, Listen};
 use crate::session::listener::{self, Listener};
-use crate::settings::{HelperSettings, KUBELET_ROOT};
+use crate::settings::{HelperSettings, default_kubelet_root};
 use ebs_csi_policy::ceiling::{Ceiling, CeilingSettings};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
@@ -71,7 +71,8 @@ pub(super) fn open(
     let root = KubeletRoot::open(settings.kubelet_root.clone())
         .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
     let given = Path::new(settings.kubelet_root.as_str());
-    ebs_csi_confine::check_held("--kubelet-root", given, root.held(), Path::new(KUBELET_ROOT))
+    let own = Path::new(default_kubelet_root());
+    ebs_csi_confine::check_held("--kubelet-root", given, root.held(), own)
         .map_err(|why| (settings.kubelet_root.to_string(), io::Error::other(why)))?;
     // Opened before the lock: a helper that cannot serve must not let another wait for it.
     let key = settings

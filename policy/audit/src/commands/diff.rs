@@ -6,7 +6,7 @@ mod privileges;
 mod tables;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ebs_csi_audit::answer::printable;
 use given::{Given, Privileges};
@@ -14,6 +14,7 @@ use privileges::read;
 use tables::UNREPORTED;
 
 use crate::Failure;
+use crate::commands::policy_of;
 
 /// The status when the second policy gives what the first did not.
 const GAINED: u8 = 1;
@@ -30,11 +31,6 @@ pub(crate) fn diff(before: &str, after: &str, out: &mut impl Write) -> Result<u8
     }
     writeln!(out, "{} gained, {} lost", gained.len(), lost.len())?;
     Ok(if gained.is_empty() { 0 } else { GAINED })
-}
-
-fn policy_of(checkout: &Path) -> PathBuf {
-    let inside = checkout.join("policy");
-    if inside.is_dir() { inside } else { checkout.to_owned() }
 }
 
 /// Returns what the second policy gives beyond the first.

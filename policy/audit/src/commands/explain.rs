@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use ebs_csi_audit::answer::Answer;
-use ebs_csi_audit::rules::{self, LANDLOCK, RULES, Rule};
+use ebs_csi_audit::rules::{self, NEVER_SEEN, RULES, Rule};
 use ebs_csi_policy::profile::{self, Profile};
 
 use crate::{Failure, named_profile};
@@ -66,7 +66,7 @@ fn write_rule(rule: Rule, profile: &Profile, out: &mut impl Write) -> Result<(),
         writeln!(out, "why       {reason}")?;
     }
     let seen = match rule.name {
-        LANDLOCK => "never, which leaves the exit status as it is",
+        name if NEVER_SEEN.contains(&name) => "never, which leaves the exit status as it is",
         rules::DIGEST => "with --digests FILE",
         rules::PROCESSES => "with --tree and --all",
         _ => "always; a process that hides it makes the exit status 2",

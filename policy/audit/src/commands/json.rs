@@ -1,6 +1,6 @@
 //! JSON with one answer on a line, so that two reports can be compared line by line.
 
-pub(crate) use ebs_csi_audit::document::json_string as string;
+pub(crate) use ebs_csi_document::json_string as string;
 
 /// Returns an object of these members, in this order. The values are JSON.
 pub(crate) fn object(members: &[(&str, String)]) -> String {

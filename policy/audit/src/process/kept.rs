@@ -9,7 +9,7 @@ use ebs_csi_policy::profile::{BlockNodes, NodeOwner};
 use super::open_files::{FileAccess, OpenFile, OpenFileKind, Socket};
 use super::seen::{Seen, SocketOwner};
 use super::{Process, Thread};
-use crate::document::Value;
+use ebs_csi_document::Value;
 
 /// A value that a file can hold.
 pub(crate) trait Kept: Sized {
@@ -24,13 +24,13 @@ pub(crate) trait Kept: Sized {
 macro_rules! kept_fields {
     ($($name:ident { $($field:ident),+ $(,)? })+) => {$(
         impl $crate::process::Kept for $name {
-            fn keep(&self) -> $crate::document::Value {
+            fn keep(&self) -> ::ebs_csi_document::Value {
                 let fields = [$((stringify!($field).to_owned(), $crate::process::Kept::keep(&self.$field))),+];
-                $crate::document::Value::Table(fields.into())
+                ::ebs_csi_document::Value::Table(fields.into())
             }
 
-            fn back(value: &$crate::document::Value) -> Option<Self> {
-                let $crate::document::Value::Table(table) = value else { return None };
+            fn back(value: &::ebs_csi_document::Value) -> Option<Self> {
+                let ::ebs_csi_document::Value::Table(table) = value else { return None };
                 Some(Self { $($field: $crate::process::Kept::back(table.get(stringify!($field))?)?),+ })
             }
         }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fstat, statx};
 use sha2::{Digest as _, Sha256};
 
+use ebs_csi_policy::profile::socket_file::SOCKETS;
+
 use super::{HELPER, Process};
 use crate::sys::open_in_root;
 
@@ -19,9 +21,6 @@ const PLACES: [&str; 2] = ["plugins/kubernetes.io/csi", "pods"];
 const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 /// The longest table of mounts that is read: 100,000 mounts of 640 bytes.
 const MOST_MOUNTS: u64 = 64 << 20;
-
-/// The flags with the addresses of unix sockets.
-const SOCKET_FLAGS: [&str; 2] = ["--listen", "--endpoint"];
 
 /// The namespaces of a process by their kinds; several of a kind where its threads differ.
 pub(crate) type Namespaces = BTreeMap<String, BTreeSet<String>>;
@@ -69,14 +68,21 @@ impl Seen {
     /// Reads all but the digest.
     pub(super) fn of(process: &Process) -> Self {
         let why = |error: io::Error| error.to_string();
-        let addresses = SOCKET_FLAGS.iter().flat_map(|flag| process.values_of(flag));
-        let paths = addresses.filter_map(|address| address.strip_prefix("unix://"));
+        // Which of them the process serves is known when its profile is.
+        let paths: BTreeSet<String> = SOCKETS
+            .iter()
+            .flat_map(|row| process.values_of(row.flag).filter_map(|value| row.path(value)))
+            .collect();
         let is_helper = process.program == HELPER;
         Self {
             namespaces: of_process(process).map_err(why),
             of_node: of_node().map_err(why),
             socket_files: paths
-                .map(|path| (path.to_owned(), owner(process, path).map_err(why)))
+                .into_iter()
+                .map(|path| {
+                    let owner = owner(process, &path).map_err(why);
+                    (path, owner)
+                })
                 .collect(),
             mounts: if is_helper {
                 mounts(process).map_err(why)

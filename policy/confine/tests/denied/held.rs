@@ -1,14 +1,19 @@
-//! Each limit and each capability of a profile.
+//! Each limit and each capability of a profile, and the securebits.
 
 use std::process::ExitCode;
 
 use caps::{CapSet, has_cap};
 use ebs_csi_confine::{Entering, raise};
-use ebs_csi_policy::profile::{Capability, Profile, Resource};
+use ebs_csi_policy::profile::{Capability, Profile, Resource, process};
 use rustix::process::{Rlimit, getrlimit, setrlimit};
+use rustix::thread::{
+    CapabilitiesSecureBits, capabilities_secure_bits, set_capabilities_secure_bits,
+};
 
 use crate::outcome;
 
+/// The bits of linux/securebits.h that every kernel has.
+const SECURE_BITS: u32 = 8;
 /// The sets of a capability: capabilities(7).
 const SETS: [CapSet; 5] =
     [CapSet::Permitted, CapSet::Effective, CapSet::Bounding, CapSet::Inheritable, CapSet::Ambient];
@@ -65,6 +70,15 @@ pub(crate) fn attempt(profile: &'static Profile) -> ExitCode {
             let taken = caps::raise(None, CapSet::Permitted, capability).is_ok();
             compare(format!("{capability} can be taken"), taken, false);
         }
+    }
+    let secured = capabilities_secure_bits().expect("prctl").bits();
+    for bit in (0..SECURE_BITS).map(|number| 1_u32 << number) {
+        let mut rows = process::SECURE_BITS.iter().flat_map(|row| row.bits);
+        let wanted = rows.any(|one| one.number == u64::from(bit));
+        compare(format!("securebit {bit:#x}"), secured & bit != 0, wanted);
+        let other = CapabilitiesSecureBits::from_bits_retain(secured ^ bit);
+        let changed = set_capabilities_secure_bits(other).is_ok();
+        compare(format!("securebit {bit:#x} can be changed"), changed, false);
     }
     outcome(&differences)
 }

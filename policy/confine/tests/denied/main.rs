@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
-use ebs_csi_confine::{Fault, Places, enter, raise};
-use ebs_csi_policy::profile::{self, Profile};
+use ebs_csi_confine::{Fault, Places, enter, landlock_abi, raise};
+use ebs_csi_policy::profile::{self, Profile, process};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, openat2};
 use rustix::thread::{Uid, set_thread_res_uid};
 use sys::call;
@@ -118,7 +118,7 @@ const OF_ALL: [(&str, AttemptResult); 3] = [("become-root", Killed), (FILES, Wor
 
 /// Each right on files, and what else Landlock denies.
 const FILES: &str = "landlock-rights";
-/// Each limit and capability.
+/// Each limit, capability and bit of securebits.
 const HELD: &str = "limits-and-capabilities";
 
 fn opened_device() -> io::Result<OwnedFd> {
@@ -152,6 +152,10 @@ fn main() -> ExitCode {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: confinement starts as root");
         return ExitCode::SUCCESS;
+    }
+    let (newest, kernel) = (process::LANDLOCK.abi, landlock_abi());
+    if kernel < newest {
+        println!("skipped: rights of Landlock ABI {newest}; the kernel has ABI {kernel}");
     }
     let filter = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
     let mut failed = 0;
@@ -238,6 +242,7 @@ fn confine(profile: &'static Profile, scratch: &Path) -> Result<(), Fault> {
         .with("kubelet-root", scratch.join("kubelet"))?
         .with("service-account", scratch.join("kubelet"))?
         .with("socket-directory", scratch)?
+        .with("backend-socket-directory", scratch)?
         .with("tool", scratch)?;
     let places = ebs_csi_confine::tool::programs(places)?;
     enter(profile, &places).map(drop)

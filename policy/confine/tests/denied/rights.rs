@@ -47,6 +47,9 @@ const RIGHTS: &[(&str, Option<FileRight>, u8, Use)] = &[
         let device = File::open(place.join("device"))?;
         but(rustix::fs::ioctl_blksszget(device).map(drop).map_err(io::Error::from), Errno::NOTTY)
     }),
+    ("resolve-unix", Some(FileRight::ResolveUnix), 9, |place| {
+        UnixStream::connect(place.join("socket")).map(drop)
+    }),
     ("make-char", None, 1, |place| make(place, FileType::CharacterDevice)),
     ("make-block", None, 1, |place| make(place, FileType::BlockDevice)),
     ("make-fifo", None, 1, |place| make(place, FileType::Fifo)),
@@ -76,8 +79,8 @@ fn but(result: io::Result<()>, good: Errno) -> io::Result<()> {
     }
 }
 
-/// Makes what the uses need.
-fn furnish(place: &Path) -> io::Result<()> {
+/// Makes what the uses need. The listener is outside every domain.
+fn furnish(place: &Path) -> io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt;
     for folder in ["folder", "kept"] {
         fs::create_dir_all(place.join(folder))?;
@@ -88,7 +91,8 @@ fn furnish(place: &Path) -> io::Result<()> {
     fs::set_permissions(place.join("file"), fs::Permissions::from_mode(0o755))?;
     // linux/mem.c: /dev/null
     let (device, mode) = (place.join("device"), Mode::from_raw_mode(0o600));
-    Ok(mknodat(CWD, device, FileType::CharacterDevice, mode, (1 << 8) | 3)?)
+    mknodat(CWD, device, FileType::CharacterDevice, mode, (1 << 8) | 3)?;
+    UnixListener::bind(place.join("socket"))
 }
 
 /// Returns where a place stands in the directory that the child takes for `/`.
@@ -114,9 +118,9 @@ pub(crate) fn attempt(profile: &'static Profile, scratch: &Path) -> ExitCode {
     places.sort();
     places.dedup();
     let mut differences = Vec::new();
-    for place in places.iter().map(PathBuf::as_path).chain([Path::new("/before")]) {
-        furnish(&beneath(place)).expect("the child is root");
-    }
+    let all = places.iter().map(PathBuf::as_path).chain([Path::new("/before")]);
+    let _listeners: Vec<_> =
+        all.map(|place| furnish(&beneath(place)).expect("the child is root")).collect();
     for (right, _, _, using) in RIGHTS {
         let result = using(&beneath(Path::new("/before")));
         result.unwrap_or_else(|error| panic!("{right} without Landlock: {error}"));

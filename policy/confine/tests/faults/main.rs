@@ -147,7 +147,13 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> TestResult {
     }
 }
 
+/// The end of the names of the cases about variables.
+const VARIABLES: &str = " keeps its variables";
+
 fn child(name: &str) -> TestResult {
+    if let Some(profile) = name.strip_suffix(VARIABLES) {
+        return start::keeps_variables(profile::named(profile).ok_or("no such profile")?);
+    }
     if let Some((profile, groups)) = name.split_once(" with ") {
         let profile = profile::named(profile).ok_or("no such profile")?;
         let (_, groups) =
@@ -179,14 +185,15 @@ fn main() -> ExitCode {
     let starts = started
         .flat_map(|profile| RUNTIMES.map(|(groups, _)| format!("{} with {groups}", profile.name)));
     let mut failed = 0;
-    for name in cases.chain(starts) {
+    let keeping = profile::ALL.iter().map(|profile| format!("{}{VARIABLES}", profile.name));
+    for name in cases.chain(starts).chain(keeping) {
         let status = std::env::current_exe().and_then(|program| {
-            Command::new(program)
-                .args(["--child", &name])
-                .env("CONFINE_TEST_KEPT", "yes")
-                .env("LD_PRELOAD_NOT", "no")
-                .stdin(Stdio::null())
-                .status()
+            let mut command = Command::new(program);
+            if name.ends_with(VARIABLES) {
+                let variables = start::variables().into_iter();
+                command.env_clear().envs(variables.map(|name| (name, "a value")));
+            }
+            command.args(["--child", &name]).stdin(Stdio::null()).status()
         });
         let good = status.as_ref().is_ok_and(std::process::ExitStatus::success);
         println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
@@ -200,6 +207,7 @@ fn main() -> ExitCode {
 
 fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
     let places = Places::new().with("kubelet-root", "/tmp")?.with("service-account", "/tmp")?;
+    let places = places.with("backend-socket-directory", "/tmp")?;
     let places = ebs_csi_confine::tool::programs(places)?;
     Entering::begin(profile)?
         .allow_missing_landlock(allow_missing_landlock)

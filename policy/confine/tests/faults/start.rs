@@ -1,13 +1,16 @@
 //! The first step of a `main`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 
 use ebs_csi_confine::start;
+use ebs_csi_policy::profile::Profile;
+use ebs_csi_policy::profile::environment::KEPT;
 
-use super::{Case, expect, refuse};
+use super::{Case, TestResult, expect, refuse};
 
 pub(super) const CASES: &[(&str, Case)] = &[
     ("inherited_descriptors_are_closed_but_for_those_that_are_kept", || {
@@ -38,12 +41,29 @@ pub(super) const CASES: &[(&str, Case)] = &[
         let errno = error.as_ref().and_then(io::Error::raw_os_error);
         expect(errno == Some(libc::ENOSYS), &error)
     }),
-    ("only_the_variables_that_are_asked_for_stay", || {
-        start::keep_environment(&["CONFINE_TEST_KE"])?;
-        let left: Vec<_> = std::env::vars().map(|(name, _)| name).collect();
-        expect(left == ["CONFINE_TEST_KEPT"], &left)
-    }),
 ];
+
+/// Returns the names that some row keeps, and their neighbours.
+pub(super) fn variables() -> BTreeSet<String> {
+    let begins = KEPT.iter().flat_map(|row| row.begins);
+    let near = begins.flat_map(|begin| {
+        let shorter = begin.get(..begin.len() - 1).unwrap_or_default();
+        [(*begin).to_owned(), shorter.to_owned(), format!("{begin}X"), format!("X{begin}")]
+    });
+    near.chain(["LD_PRELOAD_NOT".to_owned()]).collect()
+}
+
+/// Removes the variables that a profile does not keep, in a process that has [`variables`] alone.
+pub(super) fn keeps_variables(profile: &Profile) -> TestResult {
+    start::keep_environment(profile)?;
+    let left: BTreeSet<String> = std::env::vars().map(|(name, _)| name).collect();
+    let rows = KEPT.iter().filter(|row| row.profiles.contains(&profile.name));
+    let begins: Vec<_> = rows.flat_map(|row| row.begins).collect();
+    let is_kept = |name: &String| begins.iter().any(|begin| name.starts_with(**begin));
+    let wanted: BTreeSet<String> = variables().into_iter().filter(is_kept).collect();
+    let is_some = begins.is_empty() == wanted.is_empty() && wanted.len() < variables().len();
+    expect(is_some && left == wanted, &(left, wanted))
+}
 
 fn descriptor(number: i32) -> PathBuf {
     format!("/proc/self/fd/{number}").into()

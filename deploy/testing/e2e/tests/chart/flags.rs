@@ -25,9 +25,8 @@ fn chart_lists_match_those_in_program_sources() {
         let found = words(&text, &from, "{{- end");
         found.into_iter().map(str::to_owned).collect::<BTreeSet<_>>()
     };
-    let confinement = read("controller/src/process/confinement.rs");
-    let kept = words(&confinement, "KEPT_VARIABLES: [&str; 16] = [", "]");
-    assert_eq!(define("_notes.tpl", "ebs.keptVariables"), owned(&kept));
+    let environment = toml::from_str(&read("policy/environment.toml")).expect("TOML");
+    assert_eq!(define("_notes.tpl", "ebs.keptVariables"), kept_by("controller", &environment));
 
     let settings = read("mount-helper/src/settings.rs");
     let help = settings.split_once("const HELP").expect("HELP").1;
@@ -45,8 +44,15 @@ fn chart_lists_match_those_in_program_sources() {
     assert_eq!(define("_node.tpl", "ebs.helperFlags"), flags);
 }
 
-fn owned(words: &BTreeSet<&str>) -> BTreeSet<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+/// Returns the beginnings of the variables that a process keeps.
+fn kept_by(profile: &str, environment: &toml::Table) -> BTreeSet<String> {
+    let words = |row: &toml::Value, key: &str| -> Vec<String> {
+        let all = row[key].as_array().expect("a list").iter();
+        all.map(|word| word.as_str().expect("a text").to_owned()).collect()
+    };
+    let rows = environment["kept"].as_array().expect("rows").iter();
+    let own = rows.filter(|row| words(row, "profiles").iter().any(|name| name == profile));
+    own.flat_map(|row| words(row, "begins")).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The values of a table, each of the kind that is expected.
 
-use ebs_csi_audit::document::{Table, Value};
+use ebs_csi_document::{Table, Value};
 
 pub(super) fn table(value: &Value) -> Result<&Table, String> {
     if let Value::Table(table) = value { Ok(table) } else { Err("not a table".to_owned()) }

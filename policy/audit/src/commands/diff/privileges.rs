@@ -7,7 +7,7 @@ use std::path::Path;
 use super::given::{Given, Outcome};
 use super::keys::{is_set, list, number, only, required, table, word};
 use super::tables::{SETTINGS, iam, rows, settings};
-use ebs_csi_audit::document::{self, Table, Value};
+use ebs_csi_document::{Table, Value};
 
 /// The Landlock ABIs that a profile may ask for.
 const ABIS: std::ops::RangeInclusive<u64> = 0..=9;
@@ -19,7 +19,7 @@ pub(super) fn read(directory: &Path) -> Result<Given, String> {
     let mut given = Given::default();
     let (mut groups, mut profiles) = (Table::new(), Table::new());
     for path in files(&directory.join("sandbox"), "toml")? {
-        let table = parsed(&path, document::toml)?;
+        let table = parsed(&path, ebs_csi_document::toml)?;
         if path.ends_with("groups.toml") {
             groups = table;
         } else {
@@ -34,14 +34,22 @@ pub(super) fn read(directory: &Path) -> Result<Given, String> {
         let own = Own { of: name, given: &mut given };
         sandbox.profile(profile, own).map_err(|why| format!("profile {name}: {why}"))?;
     }
-    for name in ["mounts.toml", "tools.toml", "format-options.toml"] {
-        rows(name, &parsed(&directory.join(name), document::toml)?, &mut given);
+    for name in [
+        "mounts.toml",
+        "tools.toml",
+        "format-options.toml",
+        "disks.toml",
+        "process.toml",
+        "environment.toml",
+        "sockets.toml",
+    ] {
+        rows(name, &parsed(&directory.join(name), ebs_csi_document::toml)?, &mut given);
     }
-    settings(&parsed(&directory.join(SETTINGS), document::toml)?, &mut given)
+    settings(&parsed(&directory.join(SETTINGS), ebs_csi_document::toml)?, &mut given)
         .map_err(|why| format!("{SETTINGS}: {why}"))?;
     for path in files(&directory.join("iam"), "json")? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        iam(&name, &parsed(&path, document::json)?, &mut given)
+        iam(&name, &parsed(&path, ebs_csi_document::json)?, &mut given)
             .map_err(|why| format!("{}: {why}", path.display()))?;
     }
     for name in ["mke2fs.conf", "supply-chain/helper-crates.txt"] {

@@ -1,6 +1,6 @@
 //! The privileges that the other files of a policy give: mounts, tools, settings and IAM.
 
-use ebs_csi_audit::document::{Table, Value};
+use ebs_csi_document::{Table, Value};
 
 use super::given::{Given, Outcome};
 use super::keys::{list, only, table, word};
@@ -8,6 +8,8 @@ use super::keys::{list, only, table, word};
 /// Keys that explain a row and give nothing.
 const WORDS: [&str; 8] =
     ["why", "about", "go_driver", "default", "example", "shown", "source", "range"];
+/// Rows that refuse or look at something: fewer of them give more.
+const RESTRICTIONS: [&str; 5] = ["refused", "blank", "securebits", "namespaces", "credentials"];
 /// The file that says which settings are wider than the policy.
 pub(super) const SETTINGS: &str = "settings.toml";
 /// What a policy without that file permits.
@@ -24,7 +26,7 @@ pub(super) fn rows(file: &str, document: &Table, given: &mut Given) {
     };
     for (name, value) in document {
         match value {
-            Value::List(list) if ["refused", "blank"].contains(&name.as_str()) => {
+            Value::List(list) if RESTRICTIONS.contains(&name.as_str()) => {
                 let all = list.iter().map(|one| format!("{file}: {name} {}", row(one)));
                 given.restrictions.extend(all);
             }
@@ -61,8 +63,14 @@ pub(super) fn settings(document: &Table, given: &mut Given) -> Outcome {
     for program in document.keys() {
         for row in list(document, program)? {
             let row = table(row)?;
-            only(row, &["flags", "narrower", "same", "wider", "switch", "several", "why"])?;
+            let known =
+                ["flags", "narrower", "same", "wider", "default", "switch", "several", "why"];
+            only(row, &known)?;
             for flag in list(row, "flags")? {
+                if let Some(default) = row.get("default") {
+                    let line = format!("{SETTINGS}: {program} {flag} is {default} if not given");
+                    given.privileges.insert(line, None);
+                }
                 for value in list(row, "narrower")?.iter().chain(list(row, "same")?) {
                     let line = format!("{SETTINGS}: {program} {flag} {value} is not reported");
                     given.privileges.insert(line, None);

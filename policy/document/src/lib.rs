@@ -1,6 +1,10 @@
 //! The parts of TOML and JSON in which the policy and what was collected are written. Anything else
 //! is an error, so that nothing is passed over.
 
+#![forbid(unsafe_code)]
+
+pub mod digest;
+
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
