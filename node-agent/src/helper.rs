@@ -20,6 +20,9 @@ mod address;
 pub(crate) mod call_failure;
 mod connection;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[path = "../fuzz/answers.rs"]
+pub mod fuzz_answers;
 mod target;
 
 pub use address::Address;
