@@ -11,6 +11,9 @@
 pub mod channel;
 pub mod disk;
 mod fault_point;
+#[cfg(any(test, fuzzing))]
+#[path = "../fuzz/inputs.rs"]
+pub mod fuzz_inputs;
 mod journal;
 pub mod mount;
 mod operation;

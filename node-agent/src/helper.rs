@@ -20,6 +20,9 @@ mod address;
 pub(crate) mod call_failure;
 mod connection;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[path = "../fuzz/answers.rs"]
+pub mod fuzz_answers;
 mod target;
 
 pub use address::Address;
@@ -33,6 +36,9 @@ const MOST_SLOW: usize = 160;
 /// Simultaneous other requests: none of them waits for a slow one. The sum of both limits is below
 /// the connections that the helper keeps.
 const MOST_QUICK: usize = 40;
+/// Most pages of an inventory. A page has some 100 places, and at most [`wire::frame::MAX_FRAME`]
+/// bytes.
+const MOST_PAGES: usize = 256;
 /// Most idle connections that are kept.
 const MOST_IDLE: usize = 4;
 /// How long the helper's answer may take in transit, beyond the wait in the request.
@@ -102,7 +108,7 @@ impl Helper {
     /// [`HelperError`].
     pub async fn held(&self, deadline: Deadline) -> Result<Vec<wire::HeldVolume>, HelperError> {
         let mut held = Vec::new();
-        loop {
+        for _ in 0..MOST_PAGES {
             let first = u32::try_from(held.len()).unwrap_or(u32::MAX);
             let page = self.send(wire::Inspect { first }, deadline).await?;
             let stuck = page.volumes.is_empty();
@@ -112,9 +118,10 @@ impl Helper {
                 return Ok(held);
             }
             if stuck {
-                return Err(HelperError::Foreign("an inventory that does not end".into()));
+                break;
             }
         }
+        Err(HelperError::Foreign("an inventory that does not end".into()))
     }
 
     /// Returns the volume that is held at a path, if there is one.

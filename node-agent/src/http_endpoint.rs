@@ -17,7 +17,7 @@ use crate::node::READY_TIMEOUT;
 use crate::registration::RegistrationState;
 
 pub(crate) mod held_page;
-mod log_page;
+pub(crate) mod log_page;
 mod nvme_metrics;
 
 pub use nvme_metrics::{Collection, VolumeStatistics};

@@ -10,6 +10,9 @@
 pub mod attach_limit;
 mod deadline;
 pub mod facts;
+#[cfg(any(test, fuzzing))]
+#[path = "../fuzz/inputs.rs"]
+pub mod fuzz_inputs;
 pub mod helper;
 pub mod http_endpoint;
 pub mod metrics;

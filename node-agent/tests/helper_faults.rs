@@ -93,17 +93,20 @@ async fn invalid_helper_answers_return_unavailable_then_recover() {
     world.node().node_stage_volume(stage()).await.unwrap();
 }
 
+/// It would fill the agent's memory until the deadline.
 #[tokio::test]
-async fn empty_inventory_page_with_more_returns_unavailable() {
-    let world = World::start().await;
-    world.helper.then([Act::Answer(Outcome::Inventory(Inventory {
-        volumes: Vec::new(),
-        operations: Vec::new(),
-        more: true,
-    }))]);
-    let mut request = publish();
-    request.volume_capability = Some(world::single_writer());
-    refused(world.node().node_publish_volume(request).await, Code::Unavailable);
+async fn inventory_without_end_returns_unavailable() {
+    let one = vec![world::held(world::STAGING, true)];
+    for (volumes, pages) in [(Vec::new(), 1), (one, 256)] {
+        let world = World::start().await;
+        let page = Inventory { volumes, operations: Vec::new(), more: true };
+        let page = Act::Answer(Outcome::Inventory(page));
+        world.helper.then(std::iter::repeat_with(|| page.clone()).take(pages));
+        let mut request = publish();
+        request.volume_capability = Some(world::single_writer());
+        refused(world.node().node_publish_volume(request).await, Code::Unavailable);
+        assert_eq!(world.helper.requests().len(), pages);
+    }
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ pub(crate) fn mount_id_at(path: impl AsFd) -> Result<Option<u64>, Errno> {
     Ok(facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT).then_some(facts.stx_mnt_id))
 }
 
-fn parse(text: &[u8]) -> Option<Vec<Mount>> {
+pub(crate) fn parse(text: &[u8]) -> Option<Vec<Mount>> {
     text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(parse_line).collect()
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn facts(
 }
 
 /// Parses the `key="value"` lines of a text; skips lines of another form.
-fn parse(text: &str) -> HashMap<String, String> {
+pub(crate) fn parse(text: &str) -> HashMap<String, String> {
     text.lines()
         .filter_map(|line| {
             let (key, quoted) = line.split_once('=')?;

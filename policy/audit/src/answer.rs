@@ -69,7 +69,8 @@ impl Answer {
             verdict,
             expected: crate::rules::expected(rule, profile),
             found: printable(found.as_ref()),
-            evidence: evidence.into(),
+            // What was collected elsewhere may say where the node's namespaces were read.
+            evidence: printable(&evidence.into()),
         }
     }
 
@@ -188,6 +189,8 @@ mod tests {
         let long = printable(&"x".repeat(1 << 20));
         assert_eq!(long.chars().count(), MOST_CHARACTERS + 1);
         assert_eq!(printable("größe \u{fffd}"), "größe \u{fffd}");
+        let shown = Answer::new(profile::BROKER, "user", Verdict::Conforms, "\n", "\u{1b}");
+        assert_eq!((&*shown.found, &*shown.evidence), (r"\u{a}", r"\u{1b}"));
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod tree;
 pub use audit::{Audit, Audited, Source};
 pub use collected::Collected;
 pub use machine::PROGRAMS_OF_MACHINE;
+#[cfg(any(test, fuzzing))]
+pub use process::fuzz_inputs;
 pub use process::{Process, Thread};
 pub use rules::digest::Build;
 pub use rules::settings::{Expectation, setting_named};

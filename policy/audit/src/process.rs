@@ -18,6 +18,9 @@ use open_files::OpenFile;
 use proc_text::{names_files, parse_limits, parse_start, paths, program_name, split_words};
 
 mod filters;
+#[cfg(any(test, fuzzing))]
+#[path = "../fuzz/inputs.rs"]
+pub mod fuzz_inputs;
 mod kept;
 pub(crate) mod open_files;
 mod proc_text;

@@ -200,7 +200,7 @@ fn shared_mounts(process: &Process) -> io::Result<BTreeSet<u64>> {
 }
 
 /// Returns the number of the mount in a line of a mountinfo, if it is a shared one.
-fn shared_mount(line: &[u8]) -> Option<u64> {
+pub(super) fn shared_mount(line: &[u8]) -> Option<u64> {
     let mut words = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
     // After root, mount point and options stand the optional fields, up to a hyphen.
