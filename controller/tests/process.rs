@@ -395,6 +395,8 @@ async fn order_for_unasked_detach_is_refused_and_logged() {
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let controller = Controller::start(&world.server.ec2(), false, &flags);
+    // Once CSI is served, this socket is, too.
+    let _csi = controller.channel().await;
     let address = format!("unix://{}", socket.display());
     let mut client = SafeDetachClient::connect(address).await.expect("it serves");
     let order = BreakGlassRequest {
