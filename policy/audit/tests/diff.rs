@@ -176,6 +176,14 @@ fn each_widened_row_is_gained_and_backwards_lost() {
             ],
         ),
         (
+            "iam/clone.json",
+            "\"NotResource\": \"arn:*:ec2:*:*:volume/vol-*\"",
+            "\"NotResource\": [\"a\", \"b\"]",
+            &[
+                "gained iam/clone.json: \"ec2:CopyVolumes\" on all but [\"a\", \"b\"] where { StringEquals",
+            ],
+        ),
+        (
             "supply-chain/helper-crates.txt",
             "caps  ",
             "hyper a reason\ncaps  ",

@@ -2,7 +2,8 @@
 //! and the driver makes no call that the policies do not list.
 //!
 //! The controller's own process runs every feature against the simulator, which decides about each
-//! call by these policies.
+//! call by these policies, or by AWS's managed policies. What they refuse to somebody else is in
+//! `deploy/testing/ec2-sim/tests/role_policies`.
 
 mod iam_world;
 
@@ -11,7 +12,8 @@ use std::sync::Arc;
 
 use ebs_csi_e2e::repository;
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
-use iam_world::{Feature, IamWorld, fence_of, read_policies};
+use ebs_csi_sandbox::CoError;
+use iam_world::{Feature, IamWorld, Policies, fence_of, managed_policies, read_policies};
 use serde_json::Value;
 use tonic::Code;
 
@@ -52,8 +54,10 @@ type Element = (String, String, String);
 /// An element, the feature that breaks without it, and the symptom.
 type Needed = (Element, Feature, Shows);
 
-const BY_FEATURE: [&str; 7] =
-    ["base", "modify", "snapshots", "clone", "fast-restore-and-lock", "fence", "kms"];
+const BY_FEATURE: [&str; 8] =
+    ["base", "modify", "snapshots", "clone", "fast-restore-and-lock", "fence", "kms", "migrated"];
+/// Files that the policy of one cluster has no statements of.
+const ASIDE: [&str; 3] = ["fence", "kms", "migrated"];
 
 fn rows(report: &Value, what: &str) -> Vec<Value> {
     report[what].as_array().cloned().unwrap_or_default()
@@ -201,21 +205,20 @@ async fn modify_without_delete_tags_permission_succeeds_and_warns() {
 }
 
 /// The statements of the policies by feature, with the condition on the cluster's name. EC2's
-/// instances belong to the cluster by one of two tags. Migrated volumes have no tag of a cluster,
-/// fenced instances have one of their own, and keys belong to no cluster.
+/// instances belong to the cluster by one of two tags. Migrated volumes and fenced instances have
+/// tags of their own, and keys belong to no cluster.
 #[test]
 fn cluster_scoped_policy_follows_from_feature_policies() {
     let name = "ebs.csi.aws.com/cluster-name";
     let own = |key: &str| format!(r#"{key}": "${{aws:PrincipalTag/eks-cluster-name}}""#);
     let mut statements = Vec::new();
-    for feature in BY_FEATURE.iter().filter(|feature| !["fence", "kms"].contains(feature)) {
+    for feature in BY_FEATURE.iter().filter(|feature| !ASIDE.contains(feature)) {
         let text = repository::read(&format!("policy/iam/{feature}.json"));
         for statement in text.split("\n    {\n").skip(1) {
             let statement = statement.split("\n    }").next().unwrap_or_default();
             let scoped = statement.replace(r#"ebs.csi.aws.com/cluster": "true""#, &own(name));
             let sid = statement.split('"').nth(3).unwrap_or_default();
             match sid {
-                _ if sid.contains("Migrated") => {}
                 "UseInstances" => {
                     for (what, key) in [
                         ("InstancesOfManagedNodeGroups", "eks:cluster-name"),
@@ -261,77 +264,83 @@ async fn cluster_scoped_policy_serves_only_its_own_cluster() {
     assert_eq!(refused.code(), Some(Code::PermissionDenied), "{refused:?}");
 }
 
-/// The owner of the volume that a call names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    Driver,
-    AnotherCluster,
-    Nobody,
+/// Returns the actions of EC2 that a text names as not allowed.
+fn named(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter(|line| line.contains("allow this action"));
+    let words = lines.flat_map(|line| line.split(|c: char| c != ':' && !c.is_alphanumeric()));
+    let actions = words.map(|word| word.trim_end_matches(':'));
+    actions.filter(|word| word.starts_with("ec2:")).map(str::to_owned).collect()
 }
 
-/// Action, owner of the volume, further parameters, whether the policies by feature allow the call,
-/// and whether the cluster-scoped policy does.
-type Call = (&'static str, Of, Parameters, bool, bool);
-type Parameters = &'static [(&'static str, &'static str)];
+/// Returns what a user sees of a feature: whether it works, and the actions that are named as
+/// missing by the error or the log.
+fn seen(result: &Result<(), CoError>, log: &str) -> String {
+    let quoted = |actions: BTreeSet<String>| {
+        actions.iter().map(|action| format!("`{action}`")).collect::<Vec<_>>().join(", ")
+    };
+    match result {
+        Ok(()) if named(log).is_empty() => "yes".to_owned(),
+        Ok(()) => format!("yes; logs {}", quoted(named(log))),
+        Err(e) if e.to_string().contains("encryption key") => "no; \"encryption key\"".to_owned(),
+        Err(e) => format!("no; {}", quoted(named(&e.to_string()))),
+    }
+}
 
-const TEAM: Parameters = &[("Tag.1.Key", "team")];
-const RED: Parameters = &[("Tag.1.Key", "team"), ("Tag.1.Value", "red")];
-const NAME: Parameters = &[("Tag.1.Key", "CSIVolumeName")];
-const TEAM_AND_CLUSTER: Parameters =
-    &[("Tag.1.Key", "team"), ("Tag.2.Key", "ebs.csi.aws.com/cluster")];
-const CLUSTER: Parameters = &[("Tag.1.Key", "ebs.csi.aws.com/cluster"), ("Tag.1.Value", "true")];
-const CLUSTER_NAME: Parameters =
-    &[("Tag.1.Key", "ebs.csi.aws.com/cluster-name"), ("Tag.1.Value", "x")];
-const TO_NODE: Parameters = &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")];
-const TO_FENCEABLE: Parameters = &[("InstanceId", iam_world::FENCEABLE), ("Device", "/dev/xvdba")];
+/// Returns a feature's name in words: `SetTag` is "set tag".
+fn in_words(feature: Feature) -> String {
+    let mut words = String::new();
+    for c in format!("{feature:?}").chars() {
+        if c.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(c.to_lowercase());
+    }
+    words
+}
 
-/// Calls that somebody with a stolen role could make, and calls of the driver itself, so that the
-/// policies do not simply refuse everything.
-const CALLS: &[Call] = &[
-    ("DeleteTags", Of::Driver, TEAM, true, true),
-    ("DeleteTags", Of::Driver, &[], false, false),
-    ("DeleteTags", Of::Nobody, TEAM, false, false),
-    ("DeleteTags", Of::Driver, NAME, false, false),
-    ("DeleteTags", Of::Driver, TEAM_AND_CLUSTER, false, false),
-    ("CreateTags", Of::Driver, RED, true, true),
-    ("CreateTags", Of::Driver, CLUSTER_NAME, false, false),
-    ("CreateTags", Of::Nobody, CLUSTER, false, false),
-    ("AttachVolume", Of::Driver, TO_NODE, true, true),
-    // An instance that belongs to no cluster: only the cluster-scoped policy distinguishes it.
-    ("AttachVolume", Of::Driver, TO_FENCEABLE, true, false),
-    ("AttachVolume", Of::AnotherCluster, TO_NODE, true, false),
-    ("AttachVolume", Of::Nobody, TO_NODE, false, false),
-    ("DeleteVolume", Of::Driver, &[], true, true),
-    ("DeleteVolume", Of::Nobody, &[], false, false),
-    ("DeleteVolume", Of::AnotherCluster, &[], true, false),
-    ("ModifyVolume", Of::Driver, &[("Size", "9")], true, true),
-    ("ModifyVolume", Of::Nobody, &[("Size", "9")], false, false),
-    ("CreateSnapshot", Of::Nobody, &[], false, false),
-];
+/// Returns what a user sees of each feature whose last step runs under these policies; nothing
+/// where the controller is not built.
+async fn seen_under(policies: Policies) -> Vec<String> {
+    let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else { return Vec::new() };
+    let mut cells = Vec::new();
+    for &feature in Feature::ALL {
+        world.plan(policies.clone());
+        let before = world.log().len();
+        let result = world.run(feature).await;
+        world.restore();
+        cells.push(seen(&result, &world.log()[before..]));
+    }
+    cells
+}
 
+/// The table in the policies' README has the features that differ between AWS's managed policies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn policies_allow_driver_requests_and_refuse_others() {
-    for (files, is_scoped) in [(&BY_FEATURE[..], false), (&["cluster-scoped"][..], true)] {
-        let Some(world) = IamWorld::start(read_policies(files)).await else { return };
-        let own = ("ebs.csi.aws.com/cluster", "true");
-        let name = "ebs.csi.aws.com/cluster-name";
-        let of_driver = world.foreign_volume(&[own, (name, "test")]);
-        let of_another = world.foreign_volume(&[own, (name, "another")]);
-        let of_nobody = world.foreign_volume(&[]);
-        for (action, of, more, by_feature, scoped) in CALLS {
-            let id = match of {
-                Of::Driver => &of_driver,
-                Of::AnotherCluster => &of_another,
-                Of::Nobody => &of_nobody,
-            };
-            let key = match *action {
-                "CreateTags" | "DeleteTags" => "ResourceId.1",
-                _ => "VolumeId",
-            };
-            let mut parameters = vec![(key, id.as_str())];
-            parameters.extend(more.iter());
-            let want = if is_scoped { *scoped } else { *by_feature };
-            assert_eq!(world.may(action, &parameters), want, "{action} of {of:?}, {more:?}");
+async fn readme_table_shows_features_under_managed_policies() {
+    let (mut head, mut columns) = ("| Feature |".to_owned(), Vec::new());
+    for (name, policies) in managed_policies() {
+        head += &format!(" `{name}` |");
+        columns.push(tokio::spawn(seen_under(policies)));
+    }
+    let line = |cell: &str| cell.repeat(columns.len());
+    let mut made = format!("{head}\n|---|{}\n", line("---|"));
+    let others = format!("| all others |{}\n", line(" yes |"));
+    let mut cells = Vec::new();
+    for column in columns {
+        cells.push(column.await.expect("a column"));
+    }
+    if cells.iter().any(Vec::is_empty) {
+        return;
+    }
+    for (i, &feature) in Feature::ALL.iter().enumerate() {
+        let row: Vec<&str> = cells.iter().map(|column| column[i].as_str()).collect();
+        if row.iter().any(|cell| *cell != "yes") {
+            made += &format!("| {} | {} |\n", in_words(feature), row.join(" | "));
         }
     }
+    made += &others;
+    let page = repository::read("policy/iam/README.md");
+    let start = page.find("| Feature | `Amazon").expect("the table");
+    let end = page[start..].find("\n\n").map_or(page.len(), |end| start + end + 1);
+    let page = format!("{}{made}{}", &page[..start], &page[end..]);
+    repository::assert_generated("policy/iam/README.md", &page, "iam_policies");
 }

@@ -1,9 +1,11 @@
 //! The controller's process under policies, and the requests that a test can send to it.
 
 mod feature;
+mod managed;
 mod policies;
 
 pub(crate) use feature::Feature;
+pub(crate) use managed::managed_policies;
 pub(crate) use policies::{Policies, read_policies};
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +36,7 @@ pub(crate) const OTHER_TYPE: &str = "i-0aaaaaaaaaaaaaaa2";
 pub(crate) const FENCEABLE: &str = "i-0aaaaaaaaaaaaaaa3";
 /// An instance that another cluster may fence.
 pub(crate) const ELSEWHERE: &str = "i-0aaaaaaaaaaaaaaa4";
-const CLUSTER: &str = "test";
+pub(crate) const CLUSTER: &str = "test";
 
 /// A controller whose EC2 calls are subject to policies.
 pub(crate) struct IamWorld {
@@ -191,8 +193,12 @@ impl IamWorld {
 
     /// Plans to run the last step of the next feature without this action.
     pub(crate) fn plan_without(&self, policy: &str, statement: &str, action: &str) {
-        *self.planned.lock().expect("a lock") =
-            Some(self.policies.without(policy, statement, action));
+        self.plan(self.policies.without(policy, statement, action));
+    }
+
+    /// Plans to run the last step of the next feature under these policies.
+    pub(crate) fn plan(&self, policies: Policies) {
+        *self.planned.lock().expect("a lock") = Some(policies);
     }
 
     /// Puts all policies in force again.
@@ -256,7 +262,9 @@ impl IamWorld {
     }
 
     fn migrated(&self) -> Volume {
-        volume(self.foreign_volume(&[("kubernetes.io/created-for/pvc/name", "claim")]))
+        let cluster = format!("kubernetes.io/cluster/{CLUSTER}");
+        let claim = ("kubernetes.io/created-for/pvc/name", "claim");
+        volume(self.foreign_volume(&[(&cluster, "owned"), claim]))
     }
 
     fn claim(&self, parameters: &[(&str, &str)], source: Source) -> Claim {

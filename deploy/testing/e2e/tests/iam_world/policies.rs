@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use ebs_csi_e2e::repository;
 use ec2_sim::{Document, OneOrMany};
 
+use super::CLUSTER;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Policies(pub(super) BTreeMap<String, Document>);
 
-/// Reads files of `policy/iam`.
+/// Reads files of `policy/iam`, with the cluster's name where an operator writes it.
 pub(crate) fn read_policies(names: &[&str]) -> Policies {
     let read = |name: &&str| {
         let text = repository::read(&format!("policy/iam/{name}.json"));
+        let text = text.replace("/NAME", &format!("/{CLUSTER}"));
         let document: Document = serde_json::from_str(&text).expect("a policy document");
         ((*name).to_owned(), document)
     };

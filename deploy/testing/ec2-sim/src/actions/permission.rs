@@ -63,7 +63,7 @@ impl Call<'_> {
     /// Returns a key as EC2 shows it: by its ARN, also where the request has an id or an alias.
     pub(super) fn key_arn(&self, key: &str) -> String {
         let (region, account) = (&self.realm.region, &self.realm.account);
-        let prefix = format!("arn:aws:kms:{region}:{account}:");
+        let prefix = format!("arn:{}:kms:{region}:{account}:", self.partition());
         match key.split_once("alias/") {
             // The same alias names the same key.
             Some((_, alias)) => format!("{prefix}key/of-alias-{alias}"),
@@ -81,7 +81,9 @@ impl Call<'_> {
             return true;
         };
         let mut keys = Context::default();
-        keys.set("kms:ViaService", format!("ec2.{}.amazonaws.com", self.realm.region));
+        let domain =
+            if self.partition() == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
+        keys.set("kms:ViaService", format!("ec2.{}.{domain}", self.realm.region));
         let may = |action: &str, keys: &Context| self.iam.allows(self.caller, action, arn, keys);
         let data_key = may("kms:GenerateDataKeyWithoutPlaintext", &keys);
         let decrypt = !from_encrypted || may("kms:Decrypt", &keys);
@@ -100,7 +102,8 @@ impl Call<'_> {
             ("volume", realm.volumes().get(id).map(|v| &v.tags))
         };
         let mut keys = Context::default();
-        keys.tags("aws:ResourceTag", tags.unwrap_or(&NO_TAGS));
+        let tags = tags.unwrap_or(&NO_TAGS);
+        keys.tags("aws:ResourceTag", tags).tags("ec2:ResourceTag", tags);
         Resource { arn: self.arn(kind, id), keys }
     }
 
@@ -115,7 +118,15 @@ impl Call<'_> {
     fn arn(&self, kind: &str, id: &str) -> String {
         // Snapshots have no account in their ARN.
         let account = if kind == "snapshot" { "" } else { &self.realm.account };
-        format!("arn:aws:ec2:{}:{account}:{kind}/{id}", self.realm.region)
+        format!("arn:{}:ec2:{}:{account}:{kind}/{id}", self.partition(), self.realm.region)
+    }
+
+    fn partition(&self) -> &'static str {
+        match self.realm.region.split('-').next() {
+            Some("cn") => "aws-cn",
+            _ if self.realm.region.starts_with("us-gov-") => "aws-us-gov",
+            _ => "aws",
+        }
     }
 }
 

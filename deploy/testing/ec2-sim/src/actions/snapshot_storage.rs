@@ -5,6 +5,7 @@
 use super::describe_query::by_ids;
 use super::{Call, render};
 use crate::faults::Fault;
+use crate::iam::condition::Context;
 use crate::state::resources::{Archival, Lock, LockEnd, Snapshot, SnapshotState};
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Filters, Xml, refuse, refuse_combination, refuse_value};
@@ -111,7 +112,17 @@ pub(super) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
         );
     }
     let end = end(call.now, days, expiration)?;
-    call.permit_on(id)?;
+    // Whether EC2 gives the duration of a lock that has a date is unverified.
+    call.permit(|c| {
+        let with = |keys: &mut Context| {
+            for (key, value) in
+                [("ec2:SnapshotLockDuration", days), ("ec2:SnapshotCoolOffPeriod", cool_off)]
+            {
+                keys.set_all(key, value.iter().map(u32::to_string).collect());
+            }
+        };
+        vec![c.existing(id).with(with)]
+    })?;
     call.dry_run()?;
     let now = call.now;
     let s = call.realm.snapshot(id)?;

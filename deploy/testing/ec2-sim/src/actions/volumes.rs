@@ -1,6 +1,7 @@
 //! CreateVolume, CopyVolumes, which copies a volume's current bytes to a new volume in the same
 //! zone, and DeleteVolume.
 
+use super::permission::requested;
 use super::{Call, quota_check, render};
 use crate::devices::Source;
 use crate::faults::Fault;
@@ -261,7 +262,11 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
         refuse_value!("The size of the copy cannot be smaller than the size of the source volume");
     }
     let shape = kind.shape(size, wanted, multi_attach)?;
-    call.permit(|c| vec![c.existing(source), c.new_resource("volume", &tags)])?;
+    // The reference has the requested tags as condition keys of a volume, not saying of which one.
+    call.permit(|c| {
+        let source = c.existing(source).with(|keys| requested(keys, &tags));
+        vec![source, c.new_resource("volume", &tags)]
+    })?;
     call.permit_tagging("volume", &tags)?;
     call.dry_run()?;
     kind.check_multi_attach(multi_attach)?;

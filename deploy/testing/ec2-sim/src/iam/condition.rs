@@ -8,15 +8,18 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Test {
     StringEquals,
+    EqualsIgnoringCase,
     StringLike,
     Bool,
+    AtMost,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     Null,
     Is(Test),
-    NoneEquals,
+    /// No value of the request passes the test.
+    None(Test),
 }
 
 impl Operator {
@@ -28,7 +31,9 @@ impl Operator {
             "StringEquals" => Self::Is(Test::StringEquals),
             "StringLike" => Self::Is(Test::StringLike),
             "Bool" => Self::Is(Test::Bool),
-            "ForAllValues:StringNotEquals" => Self::NoneEquals,
+            "NumericLessThanEquals" => Self::Is(Test::AtMost),
+            "ForAllValues:StringNotEquals" => Self::None(Test::StringEquals),
+            "ForAllValues:StringNotEqualsIgnoreCase" => Self::None(Test::EqualsIgnoringCase),
             _ => return None,
         })
     }
@@ -42,7 +47,7 @@ impl Operator {
         match self {
             Self::Null => wanted.iter().any(|w| w.eq_ignore_ascii_case("true") != context.has(key)),
             Self::Is(test) => have.iter().any(|value| any(test, value)),
-            Self::NoneEquals => !have.iter().any(|value| any(Test::StringEquals, value)),
+            Self::None(test) => !have.iter().any(|value| any(test, value)),
         }
     }
 }
@@ -52,7 +57,14 @@ impl Test {
         match self {
             Self::StringLike => matches_with_variables(wanted, have, context),
             Self::StringEquals => resolved(wanted, context).is_some_and(|w| w == have),
+            Self::EqualsIgnoringCase => {
+                resolved(wanted, context).is_some_and(|w| w.eq_ignore_ascii_case(have))
+            }
             Self::Bool => wanted.eq_ignore_ascii_case(have),
+            Self::AtMost => match (have.parse::<f64>(), wanted.parse::<f64>()) {
+                (Ok(have), Ok(wanted)) => have <= wanted,
+                _ => false,
+            },
         }
     }
 }
@@ -121,13 +133,16 @@ impl Context {
         self
     }
 
+    /// Adds a key for each tag. Where the keys of two tags differ in case alone, IAM compares one
+    /// of the values and does not say which; here both count, the worst case for a guard.
     pub fn tags<'a>(
         &mut self,
         prefix: &str,
         tags: impl IntoIterator<Item = (&'a String, &'a String)>,
     ) -> &mut Self {
         for (key, value) in tags {
-            self.set(&format!("{prefix}/{key}"), value.as_str());
+            let key = format!("{prefix}/{key}").to_ascii_lowercase();
+            self.values.entry(key).or_default().push(value.clone());
         }
         self
     }
@@ -158,6 +173,7 @@ mod tests {
         c.set("aws:RequestTag/team", "red")
             .set("ec2:Encrypted", "true")
             .set("aws:PrincipalTag/team", "red")
+            .set("ec2:SnapshotLockDuration", "10")
             .set_all("aws:TagKeys", vec!["a".to_owned(), "b".to_owned()]);
         c
     }
@@ -182,10 +198,35 @@ mod tests {
             ("ForAllValues:StringNotEquals", keys, vec!["b"], false),
             ("ForAllValues:StringNotEquals", keys, vec!["c"], true),
             ("ForAllValues:StringNotEquals", "aws:None", vec!["c"], true),
+            ("ForAllValues:StringNotEquals", keys, vec!["B"], true),
+            ("ForAllValues:StringNotEqualsIgnoreCase", keys, vec!["B"], false),
+            ("ForAllValues:StringNotEqualsIgnoreCase", keys, vec!["C"], true),
+            ("NumericLessThanEquals", "ec2:SnapshotLockDuration", vec!["10"], true),
+            ("NumericLessThanEquals", "ec2:SnapshotLockDuration", vec!["9"], false),
+            ("NumericLessThanEquals", "ec2:SnapshotLockDuration", vec!["ten"], false),
+            ("NumericLessThanEquals", none, vec!["10"], false),
         ] {
             let wanted: Vec<String> = wanted.into_iter().map(str::to_owned).collect();
             let o = Operator::parse(operator).expect(operator);
             assert_eq!(o.holds(key, &wanted, &c), yes, "{operator} {key} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn tag_keys_match_ignoring_case() {
+        let tags = [("Team", "red"), ("team", "blue"), ("SIZE", "l")];
+        let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let mut c = Context::default();
+        c.tags("aws:ResourceTag", tags.iter().map(|(key, value)| (key, value)));
+        for (key, wanted, yes) in [
+            ("aws:ResourceTag/size", "l", true),
+            ("aws:ResourceTag/size", "L", false),
+            ("aws:ResourceTag/TEAM", "red", true),
+            ("aws:ResourceTag/TEAM", "blue", true),
+            ("aws:ResourceTag/team", "green", false),
+        ] {
+            let holds = Operator::Is(Test::StringEquals).holds(key, &[wanted.to_owned()], &c);
+            assert_eq!(holds, yes, "{key} {wanted}");
         }
     }
 

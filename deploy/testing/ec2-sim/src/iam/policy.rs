@@ -53,7 +53,11 @@ pub struct Statement {
     pub sid: Option<String>,
     pub(crate) effect: Effect,
     pub action: OneOrMany<String>,
-    pub(crate) resource: OneOrMany<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resource: Option<OneOrMany<String>>,
+    /// Resources to which the statement does not apply, in place of `resource`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_resource: Option<OneOrMany<String>>,
     /// The conditions: operator, key, values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) condition: BTreeMap<String, BTreeMap<String, OneOrMany<String>>>,
@@ -81,6 +85,15 @@ impl Document {
         }
         Ok(())
     }
+
+    /// Returns whether a statement allows an action on a resource, with these condition keys.
+    pub fn allows(&self, action: &str, resource: &str, keys: &[(&str, &str)]) -> bool {
+        let mut context = Context::default();
+        for (key, value) in keys {
+            context.set(key, *value);
+        }
+        self.statement.all().iter().any(|s| s.matches(action, resource, &context).is_some())
+    }
 }
 
 impl Statement {
@@ -98,6 +111,9 @@ impl Statement {
         {
             return Err(format!("{bad:?} is not an action such as \"ec2:CreateVolume\""));
         }
+        if self.resource.is_some() == self.not_resource.is_some() {
+            return Err("it needs either Resource or NotResource".to_owned());
+        }
         for (operator, keys) in &self.condition {
             if Operator::parse(operator).is_none() {
                 return Err(format!("the condition operator {operator:?} is not known"));
@@ -114,8 +130,11 @@ impl Statement {
     pub fn matches(&self, action: &str, resource: &str, context: &Context) -> Option<&str> {
         let mut actions = self.action.all().iter();
         let element = actions.find(|p| matches_action(p, action))?;
-        let mut resources = self.resource.all().iter();
-        let is_listed = resources.any(|p| matches_with_variables(p, resource, context));
+        let is_among = |list: &OneOrMany<String>| {
+            list.all().iter().any(|p| matches_with_variables(p, resource, context))
+        };
+        let is_listed = self.resource.as_ref().is_some_and(is_among)
+            || self.not_resource.as_ref().is_some_and(|list| !is_among(list));
         let holds = |operator: &String, keys: &BTreeMap<String, OneOrMany<String>>| {
             Operator::parse(operator).is_some_and(|o| {
                 keys.iter().all(|(key, wanted)| o.holds(key, wanted.all(), context))
@@ -199,7 +218,8 @@ mod tests {
             (r#"{"Version":"2008-10-17","Statement":[]}"#.to_owned(), "2012-10-17"),
             (r#"{"Version":"2012-10-17","Statment":[]}"#.to_owned(), "unknown field"),
             (statement(r#""Resource":"*""#), "missing field"),
-            (statement(r#""Action":"ec2:*""#), "missing field"),
+            (statement(r#""Action":"ec2:*""#), "either Resource or NotResource"),
+            (statement(r#""Action":"ec2:*","Resource":"*","NotResource":"a""#), "either Resource"),
             (statement(r#""Action":"CreateVolume","Resource":"*""#), "is not an action"),
             (on(r#""StringIs":{"a":"b"}"#), "operator \"StringIs\""),
             (on(r#""Bool":{"a":[]}"#), "has no value"),
@@ -228,5 +248,12 @@ mod tests {
         assert_eq!(s.matches("ec2:CreateVolume", "arn:aws:ec2:us-east-1::snapshot/s", &c), None);
         c.set("aws:RequestTag/y", "");
         assert_eq!(s.matches("ec2:CreateVolume", volume, &c), None);
+        let mut other = s.clone();
+        (other.resource, other.not_resource) = (None, other.resource);
+        c = Context::default();
+        c.set("aws:RequestTag/x", "true");
+        assert_eq!(other.matches("ec2:CreateVolume", volume, &c), None);
+        let snapshot = "arn:aws:ec2:us-east-1::snapshot/s";
+        assert_eq!(other.matches("ec2:CreateVolume", snapshot, &c), Some("ec2:CreateVolume"));
     }
 }

