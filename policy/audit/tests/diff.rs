@@ -189,6 +189,12 @@ fn each_widened_row_is_gained_and_backwards_lost() {
             "hyper a reason\ncaps  ",
             &["gained supply-chain/helper-crates.txt: hyper"],
         ),
+        (
+            "supply-chain/node-agent-crates.txt",
+            "caps\n",
+            "caps\nrustls\n",
+            &["gained supply-chain/node-agent-crates.txt: rustls"],
+        ),
     ] {
         let copy = changed(file, from, to);
         let forwards = diff(&policy(), copy.path());

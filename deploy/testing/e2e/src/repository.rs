@@ -43,6 +43,32 @@ pub fn entries(folder: &str) -> Vec<(String, PathBuf)> {
     entries
 }
 
+/// Returns whether `path/of/file.rs::name` is a test, or a scenario's file and its function.
+pub fn is_a_test(cited: &str) -> bool {
+    let Some((file, name)) = cited.split_once("::") else { return false };
+    let Ok(text) = std::fs::read_to_string(root().join(file)) else { return false };
+    // The scenarios on real kubelets.
+    if file.starts_with("deploy/testing/clusters/scenarios/") {
+        return text.lines().any(|line| line == format!("def {name}(rig):"));
+    }
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    let Some(at) = lines.iter().position(|line| {
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        line.strip_prefix("fn ")
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with('('))
+    }) else {
+        return false;
+    };
+    // The function's attributes stand above it; inside a proptest! block `#[test]` stands there
+    // too.
+    lines[..at]
+        .iter()
+        .rev()
+        .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
+        .any(|line| line.starts_with("#[test]") || line.contains("tokio::test"))
+}
+
 /// Compares the content that a test generates with the file of that name, which
 /// `UPDATE_GENERATED=1` writes.
 pub fn assert_generated(name: &str, made: &str, test: &str) {

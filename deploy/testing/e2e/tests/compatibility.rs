@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use ebs_csi_e2e::repository::{assert_generated, read, root};
+use ebs_csi_e2e::repository::{assert_generated, is_a_test, read};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -64,30 +64,6 @@ fn page() -> Page {
         .expect("compatibility.toml has the page's shape")
 }
 
-fn is_a_test(file: &str, name: &str) -> bool {
-    let Ok(text) = std::fs::read_to_string(root().join(file)) else { return false };
-    // The scenarios on real kubelets.
-    if file.starts_with("deploy/testing/clusters/scenarios/") {
-        return text.lines().any(|line| line == format!("def {name}(rig):"));
-    }
-    let lines: Vec<_> = text.lines().map(str::trim).collect();
-    let Some(at) = lines.iter().position(|line| {
-        let line = line.strip_prefix("async ").unwrap_or(line);
-        line.strip_prefix("fn ")
-            .and_then(|rest| rest.strip_prefix(name))
-            .is_some_and(|rest| rest.starts_with('('))
-    }) else {
-        return false;
-    };
-    // The function's attributes stand above it; inside a proptest! block `#[test]` stands there
-    // too.
-    lines[..at]
-        .iter()
-        .rev()
-        .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
-        .any(|line| line.starts_with("#[test]") || line.contains("tokio::test"))
-}
-
 #[test]
 fn every_compatibility_promise_cites_existing_tests() {
     let mut promises = BTreeSet::new();
@@ -100,12 +76,10 @@ fn every_compatibility_promise_cites_existing_tests() {
             row.promise
         );
         for test in &row.tests {
-            let (file, name) =
-                test.split_once("::").unwrap_or_else(|| panic!("{test}: path/of/file.rs::name"));
-            assert!(is_a_test(file, name), "{}: no test {test}", row.promise);
+            assert!(is_a_test(test), "{}: no test {test}", row.promise);
         }
     }
-    assert!(!is_a_test("deploy/testing/e2e/tests/compatibility.rs", "root"));
+    assert!(!is_a_test("deploy/testing/e2e/tests/compatibility.rs::page"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use ebs_csi_e2e::repository::{read, root};
 use serde_json::Value;
+use spdx::{Expression, ParseMode};
 
 const OF_CONTROLLER: &[&str] = &[
     "ebs-csi-ec2",
@@ -169,46 +170,114 @@ fn controller_alone_links_aws_sdk_through_ec2() {
     }
 }
 
+/// The shipped programs' packages, each with its list in `policy/supply-chain`, and whether each
+/// line of the list gives a reason.
+const LISTS: &[(&str, &str, bool)] = &[
+    ("ebs-csi-mount-helper", "helper", true),
+    ("ebs-csi-node-agent", "node-agent", false),
+    ("ebs-csi-controller", "controller", false),
+    ("ebs-csi-node-lifecycle", "node-lifecycle", false),
+    ("aws-ebs-csi-driver", "launcher", false),
+    ("ebs-csi-audit", "auditor", false),
+];
+
 #[test]
-fn helper_links_exactly_its_listed_crates() {
-    let path = "policy/supply-chain/helper-crates.txt";
-    let text = read(path);
-    let mut listed = BTreeSet::new();
-    for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
-        let (name, why) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        assert!(!why.trim().is_empty(), "{name} stands on the list without a justification");
-        listed.insert(name.trim_end_matches(':').to_owned());
+fn programs_link_exactly_their_listed_crates() {
+    for (package, list, has_reasons) in LISTS {
+        let path = format!("policy/supply-chain/{list}-crates.txt");
+        let text = read(&path);
+        let mut listed = BTreeSet::new();
+        for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
+            let (name, why) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            assert!(!has_reasons || !why.trim().is_empty(), "{path}: {name} has no reason");
+            assert!(listed.insert(name.to_owned()), "{path}: {name} stands there twice");
+        }
+        let linked = linked(package);
+        let unlisted: Vec<_> = linked.difference(&listed).collect();
+        let unused: Vec<_> = listed.difference(&linked).collect();
+        assert!(unlisted.is_empty(), "linked without a line in {path}: {unlisted:?}");
+        assert!(unused.is_empty(), "listed in {path} but not linked: {unused:?}");
     }
-    let linked = linked("ebs-csi-mount-helper");
-    let unlisted: Vec<_> = linked.difference(&listed).collect();
-    let unused: Vec<_> = listed.difference(&linked).collect();
-    assert!(unlisted.is_empty(), "linked without a line in {path}: {unlisted:?}");
-    assert!(unused.is_empty(), "listed but not linked: {unused:?}");
 }
 
-/// Cargo gives all packages of one build the same features of a dependency.
+fn strings(value: &toml::Value) -> BTreeSet<String> {
+    value.as_array().expect("a list").iter().map(|one| one.as_str().expect("text").into()).collect()
+}
+
+/// What cargo-deny would say without its list of vulnerabilities.
 #[test]
-fn shipped_programs_have_no_test_features_of_tokio() {
+fn licences_and_sources_are_those_of_deny_toml() {
+    let deny: toml::Table = read("deny.toml").parse().expect("TOML");
+    let allowed = strings(&deny["licenses"]["allow"]);
+    let mut used = BTreeSet::new();
+    for workspace in WORKSPACES {
+        let lock: toml::Table = read(&workspace.replace(".toml", ".lock")).parse().expect("TOML");
+        for package in lock["package"].as_array().expect("packages") {
+            let Some(source) = package.get("source").and_then(toml::Value::as_str) else {
+                continue;
+            };
+            let is_published = source.starts_with("registry+") && package.get("checksum").is_some();
+            assert!(is_published, "{workspace}: {package:?}");
+        }
+        let out = cargo()
+            .args(["tree", "--workspace", "--locked", "--offline", "--prefix=none"])
+            .args(["--edges=normal,build,dev", "--format={p}\t{l}", "--manifest-path", workspace])
+            .output()
+            .expect("cargo tree");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        for line in String::from_utf8_lossy(&out.stdout).lines().filter(|line| !line.is_empty()) {
+            let line = line.trim_end_matches(" (*)");
+            let (package, licence) = line.split_once('\t').unwrap_or((line, ""));
+            let licence = Expression::parse_mode(licence, ParseMode::LAX)
+                .unwrap_or_else(|error| panic!("{package}: {error}"));
+            let is_allowed = licence.evaluate(|term| allowed.contains(&term.to_string()));
+            assert!(is_allowed, "{package}: deny.toml does not allow {licence}");
+            used.extend(licence.requirements().map(|term| term.req.to_string()));
+        }
+    }
+    let unused: Vec<_> = allowed.difference(&used).collect();
+    assert!(unused.is_empty(), "allowed, but nothing has it: {unused:?}");
+    for (part, list) in [("advisories", "ignore"), ("bans", "deny"), ("bans", "skip")] {
+        for entry in deny[part][list].as_array().expect("a list") {
+            let reason = entry.get("reason").and_then(toml::Value::as_str).unwrap_or_default();
+            assert!(!reason.is_empty(), "deny.toml: {entry:?} has no reason");
+        }
+    }
+}
+
+/// What only tests and measurements turn on.
+const OF_TESTS: &[(&str, &[&str])] =
+    &[("tokio", &["test-util", "rt-multi-thread"]), ("ebs-csi-mount-helper", &["fault-points"])];
+
+/// Cargo gives all packages of one build the same features of a dependency, so that each build is
+/// looked at as `deploy/build-release` makes it.
+#[test]
+fn shipped_programs_have_no_features_of_tests() {
     let script = read("deploy/build-release");
     let shipped = script.split_once("shipped=(").and_then(|(_, rest)| rest.split_once(')'));
     let (shipped, _) = shipped.expect("the list of packages");
-    let mut tree = cargo();
-    tree.args(["tree", "--locked", "--offline", "-e", "normal"]);
-    tree.args(["--prefix", "none", "--format", "{p} features={f}"]);
-    for package in shipped.split_whitespace() {
-        tree.args(["-p", package]);
+    for (workspace, packages) in WORKSPACES.iter().zip([shipped, "ebs-csi-node-lifecycle"]) {
+        let mut tree = cargo();
+        tree.args(["tree", "--locked", "--offline", "-e", "normal", "--manifest-path", workspace]);
+        tree.args(["--prefix", "none", "--format", "{p} features={f}"]);
+        for package in packages.split_whitespace() {
+            tree.args(["-p", package]);
+        }
+        let out = tree.output().expect("cargo tree");
+        let text = String::from_utf8_lossy(&out.stdout);
+        let features = |name: &str| -> BTreeSet<&str> {
+            text.lines()
+                .filter(|line| line.split(' ').next() == Some(name))
+                .filter_map(|line| line.split_once("features="))
+                .flat_map(|(_, features)| features.trim_end_matches(" (*)").split(','))
+                .collect()
+        };
+        assert!(features("tokio").contains("rt"), "{text}");
+        for (name, of_tests) in OF_TESTS {
+            let found = features(name);
+            assert!(of_tests.iter().all(|one| !found.contains(one)), "{name}: {found:?}");
+        }
     }
-    let out = tree.output().expect("cargo tree");
-    let text = String::from_utf8_lossy(&out.stdout);
-    let features: BTreeSet<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("tokio v"))
-        .filter_map(|line| line.split_once("features="))
-        .flat_map(|(_, features)| features.trim_end_matches(" (*)").split(','))
-        .collect();
-    assert!(features.contains("rt"), "{text}");
-    let of_tests = ["test-util", "rt-multi-thread"];
-    assert!(of_tests.iter().all(|feature| !features.contains(feature)), "{features:?}");
 }
 
 #[test]

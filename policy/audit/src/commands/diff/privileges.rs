@@ -52,11 +52,13 @@ pub(super) fn read(directory: &Path) -> Result<Given, String> {
         iam(&name, &parsed(&path, ebs_csi_document::json)?, &mut given)
             .map_err(|why| format!("{}: {why}", path.display()))?;
     }
-    for name in ["mke2fs.conf", "supply-chain/helper-crates.txt"] {
-        let lines = text(&directory.join(name))?;
+    let lists = files(&directory.join("supply-chain"), "txt")?;
+    for path in lists.iter().chain([&directory.join("mke2fs.conf")]) {
+        let name = path.strip_prefix(directory).unwrap_or(path).display().to_string();
+        let lines = text(path)?;
         for line in lines.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             // A crate's name stands before its reason.
-            let line = match name {
+            let line = match name.as_str() {
                 "mke2fs.conf" => line.trim(),
                 _ => line.split_whitespace().next().unwrap_or_default(),
             };
