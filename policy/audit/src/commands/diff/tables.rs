@@ -82,12 +82,15 @@ pub(super) fn iam(file: &str, policy: &Value, given: &mut Given) -> Outcome {
     };
     for statement in list(table(policy)?, "Statement")? {
         let statement = table(statement)?;
-        only(statement, &["Sid", "Effect", "Action", "Resource", "Condition"])?;
+        only(statement, &["Sid", "Effect", "Principal", "Action", "Resource", "Condition"])?;
         let condition = statement.get("Condition");
         let condition = condition.map_or_else(String::new, |all| format!(" where {all}"));
         for action in all(statement, "Action") {
-            for resource in all(statement, "Resource") {
-                let line = format!("iam/{file}: {action} on {resource}{condition}");
+            let on = all(statement, "Resource").into_iter().map(|one| format!("on {one}"));
+            // A trust policy says who may assume the role.
+            let by = all(statement, "Principal").into_iter().map(|one| format!("by {one}"));
+            for whom in on.chain(by) {
+                let line = format!("iam/{file}: {action} {whom}{condition}");
                 match word(statement, "Effect")? {
                     "Allow" => drop(given.privileges.insert(line, None)),
                     _ => drop(given.restrictions.insert(line)),
