@@ -184,6 +184,12 @@ fn each_widened_row_is_gained_and_backwards_lost() {
             ],
         ),
         (
+            "iam/trust.json",
+            "pods.eks.amazonaws.com",
+            "ec2.amazonaws.com",
+            &["gained iam/trust.json: \"sts:AssumeRole\" by { Service = \"ec2.amazonaws.com\" }"],
+        ),
+        (
             "supply-chain/helper-crates.txt",
             "caps  ",
             "hyper a reason\ncaps  ",

@@ -1,5 +1,5 @@
-//! Every command of `install.md` and `upgrade.md`, run in a shell from the page's own text, in the
-//! page's order. Scripts stand in for the programs of `STOOD_IN`; Helm is real.
+//! Every command of the pages of `PAGES`, run in a shell from the page's own text, in the page's
+//! order. Scripts stand in for the programs of `STOOD_IN`; Helm is real.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,12 +10,23 @@ use ebs_csi_e2e::repository::{entries, read, root};
 use serde_json::Value;
 
 use crate::go_driver::go_driver;
-use crate::{MONITORS, SNAPSHOTS, helm, render};
+use crate::{MONITORS, SNAPSHOTS, array, helm, render, text_of};
 
-const PAGES: [&str; 2] = ["install.md", "upgrade.md"];
+/// The pages, and the least number of their commands.
+const PAGES: [(&str, usize); 7] = [
+    ("install.md", 9),
+    ("upgrade.md", 15),
+    ("credentials.md", 12),
+    ("hardening.md", 2),
+    ("operate.md", 9),
+    ("snapshots.md", 3),
+    ("volumes.md", 3),
+];
 
 /// What a reader writes in the place of words in capitals.
-const WORDS: [(&str, &str); 9] = [
+const WORDS: [(&str, &str); 11] = [
+    ("ACCOUNT", "444455556666"),
+    ("PROVIDER", "oidc.eks.eu-west-1.amazonaws.com/id/A1"),
     ("REGISTRY", "registry.example.com/team"),
     ("NAMESPACE", "kube-system"),
     ("CLUSTER", "production"),
@@ -28,7 +39,7 @@ const WORDS: [(&str, &str); 9] = [
 ];
 
 /// The programs that a script stands in for: why, and what the script checks.
-const STOOD_IN: [(&str, &str); 5] = [
+const STOOD_IN: [(&str, &str); 6] = [
     ("aws", "asks AWS: the files that it names are there and are JSON"),
     ("cargo", "compiles, and reads a cluster: the manifest is there, the word is the subcommand"),
     ("skopeo", "needs a registry: the archive is one of the build's"),
@@ -37,7 +48,11 @@ const STOOD_IN: [(&str, &str); 5] = [
         "needs a cluster: kubectl itself parses the line and asks a server that is not there",
     ),
     ("./deploy/install/images/build", "compiles for minutes: the real script has the flags"),
+    ("ebs-csi-policy", "reads a node's processes: the program has the subcommand"),
 ];
+
+/// Programs that run as they are.
+const REAL: [&str; 3] = ["helm", "for", "sed"];
 
 const RUN_ELSEWHERE: &str = "./deploy/testing/clusters/run";
 
@@ -65,6 +80,14 @@ case $1 in
         case $said in *"connection refused"*) ;; *) echo "$said" >&2; exit 1 ;; esac
         shift
         [ "$1" != --install ] || shift
+        for word; do
+            shift
+            case $word in
+                # The release's own values, which `template` does not know.
+                --reset-then-reuse-values) set -- "$@" --values reused.yaml ;;
+                *) set -- "$@" "$word" ;;
+            esac
+        done
         set -- template "$@" ;;
 esac
 "$HELM" "$@" >helm.out || exit 1
@@ -94,12 +117,14 @@ grep -q "SUBCOMMAND: &str = \"$6\"" "$(dirname "$4")/src/preflight.rs"
 
 const SKOPEO: &str = r#"#!/bin/sh
 set -eu
+to=
 for word; do
     case $word in
         oci-archive:*) test -f "${word#oci-archive:}" ;;
-        docker://*) echo "${word#docker://}" >>pushed ;;
+        docker://*) to=${word#docker://} ;;
     esac
 done
+[ -z "$to" ] || echo "$to" >>pushed
 "#;
 
 const BUILD: &str = r#"#!/bin/sh
@@ -115,6 +140,12 @@ for name in controller:controller node-lifecycle:nodeLifecycle node-agent:nodeAg
     touch "images/${name%:*}.tar"
     printf '  %s: {digest: "sha256:%064d"}\n' "${name#*:}" 0 >>images/digests.yaml
 done
+sed -n 's|^ *repository: \(registry.*\)|\1:v1|p' deploy/install/chart/values.yaml >images/images.txt
+"#;
+
+const POLICY: &str = r#"#!/bin/sh
+set -eu
+grep -q "^        \[\"$1\", " policy/audit/src/main.rs
 "#;
 
 /// Returns the commands of a page in its order: the indented lines, joined where one ends in a
@@ -157,6 +188,16 @@ fn commands(page: &str) -> Vec<String> {
     all
 }
 
+/// Returns the YAML that a page shows.
+fn yaml_blocks(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next())
+}
+
+/// Returns the file that the first line of a block names, for a reader to write.
+fn file_of(block: &str) -> Option<&str> {
+    block.lines().next()?.strip_prefix("# ").filter(|name| name.ends_with(".yaml"))
+}
+
 fn with_words(text: &str) -> String {
     WORDS.iter().fold(text.to_owned(), |text, (word, value)| text.replace(word, value))
 }
@@ -185,19 +226,19 @@ fn workplace(page: &str) -> tempfile::TempDir {
         ("bin/aws", AWS),
         ("bin/cargo", CARGO),
         ("bin/skopeo", SKOPEO),
+        ("bin/ebs-csi-policy", POLICY),
         ("deploy/install/images/build", BUILD),
+        ("reused.yaml", "image: {containerRegistry: registry.example.com/team}\n"),
     ] {
         std::fs::write(path(name), text).expect("a script");
         let executable = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(path(name), executable).expect("its mode");
     }
     std::fs::write(path("release.yaml"), RELEASE).expect("a release");
-    // The trust policy that the page shows.
-    if let Some((_, rest)) = page.split_once("```json\n") {
-        let policy = rest.split("```").next().unwrap_or_default();
-        let parsed: Value = serde_json::from_str(policy).expect("JSON");
-        assert_eq!(parsed["Version"], "2012-10-17");
-        std::fs::write(path("trust.json"), policy).expect("a policy");
+    for block in yaml_blocks(page) {
+        if let Some(name) = file_of(block) {
+            std::fs::write(path(name), with_words(block)).expect("a file");
+        }
     }
     place
 }
@@ -221,12 +262,14 @@ fn run(command: &str, place: &Path, helm: &Path) -> Output {
 fn commands_of_installation_pages_run_as_written() {
     let Some(helm) = helm() else { return };
     let images = "./deploy/install/images/build --output images --repository REGISTRY/ebs-csi";
-    for name in PAGES {
+    let mut objects = 0;
+    for (name, least) in PAGES {
         let page = read(&format!("deploy/docs/{name}"));
         let place = workplace(&page);
         let all = commands(&page);
-        assert!(all.len() >= 15, "{name}: {all:#?}");
-        if !all.iter().any(|command| command.trim() == images) {
+        assert!(all.len() >= least, "{name}: {all:#?}");
+        let uses_images = all.iter().any(|command| command.contains("images/"));
+        if uses_images && !all.iter().any(|command| command.trim() == images) {
             // The page names install.md for it.
             assert!(page.contains("(install.md#images)"), "{name}");
             assert!(run(images, place.path(), &helm).status.success(), "{images}");
@@ -240,19 +283,37 @@ fn commands_of_installation_pages_run_as_written() {
                 continue;
             }
             let known = STOOD_IN.iter().any(|(program, _)| *program == first);
-            assert!(known || first == "helm" || first == "for", "{name}: {command}");
+            assert!(known || REAL.contains(&first), "{name}: {command}");
             let ended = run(command, place.path(), &helm);
             assert!(ended.status.success(), "{name}: {command}{}", text(&ended));
         }
-        if let Some(upgrade) = all.iter().find(|command| command.starts_with("helm upgrade")) {
-            let flags = "--take-ownership --force-conflicts";
-            assert!(page.contains(&format!("`{flags}`")), "{name}: the flags of step 2");
+        let flags = "--take-ownership --force-conflicts";
+        if page.contains(&format!("`{flags}`")) {
+            let upgrade = all.iter().find(|command| command.starts_with("helm upgrade"));
+            let upgrade = upgrade.expect("a command for the flags");
             let ended = run(&format!("{} {flags}", upgrade.trim()), place.path(), &helm);
             assert!(ended.status.success(), "{name}: {upgrade}{}", text(&ended));
         }
+        for block in yaml_blocks(&page) {
+            let is_used = |file: &str| all.iter().any(|it| it.contains(&format!(" {file}")));
+            assert!(file_of(block).is_none_or(is_used), "{name}: no command uses {block}");
+        }
+        if name == "credentials.md" {
+            check_trust_of_irsa(place.path());
+        }
         check_images(name, place.path());
-        check_objects(name, &all, &helm);
+        objects += check_objects(name, &all, &helm);
     }
+    assert!(objects >= 20, "{objects}");
+}
+
+/// The page's command leaves nothing of the example's account and provider.
+fn check_trust_of_irsa(place: &Path) {
+    let text = std::fs::read_to_string(place.join("trust.json")).expect("what sed wrote");
+    let example = read("policy/iam/trust-irsa.json");
+    let words = [("111122223333", "ACCOUNT"), ("oidc.example.com/id/0", "PROVIDER")];
+    let replaced = words.iter().fold(example, |text, (from, to)| text.replace(from, to));
+    assert_eq!(text, with_words(&replaced));
 }
 
 /// What Helm would install is what the page pushes.
@@ -262,28 +323,37 @@ fn check_images(name: &str, place: &Path) {
         text.lines().map(|line| line.trim_matches('"').to_owned()).collect()
     };
     let repository = |image: &str| image.split('@').next().unwrap_or_default().to_owned();
+    let registry = "registry.example.com/team/";
     let own: BTreeSet<_> = lines("rendered")
         .iter()
-        .filter(|image| image.contains("/ebs-csi-"))
-        .map(|image| repository(image))
+        .filter(|image| image.starts_with(registry))
+        .map(|image| repository(image).split(':').next().unwrap_or_default().to_owned())
         .collect();
     let pushed: BTreeSet<_> = lines("pushed")
         .iter()
         .map(|image| image.rsplit_once(':').expect("a tag").0.to_owned())
         .collect();
-    if name == "install.md" {
-        assert_eq!(pushed.len(), 4, "{pushed:?}");
-    } else {
-        assert_eq!(own.len(), 4, "{own:?}");
+    match name {
+        "install.md" => assert_eq!(pushed.len(), 4, "{pushed:?}"),
+        "upgrade.md" | "credentials.md" => assert_eq!(own.len(), 4, "{own:?}"),
+        "operate.md" => {
+            assert_eq!(pushed.len(), 8, "{pushed:?}");
+            assert!(own.len() >= 7 && own.is_subset(&pushed), "{own:?}: {pushed:?}");
+        }
+        _ => {}
     }
-    for image in own.iter().chain(&pushed) {
-        assert!(image.starts_with("registry.example.com/team/ebs-csi-"), "{name}: {image}");
+    for image in lines("rendered").iter().filter(|image| image.contains("/ebs-csi-")) {
+        assert!(image.starts_with(&format!("{registry}ebs-csi-")), "{name}: {image}");
+    }
+    for image in &pushed {
+        assert!(image.starts_with(registry), "{name}: {image}");
     }
 }
 
 /// The objects that commands name are the chart's or the Go driver's.
-fn check_objects(name: &str, commands: &[String], helm: &Path) {
-    let arguments = [&SNAPSHOTS[..], &MONITORS[..]].concat();
+fn check_objects(name: &str, commands: &[String], helm: &Path) -> usize {
+    let metrics = ["--set", "controller.enableMetrics=true"];
+    let arguments = [&SNAPSHOTS[..], &MONITORS[..], &metrics[..]].concat();
     let rendered = render(helm, &arguments);
     let mut known: BTreeSet<String> = rendered
         .iter()
@@ -295,6 +365,13 @@ fn check_objects(name: &str, commands: &[String], helm: &Path) {
         })
         .collect();
     known.insert("app=ebs-csi-node".to_owned());
+    for service in rendered.iter().filter(|it| it["kind"] == "Service") {
+        for port in array(&service["spec"]["ports"]) {
+            let words = [&service["metadata"]["name"], &port["name"]].map(Value::as_str);
+            let [name, port] = words.map(Option::unwrap_or_default);
+            known.insert(format!("services/{name}:{port}"));
+        }
+    }
     let mut seen = 0;
     for command in commands.iter().filter(|command| command.starts_with("kubectl ")) {
         for word in command.split(|c: char| c.is_whitespace() || "',".contains(c)) {
@@ -304,14 +381,77 @@ fn check_objects(name: &str, commands: &[String], helm: &Path) {
                 assert!(known.contains(word), "{name}: {word} in {command}");
                 seen += 1;
             }
+            if let Some((_, path)) = word.split_once("/services/") {
+                let service = format!("services/{}", path.split('/').next().unwrap_or_default());
+                assert!(known.contains(&service), "{name}: {service} in {command}");
+                seen += 1;
+            }
         }
     }
-    assert!(seen >= 2, "{name}: {seen}");
+    seen
 }
 
 fn text(ended: &Output) -> String {
     let both = [&ended.stdout[..], &ended.stderr[..]].concat();
     String::from_utf8_lossy(&both).chars().take(2000).collect()
+}
+
+/// What a page has a GitOps controller install is the chart's, and its values are accepted.
+#[test]
+fn values_in_gitops_objects_are_accepted() {
+    let Some(helm) = helm() else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let page = read("deploy/docs/operate.md");
+    let mut seen = 0;
+    for block in yaml_blocks(&page) {
+        let object: Value = serde_saphyr::from_str(block).expect(block);
+        let (chart, name, values) = match object["kind"].as_str() {
+            Some("Application") => {
+                let source = &object["spec"]["source"];
+                let helm = &source["helm"];
+                (&source["path"], &helm["releaseName"], &helm["valuesObject"])
+            }
+            Some("HelmRelease") => {
+                let spec = &object["spec"];
+                (&spec["chart"]["spec"]["chart"], &spec["releaseName"], &spec["values"])
+            }
+            Some(kind) => panic!("{kind} is no object of a GitOps controller"),
+            None => continue,
+        };
+        let chart = chart.as_str().expect("a path").trim_start_matches("./");
+        assert_eq!((chart, name.as_str()), ("deploy/install/chart", Some("aws-ebs-csi-driver")));
+        assert!(values.is_object(), "{block}");
+        let file = place.path().join("values.json");
+        std::fs::write(&file, values.to_string()).expect("a file");
+        let rendered = text_of(&helm, "release", &["--values", &file.display().to_string()]);
+        let rendered = rendered.unwrap_or_else(|why| panic!("{why}: {block}"));
+        assert!(rendered.contains("registry.example.com/ebs-csi-controller:"), "{block}");
+        seen += 1;
+    }
+    assert_eq!(seen, 2);
+}
+
+/// The trust policies name the namespace of the pages and the account of the chart's defaults.
+#[test]
+fn trust_policies_name_account_of_chart() {
+    let values: Value = serde_saphyr::from_str(&read("deploy/install/chart/values.yaml"))
+        .expect("the chart's values");
+    let account = values["controller"]["serviceAccount"]["name"].as_str().expect("a name");
+    let condition = |name: &str, key: &str| {
+        let policy = read(&format!("policy/iam/{name}.json"));
+        let policy: Value = serde_json::from_str(&policy).expect("JSON");
+        let [statement] = array(&policy["Statement"]) else { panic!("{name}: one statement") };
+        statement["Condition"]["StringEquals"][key].clone()
+    };
+    let subject = format!("system:serviceaccount:kube-system:{account}");
+    for (name, key, expected) in [
+        ("trust", "aws:RequestTag/kubernetes-namespace", "kube-system"),
+        ("trust", "aws:RequestTag/kubernetes-service-account", account),
+        ("trust-irsa", "oidc.example.com/id/0:sub", &subject),
+        ("trust-irsa", "oidc.example.com/id/0:aud", "sts.amazonaws.com"),
+    ] {
+        assert_eq!(condition(name, key), expected, "{name}");
+    }
 }
 
 /// `helm get values` without `-o yaml` begins with a heading, which is a key of YAML.
@@ -355,6 +495,8 @@ fn page_commands_are_found_and_can_fail() {
         "helm rollback x",
         "aws iam put-role-policy --policy-document file://policy/iam/none.json",
         "skopeo copy oci-archive:none.tar docker://x",
+        "helm upgrade x deploy/install/chart --reset-then-reuse-values --set node.noSuchKey=1",
+        "ebs-csi-policy look --all",
         "cargo run --release --manifest-path controller/node-lifecycle/Cargo.toml -- look",
         "./deploy/install/images/build --output images --registry x",
     ] {

@@ -28,7 +28,7 @@ fn render(binaries: &Binaries) -> String {
          ## Events of node-lifecycle\n\n\
          | Reason | Object | Type | Meaning | Next step |\n|---|---|---|---|---|\n",
     );
-    let told = printed(binaries, "node-lifecycle", "events");
+    let told = printed(binaries, "node-lifecycle", &["events"]);
     let (mut events, mut refusals) = (0, String::new());
     for line in told.lines() {
         match line.split('\t').collect::<Vec<_>>()[..] {

@@ -4,6 +4,7 @@
 //! `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages` writes `metrics.md`,
 //! `events.md` and `parameters.md` of `deploy/docs`, and the chart's `_parameters.tpl`.
 
+mod blocks;
 mod citations;
 mod events;
 mod examples;
@@ -57,10 +58,10 @@ fn programs(names: &[&str]) -> Option<Binaries> {
     Some(binaries)
 }
 
-/// Returns what a program prints for an argument.
-fn printed(binaries: &Binaries, name: &str, argument: &str) -> String {
+/// Returns what a program prints for its arguments.
+fn printed(binaries: &Binaries, name: &str, arguments: &[&str]) -> String {
     let program = binaries.path(&format!("ebs-csi-{name}")).expect("a program");
-    let ended = run(bare(&program, &[argument], &[]));
+    let ended = run(bare(&program, arguments, &[]));
     assert_eq!(ended.status, Some(0), "{name}: {}", ended.stderr);
     ended.stdout
 }

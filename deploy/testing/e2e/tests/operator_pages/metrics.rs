@@ -37,7 +37,7 @@ fn programs() -> Option<Binaries> {
 
 /// Returns the metrics of a process, by the names of the text format.
 fn metrics_of(binaries: &Binaries, process: &str) -> BTreeMap<String, Metric> {
-    let page = printed(binaries, process, "metrics");
+    let page = printed(binaries, process, &["metrics"]);
     let mut all: BTreeMap<String, Metric> = BTreeMap::new();
     let mut name = String::new();
     let mut help = String::new();
@@ -111,7 +111,7 @@ fn flags_that_metrics_name_exist() {
     let Some(binaries) = programs() else { return };
     let mut named = 0;
     for (process, _) in PROCESSES {
-        let offered = printed(&binaries, process, "--help");
+        let offered = printed(&binaries, process, &["--help"]);
         let metrics = metrics_of(&binaries, process);
         let help = metrics.values().flat_map(|metric| metric.help.split([' ', ';', ',']));
         for flag in help.filter(|word| word.starts_with("--")) {

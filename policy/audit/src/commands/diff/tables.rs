@@ -90,18 +90,19 @@ pub(super) fn iam(file: &str, policy: &Value, given: &mut Given) -> Outcome {
     };
     for statement in list(table(policy)?, "Statement")? {
         let statement = table(statement)?;
-        let known = ["Sid", "Effect", "Action", "Resource", "NotResource", "Condition"];
+        let known =
+            ["Sid", "Effect", "Principal", "Action", "Resource", "NotResource", "Condition"];
         only(statement, &known)?;
         let condition = statement.get("Condition");
         let condition = condition.map_or_else(String::new, |all| format!(" where {all}"));
-        let mut resources: Vec<String> =
-            all(statement, "Resource").iter().map(ToString::to_string).collect();
-        if let Some(others) = statement.get("NotResource") {
-            resources.push(format!("all but {others}"));
-        }
+        let on = all(statement, "Resource").into_iter().map(|one| format!("on {one}"));
+        let others = statement.get("NotResource").map(|others| format!("on all but {others}"));
+        // A trust policy says who may assume the role.
+        let by = all(statement, "Principal").into_iter().map(|one| format!("by {one}"));
+        let whom: Vec<String> = on.chain(others).chain(by).collect();
         for action in all(statement, "Action") {
-            for resource in &resources {
-                let line = format!("iam/{file}: {action} on {resource}{condition}");
+            for whom in &whom {
+                let line = format!("iam/{file}: {action} {whom}{condition}");
                 match word(statement, "Effect")? {
                     "Allow" => drop(given.privileges.insert(line, None)),
                     _ => drop(given.restrictions.insert(line)),
