@@ -4,3 +4,4 @@ mod containerfile;
 mod driver;
 mod packed;
 mod platforms;
+mod pushed;
