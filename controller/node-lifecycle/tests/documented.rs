@@ -113,7 +113,8 @@ fn no_container_has_both_aws_and_kubernetes_credentials() {
 #[test]
 fn every_rbac_rule_names_existing_code() {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    let manifest = deploy("install/manifests/node-lifecycle-rbac.yaml");
+    let files = ["node-lifecycle-rbac", "admission/node-facts-rbac"];
+    let manifest = files.map(|file| deploy(&format!("install/manifests/{file}.yaml"))).concat();
     let lines: Vec<&str> = manifest.lines().collect();
     let mut rules = 0;
     for (number, line) in lines.iter().enumerate() {

@@ -35,7 +35,7 @@ mod shared_volumes;
 mod unidentified_nodes;
 
 use installation::{
-    examples, helm_upgrade, manifest_pods, node_facts, onboarding, permissions, preflight,
+    examples, helm_upgrade, manifest_pods, node_facts, onboarding, permissions, preflight, repeated,
 };
 
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
@@ -80,9 +80,19 @@ async fn begin(filter: &[String]) -> TestResult<ScenarioResults> {
     std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755))?;
     let mut plane = ControlPlane::start(scratch.path()).await?;
     let admin = plane.client("admin").await?;
+    // Before everything else: it leaves the cluster as it was.
+    let repeated = match wanted(repeated::NAME, filter) {
+        true => vec![(repeated::NAME, repeated::applied(&admin).await)],
+        false => Vec::new(),
+    };
     let mut driver = Driver::start(scratch.path()).await?;
-    let rbac = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml", "sidecars-rbac.yaml"];
-    let policies = ["node-lifecycle-policy.yaml", "safe-detach-policy.yaml"];
+    let rbac = [
+        "node-lifecycle-rbac.yaml",
+        "admission/node-facts-rbac.yaml",
+        "failover/failover-rbac.yaml",
+        "sidecars-rbac.yaml",
+    ];
+    let policies = ["admission/node-lifecycle-policy.yaml", "failover/safe-detach-policy.yaml"];
     for file in ["csidriver.yaml"].into_iter().chain(policies).chain(rbac) {
         for object in manifests::read(file) {
             manifests::create(&admin, &object).await?;
@@ -107,15 +117,18 @@ async fn begin(filter: &[String]) -> TestResult<ScenarioResults> {
         kubeconfig: &kubeconfig,
         made: AtomicUsize::new(0),
     };
-    let outcomes = play(&world, filter).await;
+    let mut outcomes = play(&world, filter).await;
+    outcomes.extend(repeated);
     drop(renewing);
     Ok(conclude(outcomes, &mut driver, &mut plane))
 }
 
+fn wanted(name: &str, filter: &[String]) -> bool {
+    filter.is_empty() || filter.iter().any(|f| name.contains(f.as_str()))
+}
+
 async fn play(world: &World<'_>, filter: &[String]) -> ScenarioResults {
-    let wanted = |scenario: &Scenario<'_>| {
-        filter.is_empty() || filter.iter().any(|f| scenario.name.contains(f.as_str()))
-    };
+    let wanted = |scenario: &Scenario<'_>| wanted(scenario.name, filter);
     let beside = [
         power::scenarios(world),
         reboots::scenarios(world),

@@ -15,6 +15,9 @@ ext3 ext4 xfs
     {{- include "ebs.refuseParameters" (dict "root" $ "list" "storageClasses" "class" . "known" "ebs.parameters" "asWritten" false) -}}
   {{- end -}}
 {{- end -}}
+{{- if and .Values.volumeAttributesClasses (not .Values.nodeComponentOnly) (hasSuffix "/v1beta1" (include "ebs.attributesClassVersion" .)) -}}
+  {{- fail (printf "volumeAttributesClasses: Kubernetes %s serves the class as v1beta1, which csi-provisioner 6 and csi-resizer 2 do not read: they make volumes without what the class says, and never change one. Upgrade to Kubernetes 1.34, or leave the classes out; StorageClass parameters say the same for new volumes" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- range .Values.volumeAttributesClasses -}}
   {{- if eq (.driverName | default $own) $own -}}
     {{- include "ebs.refuseParameters" (dict "root" $ "list" "volumeAttributesClasses" "class" . "known" "ebs.attributes" "asWritten" true) -}}

@@ -49,9 +49,13 @@ app: {{ .app }}
 {{- $root := index . 0 -}}
 {{- $own := index $root.Values.images (index . 1) | default dict -}}
 {{- $repository := $own.repository | default (printf "%s-%s" $root.Values.image.repository (index . 1 | kebabcase)) -}}
-{{- $which := printf ":%v" ($own.tag | default $root.Values.image.tag | default (printf "v%s" $root.Chart.AppVersion)) -}}
-{{- if $own.digest -}}{{- $which = printf "@%s" $own.digest -}}{{- end -}}
-{{- include "ebs.inRegistry" (list $root $repository) }}{{ $which -}}
+{{- $tag := $own.tag | default $root.Values.image.tag | default (printf "v%s" $root.Chart.AppVersion) -}}
+{{- include "ebs.inRegistry" (list $root $repository) }}{{ include "ebs.version" (dict "tag" $tag "digest" $own.digest) -}}
+{{- end -}}
+
+{{- /* Which image of a repository: a dict of tag and digest, which wins. */ -}}
+{{- define "ebs.version" -}}
+{{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag }}{{- end -}}
 {{- end -}}
 
 {{- /* A repository in its registry: list of the root and the repository. One that begins with a

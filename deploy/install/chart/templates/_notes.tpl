@@ -26,7 +26,7 @@
   {{- $notes = append $notes "volumeSnapshotClasses are left out: the cluster has no VolumeSnapshot definitions. Install them, or set sidecars.snapshotter.forceEnable." -}}
 {{- end -}}
 {{- if and $values.volumeAttributesClasses (not (include "ebs.attributesClassVersion" .)) -}}
-  {{- $notes = append $notes "volumeAttributesClasses are left out: the cluster does not serve VolumeAttributesClass (Kubernetes 1.34, or 1.31 with the beta enabled)." -}}
+  {{- $notes = append $notes "volumeAttributesClasses are left out: the cluster does not serve VolumeAttributesClass as v1 (Kubernetes 1.34)." -}}
 {{- end -}}
 {{- if and $values.prometheusRule.enabled (not (include "ebs.hasMonitors" .)) -}}
   {{- $notes = append $notes "prometheusRule is left out: the cluster has no PrometheusRule definition." -}}

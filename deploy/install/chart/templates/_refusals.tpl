@@ -41,6 +41,7 @@
   {{- $node := get (include "ebs.nodes" $ | fromYaml) (printf "ebs-csi-node-%s" $name) -}}
   {{- include "ebs.refuseNode" (dict "root" $ "node" $node "path" (printf "additionalDaemonSets.%s" $name)) -}}
 {{- end -}}
+{{- include "ebs.refuseQuantities" (list "helmTester.resources" $values.helmTester.resources) -}}
 {{- include "ebs.refuseClasses" . -}}
 {{- end -}}
 
@@ -68,12 +69,12 @@
     {{- $images = concat (list (include "ebs.image" (list . "controller")) (include "ebs.image" (list . "nodeLifecycle"))) $images -}}
     {{- range include "ebs.sidecars" . | splitList "," -}}
       {{- $image := (get $.Values.sidecars (trimPrefix "csi-" .)).image -}}
-      {{- $images = append $images (printf "%s:%v" $image.repository $image.tag) -}}
+      {{- $images = append $images (printf "%s%s" $image.repository (include "ebs.version" $image)) -}}
     {{- end -}}
   {{- end -}}
   {{- range $image := $images -}}
     {{- if not (include "ebs.registryOf" $image) -}}
-      {{- fail (printf "image.containerRegistry is empty, and nobody serves %s: there are no published images. Build the four with ./deploy/install/images/build --repository REGISTRY/ebs-csi, push each with skopeo copy --all oci-archive:controller.tar docker://REGISTRY/ebs-csi-controller:v%s, and set image.containerRegistry=REGISTRY. Where the nodes have the images, set image.pullPolicy=Never" $image $.Chart.AppVersion) -}}
+      {{- fail (printf "image.containerRegistry is empty, and nobody serves %s: there are no published images. Build the four with ./deploy/install/images/build, push them with ./deploy/install/images/push REGISTRY, and set image.containerRegistry=REGISTRY. Where the nodes have the images, set image.pullPolicy=Never" $image) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}

@@ -39,7 +39,7 @@
   {{- with trimPrefix "- " . -}}{{- $args = append $args . -}}{{- end -}}
 {{- end -}}
 - name: {{ .name }}
-  image: {{ include "ebs.inRegistry" (list $root $values.image.repository) }}:{{ $values.image.tag }}
+  image: {{ include "ebs.inRegistry" (list $root $values.image.repository) }}{{ include "ebs.version" $values.image }}
   imagePullPolicy: {{ $values.image.pullPolicy | default $root.Values.image.pullPolicy }}
   args:
     {{- include "ebs.args" (list $args $values.additionalArgs (.group | default list)) | nindent 4 }}

@@ -4,6 +4,8 @@
 //! `UPDATE_GENERATED=1 cargo test --workspace --test chart` writes
 //! `deploy/docs/configuration.md`, `deploy/install/chart/keys.json` and `chart/rendered`.
 
+#[path = "chart/artifact.rs"]
+mod artifact;
 #[path = "chart/cluster.rs"]
 mod cluster;
 #[path = "chart/configuration_page.rs"]
@@ -14,6 +16,8 @@ mod flags;
 mod go_driver;
 #[path = "chart/keys.rs"]
 mod keys;
+#[path = "chart/manifests.rs"]
+mod manifests;
 #[path = "chart/monitoring.rs"]
 mod monitoring;
 #[path = "chart/network.rs"]
@@ -161,48 +165,6 @@ fn arguments<'a>(objects: &'a [Value], name: &str, container: &str) -> Vec<&'a s
     let (_, it) = all.iter().find(|(it, _)| *it == container).expect("it");
     let words = array(&it["args"]).iter();
     words.filter_map(Value::as_str).collect()
-}
-
-#[test]
-fn committed_manifests_match_chart_output() {
-    if helm().is_none() {
-        return;
-    }
-    let directory = tempfile::tempdir().expect("a directory");
-    let out = Command::new(root().join("deploy/install/chart/render"))
-        .arg(directory.path())
-        .output()
-        .expect("the script");
-    assert!(out.status.success(), "{out:?}");
-    let mut rendered = 0;
-    for entry in std::fs::read_dir(directory.path()).expect("what it wrote") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let made = std::fs::read_to_string(&path).expect("a manifest");
-        let kept = read(&format!("deploy/install/manifests/{name}"));
-        assert!(
-            made == kept,
-            "deploy/install/manifests/{name} is stale: ./deploy/install/chart/render writes it"
-        );
-        rendered += 1;
-    }
-    assert!(rendered >= 6, "{rendered}");
-}
-
-#[test]
-fn chart_copies_of_alerts_are_current() {
-    let mut carried = 0;
-    for (name, source) in entries("deploy/install/manifests") {
-        let Some(of) = name.strip_suffix("-alerts.yaml") else { continue };
-        let copy = root().join(format!("deploy/install/chart/alerts/{of}.yaml"));
-        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            text(source) == text(copy),
-            "alerts of {of} are stale: ./deploy/install/chart/render"
-        );
-        carried += 1;
-    }
-    assert!(carried >= 2, "{carried}");
 }
 
 #[test]

@@ -66,10 +66,29 @@ pub(crate) async fn would_create(client: &Client, object: &Value) -> TestResult 
 /// Checks that the API server would create the object or change the existing one to it, and knows
 /// each of its fields.
 pub(crate) async fn would_apply(client: &Client, object: &Value) -> TestResult {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let how = "fieldManager=chart&force=true&dryRun=All&fieldValidation=Strict";
-    let request = http::Request::patch(format!("{}/{name}?{how}", collection(object)));
+    patch(client, object, "&dryRun=All").await.map(drop)
+}
+
+/// Creates the object or changes the existing one to it, and returns what the API server has then.
+pub(crate) async fn apply(client: &Client, object: &Value) -> TestResult<Value> {
+    patch(client, object, "").await
+}
+
+async fn patch(client: &Client, object: &Value, more: &str) -> TestResult<Value> {
+    let how = format!("fieldManager=chart&force=true&fieldValidation=Strict{more}");
+    let request = http::Request::patch(format!("{}?{how}", path(object)));
     send(client, request, "application/apply-patch+yaml", object).await
+}
+
+pub(crate) async fn delete(client: &Client, object: &Value) -> TestResult {
+    let request = http::Request::delete(path(object)).body(Vec::new())?;
+    client.request::<Value>(request).await?;
+    Ok(())
+}
+
+fn path(object: &Value) -> String {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    format!("{}/{name}", collection(object))
 }
 
 pub(crate) async fn is_served(client: &Client, version: &str, kind: &str) -> TestResult<bool> {
@@ -81,7 +100,7 @@ pub(crate) async fn is_served(client: &Client, version: &str, kind: &str) -> Tes
 
 async fn post(client: &Client, object: &Value, how: &str) -> TestResult {
     let request = http::Request::post(format!("{}{how}", collection(object)));
-    send(client, request, "application/json", object).await
+    send(client, request, "application/json", object).await.map(drop)
 }
 
 async fn send(
@@ -89,9 +108,9 @@ async fn send(
     request: http::request::Builder,
     content_type: &str,
     object: &Value,
-) -> TestResult {
+) -> TestResult<Value> {
     let request = request.header("content-type", content_type).body(serde_json::to_vec(object)?)?;
     let taken: Result<Value, kube::Error> = client.request(request).await;
     let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
-    Ok(taken.map(drop).map_err(|e| format!("{kind} {name}: {e}"))?)
+    Ok(taken.map_err(|e| format!("{kind} {name}: {e}"))?)
 }

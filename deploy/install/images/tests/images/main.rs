@@ -4,4 +4,5 @@ mod containerfile;
 mod driver;
 mod packed;
 mod platforms;
+mod pushed;
 mod signature;

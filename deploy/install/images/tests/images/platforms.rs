@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::packed;
+use crate::{packed, pushed};
 
 /// A program that stands for each program of the driver: it links what the tools link.
 const PROGRAM: &str = "usr/sbin/mke2fs";
@@ -57,6 +57,9 @@ fn unpacked_packages_give_arm64_images_in_one_index() {
     assert!(digests("first") == digests("second"));
     assert!(String::from_utf8_lossy(&digests("first")).contains("architectures: [amd64, arm64]"));
     each_index_lists_both_platforms(&scratch.join("first"));
+    if packed::has(&["crane"]) {
+        pushed::assert_pushed(&pushed::Registry::start(), &scratch.join("first"), "v9");
+    }
     let listing = std::fs::read_to_string(scratch.join("first/arm64/mount-helper.files.tsv"));
     packed::assert_committed_files(&listing.unwrap(), "mount-helper-files-arm64.tsv");
 

@@ -23,7 +23,7 @@ fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-const PARTS: [&str; 3] = ["controller", "node-lifecycle", "node"];
+const PARTS: [&str; 5] = ["controller", "ec2", "node-lifecycle", "node", "volume"];
 
 fn alerts() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
@@ -34,7 +34,7 @@ fn alerts() -> BTreeMap<String, Value> {
             assert!(all.insert(name.clone(), rule.clone()).is_none(), "{name}");
         }
     }
-    assert!(all.len() >= 17, "{}", all.len());
+    assert!(all.len() >= 21, "{}", all.len());
     all
 }
 
@@ -201,6 +201,39 @@ fn dashboards_have_own_ids_and_fit_grid() {
     assert!(uids.len() >= 3, "{uids:?}");
 }
 
+/// One Prometheus may hold several clusters, and several releases of the chart. A series without the
+/// label `cluster` is shown with `All`, which an empty label matches, too.
+#[test]
+fn dashboards_select_cluster_and_job() {
+    let selected = "{cluster=~\"$cluster\",job=~\"$job\"";
+    for (file, board) in boards() {
+        let variables = array(&board["templating"]["list"]);
+        let variable = |name: &str| {
+            let found = variables.iter().find(|it| it["name"] == name);
+            found.unwrap_or_else(|| panic!("{file}: no variable {name}"))
+        };
+        for name in ["cluster", "job"] {
+            let it = variable(name);
+            assert_eq!(
+                (&it["allValue"], &it["includeAll"]),
+                (&".*".into(), &true.into()),
+                "{file}"
+            );
+        }
+        let job = variable("job")["query"]["query"].as_str().unwrap_or_default();
+        assert!(job.contains("cluster=~\"$cluster\"") && job.ends_with(", job)"), "{file}: {job}");
+        for query in queries(&board) {
+            let named: usize = metrics(query).iter().map(|name| occurrences(query, name)).sum();
+            assert_eq!(query.matches(selected).count(), named, "{file}: {query}");
+        }
+    }
+}
+
+/// Counts a metric's name where it is not the beginning of a longer one.
+fn occurrences(query: &str, name: &str) -> usize {
+    query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|it| *it == name).count()
+}
+
 #[test]
 fn dashboards_are_rendered_as_labelled_config_maps() {
     let Some(helm) = helm() else { return };
@@ -233,7 +266,9 @@ fn dashboard_queries_are_valid_promql() {
     let mut rules = Vec::new();
     for (_, board) in boards() {
         for query in queries(&board) {
-            let expression = query.replace("$__rate_interval", "5m").replace("$volume", ".*");
+            let expression = query.replace("$__rate_interval", "5m");
+            let variables = ["$volume", "$cluster", "$job"].into_iter();
+            let expression = variables.fold(expression, |it, name| it.replace(name, ".*"));
             assert!(!expression.contains('$'), "{query}");
             let record = format!("query:{}", rules.len());
             rules.push(serde_json::json!({"record": record, "expr": expression}));
@@ -257,15 +292,18 @@ fn each_alert_has_runbook_and_vice_versa() {
         let paragraph = format!("**{name}**");
         assert!(read(page).contains(&paragraph), "{page}: no {paragraph}");
         let labels = rule["labels"]["severity"].as_str().unwrap_or_default();
-        assert!(["page", "ticket"].contains(&labels), "{name}: {labels}");
+        assert!(["critical", "warning"].contains(&labels), "{name}: {labels}");
     }
-    for (page, text) in files("deploy/docs", ".md") {
+    let chart = "deploy/install/chart/README.md";
+    let docs = files("deploy/docs", ".md");
+    let docs = docs.into_iter().map(|(name, text)| (format!("deploy/docs/{name}"), text));
+    for (page, text) in docs.chain([(chart.to_owned(), read(chart))]) {
         for name in text.split("**").filter(|it| it.starts_with("EBS")) {
             let is_alert = name.chars().all(char::is_alphanumeric);
             let rule = alerts.get(name).filter(|_| is_alert);
             let rule = rule.unwrap_or_else(|| panic!("{page}: {name} is no alert"));
             let runbook = rule["annotations"]["runbook"].as_str();
-            assert_eq!(runbook, Some(format!("deploy/docs/{page}").as_str()), "{name}");
+            assert_eq!(runbook, Some(page.as_str()), "{name}");
         }
     }
 }
@@ -297,6 +335,29 @@ fn runbook_url_follows_base_url_value() {
             }
         }
         assert_eq!(seen, alerts().len());
+    }
+}
+
+#[test]
+fn severities_of_alerts_follow_values() {
+    let Some(helm) = helm() else { return };
+    let severities = |values: &str| -> BTreeSet<String> {
+        let metrics = "controller.enableMetrics=true,node.enableMetrics=true";
+        let rules = format!("prometheusRule.enabled=true,{metrics}{values}");
+        let objects = render(&helm, &[&["--set", &rules][..], &MONITORS].concat());
+        let rules = objects.iter().filter(|it| it["kind"] == "PrometheusRule");
+        let groups = rules.flat_map(|it| array(&it["spec"]["groups"]));
+        let rules = groups.flat_map(|it| array(&it["rules"]));
+        let of = |rule: &Value| rule["labels"]["severity"].as_str().expect("a severity").to_owned();
+        rules.map(of).collect()
+    };
+    for (values, expected) in [
+        ("", ["critical", "warning"]),
+        (",prometheusRule.severities.critical=page", ["page", "warning"]),
+        (",prometheusRule.severities.warning=ticket", ["critical", "ticket"]),
+        (",prometheusRule.severities.warning=null", ["critical", "warning"]),
+    ] {
+        assert_eq!(severities(values), expected.map(str::to_owned).into(), "{values}");
     }
 }
 

@@ -39,15 +39,16 @@ const WORDS: [(&str, &str); 11] = [
 ];
 
 /// The programs that a script stands in for: why, and what the script checks.
-const STOOD_IN: [(&str, &str); 6] = [
+const STOOD_IN: [(&str, &str); 7] = [
     ("aws", "asks AWS: the files that it names are there and are JSON"),
     ("cargo", "compiles, and reads a cluster: the manifest is there, the word is the subcommand"),
-    ("skopeo", "needs a registry: the archive is one of the build's"),
     (
         "kubectl",
         "needs a cluster: kubectl itself parses the line and asks a server that is not there",
     ),
     ("./deploy/install/images/build", "compiles for minutes: the real script has the flags"),
+    ("./deploy/install/images/push", "needs a registry: the real script has the flags"),
+    ("docker", "needs a registry"),
     ("ebs-csi-policy", "reads a node's processes: the program has the subcommand"),
 ];
 
@@ -115,16 +116,26 @@ test "$1 $2 $3" = "run --release --manifest-path" && test -s "$4" && test "$5" =
 grep -q "SUBCOMMAND: &str = \"$6\"" "$(dirname "$4")/src/preflight.rs"
 "#;
 
-const SKOPEO: &str = r#"#!/bin/sh
+const PUSH: &str = r#"#!/bin/sh
 set -eu
-to=
 for word; do
-    case $word in
-        oci-archive:*) test -f "${word#oci-archive:}" ;;
-        docker://*) to=${word#docker://} ;;
-    esac
+    case $word in --*) grep -q -e "^ *$word) " "$PUSH" ;; esac
 done
-[ -z "$to" ] || echo "$to" >>pushed
+test "$2 $3" = "--images images"
+for image in images/*.tar; do
+    name=${image##*/}
+    echo "$1/ebs-csi-${name%.tar}:v0.1.0" >>pushed
+done
+echo "image: {containerRegistry: $1}"
+cat images/digests.yaml
+case " $* " in *" --sidecars "*)
+    echo sidecars:
+    for image in $(grep /csi- images/images.txt); do
+        name=${image##*/csi-}
+        echo "$1/csi-$name" >>pushed
+        echo "  ${name%:*}: {image: {repository: csi-${name%:*}}}"
+    done ;;
+esac
 "#;
 
 const BUILD: &str = r#"#!/bin/sh
@@ -149,7 +160,7 @@ grep -q "^        \[\"$1\", " policy/audit/src/main.rs
 "#;
 
 /// Returns the commands of a page in its order: the indented lines, joined where one ends in a
-/// backslash or a loop goes on, and the commands between backticks.
+/// backslash, and the commands between backticks.
 fn commands(page: &str) -> Vec<String> {
     let programs = STOOD_IN.map(|(name, _)| name);
     let is_command = |text: &str| {
@@ -170,8 +181,7 @@ fn commands(page: &str) -> Vec<String> {
         if let Some(code) = line.strip_prefix("    ") {
             command.push_str(code);
             command.push('\n');
-            let is_loop = command.starts_with("for ") && !command.ends_with("\ndone\n");
-            if !is_loop && !code.ends_with('\\') {
+            if !code.ends_with('\\') {
                 all.extend(Some(std::mem::take(&mut command)).filter(|it| !it.starts_with('#')));
             }
             continue;
@@ -225,9 +235,10 @@ fn workplace(page: &str) -> tempfile::TempDir {
         ("bin/kubectl", KUBECTL),
         ("bin/aws", AWS),
         ("bin/cargo", CARGO),
-        ("bin/skopeo", SKOPEO),
+        ("bin/docker", "#!/bin/sh\n"),
         ("bin/ebs-csi-policy", POLICY),
         ("deploy/install/images/build", BUILD),
+        ("deploy/install/images/push", PUSH),
         ("reused.yaml", "image: {containerRegistry: registry.example.com/team}\n"),
     ] {
         std::fs::write(path(name), text).expect("a script");
@@ -243,6 +254,10 @@ fn workplace(page: &str) -> tempfile::TempDir {
     place
 }
 
+fn script(name: &str) -> PathBuf {
+    root().join("deploy/install/images").join(name).canonicalize().expect("a script")
+}
+
 fn run(command: &str, place: &Path, helm: &Path) -> Output {
     let search = format!("{}:/usr/bin:/bin", place.join("bin").display());
     Command::new("sh")
@@ -253,7 +268,8 @@ fn run(command: &str, place: &Path, helm: &Path) -> Output {
         .env("HOME", place)
         .env("HELM", helm)
         .env("KUBECTL", helm.with_file_name("../kubernetes/kubectl"))
-        .env("BUILD", root().join("deploy/install/images/build").canonicalize().expect("the build"))
+        .env("BUILD", script("build"))
+        .env("PUSH", script("push"))
         .output()
         .expect("a shell")
 }
@@ -480,13 +496,8 @@ fn helm_get_values_heading_is_refused_by_name() {
 fn page_commands_are_found_and_can_fail() {
     let Some(helm) = helm() else { return };
     let page = "Text `helm test x\ny z` and `helm test x`.\n\n    # a comment\n    helm a \\\n        b\n\
-                \n| `kubectl label a b` |\n\n    for x in 1; do\n        aws $x\n    done\n";
-    let found = [
-        "helm test x y z",
-        "helm a \\\n    b\n",
-        "kubectl label a b",
-        "for x in 1; do\n    aws $x\ndone\n",
-    ];
+                \n| `kubectl label a b` |\n";
+    let found = ["helm test x y z", "helm a \\\n    b\n", "kubectl label a b"];
     assert_eq!(commands(page), found);
     let place = workplace("");
     for broken in [
@@ -494,11 +505,11 @@ fn page_commands_are_found_and_can_fail() {
         "helm upgrade --install x deploy/install/chart --set node.noSuchKey=1",
         "helm rollback x",
         "aws iam put-role-policy --policy-document file://policy/iam/none.json",
-        "skopeo copy oci-archive:none.tar docker://x",
         "helm upgrade x deploy/install/chart --reset-then-reuse-values --set node.noSuchKey=1",
         "ebs-csi-policy look --all",
         "cargo run --release --manifest-path controller/node-lifecycle/Cargo.toml -- look",
         "./deploy/install/images/build --output images --registry x",
+        "./deploy/install/images/push x --images images --registry",
     ] {
         assert!(!run(broken, place.path(), &helm).status.success(), "{broken}");
     }

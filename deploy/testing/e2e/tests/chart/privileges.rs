@@ -235,7 +235,7 @@ fn helm_notes_print_pod_security_labels() {
 /// that Kyverno gives to it for a DaemonSet.
 #[test]
 fn kyverno_exception_covers_node_pods_only() {
-    let text = read("deploy/install/manifests/kyverno-exception.yaml");
+    let text = read("deploy/install/manifests/kyverno/kyverno-exception.yaml");
     let exception: Value = serde_saphyr::from_str(&text).expect("YAML");
     let resources = &exception["spec"]["match"]["any"][0]["resources"];
     assert_eq!(resources["names"], json!(["ebs-csi-node", "ebs-csi-node-*"]));

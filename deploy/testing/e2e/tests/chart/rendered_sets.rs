@@ -19,14 +19,15 @@ use crate::{KUBERNETES, MONITORS, SNAPSHOTS, helm, objects, sets, text_of};
 const FOLDER: &str = "deploy/testing/e2e/tests/chart/rendered";
 
 /// The manifests that `deploy/install/chart/render` writes from the default values alone.
-const MANIFESTS: [&str; 7] = [
+const MANIFESTS: [&str; 8] = [
     "controller",
     "node",
     "csidriver",
     "sidecars-rbac",
     "node-lifecycle-rbac",
-    "node-lifecycle-policy",
-    "node-policy",
+    "admission/node-lifecycle-policy",
+    "admission/node-policy",
+    "admission/node-facts-rbac",
 ];
 
 /// Longer values are cut and end with a digest.

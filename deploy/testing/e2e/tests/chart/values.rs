@@ -85,9 +85,32 @@ fn registry_goes_before_repositories_without_one() {
             assert!(found.contains(expected), "{expected}: {found:?}");
         }
     }
-    let digest = format!("images.controller.digest=sha256:{}", "0".repeat(64));
-    let expected = format!("registry.example.com/ebs-csi-controller@sha256:{}", "0".repeat(64));
-    assert!(images(&digest).contains(&expected));
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (key, repository) in [
+        ("images.controller", "registry.example.com/ebs-csi-controller"),
+        ("sidecars.provisioner.image", "registry.k8s.io/sig-storage/csi-provisioner"),
+        ("sidecars.attacher.image", "registry.k8s.io/sig-storage/csi-attacher"),
+        ("sidecars.resizer.image", "registry.k8s.io/sig-storage/csi-resizer"),
+    ] {
+        let found = images(&format!("{key}.digest={digest}"));
+        assert!(found.contains(&format!("{repository}@{digest}")), "{key}: {found:?}");
+    }
+}
+
+/// In a namespace with a ResourceQuota, a pod without requests and limits is refused.
+#[test]
+fn helm_test_pod_has_resources_of_values() {
+    let Some(helm) = helm() else { return };
+    let resources = |values: &str| {
+        let objects = render(&helm, &["--set", values]);
+        let pod = find(&objects, "Pod", "ebs-csi-helm-test").expect("the pod");
+        pod["spec"]["containers"][0]["resources"].clone()
+    };
+    let ours = json!({"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}});
+    assert_eq!(resources("nameOverride="), ours);
+    let more = resources("helmTester.resources.limits.cpu=1");
+    assert_eq!(more["limits"], json!({"cpu": 1, "memory": "64Mi"}));
+    assert!(resources("helmTester.resources=null").is_null());
 }
 
 /// csi-snapshotter notices that a snapshot is ready at its next retry.
@@ -126,8 +149,8 @@ fn other_update_strategy_drops_rolling_update() {
 
 /// Values that the chart refuses, and words of the error message. The schema refuses the last ones.
 const REFUSED: &str = r#"
-image.containerRegistry= | ebs-csi-controller:v | skopeo copy | image.containerRegistry=REGISTRY
-image.containerRegistry=,nodeComponentOnly=true | ebs-csi-node-agent:v | skopeo copy
+image.containerRegistry= | ebs-csi-controller:v | images/push REGISTRY | image.containerRegistry=REGISTRY
+image.containerRegistry=,nodeComponentOnly=true | ebs-csi-node-agent:v | images/push REGISTRY
 image.containerRegistry=,image.repository=r.test/x,sidecars.attacher.image.repository=csi-attacher | csi-attacher:v
 image.repository=x/aws-ebs-csi-driver | image.repository | image.mirrorOfThisDriver
 fips=true | fips | fipsEndpointsOnly
@@ -193,6 +216,7 @@ controller.resources.limits.memory=12 GB | controller.resources.limits.memory | 
 node.resources.requests.cpu=half | node.resources.requests.cpu | 100m
 node.helper.resources.limits.memory=1GB | node.helper.resources.limits.memory | 256Mi
 controller.nodeLifecycle.resources.limits.memory=1mb | controller.nodeLifecycle.resources.limits.memory | 256Mi
+helmTester.resources.limits.memory=64 MB | helmTester.resources.limits.memory | 256Mi
 sidecars.attacher.resources.limits.memory=-1Mi | sidecars.attacher.resources.limits.memory | 256Mi
 networkPolicy.apiServer.cidrs={10.0.0.1} | networkPolicy.apiServer.cidrs | 10.0.0.1/32
 networkPolicy.aws.cidrs={fd00::1} | networkPolicy.aws.cidrs | fd00::1/128
@@ -219,6 +243,7 @@ safeDetach.mode=strict | safeDetach/mode
 controller.replicaCount=two | replicaCount
 storageClasses[0].parameters.type=gp3 | storageClasses | name
 images.nodeAgent.digest=latest | digest
+sidecars.attacher.image.digest=v1 | digest
 "#;
 
 #[test]
@@ -278,13 +303,7 @@ fn attributes_class_has_version_that_cluster_serves() {
     let Some(helm) = helm() else { return };
     let class =
         "volumeAttributesClasses[0].name=quick,volumeAttributesClasses[0].parameters.type=gp3";
-    let rows = [
-        ("1.29.0", None),
-        ("1.30.0", None),
-        ("1.31.0", Some("storage.k8s.io/v1beta1")),
-        ("1.33.0", Some("storage.k8s.io/v1beta1")),
-        ("1.34.0", Some("storage.k8s.io/v1")),
-    ];
+    let rows = [("1.29.0", None), ("1.30.0", None), ("1.34.0", Some("storage.k8s.io/v1"))];
     for (kubernetes, version) in rows {
         let rendered = text(&helm, &["--kube-version", kubernetes, "--set", class]);
         let rendered = rendered.expect(kubernetes);
@@ -297,6 +316,18 @@ fn attributes_class_has_version_that_cluster_serves() {
         assert_eq!(found, version, "Kubernetes {kubernetes}");
         let noted = rendered.contains("# Noted: volumeAttributesClasses are left out");
         assert_eq!(noted, version.is_none(), "Kubernetes {kubernetes}");
+    }
+    // The sidecars read v1 alone: a volume would be made without what its class says.
+    for kubernetes in ["1.31.0", "1.33.0"] {
+        let arguments = ["--kube-version", kubernetes, "--set", class];
+        let error = text(&helm, &arguments).expect_err(kubernetes);
+        for words in ["volumeAttributesClasses: Kubernetes v1.3", "v1beta1", "Kubernetes 1.34"] {
+            assert!(error.contains(words), "{kubernetes}: no {words:?} in: {error}");
+        }
+        text(&helm, &["--kube-version", kubernetes]).expect("without a class");
+        let nodes =
+            ["--kube-version", kubernetes, "--set", class, "--set", "nodeComponentOnly=true"];
+        text(&helm, &nodes).expect("the nodes alone");
     }
 }
 

@@ -122,11 +122,13 @@ fn index_links_to_each_page() {
 #[test]
 fn matrix_names_sidecars_that_rig_builds() {
     let matrix = read("deploy/docs/compatibility-matrix.md");
-    let modules = read("deploy/testing/clusters/programs/go.mod");
+    let folder = "deploy/testing/clusters/programs";
+    let modules =
+        ["go.mod", "snapshots/go.mod"].map(|file| read(&format!("{folder}/{file}"))).concat();
     for name in ["provisioner", "attacher", "resizer", "snapshotter"] {
         let path = format!("github.com/kubernetes-csi/external-{name}/v");
-        let line = modules.lines().map(str::trim).find(|line| line.starts_with(&path));
-        let version = line.and_then(|line| line.split(' ').nth(1)).expect(name);
+        let mut lines = modules.lines().map(str::trim).filter(|line| line.starts_with(&path));
+        let version = lines.find_map(|line| line.split(' ').nth(1)).expect(name);
         let row = format!("| external-{name} {version}");
         assert!(matrix.contains(&row), "compatibility-matrix.md has no row {row}");
     }

@@ -26,7 +26,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 
 async fn taken(world: &World<'_>) -> TestResult {
     let pods = ["controller.yaml", "node.yaml"];
-    let others = ["sidecars-rbac.yaml", "networkpolicy.yaml", "node-policy.yaml"];
+    let others =
+        ["sidecars-rbac.yaml", "network-policy/networkpolicy.yaml", "admission/node-policy.yaml"];
     for object in pods.into_iter().chain(others).flat_map(manifests::read) {
         manifests::would_apply(&world.admin, &object).await?;
     }
@@ -214,7 +215,7 @@ fn push(list: &mut Value, entry: Value) {
 /// Checks the policy in a namespace where no other scenario makes pods of nodes.
 async fn node_policy(world: &World<'_>) -> TestResult {
     let (namespace, name) = ("kube-public", "of-a-node");
-    for mut object in manifests::read("node-policy.yaml") {
+    for mut object in manifests::read("admission/node-policy.yaml") {
         // Other scenarios submit the object under its own name.
         object["metadata"]["name"] = json!("ebs-csi-node-elsewhere");
         if object["kind"] == "ValidatingAdmissionPolicy" {

@@ -31,7 +31,11 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// is needed, and none is missing, because the API server enforces RBAC.
 async fn each_is_needed(world: &World<'_>) -> TestResult {
     let mut granted = BTreeSet::new();
-    let files = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
+    let files = [
+        "node-lifecycle-rbac.yaml",
+        "admission/node-facts-rbac.yaml",
+        "failover/failover-rbac.yaml",
+    ];
     for object in files.into_iter().flat_map(manifests::read) {
         for rule in object["rules"].as_array().into_iter().flatten() {
             let texts = |key: &str| -> Vec<String> {
