@@ -1,6 +1,7 @@
 //! What the fuzz targets do with an input, and the replay of their inputs. A target returns whether
 //! the input was accepted.
 
+use ebs_csi_document::{self as document, Value};
 use ebs_csi_policy::PRODUCTION;
 use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile;
@@ -10,7 +11,6 @@ use super::seen::shared_mount;
 use super::{Kept, Process};
 use crate::answer::{self, Answer};
 use crate::collected::Collected;
-use crate::document::{self, Value};
 use crate::{Audit, Expectation, Source};
 
 /// Reads the input as each file of `/proc` that is parsed. What was read can be written as the

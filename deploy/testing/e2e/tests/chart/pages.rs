@@ -18,7 +18,7 @@ const PAGES: [(&str, usize); 7] = [
     ("upgrade.md", 15),
     ("credentials.md", 12),
     ("hardening.md", 2),
-    ("operate.md", 9),
+    ("operate.md", 7),
     ("snapshots.md", 3),
     ("volumes.md", 3),
 ];
@@ -160,7 +160,7 @@ grep -q "^        \[\"$1\", " policy/audit/src/main.rs
 "#;
 
 /// Returns the commands of a page in its order: the indented lines, joined where one ends in a
-/// backslash, and the commands between backticks.
+/// backslash or a loop goes on, and the commands between backticks.
 fn commands(page: &str) -> Vec<String> {
     let programs = STOOD_IN.map(|(name, _)| name);
     let is_command = |text: &str| {
@@ -181,7 +181,8 @@ fn commands(page: &str) -> Vec<String> {
         if let Some(code) = line.strip_prefix("    ") {
             command.push_str(code);
             command.push('\n');
-            if !code.ends_with('\\') {
+            let is_loop = command.starts_with("for ") && !command.ends_with("\ndone\n");
+            if !is_loop && !code.ends_with('\\') {
                 all.extend(Some(std::mem::take(&mut command)).filter(|it| !it.starts_with('#')));
             }
             continue;
@@ -496,8 +497,13 @@ fn helm_get_values_heading_is_refused_by_name() {
 fn page_commands_are_found_and_can_fail() {
     let Some(helm) = helm() else { return };
     let page = "Text `helm test x\ny z` and `helm test x`.\n\n    # a comment\n    helm a \\\n        b\n\
-                \n| `kubectl label a b` |\n";
-    let found = ["helm test x y z", "helm a \\\n    b\n", "kubectl label a b"];
+                \n| `kubectl label a b` |\n\n    for x in 1; do\n        aws $x\n    done\n";
+    let found = [
+        "helm test x y z",
+        "helm a \\\n    b\n",
+        "kubectl label a b",
+        "for x in 1; do\n    aws $x\ndone\n",
+    ];
     assert_eq!(commands(page), found);
     let place = workplace("");
     for broken in [
