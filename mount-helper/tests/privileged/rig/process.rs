@@ -4,7 +4,6 @@ use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,6 @@ impl Rig {
     pub(super) fn launched(&self, socket: &Path, extra: &[&str]) -> Process {
         let mut child = Command::new("nsenter")
             .args(["--mount", "--target", &self.namespace.pid().to_string()])
-            .args(tracer())
             .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
             .arg("--listen")
             .arg(format!("unix://{}", socket.display()))
@@ -41,18 +39,6 @@ impl Rig {
     pub(crate) fn second(&self, socket: &str, extra: &[&str]) -> Process {
         self.launched(&self.path(socket), extra)
     }
-}
-
-/// Returns the words before a helper's command line with which it writes its system calls to a file
-/// in the directory `RIG_TRACE` (deploy/testing/observed-calls). The helper keeps its process id.
-fn tracer() -> Vec<String> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let Ok(directory) = std::env::var("RIG_TRACE") else { return Vec::new() };
-    let (test, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let file = format!("{directory}/{test}-{number}");
-    ["strace", "-D", "-f", "-qq", "-e", "signal=none", "-s", "80", "-o", &file]
-        .map(str::to_owned)
-        .to_vec()
 }
 
 pub(crate) struct Process {
