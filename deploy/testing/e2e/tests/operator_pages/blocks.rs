@@ -146,9 +146,9 @@ const WITH_FLAGS: [&str; 10] = [
     "volumes.md",
 ];
 
-/// Flags of Helm and kubectl in prose.
+/// Flags of Helm and of the rig in prose.
 const OF_OTHERS: [&str; 5] =
-    ["--take-ownership", "--force-conflicts", "--force-replace", "--force", "--preserve"];
+    ["--take-ownership", "--force-conflicts", "--force-replace", "--force", "--peer-bin"];
 
 /// A flag of a sidecar is one that the chart gives it.
 #[test]
