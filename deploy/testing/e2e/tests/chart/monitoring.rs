@@ -201,8 +201,8 @@ fn dashboards_have_own_ids_and_fit_grid() {
     assert!(uids.len() >= 3, "{uids:?}");
 }
 
-/// One Prometheus may hold several clusters, and several releases of the chart. A series without the
-/// label `cluster` is shown with `All`, which an empty label matches, too.
+/// One Prometheus may hold several clusters, and several releases of the chart. A series without
+/// the label `cluster` is shown with `All`, which an empty label matches, too.
 #[test]
 fn dashboards_select_cluster_and_job() {
     let selected = "{cluster=~\"$cluster\",job=~\"$job\"";
