@@ -48,15 +48,18 @@ pub(crate) fn of_checkout(checkout: &str, out: &mut impl Write) -> Result<u8, Fa
     Ok(if differs { DIFFERS } else { 0 })
 }
 
+/// TOML files beside the policy's that no process compiles in.
+const OTHERS: [&str; 2] = ["Cargo.toml", "cves.toml"];
+
 /// Returns the files of a policy that no digest covers.
 fn unknown_files(directory: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in ["", "sandbox/"] {
         for entry in fs::read_dir(directory.join(folder))? {
             let name = format!("{folder}{}", entry?.file_name().to_string_lossy());
-            // The crate's own manifest is beside them.
-            let is_other = name != "Cargo.toml" && !digest::FILES.contains(&name.as_str());
-            if name.ends_with(".toml") && is_other {
+            let is_known =
+                OTHERS.contains(&name.as_str()) || digest::FILES.contains(&name.as_str());
+            if name.ends_with(".toml") && !is_known {
                 found.push(name);
             }
         }
