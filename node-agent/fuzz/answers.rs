@@ -156,12 +156,12 @@ fn is_told(call: NodeCall, error: &HelperError) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz_inputs::replay;
+    use crate::fuzz_inputs::replay::replay;
 
     #[test]
     fn answers_corpus_is_accepted_as_named() {
         let directory = tempfile::tempdir().unwrap();
         let peer = Peer::new(directory.path());
-        replay("answers", |input| peer.answers(input));
+        replay("answers", 3, |input| peer.answers(input));
     }
 }

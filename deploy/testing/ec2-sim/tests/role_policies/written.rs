@@ -107,6 +107,12 @@ fn is_of(key: &str, pattern: &str) -> bool {
     }
 }
 
+/// Returns the statements of a file.
+fn statements(text: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(text).expect("JSON");
+    document["Statement"].as_array().expect("statements").clone()
+}
+
 /// Returns what is wrong with a file.
 fn findings(file: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -117,9 +123,8 @@ fn findings(file: &str, text: &str) -> Vec<String> {
     if size(text) > MANAGED {
         found.push(format!("{} characters are more than {MANAGED}", size(text)));
     }
-    let document: Value = serde_json::from_str(text).expect("JSON");
     let mut sids = BTreeSet::new();
-    for statement in document["Statement"].as_array().expect("statements") {
+    for statement in &statements(text) {
         let sid = statement["Sid"].as_str().unwrap_or_default();
         if sid.is_empty() || !sids.insert(sid.to_owned()) {
             found.push(format!("the Sid {sid:?} is missing or there twice"));
@@ -196,8 +201,7 @@ fn every_file_is_as_iam_demands() {
     for file in files().into_iter().filter(|file| !is_trust(file)) {
         let text = text(&file);
         assert_eq!(findings(&file, &text), [""; 0], "{file}");
-        let document: Value = serde_json::from_str(&text).expect("JSON");
-        for statement in document["Statement"].as_array().expect("statements") {
+        for statement in statements(&text) {
             used.extend(all(&statement["Action"]).into_iter().map(str::to_owned));
         }
         listed.insert(file);
@@ -214,8 +218,7 @@ fn every_file_is_as_iam_demands() {
 #[test]
 fn trust_policies_name_one_account_exactly() {
     for (file, actions) in TRUST {
-        let document: Value = serde_json::from_str(&text(file)).expect("JSON");
-        for statement in document["Statement"].as_array().expect("statements") {
+        for statement in statements(&text(file)) {
             assert_eq!(all(&statement["Action"]), *actions, "{file}");
             assert!(statement["Principal"].is_object(), "{file}: everybody");
             let conditions = statement["Condition"].as_object().expect("conditions");
