@@ -58,10 +58,14 @@ impl<'a> Scenario<'a> {
         Self { name, play: Box::pin(play) }
     }
 
-    async fn end(self) -> (&'static str, TestResult) {
+    /// Plays the scenario. An error also says what Kubernetes knows of attachments that moment.
+    async fn end(self, world: &World<'_>) -> (&'static str, TestResult) {
         let outcome = tokio::time::timeout(WAIT_LIMIT, self.play).await;
         let late = |_| Err(format!("not within {WAIT_LIMIT:?}").into());
-        (self.name, outcome.unwrap_or_else(late))
+        let outcome = outcome.unwrap_or_else(late);
+        let Err(why) = outcome else { return (self.name, Ok(())) };
+        let seen = world.attachment_report().await.unwrap_or_else(|error| error.to_string());
+        (self.name, Err(format!("{why}\n{seen}").into()))
     }
 }
 
@@ -149,7 +153,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> ScenarioResults {
         helm_upgrade::scenarios(world),
     ];
     let beside = beside.into_iter().flatten().filter(wanted);
-    let mut outcomes = join_all(beside.map(Scenario::end)).await;
+    let mut outcomes = join_all(beside.map(|scenario| scenario.end(world))).await;
     // The scenarios that concern every node. The last one checks which permissions all others used.
     let after = [
         detach_faults::evidence::scenarios(world),
@@ -163,7 +167,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> ScenarioResults {
             outcomes.push((scenario.name, Err(why)));
             continue;
         }
-        outcomes.push(scenario.end().await);
+        outcomes.push(scenario.end(world).await);
     }
     outcomes.push(("EC2_saw_no_violation_of_its_rules", nothing_forbidden(world)));
     outcomes

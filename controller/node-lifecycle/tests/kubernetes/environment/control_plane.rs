@@ -12,6 +12,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
+use crate::environment::manifests;
 use crate::environment::process::{Process, port};
 use crate::environment::world::{TestResult, ensure};
 
@@ -112,18 +113,21 @@ impl ControlPlane {
                 "--kube-api-burst=400".to_owned(),
             ],
         )?;
-        self.run(
-            "csi-attacher",
-            &[
-                format!("--csi-address={}", csi.display()),
-                // The containers of the controller's pod share one account.
-                format!("--kubeconfig={}", self.kubeconfig("lifecycle").display()),
-                // After a refused detach external-attacher waits long: the nudge is what ends the
-                // wait early.
-                "--retry-interval-start=60s".to_owned(),
-                "--timeout=60s".to_owned(),
-            ],
-        )
+        let mut arguments = vec![
+            format!("--csi-address={}", csi.display()),
+            // The containers of the controller's pod share one account.
+            format!("--kubeconfig={}", self.kubeconfig("lifecycle").display()),
+            // After a refused detach external-attacher waits long: the nudge is what ends the wait
+            // early.
+            "--retry-interval-start=60s".to_owned(),
+            "--timeout=60s".to_owned(),
+        ];
+        let is_of_capacity = |argument: &String| {
+            argument.starts_with("--kube-api-") || argument.starts_with("--worker-threads")
+        };
+        let shipped = manifests::arguments("controller.yaml", "csi-attacher");
+        arguments.extend(shipped.into_iter().filter(is_of_capacity));
+        self.run("csi-attacher", &arguments)
     }
 
     /// Writes the kubeconfig file of `admin` or `lifecycle`, and returns its path.

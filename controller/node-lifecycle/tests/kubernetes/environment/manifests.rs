@@ -17,6 +17,17 @@ pub(crate) fn deploy() -> PathBuf {
     PathBuf::from(here).join("../../deploy")
 }
 
+/// Returns the arguments of a container of the first Deployment in a manifest.
+pub(crate) fn arguments(manifest: &str, container: &str) -> Vec<String> {
+    let objects = read(manifest);
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
+    let containers = &deployment.expect("a Deployment")["spec"]["template"]["spec"]["containers"];
+    let mut containers = containers.as_array().into_iter().flatten();
+    let found = containers.find(|found| found["name"] == container).expect("the container");
+    let arguments = found["args"].as_array().into_iter().flatten();
+    arguments.filter_map(|argument| argument.as_str().map(str::to_owned)).collect()
+}
+
 pub(crate) fn objects(text: &str) -> Vec<Value> {
     text.split("\n---\n")
         .map(|document| serde_saphyr::from_str(document).expect("YAML"))

@@ -225,6 +225,24 @@ impl World<'_> {
         }))
     }
 
+    /// Returns a line for each attachment that is not simply attached.
+    pub(crate) async fn attachment_report(&self) -> TestResult<String> {
+        let mut report = format!("{} leads", self.leader().await?.unwrap_or_default());
+        for attachment in self.attachments().list(&ListParams::default()).await? {
+            let status = attachment.status.clone().unwrap_or_default();
+            let deleting = attachment.metadata.deletion_timestamp.is_some();
+            if status.attached && !deleting {
+                continue;
+            }
+            let volume = attachment.spec.source.persistent_volume_name.unwrap_or_default();
+            let errors = [status.attach_error, status.detach_error].into_iter().flatten();
+            let errors: Vec<_> = errors.filter_map(|error| error.message).collect();
+            let node = attachment.spec.node_name;
+            report += &format!("\n{volume} at {node}, deleting: {deleting}, errors: {errors:?}");
+        }
+        Ok(report)
+    }
+
     /// Creates the ConfigMap that stops failover, or deletes it.
     pub(crate) async fn kill_switch(&self, stop: bool) -> TestResult {
         let switches: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "kube-system");

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::{is_detach_sent, stays};
+use super::stays;
 use crate::environment::attached::Attached;
 use crate::environment::world::{TestResult, World, create, ensure, wait_until};
 use crate::scenarios::Scenario;
@@ -86,6 +86,13 @@ impl FakeAgent {
         Ok(self.pods.get(&self.pod).await?.annotations().get(LEAVING).cloned())
     }
 
+    /// Waits until Kubernetes has deleted the pod, as it does once its Node is gone.
+    async fn wait_until_collected(self) -> TestResult {
+        self.serving.abort();
+        let what = format!("pod {} is gone", self.pod);
+        wait_until(&what, || async { Ok(self.pods.get_opt(&self.pod).await?.is_none()) }).await
+    }
+
     /// Waits until the request for the promise is gone, and removes the pod.
     async fn end(self) -> TestResult {
         wait_until("the promise is not requested any more", || async {
@@ -155,7 +162,7 @@ async fn returned(world: &World<'_>) -> TestResult {
     world.nodes.in_use(&at.node, &[&at.handle]).await?;
     let since = at.attached_since()?;
     world.driver.remove_fault("f53-page")?;
-    is_detach_sent(&at).await?;
+    at.wait_until_detach_sent().await?;
     // The pod waits for it, so it is attached anew at once.
     wait_until("it is attached anew", || async { Ok(at.attached_since()? != since) }).await?;
     world.begin_pod(&at.pod, &at.node, &["f53-page"]).await?;
@@ -172,13 +179,13 @@ async fn registered(world: &World<'_>) -> TestResult {
     let agent = FakeAgent::on(&at).await?;
     world.nodes.delete(&at.node).await?;
     at.wait_until_pod_gone().await?;
+    agent.wait_until_collected().await?;
     at.delete_attachment().await?;
     world.nodes.create(&at.node, &at.instance, "us-east-1a").await?;
-    // The pod's collector has taken the agent's pod with the Node.
-    let agent = agent.again(&at).await?;
+    let agent = FakeAgent::on(&at).await?;
     stays(&at).await?;
     agent.release();
-    is_detach_sent(&at).await?;
+    at.wait_until_detach_sent().await?;
     at.retry_until_detached().await?;
     agent.end().await
 }
@@ -196,18 +203,7 @@ async fn restarted(world: &World<'_>) -> TestResult {
     at.boot("boot-1").await?;
     stays(&at).await?;
     agent.release();
-    is_detach_sent(&at).await?;
+    at.wait_until_detach_sent().await?;
     at.retry_until_detached().await?;
     agent.end().await
-}
-
-impl FakeAgent {
-    /// Adds the pod again where it is gone.
-    async fn again(self, at: &Attached<'_>) -> TestResult<Self> {
-        if self.pods.get_opt(&self.pod).await?.is_some() {
-            return Ok(self);
-        }
-        self.serving.abort();
-        Self::on(at).await
-    }
 }

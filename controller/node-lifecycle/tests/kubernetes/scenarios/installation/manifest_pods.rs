@@ -273,19 +273,13 @@ async fn node_policy(world: &World<'_>) -> TestResult {
 
 /// Checks the flags with safe detach off, as in the manifest, and on.
 async fn known() -> TestResult {
-    let objects = manifests::read("controller.yaml");
-    let deployment =
-        objects.iter().find(|object| object["kind"] == "Deployment").ok_or("no Deployment")?;
-    let containers = &deployment["spec"]["template"]["spec"]["containers"];
     let programs =
         [("ebs-plugin", "ebs-csi-controller"), ("node-lifecycle", "ebs-csi-node-lifecycle")];
     for (container, name) in programs {
-        let mut containers = containers.as_array().into_iter().flatten();
-        let container = containers.find(|it| it["name"] == container).ok_or("no such container")?;
+        let shipped = manifests::arguments("controller.yaml", container);
         for (gate, mode, failover) in [("false", "off", "off"), ("true", "enforce", "prove-first")]
         {
-            let arguments = container["args"].as_array().into_iter().flatten();
-            let arguments = arguments.filter_map(Value::as_str).map(|argument| {
+            let arguments = shipped.iter().map(|argument| {
                 argument
                     .replace("$(SAFE_DETACH_GATE)", gate)
                     .replace("$(SAFE_DETACH_MODE)", mode)
