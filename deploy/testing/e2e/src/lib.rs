@@ -1,6 +1,7 @@
 //! Tests of the real processes together, and of the repository's own rules: see `tests/`. This
 //! library holds the code that those tests share. Its functions panic where a test has to fail.
 
+pub mod dashboards;
 pub mod digest;
 pub mod fixture;
 pub mod program;

@@ -54,9 +54,11 @@ impl Binaries {
         if path.is_file() {
             return Ok(path);
         }
-        Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("{} is not built; run: cargo build --workspace --bins", path.display()),
-        ))
+        let workspace = match name {
+            "ebs-csi-node-lifecycle" => "--manifest-path controller/node-lifecycle/Cargo.toml",
+            _ => "--workspace",
+        };
+        let what = format!("{} is not built; run: cargo build {workspace} --bins", path.display());
+        Err(io::Error::new(io::ErrorKind::NotFound, what))
     }
 }

@@ -13,6 +13,7 @@ mod state_dir;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use csi::identity_client::IdentityClient;
@@ -23,6 +24,7 @@ use serde_json::Value;
 
 use crate::co::{Co, CoError, Kubelet, channel};
 use crate::pod_view;
+use crate::sys::{self, ChildSettings};
 use clean::Cleaned;
 use keeper::Keeper;
 use node::Node;
@@ -74,6 +76,8 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// The launcher, if it runs in place of the other processes.
     pub launcher: Option<Process>,
+    /// Programs that are not of the driver.
+    others: Vec<Process>,
     // The last field, because fields are dropped in order: the keeper cleans up after all other
     // fields have been dropped.
     keeper: Option<Keeper>,
@@ -118,6 +122,7 @@ impl World {
             replicas: Vec::new(),
             nodes: Vec::new(),
             launcher: None,
+            others: Vec::new(),
             keeper: Some(keeper),
         };
         world.start_controller().await?;
@@ -190,6 +195,23 @@ impl World {
         Ok(())
     }
 
+    /// Starts a program that ends with the world. Does not wait until it serves.
+    pub fn start_beside(
+        &mut self,
+        name: &str,
+        make: impl Fn() -> Command + Send + Sync + 'static,
+    ) -> Result<(), WorldError> {
+        let no_socket = self.state_dir.join(format!("{name}.sock"));
+        let mut process = Process::new(name, &self.state_dir, no_socket, move || {
+            let mut command = make();
+            sys::apply_child_settings(&mut command, ChildSettings::default());
+            Ok(command)
+        });
+        step("starting another program", process.start())?;
+        self.others.push(process);
+        Ok(())
+    }
+
     /// Starts the controller and waits until its Probe succeeds. Returns the time since exec.
     pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
         step("starting the controller", self.controller.start())?;
@@ -233,7 +255,7 @@ impl World {
     /// Returns all processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
-        all.extend(self.replicas.iter().chain(&self.launcher));
+        all.extend(self.others.iter().chain(&self.replicas).chain(&self.launcher));
         for node in &self.nodes {
             all.extend([&node.agent, &node.helper]);
         }
@@ -244,7 +266,8 @@ impl World {
     fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
         let last = [&mut self.controller, &mut self.simulator.process];
-        self.replicas.iter_mut().chain(&mut self.launcher).chain(nodes).chain(last)
+        let first = self.others.iter_mut().chain(&mut self.replicas).chain(&mut self.launcher);
+        first.chain(nodes).chain(last)
     }
 
     /// Returns the names of the processes that have ended without a request.

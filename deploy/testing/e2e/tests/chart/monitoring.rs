@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use ebs_csi_e2e::dashboards::{boards, panels, queries};
 use ebs_csi_e2e::repository::{self, read, root};
 use serde_json::Value;
 
@@ -116,26 +117,6 @@ fn metric_of<'a>(served: &BTreeMap<String, String>, sample: &'a str) -> Option<&
     });
     let is_plain = served.get(sample).is_some_and(|kind| kind != "histogram");
     of_histogram.or(is_plain.then_some(sample))
-}
-
-/// A dashboard's panels, those of its rows included.
-fn panels(board: &Value) -> Vec<&Value> {
-    let all = array(&board["panels"]).iter();
-    all.flat_map(|it| std::iter::once(it).chain(array(&it["panels"]))).collect()
-}
-
-fn boards() -> BTreeMap<String, Value> {
-    let texts = files("deploy/install/chart/dashboards", ".json");
-    let parsed = texts.into_iter().map(|(name, text)| {
-        let board = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
-        (name, board)
-    });
-    parsed.collect()
-}
-
-fn queries(board: &Value) -> Vec<&str> {
-    let targets = panels(board).into_iter().flat_map(|it| array(&it["targets"]));
-    targets.filter_map(|it| it["expr"].as_str()).collect()
 }
 
 #[test]
@@ -258,30 +239,6 @@ fn dashboards_are_rendered_as_labelled_config_maps() {
         let carried: Value = serde_json::from_str(carried.expect("the file")).expect("JSON");
         assert_eq!(carried, board, "{name}");
     }
-}
-
-#[test]
-fn dashboard_queries_are_valid_promql() {
-    let Some(promtool) = promtool() else { return };
-    let mut rules = Vec::new();
-    for (_, board) in boards() {
-        for query in queries(&board) {
-            let expression = query.replace("$__rate_interval", "5m");
-            let variables = ["$volume", "$cluster", "$job"].into_iter();
-            let expression = variables.fold(expression, |it, name| it.replace(name, ".*"));
-            assert!(!expression.contains('$'), "{query}");
-            let record = format!("query:{}", rules.len());
-            rules.push(serde_json::json!({"record": record, "expr": expression}));
-        }
-    }
-    assert!(rules.len() >= 60, "{}", rules.len());
-    let group = serde_json::json!({"groups": [{"name": "dashboards", "rules": rules}]});
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("rules.json");
-    std::fs::write(&file, group.to_string()).expect("the rules");
-    let mut command = Command::new(promtool);
-    let out = command.args(["check", "rules", "--lint=none"]).arg(file).output();
-    assert_succeeds("the dashboards", &out.expect("promtool"));
 }
 
 #[test]

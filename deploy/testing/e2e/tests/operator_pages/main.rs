@@ -49,9 +49,7 @@ fn programs(names: &[&str]) -> Option<Binaries> {
     let binaries = Binaries::of_this_build().expect("the directory of this build");
     for name in names {
         if let Err(error) = binaries.path(&format!("ebs-csi-{name}")) {
-            println!(
-                "skipped: {error}; cargo build --manifest-path controller/node-lifecycle/Cargo.toml"
-            );
+            println!("skipped: {error}");
             return None;
         }
     }

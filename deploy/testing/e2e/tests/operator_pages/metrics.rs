@@ -86,7 +86,9 @@ fn render(binaries: &Binaries) -> String {
          `_count`. The mount-helper serves nothing. Alerts over these metrics, with what to do:\n\
          [controller](safe-detach.md#alerts-of-the-controller-and-what-to-do),\n\
          [node-lifecycle](node-lifecycle.md#alerts-and-what-to-do),\n\
-         [node-agent](node-agent.md#alerts-and-what-to-do).\n\n\
+         [node-agent](node-agent.md#alerts-and-what-to-do), [EC2 and\n\
+         volumes](operate.md#alerts-and-what-to-do). The chart's dashboards show all but those that count\n\
+         scrapes and the older names.\n\n\
          Generated from what `PROGRAM metrics` prints by\n\
          `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages`.\n",
     );

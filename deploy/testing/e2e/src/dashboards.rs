@@ -1,0 +1,36 @@
+//! The dashboards of the chart.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::repository::{entries, read};
+
+const FOLDER: &str = "deploy/install/chart/dashboards";
+
+/// Returns the dashboards by the names of their files.
+pub fn boards() -> BTreeMap<String, Value> {
+    let names = entries(FOLDER).into_iter().map(|(name, _)| name);
+    let parsed = names.filter(|name| name.ends_with(".json")).map(|name| {
+        let text = read(&format!("{FOLDER}/{name}"));
+        let board = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        (name, board)
+    });
+    parsed.collect()
+}
+
+/// Returns a dashboard's panels, those of its rows included.
+pub fn panels(board: &Value) -> Vec<&Value> {
+    let all = members(&board["panels"]);
+    all.flat_map(|it| std::iter::once(it).chain(members(&it["panels"]))).collect()
+}
+
+/// Returns the queries of a dashboard's panels.
+pub fn queries(board: &Value) -> Vec<&str> {
+    let targets = panels(board).into_iter().flat_map(|it| members(&it["targets"]));
+    targets.filter_map(|it| it["expr"].as_str()).collect()
+}
+
+fn members(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
