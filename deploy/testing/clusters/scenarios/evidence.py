@@ -268,15 +268,21 @@ def _waits_while(rig, space, name, processes, unstaged):
             _stop(processes, stopped)
             time.sleep(0.05)
         expect(not _detached(rig, volume, before), "nothing is detached without the node's answer")
+        if unstaged and _STOPPED:
+            # The metric of the alert EBSDetachRefused.
+            oldest = _metric(rig, "aws_ebs_csi_safe_detach_refused_oldest_seconds", port=3308)
+            expect(oldest >= _STOPPED, f"node-lifecycle says how long it is refused, not {oldest} s")
     finally:
         for pid in stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
     back = time.time()
+    # Kubelet restarts a container that failed often after up to five minutes.
+    rig.wait_installed(420)
+    ready = time.time()
     detached = rig.api.wait("volume detached", lambda: _detached(rig, volume, before), 120)
-    space.step(f"{name}: {refused.split(':')[0]} while {len(stopped)} processes stop, detached "
-               f"{detached - back:.1f} s after they go on")
-    rig.wait_installed(180)
+    space.step(f"{name}: {refused.split(':')[0]} while {len(stopped)} processes stop; pods ready "
+               f"{ready - back:.1f} s after they go on, DetachVolume {detached - ready:+.1f} s from then")
 
 
 def _stop(processes, stopped):
@@ -367,11 +373,11 @@ def _refusal(rig, space, claim, token=""):
     return text[at:] if at >= 0 else None
 
 
-def _metric(rig, name, label=""):
+def _metric(rig, name, label="", port=3301):
     """The sum of a counter over the controllers' pods."""
     total = 0.0
     for pod in rig.driver_pods(CONTROLLER):
-        for line in _page(f"http://{pod['status']['podIP']}:3301/metrics").splitlines():
+        for line in _page(f"http://{pod['status']['podIP']}:{port}/metrics").splitlines():
             if line.startswith(name) and label in line:
                 total += float(line.rsplit(" ", 1)[1])
     return int(total)
