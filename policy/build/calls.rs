@@ -11,6 +11,7 @@ use crate::{constants, literal};
 pub(crate) struct Group {
     #[serde(default)]
     why: String,
+    kept: Option<String>,
     #[serde(default)]
     calls: Vec<String>,
     #[serde(default)]
@@ -41,28 +42,34 @@ pub(crate) struct Rule {
     // The rule belongs to the process only when its command line makes this choice.
     when: Option<String>,
     why: String,
+    // Why the row stays though not every process with it was seen to make its calls.
+    kept: Option<String>,
 }
 
 /// A rule of a process about one call, and where it stands.
 pub(crate) struct Row {
     call: String,
     place: String,
-    // The number of kept descriptors of the profile in whose list it is.
-    kept: u32,
+    // That of the profile in whose list it is.
+    kept_descriptors: u32,
     rule: Rule,
 }
 
 /// Returns the rules of a profile or of a group with their place.
-pub(crate) fn rows(name: &str, rules: &[Rule], kept: u32) -> impl Iterator<Item = Row> {
-    rules.iter().flat_map(move |rule| rule.rows(format!("[[{name}.rules]]"), kept))
+pub(crate) fn rows(name: &str, rules: &[Rule], descriptors: u32) -> impl Iterator<Item = Row> {
+    rules.iter().flat_map(move |rule| rule.rows(format!("[[{name}.rules]]"), descriptors))
 }
 
 impl Group {
     /// Returns all rules of the group, whose name this is.
-    pub(crate) fn rows(&self, name: &str, kept: u32) -> impl Iterator<Item = Row> {
-        let (calls, why) = (self.calls.clone(), self.why.clone());
-        let free = Rule { calls, why, ..Rule::default() };
-        free.rows(format!("[{name}] calls"), kept).chain(rows(name, &self.rules, kept))
+    pub(crate) fn rows(&self, name: &str, descriptors: u32) -> impl Iterator<Item = Row> {
+        let (calls, why, kept) = (self.calls.clone(), self.why.clone(), self.kept.clone());
+        let free = Rule { calls, why, kept, ..Rule::default() };
+        free.rows(format!("[{name}] calls"), descriptors).chain(rows(
+            name,
+            &self.rules,
+            descriptors,
+        ))
     }
 }
 
@@ -114,9 +121,10 @@ impl Row {
 }
 
 impl Rule {
-    fn rows(&self, place: String, kept: u32) -> impl Iterator<Item = Row> + use<> {
+    fn rows(&self, place: String, kept_descriptors: u32) -> impl Iterator<Item = Row> + use<> {
         let (rule, calls) = (self.clone(), self.calls.clone());
-        let row = move |call| Row { call, place: place.clone(), kept, rule: rule.clone() };
+        let row =
+            move |call| Row { call, place: place.clone(), kept_descriptors, rule: rule.clone() };
         calls.into_iter().map(row)
     }
 
@@ -125,8 +133,8 @@ impl Rule {
     }
 
     /// Returns the rule's condition, and the opposite one where `otherwise` may name an answer to
-    /// it. `kept` is the profile's number of kept descriptors.
-    fn conditions(&self, call: &str, kept: u32) -> Result<(String, Option<String>), String> {
+    /// it. `descriptors` is the profile's number of kept descriptors.
+    fn conditions(&self, call: &str, descriptors: u32) -> Result<(String, Option<String>), String> {
         let Self {
             argument, masked, one_of, and, has_bits, lacks_bits, descriptor, itself, ..
         } = self;
@@ -172,10 +180,11 @@ impl Rule {
             ));
         }
         if let Some(which) = descriptor {
-            let [below, not_below] = ["Below", "NotBelow"]
-                .map(|kind| format!("Condition::{kind} {{ argument: {argument}, limit: {kept} }}"));
+            let [below, not_below] = ["Below", "NotBelow"].map(|kind| {
+                format!("Condition::{kind} {{ argument: {argument}, limit: {descriptors} }}")
+            });
             return match which.as_str() {
-                _ if kept == 0 => Err(format!("{call}: the profile keeps no descriptors")),
+                _ if descriptors == 0 => Err(format!("{call}: the profile keeps no descriptors")),
                 "kept" => Ok((below, Some(not_below))),
                 "new" => Ok((not_below, Some(below))),
                 _ => Err(incomplete()),
@@ -202,9 +211,9 @@ impl Rule {
 }
 
 /// Returns the literals of a row's rules: itself, and the one that `otherwise` adds.
-fn literals(Row { call, rule: row, kept, .. }: &Row) -> Result<Vec<String>, String> {
+fn literals(Row { call, rule: row, kept_descriptors, .. }: &Row) -> Result<Vec<String>, String> {
     let only = constants::ONLY_X86_64.contains(&call.as_str());
-    let (condition, opposite) = row.conditions(call, *kept)?;
+    let (condition, opposite) = row.conditions(call, *kept_descriptors)?;
     let errno = |name: &str| -> Result<String, String> {
         Ok(format!(
             "CallAnswer::Errno(Value {{ name: {name:?}, number: {} }})",
@@ -216,9 +225,13 @@ fn literals(Row { call, rule: row, kept, .. }: &Row) -> Result<Vec<String>, Stri
         Some(name) => errno(name)?,
     };
     let why = literal::reason(&row.why, call)?;
+    let kept = match &row.kept {
+        None => "None".to_owned(),
+        Some(kept) => format!("Some({})", literal::reason(kept, call)?),
+    };
     let entry = |condition: &str, answer: &str| {
         format!(
-            "CallRule {{ call: {call:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {why} }}"
+            "CallRule {{ call: {call:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {why}, kept: {kept} }}"
         )
     };
     let mut entries = vec![entry(&condition, &answer)];

@@ -66,10 +66,8 @@ const VALUES: &[(&str, u64)] = &[
     ("MAP_SHARED", 1),
     // linux/mount.h
     ("MOUNT_ATTR_NODEV", 4),
-    // prlimit64(2): the calling process; any other; anything but a null pointer
+    // prlimit64(2): the calling process
     ("OWN_PROCESS", 0),
-    ("ANY_PROCESS", INT),
-    ("ANY_NEW_LIMIT", LONG),
     // linux/prctl.h
     ("PR_GET_DUMPABLE", 3),
     ("PR_SET_NAME", 15),
@@ -116,7 +114,6 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("mknodat", 2, INT),
     ("prctl", 0, INT),
     ("prlimit64", 0, INT),
-    ("sendmsg", 2, INT),
     ("sendto", 3, INT),
     ("socket", 0, INT),
     ("socket", 2, INT),
@@ -127,8 +124,6 @@ const ARGUMENTS: &[(&str, u8, u64)] = &[
     ("clone", 0, LONG),
     ("mmap", 2, LONG),
     ("mmap", 3, LONG),
-    ("mprotect", 2, LONG),
-    ("prlimit64", 2, LONG),
 ];
 /// Calls that newer machines do not have: there, the `…at` forms replace them.
 pub(crate) const ONLY_X86_64: &[&str] = &[

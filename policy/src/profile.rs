@@ -247,6 +247,9 @@ pub struct CallRule {
     pub answer: CallAnswer,
     /// The reason.
     pub why: &'static str,
+    /// Why the rule stays though not every process with it was seen to make the call
+    /// (`policy/observed`).
+    pub kept: Option<&'static str>,
 }
 
 /// A condition on arguments of a call.

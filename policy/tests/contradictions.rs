@@ -139,9 +139,11 @@ fn rows_with_different_conditions_are_accepted() {
 #[test]
 fn row_without_own_reason_is_refused() {
     for why in ["", "as above", "as of another row", "the same, as above"] {
-        let row = format!("calls = [\"prctl\"]\nwhy = {why:?}");
-        let refused = compile(&[], &[], &[], &[&row]).expect_err(why);
-        assert_eq!(refused, "[child] prctl has no reason");
+        for row in [format!("why = {why:?}"), format!("why = \"any operation\"\nkept = {why:?}")] {
+            let row = format!("calls = [\"prctl\"]\n{row}");
+            let refused = compile(&[], &[], &[], &[&row]).expect_err(why);
+            assert_eq!(refused, "[child] prctl has no reason");
+        }
     }
 }
 

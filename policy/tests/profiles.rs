@@ -211,6 +211,14 @@ fn only_opener_opens_disks_and_cannot_mount() {
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
 }
 
+/// A thread needs clone, and without one no other process is made either.
+#[test]
+fn threads_start_in_tools_and_for_look_ups_alone() {
+    let starts = |profile: &Profile| allows(profile, "clone");
+    let expected = ["controller", "node-lifecycle", "supervisor", "runner", "tool"];
+    assert_eq!(profiles_that(starts), expected);
+}
+
 #[test]
 fn relay_accepts_for_broker_and_opens_nothing() {
     for call in ["openat", "openat2", "socket", "connect", "setsockopt", "recvmsg", "listen"] {
@@ -263,18 +271,8 @@ fn only_services_and_router_create_sockets() {
 
 #[test]
 fn limits_are_set_where_tools_run_alone() {
-    let sets = |profile: &Profile| {
-        let mut rules = profile.calls.iter().filter(|rule| rule.call == "prlimit64");
-        rules.any(|rule| match rule.condition {
-            // Of the caller, and without new limits.
-            Condition::LacksBits([(0, process), (2, limits)]) => {
-                assert_eq!((process.number, limits.number), (u32::MAX.into(), u64::MAX));
-                false
-            }
-            _ => true,
-        })
-    };
-    assert_eq!(profiles_that(sets), ["supervisor", "runner", "tool"]);
+    assert_eq!(profiles_that(|p| allows(p, "prlimit64")), ["supervisor", "runner", "tool"]);
+    assert_eq!(profiles_that(|p| allows(p, "setrlimit")), [""; 0]);
 }
 
 #[test]

@@ -229,6 +229,7 @@ fn each_widened_row_is_gained_and_backwards_lost() {
 fn narrowed_row_or_new_reason_gains_nothing() {
     for (file, from, to, lost) in [
         ("sandbox/controller.toml", "why = \"", "why = \"indeed: ", 0),
+        ("sandbox/groups.toml", "kept = \"", "kept = \"indeed: ", 0),
         ("sandbox/launcher.toml", "effective = true", "effective = false", 1),
         ("sandbox/mount-helper.toml", "nofile = { value = 64,", "nofile = { value = 63,", 1),
         ("iam/fence.json", "ReadStatusChecks", "LookAtStatusChecks", 0),

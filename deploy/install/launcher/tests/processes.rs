@@ -8,10 +8,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use aws_ebs_csi_driver::route::Backend;
 use ebs_csi_audit::Process;
 use ebs_csi_policy::PRODUCTION;
 use ebs_csi_policy::profile::{self, Profile};
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::identity_client::IdentityClient;
+use ebs_csi_proto::csi::identity_server::IdentityServer;
+use ebs_csi_proto::csi::node_client::NodeClient;
+use ebs_csi_proto::identity::Identity;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tokio_stream::wrappers::UnixListenerStream;
 
 /// Writes its arguments to `NAME.args` in its directory and waits; records SIGTERM in `NAME.term`.
 const PROGRAM: &str = r#"#!/bin/sh
@@ -255,6 +262,28 @@ fn launcher_and_router_match_their_confinement_profiles() {
     // The controller did receive the variable, so the check above can find one.
     let environment = fs::read(format!("/proc/{}/environ", installed.pid("ebs-csi-controller")));
     assert!(String::from_utf8_lossy(&environment.unwrap()).contains("do-not-keep-me"));
+    installed.terminate(&started);
+    assert_eq!(started.wait_for_exit(), 0, "{}", installed.log());
+}
+
+/// Under its whole filter, the router accepts calls and connects to the processes behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn confined_router_passes_calls_on() {
+    let installed = Installed::new();
+    let mut started = installed.start_all(|_| ());
+    let socket = installed.path("sockets/csi").join(Backend::Controller.socket());
+    let behind = tokio::net::UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
+    let identity = Identity::always_ready("behind the router");
+    let server = tonic::transport::Server::builder().add_service(IdentityServer::new(identity));
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(behind)));
+    let address = format!("unix://{}", installed.path("csi.sock").display());
+    let mut client = IdentityClient::connect(address.clone()).await.unwrap();
+    let info = client.get_plugin_info(csi::GetPluginInfoRequest {}).await.unwrap().into_inner();
+    assert_eq!(info.vendor_version, "behind the router");
+    let mut node = NodeClient::connect(address).await.unwrap();
+    let answer = node.node_get_info(csi::NodeGetInfoRequest {}).await.unwrap_err();
+    assert_eq!(answer.code(), tonic::Code::Unavailable, "{answer:?}");
     installed.terminate(&started);
     assert_eq!(started.wait_for_exit(), 0, "{}", installed.log());
 }

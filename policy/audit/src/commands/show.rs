@@ -139,7 +139,8 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             CallAnswer::Allow => String::new(),
             CallAnswer::Errno(errno) => format!(" answered with {}", errno.name),
         };
-        writeln!(out, "call {}{condition}{answer}{when}: {}", rule.call, rule.why)?;
+        let kept = rule.kept.map_or_else(String::new, |why| format!(" (kept: {why})"));
+        writeln!(out, "call {}{condition}{answer}{when}: {}{kept}", rule.call, rule.why)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ mod sys;
 
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -33,10 +33,12 @@ enum AttemptResult {
     Works,
     /// The system call filter ends the process.
     Killed,
+    /// The process ends by abort(3).
+    Aborted,
     /// The attempt fails with this errno.
     Refused(i32),
 }
-use AttemptResult::{Killed, Refused, Works};
+use AttemptResult::{Aborted, Killed, Refused, Works};
 
 const EACCES: i32 = 13;
 const EPERM: i32 = 1;
@@ -66,6 +68,15 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     ("thread", |_| {
         std::thread::spawn(|| ()).join().map_err(|_| io::Error::other("the thread panicked"))
     }),
+    ("look-up", |_| {
+        let look_up = || ("localhost", 9).to_socket_addrs().map(drop);
+        std::thread::spawn(look_up).join().map_err(|_| io::Error::other("the thread panicked"))?
+    }),
+    ("panic", |_| match std::panic::catch_unwind(|| panic!("attempted")) {
+        Err(_) => Ok(()),
+        Ok(()) => Err(io::Error::other("no panic")),
+    }),
+    ("abort", |_| std::process::abort()),
     ("become-root", |_| Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)),
     ("lower-limits-to-runners", |_| {
         ebs_csi_confine::tool::limit_runner().map_err(io::Error::other)?;
@@ -90,12 +101,15 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
 
 /// Profile, required outcome, the attempts that have it.
 const CASES: &[(&str, AttemptResult, &str)] = &[
-    ("controller", Works, "read-own-status tcp-connect thread"),
+    ("controller", Works, "read-own-status tcp-connect thread look-up"),
     ("controller", Refused(EACCES), "read-shadow"),
     ("controller", Refused(EPERM), "start-program"),
-    ("node-lifecycle", Works, "read-own-status tcp-connect unix-connect thread"),
+    ("node-lifecycle", Works, "read-own-status tcp-connect unix-connect thread look-up"),
+    ("launcher", Killed, "thread"),
     ("router", Works, "unix-connect"),
-    ("node-agent", Works, "read-own-status unix-connect thread"),
+    ("router", Killed, "thread"),
+    ("node-agent", Works, "read-own-status unix-connect"),
+    ("node-agent", Killed, "thread"),
     ("supervisor", Works, "become-tool read-own-status lower-limits-to-runners"),
     ("broker", Works, "raise-dac-read-search"),
     ("broker", Refused(EPERM), "close-kept-descriptor"),
@@ -114,7 +128,8 @@ const CASES: &[(&str, AttemptResult, &str)] = &[
 ];
 
 /// The attempts of every profile, of which the first shows that the kernel does as its filters say.
-const OF_ALL: [(&str, AttemptResult); 3] = [("become-root", Killed), (FILES, Works), (HELD, Works)];
+const OF_ALL: [(&str, AttemptResult); 5] =
+    [("become-root", Killed), ("panic", Works), ("abort", Aborted), (FILES, Works), (HELD, Works)];
 
 /// Each right on files, and what else Landlock denies.
 const FILES: &str = "landlock-rights";
@@ -165,6 +180,8 @@ fn main() -> ExitCode {
     let of_all = profile::ALL
         .into_iter()
         .flat_map(|profile| OF_ALL.map(|(attempt, expected)| (profile.name, attempt, expected)));
+    // A tool is a program in C and has no panics.
+    let of_all = of_all.filter(|(profile, attempt, _)| (*profile, *attempt) != ("tool", "panic"));
     let cases: Vec<_> = listed.chain(of_all).collect();
     for (profile, attempt, expected) in &cases {
         let name = format!("{profile}: {attempt} is {expected:?}");
@@ -197,10 +214,13 @@ fn run(profile: &str, attempt: &str) -> io::Result<AttemptResult> {
     let status = Command::new(std::env::current_exe()?)
         .args(["--child", profile, attempt])
         .arg(&scratch.0)
+        // A backtrace would read the program's file, which few profiles may.
+        .env_remove("RUST_BACKTRACE")
         .stdin(std::process::Stdio::null())
         .status()?;
     match (status.signal(), status.code()) {
         (Some(libc::SIGSYS), _) => Ok(Killed),
+        (Some(libc::SIGABRT), _) => Ok(Aborted),
         (_, Some(0)) => Ok(Works),
         (_, Some(code)) if code < i32::from(NOT_CONFINED) => Ok(Refused(code)),
         _ => Err(io::Error::other(status.to_string())),

@@ -180,7 +180,7 @@ impl Sandbox<'_> {
         for group in list(profile, "use")? {
             let Value::Text(name) = group else { return Err("a group has no name".to_owned()) };
             let group = table(self.groups.get(name).ok_or(format!("there is no group {name}"))?)?;
-            only(group, &["why", "calls", "rules"])?;
+            only(group, &["why", "kept", "calls", "rules"])?;
             for call in list(group, "calls")? {
                 let Value::Text(call) = call else { return Err("a call has no name".to_owned()) };
                 own.add(format!("call {call}"));
@@ -256,6 +256,7 @@ fn rule(row: &Value, own: &mut Own<'_>) -> Outcome {
         "otherwise",
         "when",
         "why",
+        "kept",
     ];
     only(row, &known)?;
     if row.contains_key("answer") {
