@@ -10,7 +10,64 @@ use crate::stand_in::STAND_IN;
 use crate::{AS_PROFILE, AUDITOR, BAD_USAGE, Case, DEVIATES, NOT_SEEN, TestResult, expect};
 
 pub(crate) const CASES: &[(&str, Case)] =
-    &[("replaced-program", replaced_program), ("collected", collected)];
+    &[("whole-node", whole_node), ("replaced-program", replaced_program), ("collected", collected)];
+
+/// What runs on a node, each a stand-in with its arguments, and the rules that `--all` names.
+struct Node {
+    helper: &'static [&'static str],
+    agent: &'static [&'static str],
+    controller: &'static str,
+    rules: &'static [&'static str],
+}
+
+const GOOD: Node =
+    Node { helper: &["supervisor"], agent: &["node-agent"], controller: "controller", rules: &[] };
+
+const NODES: &[Node] = &[
+    GOOD,
+    Node {
+        helper: &["supervisor-of-capability-too-many"],
+        rules: &["directories/capabilities"],
+        ..GOOD
+    },
+    Node { helper: &["supervisor-of-call-too-many"], rules: &["directories/system-calls"], ..GOOD },
+    Node { helper: &["supervisor-of-group-too-many"], rules: &["directories/groups"], ..GOOD },
+    Node {
+        helper: &["supervisor", "--paths", "any"],
+        rules: &[
+            "supervisor/settings",
+            "broker/settings",
+            "directories/settings",
+            "opener/settings",
+        ],
+        ..GOOD
+    },
+    Node { agent: &["connected", "--http-endpoint=:9808"], rules: &["node-agent/sockets"], ..GOOD },
+    Node {
+        controller: "thread",
+        rules: &[
+            "controller/capabilities",
+            "controller/group",
+            "controller/no-new-privs",
+            "controller/system-calls",
+            "controller/user",
+        ],
+        ..GOOD
+    },
+];
+
+fn whole_node() -> TestResult {
+    for Node { helper, agent, controller, rules } in NODES {
+        let _running = [
+            Running::helper(ISOLATED, helper[0], 4, &helper[1..])?,
+            Running::of("ebs-csi-node-agent", agent)?,
+            Running::start(controller, &[])?,
+        ];
+        let status = if rules.is_empty() { AS_PROFILE } else { DEVIATES };
+        audit(&["--all"])?.is(status, rules)?;
+    }
+    Ok(())
+}
 
 fn replaced_program() -> TestResult {
     audit(&["--all"])?.is(NOT_SEEN, &["machine/processes"])?;

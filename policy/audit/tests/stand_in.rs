@@ -70,7 +70,13 @@ const STAND_INS: &[(&str, StandIn)] = &[
         drop(entering);
         wait_for_end()
     }),
+    ("node-agent", || serve(entered(profile::NODE_AGENT)?)),
     ("supervisor", || supervise(&["broker", "directories", "opener"])),
+    ("supervisor-of-capability-too-many", || {
+        supervise(&["broker", "capability-too-many", "opener"])
+    }),
+    ("supervisor-of-call-too-many", || supervise(&["broker", "call-too-many", "opener"])),
+    ("supervisor-of-group-too-many", || supervise(&["broker", "group-too-many", "opener"])),
     ("supervisor-of-renamed", || {
         supervise(&["renamed-broker-without-filter", "directories", "opener"])
     }),
