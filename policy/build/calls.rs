@@ -225,10 +225,7 @@ fn literals(Row { call, rule: row, kept_descriptors, .. }: &Row) -> Result<Vec<S
         Some(name) => errno(name)?,
     };
     let why = literal::reason(&row.why, call)?;
-    let kept = match &row.kept {
-        None => "None".to_owned(),
-        Some(kept) => format!("Some({})", literal::reason(kept, call)?),
-    };
+    let kept = literal::kept(row.kept.as_deref(), call)?;
     let entry = |condition: &str, answer: &str| {
         format!(
             "CallRule {{ call: {call:?}, only_x86_64: {only}, condition: {condition}, answer: {answer}, why: {why}, kept: {kept} }}"

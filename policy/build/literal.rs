@@ -61,3 +61,8 @@ pub(crate) fn reason(why: &str, what: &str) -> Result<String, String> {
     }
     Ok(format!("{why:?}"))
 }
+
+/// Returns the reason for which a row stays that was not seen to be used, as a literal.
+pub(crate) fn kept(why: Option<&str>, what: &str) -> Result<String, String> {
+    why.map_or(Ok("None".to_owned()), |why| Ok(format!("Some({})", reason(why, what)?)))
+}

@@ -52,6 +52,7 @@ struct Capability {
     #[serde(default)]
     optional: bool,
     why: String,
+    kept: Option<String>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -189,12 +190,13 @@ impl Profiles {
 
 fn capability(row: &Capability) -> Result<String, String> {
     Ok(format!(
-        "HeldCapability {{ capability: Capability {{ name: {:?}, number: {} }}, effective: {}, optional: {}, why: {} }}",
+        "HeldCapability {{ capability: Capability {{ name: {:?}, number: {} }}, effective: {}, optional: {}, why: {}, kept: {} }}",
         format!("CAP_{}", row.name),
         constants::capability(&row.name)?,
         row.effective,
         row.optional,
-        literal::reason(&row.why, &row.name)?
+        literal::reason(&row.why, &row.name)?,
+        literal::kept(row.kept.as_deref(), &row.name)?
     ))
 }
 

@@ -105,6 +105,8 @@ pub struct HeldCapability {
     pub optional: bool,
     /// The reason for holding the capability.
     pub why: &'static str,
+    /// Why it stays though no process was seen to be granted it (`policy/observed`).
+    pub kept: Option<&'static str>,
 }
 
 /// A resource limit.

@@ -1,11 +1,12 @@
-//! What processes were seen to do: `observed/NAME.txt` has the system calls that processes of a
-//! profile made under their whole filter, as `deploy/testing/observed-calls --write` found them.
+//! What processes were seen to do under their whole filter, as `deploy/testing/observed-calls
+//! --write` found it: `observed/NAME.txt` has the system calls of a profile, the rows by which
+//! files were opened, and the capabilities that the kernel granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use ebs_csi_policy::profile::{ALL, CallAnswer, CallRule, Profile};
+use ebs_csi_policy::profile::{ALL, CallAnswer, CallRule, FilePlace, Files, Profile};
 
 /// A runner has no filter of its own, and a relay needs vsock, which few machines have.
 const NOT_OBSERVED: [&str; 2] = ["relay", "runner"];
@@ -27,16 +28,32 @@ fn rules(profile: &'static Profile) -> impl Iterator<Item = &'static CallRule> {
     profile.calls.iter().chain(profile.choices.iter().flat_map(|choice| choice.calls))
 }
 
-/// Returns the calls of each profile that were seen, by its name.
+/// Returns what may stand in a profile's file.
+fn allowed(profile: &'static Profile) -> BTreeSet<String> {
+    let calls = rules(profile).map(|rule| rule.call.to_owned());
+    let held = profile.capabilities.iter();
+    let capabilities = held.map(|held| format!("capability {}", held.capability.name));
+    let files = if let Files::Listed(files) = profile.landlock.files { files } else { &[] };
+    let opens = files.iter().flat_map(|row| {
+        let place = match row.place {
+            FilePlace::Path(path) => path.to_owned(),
+            FilePlace::Named(name) => format!("<{name}>"),
+        };
+        row.rights.iter().map(move |right| format!("open {place} {right:?}"))
+    });
+    calls.chain(capabilities).chain(opens).collect()
+}
+
+/// Returns the lines of each profile's file, by its name.
 fn observed() -> BTreeMap<&'static str, BTreeSet<String>> {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let directory = Path::new(&root).join("observed");
     let of_profile = |profile: &Profile| {
         let file = directory.join(format!("{}.txt", profile.name));
         let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        let calls: BTreeSet<String> = text.lines().map(str::to_owned).collect();
-        assert!(calls.len() > 10, "{} has few calls", file.display());
-        (profile.name, calls)
+        let lines: BTreeSet<String> = text.lines().map(str::to_owned).collect();
+        assert!(lines.len() > 10, "{} has few calls", file.display());
+        (profile.name, lines)
     };
     let all: BTreeMap<_, _> = observed_profiles().map(of_profile).collect();
     assert_eq!(fs::read_dir(directory).unwrap().count(), all.len());
@@ -44,13 +61,24 @@ fn observed() -> BTreeMap<&'static str, BTreeSet<String>> {
 }
 
 #[test]
-fn every_observed_call_has_a_rule() {
+fn observed_call_open_and_capability_have_a_rule() {
     let observed = observed();
     for profile in observed_profiles() {
-        let known: BTreeSet<&str> = rules(profile).map(|rule| rule.call).collect();
-        let calls = observed[profile.name].iter();
-        let unknown: Vec<_> = calls.filter(|call| !known.contains(call.as_str())).collect();
+        let allowed = allowed(profile);
+        let unknown: Vec<_> = observed[profile.name].difference(&allowed).collect();
         assert!(unknown.is_empty(), "{}: {unknown:?}", profile.name);
+    }
+}
+
+#[test]
+fn capability_was_granted_or_is_kept() {
+    let observed = observed();
+    for profile in observed_profiles() {
+        for held in profile.capabilities {
+            let line = format!("capability {}", held.capability.name);
+            let granted = observed[profile.name].contains(&line);
+            assert_eq!(granted, held.kept.is_none(), "{}: {held:?}", profile.name);
+        }
     }
 }
 

@@ -73,7 +73,8 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     )?;
     for held in profile.capabilities {
         let how = if held.effective { "effective" } else { "raised when needed" };
-        writeln!(out, "capability {} ({how}): {}", held.capability.name, held.why)?;
+        let (name, why, kept) = (held.capability.name, held.why, kept(held.kept));
+        writeln!(out, "capability {name} ({how}): {why}{kept}")?;
     }
     for limit in profile.limits {
         writeln!(out, "limit {:?} {}: {}", limit.resource, limit.value, limit.why)?;
@@ -139,8 +140,13 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             CallAnswer::Allow => String::new(),
             CallAnswer::Errno(errno) => format!(" answered with {}", errno.name),
         };
-        let kept = rule.kept.map_or_else(String::new, |why| format!(" (kept: {why})"));
-        writeln!(out, "call {}{condition}{answer}{when}: {}{kept}", rule.call, rule.why)?;
+        let (call, why, kept) = (rule.call, rule.why, kept(rule.kept));
+        writeln!(out, "call {call}{condition}{answer}{when}: {why}{kept}")?;
     }
     Ok(())
+}
+
+/// Returns the reason for which a rule stays that was not seen to be used.
+fn kept(why: Option<&str>) -> String {
+    why.map_or_else(String::new, |why| format!(" (kept: {why})"))
 }

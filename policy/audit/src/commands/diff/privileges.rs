@@ -139,7 +139,7 @@ impl Sandbox<'_> {
         only(capabilities, &["permitted"])?;
         for row in list(capabilities, "permitted")? {
             let row = table(row)?;
-            only(row, &["name", "effective", "optional", "why"])?;
+            only(row, &["name", "effective", "optional", "why", "kept"])?;
             let name = word(row, "name")?;
             own.add(format!("capability {name} permitted"));
             if is_set(row, "effective")? {
