@@ -7,6 +7,7 @@
 //! harness.
 
 mod held;
+mod name_server;
 mod rights;
 mod sys;
 
@@ -72,6 +73,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         let look_up = || ("localhost", 9).to_socket_addrs().map(drop);
         std::thread::spawn(look_up).join().map_err(|_| io::Error::other("the thread panicked"))?
     }),
+    (name_server::ATTEMPT, |_| name_server::look_up()),
     ("panic", |_| match std::panic::catch_unwind(|| panic!("attempted")) {
         Err(_) => Ok(()),
         Ok(()) => Err(io::Error::other("no panic")),
@@ -101,10 +103,14 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
 
 /// Profile, required outcome, the attempts that have it.
 const CASES: &[(&str, AttemptResult, &str)] = &[
-    ("controller", Works, "read-own-status tcp-connect thread look-up"),
+    ("controller", Works, "read-own-status tcp-connect thread look-up ask-name-server"),
     ("controller", Refused(EACCES), "read-shadow"),
     ("controller", Refused(EPERM), "start-program"),
-    ("node-lifecycle", Works, "read-own-status tcp-connect unix-connect thread look-up"),
+    (
+        "node-lifecycle",
+        Works,
+        "read-own-status tcp-connect unix-connect thread look-up ask-name-server",
+    ),
     ("launcher", Killed, "thread"),
     ("router", Works, "unix-connect"),
     ("router", Killed, "thread"),
@@ -211,7 +217,14 @@ const OTHER: u8 = 251;
 
 fn run(profile: &str, attempt: &str) -> io::Result<AttemptResult> {
     let scratch = Scratch::new()?;
-    let status = Command::new(std::env::current_exe()?)
+    let this = std::env::current_exe()?;
+    let mut command = Command::new(&this);
+    if attempt == name_server::ATTEMPT {
+        command = Command::new("unshare");
+        command.arg("--mount").arg(&this);
+        name_server::start()?;
+    }
+    let status = command
         .args(["--child", profile, attempt])
         .arg(&scratch.0)
         // A backtrace would read the program's file, which few profiles may.
@@ -237,6 +250,9 @@ fn child(profile: &str, attempt: &str, scratch: &Path) -> ExitCode {
     let Some((_, action)) = ATTEMPTS.iter().find(|(name, _)| *name == attempt) else {
         return ExitCode::from(NOT_CONFINED);
     };
+    if attempt == name_server::ATTEMPT {
+        name_server::choose(scratch).expect("an own mount namespace");
+    }
     if let Err(problem) = confine(profile, scratch) {
         println!("{}: {problem}", profile.name);
         return ExitCode::from(NOT_CONFINED);
