@@ -91,6 +91,20 @@ fn credential_file_out_of_bounds_exits_78() {
     }
 }
 
+/// The thread of a name look-up has an own part of mimalloc's memory, for which mimalloc asks on which
+/// NUMA node the thread runs. The variable stands for a machine that has two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn name_is_looked_up_on_two_numa_nodes() {
+    let world = World::new().await;
+    let ec2 = world.server.ec2().replace("127.0.0.1", "localhost");
+    assert!(ec2.contains("localhost"), "{ec2}");
+    let environment = [KEYS[0], KEYS[1], ("MIMALLOC_USE_NUMA_NODES", "2")];
+    let controller = Controller::with(&ec2, false, &[], &environment);
+    assert!(probe(&controller.channel().await).await.expect("ready"));
+    let (ended, log) = controller.stop();
+    assert_eq!(ended.code(), Some(0), "{log}");
+}
+
 #[test]
 fn unbindable_socket_exits_1_and_is_named() {
     let (code, _, err) =
