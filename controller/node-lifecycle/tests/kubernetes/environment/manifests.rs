@@ -35,17 +35,6 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the object of that name among the YAML blocks of a page.
-pub(crate) fn on_page(page: &str, name: &str) -> Value {
-    let text = std::fs::read_to_string(deploy().join("docs").join(page)).expect("a page");
-    let blocks = text.split("```yaml\n").skip(1);
-    let mut objects = blocks.map(|block| {
-        let block = block.split("```").next().unwrap_or_default();
-        serde_saphyr::from_str::<Value>(block).expect("YAML")
-    });
-    objects.find(|object| object["metadata"]["name"] == name).expect("an object of that name")
-}
-
 /// Returns the API path at which objects of this version and kind are created.
 fn collection(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

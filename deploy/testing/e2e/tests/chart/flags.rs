@@ -58,7 +58,12 @@ fn kept_by(profile: &str, environment: &toml::Table) -> BTreeSet<String> {
 #[test]
 fn programs_accept_all_chart_flags() {
     let Some(helm) = helm() else { return };
-    let programs = ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"];
+    let programs = [
+        "ebs-csi-controller",
+        "ebs-csi-node-lifecycle",
+        "ebs-csi-node-agent",
+        "ebs-csi-mount-helper",
+    ];
     let Some(binaries) = for_test(&programs) else { return };
     let mut tried = BTreeSet::new();
     each(&helm, |set, objects| {
@@ -66,6 +71,7 @@ fn programs_accept_all_chart_flags() {
             for (container, it) in containers(pod) {
                 let program = match (container, name) {
                     ("mount-helper", _) => "ebs-csi-mount-helper",
+                    ("preflight", "ebs-csi-preflight-cluster") => "ebs-csi-node-lifecycle",
                     ("preflight" | "give-directories", _) => "ebs-csi-node-agent",
                     ("ebs-plugin", "ebs-csi-controller") => "ebs-csi-controller",
                     ("ebs-plugin", _) => "ebs-csi-node-agent",

@@ -8,7 +8,7 @@ use std::process::Command;
 use ebs_csi_policy::profile::NODE_AGENT;
 use serde_json::{Value, json};
 
-use crate::{REGISTRY, array, containers, each, find, helm, read, render, root};
+use crate::{REGISTRY, array, containers, each, find, helm, pods, read, render, root};
 
 /// Returns the JSON list that follows `before` in one of the policy's expressions.
 fn listed(policy: &Value, before: &str) -> BTreeSet<String> {
@@ -167,38 +167,39 @@ fn controller_pod_meets_restricted_pod_security_standard() {
     let Some(helm) = helm() else { return };
     let mut seen = 0;
     each(&helm, |set, objects| {
-        let Some(deployment) = find(objects, "Deployment", "ebs-csi-controller") else { return };
-        let pod = &deployment["spec"]["template"]["spec"];
-        for key in ["hostNetwork", "hostPID", "hostIPC"] {
-            assert!(pod[key].is_null(), "{set}: {key}");
-        }
-        let of_pod = &pod["securityContext"];
-        let may =
-            "configMap csi downwardAPI emptyDir ephemeral persistentVolumeClaim projected secret";
-        for volume in array(&pod["volumes"]) {
-            let kinds = volume.as_object().expect("a volume").keys();
-            for kind in kinds.filter(|kind| *kind != "name") {
-                assert!(may.split(' ').any(|it| it == kind), "{set}: {kind}");
+        let beside = ["ebs-csi-controller", "ebs-csi-preflight-cluster"];
+        for (_, pod) in pods(objects).into_iter().filter(|(name, _)| beside.contains(name)) {
+            for key in ["hostNetwork", "hostPID", "hostIPC"] {
+                assert!(pod[key].is_null(), "{set}: {key}");
             }
+            let of_pod = &pod["securityContext"];
+            let may = "configMap csi downwardAPI emptyDir ephemeral persistentVolumeClaim \
+                       projected secret";
+            for volume in array(&pod["volumes"]) {
+                let kinds = volume.as_object().expect("a volume").keys();
+                for kind in kinds.filter(|kind| *kind != "name") {
+                    assert!(may.split(' ').any(|it| it == kind), "{set}: {kind}");
+                }
+            }
+            for (name, container) in containers(pod) {
+                let at = format!("{set}: {name}");
+                let own = &container["securityContext"];
+                let either = |key: &str| {
+                    if own[key].is_null() { &of_pod[key] } else { &own[key] }
+                };
+                assert_eq!(own["allowPrivilegeEscalation"], false, "{at}");
+                assert_eq!(own["capabilities"]["drop"], json!(["ALL"]), "{at}");
+                assert!(own["capabilities"]["add"].is_null(), "{at}");
+                assert_eq!(either("runAsNonRoot"), true, "{at}");
+                assert_ne!(either("runAsUser"), 0, "{at}");
+                assert_eq!(either("seccompProfile")["type"], "RuntimeDefault", "{at}");
+                let ports = array(&container["ports"]);
+                assert!(ports.iter().all(|it| it["hostPort"].is_null()), "{at}");
+            }
+            seen += 1;
         }
-        for (name, container) in containers(pod) {
-            let at = format!("{set}: {name}");
-            let own = &container["securityContext"];
-            let either = |key: &str| {
-                if own[key].is_null() { &of_pod[key] } else { &own[key] }
-            };
-            assert_eq!(own["allowPrivilegeEscalation"], false, "{at}");
-            assert_eq!(own["capabilities"]["drop"], json!(["ALL"]), "{at}");
-            assert!(own["capabilities"]["add"].is_null(), "{at}");
-            assert_eq!(either("runAsNonRoot"), true, "{at}");
-            assert_ne!(either("runAsUser"), 0, "{at}");
-            assert_eq!(either("seccompProfile")["type"], "RuntimeDefault", "{at}");
-            let ports = array(&container["ports"]);
-            assert!(ports.iter().all(|it| it["hostPort"].is_null()), "{at}");
-        }
-        seen += 1;
     });
-    assert!(seen >= 20, "{seen}");
+    assert!(seen >= 22, "{seen}");
 }
 
 /// The nodes' namespaces need one label, the controller's can have another. `kube-system` holds

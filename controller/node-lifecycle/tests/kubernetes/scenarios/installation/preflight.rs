@@ -1,4 +1,4 @@
-//! Runs the preflight against a real API server, with the permissions that its page lists.
+//! Runs the preflight against a real API server, with the permissions of its manifest.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,7 @@ use crate::environment::manifests;
 use crate::environment::world::{TestResult, World, create, ensure, wait_until};
 use crate::scenarios::Scenario;
 
-const VIEWER: &str = "preflight-viewer";
+const ACCOUNT: &str = "system:serviceaccount:kube-system:ebs-csi-preflight";
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("preflight_names_refusals_and_exits_with_failure", judged(world))]
@@ -25,17 +25,9 @@ async fn judged(world: &World<'_>) -> TestResult {
     ensure(unauthorized.status.code() == Some(1), &format!("unauthorized: {said}"))?;
     ensure(said.contains("Access/storageclasses"), &said)?;
 
-    let role = manifests::on_page("node-lifecycle.md", "ebs-csi-preflight");
-    ensure(role["kind"] == "ClusterRole", "a ClusterRole")?;
-    manifests::create(&world.admin, &role).await?;
-    let name = &role["metadata"]["name"];
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": VIEWER}],
-    });
-    manifests::create(&world.admin, &binding).await?;
+    for object in manifests::read("preflight-rbac.yaml") {
+        manifests::create(&world.admin, &object).await?;
+    }
     // The API server takes a moment to apply the binding.
     wait_until("the preflight may read all", || async {
         Ok(!text(&run(world, &[])?).contains("Access/"))
@@ -71,9 +63,9 @@ fn text(ended: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Runs the preflight as a user without other permissions.
+/// Runs the preflight as its service account.
 fn run(world: &World<'_>, arguments: &[&str]) -> TestResult<Output> {
-    let kubeconfig = world.plane.kubeconfig_as(VIEWER);
+    let kubeconfig = world.plane.kubeconfig_as(ACCOUNT);
     let mut command = Command::new(program("ebs-csi-node-lifecycle")?);
     command.arg("preflight").arg(format!("--kubeconfig={}", kubeconfig.display()));
     Ok(command.args(arguments).env_clear().output()?)
