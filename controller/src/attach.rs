@@ -3,12 +3,12 @@
 
 mod attach_now;
 mod attaching;
-mod cards;
 mod detach_decision;
 mod detach_now;
 mod detaching;
 mod device_name;
 mod initialized;
+mod instance_types;
 mod left_behind;
 mod own_volume;
 mod pending;
@@ -27,7 +27,7 @@ use crate::request::{Pair, Publish};
 use crate::safe_detach::{ClusterEvidence, Mode};
 use device_name::DeviceNames;
 
-use cards::Cards;
+pub(crate) use instance_types::InstanceTypes;
 use publish_options::KnownPublishOptions;
 use recent_changes::RecentChanges;
 
@@ -57,7 +57,7 @@ enum Intent {
 pub(crate) struct Attachments {
     ec2: Ec2,
     names: DeviceNames,
-    cards: Cards,
+    instance_types: InstanceTypes,
     publish_options: KnownPublishOptions,
     recent: RecentChanges,
     /// By pair, since when EC2 has shown neither the pair's volume nor the pair's instance.
@@ -72,6 +72,7 @@ impl Attachments {
     /// Creates the service with no operation under way.
     pub(crate) fn new(
         ec2: Ec2,
+        instance_types: InstanceTypes,
         safe_detach: Mode,
         cluster_evidence: ClusterEvidence,
         operation_count: OperationCount,
@@ -79,7 +80,7 @@ impl Attachments {
         Self {
             ec2,
             names: DeviceNames::default(),
-            cards: Cards::default(),
+            instance_types,
             publish_options: KnownPublishOptions::default(),
             recent: RecentChanges::default(),
             unseen: ExpiringCache::default(),

@@ -2,6 +2,7 @@
 //! after the call began, and the socket on which node-lifecycle asks for the decision and reports
 //! what EC2 does not show.
 
+mod attach_limits;
 mod checks;
 mod evidence;
 mod fence;

@@ -17,8 +17,11 @@ use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::http_endpoint::MAX_CONNECTIONS;
+use ebs_csi_proto::safe_detach::instance_types_client::InstanceTypesClient;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
-use ebs_csi_proto::safe_detach::{BreakGlassRequest, QueryInstancesRequest, Subject};
+use ebs_csi_proto::safe_detach::{
+    AttachLimitsRequest, BreakGlassRequest, QueryInstancesRequest, Subject,
+};
 use program::{Controller, KEYS, probe, program, run, volume};
 use serde_json::json;
 use tonic::Code;
@@ -439,14 +442,14 @@ async fn safe_detach_socket_serves_only_listed_peers() {
     let serve = format!("--safe-detach-endpoint=unix://{}", socket.display());
     let own = rustix::process::getuid().as_raw();
     let gate = "--feature-gates=NonGracefulFailover=true";
-    // The mode, the peer, and the result of a call on the socket, or `None` when there is no
-    // socket.
+    // The mode, the peer, and the results of a call of SafeDetach and of one of InstanceTypes.
     let rows = [
-        ("enforce", own, Some(Code::Ok)),
-        ("ec2-only", own + 1, Some(Code::PermissionDenied)),
-        ("off", own, None),
+        ("enforce", own, Code::Ok, Code::Ok),
+        ("ec2-only", own + 1, Code::PermissionDenied, Code::PermissionDenied),
+        ("off", own, Code::Unimplemented, Code::Ok),
+        ("off", own + 1, Code::Unimplemented, Code::PermissionDenied),
     ];
-    for (mode, peer, want) in rows {
+    for (mode, peer, want, want_of_types) in rows {
         let (mode_flag, peers) =
             (format!("--safe-detach={mode}"), format!("--safe-detach-peers={peer}"));
         let controller =
@@ -455,23 +458,18 @@ async fn safe_detach_socket_serves_only_listed_peers() {
         let info = IdentityClient::new(channel).get_plugin_info(csi::GetPluginInfoRequest {}).await;
         let manifest = info.expect("it answers").into_inner().manifest;
         let advertised = manifest.get("safe-detach").map(String::as_str);
-        assert_eq!(advertised, want.map(|_| "v1"), "{mode}");
+        assert_eq!(advertised, (mode != "off").then_some("v1"), "{mode}");
         let address = format!("unix://{}", socket.display());
-        match (SafeDetachClient::connect(address).await, want) {
-            (Err(_), None) => assert!(!socket.exists()),
-            (Ok(mut client), Some(want)) => {
-                let request = QueryInstancesRequest {
-                    instance_ids: vec!["i-0eeeeeeeeeeeeeee5".to_owned()],
-                    ..QueryInstancesRequest::default()
-                };
-                let code =
-                    client.query_instances(request).await.map_or_else(|s| s.code(), |_| Code::Ok);
-                assert_eq!(code, want, "{mode}");
-            }
-            (connected, want) => {
-                panic!("{mode}: {:?} where {want:?} was wanted", connected.is_ok())
-            }
-        }
+        let channel = tonic::transport::Endpoint::new(address).unwrap().connect().await.unwrap();
+        let request = QueryInstancesRequest {
+            instance_ids: vec!["i-0eeeeeeeeeeeeeee5".to_owned()],
+            ..QueryInstancesRequest::default()
+        };
+        let queried = SafeDetachClient::new(channel.clone()).query_instances(request).await;
+        assert_eq!(queried.map_or_else(|s| s.code(), |_| Code::Ok), want, "{mode}");
+        let request = AttachLimitsRequest { instance_types: vec!["z9.large".to_owned()] };
+        let told = InstanceTypesClient::new(channel).attach_limits(request).await;
+        assert_eq!(told.map_or_else(|s| s.code(), |_| Code::Ok), want_of_types, "{mode}");
         let (status, log) = controller.stop();
         assert!(status.success(), "{log}");
         assert!(log.contains(&format!("mode={mode}")), "{log}");

@@ -2,6 +2,10 @@
 
 use ebs_csi_wire::listed_enum;
 
+mod attach_limit;
+
+pub use attach_limit::{ATTACH_LIMIT, AttachLimit};
+
 /// Keys and values of the publish context, which the controller writes for the node-agent.
 pub mod publish_context {
     /// The device name that EC2 was given; on Nitro only a hint. The Go driver has this key, too.

@@ -26,7 +26,9 @@ pub use client::{Ec2, StartError};
 pub use error::code::Ec2ErrorKind;
 pub use error::{Ec2Error, Sent};
 pub use expiring_cache::ExpiringCache;
-pub use model::instance::{BlockMapping, Hibernation, Instance, InstanceState, InstanceType};
+pub use model::instance::{
+    BlockMapping, Hibernation, Instance, InstanceState, InstanceType, Slots,
+};
 pub use model::instance_status::{Check, InstanceStatus};
 pub use model::modification::{Modification, ModificationState, Performance};
 pub use model::snapshot::{Snapshot, SnapshotState};

@@ -160,7 +160,7 @@ impl Attachments {
     ) -> Result<Option<Reservation>, Failure> {
         let Pair { volume, node } = pair;
         let cards = match instance {
-            Some(instance) => self.cards.count_of(&self.ec2, call, &instance.kind).await,
+            Some(instance) => self.instance_types.cards(&self.ec2, call, &instance.kind).await,
             None => 1,
         };
         let devices = instance.iter().flat_map(|instance| &instance.devices);

@@ -19,7 +19,7 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
-use crate::attach::Attachments;
+use crate::attach::{Attachments, InstanceTypes};
 use crate::metrics::Metrics;
 use crate::modify::Modifications;
 use crate::operation::operation_count::OperationCount;
@@ -88,8 +88,10 @@ impl Controller {
     pub fn new(ec2: Ec2, settings: ServiceSettings, metrics: Arc<Metrics>) -> Self {
         metrics.safe_detach_mode(settings.safe_detach);
         let cluster_evidence = ClusterEvidence::new(settings.fence, settings.old_agents);
+        let instance_types = InstanceTypes::default();
         let safe_detach = safe_detach::Service {
             ec2: ec2.clone(),
+            instance_types: instance_types.clone(),
             mode: settings.safe_detach,
             cluster_evidence: cluster_evidence.clone(),
             metrics: Arc::clone(&metrics),
@@ -106,6 +108,7 @@ impl Controller {
             ),
             attachments: Attachments::new(
                 ec2.clone(),
+                instance_types,
                 settings.safe_detach,
                 cluster_evidence,
                 operation_count.clone(),

@@ -228,8 +228,7 @@ impl Config {
             modify_window: flags.modify_volume_request_handler_timeout,
             snapshot_takeover: flags.snapshot_takeover_wait,
             safe_detach: flags.safe_detach,
-            // Not an error: a user who sets the mode back to off need not change the other flags.
-            safe_detach_socket: safe_detach_socket.filter(|_| flags.safe_detach != Mode::Off),
+            safe_detach_socket,
             fence: FenceSettings {
                 permission: flags.safe_detach_fence,
                 limit: flags.safe_detach_fence_limit,

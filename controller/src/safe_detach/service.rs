@@ -9,6 +9,7 @@ use ebs_csi_ec2::{
     Call, Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp,
 };
 use ebs_csi_proto::caller_timeout;
+use ebs_csi_proto::safe_detach::instance_types_server::InstanceTypesServer;
 use ebs_csi_proto::safe_detach::safe_detach_server::{self, SafeDetachServer};
 use ebs_csi_proto::safe_detach::{
     Ask, BreakGlassRequest, BreakGlassResponse, FenceRequest, FenceResponse, Outcome,
@@ -31,6 +32,7 @@ use super::evidence::gather_all;
 use super::evidence::instance_look_to_fact;
 use super::fence::Fence;
 use super::{checks, peers, verdict_text};
+use crate::attach::InstanceTypes;
 use crate::metrics::Metrics;
 use crate::request::Pair;
 
@@ -43,23 +45,36 @@ const MAX_SUBJECTS: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct Service {
     pub(crate) ec2: Ec2,
+    pub(crate) instance_types: InstanceTypes,
     pub(crate) mode: Mode,
     pub(crate) cluster_evidence: ClusterEvidence,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-type RpcResult<T> = Result<Response<T>, Status>;
+pub(super) type RpcResult<T> = Result<Response<T>, Status>;
 
 impl Service {
-    /// Returns the routes of the socket, for callers with these user ids only.
+    /// Returns the routes of the socket, for callers with these user ids only. With safe detach off
+    /// it tells what EC2 says of instance types, and nothing else.
     pub fn routes(self, peers: Vec<u32>) -> Routes {
         let checked = move |request: Request<()>| peers::check(&peers, request);
-        Routes::new(SafeDetachServer::with_interceptor(self, checked))
+        let types = InstanceTypesServer::with_interceptor(self.clone(), checked.clone());
+        let routes = Routes::new(types);
+        match self.mode {
+            Mode::Off => routes,
+            Mode::Ec2Only | Mode::Enforce => {
+                routes.add_service(SafeDetachServer::with_interceptor(self, checked))
+            }
+        }
     }
 
     fn call<T>(request: &Request<T>) -> Call {
+        Call::until(Self::deadline(request))
+    }
+
+    pub(super) fn deadline<T>(request: &Request<T>) -> Instant {
         let timeout = caller_timeout::of(request.metadata()).unwrap_or(DEFAULT_TIMEOUT);
-        Call::until(Instant::now() + timeout)
+        Instant::now() + timeout
     }
 
     fn volume_answer(pair: &Pair, facts: &Facts) -> query_response::Answer {
@@ -261,7 +276,7 @@ fn parse_instance(id: &str) -> Result<InstanceId, Failure> {
     InstanceId::parse(id).map_err(|why| Failure::invalid("instance_id", why))
 }
 
-fn check_count(number: usize) -> Result<(), Failure> {
+pub(super) fn check_count(number: usize) -> Result<(), Failure> {
     match number {
         0..=MAX_SUBJECTS => Ok(()),
         _ => Err(Failure::invalid(

@@ -17,6 +17,7 @@ use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume,
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
 use ebs_csi_proto::modify::modify_client::ModifyClient;
 use ebs_csi_proto::modify::modify_server::ModifyServer;
+use ebs_csi_proto::safe_detach::instance_types_client::InstanceTypesClient;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::{Endpoint, csi};
 use serde_json::{Value, json};
@@ -39,6 +40,7 @@ pub(crate) struct Driver {
     pub(crate) client: ControllerClient<Channel>,
     pub(crate) modifier: ModifyClient<Channel>,
     pub(crate) safe_detach: SafeDetachClient<Channel>,
+    pub(crate) instance_types: InstanceTypesClient<Channel>,
     _stop: tokio::sync::oneshot::Sender<()>,
     _dir: tempfile::TempDir,
 }
@@ -125,8 +127,21 @@ impl Driver {
         let url = format!("unix://{}/csi.sock", dir.path().display());
         let client = ControllerClient::connect(url.clone()).await.unwrap();
         let modifier = ModifyClient::connect(url).await.unwrap();
-        let safe_detach = served(&controller, dir.path(), rustix::process::getuid().as_raw()).await;
-        Self { world, controller, shown, client, modifier, safe_detach, _stop: stop, _dir: dir }
+        let own = rustix::process::getuid().as_raw();
+        let channel = served(&controller, dir.path(), own).await;
+        let safe_detach = SafeDetachClient::new(channel.clone());
+        let instance_types = InstanceTypesClient::new(channel);
+        Self {
+            world,
+            controller,
+            shown,
+            client,
+            modifier,
+            safe_detach,
+            instance_types,
+            _stop: stop,
+            _dir: dir,
+        }
     }
 
     /// Sends a request with a deadline that only a hang reaches.
@@ -286,11 +301,7 @@ impl Driver {
 }
 
 /// Serves SafeDetach on a separate socket in this folder, for this user id, until the runtime ends.
-pub(crate) async fn served(
-    controller: &Controller,
-    folder: &Path,
-    peer: u32,
-) -> SafeDetachClient<Channel> {
+pub(crate) async fn served(controller: &Controller, folder: &Path, peer: u32) -> Channel {
     let url = format!("unix://{}/safe-detach-{peer}.sock", folder.display());
     let listener = url.parse::<Endpoint>().unwrap().bind(0o660).unwrap();
     tokio::spawn(ebs_csi_proto::serve::serve(
@@ -299,7 +310,7 @@ pub(crate) async fn served(
         std::future::pending(),
         Duration::ZERO,
     ));
-    SafeDetachClient::connect(url).await.unwrap()
+    tonic::transport::Endpoint::new(url).unwrap().connect().await.unwrap()
 }
 
 /// Returns the settings of these tests: all features are on, and all waiting times are short.

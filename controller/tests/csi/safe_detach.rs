@@ -1,5 +1,6 @@
 //! A volume is detached from a node only when what EC2 shows proves that this is safe.
 
+mod attach_limits;
 mod fences;
 mod socket;
 

@@ -106,8 +106,18 @@ pub struct InstanceType {
     pub name: String,
     /// EBS cards; 1 unless EC2 says more.
     pub cards: u32,
-    /// The most EBS attachments, root volume included, where EC2 reports it.
-    pub max_attachments: Option<u32>,
+    /// The slots for EBS volumes, where EC2 reports them. Not of a Xen type, whose device names are
+    /// the limit.
+    pub slots: Option<Slots>,
+}
+
+/// The slots for EBS volumes of an instance type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// How many, that of the root volume included.
+    pub count: u32,
+    /// Whether network interfaces take from the same slots.
+    pub shared: bool,
 }
 
 impl Instance {
@@ -167,7 +177,22 @@ impl InstanceType {
         Ok(Self {
             name: sdk_field::required(answer.instance_type(), "instanceType")?.as_str().to_owned(),
             cards: sdk_field::number(ebs.and_then(|e| e.maximum_ebs_cards())).unwrap_or(1).max(1),
-            max_attachments: sdk_field::number(ebs.and_then(|e| e.maximum_ebs_attachments())),
+            slots: Slots::read(answer),
         })
+    }
+}
+
+impl Slots {
+    fn read(answer: &sdk::InstanceTypeInfo) -> Option<Self> {
+        if answer.hypervisor() == Some(&sdk::InstanceTypeHypervisor::Xen) {
+            return None;
+        }
+        let ebs = answer.ebs_info()?;
+        let shared = match ebs.attachment_limit_type()?.as_str() {
+            "shared" => true,
+            "dedicated" => false,
+            _ => return None,
+        };
+        Some(Self { count: sdk_field::number(ebs.maximum_ebs_attachments())?, shared })
     }
 }

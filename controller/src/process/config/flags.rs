@@ -75,7 +75,8 @@ pub(super) struct Flags {
     /// --feature-gates=NonGracefulFailover=true.
     #[arg(long, value_parser = modes(), value_name = "MODE", default_value = "off")]
     pub(super) safe_detach: Mode,
-    /// Serve SafeDetach for node-lifecycle here: unix:///path. Not served with --safe-detach=off.
+    /// Serve SafeDetach for node-lifecycle here: unix:///path. With --safe-detach=off this socket
+    /// tells what EC2 says of instance types, and nothing else.
     #[arg(long, value_name = "URL")]
     pub(super) safe_detach_endpoint: Option<Endpoint>,
     /// User ids that may call SafeDetach, separated by commas.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode;
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{
     Agent, BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest,
     Report, Subject, Verdict, agent, query_response,
@@ -324,7 +325,8 @@ async fn unlisted_peer_gets_permission_denied() {
     let driver = enforce().await;
     let folder = tempfile::tempdir().unwrap();
     let another = rustix::process::getuid().as_raw() + 1;
-    let mut client = served(&driver.controller, folder.path(), another).await;
+    let channel = served(&driver.controller, folder.path(), another).await;
+    let mut client = SafeDetachClient::new(channel);
     let refused = client.query_instances(QueryInstancesRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     let refused = client.fence(FenceRequest::default()).await.unwrap_err();
@@ -336,7 +338,10 @@ async fn unpublish_succeeds_only_when_ec2_shows_detached() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
         let slow = json!({ "latency": { "detach": { "fixed_ms": 1500 } } });
         let driver = Driver::under(mode, slow).await;
-        let _observer = observe(&driver, vec![ready()]).await;
+        let _observer = match mode {
+            Mode::Enforce => Some(observe(&driver, vec![ready()]).await),
+            Mode::Off | Mode::Ec2Only => None,
+        };
         let id = attached(&driver).await;
         let is_attached = || {
             let volumes = driver.world.volumes();

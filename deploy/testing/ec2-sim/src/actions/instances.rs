@@ -89,7 +89,7 @@ pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 fn instance_type(x: &mut Xml, t: &InstanceType) {
-    x.text("instanceType", t.name);
+    x.text("instanceType", t.name).text("hypervisor", t.hypervisor);
     x.nest("ebsInfo", |x| {
         x.value("maximumEbsAttachments", t.maximum_attachments)
             .text("attachmentLimitType", t.limit_type)

@@ -250,13 +250,15 @@ def checks(node):
 
 
 def instances():
-    types = ec2.describe_instance_types(InstanceTypes=["m5.large", "m7i.large", "r8gb.48xlarge"])["InstanceTypes"]
+    types = ec2.describe_instance_types(InstanceTypes=["m5.large", "m7i.large", "r8gb.48xlarge", "t2.nano", "z9.large"])["InstanceTypes"]
     shown = {t["InstanceType"]: t for t in types}
     ebs = lambda t: shown[t]["EbsInfo"]["MaximumEbsAttachments"]
     assert ebs("m5.large") == 27 and ebs("m7i.large") == 32, types
     kind = lambda t: shown[t]["EbsInfo"]["AttachmentLimitType"]
     assert kind("m5.large") == "shared" and kind("m7i.large") == "dedicated", types
     assert shown["r8gb.48xlarge"]["EbsInfo"]["MaximumEbsCards"] == 2
+    assert (ebs("z9.large"), kind("z9.large")) == (100, "dedicated"), types
+    assert (shown["t2.nano"]["Hypervisor"], shown["z9.large"]["Hypervisor"]) == ("xen", "nitro"), types
     assert len(ec2.describe_instance_types()["InstanceTypes"]) > len(types)
     status = ec2.describe_instance_status(InstanceIds=[NODE_B])["InstanceStatuses"][0]
     assert status["InstanceStatus"]["Status"] == "ok" and status["SystemStatus"]["Details"][0]["Name"] == "reachability", status

@@ -126,10 +126,13 @@ pub(crate) struct InstanceType {
     /// `shared` if network interfaces take from the same number, else `dedicated`.
     pub(crate) limit_type: &'static str,
     pub(crate) cards: u32,
+    /// `nitro` or `xen`.
+    pub(crate) hypervisor: &'static str,
 }
 
 const fn shared(name: &'static str, maximum_attachments: u32) -> InstanceType {
-    InstanceType { name, maximum_attachments, limit_type: "shared", cards: 1 }
+    let hypervisor = "nitro";
+    InstanceType { name, maximum_attachments, limit_type: "shared", cards: 1, hypervisor }
 }
 
 const fn dedicated(name: &'static str, maximum_attachments: u32) -> InstanceType {
@@ -137,7 +140,7 @@ const fn dedicated(name: &'static str, maximum_attachments: u32) -> InstanceType
 }
 
 /// The types with their published limits, on an instance with one network interface and without
-/// the disks of an instance store.
+/// the disks of an instance store; and `z9.large`, a type that no release of a driver knows.
 pub(crate) const TYPES: &[InstanceType] = &[
     shared("m5.large", 27),
     shared("c5.large", 27),
@@ -145,6 +148,8 @@ pub(crate) const TYPES: &[InstanceType] = &[
     dedicated("m7i.24xlarge", 64),
     dedicated("m7i.48xlarge", 128),
     InstanceType { cards: 2, ..dedicated("r8gb.48xlarge", 128) },
+    InstanceType { hypervisor: "xen", ..shared("t2.nano", 40) },
+    dedicated("z9.large", 100),
 ];
 
 pub(crate) fn find_type(name: &str) -> Option<&'static InstanceType> {
