@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebs_csi_proto::safe_detach::attach_limits_response::{Answer as TypeAnswer, Kind};
 use ebs_csi_proto::safe_detach::fence_request::Mode as FenceMode;
+use ebs_csi_proto::safe_detach::instance_types_client::InstanceTypesClient;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{
-    FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks, Subject,
-    Verdict as WireVerdict,
+    AttachLimitsRequest, FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks,
+    Subject, Verdict as WireVerdict,
 };
 use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, VolumeEvidence};
 use ebs_csi_safe_detach::{Evidence, Fact, Refusal, Verdict, Waiting};
@@ -28,6 +30,14 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub struct Controller {
     channel: Channel,
+}
+
+/// The attachment slots of an instance type, as EC2 says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    pub(crate) count: u32,
+    /// Whether network interfaces take from the same slots.
+    pub(crate) shared: bool,
 }
 
 /// The controller's answers. What is missing is unknown.
@@ -82,6 +92,24 @@ impl Controller {
             only_impaired,
         });
         self.client().fence(request).await.map(drop)
+    }
+
+    /// Returns the slots of those of the instance types of which the controller knows them.
+    ///
+    /// # Errors
+    /// The controller's status; one of an earlier release answers UNIMPLEMENTED.
+    pub(crate) async fn attach_limits(
+        &self,
+        instance_types: Vec<String>,
+    ) -> Result<Vec<(String, Slots)>, tonic::Status> {
+        let request = with_timeout(AttachLimitsRequest { instance_types });
+        let mut client = InstanceTypesClient::new(self.channel.clone());
+        let answers = client.attach_limits(request).await?.into_inner().answers;
+        let known = answers.into_iter().filter_map(|answer| {
+            let slots = parse_slots(&answer)?;
+            Some((answer.instance_type, slots))
+        });
+        Ok(known.collect())
     }
 
     /// Queries all pairs of instance and volume, and all their instances, at once; and the status
@@ -160,6 +188,17 @@ fn with_timeout<T>(message: T) -> tonic::Request<T> {
     request
 }
 
+/// Converts the slots of a type; `None` when they are not known, or of a kind that this version
+/// does not know.
+fn parse_slots(answer: &TypeAnswer) -> Option<Slots> {
+    let shared = match answer.kind() {
+        Kind::Shared => true,
+        Kind::Dedicated => false,
+        Kind::Unspecified => return None,
+    };
+    (answer.limit > 0).then_some(Slots { count: answer.limit, shared })
+}
+
 /// Converts EC2's status checks to a fact. A value that this version does not know counts as
 /// unspecified.
 fn parse_status_checks(wire: StatusChecks) -> Fact<()> {
@@ -230,6 +269,21 @@ mod tests {
         for (status_checks, want) in rows {
             let answer = Answer { status_checks, ..Answer::default() };
             assert_eq!(parse_status_checks(answer.status_checks()), want, "{status_checks}");
+        }
+    }
+    #[test]
+    fn slots_of_unknown_number_or_kind_are_unknown() {
+        let slots = |count, shared| Some(Slots { count, shared });
+        let rows = [
+            (100, 2, slots(100, false)),
+            (27, 1, slots(27, true)),
+            (0, 2, None),
+            (27, 0, None),
+            (27, 77, None),
+        ];
+        for (limit, kind, want) in rows {
+            let answer = TypeAnswer { limit, kind, ..TypeAnswer::default() };
+            assert_eq!(parse_slots(&answer), want, "{limit} {kind}");
         }
     }
 }

@@ -133,7 +133,7 @@ pub struct Config {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub onboarding: Switch,
     /// Whether the facts about its node (zone, region, instance, type) that a node-agent's pod
-    /// lacks are written to the pod, as annotations.
+    /// lacks, and the attachment limit that EC2 tells, are written to the pod, as annotations.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub node_facts: Switch,
     /// Whether the annotation ebs.csi.aws.com/draining of a node-agent's pod follows the taints by

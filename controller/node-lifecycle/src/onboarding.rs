@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::metrics::{Metrics, as_gauge};
 
 pub mod agent_annotations;
+mod instance_types;
 mod pod_difference;
 
 /// Pause between two rounds. A round without a node to patch sends no request, so the pause can be

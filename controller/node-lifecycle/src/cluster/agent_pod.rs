@@ -1,6 +1,6 @@
 //! Pods of the node-agent.
 
-use ebs_csi_proto::keys::{DRAINING, HELD_PORT, LEAVING, NodeFact};
+use ebs_csi_proto::keys::{ATTACH_LIMIT, DRAINING, HELD_PORT, LEAVING, NodeFact};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
@@ -19,12 +19,13 @@ const VERSION: usize = 3;
 const IP: usize = 4;
 const PORT: usize = 5;
 const PROMISES: usize = 6;
+const LIMIT: usize = 7;
 
 /// A pod of a DaemonSet of the driver that is bound to a node and is not ending: kubelet no longer
 /// shows new annotations to a pod that ends.
 #[derive(Clone, Debug)]
 pub struct AgentPodRow {
-    texts: Texts<7>,
+    texts: Texts<8>,
     has_fact: [bool; NodeFact::ALL.len()],
     draining: bool,
     restarted: bool,
@@ -82,6 +83,7 @@ impl Retained for AgentPodRow {
                 object.status.pod_ip.as_deref().unwrap_or_default(),
                 meta.labels.get(HELD_PORT).map_or("", String::as_str),
                 meta.annotations.get(LEAVING).map_or("", String::as_str),
+                meta.annotations.get(ATTACH_LIMIT).map_or("", String::as_str),
             ]),
         })
     }
@@ -117,6 +119,11 @@ impl AgentPodRow {
     /// Returns the attachments that the node is asked to leave alone, as the annotation lists them.
     pub(crate) fn leaving(&self) -> &str {
         self.texts.get(PROMISES)
+    }
+
+    /// Returns the attachment limit that the annotation tells the agent; empty when it tells none.
+    pub(crate) fn attach_limit(&self) -> &str {
+        self.texts.get(LIMIT)
     }
 
     pub(crate) fn has(&self, fact: NodeFact) -> bool {
@@ -158,14 +165,17 @@ mod tests {
         assert_eq!(pod.name(), ("kube-system", "ebs-csi-node-x"));
         assert_eq!((pod.node(), pod.uid(), pod.version()), ("n", "u", "7"));
         assert_eq!((pod.ip(), pod.held_port(), pod.leaving()), ("", "", ""));
+        assert_eq!(pod.attach_limit(), "");
         let asked = row(|p| {
             p["status"]["podIP"] = json!("10.0.0.1");
             p["metadata"]["labels"][HELD_PORT] = json!("9808");
             p["metadata"]["annotations"][LEAVING] = json!("vol-1a2b3c4d@x");
+            p["metadata"]["annotations"][ATTACH_LIMIT] = json!("100");
         });
         let asked = asked.expect("retained");
         let seen = (asked.ip(), asked.held_port(), asked.leaving());
         assert_eq!(seen, ("10.0.0.1", "9808", "vol-1a2b3c4d@x"));
+        assert_eq!(asked.attach_limit(), "100");
         assert!(pod.has(NodeFact::Zone) && pod.has(NodeFact::Region));
         assert!(!pod.has(NodeFact::Instance) && !pod.has(NodeFact::InstanceType));
         assert!(!pod.is_marked_draining() && !pod.has_restarted());

@@ -77,7 +77,7 @@ impl NodeReports {
 
     /// Answers for ever; opens the stream again when it ends.
     ///
-    /// A controller with safe detach off serves no socket, and may never serve one: that is logged
+    /// A controller with safe detach off never asks: that is logged
     /// once, and the attempts become less and less frequent.
     pub async fn run(self, controller: Controller) {
         let mut pause = FIRST_PAUSE;
@@ -97,7 +97,7 @@ impl NodeReports {
             } else {
                 tracing::info!(
                     why,
-                    "the controller does not ask for nodes' answers; later attempts to connect are logged at debug level (with --safe-detach=off it serves no socket)"
+                    "the controller does not ask for nodes' answers; later attempts to connect are logged at debug level (with --safe-detach=off it never asks)"
                 );
             }
             last_logged = Some(why);

@@ -1,14 +1,15 @@
-//! Annotations of the node-agent's pods: the facts about the node that a pod lacks, and whether the
-//! node is being drained.
+//! Annotations of the node-agent's pods: the facts about the node that a pod lacks, how many
+//! volumes EC2 says that the instance takes, and whether the node is being drained.
 //!
 //! The node-agent has no Kubernetes token. It reads its pod's labels and annotations from a file
 //! that kubelet writes. The work is level-triggered and never ends, and depends neither on safe
 //! detach nor on failover's kill switch.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::keys::NodeFact;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -19,6 +20,7 @@ use crate::context::Context;
 use crate::events::{EventReason, EventSubject};
 use crate::metrics::{Metrics, as_gauge};
 
+use super::instance_types::InstanceTypes;
 use super::pod_difference::Difference;
 use super::{PATCH_PAUSE, PATCH_TIMEOUT};
 
@@ -39,6 +41,7 @@ pub struct AgentAnnotations {
     /// The pods, by namespace.
     pods: Vec<Arc<Table<AgentPodRow>>>,
     switches: AnnotationSwitches,
+    instance_types: InstanceTypes,
     /// The version of each pod that was last patched, by uid, and when.
     last_patched: HashMap<String, (String, Instant)>,
     /// The time since when each pod has lacked an annotation, by uid.
@@ -57,6 +60,7 @@ impl AgentAnnotations {
             context,
             pods,
             switches,
+            instance_types: InstanceTypes::default(),
             last_patched: HashMap::new(),
             lacking_since: HashMap::new(),
             last_refusal: None,
@@ -86,11 +90,14 @@ impl AgentAnnotations {
             let tried = self.last_patched.get(pod.uid());
             tried.is_some_and(|(version, _)| version == pod.version())
         };
-        let due: Vec<_> = differences
+        let mut due: Vec<_> = differences
             .into_iter()
             .filter(|(pod, difference)| difference.needs_patch() && !was_patched(pod))
-            .take(MAX_PER_ROUND)
             .collect();
+        // Kubelet can register the driver without the limit, which an admission policy of an
+        // earlier release refuses.
+        due.sort_by_key(|(_, difference)| difference.is_limit_alone());
+        due.truncate(MAX_PER_ROUND);
         for (pod, difference) in due {
             // What refuses one patch refuses the others, too.
             if self.last_refusal.is_some() || !self.context.leader.is_leader() {
@@ -105,11 +112,23 @@ impl AgentAnnotations {
 
     fn find_differences(&self) -> Vec<(Arc<AgentPodRow>, Difference)> {
         let pods = self.pods.iter().flat_map(|table| table.filter(|_| true));
-        let differences = pods.filter_map(|pod| {
-            let node = self.context.tables.nodes.get(pod.node())?;
+        let pods_and_nodes: Vec<_> = pods
+            .filter_map(|pod| {
+                let node = self.context.tables.nodes.get(pod.node())?;
+                Some((pod, node))
+            })
+            .collect();
+        if self.switches.facts {
+            let types = pods_and_nodes.iter().map(|(_, node)| node.fact(NodeFact::InstanceType));
+            let types: BTreeSet<&str> = types.filter(|name| !name.is_empty()).collect();
+            self.instance_types.ask(&self.context.controller, &types);
+        }
+        let differences = pods_and_nodes.into_iter().filter_map(|(pod, node)| {
             let csi_node = self.context.tables.csi_nodes.get(&node.name);
             let registered = csi_node.is_some_and(|row| row.belongs_to(&node.uid));
-            let difference = Difference::between(&pod, &node, registered, self.switches);
+            let limit = self.instance_types.limit_of(&node);
+            let difference =
+                Difference::between(&pod, &node, registered, limit.as_ref(), self.switches);
             (difference != Difference::default()).then_some((pod, difference))
         });
         differences.collect()
@@ -158,7 +177,7 @@ impl AgentAnnotations {
                 pod = pod.key(),
                 node = pod.node(),
                 %error,
-                "the node-agent's pod could not be annotated: it does not learn its zone from Kubernetes, nor that its node is being drained"
+                "the node-agent's pod could not be annotated: it does not learn from Kubernetes what its Node says, nor what EC2 says of its instance type"
             ),
             Err(_) => tracing::warn!(
                 pod = pod.key(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_proto::keys::{DRAINING, NodeFact};
+use ebs_csi_proto::keys::{ATTACH_LIMIT, AttachLimit, DRAINING, NodeFact};
 use serde_json::{Value, json};
 
 use crate::cluster::{AgentPodRow, NodeRow};
@@ -10,7 +10,7 @@ use crate::cluster::{AgentPodRow, NodeRow};
 /// Which annotations are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnotationSwitches {
-    /// Missing facts about the node.
+    /// Missing facts about the node, and what EC2 says of its instance type.
     pub facts: bool,
     /// Whether the node is being drained.
     pub draining: bool,
@@ -26,11 +26,13 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Compares a pod with its Node. `registered` is whether the driver is registered there.
+    /// Compares a pod with its Node. `registered` is whether the driver is registered there,
+    /// `limit` what EC2 says of the instance's type, where it is known.
     pub(super) fn between(
         pod: &AgentPodRow,
         node: &NodeRow,
         registered: bool,
+        limit: Option<&AttachLimit>,
         switches: AnnotationSwitches,
     ) -> Self {
         let mut difference = Self::default();
@@ -53,7 +55,18 @@ impl Difference {
             let value = node.draining.then(|| "true".to_owned());
             difference.annotations.push((DRAINING, value));
         }
+        // In a patch of its own, so that what refuses it refuses nothing else.
+        if switches.facts && difference.annotations.is_empty() {
+            let limit = limit.map(AttachLimit::to_string);
+            let news = limit.filter(|limit| limit != pod.attach_limit());
+            difference.annotations.extend(news.map(|limit| (ATTACH_LIMIT, Some(limit))));
+        }
         difference
+    }
+
+    /// Returns whether the pod lacks only the limit of its instance.
+    pub(super) fn is_limit_alone(&self) -> bool {
+        self.annotations.iter().all(|(key, _)| *key == ATTACH_LIMIT)
     }
 
     pub(super) fn needs_patch(&self) -> bool {
@@ -114,7 +127,7 @@ mod tests {
     fn pod_without_zone_gets_missing_facts_once() {
         let node = node(json!([]));
         let bare = pod(json!({}), json!({}), 0);
-        let difference = Difference::between(&bare, &node, false, ALL);
+        let difference = Difference::between(&bare, &node, false, None, ALL);
         assert_eq!(keys(&difference), ["zone", "region", "instance-id", "instance-type"]);
         let patch = difference.patch(&bare);
         assert_eq!(patch["metadata"]["uid"], "u");
@@ -123,10 +136,10 @@ mod tests {
         assert_eq!(annotations["ebs.csi.aws.com/zone"], "us-east-1b");
         assert_eq!(annotations["ebs.csi.aws.com/instance-id"], "i-0123456789abcdef0");
         let patched = pod(json!({}), annotations.clone(), 0);
-        assert_eq!(Difference::between(&patched, &node, false, ALL), Difference::default());
+        assert_eq!(Difference::between(&patched, &node, false, None, ALL), Difference::default());
         // A fact that the pod has already is not written.
         let told = pod(json!({}), json!({"ebs.csi.aws.com/instance-id": "i-1"}), 0);
-        let difference = Difference::between(&told, &node, true, ALL);
+        let difference = Difference::between(&told, &node, true, None, ALL);
         assert_eq!(keys(&difference), ["zone", "region", "instance-type"]);
     }
 
@@ -137,12 +150,12 @@ mod tests {
         let copied = json!({"topology.kubernetes.io/zone": "us-east-1b"});
         for (restarts, registered) in [(0, false), (0, true), (3, true)] {
             let pod = pod(copied.clone(), json!({}), restarts);
-            let difference = Difference::between(&pod, &node, registered, ALL);
+            let difference = Difference::between(&pod, &node, registered, None, ALL);
             assert_eq!(difference, Difference::default(), "{restarts} {registered}");
         }
         // An agent that has ended before the driver was registered may lack more than the zone.
         let restarted = pod(copied, json!({}), 1);
-        let difference = Difference::between(&restarted, &node, false, ALL);
+        let difference = Difference::between(&restarted, &node, false, None, ALL);
         assert_eq!(keys(&difference), ["region", "instance-id", "instance-type"]);
     }
 
@@ -150,9 +163,9 @@ mod tests {
     fn unknown_zone_is_reported_unless_driver_is_registered() {
         let bare = pod(json!({}), json!({}), 0);
         let zoneless: NodeRow = retained(json!({"metadata": {"name": "n"}})).unwrap();
-        let difference = Difference::between(&bare, &zoneless, false, ALL);
+        let difference = Difference::between(&bare, &zoneless, false, None, ALL);
         assert!(difference.unknown && !difference.needs_patch());
-        assert_eq!(Difference::between(&bare, &zoneless, true, ALL), Difference::default());
+        assert_eq!(Difference::between(&bare, &zoneless, true, None, ALL), Difference::default());
     }
 
     #[test]
@@ -162,7 +175,8 @@ mod tests {
         let zone = json!({"topology.kubernetes.io/zone": "us-east-1b"});
         let unmarked = pod(zone.clone(), json!({}), 0);
         let marked = pod(zone, json!({DRAINING: "true"}), 0);
-        let change = |pod: &AgentPodRow, node: &NodeRow| Difference::between(pod, node, true, ALL);
+        let change =
+            |pod: &AgentPodRow, node: &NodeRow| Difference::between(pod, node, true, None, ALL);
         assert_eq!(change(&unmarked, &drained).annotations, [(DRAINING, Some("true".to_owned()))]);
         assert_eq!(change(&marked, &undrained).annotations, [(DRAINING, None)]);
         let patch = change(&marked, &undrained).patch(&marked);
@@ -171,13 +185,41 @@ mod tests {
         assert_eq!(change(&marked, &drained), Difference::default());
     }
 
+    /// The limit follows what EC2 says, after everything else.
+    #[test]
+    fn pod_with_facts_gets_limit_of_its_instance() {
+        let node = node(json!([]));
+        let limit = |count| {
+            let instance = "i-0123456789abcdef0".parse().unwrap();
+            AttachLimit::new(count, false, "z9.large", instance).unwrap()
+        };
+        let change = |pod: &AgentPodRow, limit, facts| {
+            let switches = AnnotationSwitches { facts, ..ALL };
+            Difference::between(pod, &node, true, Some(&limit), switches)
+        };
+        let labels = json!({"topology.kubernetes.io/zone": "us-east-1b"});
+        let bare = pod(labels.clone(), json!({}), 0);
+        let difference = change(&bare, limit(100), true);
+        assert!(difference.is_limit_alone());
+        let annotations = &difference.patch(&bare)["metadata"]["annotations"];
+        let want = "100 dedicated z9.large i-0123456789abcdef0";
+        assert_eq!(annotations, &json!({"ebs.csi.aws.com/attach-limit": want}));
+        let told = pod(labels, annotations.clone(), 0);
+        assert_eq!(change(&told, limit(100), true), Difference::default());
+        assert!(change(&told, limit(99), true).is_limit_alone());
+        assert_eq!(change(&bare, limit(100), false), Difference::default());
+        let lacks_zone = change(&pod(json!({}), json!({}), 0), limit(100), true);
+        assert!(!lacks_zone.is_limit_alone());
+        assert!(!keys(&lacks_zone).contains(&"attach-limit"));
+    }
+
     #[test]
     fn switched_off_annotations_are_not_changed() {
         let drained = node(drain());
         let bare = pod(json!({}), json!({}), 0);
         let change = |facts, draining| {
             let switches = AnnotationSwitches { facts, draining };
-            Difference::between(&bare, &drained, false, switches).annotations.len()
+            Difference::between(&bare, &drained, false, None, switches).annotations.len()
         };
         assert_eq!(change(true, false), 4);
         assert_eq!(change(false, true), 1);

@@ -155,6 +155,13 @@ impl ApiServer {
         );
     }
 
+    /// Labels that node with its instance type.
+    pub(crate) fn set_instance_type(&mut self, number: usize, instance_type: &str) {
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/node-{number:04}")) {
+            object["metadata"]["labels"]["node.kubernetes.io/instance-type"] = json!(instance_type);
+        }
+    }
+
     /// Makes kubelet of that node report the node's volume as in use.
     pub(crate) fn use_volume(&mut self, number: usize) {
         if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/node-{number:04}")) {

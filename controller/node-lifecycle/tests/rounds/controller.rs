@@ -1,4 +1,5 @@
-//! A controller on a socket that reports every instance as stopped, and counts the queries.
+//! A controller on a socket that reports every instance as stopped, and knows one instance type. It
+//! counts the queries.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -6,11 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebs_csi_proto::Failure;
+use ebs_csi_proto::safe_detach::attach_limits_response::{Answer, Kind};
+use ebs_csi_proto::safe_detach::instance_types_server::{InstanceTypes, InstanceTypesServer};
 use ebs_csi_proto::safe_detach::safe_detach_server::{SafeDetach, SafeDetachServer};
 use ebs_csi_proto::safe_detach::{
-    Ask, BreakGlassRequest, BreakGlassResponse, FenceRequest, FenceResponse, Outcome,
-    QueryInstancesRequest, QueryInstancesResponse, QueryRequest, QueryResponse, Report, Verdict,
-    query_instances_response, query_response,
+    Ask, AttachLimitsRequest, AttachLimitsResponse, BreakGlassRequest, BreakGlassResponse,
+    FenceRequest, FenceResponse, Outcome, QueryInstancesRequest, QueryInstancesResponse,
+    QueryRequest, QueryResponse, Report, Verdict, query_instances_response, query_response,
 };
 use tokio::net::UnixListener;
 use tokio_stream::{Stream, StreamExt};
@@ -20,7 +23,10 @@ use tonic::{Request, Response, Status, Streaming};
 type GrpcResult<T> = Result<Response<T>, Status>;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Controller(Arc<AtomicUsize>);
+pub(crate) struct Controller {
+    queries: Arc<AtomicUsize>,
+    asked_types: Arc<AtomicUsize>,
+}
 
 impl Controller {
     /// Serves until the runtime ends.
@@ -33,6 +39,7 @@ impl Controller {
         });
         let served = Server::builder()
             .add_service(SafeDetachServer::new(this.clone()))
+            .add_service(InstanceTypesServer::new(this.clone()))
             .serve_with_incoming(connections);
         tokio::spawn(served);
         this
@@ -40,7 +47,12 @@ impl Controller {
 
     /// Returns the number of queries about volumes so far.
     pub(crate) fn queries(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.queries.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many instance types have been asked about, each as often as it was.
+    pub(crate) fn asked_types(&self) -> usize {
+        self.asked_types.load(Ordering::Relaxed)
     }
 }
 
@@ -54,9 +66,26 @@ fn stopped() -> Verdict {
 }
 
 #[tonic::async_trait]
+impl InstanceTypes for Controller {
+    async fn attach_limits(
+        &self,
+        request: Request<AttachLimitsRequest>,
+    ) -> GrpcResult<AttachLimitsResponse> {
+        let types = request.into_inner().instance_types;
+        self.asked_types.fetch_add(types.len(), Ordering::Relaxed);
+        let answers = types.into_iter().map(|instance_type| match instance_type.as_str() {
+            "z9.large" => Answer { instance_type, limit: 100, kind: Kind::Dedicated.into() },
+            _ => Answer { instance_type, ..Answer::default() },
+        });
+        let answers = answers.collect();
+        Ok(Response::new(AttachLimitsResponse { answers }))
+    }
+}
+
+#[tonic::async_trait]
 impl SafeDetach for Controller {
     async fn query(&self, request: Request<QueryRequest>) -> GrpcResult<QueryResponse> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.queries.fetch_add(1, Ordering::Relaxed);
         let subjects = request.into_inner().subjects.into_iter();
         let answers = subjects.map(|subject| query_response::Answer {
             subject: Some(subject),

@@ -277,6 +277,29 @@ async fn joined_node_without_zone_costs_1_patch() {
     assert_eq!(api.count_all(), 30, "and there is no other request");
 }
 
+/// The controller knows one of the two types.
+#[tokio::test]
+async fn limit_costs_1_patch_and_type_1_question() {
+    let api = ApiServer::of(40, 0);
+    for number in 0..40 {
+        lock(&api).agent_pod(number, true);
+        let instance_type = if number < 30 { "z9.large" } else { "z9.metal" };
+        lock(&api).set_instance_type(number, instance_type);
+    }
+    let world = world_of(api, LONG).await;
+    let mut annotations = annotations_of(&world.failover).await;
+    lock(&world.api).clear_counts();
+    while lock(&world.api).count("PATCH pods") == 0 {
+        annotations.annotate_pods().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    annotations.annotate_pods().await;
+    assert_eq!(world.controller.asked_types(), 2);
+    let api = lock(&world.api);
+    assert_eq!(api.count("PATCH pods"), 30);
+    assert_eq!(api.count_all(), 30, "and there is no other request");
+}
+
 #[tokio::test]
 async fn refused_patch_is_counted_and_not_repeated() {
     let api = ApiServer::of(3, 0);

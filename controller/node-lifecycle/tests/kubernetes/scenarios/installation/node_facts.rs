@@ -1,5 +1,7 @@
 //! Pods of the node-agent: what their annotations say about their nodes.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
@@ -9,6 +11,7 @@ use crate::environment::world::{TestResult, World, create, ensure, patch, wait_u
 use crate::scenarios::Scenario;
 
 const ZONE: &str = "ebs.csi.aws.com/zone";
+const LIMIT: &str = "ebs.csi.aws.com/attach-limit";
 const DRAINING: &str = "ebs.csi.aws.com/draining";
 /// The label that Kubernetes copies from a node to its pods from 1.35 on.
 const COPIED: &str = "topology.kubernetes.io/zone";
@@ -17,6 +20,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("pod_without_zone_gets_facts_in_one_patch", written(world)),
         Scenario::new("pod_with_copied_zone_gets_no_patch", copied(world)),
+        Scenario::new("agent_pod_gets_limit_that_ec2_says", limited(world)),
         Scenario::new("agent_pod_follows_cordon_and_drain_taint", drained(world)),
         Scenario::new("node_without_zone_is_reported", unknown(world)),
     ]
@@ -61,6 +65,31 @@ async fn copied(world: &World<'_>) -> TestResult {
     wait_for_annotation(world, pod, DRAINING, Some("true")).await?;
     ensure(annotation(world, pod, ZONE).await?.is_none(), "no fact is written")?;
     check_patches(world, pod, 1)?;
+    delete(world, pod).await?;
+    world.nodes.delete(node).await
+}
+
+/// `z9.large` is in no table. Nobody says how many volumes a Xen type takes.
+async fn limited(world: &World<'_>) -> TestResult {
+    let (node, pod) = ("limited", "ebs-csi-node-limited");
+    let instance = world.node(node).await?;
+    let change_type = async |instance_type: &str| {
+        let labels = json!({"node.kubernetes.io/instance-type": instance_type});
+        patch_node(world, node, json!({"metadata": {"labels": labels}})).await
+    };
+    change_type("z9.large").await?;
+    create_pod(world, pod, node, "ebs-csi-node").await?;
+    let of_new_type = format!("100 dedicated z9.large {instance}");
+    wait_for_annotation(world, pod, LIMIT, Some(&of_new_type)).await?;
+    ensure(annotation(world, pod, ZONE).await?.is_none(), "no fact is written")?;
+    check_patches(world, pod, 1)?;
+    // The same pod runs on when the instance is started again with another type.
+    change_type("t2.nano").await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    check_patches(world, pod, 1)?;
+    change_type("m5.large").await?;
+    wait_for_annotation(world, pod, LIMIT, Some(&format!("27 shared m5.large {instance}"))).await?;
+    check_patches(world, pod, 2)?;
     delete(world, pod).await?;
     world.nodes.delete(node).await
 }

@@ -145,8 +145,9 @@ async fn startup_taint(world: &World<'_>) -> TestResult {
     world.nodes.delete(name).await
 }
 
-/// As node-lifecycle's user: of a pod of the driver's DaemonSet, missing facts may be added and the
-/// drain may be told and withdrawn; nothing else of it, and nothing of another pod, may change.
+/// As node-lifecycle's user: of a pod of the driver's DaemonSet, missing facts may be added, the
+/// drain told and withdrawn, and the attachment limit told and changed; nothing else of it, and
+/// nothing of another pod, may change.
 async fn only_facts(world: &World<'_>) -> TestResult {
     let (node, name) = ("told", "ebs-csi-node-told");
     world.node(node).await?;
@@ -157,6 +158,7 @@ async fn only_facts(world: &World<'_>) -> TestResult {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
     let annotate = |key: &str, value: Value| json!({"metadata": {"annotations": {key: value}}});
     let (zone, draining) = ("ebs.csi.aws.com/zone", "ebs.csi.aws.com/draining");
+    let limit = |value: &str| annotate("ebs.csi.aws.com/attach-limit", json!(value));
     let zoned = annotate(zone, json!("us-east-1a"));
     let outpost = annotate("topology.ebs.csi.aws.com/outpost-id", json!("op-1"));
     let image = json!([{"name": "ebs-plugin", "image": "y"}]);
@@ -168,6 +170,14 @@ async fn only_facts(world: &World<'_>) -> TestResult {
         (name, "to remove the zone", annotate(zone, Value::Null), false),
         (name, "to say that it is drained", annotate(draining, json!("true")), true),
         (name, "to say something else of a drain", annotate(draining, json!("perhaps")), false),
+        (name, "to tell a limit", limit("100 dedicated z9.large i-0123456789abcdef0"), true),
+        (name, "to change it", limit("1000 shared m5.metal-24xl i-0123456789abcdef0"), true),
+        (name, "no limit", limit("0 dedicated z9.large i-0123456789abcdef0"), false),
+        (name, "a negative limit", limit("-1 dedicated z9.large i-0123456789abcdef0"), false),
+        (name, "too large a limit", limit("1001 dedicated z9.large i-0123456789abcdef0"), false),
+        (name, "a limit of no instance", limit("100 dedicated z9.large"), false),
+        (name, "more than a limit", limit("100 dedicated z9.large i-0123456789abcdef0\n"), false),
+        (name, "another limit", annotate("ebs.csi.aws.com/attach-limits", json!("100")), false),
         (name, "another annotation", annotate("x", json!("y")), false),
         (name, "a label", json!({"metadata": {"labels": {"x": "y"}}}), false),
         (name, "a finalizer", json!({"metadata": {"finalizers": ["example.com/x"]}}), false),
