@@ -1,5 +1,7 @@
 //! How many volumes the scheduler may place on the node.
 
+use ebs_csi_proto::keys::AttachLimit;
+
 use crate::facts::NodeFacts;
 
 pub use crate::facts::taken_slots::Attachments;
@@ -41,10 +43,27 @@ pub(crate) fn slots(instance_type: &str) -> Slots {
     row.map_or(USUAL, |LimitRow { limit, shared, .. }| Slots { limit, shared, listed: true })
 }
 
+/// Returns the slots of an instance: those that EC2 says, else those of its type.
+fn slots_of(facts: &NodeFacts, learned: Option<&AttachLimit>) -> Slots {
+    let row = slots(&facts.instance_type);
+    match learned {
+        // A row of the same number may have a better kind: EC2 calls some metal types shared whose
+        // network interfaces take no slot.
+        Some(learned) if !(row.listed && row.limit == learned.limit()) => {
+            Slots { limit: learned.limit(), shared: learned.shared, listed: true }
+        }
+        _ => row,
+    }
+}
+
 /// Returns whether the answer of `NodeGetInfo` rests on the usual slots, because the table lacks
-/// the type.
-pub(crate) fn is_guessed(facts: &NodeFacts, slot_settings: SlotSettings) -> bool {
-    slot_settings.limit.is_none() && !slots(&facts.instance_type).listed
+/// the type and EC2's limit is not known.
+pub(crate) fn is_guessed(
+    facts: &NodeFacts,
+    slot_settings: SlotSettings,
+    learned: Option<&AttachLimit>,
+) -> bool {
+    slot_settings.limit.is_none() && !slots_of(facts, learned).listed
 }
 
 /// Returns the answer of `NodeGetInfo`: the slots, minus those of the root volume, of other
@@ -54,12 +73,13 @@ pub(crate) fn is_guessed(facts: &NodeFacts, slot_settings: SlotSettings) -> bool
 pub(crate) fn max_volumes(
     facts: &NodeFacts,
     slot_settings: SlotSettings,
+    learned: Option<&AttachLimit>,
     taken: &TakenSlots,
 ) -> u32 {
     if let Some(limit) = slot_settings.limit {
         return limit;
     }
-    let slots = slots(&facts.instance_type);
+    let slots = slots_of(facts, learned);
     let reserved = slot_settings
         .reserved
         .or(taken.foreign_volumes)
@@ -167,9 +187,50 @@ mod tests {
     fn limit_is_guessed_for_unlisted_type_alone() {
         let none = SlotSettings::default();
         let set = SlotSettings { limit: Some(5), ..none };
-        assert!(is_guessed(&node("z9.large", 1, 0), none));
-        assert!(!is_guessed(&node("z9.large", 1, 0), set));
-        assert!(!is_guessed(&node("m5.large", 1, 0), none));
+        let learned = learned("z9.large", 100, false);
+        assert!(is_guessed(&node("z9.large", 1, 0), none, None));
+        assert!(!is_guessed(&node("z9.large", 1, 0), none, Some(&learned)));
+        assert!(!is_guessed(&node("z9.large", 1, 0), set, None));
+        assert!(!is_guessed(&node("m5.large", 1, 0), none, None));
+    }
+
+    fn learned(instance_type: &str, limit: u32, shared: bool) -> AttachLimit {
+        AttachLimit::new(limit, shared, instance_type, example().instance).unwrap()
+    }
+
+    #[test]
+    fn limit_prefers_flag_then_ec2_then_table() {
+        let none = SlotSettings::default();
+        let flag = SlotSettings { limit: Some(5), ..none };
+        let reserved = SlotSettings { reserved: Some(3), ..none };
+        let of = |limit, shared| Some((limit, shared));
+        // With 3 interfaces, and the root volume alone.
+        let rows = [
+            ("z9.large", flag, of(100, false), 5),
+            ("z9.large", none, of(100, false), 99),
+            ("z9.large", none, of(100, true), 97),
+            ("z9.large", reserved, of(100, false), 97),
+            ("z9.large", none, None, 24),
+            ("m5.large", flag, of(40, true), 5),
+            ("m5.large", none, of(40, true), 37),
+            ("m5.large", none, of(40, false), 39),
+            ("m5.large", none, None, 24),
+            ("m7i.large", none, of(1, false), 1),
+            ("m7i.large", none, of(1000, false), 999),
+            // The row has the kind that EC2 leaves out.
+            ("c9g.metal-48xl", none, of(79, true), 78),
+            ("c9g.metal-48xl", none, of(80, true), 77),
+        ];
+        for (instance_type, slot_settings, slots, want) in rows {
+            let learned = slots.map(|(limit, shared)| learned(instance_type, limit, shared));
+            let facts = node(instance_type, 3, 0);
+            let got = max_volumes(&facts, slot_settings, learned.as_ref(), &TakenSlots::default());
+            assert_eq!(got, want, "{instance_type} {slot_settings:?} {slots:?}");
+        }
+        // The devices that come with an instance are in a number of its type.
+        let taken = TakenSlots { local_devices: 2, ..TakenSlots::default() };
+        let of = |learned| max_volumes(&node("z9.large", 1, 0), none, learned, &taken);
+        assert_eq!((of(Some(&learned("z9.large", 100, false))), of(None)), (99, 24));
     }
 
     #[test]
@@ -217,7 +278,7 @@ mod tests {
         ];
         for (instance_type, interfaces, volumes, slot_settings, want) in rows {
             let facts = node(instance_type, interfaces, volumes);
-            let got = max_volumes(&facts, slot_settings, &TakenSlots::default());
+            let got = max_volumes(&facts, slot_settings, None, &TakenSlots::default());
             assert_eq!(got, want, "{facts:?} {slot_settings:?}");
         }
     }
@@ -243,7 +304,7 @@ mod tests {
             ("m7i.large", none, seen(Some(1), Some(3), 0), 31),
         ];
         for (instance_type, slot_settings, taken, want) in rows {
-            let got = max_volumes(&node(instance_type, 2, 1), slot_settings, &taken);
+            let got = max_volumes(&node(instance_type, 2, 1), slot_settings, None, &taken);
             assert_eq!(got, want, "{instance_type} {taken:?}");
         }
     }
@@ -259,7 +320,7 @@ mod tests {
             for instance_type in ["m5.large", "t2.nano", "m7i.large", "mac2.metal"] {
                 let facts = node(instance_type, interfaces, volumes);
                 let taken = TakenSlots { foreign_volumes, network_interfaces, local_devices };
-                let got = max_volumes(&facts, SlotSettings { limit: None, reserved }, &taken);
+                let got = max_volumes(&facts, SlotSettings { limit: None, reserved }, None, &taken);
                 prop_assert!(got >= 1 && got <= slots(instance_type).limit);
             }
         }

@@ -146,7 +146,7 @@ impl Metrics {
             ),
             limit_guessed: all.register(
                 "attach_limit_guessed",
-                "Instance types that the table of attachment limits lacks; 27 slots are assumed",
+                "Instance types whose attachment limit neither EC2 has said nor the table has; 27 slots are assumed",
                 Family::default(),
             ),
             unanswered: all.register(
@@ -233,10 +233,15 @@ impl Metrics {
         }
     }
 
-    /// Records an instance type whose attachment limit the table lacks. Returns whether the type is
+    /// Records an instance type whose attachment limit is not known. Returns whether the type is
     /// new.
     pub fn attach_limit_guessed(&self, instance_type: &str) -> bool {
         mark(&self.limit_guessed, ByType { instance_type: instance_type.to_owned() })
+    }
+
+    /// Records that the attachment limit is known.
+    pub fn attach_limit_known(&self) {
+        self.limit_guessed.clear();
     }
 
     /// Counts a file system that was mounted unchecked because the controller did not send its

@@ -199,16 +199,23 @@ impl csi::node_server::Node for Node {
         let deadline = Deadline::of(request.metadata()).at_most(FACTS_TIMEOUT);
         let Calls { facts, options, .. } = &*self.calls;
         self.answer("NodeGetInfo", async {
-            let facts = facts.wait(deadline).await?;
+            let (limit, facts) = (&facts.limit, facts.wait(deadline).await?);
+            let learned = match attach_limit::is_guessed(facts, options.slot_settings, None) {
+                true => limit.wait(facts, deadline).await,
+                false => limit.read(facts),
+            };
+            let learned = learned.as_ref();
             let taken = self.calls.taken_slots().await;
-            let guessed = attach_limit::is_guessed(facts, options.slot_settings);
-            if guessed && self.metrics.attach_limit_guessed(&facts.instance_type) {
+            let guessed = attach_limit::is_guessed(facts, options.slot_settings, learned);
+            if !guessed {
+                self.metrics.attach_limit_known();
+            } else if self.metrics.attach_limit_guessed(&facts.instance_type) {
                 tracing::warn!(
                     instance_type = facts.instance_type,
-                    "the table of attachment limits lacks this instance type, so 27 slots are assumed; --volume-attach-limit sets another number"
+                    "the table of attachment limits lacks this instance type, and no annotation of the pod has EC2's limit, so 27 slots are assumed; --volume-attach-limit sets another number"
                 );
             }
-            let max = attach_limit::max_volumes(facts, options.slot_settings, &taken);
+            let max = attach_limit::max_volumes(facts, options.slot_settings, learned, &taken);
             Ok(csi::NodeGetInfoResponse {
                 node_id: facts.instance.to_string(),
                 max_volumes_per_node: max.into(),

@@ -44,7 +44,7 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
     let facts = match facts::read(&settings.sources) {
         Ok(facts) => {
             facts.log();
-            LiveFacts::from(facts)
+            LiveFacts::known(facts, settings.sources.files.clone())
         }
         Err(unknown) => {
             let facts = LiveFacts::awaited(&settings.sources, unknown).map_err(Exit::failed)?;
@@ -121,8 +121,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         Node::new(facts, settings.options, attachments, Arc::clone(&helper), Arc::clone(&metrics));
     program::block_on(async {
         let stop = serve::stop_signal().map_err(Exit::failed)?;
-        // The files tell facts that are still missing, and which attachments the node is to leave
-        // alone.
+        // The files tell facts that are still missing, the attachment limit, and which attachments
+        // the node is to leave alone.
         if !facts_files.is_empty() {
             tokio::spawn(promises::run(Arc::clone(&helper), facts_files));
         }

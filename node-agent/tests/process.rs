@@ -218,6 +218,56 @@ async fn unlisted_instance_type_shows_in_log_and_metric() {
     assert!(page.lines().any(|served| served == line), "{page}");
 }
 
+/// A type that no release knows works on the day it appears, and corrections need no new agent.
+#[tokio::test]
+async fn limit_of_annotation_counts_for_unlisted_type() {
+    if !is_root() {
+        return;
+    }
+    let mut pages = metadata_service::pages();
+    let document = pages[0].1.replace("m5.large", "z9.large");
+    pages[0].1 = &document;
+    let host = Host::with(MetadataService::start(Behaviour::Usual, &pages));
+    let annotations = host.path().join("annotations");
+    let write = |value: &str| {
+        let line = format!("ebs.csi.aws.com/attach-limit=\"{value}\"\n");
+        std::fs::write(&annotations, line).unwrap();
+    };
+    write("");
+    let address = agent::free_address();
+    let files = format!("--node-facts-file={}", annotations.display());
+    let agent = host.serve(&[&files, &format!("--http-endpoint={address}")]).await;
+    let mut node = world::node(&agent.socket);
+    let request = || world::timed(csi::NodeGetInfoRequest {}, Duration::from_secs(60));
+    let info = tokio::spawn({
+        let (mut node, request) = (node.clone(), request());
+        async move { node.node_get_info(request).await }
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // The call waits for the annotation. Of the 100 slots 3 are taken: of the root volume and of
+    // two others.
+    assert!(!info.is_finished());
+    write("100 dedicated z9.large i-0123456789abcdef0");
+    let info = info.await.unwrap().unwrap().into_inner();
+    assert_eq!(info.max_volumes_per_node, 97);
+    let guessed = || agent::get(&address, "/metrics").contains("limit_guessed{");
+    assert!(!guessed());
+    let mut ask = async |value: &str| {
+        write(value);
+        node.node_get_info(request()).await.unwrap().into_inner().max_volumes_per_node
+    };
+    assert_eq!(ask("64 dedicated z9.large i-0123456789abcdef0").await, 61);
+    assert_eq!(ask("64 dedicated z9.large i-0fedcba9876543210").await, 23, "another instance");
+    assert!(guessed());
+    for hostile in ["0 dedicated z9.large i-0123456789abcdef0", "1e9", "\\\"\\n"] {
+        assert_eq!(ask(hostile).await, 23, "{hostile}");
+    }
+    assert_eq!(ask("32 shared z9.large i-0123456789abcdef0").await, 28);
+    assert!(!guessed());
+    let log = agent.log();
+    assert_eq!(log.matches("an attachment limit is ignored").count(), 4, "{log}");
+}
+
 /// Whatever clients hold, the number of connections is bounded, and CSI calls are served.
 #[tokio::test]
 async fn liveness_probe_is_answered_during_any_flood() {

@@ -9,6 +9,7 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::InstanceId;
 
 use super::dmi::Machine;
+use super::learned_limit::LearnedLimit;
 use super::{NodeFacts, Sources, Unknown, node_facts_file};
 use crate::deadline::Deadline;
 
@@ -21,15 +22,24 @@ pub struct LiveFacts {
     known: OnceLock<NodeFacts>,
     machine: Machine,
     files: Vec<PathBuf>,
+    /// What EC2 says of the instance, which may change.
+    pub(crate) limit: LearnedLimit,
 }
 
 impl From<NodeFacts> for LiveFacts {
     fn from(facts: NodeFacts) -> Self {
-        Self { known: OnceLock::from(facts), machine: Machine::default(), files: Vec::new() }
+        Self::known(facts, Vec::new())
     }
 }
 
 impl LiveFacts {
+    /// Returns facts that are known; the files may still tell the attachment limit.
+    #[must_use]
+    pub fn known(facts: NodeFacts, files: Vec<PathBuf>) -> Self {
+        let limit = LearnedLimit::new(files.clone());
+        Self { known: OnceLock::from(facts), machine: Machine::default(), files, limit }
+    }
+
     /// Returns facts that the node facts files are expected to provide later.
     ///
     /// # Errors
@@ -42,6 +52,7 @@ impl LiveFacts {
             known: OnceLock::new(),
             machine: Machine::read(&sources.dmi),
             files: sources.files.clone(),
+            limit: LearnedLimit::new(sources.files.clone()),
         })
     }
 
