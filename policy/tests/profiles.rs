@@ -213,7 +213,7 @@ fn only_opener_opens_disks_and_cannot_mount() {
 
 /// A thread needs clone, and without one no other process is made either.
 #[test]
-fn threads_start_in_tools_and_for_look_ups_alone() {
+fn only_tools_and_look_ups_start_threads() {
     let starts = |profile: &Profile| allows(profile, "clone");
     let expected = ["controller", "node-lifecycle", "supervisor", "runner", "tool"];
     assert_eq!(profiles_that(starts), expected);
