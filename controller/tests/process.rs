@@ -94,8 +94,8 @@ fn credential_file_out_of_bounds_exits_78() {
     }
 }
 
-/// The thread of a name look-up has an own part of mimalloc's memory, for which mimalloc asks on which
-/// NUMA node the thread runs. The variable stands for a machine that has two.
+/// The thread of a name look-up has an own part of mimalloc's memory, for which mimalloc asks on
+/// which NUMA node the thread runs. The variable stands for a machine that has two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn name_is_looked_up_on_two_numa_nodes() {
     let world = World::new().await;
