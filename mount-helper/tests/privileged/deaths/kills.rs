@@ -3,8 +3,8 @@
 use super::crashes::in_a_runner;
 use super::on_three_threads;
 use crate::rig::{
-    Attached, MIB, Rig, able, children, disk, done, grows_mounted, send_signal, shell, sources,
-    staged, staging, target, volume, wait_until,
+    Attached, MIB, Rig, able, children, disk, done, grows_mounted, retry_refused, send_signal,
+    shell, sources, staged, staging, target, volume, wait_until,
 };
 use ebs_csi_wire::{FsType, Operation, Outcome, VolumeId};
 use rustix::process::Signal;
@@ -151,7 +151,9 @@ fn survives(act: Act, point: &str, victim: &str) {
         rig.run(&[]);
     }
     let what = format!("{act:?} {point} {victim}");
-    succeeded(&what, &rig.call(operation(&rig, act, &volume)));
+    // The kernel releases the disk of a killed process a moment after the process has ended.
+    let repeated = || rig.call(operation(&rig, act, &volume));
+    succeeded(&what, &retry_refused(repeated));
     assert_eq!(rig.mounts(&attached), mounts, "{what}");
     // Each effect can be undone, even one that happened twice.
     done(rig.unpublish(&volume, &target(&volume, "p")));
