@@ -70,7 +70,10 @@ impl HttpConnector for World {
         if form.starts_with("Action=DetachVolume") {
             let mut seen = self.seen.lock().unwrap();
             seen.detaches += 1;
-            let holds = |number: &&usize| form.contains(&instance(**number));
+            // `power` learns of a stop by polling; what it has not seen yet may be over.
+            let holds = |number: &&usize| {
+                form.contains(&instance(**number)) && self.state(**number) != "stopped"
+            };
             if let Some(number) = self.holders.lock().unwrap().iter().find(holds) {
                 let at = self.began.elapsed().as_millis();
                 seen.violations.push(format!("{at} ms: instance {number} runs: {form}"));
@@ -156,13 +159,13 @@ impl World {
         let id = instance(number);
         loop {
             tokio::time::sleep(random.millis(0, 60_000)).await;
-            self.set(&id, Power::Stop, "stopped").await;
+            self.set(number, Power::Stop, "stopped").await;
             self.holders.lock().unwrap().remove(&number);
             if self.began.elapsed() > CALM_AFTER {
                 return;
             }
             tokio::time::sleep(random.millis(0, 4_000)).await;
-            self.set(&id, Power::Start, "running").await;
+            self.set(number, Power::Start, "running").await;
             tokio::time::sleep(random.millis(1_000, 10_000)).await;
             let is_attached = self.ec2.act(|sim, _| {
                 let volume = &sim.realm().volumes()[&self.volumes[number]];
@@ -174,9 +177,14 @@ impl World {
         }
     }
 
-    async fn set(&self, id: &str, power: Power, until: &str) {
-        self.ec2.act(|sim, now| sim.set_power(now, id, power, false)).expect("it changes");
-        while self.ec2.act(|sim, _| sim.realm().instances()[id].state().1 != until) {
+    fn state(&self, number: usize) -> &'static str {
+        self.ec2.act(|sim, _| sim.realm().instances()[&instance(number)].state().1)
+    }
+
+    async fn set(&self, number: usize, power: Power, until: &str) {
+        let id = instance(number);
+        self.ec2.act(|sim, now| sim.set_power(now, &id, power, false)).expect("it changes");
+        while self.state(number) != until {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
