@@ -62,8 +62,12 @@ impl InstanceTypes {
     }
 
     async fn get(&self, ec2: &Ec2, call: &Call, instance_type: &str) -> Known {
-        let _asking = self.asking.lock().await;
-        let known = self.known.get(instance_type);
+        let mut known = self.known.get(instance_type);
+        let _asking;
+        if known.is_none() {
+            _asking = self.asking.lock().await;
+            known = self.known.get(instance_type);
+        }
         ec2.count_cache_lookup("instance_type", known.is_some());
         if let Some(known) = known {
             return known;
