@@ -194,15 +194,19 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     }
 }
 
+fn host_of_unlisted_type() -> Host {
+    let mut pages = metadata_service::pages();
+    let document = pages[0].1.replace("m5.large", "z9.large");
+    pages[0].1 = &document;
+    Host::with(MetadataService::start(Behaviour::Usual, &pages))
+}
+
 #[tokio::test]
 async fn unlisted_instance_type_shows_in_log_and_metric() {
     if !is_root() {
         return;
     }
-    let mut pages = metadata_service::pages();
-    let document = pages[0].1.replace("m5.large", "z9.large");
-    pages[0].1 = &document;
-    let host = Host::with(MetadataService::start(Behaviour::Usual, &pages));
+    let host = host_of_unlisted_type();
     let address = agent::free_address();
     let agent = host.serve(&[&format!("--http-endpoint={address}")]).await;
     let mut node = world::node(&agent.socket);
@@ -224,10 +228,7 @@ async fn limit_of_annotation_counts_for_unlisted_type() {
     if !is_root() {
         return;
     }
-    let mut pages = metadata_service::pages();
-    let document = pages[0].1.replace("m5.large", "z9.large");
-    pages[0].1 = &document;
-    let host = Host::with(MetadataService::start(Behaviour::Usual, &pages));
+    let host = host_of_unlisted_type();
     let annotations = host.path().join("annotations");
     let write = |value: &str| {
         let line = format!("ebs.csi.aws.com/attach-limit=\"{value}\"\n");

@@ -271,6 +271,7 @@ mod tests {
             assert_eq!(parse_status_checks(answer.status_checks()), want, "{status_checks}");
         }
     }
+
     #[test]
     fn slots_of_unknown_number_or_kind_are_unknown() {
         let slots = |count, shared| Some(Slots { count, shared });

@@ -77,8 +77,8 @@ impl NodeReports {
 
     /// Answers for ever; opens the stream again when it ends.
     ///
-    /// A controller with safe detach off never asks: that is logged
-    /// once, and the attempts become less and less frequent.
+    /// A controller with safe detach off never asks: that is logged once, and the attempts become
+    /// less and less frequent.
     pub async fn run(self, controller: Controller) {
         let mut pause = FIRST_PAUSE;
         let mut last_logged = None;

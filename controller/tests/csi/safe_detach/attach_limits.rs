@@ -1,15 +1,12 @@
 //! What the SafeDetach socket tells of instance types.
 
-use std::time::Duration;
-
 use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::safe_detach::attach_limits_response::Kind;
-use ebs_csi_proto::safe_detach::instance_types_client::InstanceTypesClient;
 use ebs_csi_proto::safe_detach::{AttachLimitsRequest, QueryRequest};
 use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, served, within};
+use crate::driver::{Driver, NODE_1, within};
 
 async fn limits(driver: &Driver, types: &[&str]) -> Vec<(String, u32, Kind)> {
     let instance_types = types.iter().map(|name| (*name).to_owned()).collect();
@@ -74,16 +71,4 @@ async fn limits_are_unknown_without_ec2() {
     driver.world.deny("DescribeInstanceTypes");
     let asked = ["z9.large", "m5.large"];
     assert_eq!(limits(&driver, &asked).await, asked.map(unknown));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_are_told_to_listed_peers_only() {
-    let driver = Driver::new().await;
-    let folder = tempfile::tempdir().unwrap();
-    let another = rustix::process::getuid().as_raw() + 1;
-    let channel = served(&driver.controller, folder.path(), another).await;
-    let mut request = tonic::Request::new(AttachLimitsRequest::default());
-    request.set_timeout(Duration::from_secs(30));
-    let refused = InstanceTypesClient::new(channel).attach_limits(request).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied);
 }

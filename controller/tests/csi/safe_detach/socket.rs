@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode;
+use ebs_csi_proto::safe_detach::instance_types_client::InstanceTypesClient;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{
-    Agent, BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest,
-    Report, Subject, Verdict, agent, query_response,
+    Agent, AttachLimitsRequest, BreakGlassRequest, FenceRequest, Node, Outcome,
+    QueryInstancesRequest, QueryRequest, Report, Subject, Verdict, agent, query_response,
 };
 use serde_json::json;
 use tokio_stream::wrappers::ReceiverStream;
@@ -326,6 +327,9 @@ async fn unlisted_peer_gets_permission_denied() {
     let folder = tempfile::tempdir().unwrap();
     let another = rustix::process::getuid().as_raw() + 1;
     let channel = served(&driver.controller, folder.path(), another).await;
+    let mut types = InstanceTypesClient::new(channel.clone());
+    let refused = types.attach_limits(AttachLimitsRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     let mut client = SafeDetachClient::new(channel);
     let refused = client.query_instances(QueryInstancesRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::array;
 use crate::repository::{entries, read};
 
 const FOLDER: &str = "deploy/install/chart/dashboards";
@@ -21,16 +22,12 @@ pub fn boards() -> BTreeMap<String, Value> {
 
 /// Returns a dashboard's panels, those of its rows included.
 pub fn panels(board: &Value) -> Vec<&Value> {
-    let all = members(&board["panels"]);
-    all.flat_map(|it| std::iter::once(it).chain(members(&it["panels"]))).collect()
+    let all = array(&board["panels"]).iter();
+    all.flat_map(|it| std::iter::once(it).chain(array(&it["panels"]))).collect()
 }
 
 /// Returns the queries of a dashboard's panels.
 pub fn queries(board: &Value) -> Vec<&str> {
-    let targets = panels(board).into_iter().flat_map(|it| members(&it["targets"]));
+    let targets = panels(board).into_iter().flat_map(|it| array(&it["targets"]));
     targets.filter_map(|it| it["expr"].as_str()).collect()
-}
-
-fn members(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }

@@ -10,3 +10,10 @@ pub mod volume_lifecycle;
 
 pub use fixture::Fixture;
 pub use volume_lifecycle::{Lifecycle, LifecycleStep};
+
+use serde_json::Value;
+
+/// Returns the members of a list; none of any other value.
+pub fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}

@@ -40,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use ebs_csi_e2e::array;
 use ebs_csi_e2e::repository::{self, entries, read, root};
 use serde_json::{Value, json};
 
@@ -125,10 +126,6 @@ fn each(helm: &Path, mut judge: impl FnMut(&str, &[Value])) {
     for (arguments, objects) in all {
         judge(arguments, objects);
     }
-}
-
-fn array(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {

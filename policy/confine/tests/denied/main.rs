@@ -222,7 +222,7 @@ fn run(profile: &str, attempt: &str) -> io::Result<AttemptResult> {
     if attempt == name_server::ATTEMPT {
         command = Command::new("unshare");
         command.arg("--mount").arg(&this);
-        name_server::start()?;
+        name_server::start();
     }
     let status = command
         .args(["--child", profile, attempt])

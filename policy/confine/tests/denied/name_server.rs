@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::path::Path;
+use std::sync::Once;
 use std::thread;
 
 pub(crate) const ATTEMPT: &str = "ask-name-server";
@@ -16,18 +17,15 @@ const HEADER: usize = 12;
 /// The type of a question for IPv4 addresses (RFC 1035 section 3.2.2).
 const A: u8 = 1;
 
-/// Answers until the process ends.
-///
-/// # Errors
-/// Another process has the port.
-pub(crate) fn start() -> io::Result<()> {
-    let datagrams = match UdpSocket::bind(SERVER) {
-        Ok(socket) => socket,
-        // An earlier case has started it.
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let listener = TcpListener::bind(SERVER)?;
+/// Has this process answer until it ends.
+pub(crate) fn start() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(serve_all);
+}
+
+fn serve_all() {
+    let datagrams = UdpSocket::bind(SERVER).expect("port 53 of an own loopback address");
+    let listener = TcpListener::bind(SERVER).expect("port 53 of an own loopback address");
     thread::spawn(move || {
         let mut question = [0; 512];
         while let Ok((length, from)) = datagrams.recv_from(&mut question) {
@@ -40,7 +38,6 @@ pub(crate) fn start() -> io::Result<()> {
             let _ = serve(stream);
         }
     });
-    Ok(())
 }
 
 /// Makes the server this process's only one, in its own mount namespace.
