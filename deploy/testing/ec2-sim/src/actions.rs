@@ -1,6 +1,7 @@
 //! EC2's actions.
 
 mod attachments;
+mod create_snapshots;
 mod describe_query;
 mod describe_volumes;
 mod instances;
@@ -56,6 +57,11 @@ const ACTIONS: &[(&str, Handler, &str)] = &[
     ),
     ("CopyVolumes", volumes::copy, "SourceVolumeId={volume}&VolumeType=gp3"),
     ("CreateSnapshot", snapshots::create, "VolumeId={volume}"),
+    (
+        "CreateSnapshots",
+        create_snapshots::answer,
+        "InstanceSpecification.InstanceId={instance}&InstanceSpecification.ExcludeBootVolume=false",
+    ),
     ("CreateTags", tagging::create_tags, "ResourceId.1={volume}&Tag.1.Key=a&Tag.1.Value=b"),
     ("CreateVolume", volumes::create, "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3"),
     ("DeleteSnapshot", snapshots::delete, "SnapshotId={snapshot}"),

@@ -54,8 +54,9 @@ pub(crate) trait Devices: Send {
         self.images().map_or(Ok(()), |images| images.delete(volume))
     }
 
-    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<()> {
-        self.images().map_or(Ok(()), |images| images.snapshot(volume, snapshot))
+    /// Copies the bytes of volumes, each to its snapshot: pairs of a volume and a snapshot.
+    fn snapshot(&mut self, members: &[(String, String)]) -> io::Result<()> {
+        self.images().map_or(Ok(()), |images| images.snapshot(members))
     }
 
     fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()> {

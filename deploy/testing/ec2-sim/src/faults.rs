@@ -263,11 +263,16 @@ pub(crate) enum Fault {
     },
     /// CopyVolumes: the copy has its source's encryption and key, whatever the request has.
     KeepSourceKey {},
-    /// CreateSnapshot is accepted; the snapshot ends in `error`.
+    /// CreateSnapshot and CreateSnapshots are accepted; the snapshots end in `error`.
     FailSnapshot {
+        /// The only one of CreateSnapshots that fails, in the order of the volumes' ids, from 0.
+        member: Option<usize>,
         #[serde(default = "half_second")]
         after_ms: u64,
     },
+    /// CreateSnapshot and CreateSnapshots: filters by tags find the first snapshot after this time,
+    /// and each other one so much after the one before.
+    TagsOneByOne { ms: u64 },
     /// ModifyVolume is accepted; the modification ends in `failed`.
     FailModify {
         #[serde(default = "half_second")]

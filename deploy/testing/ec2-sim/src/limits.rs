@@ -19,8 +19,8 @@ const fn rate(capacity: f64, refill: f64) -> TokenRate {
 
 pub(crate) fn documented(action: &str, unfiltered: bool) -> TokenRate {
     match action {
-        "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
-        | "TerminateInstances" => rate(100.0, 5.0),
+        "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "CreateSnapshots"
+        | "DeleteSnapshot" | "TerminateInstances" => rate(100.0, 5.0),
         "CreateTags" | "DeleteTags" => rate(100.0, 10.0),
         "DescribeInstances"
         | "DescribeInstanceStatus"

@@ -1,5 +1,6 @@
 //! boto3 from PyPI, as independent code, calls every action and parses every reply; its model of
-//! EC2 shows which parameters the simulator lacks.
+//! EC2 shows which parameters the simulator lacks. moto, which simulates EC2, too, answers some of
+//! the calls for comparison.
 
 mod process;
 
@@ -13,6 +14,16 @@ struct Python {
     program: PathBuf,
     /// Why boto3 may not be the newest.
     outdated: Option<String>,
+    /// Why moto cannot be used.
+    without_moto: Option<String>,
+}
+
+/// What a script needs besides boto3.
+#[derive(PartialEq)]
+enum Need {
+    Nothing,
+    NewestBoto3,
+    Moto,
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
@@ -43,22 +54,23 @@ fn install() -> Result<Python, String> {
         .map_err(|e| format!("the newest boto3 cannot be installed: {e}"))
         .err();
     let import = "import boto3; boto3.client('ec2', region_name='x').copy_volumes";
+    let without_moto = pip("install --upgrade moto[ec2]")
+        .and_then(|()| run(Command::new(&program).args(["-c", "import moto"])))
+        .map_err(|e| format!("moto cannot be installed: {e}"))
+        .err();
     match run(Command::new(&program).args(["-c", import])) {
-        Ok(()) => Ok(Python { program, outdated }),
+        Ok(()) => Ok(Python { program, outdated, without_moto }),
         Err(e) => Err(outdated.unwrap_or_else(|| format!("boto3 does not know CopyVolumes: {e}"))),
     }
 }
 
 /// Runs a script against a new simulator, with this argument behind the endpoint, and returns what
 /// the script prints. Returns `None`, and prints the reason, where it cannot be run.
-fn script(
-    name: &str,
-    is_newest_needed: bool,
-    argument: impl FnOnce(&Process) -> String,
-) -> Option<String> {
+fn script(name: &str, need: Need, argument: impl FnOnce(&Process) -> String) -> Option<String> {
     static PYTHON: OnceLock<Result<Python, String>> = OnceLock::new();
     let python = match PYTHON.get_or_init(install) {
-        Ok(Python { outdated: Some(why), .. }) if is_newest_needed => Err(why),
+        Ok(Python { outdated: Some(why), .. }) if need == Need::NewestBoto3 => Err(why),
+        Ok(Python { without_moto: Some(why), .. }) if need == Need::Moto => Err(why),
         Ok(python) => Ok(python),
         Err(why) => Err(why),
     };
@@ -82,15 +94,21 @@ fn script(
 #[test]
 fn boto3_calls_every_action_and_knows_every_element() {
     let control = |p: &Process| p.ready["control"].as_str().expect("control").to_owned();
-    let Some(out) = script("every_action.py", false, control) else { return };
+    let Some(out) = script("every_action.py", Need::Nothing, control) else { return };
     assert!(out.contains("every action: "), "{out}");
+}
+
+#[test]
+fn moto_answers_snapshot_set_in_same_form() {
+    let Some(out) = script("moto_judge.py", Need::Moto, |_| String::new()) else { return };
+    assert!(out.contains("moto agrees"), "{out}");
 }
 
 /// A parameter that EC2 adds later is printed and does not fail the test.
 #[test]
 fn parameters_refused_as_unknown_have_a_reason() {
     let reasons = |_: &Process| "tests/boto/refused_parameters.toml".to_owned();
-    let Some(out) = script("parameters.py", true, reasons) else { return };
+    let Some(out) = script("parameters.py", Need::NewestBoto3, reasons) else { return };
     print!("{out}");
     assert!(out.contains("actions compared"), "{out}");
 }

@@ -4,7 +4,7 @@ mod world;
 
 use ec2_sim::Scenario;
 use serde_json::json;
-use world::{World, text};
+use world::{NODE_A, World, all, text};
 
 fn call(w: &mut World, token: &str, more: &str) -> (u16, String) {
     let base = "AvailabilityZone=us-east-1a&Size=4&VolumeType=gp3";
@@ -86,9 +86,34 @@ fn same_seed_and_requests_give_same_answers() {
         let mut w = World::of(Scenario { seed, profile: "real".to_owned(), ..Scenario::default() });
         let v = w.volume("");
         w.step(60_000);
-        let r = w.reply("AttachVolume", &world::attach(&v, world::NODE_A, "/dev/xvdba"));
+        let r = w.reply("AttachVolume", &world::attach(&v, NODE_A, "/dev/xvdba"));
         (v, r)
     };
     assert_eq!(run(7), run(7));
     assert_ne!(run(7).0, run(8).0);
+}
+
+#[test]
+fn repeated_call_makes_second_set_of_snapshots() {
+    let mut w = World::new();
+    w.attached(NODE_A, 2);
+    let tag = |(n, (key, value)): (usize, (&str, &str))| {
+        format!("&TagSpecification.1.Tag.{n}.Key={key}&TagSpecification.1.Tag.{n}.Value={value}")
+    };
+    let tags: String = (1..)
+        .zip([
+            ("CSIVolumeSnapshotName", "vgs-1"),
+            ("ebs.csi.aws.com/group-snapshot", "2 volumes"),
+            ("ebs.csi.aws.com/cluster", "true"),
+        ])
+        .map(tag)
+        .collect();
+    let of = world::set_of(NODE_A);
+    let parameters = format!("{of}&TagSpecification.1.ResourceType=snapshot{tags}");
+    let first = all(&w.ok("CreateSnapshots", &parameters), "snapshotId");
+    w.check_invariants();
+    let second = all(&w.ok("CreateSnapshots", &parameters), "snapshotId");
+    assert!(second.len() == 2 && second.iter().all(|id| !first.contains(id)));
+    let found = w.sim.invariants.found();
+    assert_eq!(found.iter().map(|v| v.rule).collect::<Vec<_>>(), ["named_once"; 2]);
 }

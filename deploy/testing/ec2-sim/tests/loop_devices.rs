@@ -3,9 +3,14 @@
 mod process;
 
 use process::{NODE_A, Process, binary, run, text};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&VolumeType=gp3";
@@ -22,7 +27,7 @@ impl World {
     fn new() -> Option<Self> {
         for (is_there, what) in [
             (rustix::process::geteuid().is_root(), "root"),
-            (std::fs::File::open("/dev/loop-control").is_ok(), "/dev/loop-control"),
+            (File::open("/dev/loop-control").is_ok(), "/dev/loop-control"),
             (Command::new("mkfs.ext4").arg("-V").output().is_ok(), "mkfs.ext4"),
         ] {
             if !is_there {
@@ -298,5 +303,143 @@ fn volume_above_largest_file_of_host_is_refused() {
     }
     let files = std::fs::read_dir(state.join("volumes")).expect("volumes").count();
     assert_eq!(files, 1, "a refused volume leaves nothing");
+    assert_eq!(p.terminate(), Some(0));
+}
+
+/// Counts in A on one volume, then in B on another, and flushes each number, so that at any moment
+/// B <= A <= B + 1.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    fn start(a: &Path, b: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let disks = [a, b].map(|disk| OpenOptions::new().write(true).open(disk).expect("open"));
+        let is_stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            for n in 1_u64.. {
+                for disk in &disks {
+                    disk.write_all_at(&n.to_le_bytes(), 0).expect("write");
+                    disk.sync_data().expect("flush");
+                }
+                if is_stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A simulator with eight volumes that are attached to one instance: the first and the last one
+/// that it copies, and their devices. The others have extents, so that time passes in between.
+fn members(state: &Path, extents: u64) -> (Process, [String; 2], [PathBuf; 2]) {
+    let scenario = state.with_extension("toml");
+    std::fs::write(&scenario, "profile = \"instant\"\nlimits.enabled = false\n").expect("write");
+    let scenario = scenario.to_str().expect("utf-8");
+    let p = Process::serve(state, &["--devices", "loop", "--scenario", scenario]);
+    let made = |_| text(&p.call(&format!("{CREATE}&Size=1")), "volumeId");
+    let volumes: BTreeSet<String> = (0..8).map(made).collect();
+    let attached = |(volume, letter): (&String, char)| {
+        let device = attach(&p, volume, NODE_A, &format!("xvdb{letter}"));
+        (volume.clone(), device)
+    };
+    let mut all: VecDeque<_> = volumes.iter().zip('a'..).map(attached).collect();
+    let [(a, on_a), (b, on_b)] = [all.pop_front(), all.pop_back()].map(|one| one.expect("one"));
+    for (_, device) in all {
+        let disk = OpenOptions::new().write(true).open(device).expect("open");
+        for at in 0..extents {
+            disk.write_all_at(&[1; 4096], at << 20).expect("write");
+        }
+        disk.sync_data().expect("flush");
+    }
+    (p, [a, b], [on_a, on_b])
+}
+
+/// Takes both volumes in one call. Returns their snapshots, or the call's error.
+fn take_both(p: &Process, volumes: &[String; 2]) -> Result<[String; 2], String> {
+    let answer = p.call(&format!(
+        "Action=CreateSnapshots&InstanceSpecification.InstanceId={NODE_A}\
+         &InstanceSpecification.ExcludeBootVolume=true"
+    ));
+    let member = |volume: &String| answer.split("<item>").find(|item| item.contains(volume));
+    match [member(&volumes[0]), member(&volumes[1])] {
+        [Some(a), Some(b)] => Ok([a, b].map(|item| text(item, "snapshotId"))),
+        _ => Err(answer),
+    }
+}
+
+/// Returns whether the numbers in the snapshots are of one moment, and deletes the snapshots.
+fn is_one_moment(p: &Process, state: &Path, snapshots: [String; 2]) -> bool {
+    let [a, b] = snapshots.map(|id| {
+        let image = File::open(state.join(format!("snapshots/{id}.img"))).expect("an image");
+        let mut number = [0; 8];
+        image.read_exact_at(&mut number, 0).expect("read");
+        p.call(&format!("Action=DeleteSnapshot&SnapshotId={id}"));
+        u64::from_le_bytes(number)
+    });
+    (b..=b + 1).contains(&a)
+}
+
+#[test]
+fn snapshot_set_on_btrfs_keeps_order_of_writes() {
+    let Some(host) = World::new() else { return };
+    if Command::new("mkfs.btrfs").arg("--version").output().is_err() {
+        return println!("skipped: this test needs mkfs.btrfs");
+    }
+    let disk = host.mount.with_file_name("disk");
+    File::create(&disk).and_then(|file| file.set_len(4 << 30)).expect("a disk");
+    run(Command::new("mkfs.btrfs").arg("-q").arg(&disk));
+    run(Command::new("mount").args(["-o", "loop"]).arg(&disk).arg(&host.mount));
+    let Some(mut w) = World::new() else { return };
+    w.state = host.mount.join("state");
+    let (p, volumes, [a, b]) = members(&w.state, 1000);
+    let writer = Writer::start(&a, &b);
+    for _ in 0..20 {
+        let taken = take_both(&p, &volumes).expect("a set");
+        assert!(is_one_moment(&p, &w.state, taken));
+    }
+    // Two calls are not one moment, or this test would prove nothing.
+    let is_torn = |_| {
+        let take = |volume| p.call(&format!("Action=CreateSnapshot&VolumeId={volume}"));
+        let taken = volumes.clone().map(|volume| text(&take(volume), "snapshotId"));
+        !is_one_moment(&p, &w.state, taken)
+    };
+    assert!((0..200).any(is_torn));
+    drop(writer);
+    let (images, cut) = (w.state.join("volumes"), w.state.join("snapshots/cut"));
+    assert!(!cut.exists());
+    assert_eq!(p.terminate(), Some(0));
+    // A simulator that is killed in the middle leaves the cut.
+    run(Command::new("btrfs").args(["subvolume", "snapshot"]).args([&images, &cut]));
+    run(binary().args(["clean", "--state-dir"]).arg(&w.state));
+    assert!(!w.state.exists());
+}
+
+#[test]
+fn snapshot_set_elsewhere_waits_for_idle_volumes() {
+    let Some(w) = World::new() else { return };
+    let (p, volumes, [a, b]) = members(&w.state, 0);
+    let writer = Writer::start(&a, &b);
+    for _ in 0..20 {
+        match take_both(&p, &volumes) {
+            Ok(taken) => assert!(is_one_moment(&p, &w.state, taken)),
+            Err(answer) => assert!(answer.contains("choose a --state-dir on btrfs"), "{answer}"),
+        }
+    }
+    drop(writer);
+    let taken = take_both(&p, &volumes).expect("a set");
+    assert!(is_one_moment(&p, &w.state, taken));
     assert_eq!(p.terminate(), Some(0));
 }

@@ -146,6 +146,22 @@ fn every_resource_of_a_call_must_be_allowed() {
         allow(&mut w, &on(&format!("ec2:{action}"), &resources));
         assert!(allowed(&mut w, action, parameters), "{action}");
     }
+    // A set needs the permission for each of its volumes, but not for an excluded one.
+    let [ours, theirs] = <[String; 2]>::try_from(w.attached(NODE_A, 2)).expect("two");
+    let arn = |id: &str| format!("arn:aws:ec2:us-east-1:111122223333:volume/{id}");
+    let (of_ours, of_theirs) = (arn(&ours), arn(&theirs));
+    let set = world::set_of(NODE_A) + "&DryRun=true";
+    let part = set.clone() + &world::without(std::slice::from_ref(&theirs));
+    let needed = [instance, taken, &of_ours, &of_theirs];
+    for missing in 0..needed.len() {
+        let mut resources = needed.to_vec();
+        resources.remove(missing);
+        allow(&mut w, &on("ec2:CreateSnapshots", &resources));
+        assert!(!allowed(&mut w, "CreateSnapshots", &set), "{missing}");
+        assert_eq!(allowed(&mut w, "CreateSnapshots", &part), missing == 3, "{missing}");
+    }
+    allow(&mut w, &on("ec2:CreateSnapshots", &needed));
+    assert!(allowed(&mut w, "CreateSnapshots", &set));
     allow(&mut w, &on("ec2:CreateVolume", &["*"]));
     let (_, refusal) = call(&mut w, "CreateVolume", &create(TAGGED));
     let message = text(&refusal, "Message");
@@ -196,4 +212,33 @@ fn bad_settings_are_refused() {
         let setting: IamSetting = serde_json::from_str(&json).expect("json");
         assert!(setting.check().expect_err(&json).contains(words), "{json}");
     }
+}
+
+#[test]
+fn tagged_snapshot_set_needs_permission_to_tag() {
+    let mut w = world();
+    let volumes = w.attached(NODE_A, 1);
+    let tag = |key: &str| format!("ResourceId.1={}&Tag.1.Key={key}&Tag.1.Value=us", volumes[0]);
+    w.ok("CreateTags", &tag("source"));
+    let set = world::set_of(NODE_A) + "&DryRun=true";
+    let tagged = format!("{set}&{}", TAGGED.replace("=volume", "=snapshot"));
+    let copied = format!("{set}&CopyTagsFromSource=volume");
+    for (create_action, may) in [("CreateSnapshot", false), ("CreateSnapshots", true)] {
+        allow(
+            &mut w,
+            &json!([
+                {"Effect": "Allow", "Action": "ec2:CreateSnapshots", "Resource": ["arn:*:ec2:*:*:instance/*", "arn:*:ec2:*:*:volume/*"]},
+                {"Effect": "Allow", "Action": "ec2:CreateSnapshots", "Resource": "arn:*:ec2:*:*:snapshot/*",
+                 "Condition": {"StringEquals": {"aws:RequestTag/owner": "us"}}},
+                {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:*:ec2:*:*:snapshot/*",
+                 "Condition": {"StringEquals": {"ec2:CreateAction": create_action}}},
+            ]),
+        );
+        assert_eq!(allowed(&mut w, "CreateSnapshots", &tagged), may, "{create_action}");
+        assert!(!allowed(&mut w, "CreateSnapshots", &set), "without the tag");
+        assert!(!allowed(&mut w, "CreateSnapshots", &copied), "a copied tag is not requested");
+    }
+    allow(&mut w, &json!([{"Effect": "Allow", "Action": "ec2:CreateSnapshots", "Resource": "*"}]));
+    assert!(allowed(&mut w, "CreateSnapshots", &set));
+    assert!(!allowed(&mut w, "CreateSnapshots", &copied), "copied tags need CreateTags");
 }

@@ -1,5 +1,7 @@
 //! Random requests and times: nothing panics, and no invariant is violated.
 
+mod world;
+
 use ec2_sim::Millis;
 use ec2_sim::Power;
 use ec2_sim::Random;
@@ -21,6 +23,7 @@ fn scenario(seed: u64) -> Scenario {
             {"probability": 0.1, "fault": {"kind": "stuck_detach", "for_ms": 20000, "busy": true}},
             {"probability": 0.1, "fault": {"kind": "fail_modify"}},
             {"probability": 0.1, "fault": {"kind": "fail_snapshot"}},
+            {"probability": 0.1, "fault": {"kind": "fail_snapshot", "member": 1}},
         ],
     }))
     .expect("scenario")
@@ -29,7 +32,8 @@ fn scenario(seed: u64) -> Scenario {
 /// The actions; a repeated one is chosen more often.
 const ACTIONS: &str = "
 CreateVolume CreateVolume CreateVolume AttachVolume AttachVolume AttachVolume DetachVolume DetachVolume
-DeleteVolume ModifyVolume CreateSnapshot DeleteSnapshot CopyVolumes CreateTags StopInstances
+DeleteVolume ModifyVolume CreateSnapshot CreateSnapshots DeleteSnapshot CopyVolumes CreateTags
+StopInstances
 DescribeVolumes DescribeInstances";
 
 struct History {
@@ -82,6 +86,11 @@ impl History {
             },
             "ModifyVolume" => format!("VolumeId={volume}&Size={small}"),
             "DeleteVolume" | "CreateSnapshot" => format!("VolumeId={volume}"),
+            "CreateSnapshots" => match self.random.bits() % 3 {
+                0 => format!("InstanceSpecification.InstanceId={node}"),
+                1 => world::set_of(node),
+                _ => world::set_of(node) + &world::without(&[volume]),
+            },
             "CopyVolumes" => format!("SourceVolumeId={volume}"),
             "DeleteSnapshot" => format!("SnapshotId={snapshot}"),
             "CreateTags" => format!("ResourceId.1={volume}&Tag.1.Key=k&Tag.1.Value={small}"),

@@ -257,7 +257,7 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
     // Each action knows some of these parameters, but none knows `Nonsense`.
     let parameters = format!(
         "VolumeId={NOWHERE}&SourceVolumeId={NOWHERE}&SnapshotId=snap-0123456789abcdef0&\
-         InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"
+         InstanceId={NODE_A}&InstanceSpecification.InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"
     );
     for action in ec2_sim::names() {
         w.refused(action, &parameters, "UnknownParameter");

@@ -406,3 +406,70 @@ fn zones_are_shown_with_their_kind() {
     let opted = ["opt-in-not-required", "opted-in", "opted-in", "opt-in-not-required"];
     assert_eq!(all(&body, "optInStatus"), opted);
 }
+
+/// Returns volume, snapshot, state and start time of each member of a set.
+fn members(reply: &str) -> Vec<[String; 4]> {
+    let items = reply.split("<volumeId>").skip(1).map(|item| format!("<volumeId>{item}"));
+    items
+        .map(|item| ["volumeId", "snapshotId", "state", "startTime"].map(|name| text(&item, name)))
+        .collect()
+}
+
+#[test]
+fn snapshot_set_takes_attached_volumes_not_excluded() {
+    let mut w = fixed(json!({"snapshot": {"fixed_ms": 100}, "attach": {"fixed_ms": 50}}));
+    let attached = w.attached(NODE_A, 3);
+    let (root, free) = (w.root(NODE_A), w.volume(""));
+    let whole = format!("InstanceSpecification.InstanceId={NODE_A}");
+    let data = world::set_of(NODE_A);
+    let mut with_root = attached.clone();
+    with_root.push(root);
+    with_root.sort();
+    let starts = w.now.iso();
+    for (parameters, expected) in [
+        (whole, &with_root[..]),
+        (data.clone(), &attached[..]),
+        (format!("{data}{}", world::without(&attached[1..])), &attached[..1]),
+    ] {
+        let reply = w.ok("CreateSnapshots", &format!("{parameters}&Description=one+%26+two"));
+        let set = members(&reply);
+        let volumes: Vec<&str> = set.iter().map(|[volume, ..]| volume.as_str()).collect();
+        assert_eq!(volumes, expected, "{parameters}");
+        let is_new = |[_, _, state, start]: &[String; 4]| state == "pending" && *start == starts;
+        assert!(set.iter().all(is_new), "{set:?}");
+        let descriptions = all(&reply, "description");
+        assert_eq!(descriptions, vec!["one & two"; expected.len()]);
+        assert_eq!(all(&reply, "availabilityZone"), vec!["us-east-1a"; expected.len()]);
+    }
+    w.step(100);
+    let ours = |id: &str| format!("Filter.1.Name=volume-id&Filter.1.Value.1={id}");
+    let shown = w.ok("DescribeSnapshots", &ours(&attached[0]));
+    assert_eq!(all(&shown, "status"), ["completed"; 3]);
+    assert_eq!(all(&shown, "description"), ["one & two"; 3]);
+    assert!(!w.ok("DescribeSnapshots", &ours(&free)).contains("snapshotId"));
+    w.ok("StopInstances", &format!("InstanceId.1={NODE_A}"));
+    w.step(10_000);
+    w.ok("CreateSnapshots", &data);
+}
+
+#[test]
+fn snapshot_set_has_requested_and_copied_tags() {
+    let mut w = World::new();
+    let attached = w.attached(NODE_A, 2);
+    for (id, n) in attached.iter().zip(1..) {
+        let tags =
+            format!("ResourceId.1={id}&Tag.1.Key=n&Tag.1.Value={n}&Tag.2.Key=k&Tag.2.Value=v");
+        w.ok("CreateTags", &tags);
+    }
+    let requested = "TagSpecification.1.ResourceType=snapshot&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value=new";
+    let data = world::set_of(NODE_A);
+    let reply = w.ok("CreateSnapshots", &format!("{data}&{requested}"));
+    assert_eq!(
+        (all(&reply, "key"), all(&reply, "value")),
+        (vec!["k".to_owned(); 2], vec!["new".to_owned(); 2])
+    );
+    let reply = w.ok("CreateSnapshots", &format!("{data}&{requested}&CopyTagsFromSource=volume"));
+    assert_eq!(all(&reply, "value"), ["new", "1", "new", "2"]);
+    let by_tag = "Filter.1.Name=tag:k&Filter.1.Value.1=new";
+    assert_eq!(all(&w.ok("DescribeSnapshots", by_tag), "snapshotId").len(), 4);
+}

@@ -3,6 +3,7 @@
 use super::Call;
 use crate::state::Realm;
 use crate::state::resources::{Instance, Snapshot, Tags, Volume};
+use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Filters, Page, Xml, issue_token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,6 +16,11 @@ pub(super) trait Row {
     fn id(&self) -> &str;
 
     fn tags(&self) -> &Tags;
+
+    /// Whether filters by tags find the resource yet.
+    fn is_found_by_tags(&self, _now: Millis) -> bool {
+        true
+    }
 }
 
 macro_rules! rows {
@@ -30,7 +36,21 @@ macro_rules! rows {
     )*};
 }
 
-rows! { Volume Snapshot Instance }
+rows! { Volume Instance }
+
+impl Row for Snapshot {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    fn is_found_by_tags(&self, now: Millis) -> bool {
+        self.found_by_tags <= now
+    }
+}
 
 pub(super) struct Describe<T: 'static> {
     /// The parameter that lists ids, and EC2's internal name of the list.
@@ -112,7 +132,10 @@ impl<T: Row> Query<'_, T> {
     ) -> String {
         let (rows, next) = self.select((self.of.all)(call.realm), candidates);
         let mut x = Xml::default();
+        let by_tags = self.filters.are_by_tags();
+        let is_found = |t: &&T| !by_tags || t.is_found_by_tags(call.now);
         let shown = rows.into_iter().filter(|t| (self.keep)(t) && call.shows(t.id()));
+        let shown = shown.filter(is_found);
         x.list(self.of.set, shown, member);
         if let Some(key) = next {
             x.text("nextToken", &issue_token(&key, call.action, call.now));

@@ -70,10 +70,11 @@ fn iops(shape: &Shape) -> u64 {
     u64::from(shape.iops.unwrap_or(0))
 }
 
-/// Checks that another snapshot of a volume is possible. Wordings unverified.
-pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
+/// Checks that another snapshot of a volume is possible, after `before` other snapshots of the same
+/// request. Wordings unverified.
+pub(super) fn snapshot(call: &Call<'_>, v: &Volume, before: usize) -> ApiResult<()> {
     let quotas = call.quotas;
-    let pending = pending_snapshots(call.realm, None);
+    let pending = pending_snapshots(call.realm, None) + before;
     let of_volume = pending_snapshots(call.realm, Some(&v.id));
     let concurrent = quotas.concurrent_snapshots_of(&v.shape.volume_type);
     if of_volume >= concurrent {

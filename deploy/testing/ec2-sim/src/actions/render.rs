@@ -93,12 +93,30 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
         .text("startTime", &s.started.iso())
         .text("progress", &s.progress(now))
         .text("ownerId", &realm.account)
+        .text("description", &s.description)
         .value("volumeSize", s.size)
         .value("encrypted", s.encrypted)
         .option("kmsKeyId", s.kms_key.as_ref())
         .option("outpostArn", s.outpost.as_ref())
         .text("storageTier", if s.is_archived(now) { "archive" } else { "standard" });
     tags(x, &s.tags);
+}
+
+/// Writes a member of the reply to CreateSnapshots, in which the state is named otherwise than
+/// elsewhere.
+pub(super) fn snapshot_info(x: &mut Xml, realm: &Realm, s: &Snapshot, zone: &str, now: Millis) {
+    x.text("description", &s.description);
+    tags(x, &s.tags);
+    x.value("encrypted", s.encrypted)
+        .text("volumeId", &s.volume)
+        .text("state", s.status())
+        .value("volumeSize", s.size)
+        .text("startTime", &s.started.iso())
+        .text("progress", &s.progress(now))
+        .text("ownerId", &realm.account)
+        .text("snapshotId", &s.id)
+        .option("outpostArn", s.outpost.as_ref())
+        .text("availabilityZone", zone);
 }
 
 pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {

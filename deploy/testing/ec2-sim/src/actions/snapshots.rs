@@ -5,21 +5,40 @@ use super::describe_query::Describe;
 use super::{Call, quota_check, render};
 use crate::faults::Fault;
 use crate::state::Realm;
-use crate::state::resources::{Snapshot, SnapshotState, VolumeState, tags};
+use crate::state::resources::{Snapshot, SnapshotState, Tags, Volume, VolumeState, tags};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
+
+/// What one request gives to each snapshot that it makes.
+pub(super) struct Request<'a> {
+    pub(super) description: &'a str,
+    pub(super) outpost: Option<&'a str>,
+}
 
 pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
-    p.text("Description");
-    let outpost = p.text("OutpostArn");
+    let request = Request {
+        description: p.text("Description").unwrap_or_default(),
+        outpost: p.text("OutpostArn"),
+    };
     let tags = tags::parse_specifications(p, "snapshot")?;
     p.finish()?;
     Call::check_volume_id(volume)?;
     call.permit(|c| vec![c.existing(volume), c.new_resource("snapshot", &tags)])?;
     call.permit_tagging("snapshot", &tags)?;
     call.dry_run()?;
-    let v = call.realm.volume(volume)?;
+    check_source(call, call.realm.volume(volume)?, 0)?;
+    let made = make(call, &request, vec![(volume.to_owned(), tags)])?;
+    let mut x = Xml::default();
+    for s in &made {
+        render::snapshot(&mut x, call.realm, s, call.now);
+    }
+    Ok(x.finish())
+}
+
+/// Checks that a snapshot of this volume is possible now, after `before` other snapshots of the
+/// same request.
+pub(super) fn check_source(call: &Call<'_>, v: &Volume, before: usize) -> ApiResult<()> {
     if v.life != VolumeState::Ready {
         return Err(v.incorrect_state());
     }
@@ -31,35 +50,55 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
             "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests."
         );
     }
-    quota_check::snapshot(call, v)?;
-    let usual = call.latency.sample("snapshot");
-    let failed = call.fault(|f| match f {
-        Fault::FailSnapshot { after_ms } => Some(*after_ms),
-        _ => None,
-    });
-    let (fails, until) = (failed.is_some(), call.begin.plus(failed.unwrap_or(usual)));
-    let id = call.ids.issue("snap");
-    call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
-    let snapshot = Snapshot {
-        id: id.clone(),
-        volume: volume.to_owned(),
-        size: v.shape.size,
-        started: call.now,
-        life: SnapshotState::Pending { until, fails },
-        encrypted: v.encrypted,
-        kms_key: v.kms_key.clone(),
-        outpost: outpost.map(str::to_owned),
-        lock: None,
-        archival: None,
-        tags,
-    };
-    let mut x = Xml::default();
-    render::snapshot(&mut x, call.realm, &snapshot, call.now);
+    quota_check::snapshot(call, v, before)
+}
+
+/// Makes a snapshot of each volume, with these tags, all with the bytes of one moment.
+pub(super) fn make(
+    call: &mut Call<'_>,
+    request: &Request<'_>,
+    of: Vec<(String, Tags)>,
+) -> ApiResult<Vec<Snapshot>> {
+    let mut made = Vec::new();
+    for (member, (volume, tags)) in of.into_iter().enumerate() {
+        let usual = call.latency.sample("snapshot");
+        let failed = call.fault(|f| match f {
+            Fault::FailSnapshot { after_ms, member: only } => {
+                only.is_none_or(|only| only == member).then_some(*after_ms)
+            }
+            _ => None,
+        });
+        let tag_lag = call.fault(|f| match f {
+            Fault::TagsOneByOne { ms } => Some(ms * (member as u64 + 1)),
+            _ => None,
+        });
+        let (fails, until) = (failed.is_some(), call.begin.plus(failed.unwrap_or(usual)));
+        let v = call.realm.volume(&volume)?;
+        made.push(Snapshot {
+            id: call.ids.issue("snap"),
+            size: v.shape.size,
+            started: call.now,
+            life: SnapshotState::Pending { until, fails },
+            encrypted: v.encrypted,
+            kms_key: v.kms_key.clone(),
+            outpost: request.outpost.map(str::to_owned),
+            description: request.description.to_owned(),
+            lock: None,
+            archival: None,
+            tags,
+            found_by_tags: call.now.plus(tag_lag.unwrap_or(0)),
+            volume,
+        });
+    }
+    let members: Vec<_> = made.iter().map(|s| (s.volume.clone(), s.id.clone())).collect();
+    call.devices.snapshot(&members).map_err(|e| Call::internal(&e))?;
     let now = call.now;
-    call.realm.put_snapshot(snapshot);
-    call.realm.update_volume(volume, |v| v.last_snapshot = Some(now));
-    call.effects.push(id);
-    Ok(x.finish())
+    for s in &made {
+        call.realm.put_snapshot(s.clone());
+        call.realm.update_volume(&s.volume, |v| v.last_snapshot = Some(now));
+        call.effects.push(s.id.clone());
+    }
+    Ok(made)
 }
 
 pub(super) fn delete(call: &mut Call<'_>) -> ApiResult<String> {

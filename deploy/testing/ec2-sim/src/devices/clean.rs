@@ -1,5 +1,6 @@
 //! Removes the contents of a state directory, going only by the directory's own records.
 
+use super::image::remove_cut;
 use super::loop_device::open_loop;
 use super::loop_device::{LoopRecords, backing_file, is_ours};
 use super::{remove, sys};
@@ -39,6 +40,7 @@ pub(crate) fn clean(state_dir: &Path) -> io::Result<Cleaned> {
         }
         records.change(|all| all.retain(|r| *r != record))?;
     }
+    remove_cut(&state_dir.join("snapshots"))?;
     for (folder, prefixes, suffix) in [
         ("dev", &["loop", "xvd", "sd"][..], ""),
         ("nodes", &["loop"], ""),

@@ -1,6 +1,6 @@
 //! Volume and snapshot images: sparse files under the state directory.
 
-use super::{Source, remove};
+use super::{Source, remove, sys};
 use rustix::fs::{SeekFrom, seek};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,6 +13,8 @@ const GIB: u64 = 1 << 30;
 pub(crate) struct Images {
     volumes: PathBuf,
     snapshots: PathBuf,
+    /// Whether the volumes' directory is a subvolume of btrfs.
+    pub(super) is_subvolume: bool,
 }
 
 /// The identity of the file system in an image, which changes when the file system is made anew.
@@ -26,11 +28,12 @@ pub(crate) struct Fingerprint {
 
 impl Images {
     pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
-        let images =
-            Self { volumes: state_dir.join("volumes"), snapshots: state_dir.join("snapshots") };
-        std::fs::create_dir_all(&images.volumes)?;
-        std::fs::create_dir_all(&images.snapshots)?;
-        Ok(images)
+        let snapshots = state_dir.join("snapshots");
+        std::fs::create_dir_all(&snapshots)?;
+        let volumes = state_dir.join("volumes");
+        let is_subvolume = sys::create_subvolume(&File::open(state_dir)?, "volumes").is_ok();
+        std::fs::create_dir_all(&volumes)?;
+        Ok(Self { volumes, snapshots, is_subvolume })
     }
 
     pub(super) fn volume(&self, id: &str) -> PathBuf {
@@ -67,13 +70,29 @@ impl Images {
         })
     }
 
-    /// Copies a volume's current bytes to a snapshot. A root volume has no bytes.
-    pub(super) fn snapshot(&self, volume: &str, snapshot: &str) -> io::Result<()> {
-        let from = self.volume(volume);
-        if !from.exists() {
-            return Ok(());
+    /// Copies the current bytes of volumes, each to its snapshot. A root volume has no bytes. On
+    /// btrfs the bytes of several volumes are those of one moment, as far as the writers had
+    /// flushed them.
+    pub(super) fn snapshot(&self, members: &[(String, String)]) -> io::Result<()> {
+        let cut = if self.is_subvolume && members.len() > 1 { Some(self.cut()?) } else { None };
+        for (volume, snapshot) in members {
+            let from = match &cut {
+                Some(cut) => cut.directory.join(CUT).join(format!("{volume}.img")),
+                None => self.volume(volume),
+            };
+            if from.exists() {
+                copy(&from, &create(&self.snapshot_path(snapshot))?)?;
+            }
         }
-        copy(&from, &create(&self.snapshot_path(snapshot))?)
+        Ok(())
+    }
+
+    /// Keeps the images of all volumes as they are now.
+    fn cut(&self) -> io::Result<Cut<'_>> {
+        let directory = &self.snapshots;
+        remove_cut(directory)?;
+        sys::snapshot_subvolume(&File::open(directory)?, CUT, &File::open(&self.volumes)?)?;
+        Ok(Cut { directory })
     }
 
     pub(super) fn delete(&self, volume: &str) -> io::Result<()> {
@@ -115,6 +134,30 @@ impl Images {
         (&btrfs[0x40..0x48] == b"_BHRfS_M")
             .then(|| Fingerprint { kind: "btrfs", identity: hex(&btrfs[0x20..0x30]) })
     }
+}
+
+/// The name of a cut in the directory of the snapshots.
+const CUT: &str = "cut";
+
+/// The images of all volumes as they were at one moment.
+struct Cut<'a> {
+    directory: &'a Path,
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = remove_cut(self.directory) {
+            tracing::error!(%error, "the copies of all volumes could not be removed");
+        }
+    }
+}
+
+/// Removes the cut that is in the directory of the snapshots, if there is one.
+pub(super) fn remove_cut(snapshots: &Path) -> io::Result<()> {
+    if !snapshots.join(CUT).exists() {
+        return Ok(());
+    }
+    sys::delete_subvolume(&File::open(snapshots)?, CUT)
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -160,13 +203,17 @@ mod tests {
         (dir, images)
     }
 
+    fn pair(volume: &str, snapshot: &str) -> (String, String) {
+        (volume.to_owned(), snapshot.to_owned())
+    }
+
     #[test]
     fn restored_snapshot_keeps_old_bytes_and_stays_sparse() {
         let (_dir, images) = images();
         images.create("vol-1", 1, Source::Blank).expect("create");
         let file = OpenOptions::new().write(true).open(images.volume("vol-1")).expect("open");
         file.write_all_at(b"before", 5 << 20).expect("write");
-        images.snapshot("vol-1", "snap-1").expect("snapshot");
+        images.snapshot(&[pair("vol-1", "snap-1")]).expect("snapshot");
         file.write_all_at(b"after!", 5 << 20).expect("write");
         images.create("vol-2", 2, Source::Snapshot("snap-1")).expect("restore");
         let restored = File::open(images.volume("vol-2")).expect("open");

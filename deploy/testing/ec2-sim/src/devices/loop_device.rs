@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Volumes as loop devices, with nodes in one device directory per instance.
 #[derive(Debug)]
@@ -22,6 +23,10 @@ pub(super) struct LoopDevices {
 
 /// How many free loop devices other processes may take first before the call fails.
 const TRIES: usize = 64;
+
+/// How long copies of several volumes are repeated before the call fails, because something is
+/// written during each.
+const CUT_TIME: Duration = Duration::from_secs(2);
 
 impl LoopDevices {
     /// Opens the devices of a state directory. Fails without root, without `/dev/loop-control`, and
@@ -92,6 +97,13 @@ impl LoopDevices {
             }
         }
         Err(io::Error::other("no free loop device could be had: others took each one first"))
+    }
+
+    /// Returns what the kernel has counted of the writes to volumes, or `None` while there are
+    /// unfinished ones.
+    fn written(&self, members: &[(String, String)]) -> Option<Vec<String>> {
+        let devices = members.iter().filter_map(|(volume, _)| self.records.find(volume));
+        devices.filter(|record| is_ours(record)).map(|record| writes(record.number)).collect()
     }
 
     fn forget(&mut self, volume: &str) -> io::Result<()> {
@@ -198,6 +210,30 @@ impl Devices for LoopDevices {
             return Ok(Release::Released);
         }
         self.forget_released(&record, instance, name)
+    }
+
+    fn snapshot(&mut self, members: &[(String, String)]) -> io::Result<()> {
+        if self.images.is_subvolume || members.len() < 2 {
+            return self.images.snapshot(members);
+        }
+        let end = Instant::now() + CUT_TIME;
+        loop {
+            // The copies are of one moment if nothing is written from the first to the last one.
+            if let Some(before) = self.written(members) {
+                self.images.snapshot(members)?;
+                if self.written(members) == Some(before) {
+                    return Ok(());
+                }
+            }
+            if Instant::now() > end {
+                for (_, snapshot) in members {
+                    self.images.delete_snapshot(snapshot)?;
+                }
+                return Err(io::Error::other(
+                    "the volumes were written during each attempt to copy them at one moment: choose a --state-dir on btrfs",
+                ));
+            }
+        }
     }
 
     fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()> {
@@ -369,6 +405,19 @@ pub(super) fn backing_file(number: u32) -> Option<PathBuf> {
         std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     let text = text.trim_end_matches('\n');
     Some(PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(text)))
+}
+
+/// Returns the kernel's counters of a disk's writes, discards and flushes
+/// (`Documentation/block/stat.rst`), or `None` while there is an unfinished write.
+fn writes(number: u32) -> Option<String> {
+    let read = |file: &str| std::fs::read_to_string(format!("/sys/block/loop{number}/{file}")).ok();
+    let unfinished = read("inflight")?;
+    if unfinished.split_ascii_whitespace().nth(1)? != "0" {
+        return None;
+    }
+    let stat = read("stat")?;
+    let counters: Vec<_> = stat.split_ascii_whitespace().collect();
+    Some([4, 11, 15].map(|at| counters.get(at).copied().unwrap_or_default()).join(" "))
 }
 
 pub(super) fn is_ours(record: &LoopRecord) -> bool {

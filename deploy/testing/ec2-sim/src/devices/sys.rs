@@ -1,4 +1,4 @@
-//! The system calls without a safe wrapper: loop device control.
+//! The system calls without a safe wrapper: loop device control, and subvolumes of btrfs.
 
 #![allow(unsafe_code)]
 
@@ -14,6 +14,10 @@ const LOOP_SET_CAPACITY: u64 = 0x4C07;
 // From linux/fs.h.
 const BLKROSET: u64 = 0x125D;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
+// From linux/btrfs.h.
+const BTRFS_IOC_SNAP_CREATE: u64 = 0x5000_9401;
+const BTRFS_IOC_SUBVOL_CREATE: u64 = 0x5000_940E;
+const BTRFS_IOC_SNAP_DESTROY: u64 = 0x5000_940F;
 
 /// `struct loop_info64`, linux/loop.h.
 #[repr(C)]
@@ -42,7 +46,15 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
+/// `struct btrfs_ioctl_vol_args`, linux/btrfs.h.
+#[repr(C)]
+struct SubvolumeArguments {
+    fd: i64,
+    name: [u8; 4088],
+}
+
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
+const _: () = assert!(size_of::<SubvolumeArguments>() == 4096);
 
 /// Returns the number of a loop device that was free a moment ago, through `/dev/loop-control`.
 pub(crate) fn free_loop(control: &File) -> io::Result<u32> {
@@ -105,5 +117,30 @@ fn plain(device: &File, request: u64) -> io::Result<()> {
     // SAFETY: the requests that reach this call take no argument (0 is ignored); the descriptor is
     // open for the whole call.
     let r = unsafe { libc::ioctl(device.as_raw_fd(), request as _, 0) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Creates an empty subvolume in a directory. Fails on a file system other than btrfs.
+pub(crate) fn create_subvolume(directory: &File, name: &str) -> io::Result<()> {
+    subvolume(directory, BTRFS_IOC_SUBVOL_CREATE, 0, name)
+}
+
+/// Creates a subvolume with the files of another one, all as they were at one moment.
+pub(crate) fn snapshot_subvolume(directory: &File, name: &str, source: &File) -> io::Result<()> {
+    subvolume(directory, BTRFS_IOC_SNAP_CREATE, source.as_raw_fd().into(), name)
+}
+
+pub(crate) fn delete_subvolume(directory: &File, name: &str) -> io::Result<()> {
+    subvolume(directory, BTRFS_IOC_SNAP_DESTROY, 0, name)
+}
+
+fn subvolume(directory: &File, request: u64, fd: i64, name: &str) -> io::Result<()> {
+    let mut arguments = SubvolumeArguments { fd, name: [0; 4088] };
+    for (to, from) in arguments.name[..255].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    // SAFETY: the kernel reads a `btrfs_ioctl_vol_args` of exactly this size and layout (asserted
+    // above) during the call and keeps no pointer; the descriptors are open for the whole call.
+    let r = unsafe { libc::ioctl(directory.as_raw_fd(), request as _, &raw const arguments) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

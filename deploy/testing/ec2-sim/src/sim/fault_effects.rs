@@ -73,6 +73,7 @@ impl FaultEffects {
             | Fault::FailCreate { .. }
             | Fault::KeepSourceKey {}
             | Fault::FailSnapshot { .. }
+            | Fault::TagsOneByOne { .. }
             | Fault::FailModify { .. }
             | Fault::Unsuccessful { .. } => {}
         }

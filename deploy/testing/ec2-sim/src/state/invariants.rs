@@ -27,6 +27,10 @@ pub struct Invariants {
 /// that a create took effect twice.
 const NAMES: [(&str, &str); 2] = [("CSIVolumeName", "vol-"), ("CSIVolumeSnapshotName", "snap-")];
 
+/// The tag of the members of a group of snapshots, which share a name: it names a member only
+/// together with the volume.
+const GROUP: &str = "ebs.csi.aws.com/group-snapshot";
+
 /// The tag of the resources that a cluster's driver created.
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
 
@@ -98,7 +102,7 @@ impl Invariants {
         }
         for (tag, prefix) in NAMES {
             let Some(name) = tags.get(tag) else { continue };
-            let live = live_with(realm, tag, name, prefix);
+            let live = live_with(realm, tag, name, prefix, grouped(realm, id));
             if live.len() > 1 {
                 self.report(now, "named_once", format!("{tag}={name}: {}", live.join(", ")));
             }
@@ -155,36 +159,46 @@ impl Invariants {
     }
 }
 
-fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&'a str> {
+/// Returns the volume of a snapshot that is a member of a group.
+fn grouped<'a>(realm: &'a Realm, id: &str) -> Option<&'a str> {
+    let member = realm.snapshots().get(id).filter(|it| it.tags.contains_key(GROUP));
+    member.map(|it| it.volume.as_str())
+}
+
+fn live_with<'a>(
+    realm: &'a Realm,
+    tag: &str,
+    name: &str,
+    prefix: &str,
+    of: Option<&str>,
+) -> Vec<&'a str> {
     let is_live = |id: &&str| realm.volumes().get(*id).is_none_or(|v| !v.deleting());
     let ids = realm.tagged(tag, name).map(String::as_str);
-    ids.filter(|id| id.starts_with(prefix)).filter(is_live).collect()
+    let ids = ids.filter(|id| id.starts_with(prefix)).filter(is_live);
+    ids.filter(|id| of.is_none() || grouped(realm, id) == of).collect()
 }
 
 /// Returns the names that two live resources currently share.
 fn duplicates(realm: &Realm) -> Vec<Value> {
     let mut seen = BTreeSet::new();
-    let of_volumes = realm.volumes().values().map(|v| &v.tags);
-    for t in of_volumes.chain(realm.snapshots().values().map(|s| &s.tags)) {
+    let of_volumes = realm.volumes().iter().map(|(id, v)| (id, &v.tags));
+    for (id, t) in of_volumes.chain(realm.snapshots().iter().map(|(id, s)| (id, &s.tags))) {
         for (tag, prefix) in NAMES {
-            if let Some(name) = t.get(tag)
-                && live_with(realm, tag, name, prefix).len() > 1
-            {
-                seen.insert((tag, prefix, name.clone()));
+            let Some(name) = t.get(tag) else { continue };
+            let ids = live_with(realm, tag, name, prefix, grouped(realm, id));
+            if ids.len() > 1 {
+                seen.insert((tag, name.clone(), ids));
             }
         }
     }
-    seen.into_iter()
-        .map(|(tag, prefix, name)| {
-            json!({"tag": tag, "name": name, "ids": live_with(realm, tag, &name, prefix)})
-        })
-        .collect()
+    let shown = seen.into_iter();
+    shown.map(|(tag, name, ids)| json!({"tag": tag, "name": name, "ids": ids})).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::resources::{Attachment, VolumeState};
+    use crate::state::resources::{Attachment, Snapshot, VolumeState, fresh_snapshot};
 
     fn check(volumes: Vec<Volume>) -> Vec<&'static str> {
         let mut realm = Realm::new("111122223333", "us-east-1", Vec::new());
@@ -227,6 +241,32 @@ mod tests {
             v
         };
         assert_eq!(check(vec![named("vol-1a2b3c4d"), named("vol-1a2b3c4e")]), ["named_once"]);
+    }
+
+    #[test]
+    fn group_members_share_name_but_no_volume() {
+        let member = |id: &str, volume: &str, group: bool| {
+            let mut tags =
+                BTreeMap::from([("CSIVolumeSnapshotName".to_owned(), "vgs-1".to_owned())]);
+            if group {
+                tags.insert(GROUP.to_owned(), "2".to_owned());
+            }
+            Snapshot { id: id.to_owned(), volume: volume.to_owned(), tags, ..fresh_snapshot() }
+        };
+        for (volumes, group, doubled) in [
+            (["vol-1", "vol-2"], true, false),
+            (["vol-1", "vol-1"], true, true),
+            (["vol-1", "vol-2"], false, true),
+        ] {
+            let mut realm = Realm::new("111122223333", "us-east-1", Vec::new());
+            realm.put_snapshot(member("snap-1", volumes[0], group));
+            realm.put_snapshot(member("snap-2", volumes[1], group));
+            let changed = realm.take_changes();
+            let mut i = Invariants::default();
+            i.check(&realm, changed.iter(), Millis(0));
+            assert_eq!(i.found().iter().any(|it| it.rule == "named_once"), doubled, "{volumes:?}");
+            assert_eq!(duplicates(&realm).is_empty(), !doubled, "{volumes:?}");
+        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) use instance::{
 pub use modification::ModificationState;
 pub(crate) use modification::{Modification, Shape};
 pub(crate) use snapshot::Snapshot;
+#[cfg(test)]
+pub(crate) use snapshot::tests::fresh as fresh_snapshot;
 pub(crate) use snapshot::{Archival, Lock, LockEnd, SnapshotState};
 pub(crate) use tags::{NO_TAGS, Tags};
 pub(crate) use volume::{

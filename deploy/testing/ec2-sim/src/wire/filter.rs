@@ -62,6 +62,11 @@ impl Filters {
         })
     }
 
+    /// Returns whether a filter is one by tags.
+    pub(crate) fn are_by_tags(&self) -> bool {
+        self.0.iter().any(|f| is_tag_filter(&f.name))
+    }
+
     /// Returns the values of the named filter if all are literal, so that an index can answer.
     pub(crate) fn literal(&self, name: &str) -> Option<&[String]> {
         let f = self.0.iter().find(|f| f.name == name)?;

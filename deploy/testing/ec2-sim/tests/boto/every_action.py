@@ -210,6 +210,32 @@ def snapshots(vid):
     return sid
 
 
+def snapshot_sets():
+    vids = sorted(make() for _ in range(3))
+    for vid, device in zip(vids, ("/dev/xvdbc", "/dev/xvdbd", "/dev/xvdbe")):
+        ec2.attach_volume(VolumeId=vid, InstanceId=NODE_A, Device=device)
+        until("attached", lambda: volume(vid)["Attachments"][0]["State"] == "attached")
+    of = lambda *excluded, **more: {"InstanceId": NODE_A, "ExcludeDataVolumeIds": list(excluded), **more}
+    said = ec2.create_snapshots(
+        InstanceSpecification=of(vids[2], ExcludeBootVolume=True), Description="d", CopyTagsFromSource="volume",
+        TagSpecifications=tags("snapshot", set="1"))["Snapshots"]
+    assert [s["VolumeId"] for s in said] == vids[:2], said
+    for s in said:
+        assert (s["State"], s["Progress"], s["VolumeSize"], s["Description"]) == ("pending", "", 4, "d"), s
+        assert (s["OwnerId"], s["AvailabilityZone"], s["Encrypted"]) == ("111122223333", "us-east-1a", False), s
+        assert s["Tags"] == [{"Key": "set", "Value": "1"}] and s["StartTime"] == said[0]["StartTime"], s
+    shown = lambda: ec2.describe_snapshots(OwnerIds=["self"], Filters=[{"Name": "tag:set", "Values": ["1"]}])["Snapshots"]
+    until("completed", lambda: [s["State"] for s in shown()] == ["completed"] * 2)
+    assert {s["SnapshotId"] for s in shown()} == {s["SnapshotId"] for s in said} and shown()[0]["Description"] == "d"
+    assert len(ec2.create_snapshots(InstanceSpecification=of())["Snapshots"]) == 4
+    refused("InvalidAttachment.NotFound", 400, ec2.create_snapshots, InstanceSpecification=of("vol-0123456789abcdef0"))
+    refused("DryRunOperation", 412, ec2.create_snapshots, InstanceSpecification=of(), DryRun=True)
+    for vid in vids:
+        ec2.detach_volume(VolumeId=vid)
+        is_(vid, "available")
+        ec2.delete_volume(VolumeId=vid)
+
+
 def copies(vid):
     said = ec2.copy_volumes(SourceVolumeId=vid, VolumeType="gp3", Size=17, TagSpecifications=tags("volume", copy="yes"))["Volumes"]
     assert len(said) == 1 and said[0]["SourceVolumeId"] == vid and said[0]["Size"] == 17, said
@@ -305,6 +331,7 @@ vid = volumes()
 attachments(vid)
 modifications(vid)
 sid = snapshots(vid)
+snapshot_sets()
 copies(vid)
 tagging(vid)
 instances()

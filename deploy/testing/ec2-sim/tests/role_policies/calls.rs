@@ -55,6 +55,14 @@ const OF_VOLUMES: &[(&str, &str)] = &[
     ("CopyVolumes", "SourceVolumeId={volume}&VolumeType=gp3&{volume-tags}"),
 ];
 
+/// The rest of a call that takes the snapshots of an instance's volumes, of which it has one.
+const TOGETHER: &str = "InstanceSpecification.ExcludeBootVolume=true&{snapshot-tags}";
+
+/// Returns the id of the instance that holds a volume of this owner.
+fn holder_of(owner: &str) -> String {
+    format!("i-{:017x}", owner.bytes().fold(7, |id: u64, byte| id * 31 + u64::from(byte)) >> 8)
+}
+
 /// Calls that use one snapshot.
 const OF_SNAPSHOTS: &[(&str, &str)] = &[
     (
@@ -163,6 +171,7 @@ type Question = (&'static str, &'static str, &'static [(&'static str, &'static s
 
 const NEW_VOLUME: &str = "arn:aws:ec2:us-east-1:111122223333:volume/*";
 const NEW_SNAPSHOT: &str = "arn:aws:ec2:us-east-1::snapshot/*";
+const AN_INSTANCE: &str = "arn:aws:ec2:us-east-1:111122223333:instance/i-0aaaaaaaaaaaaaaa3";
 const A_KEY: &str = "arn:aws:kms:us-east-1:111122223333:key/k";
 const CHINESE_KEY: &str = "arn:aws-cn:kms:cn-north-1:111122223333:key/k";
 const EC2: (&str, &str) = ("kms:ViaService", "ec2.us-east-1.amazonaws.com");
@@ -183,6 +192,15 @@ const QUESTIONS: &[Question] = &[
     ("ec2:CreateTags", NEW_VOLUME, &[("ec2:CreateAction", "CreateVolume")], false, false),
     ("ec2:CreateTags", NEW_VOLUME, &[("ec2:CreateAction", "CopyVolumes")], false, false),
     ("ec2:CreateTags", NEW_SNAPSHOT, &[("ec2:CreateAction", "CreateSnapshot")], false, false),
+    ("ec2:CreateTags", NEW_SNAPSHOT, &[("ec2:CreateAction", "CreateSnapshots")], false, false),
+    ("ec2:CreateSnapshots", NEW_SNAPSHOT, &[], false, false),
+    (
+        "ec2:CreateSnapshots",
+        AN_INSTANCE,
+        &[("aws:ResourceTag/eks:cluster-name", "another")],
+        true,
+        false,
+    ),
 ];
 
 fn tag_list(prefix: &str, tags: &[(&str, &str)]) -> String {
@@ -217,7 +235,13 @@ impl Rows {
             let tags = json!({*key: value});
             json!({"id": id, "type": "m5.large", "zone": "us-east-1a", "tags": tags})
         };
-        let instances: Vec<Value> = INSTANCES.iter().map(instance).collect();
+        let mut instances: Vec<Value> = INSTANCES.iter().map(instance).collect();
+        let owners = || OWNERS.iter().chain(MIGRATED);
+        let holders = owners().map(|(owner, ..)| {
+            let id = holder_of(owner);
+            json!({"id": id, "type": "m5.large", "zone": "us-east-1a", "tags": {"eks:cluster-name": CLUSTER}})
+        });
+        instances.extend(holders);
         let mut world = World::with(json!({"instances": instances, "limits": {"enabled": false}}));
         let own = OWNERS[0].1;
         let mut names = vec![
@@ -227,7 +251,12 @@ impl Rows {
         ];
         names.extend(INSTANCES.iter().map(|(name, id, _)| (format!("{{{name}}}"), (*id).into())));
         let mut calls = Vec::new();
-        for (owner, tags, by_feature, scoped) in OWNERS.iter().chain(MIGRATED) {
+        for (owner, tags, by_feature, scoped) in owners() {
+            let (held, holder) = (world.volume(&tags_of("volume", tags)), holder_of(owner));
+            let place = format!("VolumeId={held}&InstanceId={holder}&Device=/dev/xvdba");
+            world.ok("AttachVolume", &place);
+            let together = format!("InstanceSpecification.InstanceId={holder}&{TOGETHER}");
+            calls.push(("CreateSnapshots".to_owned(), together, *by_feature, *scoped));
             let id = world.volume(&tags_of("volume", tags));
             names.push((format!("{{{owner}}}"), id.clone()));
             let of_volume = OF_VOLUMES.iter().map(|(action, parameters)| {

@@ -13,8 +13,17 @@ use serde_json::Value;
 /// Policy documents by the name of their file.
 type Policies = BTreeMap<String, Value>;
 
-const BY_FEATURE: &[&str] =
-    &["base", "modify", "snapshots", "clone", "fast-restore-and-lock", "kms", "fence", "migrated"];
+const BY_FEATURE: &[&str] = &[
+    "base",
+    "modify",
+    "snapshots",
+    "group-snapshots",
+    "clone",
+    "fast-restore-and-lock",
+    "kms",
+    "fence",
+    "migrated",
+];
 const CLUSTER_SCOPED: &[&str] = &["cluster-scoped", "kms", "fence"];
 /// The cluster's name, as an operator would write it into `migrated.json`.
 const CLUSTER: &str = "test";

@@ -41,6 +41,10 @@ const ACTIONS: &[Action] = &[
     ("ec2:AttachVolume", &[("instance", EXISTING), ("volume", EXISTING)]),
     ("ec2:CopyVolumes", &[("volume", COPIED)]),
     ("ec2:CreateSnapshot", &[("snapshot", REQUESTED), ("volume", EXISTING)]),
+    (
+        "ec2:CreateSnapshots",
+        &[("instance", EXISTING), ("snapshot", REQUESTED), ("volume", EXISTING)],
+    ),
     ("ec2:CreateTags", &[("instance", TAGGED), ("snapshot", TAGGED), ("volume", TAGGED)]),
     ("ec2:CreateVolume", &[("snapshot", EXISTING), ("volume", REQUESTED)]),
     ("ec2:DeleteSnapshot", &[("snapshot", EXISTING)]),
@@ -68,7 +72,8 @@ const ACTIONS: &[Action] = &[
 ];
 
 /// Statements that change something without a condition. The volume of the same call has one.
-const UNCONDITIONAL: &[(&str, &str)] = &[("base", "UseInstances")];
+const UNCONDITIONAL: &[(&str, &str)] =
+    &[("base", "UseInstances"), ("group-snapshots", "SnapshotVolumesOfInstances")];
 
 /// Trust policies, which have principals and no resources, and their actions. The chart's tests
 /// compare what they name with the chart's account.

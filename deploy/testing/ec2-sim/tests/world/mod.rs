@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use ec2_sim::Millis;
-use ec2_sim::{Reply, Request, Scenario, Sim};
+use ec2_sim::{Reply, Request, Scenario, Sim, Volume};
 use serde_json::{Value, json};
 
 pub const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
@@ -91,6 +91,24 @@ impl World {
         text(&body, "snapshotId")
     }
 
+    /// Creates volumes that are attached to an instance, and returns their ids in ascending order.
+    pub fn attached(&mut self, instance: &str, count: usize) -> Vec<String> {
+        let mut ids: Vec<String> = (0..count).map(|_| self.volume("")).collect();
+        for (id, letter) in ids.iter().zip('a'..) {
+            self.ok("AttachVolume", &attach(id, instance, &format!("/dev/xvdb{letter}")));
+        }
+        self.step(1);
+        ids.sort();
+        ids
+    }
+
+    /// Returns the id of an instance's root volume.
+    pub fn root(&self, instance: &str) -> String {
+        let volumes = self.sim.realm().volumes().values();
+        let is_root = |v: &&Volume| v.root && v.attachments.iter().any(|a| a.instance == instance);
+        volumes.filter(is_root).map(|v| v.id.clone()).next().expect("a root volume")
+    }
+
     pub fn check_invariants(&self) {
         let found = self.sim.invariants.found();
         assert!(found.is_empty(), "{found:?}");
@@ -108,6 +126,21 @@ impl World {
         let body = self.ok("DescribeVolumes", &format!("VolumeId.1={id}"));
         text(&body, element)
     }
+}
+
+/// Returns the parameters of CreateSnapshots for an instance, without its root volume.
+pub fn set_of(instance: &str) -> String {
+    format!(
+        "InstanceSpecification.InstanceId={instance}&InstanceSpecification.ExcludeBootVolume=true"
+    )
+}
+
+/// Returns the parameters that exclude data volumes from CreateSnapshots.
+pub fn without(volumes: &[String]) -> String {
+    let one = |(n, id): (usize, &String)| {
+        format!("&InstanceSpecification.ExcludeDataVolumeId.{}={id}", n + 1)
+    };
+    volumes.iter().enumerate().map(one).collect()
 }
 
 pub fn attach(volume: &str, instance: &str, device: &str) -> String {

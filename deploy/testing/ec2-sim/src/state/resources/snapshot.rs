@@ -58,9 +58,12 @@ pub struct Snapshot {
     pub encrypted: bool,
     pub(crate) kms_key: Option<String>,
     pub(crate) outpost: Option<String>,
+    pub(crate) description: String,
     pub(crate) lock: Option<Lock>,
     pub(crate) archival: Option<Archival>,
     pub tags: Tags,
+    /// When filters by tags find the snapshot.
+    pub(crate) found_by_tags: Millis,
 }
 
 impl Snapshot {
@@ -160,10 +163,10 @@ impl Lock {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn fresh() -> Snapshot {
+    pub(crate) fn fresh() -> Snapshot {
         Snapshot {
             id: "snap-0123456789abcdef0".to_owned(),
             volume: "vol-0123456789abcdef0".to_owned(),
@@ -173,9 +176,11 @@ mod tests {
             encrypted: false,
             kms_key: None,
             outpost: None,
+            description: String::new(),
             lock: None,
             archival: None,
             tags: Tags::default(),
+            found_by_tags: Millis(0),
         }
     }
 
