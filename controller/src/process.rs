@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ebs_csi_ec2::{Ec2, Surroundings};
 use ebs_csi_proto::csi::controller_server::ControllerServer;
+use ebs_csi_proto::csi::group_controller_server::GroupControllerServer;
 use ebs_csi_proto::csi::identity_server::IdentityServer;
 use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::health::Health;
@@ -136,14 +137,19 @@ fn routes(
             HashMap::from([("safe-detach".to_owned(), "v1".to_owned())])
         }
     };
-    let identity = Identity::new(VERSION, probe.readiness()).with_manifest(manifest);
+    let identity = Identity::new(VERSION, probe.readiness())
+        .with_manifest(manifest)
+        .with_groups(config.group_snapshots);
     let ready = {
         let probe = Arc::clone(probe);
         Arc::new(move || probe.unready().is_none())
     };
-    let routes = Routes::new(IdentityServer::new(identity))
+    let mut routes = Routes::new(IdentityServer::new(identity))
         .add_service(ModifyServer::new(controller.clone()))
-        .add_service(ControllerServer::new(controller))
         .add_service(Health::new(ready));
+    if config.group_snapshots {
+        routes = routes.add_service(GroupControllerServer::new(controller.clone()));
+    }
+    let routes = routes.add_service(ControllerServer::new(controller));
     rpc::guarded(routes, Arc::clone(metrics))
 }

@@ -1,5 +1,6 @@
 //! CSI requests, parsed once into types that hold only valid values.
 
+pub(crate) mod group;
 pub(crate) mod listing;
 mod mount;
 pub(crate) mod node_local_handle;

@@ -2,6 +2,7 @@
 
 mod create;
 mod fulfil;
+pub(crate) mod group;
 mod promise;
 
 use std::sync::Arc;

@@ -20,6 +20,7 @@ pub type Readiness =
 pub struct Identity {
     version: String,
     manifest: HashMap<String, String>,
+    groups: bool,
     readiness: Readiness,
 }
 
@@ -33,13 +34,19 @@ impl Identity {
     /// Creates the service with the version that `GetPluginInfo` reports and a readiness check for
     /// `Probe`, which must be cheap.
     pub fn new(version: impl Into<String>, readiness: Readiness) -> Self {
-        Self { version: version.into(), manifest: HashMap::new(), readiness }
+        Self { version: version.into(), manifest: HashMap::new(), groups: false, readiness }
     }
 
     /// Sets the vendor's manifest, which `GetPluginInfo` reports.
     #[must_use]
     pub fn with_manifest(self, manifest: HashMap<String, String>) -> Self {
         Self { manifest, ..self }
+    }
+
+    /// Sets whether the process serves GroupController.
+    #[must_use]
+    pub fn with_groups(self, groups: bool) -> Self {
+        Self { groups, ..self }
     }
 
     /// Creates the service of a process that can serve as soon as it answers.
@@ -69,14 +76,16 @@ impl csi::identity_server::Identity for Identity {
         let offer = |kind: service::Type| csi::PluginCapability {
             r#type: Some(Type::Service(Service { r#type: kind as i32 })),
         };
-        // The answer is the same in every mode, as in the Go driver: the node's sidecars read
-        // nothing else.
-        Ok(Response::new(csi::GetPluginCapabilitiesResponse {
-            capabilities: vec![
-                offer(service::Type::ControllerService),
-                offer(service::Type::VolumeAccessibilityConstraints),
-            ],
-        }))
+        // Without groups the answer is the same in every mode, as in the Go driver: the node's
+        // sidecars read nothing else.
+        let mut capabilities = vec![
+            offer(service::Type::ControllerService),
+            offer(service::Type::VolumeAccessibilityConstraints),
+        ];
+        if self.groups {
+            capabilities.push(offer(service::Type::GroupControllerService));
+        }
+        Ok(Response::new(csi::GetPluginCapabilitiesResponse { capabilities }))
     }
 
     async fn probe(

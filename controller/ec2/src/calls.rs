@@ -9,6 +9,7 @@ mod instance {
 }
 mod snapshot {
     pub(super) mod create_snapshot;
+    pub(super) mod create_snapshots;
     mod delete_snapshot;
     mod describe_fast_snapshot_restores;
     pub(super) mod describe_locked_snapshots;
@@ -29,6 +30,7 @@ mod volume {
 pub use describe_availability_zones::{Zone, ZoneKind};
 pub use instance::power_off::PowerOff;
 pub use snapshot::create_snapshot::CreateSnapshot;
+pub use snapshot::create_snapshots::CreateSnapshots;
 pub use snapshot::describe_locked_snapshots::Locked;
 pub use snapshot::lock_snapshot::LockSnapshot;
 pub use volume::copy_volumes::CopyVolume;
@@ -59,6 +61,9 @@ crate::action::actions! {
     ModifyVolume: Once, 50.0, 5.0;
     /// Take a snapshot.
     CreateSnapshot: Once, 100.0, 5.0;
+    /// Take snapshots of several volumes of one instance at one moment, with
+    /// `--enable-group-snapshots`.
+    CreateSnapshots: Once, 100.0, 5.0;
     /// Delete a snapshot.
     DeleteSnapshot: Idempotent, 100.0, 5.0;
     /// Only when a VolumeSnapshotClass asks for fast restores.

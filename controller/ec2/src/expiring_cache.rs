@@ -54,6 +54,14 @@ impl<V: Clone> ExpiringCache<V> {
         (*until > Instant::now()).then(|| value.clone())
     }
 
+    /// Returns the values that have not expired, with their names.
+    pub fn entries(&self) -> Vec<(String, V)> {
+        let now = Instant::now();
+        let names = self.lock();
+        let entries = names.map.iter().filter(|(_, (_, until))| *until > now);
+        entries.map(|(name, (value, _))| (name.clone(), value.clone())).collect()
+    }
+
     /// Removes the name.
     pub fn remove(&self, name: &str) {
         self.lock().map.remove(name);
@@ -81,8 +89,10 @@ mod tests {
         names.put("a", 1, Duration::from_secs(60));
         tokio::time::advance(Duration::from_secs(59)).await;
         assert_eq!((names.get("a"), names.get("b")), (Some(1), None));
+        assert_eq!(names.entries(), [("a".to_owned(), 1)]);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(names.get("a"), None);
+        assert_eq!(names.entries(), []);
     }
 
     #[tokio::test(start_paused = true)]

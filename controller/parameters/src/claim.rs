@@ -69,23 +69,33 @@ impl Fields for Claim {
     }
 }
 
-/// The VolumeSnapshot that a snapshot is taken for.
+/// The VolumeSnapshot that a snapshot is taken for, or the VolumeGroupSnapshot that several are
+/// taken for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SnapshotClaim {
-    /// The name of the VolumeSnapshot.
+    /// The name of the VolumeSnapshot or VolumeGroupSnapshot.
     pub name: String,
-    /// The namespace of the VolumeSnapshot.
+    /// The namespace of that object.
     pub namespace: String,
-    /// The name of the VolumeSnapshotContent.
+    /// The name of its VolumeSnapshotContent or VolumeGroupSnapshotContent.
     pub content: String,
 }
 
 impl SnapshotClaim {
-    pub(crate) const ROWS: [Row; 3] = [
+    pub(crate) const ROWS: [Row; 6] = [
         set_by_sidecar("csi.storage.k8s.io/volumesnapshot/name", "`.VolumeSnapshotName`"),
         set_by_sidecar("csi.storage.k8s.io/volumesnapshot/namespace", "`.VolumeSnapshotNamespace`"),
         set_by_sidecar(
             "csi.storage.k8s.io/volumesnapshotcontent/name",
+            "`.VolumeSnapshotContentName`",
+        ),
+        set_by_sidecar("csi.storage.k8s.io/volumegroupsnapshot/name", "`.VolumeSnapshotName`"),
+        set_by_sidecar(
+            "csi.storage.k8s.io/volumegroupsnapshot/namespace",
+            "`.VolumeSnapshotNamespace`",
+        ),
+        set_by_sidecar(
+            "csi.storage.k8s.io/volumegroupsnapshotcontent/name",
             "`.VolumeSnapshotContentName`",
         ),
     ];
@@ -116,10 +126,9 @@ const fn set_by_sidecar(key: &'static str, meaning: &'static str) -> Row {
     Row { key, form: Form::SetBySidecar, example: "data", meaning, ..Row::NONE }
 }
 
-fn store(rows: &[Row; 3], slots: [&mut String; 3], row: &Row, value: &str) {
-    for (known, slot) in rows.iter().zip(slots) {
-        if known.key == row.key {
-            value.clone_into(slot);
-        }
+/// Each three rows are of the same three slots.
+fn store(rows: &[Row], slots: [&mut String; 3], row: &Row, value: &str) {
+    if let Some(position) = rows.iter().position(|known| known.key == row.key) {
+        value.clone_into(slots[position % slots.len()]);
     }
 }

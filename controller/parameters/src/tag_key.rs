@@ -21,6 +21,9 @@ pub const CLAIM_NAME: &str = "kubernetes.io/created-for/pvc/name";
 pub const PROMISED_FAST_RESTORES: &str = "ebs.csi.aws.com/fast-restore-zones";
 /// The key for how a snapshot is to be locked.
 pub const PROMISED_LOCK: &str = "ebs.csi.aws.com/lock";
+/// The key for what was asked for when snapshots of several volumes were taken: how many, and a
+/// digest of the volumes and parameters. Their [`SNAPSHOT_NAME`] is the group's id.
+pub const GROUP_SNAPSHOT: &str = "ebs.csi.aws.com/group-snapshot";
 
 /// Returns whether a tag is reserved for the driver, so that users cannot set or delete it.
 pub fn is_reserved(key: &str) -> bool {

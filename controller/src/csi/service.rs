@@ -1,6 +1,7 @@
 //! The CSI Controller service: parses requests, acts, and builds the responses.
 
 mod attachment;
+mod group;
 mod health;
 mod legacy_modify;
 mod snapshot;
@@ -26,6 +27,7 @@ use crate::operation::operation_count::OperationCount;
 use crate::request::tags::TagSettings;
 use crate::safe_detach::{self, ClusterEvidence, FenceSettings, Mode, OldAgents};
 use crate::snapshot::Snapshots;
+use crate::snapshot::group::Groups;
 use crate::volume::Volumes;
 use crate::volume::iops::IopsCeilings;
 use crate::volume::origin::Sources;
@@ -75,6 +77,7 @@ pub struct Controller {
     attachments: Attachments,
     modifications: Modifications,
     snapshots: Snapshots,
+    groups: Groups,
     sources: Sources,
     tags: Arc<TagSettings>,
     node_local_volumes: bool,
@@ -121,6 +124,12 @@ impl Controller {
                 operation_count.clone(),
             ),
             snapshots: Snapshots::new(
+                ec2.clone(),
+                Arc::clone(&tags),
+                settings.snapshot_takeover,
+                &operation_count,
+            ),
+            groups: Groups::new(
                 ec2.clone(),
                 Arc::clone(&tags),
                 settings.snapshot_takeover,

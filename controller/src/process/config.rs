@@ -65,6 +65,8 @@ pub struct Config {
     pub fence: FenceSettings,
     /// `--safe-detach-old-agents`.
     pub old_agents: OldAgents,
+    /// Whether snapshots of several volumes at one moment are offered.
+    pub group_snapshots: bool,
     /// Whether the volume health calls are offered.
     pub volume_health: bool,
     /// Name in the user agent.
@@ -235,6 +237,7 @@ impl Config {
             },
             old_agents: flags.safe_detach_old_agents,
             node_local_volumes: flags.enable_node_local_volumes,
+            group_snapshots: flags.enable_group_snapshots,
             volume_health: flags.enable_volume_health,
             execution_environment,
             sdk_levels: if flags.aws_sdk_debug_log { SDK_DEBUG } else { "" },

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use ebs_csi_ec2::{self as ec2, Call, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
+use ebs_csi_parameters::SnapshotParameters;
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
@@ -19,10 +20,10 @@ use crate::operation::Cancellation;
 use crate::request::CreateSnapshot;
 
 /// How long one creation may take, including the wait for its turn.
-const CREATE_TIME: Duration = Duration::from_secs(180);
+pub(super) const CREATE_TIME: Duration = Duration::from_secs(180);
 /// How long look-ups by tag may lag behind a creation.
-const TAG_LAG: Duration = Duration::from_secs(10);
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+pub(super) const TAG_LAG: Duration = Duration::from_secs(10);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long fast restores and locks that were set are not set again.
 const FINISHED_TTL: Duration = Duration::from_secs(24 * 3600);
 
@@ -61,8 +62,8 @@ impl Snapshots {
                 ),
             ));
         }
-        check_lock(&request, self.ec2.now())?;
-        check_zones(&self.ec2, &call, &request).await?;
+        check_lock(&request.class, self.ec2.now())?;
+        check_zones(&self.ec2, &call, &request.class).await?;
         let promise = Promise::of(&request.class);
         let mut tags = self.tags.of_snapshot(&request.name, &request.class)?;
         tags.extend(promise.to_tags());
@@ -139,9 +140,8 @@ impl Snapshots {
 
 /// Refuses a lock that ends before it begins. EC2 would refuse it only after the snapshot exists,
 /// which would then have to be deleted.
-fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
-    let expiration =
-        request.class.lock.as_ref().and_then(|lock| lock.expiration).map(Timestamp::from);
+pub(super) fn check_lock(class: &SnapshotParameters, now: Timestamp) -> Result<(), Failure> {
+    let expiration = class.lock.as_ref().and_then(|lock| lock.expiration).map(Timestamp::from);
     match expiration {
         Some(expiration) if expiration <= now => Err(Failure::invalid(
             "parameters.lockExpirationDate",
@@ -223,8 +223,12 @@ fn choose(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<S
 
 /// Refuses zones that do not exist before a snapshot is taken. A failure to list the zones is
 /// ignored: EC2 reports a wrong zone later.
-async fn check_zones(ec2: &Ec2, call: &Call, request: &CreateSnapshot) -> Result<(), Failure> {
-    let wanted = &request.class.fast_restore_zones;
+pub(super) async fn check_zones(
+    ec2: &Ec2,
+    call: &Call,
+    class: &SnapshotParameters,
+) -> Result<(), Failure> {
+    let wanted = &class.fast_restore_zones;
     if wanted.is_empty() {
         return Ok(());
     }

@@ -12,6 +12,8 @@ use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_ec2::{Call, Ec2, Ec2Settings};
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use ebs_csi_proto::csi::controller_server::ControllerServer;
+use ebs_csi_proto::csi::group_controller_client::GroupControllerClient;
+use ebs_csi_proto::csi::group_controller_server::GroupControllerServer;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
@@ -38,6 +40,7 @@ pub(crate) struct Driver {
     pub(crate) controller: Controller,
     shown: Arc<Metrics>,
     pub(crate) client: ControllerClient<Channel>,
+    pub(crate) groups: GroupControllerClient<Channel>,
     pub(crate) modifier: ModifyClient<Channel>,
     pub(crate) safe_detach: SafeDetachClient<Channel>,
     pub(crate) instance_types: InstanceTypesClient<Channel>,
@@ -115,7 +118,8 @@ impl Driver {
         let listener = endpoint.bind(0o660).unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let routes = Routes::new(ModifyServer::new(controller.clone()))
-            .add_service(ControllerServer::new(controller.clone()));
+            .add_service(ControllerServer::new(controller.clone()))
+            .add_service(GroupControllerServer::new(controller.clone()));
         tokio::spawn(ebs_csi_proto::serve::serve(
             listener,
             routes,
@@ -126,6 +130,7 @@ impl Driver {
         ));
         let url = format!("unix://{}/csi.sock", dir.path().display());
         let client = ControllerClient::connect(url.clone()).await.unwrap();
+        let groups = GroupControllerClient::connect(url.clone()).await.unwrap();
         let modifier = ModifyClient::connect(url).await.unwrap();
         let own = rustix::process::getuid().as_raw();
         let channel = served(&controller, dir.path(), own).await;
@@ -136,6 +141,7 @@ impl Driver {
             controller,
             shown,
             client,
+            groups,
             modifier,
             safe_detach,
             instance_types,

@@ -1,5 +1,7 @@
 //! One snapshot for each name, and listings in pages.
 
+mod group;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -176,6 +176,35 @@ impl World {
         });
     }
 
+    /// Checks that the snapshots are those that were asked for, of one moment.
+    pub(crate) fn check_group(
+        &self,
+        request: &csi::CreateVolumeGroupSnapshotRequest,
+        id: &str,
+        answer: &csi::VolumeGroupSnapshot,
+    ) {
+        let mut volumes: Vec<_> = request.source_volume_ids.iter().collect();
+        let mut answered: Vec<_> = answer.snapshots.iter().map(|it| &it.source_volume_id).collect();
+        volumes.sort_unstable();
+        answered.sort_unstable();
+        if answer.group_snapshot_id != id || volumes != answered {
+            self.record_violation(format!("{id} of {volumes:?} is said to be {answer:?}"));
+        }
+        for member in &answer.snapshots {
+            let alone = csi::CreateSnapshotRequest {
+                name: id.to_owned(),
+                source_volume_id: member.source_volume_id.clone(),
+                ..Default::default()
+            };
+            self.check_snapshot(&alone, member);
+        }
+        let mut moments: Vec<_> = answer.snapshots.iter().map(|it| it.creation_time).collect();
+        moments.dedup();
+        if moments.len() != 1 {
+            self.record_violation(format!("the snapshots of {id} are of {moments:?}"));
+        }
+    }
+
     /// Checks that no snapshot has the name after a final error.
     pub(crate) fn check_no_snapshot(&self, name: &str, status: &Status) {
         let existing = self.look(|realm| {

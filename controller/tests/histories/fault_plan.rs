@@ -19,7 +19,7 @@ use super::seeded_random::SeededRandom;
 /// The time after which no fault happens any more.
 pub(crate) const CALM_AFTER: Duration = Duration::from_secs(240);
 
-const CHANGES: [&str; 8] = [
+const CHANGES: [&str; 9] = [
     "CreateVolume",
     "CopyVolumes",
     "DeleteVolume",
@@ -28,6 +28,7 @@ const CHANGES: [&str; 8] = [
     "ModifyVolume",
     "DeleteSnapshot",
     "CreateSnapshot",
+    "CreateSnapshots",
 ];
 /// The ages of the state that late reads show. With a greater age, a lookup by tag can hide a new
 /// snapshot from a replica that knows nothing yet, which the replica cannot tell from a snapshot
@@ -307,6 +308,7 @@ fn rules(random: &SeededRandom) -> Vec<Value> {
     }
     if random.chance(0.3) {
         rule("CreateSnapshot", 0.15, json!({ "kind": "fail_snapshot", "after_ms": 700 }));
+        rule("CreateSnapshots", 0.15, json!({ "kind": "fail_snapshot", "after_ms": 700 }));
         rule("ModifyVolume", 0.15, json!({ "kind": "fail_modify", "after_ms": 700 }));
     }
     if random.chance(0.3) {

@@ -129,7 +129,11 @@ async fn run_history(seed: u64, bug: Option<KnownBug>) -> Outcome {
     let workloads = 3 + random.below(4);
     let workloads: Vec<_> =
         (0..workloads).map(|n| tokio::spawn(workload::run(Arc::clone(&world), seed, n))).collect();
-    for (n, workload) in workloads.into_iter().enumerate() {
+    let groups = random.below(3);
+    let groups = (0..groups)
+        .map(|n| tokio::spawn(workload::group::run(Arc::clone(&world), seed, n)))
+        .collect::<Vec<_>>();
+    for (n, workload) in workloads.into_iter().chain(groups).enumerate() {
         if let Err(why) = workload.await {
             world.record_violation(format!("workload {n}: {why}"));
         }

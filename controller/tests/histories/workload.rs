@@ -2,6 +2,8 @@
 //! modified, backed up, restored, copied and deleted. Now and then a person acts on the same
 //! volumes, or the user gives up a request.
 
+pub(crate) mod group;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

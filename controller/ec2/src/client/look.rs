@@ -187,6 +187,16 @@ impl Ec2 {
         Ok(found.result.known()?.unwrap_or_default())
     }
 
+    /// Does what [`Ec2::snapshots_by_name`] does for several names, in as few calls as EC2 allows.
+    /// Returns the answers in the order of `names`. Does not ask again where EC2 fails.
+    pub async fn look_snapshots_by_names(
+        &self,
+        call: &Call,
+        names: &[String],
+    ) -> Vec<LookResult<Vec<Snapshot>>> {
+        self.pollers.snapshots_by_name.look_all(names, self.core.deadline_of(call)).await
+    }
+
     /// Returns one page of this account's snapshots, or of one volume's snapshots when the page
     /// names a volume.
     ///

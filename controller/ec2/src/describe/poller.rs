@@ -131,6 +131,16 @@ impl<S: Source> Poller<S> {
         }
     }
 
+    /// Returns one answer for each key, from calls that begin after this one, with as many keys in
+    /// a call as EC2 takes. Does not ask again: an answer that did not come is unknown.
+    pub(crate) async fn look_all(
+        &self,
+        keys: &[S::Key],
+        deadline: Instant,
+    ) -> Vec<LookResult<S::Value>> {
+        await_answers::<S>(self.queue_looks(keys), deadline).await
+    }
+
     /// Queues a look for each of the keys together, so that as many as EC2 takes share a call. Only
     /// calls that start afterwards answer them.
     fn queue_looks(&self, keys: &[S::Key]) -> Vec<PendingAnswer<S>> {

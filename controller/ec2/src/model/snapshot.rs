@@ -52,31 +52,34 @@ sdk_field::words! {
 }
 
 macro_rules! read_snapshot {
-    ($answer:expr) => {{
-        let answer = $answer;
+    ($answer:ident, $message:expr) => {{
         Ok(Snapshot {
-            id: sdk_field::id(answer.snapshot_id(), "snapshotId", SnapshotId::parse)?,
-            state: SnapshotState::read(sdk_field::required(answer.state(), "status")?.as_str()),
-            message: sdk_field::text(answer.state_message()),
-            volume: answer.volume_id().and_then(|id| VolumeId::parse(id).ok()),
-            size: GiB(sdk_field::required(sdk_field::number(answer.volume_size()), "volumeSize")?),
-            started: answer.start_time().map(Timestamp::from),
-            progress: answer.progress().unwrap_or_default().to_owned(),
-            encrypted: answer.encrypted().unwrap_or_default(),
-            outpost_arn: sdk_field::text(answer.outpost_arn()),
-            tags: sdk_field::tags(answer.tags()),
+            id: sdk_field::id($answer.snapshot_id(), "snapshotId", SnapshotId::parse)?,
+            state: SnapshotState::read(sdk_field::required($answer.state(), "status")?.as_str()),
+            message: sdk_field::text($message),
+            volume: $answer.volume_id().and_then(|id| VolumeId::parse(id).ok()),
+            size: GiB(sdk_field::required(sdk_field::number($answer.volume_size()), "volumeSize")?),
+            started: $answer.start_time().map(Timestamp::from),
+            progress: $answer.progress().unwrap_or_default().to_owned(),
+            encrypted: $answer.encrypted().unwrap_or_default(),
+            outpost_arn: sdk_field::text($answer.outpost_arn()),
+            tags: sdk_field::tags($answer.tags()),
         })
     }};
 }
 
 impl Snapshot {
     pub(crate) fn read(answer: &sdk::Snapshot) -> Result<Self, Incomplete> {
-        read_snapshot!(answer)
+        read_snapshot!(answer, answer.state_message())
     }
 
     pub(crate) fn read_created(
         answer: &aws_sdk_ec2::operation::create_snapshot::CreateSnapshotOutput,
     ) -> Result<Self, Incomplete> {
-        read_snapshot!(answer)
+        read_snapshot!(answer, answer.state_message())
+    }
+
+    pub(crate) fn read_created_together(answer: &sdk::SnapshotInfo) -> Result<Self, Incomplete> {
+        read_snapshot!(answer, None)
     }
 }

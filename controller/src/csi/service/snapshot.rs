@@ -36,6 +36,7 @@ pub(super) async fn delete(
     let id = &request.get_ref().snapshot_id;
     record_field("snapshot.id", id);
     if let Some(id) = request::parse_delete("snapshot_id", id)? {
+        this.groups.forget(&id);
         this.snapshots.delete(id, timeout).await?;
     }
     Ok(Response::new(csi::DeleteSnapshotResponse {}))
@@ -78,7 +79,9 @@ pub(super) async fn get(
     Ok(Response::new(csi::GetSnapshotResponse { snapshot: Some(to_wire(&snapshot)) }))
 }
 
-fn to_wire(snapshot: &Snapshot) -> csi::Snapshot {
+/// Returns the snapshot as responses describe it, without its group: csi-snapshotter never deletes
+/// a snapshot for which ListSnapshots names a group.
+pub(super) fn to_wire(snapshot: &Snapshot) -> csi::Snapshot {
     csi::Snapshot {
         size_bytes: size_in_bytes(snapshot.size),
         snapshot_id: snapshot.id.to_string(),

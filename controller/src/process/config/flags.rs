@@ -99,6 +99,9 @@ pub(super) struct Flags {
     /// Feature gates: NonGracefulFailover=true|false (alpha, default false).
     #[arg(long, value_name = "GATES", default_value = "", value_parser = gates)]
     pub(super) feature_gates: Gates,
+    /// Offer snapshots of several volumes at one moment (CSI GroupController).
+    #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub(super) enable_group_snapshots: bool,
     /// Offer the volume health calls, which are alpha in the CSI specification.
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) enable_volume_health: bool,

@@ -46,6 +46,7 @@ const FLAGS: &[Flags] = &[
         "metrics-cert-file metrics-key-file kubeconfig metadata-sources v vmodule \
          logging-format log-flush-frequency",
     ),
+    switches(&[Controller], "enable-group-snapshots"),
     switches(&[Controller, NodeAgent], "enable-otel-tracing logtostderr enable-volume-health"),
     values(
         &[Controller],

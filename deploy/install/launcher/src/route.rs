@@ -39,9 +39,11 @@ pub fn backend(path: &str) -> Option<Backend> {
     }
     match service {
         "csi.v1.Node" => Some(Backend::NodeAgent),
-        "csi.v1.Controller" | "csi.v1.Identity" | "modify.v1.Modify" | "grpc.health.v1.Health" => {
-            Some(Backend::Controller)
-        }
+        "csi.v1.Controller"
+        | "csi.v1.GroupController"
+        | "csi.v1.Identity"
+        | "modify.v1.Modify"
+        | "grpc.health.v1.Health" => Some(Backend::Controller),
         _ => None,
     }
 }
@@ -54,6 +56,7 @@ mod tests {
     fn only_methods_of_known_services_get_a_backend() {
         for (path, expected) in [
             ("/csi.v1.Controller/CreateVolume", Some(Backend::Controller)),
+            ("/csi.v1.GroupController/CreateVolumeGroupSnapshot", Some(Backend::Controller)),
             ("/csi.v1.Identity/Probe", Some(Backend::Controller)),
             ("/modify.v1.Modify/ModifyVolumeProperties", Some(Backend::Controller)),
             ("/csi.v1.Node/NodeStageVolume", Some(Backend::NodeAgent)),

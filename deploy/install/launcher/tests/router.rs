@@ -107,7 +107,7 @@ async fn a_service_that_no_process_offers_is_refused() {
     start_router(directory.path());
     let reply = send_request(
         directory.path(),
-        "/csi.v1.GroupController/CreateVolumeGroupSnapshot",
+        "/csi.v1.SnapshotMetadata/GetMetadataAllocated",
         Bytes::new(),
     )
     .await;

@@ -54,8 +54,17 @@ type Element = (String, String, String);
 /// An element, the feature that breaks without it, and the symptom.
 type Needed = (Element, Feature, Shows);
 
-const BY_FEATURE: [&str; 8] =
-    ["base", "modify", "snapshots", "clone", "fast-restore-and-lock", "fence", "kms", "migrated"];
+const BY_FEATURE: [&str; 9] = [
+    "base",
+    "modify",
+    "snapshots",
+    "group-snapshots",
+    "clone",
+    "fast-restore-and-lock",
+    "fence",
+    "kms",
+    "migrated",
+];
 /// Files that the policy of one cluster has no statements of.
 const ASIDE: [&str; 3] = ["fence", "kms", "migrated"];
 
@@ -219,7 +228,7 @@ fn cluster_scoped_policy_follows_from_feature_policies() {
             let scoped = statement.replace(r#"ebs.csi.aws.com/cluster": "true""#, &own(name));
             let sid = statement.split('"').nth(3).unwrap_or_default();
             match sid {
-                "UseInstances" => {
+                "UseInstances" | "SnapshotVolumesOfInstances" => {
                     for (what, key) in [
                         ("InstancesOfManagedNodeGroups", "eks:cluster-name"),
                         ("TaggedInstances", name),

@@ -38,7 +38,7 @@ macro_rules! features {
 features! {
     Create Publish PublishToNewType Unpublish Delete PublishMigrated UnpublishMigrated
     DeleteMigrated Expand ExpandMigrated SetTag RemoveTag EndRatio Snapshot SnapshotMigrated
-    DeleteSnapshot Restore PublishWhenFilled Clone CloneMigrated FastRestore
+    SnapshotTogether SnapshotTogetherMigrated DeleteSnapshot Restore PublishWhenFilled Clone CloneMigrated FastRestore
     FastRestoreTakenOver Lock LockTakenOver FenceByStop FenceByTermination FenceOfTheImpaired
     Encrypt RestoreEncrypted CloneEncrypted
 }
@@ -110,6 +110,23 @@ impl IamWorld {
                 let volume = self.volume_for(feature).await?;
                 self.last_step();
                 self.snapshot(&volume, &[]).await.map(drop)
+            }
+            Feature::SnapshotTogether | Feature::SnapshotTogetherMigrated => {
+                let mut groups = Vec::new();
+                for node in [NODE, OTHER_TYPE] {
+                    let mut volumes = Vec::new();
+                    for _ in 0..2 {
+                        let volume = self.volume_for(feature).await?;
+                        self.co.attach(&volume, node).await?;
+                        volumes.push(volume.id);
+                    }
+                    groups.push(volumes);
+                }
+                self.last_step();
+                for volumes in groups {
+                    self.co.snapshot_together(&self.name("group"), &volumes).await?;
+                }
+                Ok(())
             }
             Feature::DeleteSnapshot => {
                 let snapshot = self.snapshot_of(&[]).await?;

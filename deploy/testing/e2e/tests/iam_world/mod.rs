@@ -77,7 +77,7 @@ fn controller(program: &Path, dir: &Path, aws: &str) -> Child {
     Command::new(program)
         .arg(format!("--endpoint={}", socket("csi.sock")))
         .arg(format!("--k8s-tag-cluster-id={CLUSTER}"))
-        .arg("--snapshot-takeover-wait=0s")
+        .args(["--snapshot-takeover-wait=0s", "--enable-group-snapshots"])
         .args(["--feature-gates=NonGracefulFailover=true", "--safe-detach=ec2-only"])
         .args(["--safe-detach-fence=terminate", "--safe-detach-fence-limit=9"])
         .arg(format!("--safe-detach-endpoint={}", socket("safe-detach.sock")))

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use csi::controller_client::ControllerClient;
+use csi::group_controller_client::GroupControllerClient;
 use ebs_csi_proto::csi;
 use tonic::transport::Channel;
 
@@ -19,6 +20,7 @@ pub(crate) const ZONE_KEY: &str = "topology.kubernetes.io/zone";
 #[derive(Clone, Debug)]
 pub struct Co {
     controller: ControllerClient<Channel>,
+    groups: GroupControllerClient<Channel>,
     zone: String,
     /// The retry policy for creating, deleting, resizing and snapshots.
     pub provisioner: RetryPolicy,
@@ -52,6 +54,7 @@ impl Co {
     pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
         Ok(Self {
             controller: ControllerClient::new(channel(socket)?),
+            groups: GroupControllerClient::new(channel(socket)?),
             zone: zone.to_owned(),
             provisioner: RetryPolicy::PROVISIONER,
             attacher: RetryPolicy::ATTACHER,
@@ -203,6 +206,26 @@ impl Co {
             .snapshot
             .ok_or_else(|| CoError::violation("CreateSnapshot", "the reply has no snapshot"))?;
         Ok(Snapshot { id: snapshot.snapshot_id, ready: snapshot.ready_to_use })
+    }
+
+    /// Calls CreateVolumeGroupSnapshot and returns as soon as it succeeds: the snapshots may not be
+    /// ready.
+    pub async fn snapshot_together(
+        &self,
+        name: &str,
+        volume_ids: &[String],
+    ) -> Result<Vec<Snapshot>, CoError> {
+        let message = csi::CreateVolumeGroupSnapshotRequest {
+            name: name.to_owned(),
+            source_volume_ids: volume_ids.to_vec(),
+            ..Default::default()
+        };
+        let reply = call!(self.groups, provisioner, create_volume_group_snapshot, message)?;
+        let group = reply.group_snapshot.ok_or_else(|| {
+            CoError::violation("CreateVolumeGroupSnapshot", "the reply has no group")
+        })?;
+        let snapshots = group.snapshots.into_iter();
+        Ok(snapshots.map(|it| Snapshot { id: it.snapshot_id, ready: it.ready_to_use }).collect())
     }
 
     /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready: at most

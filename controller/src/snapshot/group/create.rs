@@ -1,0 +1,301 @@
+//! Taking the snapshots of a group.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ebs_csi_ec2::{self as ec2, Call, Ec2Error, Ec2ErrorKind, Snapshot};
+use ebs_csi_parameters::tag_key::GROUP_SNAPSHOT;
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::SnapshotId;
+use tokio::time::Instant;
+
+use super::members::{Verdict, judge};
+use super::source::{common_instance, exclusions};
+use super::{Groups, Seen, is_failed};
+use crate::csi_failure::{condition, failure, failure_as};
+use crate::operation::Cancellation;
+use crate::request::group::{CreateGroup, GroupId};
+use crate::request::tags::Tags;
+use crate::snapshot::create::{CREATE_TIME, LOOK_INTERVAL, TAG_LAG, check_lock, check_zones};
+use crate::snapshot::fulfil::fulfil;
+use crate::snapshot::promise::Promise;
+use crate::snapshot::{LOOKUP_GAP, RETURNED_TTL, SHOWN_TTL};
+
+impl Groups {
+    pub(super) async fn create_now(
+        self,
+        request: CreateGroup,
+        cancellation: Cancellation,
+    ) -> Result<Vec<Snapshot>, Failure> {
+        let id = request.id.as_str();
+        let call = Call::until(Instant::now() + CREATE_TIME);
+        let sent = self.asked.get(id).filter(|sent| sent.elapsed() < LOOKUP_GAP);
+        let until = sent.map(|_| Instant::now() + TAG_LAG).max(Some(self.takeover_ends));
+        if let Some(members) = self.find_until(&call, &request, until).await? {
+            return self.adopt(&call, &request, members).await;
+        }
+        if sent.is_some() {
+            return Err(pending(format!(
+                "{id} was asked for a short while ago, and EC2 does not show it yet"
+            )));
+        }
+        check_lock(&request.class, self.ec2.now())?;
+        check_zones(&self.ec2, &call, &request.class).await?;
+        let promise = Promise::of(&request.class);
+        let mut tags = self.tags.of_snapshot(id, &request.class)?;
+        tags.extend(promise.to_tags());
+        tags.insert(GROUP_SNAPSHOT.to_owned(), request.request.clone());
+        let plan = self.plan(&call, &request, tags).await?;
+        cancellation.check_wanted()?;
+        let wanted = call.clone().while_wanted(cancellation.wanted());
+        self.asked.put(id, Instant::now(), RETURNED_TTL);
+        let made = match &plan {
+            Plan::One(create) => self.ec2.create_snapshot(&wanted, create).await.map(|it| vec![it]),
+            Plan::Several(create) => self.ec2.create_snapshots(&wanted, create).await,
+        };
+        match made {
+            Ok(made) => self.accept(&call, &request, made, &promise).await,
+            Err(error) if error.may_have_happened() => {
+                tracing::warn!(group = id, %error, "whether the snapshots were taken is looked for by their name");
+                let until = Some(Instant::now() + TAG_LAG);
+                match self.find_until(&call, &request, until).await? {
+                    Some(members) => self.adopt(&call, &request, members).await,
+                    None => Err(failure_as(Condition::OperationPending, &error)),
+                }
+            }
+            Err(error) => {
+                self.asked.remove(id);
+                Err(refused(&error))
+            }
+        }
+    }
+
+    /// Looks at the volumes, and at the instance that has them.
+    async fn plan(&self, call: &Call, request: &CreateGroup, tags: Tags) -> Result<Plan, Failure> {
+        let ids: Vec<_> = request.volumes.iter().cloned().collect();
+        if let [volume] = &ids[..] {
+            return Ok(Plan::One(ec2::CreateSnapshot {
+                volume: volume.clone(),
+                description: format!("Created by AWS EBS CSI driver for volume {volume}"),
+                outpost_arn: None,
+                tags,
+            }));
+        }
+        let mut volumes = Vec::with_capacity(ids.len());
+        for (id, look) in ids.iter().zip(self.ec2.look_volumes(call, &ids).await) {
+            let found = look.known().map_err(|error| failure(&error))?;
+            volumes.push(found.ok_or_else(|| Failure::not_found("source volume", id))?);
+        }
+        let instance = common_instance(&volumes)?;
+        let look = self.ec2.look_instance(call, &instance).await;
+        let found = look.known().map_err(|error| failure(&error))?;
+        let found = found.ok_or_else(|| Failure::not_found("instance", &instance))?;
+        let (exclude_root, excluded) = exclusions(&found, &request.volumes)?;
+        Ok(Plan::Several(ec2::CreateSnapshots {
+            instance,
+            exclude_root,
+            excluded,
+            description: format!("Created by AWS EBS CSI driver for group {}", request.id),
+            tags,
+        }))
+    }
+
+    /// Checks that EC2 made what was asked for.
+    async fn accept(
+        &self,
+        call: &Call,
+        request: &CreateGroup,
+        made: Vec<Snapshot>,
+        promise: &Promise,
+    ) -> Result<Vec<Snapshot>, Failure> {
+        let is_wanted = |snapshot: &Snapshot| {
+            snapshot.volume.as_ref().is_some_and(|volume| request.volumes.contains(volume))
+        };
+        let (mut members, surplus): (Vec<_>, Vec<_>) = made.into_iter().partition(is_wanted);
+        let volumes: BTreeSet<_> =
+            members.iter().filter_map(|member| member.volume.clone()).collect();
+        // A volume that was attached after the look.
+        self.discard(call, &ids(&surplus)).await?;
+        if volumes != request.volumes {
+            let made = volumes.len();
+            return Err(self
+                .discard_all(
+                    call,
+                    request,
+                    &members,
+                    &format!("EC2 took snapshots of {made} of its volumes only"),
+                )
+                .await);
+        }
+        if let Some(failed) = members.iter().find(|member| is_failed(member)) {
+            let why = format!("EC2 could not make snapshot {}", failed.id);
+            return Err(self.discard_all(call, request, &members, &why).await);
+        }
+        // Answers need not hold the tags.
+        for member in &mut members {
+            member.tags.insert(GROUP_SNAPSHOT.to_owned(), request.request.clone());
+        }
+        self.keep_promise(call, request, &members, promise, false).await?;
+        Ok(members)
+    }
+
+    /// Takes over snapshots that a request of this name, perhaps of another process, took.
+    async fn adopt(
+        &self,
+        call: &Call,
+        request: &CreateGroup,
+        members: Vec<Snapshot>,
+    ) -> Result<Vec<Snapshot>, Failure> {
+        if let Some(failed) = members.iter().find(|member| is_failed(member)) {
+            // A caller that does not know the ids could never delete the snapshots. A caller of
+            // another process may know them, so that it must not get others.
+            if self.asked.get(request.id.as_str()).is_some() {
+                let why = format!(
+                    "EC2 could not make snapshot {}: {}",
+                    failed.id,
+                    failed.message.as_deref().unwrap_or("it gives no reason")
+                );
+                return Err(self.discard_all(call, request, &members, &why).await);
+            }
+            return Ok(members);
+        }
+        let promise = members
+            .first()
+            .and_then(|member| Promise::from_tags(&member.tags))
+            .unwrap_or_else(|| Promise::of(&request.class));
+        self.keep_promise(call, request, &members, &promise, true).await?;
+        Ok(members)
+    }
+
+    async fn keep_promise(
+        &self,
+        call: &Call,
+        request: &CreateGroup,
+        members: &[Snapshot],
+        promise: &Promise,
+        found: bool,
+    ) -> Result<(), Failure> {
+        for member in members {
+            match fulfil(&self.ec2, call, &member.id, promise, found).await {
+                Ok(()) => {}
+                // The caller calls again, and the promise is in the tags.
+                Err(why) if why.condition().may_be_in_progress() => return Err(why),
+                Err(why) => {
+                    self.discard(call, &ids(members)).await?;
+                    self.asked.remove(request.id.as_str());
+                    return Err(why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the group until it is complete, or until a look that began after `until` shows
+    /// none of its snapshots. Deletes what does not belong to it.
+    ///
+    /// # Errors
+    /// [`Condition::OperationPending`] while only a part of it is shown.
+    async fn find_until(
+        &self,
+        call: &Call,
+        request: &CreateGroup,
+        until: Option<Instant>,
+    ) -> Result<Option<Vec<Snapshot>>, Failure> {
+        loop {
+            let began = Instant::now();
+            let found = self.find_named(call, &request.id).await?;
+            let seen = self.remember(&request.id, found, began);
+            let ages = seen.values().map(|(first, _)| began.duration_since(*first));
+            let age = ages.min().unwrap_or(Duration::MAX);
+            let seen = seen.into_values().map(|(_, snapshot)| snapshot).collect();
+            let asked = self.asked.get(request.id.as_str()).is_some();
+            match judge(request, seen, age, self.takeover, asked)? {
+                Verdict::None if until.is_none_or(|until| began >= until) => return Ok(None),
+                Verdict::Incomplete(why) if age >= self.takeover => return Err(pending(why)),
+                Verdict::None | Verdict::Incomplete(_) => {
+                    tokio::time::sleep_until(began + LOOK_INTERVAL).await;
+                }
+                Verdict::Complete { members, surplus } => {
+                    self.discard(call, &surplus).await?;
+                    return Ok(Some(members));
+                }
+                Verdict::Remains(all) => {
+                    self.discard(call, &all).await?;
+                    return Err(pending(format!(
+                        "a part of {} was left, and is deleted; ask again",
+                        request.id
+                    )));
+                }
+            }
+        }
+    }
+
+    /// Adds what a look showed to what earlier looks showed. Returns all that is not deleted.
+    fn remember(&self, id: &GroupId, found: Vec<Snapshot>, began: Instant) -> Seen {
+        let mut seen = self.seen.get(id.as_str()).unwrap_or_default();
+        for snapshot in found {
+            let first = seen.get(&snapshot.id).map_or(began, |(first, _)| *first);
+            seen.insert(snapshot.id.clone(), (first, snapshot));
+        }
+        seen.retain(|id, _| self.deleted.get(id.as_str()).is_none());
+        self.seen.put(id.as_str(), seen.clone(), SHOWN_TTL);
+        seen
+    }
+
+    pub(super) async fn discard(&self, call: &Call, ids: &[SnapshotId]) -> Result<(), Failure> {
+        for id in ids {
+            self.delete_snapshot(call, id).await.map_err(|why| {
+                pending(format!("snapshot {id} is not part of a group, and is not deleted: {why}"))
+            })?;
+            tracing::info!(snapshot = id.as_str(), "deleted: it is not part of a group");
+        }
+        Ok(())
+    }
+
+    /// Deletes the snapshots, so that the next request takes others.
+    async fn discard_all(
+        &self,
+        call: &Call,
+        request: &CreateGroup,
+        members: &[Snapshot],
+        why: &str,
+    ) -> Failure {
+        let (failed, good): (Vec<_>, Vec<_>) = members.iter().cloned().partition(is_failed);
+        // Whoever finds the rest after a crash then knows that the set was not returned.
+        match self.discard(call, &ids(&[good, failed].concat())).await {
+            Ok(()) => {
+                self.asked.remove(request.id.as_str());
+                pending(format!("{why}; the snapshots of {} are deleted, ask again", request.id))
+            }
+            Err(failure) => failure.context(why),
+        }
+    }
+}
+
+fn ids(snapshots: &[Snapshot]) -> Vec<SnapshotId> {
+    snapshots.iter().map(|snapshot| snapshot.id.clone()).collect()
+}
+
+/// The request to EC2.
+enum Plan {
+    /// Of one volume, which need not be attached.
+    One(ec2::CreateSnapshot),
+    /// Of several volumes of an instance.
+    Several(ec2::CreateSnapshots),
+}
+
+fn pending(text: String) -> Failure {
+    Failure::new(Condition::OperationPending, text)
+}
+
+fn refused(error: &Ec2Error) -> Failure {
+    match error.kind {
+        Ec2ErrorKind::Unauthorized => Failure::new(
+            condition(error),
+            format!(
+                "{error}; policy/iam/group-snapshots.json permits it, on the instance, on the volumes of the group and on snapshots, and EC2 may ask about the instance's other volumes too"
+            ),
+        ),
+        _ => failure(error),
+    }
+}
