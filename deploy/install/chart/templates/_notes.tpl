@@ -25,6 +25,9 @@
 {{- if and $values.volumeSnapshotClasses (not (include "ebs.hasSnapshots" .)) -}}
   {{- $notes = append $notes "volumeSnapshotClasses are left out: the cluster has no VolumeSnapshot definitions. Install them, or set sidecars.snapshotter.forceEnable." -}}
 {{- end -}}
+{{- if and $values.groupSnapshots.enabled (not $values.nodeComponentOnly) (not (include "ebs.hasSnapshots" .)) -}}
+  {{- $notes = append $notes "groupSnapshots.enabled has no effect: the cluster has no VolumeSnapshot definitions, so csi-snapshotter is left out." -}}
+{{- end -}}
 {{- if and $values.volumeAttributesClasses (not (include "ebs.attributesClassVersion" .)) -}}
   {{- $notes = append $notes "volumeAttributesClasses are left out: the cluster does not serve VolumeAttributesClass as v1 (Kubernetes 1.34)." -}}
 {{- end -}}

@@ -26,6 +26,7 @@
   {{- include "ebs.refuseAwsVariables" (list (printf "sidecars.%s.env" $key) ($sidecar | default dict).env) -}}
   {{- include "ebs.refuseQuantities" (list (printf "sidecars.%s.resources" $key) ($sidecar | default dict).resources) -}}
 {{- end -}}
+{{- include "ebs.refuseGroupSnapshots" . -}}
 {{- range $part := list "apiServer" "aws" -}}
   {{- range (get $values.networkPolicy $part | default dict).cidrs -}}
     {{- if not (regexMatch "^([0-9]{1,3}([.][0-9]{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)/[0-9]{1,3}$" .) -}}
@@ -51,7 +52,7 @@
 {{- $node := .Values.node | default dict -}}
 {{- $all := dict "node.agent" (get $node "agent") "node.helper" (get $node "helper") -}}
 {{- $_ := set $all "controller.nodeLifecycle" (get (.Values.controller | default dict) "nodeLifecycle") -}}
-{{- range list "images" "preflight" "admissionPolicies" "prometheusRule" "dashboards" "networkPolicy" "onboarding" "safeDetach" -}}
+{{- range list "images" "preflight" "admissionPolicies" "groupSnapshots" "prometheusRule" "dashboards" "networkPolicy" "onboarding" "safeDetach" -}}
   {{- $_ := set $all . (get $.Values .) -}}
 {{- end -}}
 {{- range $path, $value := $all -}}
@@ -145,6 +146,15 @@
 {{- end -}}
 {{- if and (ne $fence "off") (eq $failover "off") -}}
   {{- fail (printf "safeDetach.fence %s needs safeDetach.failover: nobody would ask for a fence" $fence) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The sidecar looks for the definitions when it starts, and goes on without groups. Where nothing is
+       looked up, as by `helm template`, there is no namespace either. */ -}}
+{{- define "ebs.refuseGroupSnapshots" -}}
+{{- $served := .Capabilities.APIVersions.Has "groupsnapshot.storage.k8s.io/v1" -}}
+{{- if and .Values.groupSnapshots.enabled (not .Values.nodeComponentOnly) (not $served) (lookup "v1" "Namespace" "" "kube-system") -}}
+  {{- fail "groupSnapshots.enabled: the cluster does not serve groupsnapshot.storage.k8s.io/v1, so every VolumeGroupSnapshot would wait for ever. Install the definitions of external-snapshotter 8.6 or newer (client/config/crd) first, or leave groupSnapshots.enabled out" -}}
 {{- end -}}
 {{- end -}}
 

@@ -33,6 +33,11 @@ _PATHS = {
     "VolumeSnapshot": ("/apis/snapshot.storage.k8s.io/v1", "volumesnapshots", True),
     "VolumeSnapshotClass": ("/apis/snapshot.storage.k8s.io/v1", "volumesnapshotclasses", False),
     "VolumeSnapshotContent": ("/apis/snapshot.storage.k8s.io/v1", "volumesnapshotcontents", False),
+    "VolumeGroupSnapshot": ("/apis/groupsnapshot.storage.k8s.io/v1", "volumegroupsnapshots", True),
+    "VolumeGroupSnapshotClass": (
+        "/apis/groupsnapshot.storage.k8s.io/v1", "volumegroupsnapshotclasses", False),
+    "VolumeGroupSnapshotContent": (
+        "/apis/groupsnapshot.storage.k8s.io/v1", "volumegroupsnapshotcontents", False),
 }
 
 

@@ -151,7 +151,7 @@ class Space:
 
 def delete_all(rig, namespace):
     """Deletes what has volumes in a namespace."""
-    for kind in ("StatefulSet", "Pod", "VolumeSnapshot", "PersistentVolumeClaim"):
+    for kind in ("StatefulSet", "Pod", "VolumeGroupSnapshot", "VolumeSnapshot", "PersistentVolumeClaim"):
         for one in rig.api.list(kind, namespace):
             rig.api.delete(kind, one["metadata"]["name"], namespace)
 
@@ -191,7 +191,8 @@ def pod_spec(command, node, claim, block):
 def left_over(rig):
     """What must not be there once everything was deleted."""
     found = []
-    for kind in ("PersistentVolume", "VolumeAttachment", "VolumeSnapshotContent"):
+    for kind in ("PersistentVolume", "VolumeAttachment", "VolumeGroupSnapshotContent",
+                 "VolumeSnapshotContent"):
         found += [f"{kind} {one['metadata']['name']}" for one in rig.api.list(kind)]
     live = rig.simulator.invariants()["live"]
     found += [f"{count} {what} in EC2" for what, count in live.items() if count]

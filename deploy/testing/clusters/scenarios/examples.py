@@ -25,9 +25,10 @@ _DEVICE = "/dev/xvdbz"
 
 def play(rig):
     folders = sorted(path.parent for path in (rig.source / "deploy/install/examples").glob("*/README.md"))
-    expect(len(folders) >= 13, f"{len(folders)} examples")
+    expect(len(folders) >= 14, f"{len(folders)} examples")
     for folder in folders:
-        prepare = {"static-volume": _static, "node-local-volume": _node_local}.get(folder.name, _nothing)
+        prepare = {"static-volume": _static, "node-local-volume": _node_local,
+                   "group-snapshot": _groups}.get(folder.name, _nothing)
         _play(rig, folder, prepare)
 
 
@@ -47,7 +48,7 @@ def _play(rig, folder, prepare):
     tree = rig.state.directory / f"example-{folder.name}"
     copy = tree / "deploy/install/examples" / folder.name
     shutil.copytree(folder, copy)
-    for manifest in copy.glob("*.yaml"):
+    for manifest in copy.iterdir():
         text = manifest.read_text().replace(_IMAGE, BUSYBOX)
         for old, new in replace.items():
             text = text.replace(old, new)
@@ -62,21 +63,35 @@ def _play(rig, folder, prepare):
 
 
 def _run(rig, space, tree, command):
-    """The output of a command in the scenario's namespace."""
-    _, *arguments = shlex.split(command)
-    done = subprocess.run(
-        [rig.programs / "kubectl", f"--kubeconfig={rig.certificates.path('admin.kubeconfig')}",
-         f"--namespace={space.name}", *arguments],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=tree)
-    if done.returncode != 0:
-        names = [one["metadata"]["name"] for one in rig.api.list("Pod", space.name)]
-        why = "\n".join(filter(None, map(space.why, names)))
-        raise RuntimeError(f"{command}: {done.stderr.strip()}\n{why}")
-    return done.stdout
+    """The output of a command, or of one that reads what another prints, in the scenario's namespace."""
+    output = ""
+    for part in command.split(" | "):
+        _, *arguments = shlex.split(part)
+        done = subprocess.run(
+            [rig.programs / "kubectl", f"--kubeconfig={rig.certificates.path('admin.kubeconfig')}",
+             f"--namespace={space.name}", *arguments],
+            capture_output=True, text=True, input=output, cwd=tree)
+        if done.returncode != 0:
+            names = [one["metadata"]["name"] for one in rig.api.list("Pod", space.name)]
+            why = "\n".join(filter(None, map(space.why, names)))
+            raise RuntimeError(f"{part}: {done.stderr.strip()}\n{why}")
+        output = done.stdout
+    return output
 
 
 def _nothing(_rig):
     return {}, lambda: None
+
+
+def _groups(rig):
+    return {}, _with(rig, {"groupSnapshots": {"enabled": True}})
+
+
+def _with(rig, values):
+    """Installs the driver with these values, and returns what installs it as usual again."""
+    rig.install(values)
+    rig.wait_installed()
+    return lambda: (rig.install(), rig.wait_installed())
 
 
 def _static(rig):
@@ -86,8 +101,7 @@ def _static(rig):
 
 def _node_local(rig):
     """A formatted volume at each node, as a launch template and its user data make it."""
-    rig.install({"controller": {"enableNodeLocalVolumes": True}})
-    rig.wait_installed()
+    restore = _with(rig, {"controller": {"enableNodeLocalVolumes": True}})
     volumes = {}
     for node in rig.nodes:
         volume = volumes[node.name] = _create_volume()
@@ -107,8 +121,7 @@ def _node_local(rig):
             _ec2("DetachVolume", VolumeId=volume)
             _wait_available(volume)
             _ec2("DeleteVolume", VolumeId=volume)
-        rig.install()
-        rig.wait_installed()
+        restore()
 
     return {}, clean_up
 

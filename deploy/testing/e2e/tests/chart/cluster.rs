@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{REGISTRY, helm, root};
 
-/// Serves the objects of one kind each: the path of a list or of an object, with the answer.
-/// Everything else is not found. Returns the server's URL; its threads end with the process.
+/// Serves the objects of one kind each: the path of a list or of an object, with the answer; the
+/// server's own list of APIs comes after these. Everything else is not found. Returns the server's
+/// URL; its threads end with the process.
 fn api_server(objects: Vec<(&'static str, Value)>) -> String {
     let resource = |kind: &str, plural: &str, namespaced: bool| {
         json!({"kind": kind, "name": plural, "singularName": "", "namespaced": namespaced,
@@ -23,7 +24,8 @@ fn api_server(objects: Vec<(&'static str, Value)>) -> String {
         resource("Namespace", "namespaces", false),
         resource("ServiceAccount", "serviceaccounts", true),
     ];
-    let mut answers = vec![
+    let mut answers = objects;
+    answers.extend([
         ("/version", json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0"})),
         ("/api", json!({"kind": "APIVersions", "versions": ["v1"]})),
         ("/apis", json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []})),
@@ -31,8 +33,7 @@ fn api_server(objects: Vec<(&'static str, Value)>) -> String {
             "/api/v1",
             json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}),
         ),
-    ];
-    answers.extend(objects);
+    ]);
     let answers = Arc::new(answers);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -160,4 +161,31 @@ fn foreign_node_account_with_aws_role_is_refused() {
         let error = said(&helm, &server, &format!("{values}{accepted}"));
         assert!(error.contains(RENDERED), "{accepted}: {error}");
     }
+}
+
+/// The sidecar goes on without the definitions, and no VolumeGroupSnapshot would ever be taken.
+#[test]
+fn group_snapshots_without_definitions_are_refused() {
+    let Some(helm) = helm() else { return };
+    let path = "/api/v1/namespaces/kube-system";
+    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}});
+    let values = "groupSnapshots.enabled=true";
+    let server = api_server(vec![(path, namespace.clone())]);
+    let error = said(&helm, &server, values);
+    assert!(error.contains("does not serve groupsnapshot.storage.k8s.io/v1"), "{error}");
+    let nodes = said(&helm, &server, &format!("{values},nodeComponentOnly=true"));
+    assert!(nodes.contains(RENDERED), "{nodes}");
+    let group = "groupsnapshot.storage.k8s.io";
+    let version = json!({"groupVersion": format!("{group}/v1"), "version": "v1"});
+    let served = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [
+        {"name": group, "versions": [version.clone()], "preferredVersion": version}]});
+    let resources = json!({"kind": "APIResourceList", "groupVersion": format!("{group}/v1"),
+                           "resources": []});
+    let server = api_server(vec![
+        (path, namespace),
+        ("/apis", served),
+        ("/apis/groupsnapshot.storage.k8s.io/v1", resources),
+    ]);
+    let accepted = said(&helm, &server, values);
+    assert!(accepted.contains(RENDERED), "{accepted}");
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use ebs_csi_e2e::repository::{entries, root};
 use serde_json::Value;
 
-use crate::{helm, objects};
+use crate::{arguments, helm, objects};
 
 const FOLDER: &str = "deploy/install/manifests";
 
@@ -153,7 +153,8 @@ fn each_kustomize_component_adds_its_own_files() {
     let mut folders = by_folder();
     let base = folders.remove("").expect("the base");
     let names: BTreeSet<&str> = folders.keys().map(String::as_str).collect();
-    let expected = ["admission", "alerts", "failover", "kyverno", "network-policy"];
+    let expected =
+        ["admission", "alerts", "failover", "group-snapshots", "kyverno", "network-policy"];
     assert_eq!(names, BTreeSet::from(expected));
     for (folder, own) in &folders {
         let added: BTreeSet<String> =
@@ -167,6 +168,19 @@ fn each_kustomize_component_adds_its_own_files() {
     let at = |kind: &str| failover.iter().map(identity).position(|it| it.starts_with(kind));
     let policies = at("ValidatingAdmissionPolicy /ebs-csi-failover-pods");
     assert!(policies.is_some() && policies < at("ClusterRole /ebs-csi-failover"));
+}
+
+#[test]
+fn group_snapshots_component_turns_both_programs_on() {
+    let Some(kubectl) = kubectl() else { return };
+    let made = applied(&kubectl, &["group-snapshots"], "");
+    let flags = ["--feature-gates=CSIVolumeGroupSnapshot=true", "--resync-period=1m"];
+    for (container, flags) in
+        [("ebs-plugin", &["--enable-group-snapshots=true"][..]), ("csi-snapshotter", &flags)]
+    {
+        let words = arguments(&made, "ebs-csi-controller", container);
+        assert!(words.ends_with(flags), "{container}: {words:?}");
+    }
 }
 
 /// As the README shows it, and as `images/push --kustomize` prints it.

@@ -13,13 +13,14 @@ use crate::go_driver::go_driver;
 use crate::{MONITORS, SNAPSHOTS, array, helm, render, text_of};
 
 /// The pages, and the least number of their commands.
-const PAGES: [(&str, usize); 7] = [
+const PAGES: [(&str, usize); 8] = [
     ("install.md", 9),
     ("upgrade.md", 15),
     ("credentials.md", 12),
     ("hardening.md", 2),
     ("operate.md", 7),
     ("snapshots.md", 3),
+    ("group-snapshots.md", 1),
     ("volumes.md", 3),
 ];
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::{arguments, containers, find, helm, pods, render, text};
+use crate::{SNAPSHOTS, arguments, containers, find, helm, pods, render, text};
 
 #[test]
 fn zero_and_false_values_override_defaults() {
@@ -129,6 +129,27 @@ fn snapshotter_retries_at_least_every_minute() {
         let words = arguments(&objects, "ebs-csi-controller", "csi-snapshotter");
         let found: Vec<_> = words.iter().filter_map(|word| word.strip_prefix(longest)).collect();
         assert_eq!(found, [expected], "{values}");
+    }
+}
+
+/// The right extends to the groups of other drivers. Without it, the sidecar's own default would
+/// call the definitions missing.
+#[test]
+fn group_snapshots_come_with_flags_and_right() {
+    let Some(helm) = helm() else { return };
+    for on in [true, false] {
+        let set = format!("groupSnapshots.enabled={on}");
+        let objects = render(&helm, &[&SNAPSHOTS[..], &["--set", &set]].concat());
+        let has = |container: &str, flag: &str| {
+            arguments(&objects, "ebs-csi-controller", container).contains(&flag)
+        };
+        assert_eq!(has("ebs-plugin", "--enable-group-snapshots=true"), on);
+        assert!(has("csi-snapshotter", &format!("--feature-gates=CSIVolumeGroupSnapshot={on}")));
+        assert_eq!(has("csi-snapshotter", "--resync-period=1m"), on);
+        let role = |it: &serde_json::Value| {
+            it["kind"] == "ClusterRole" && it.to_string().contains("groupsnapshot.storage")
+        };
+        assert_eq!(objects.iter().any(role), on);
     }
 }
 
@@ -294,6 +315,7 @@ node.probeDirVolume.hostPath.path=/x | probeDirVolume
 sidecars.livenessProbe.image.tag=v1 | sidecars.livenessProbe
 sidecars.metadataLabeler.enabled=true | sidecars.metadataLabeler
 volumeSnapshotClasses[0].name=x | volumeSnapshotClasses
+groupSnapshots.enabled=true | groupSnapshots.enabled
 nodeComponentOnly=true | nodeComponentOnly
 admissionPolicies.enabled=false | onboarding.nodeFacts
 ";

@@ -133,9 +133,10 @@ const HELP: [(&str, &[&str]); 8] = [
 
 /// Pages for operators about the driver's use; those for developers name flags of other programs,
 /// too.
-const WITH_FLAGS: [&str; 10] = [
+const WITH_FLAGS: [&str; 11] = [
     "credentials.md",
     "faq.md",
+    "group-snapshots.md",
     "hardening.md",
     "limitations.md",
     "operate.md",

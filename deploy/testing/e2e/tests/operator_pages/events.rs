@@ -21,6 +21,7 @@ fn render(binaries: &Binaries) -> String {
          | `VolumeResizeFailed` | PersistentVolumeClaim | external-resizer, kubelet | ControllerExpandVolume, NodeExpandVolume |\n\
          | `VolumeModifyFailed` | PersistentVolumeClaim | external-resizer | ControllerModifyVolume |\n\
          | `SnapshotCreationFailed`, `SnapshotDeleteError` | VolumeSnapshotContent; also the `status.error` of the VolumeSnapshot | external-snapshotter | CreateSnapshot, DeleteSnapshot |\n\
+         | `GroupSnapshotCreationFailed`, `GroupSnapshotDeleteError` | VolumeGroupSnapshotContent; also the `status.error` of the VolumeGroupSnapshot | external-snapshotter | CreateVolumeGroupSnapshot, DeleteVolumeGroupSnapshot |\n\
          | `VolumeFailedDelete` | PersistentVolume | external-provisioner | DeleteVolume |\n\n\
          [troubleshooting.md](troubleshooting.md) says what to do, by the words of the message.\n\n\
          Generated from what `ebs-csi-node-lifecycle events` prints and from the lists of conditions and\n\

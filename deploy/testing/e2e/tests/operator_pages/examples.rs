@@ -17,13 +17,14 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the names of a folder's manifests, and their objects.
+/// Returns the names of a folder's manifests, and their objects; not what kubectl makes from a
+/// template.
 fn manifests(folder: &Path) -> (BTreeSet<String>, Vec<Value>) {
     let (mut names, mut objects) = (BTreeSet::new(), Vec::new());
     for entry in std::fs::read_dir(folder).expect("an example") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name == "README.md" {
+        if name == "README.md" || name.ends_with(".gotmpl") {
             continue;
         }
         assert!(name.ends_with(".yaml"), "{}: no manifest", path.display());
@@ -96,7 +97,7 @@ fn readme_commands_apply_and_delete_manifests() {
         };
         for command in &commands {
             let verb = command.split(' ').nth(1).unwrap_or_default();
-            let known = ["apply", "wait", "rollout", "exec", "patch", "get", "delete"];
+            let known = ["apply", "wait", "rollout", "exec", "logs", "patch", "get", "delete"];
             let is_known = command.starts_with("kubectl ") && known.contains(&verb);
             assert!(is_known, "{name}: {command}");
         }
