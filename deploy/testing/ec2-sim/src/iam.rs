@@ -1,13 +1,16 @@
 //! Identity and access management: callers, their policies, and a report of the decisions.
 //!
-//! The simulator evaluates identity-based policies of users and roles as IAM does. It does not
-//! evaluate resource policies, permission boundaries, service control policies and trust policies.
+//! The simulator evaluates identity-based policies of users and roles as IAM does, and trust
+//! policies for the tokens of OIDC providers. It does not evaluate resource policies, permission
+//! boundaries and service control policies.
 
 pub(crate) mod condition;
 pub(crate) mod policy;
 mod report;
 pub(crate) mod sts;
+pub(crate) mod trust;
 
+use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Credential};
 use condition::Context;
 use policy::Principal;
@@ -15,7 +18,7 @@ use report::{DecidingElement, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The IAM section of a scenario.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -52,9 +55,20 @@ pub(crate) struct Caller {
     context: Context,
 }
 
+/// A session of a role.
+#[derive(Debug)]
+struct Session {
+    role: String,
+    /// The ARN as messages and GetCallerIdentity show it.
+    shown: String,
+    expires: Millis,
+}
+
 #[derive(Debug)]
 pub struct Iam {
     setting: IamSetting,
+    /// By access key.
+    sessions: BTreeMap<String, Session>,
     report: RefCell<Report>,
 }
 
@@ -62,7 +76,7 @@ impl Iam {
     /// Creates the state with the scenario's principals.
     pub fn new(setting: IamSetting) -> Self {
         let report = RefCell::new(Report::default());
-        Self { setting, report }
+        Self { setting, sessions: BTreeMap::new(), report }
     }
 
     /// Replaces the principals and keeps the counters.
@@ -72,22 +86,35 @@ impl Iam {
         Ok(())
     }
 
-    pub(crate) fn caller(&self, credential: &Credential) -> Caller {
+    /// Begins a session and returns its access key.
+    fn begin_session(&mut self, role: &str, shown: &str, expires: Millis) -> String {
+        let key = format!("ASIASIM{:013}", self.sessions.len() + 1);
+        let session = Session { role: role.to_owned(), shown: shown.to_owned(), expires };
+        self.sessions.insert(key.clone(), session);
+        key
+    }
+
+    pub(crate) fn caller(&self, credential: &Credential, now: Millis) -> ApiResult<Caller> {
         let key = &credential.access_key;
-        let known = |p: &Principal| p.access_keys.contains(key);
+        let session = self.sessions.get(key);
+        if session.is_some_and(|s| s.expires <= now) {
+            return Err(ApiError::expired_credentials());
+        }
+        let known =
+            |p: &Principal| p.access_keys.contains(key) || session.is_some_and(|s| s.role == p.arn);
         let principal = self.setting.principals.iter().position(known);
         let Some(p) = principal.map(|index| &self.setting.principals[index]) else {
-            return Caller { user_id: key.clone(), ..Caller::default() };
+            return Ok(Caller { user_id: key.clone(), ..Caller::default() });
         };
         let mut context = Context::default();
         context.tags("aws:PrincipalTag", &p.tags);
-        Caller {
-            arn: p.shown(),
+        Ok(Caller {
+            arn: session.map_or_else(|| p.shown("ec2-sim"), |s| s.shown.clone()),
             user_id: key.clone(),
             account: Some(p.account().to_owned()),
             principal,
             context,
-        }
+        })
     }
 
     pub(crate) fn allows(

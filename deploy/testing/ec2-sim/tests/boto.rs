@@ -26,6 +26,12 @@ enum Need {
     Moto,
 }
 
+/// A role that trusts the tokens of one issuer.
+const SCENARIO: &str = r#"{"iam": {"principals": [{"arn": "arn:aws:iam::111122223333:role/driver",
+    "trust": {"Version": "2012-10-17", "Statement": {"Effect": "Allow",
+        "Principal": {"Federated": "arn:aws:iam::111122223333:oidc-provider/oidc.example.com"},
+        "Action": "sts:AssumeRoleWithWebIdentity"}}}]}}"#;
+
 fn run(command: &mut Command) -> Result<(), String> {
     match command.output() {
         Ok(o) if o.status.success() => Ok(()),
@@ -76,7 +82,10 @@ fn script(name: &str, need: Need, argument: impl FnOnce(&Process) -> String) -> 
     };
     let python = python.map_err(|why| println!("skipped: {why}")).ok()?;
     let dir = tempfile::tempdir().expect("dir");
-    let p = Process::serve(&dir.path().join("state"), &[]);
+    let scenario = dir.path().join("scenario.json");
+    std::fs::write(&scenario, SCENARIO).expect("scenario");
+    let scenario = scenario.to_str().expect("text");
+    let p = Process::serve(&dir.path().join("state"), &["--scenario", scenario]);
     let output = Command::new(&python.program)
         .arg("-B")
         .arg(Path::new("tests/boto").join(name))

@@ -99,7 +99,7 @@ fn journal_records_faults_and_effects_without_credentials() {
             .to_vec(),
         ..ec2_sim::Request::default()
     };
-    assert_eq!(w.sim.handle(w.now, &request).status, 401);
+    assert_eq!(w.sim.handle(w.now, &request).status, 400);
     let all = w.sim.journal.after(0, 10, None);
     assert_eq!(all[0].faults, ["lost"]);
     assert_eq!(

@@ -2,7 +2,7 @@
 
 mod world;
 
-use ec2_sim::IamSetting;
+use ec2_sim::{IamSetting, Request};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use world::{NODE_A, World, attach, request, text};
@@ -198,6 +198,85 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
     }
 }
 
+/// The role of `policy/iam/trust-irsa.json`, which may describe volumes.
+fn with_trust() -> World {
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    let file = std::path::Path::new(&root).join("../../../policy/iam/trust-irsa.json");
+    let trust: Value =
+        serde_json::from_slice(&std::fs::read(file).expect("file")).expect("document");
+    let read = json!({"Version": "2012-10-17", "Statement":
+        {"Effect": "Allow", "Action": "ec2:DescribeVolumes", "Resource": "*"}});
+    World::with(json!({"iam": {"principals": [
+        {"arn": ROLE, "trust": trust, "policies": {"read": read}},
+        {"arn": "arn:aws:iam::111122223333:role/other"},
+    ]}}))
+}
+
+/// Returns an unsigned request of a session for a token with these claims beside the trusted ones.
+fn assume(w: &World, role: &str, claims: Value) -> Request {
+    let mut token = json!({
+        "iss": "https://oidc.example.com/id/0", "aud": ["sts.amazonaws.com"],
+        "sub": "system:serviceaccount:kube-system:ebs-csi-controller-sa",
+        "exp": w.now.0 / 1000 + 60,
+    });
+    if let (Value::Object(token), Value::Object(claims)) = (&mut token, claims) {
+        token.extend(claims);
+    }
+    let token = format!("e30.{}.c2ln", base64url(token.to_string().as_bytes()));
+    let parameters = format!("RoleArn={role}&RoleSessionName=me&WebIdentityToken={token}");
+    let request = request("", "us-east-1", "AssumeRoleWithWebIdentity", &parameters);
+    Request { authorization: None, ..request }
+}
+
+fn base64url(bytes: &[u8]) -> String {
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bits: Vec<u8> = bytes.iter().flat_map(|b| (0..8).rev().map(move |i| b >> i & 1)).collect();
+    let digit = |six: &[u8]| (0..6).fold(0, |n, i| n << 1 | six.get(i).copied().unwrap_or(0));
+    bits.chunks(6).map(|six| char::from(digits[usize::from(digit(six))])).collect()
+}
+
+#[test]
+fn trusted_token_begins_session_with_roles_permissions() {
+    let mut w = with_trust();
+    let reply = w.sim.handle(w.now, &assume(&w, ROLE, json!({})));
+    let body = String::from_utf8(reply.body).expect("text");
+    assert_eq!(reply.status, 200, "{body}");
+    let who = "arn:aws:sts::111122223333:assumed-role/driver/me";
+    assert_eq!(text(&body, "Arn"), who);
+    let key = text(&body, "AccessKeyId");
+    let mut call = |now, action: &str, parameters: &str| {
+        let reply = w.sim.handle(now, &request(&key, "us-east-1", action, parameters));
+        String::from_utf8(reply.body).expect("text")
+    };
+    let now = w.now;
+    assert_eq!(text(&call(now, "GetCallerIdentity", ""), "Arn"), who);
+    assert_eq!(text(&call(now, "DescribeVolumes", ""), "Code"), "");
+    let refusal = call(now, "CreateVolume", &create(""));
+    assert!(text(&refusal, "Message").contains(who), "{refusal}");
+    for (after_ms, code) in [(3_599_999, ""), (3_600_000, "RequestExpired")] {
+        let answer = call(now.plus(after_ms), "DescribeVolumes", "");
+        assert_eq!(text(&answer, "Code"), code, "after {after_ms} ms");
+    }
+}
+
+#[test]
+fn token_outside_trust_policy_is_refused() {
+    let mut w = with_trust();
+    let elsewhere = "arn:aws:iam::111122223333:role/other";
+    for (role, claims, code) in [
+        (ROLE, json!({"sub": "system:serviceaccount:kube-system:ebs-csi-node-sa"}), "AccessDenied"),
+        (ROLE, json!({"aud": "https://kubernetes.default.svc"}), "AccessDenied"),
+        (elsewhere, json!({}), "AccessDenied"),
+        (ROLE, json!({"iss": "https://oidc.example.com/id/1"}), "InvalidIdentityToken"),
+        (ROLE, json!({"iss": 1}), "InvalidIdentityToken"),
+        (ROLE, json!({"exp": w.now.0 / 1000}), "ExpiredTokenException"),
+    ] {
+        let reply = w.sim.handle(w.now, &assume(&w, role, claims.clone()));
+        let body = String::from_utf8(reply.body).expect("text");
+        assert_eq!(text(&body, "Code"), code, "{role} {claims}");
+    }
+}
+
 #[test]
 fn bad_settings_are_refused() {
     let role = r#""arn":"arn:aws:iam::111122223333:role/a""#;
@@ -207,6 +286,12 @@ fn bad_settings_are_refused() {
         (r#""arn":"driver""#.to_owned(), "must be as arn:aws:iam"),
         (format!(r#"{role},"access_keys":["K","K"]"#), "twice"),
         (format!(r#"{role},"policies":{{"base":{by_ip}}}"#), by_ip_words),
+        (
+            format!(
+                r#"{role},"trust":{{"Version":"1","Statement":{{"Effect":"Allow","Principal":{{"Federated":"p"}},"Action":"sts:*"}}}}"#
+            ),
+            "trust: Version \"1\"",
+        ),
     ] {
         let json = format!(r#"{{"principals":[{{{principal}}}]}}"#);
         let setting: IamSetting = serde_json::from_str(&json).expect("json");

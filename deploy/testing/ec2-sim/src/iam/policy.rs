@@ -1,6 +1,7 @@
 //! Policy documents, as IAM accepts them.
 
 use super::condition::{Context, Operator, matches_action, matches_with_variables};
+use super::trust::Trust;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -156,6 +157,9 @@ pub(crate) struct Principal {
     pub tags: BTreeMap<String, String>,
     #[serde(default)]
     pub policies: BTreeMap<String, Document>,
+    /// Who may assume the role with a token.
+    #[serde(default)]
+    pub(crate) trust: Option<Trust>,
 }
 
 impl Principal {
@@ -163,15 +167,15 @@ impl Principal {
         self.arn.split(':').nth(4).unwrap_or("")
     }
 
-    /// Returns the principal's ARN as messages show it.
-    pub(crate) fn shown(&self) -> String {
+    /// Returns the principal's ARN as messages show it: for a role that of a session. A role's
+    /// long-lived key has none, and shows as a session of a fixed name.
+    pub(crate) fn shown(&self, session: &str) -> String {
         match self.arn.split_once(":role/") {
-            // A role's long-lived key has no session, so it shows as a session of this name.
             // The ARN of a session leaves out the role's path.
             Some((_, role)) => {
                 let name = role.rsplit('/').next().unwrap_or(role);
                 let account = self.account();
-                format!("arn:aws:sts::{account}:assumed-role/{name}/ec2-sim")
+                format!("arn:aws:sts::{account}:assumed-role/{name}/{session}")
             }
             None => self.arn.clone(),
         }
@@ -192,6 +196,9 @@ impl Principal {
             document
                 .check()
                 .map_err(|why| format!("principal {}: policy {name}: {why}", self.arn))?;
+        }
+        if let Some(trust) = &self.trust {
+            trust.check().map_err(|why| format!("principal {}: trust: {why}", self.arn))?;
         }
         Ok(())
     }

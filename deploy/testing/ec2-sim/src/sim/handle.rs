@@ -127,7 +127,8 @@ impl Sim {
             return Err(ApiError::new(500, "InternalError", "An internal error has occurred"));
         }
         if u.service == Service::Sts {
-            return sts::answer(u.action, u.params, &self.realm.account, &u.caller);
+            let (iam, account) = (&mut self.iam, &self.realm.account);
+            return sts::answer(iam, u.now, u.action, u.params, account, &u.caller);
         }
         let realm = &mut self.realm;
         realm.check_zones(u.action, u.params)?;
@@ -232,6 +233,9 @@ impl Sim {
         if service == Service::Ec2 && !actions::known(action) {
             return Err(actions::invalid_action(action));
         }
+        if service == Service::Sts && action == sts::WITH_TOKEN {
+            return Ok(Caller::default());
+        }
         let c = credential.ok_or_else(ApiError::bad_credentials)?;
         if let (Some(_), Some(date)) = (&request.authorization, &request.date) {
             check_time(date, now)?;
@@ -247,7 +251,7 @@ impl Sim {
                 ),
             ));
         }
-        Ok(self.iam.caller(c))
+        self.iam.caller(c, now)
     }
 }
 

@@ -1,6 +1,7 @@
 """Calls every action through boto3, good and bad. Arguments: the EC2 endpoint, the control socket, each EC2 action as
 NAME?EXAMPLE."""
 
+import base64
 import datetime
 import http.client
 import json
@@ -304,6 +305,14 @@ def instances():
 
 def identity():
     assert sts.get_caller_identity()["Account"] == "111122223333"
+    claims = {"iss": "https://oidc.example.com", "aud": "sts.amazonaws.com", "sub": "me", "exp": int(time.time()) + 60}
+    token = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    role = {"RoleArn": "arn:aws:iam::111122223333:role/driver", "RoleSessionName": "name"}
+    began = sts.assume_role_with_web_identity(**role, WebIdentityToken=f"e30.{token}.c2ln", DurationSeconds=900)
+    assert began["AssumedRoleUser"]["Arn"] == "arn:aws:sts::111122223333:assumed-role/driver/name", began
+    left = began["Credentials"]["Expiration"] - datetime.datetime.now(datetime.timezone.utc)
+    assert 890 < left.total_seconds() <= 901, began
+    refused("InvalidIdentityToken", 400, sts.assume_role_with_web_identity, **role, WebIdentityToken="a.b.c")
 
 
 def throttles():

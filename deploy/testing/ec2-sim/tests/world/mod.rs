@@ -149,7 +149,8 @@ pub fn attach(volume: &str, instance: &str, device: &str) -> String {
 
 /// Returns a signed request; `parameters` is a query string.
 pub fn request(key: &str, region: &str, action: &str, parameters: &str) -> Request {
-    let service = if action == "GetCallerIdentity" { "sts" } else { "ec2" };
+    let is_sts = matches!(action, "GetCallerIdentity" | "AssumeRoleWithWebIdentity");
+    let service = if is_sts { "sts" } else { "ec2" };
     let version = if service == "sts" { "2011-06-15" } else { "2016-11-15" };
     Request {
         form: format!("Action={action}&Version={version}&{parameters}").into_bytes(),
