@@ -25,7 +25,7 @@ RELEASE = "aws-ebs-csi-driver"
 class Rig:
     """A running cluster. `up` makes it, `State.end` ends it."""
 
-    def __init__(self, directory, profile="dev", go_driver=None):
+    def __init__(self, directory, profile="dev", go_driver=None, identity_webhook=None):
         self.here = Path(__file__).resolve().parents[1]
         self.source = self.here.parents[2]
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ebs-csi"
@@ -36,8 +36,9 @@ class Rig:
         self.profile = profile
         self.built = target / ("release" if profile == "release" else "debug")
         self.images = target / f"rig-images-{profile}"
-        # The Go driver's program, which takes its stand-in's place.
+        # Programs that take the place of their stand-ins: the Go driver's, and EKS's webhook.
         self.go_driver = go_driver
+        self.identity_webhook = identity_webhook
         self.state = State(directory)
         self.certificates = None
         self.api = None
@@ -151,6 +152,13 @@ class Rig:
         for node in self.nodes:
             self.api.wait(f"driver registered on {node.name}", lambda: self.registered(node.name), 30)
             self.api.wait(f"startup taint off {node.name}", lambda: not self.tainted(node.name), 60)
+
+    def restart(self, *names):
+        """Begins all pods of these workloads anew, `deployment/NAME` or `daemonset/NAME`."""
+        for name in names:
+            self.kubectl("-n", NAMESPACE, "rollout", "restart", name)
+            self.kubectl("-n", NAMESPACE, "rollout", "status", name, "--timeout=240s")
+        self.wait_installed()
 
     def wait_controllers_apart(self):
         """Waits until each replica of the controller has a node of its own. Nothing moves a pod."""

@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from .network import CONTROL
+from .network import CONTROL, ISSUER
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -73,7 +73,7 @@ def start_api_server(rig, name="apiserver", program="kube-apiserver", port=443, 
         f"--kubelet-client-certificate={keys.path('apiserver-kubelet-client.crt')}",
         f"--kubelet-client-key={keys.path('apiserver-kubelet-client.key')}",
         "--kubelet-preferred-address-types=InternalIP",
-        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-issuer=https://{ISSUER}",
         f"--service-account-key-file={keys.path('sa.pub')}",
         f"--service-account-signing-key-file={keys.path('sa.key')}",
         "--service-cluster-ip-range=10.96.0.0/16",

@@ -11,6 +11,7 @@ from pathlib import Path
 DRIVER, TAG = "rig.test/ebs-csi", "rig"
 _GO_DRIVER_RUNS = ("mkfs.ext4", "mkfs.xfs", "fsck", "fsck.ext4", "fsck.xfs", "blkid", "blockdev",
                    "lsblk", "mount", "umount", "resize2fs", "xfs_growfs", "strace")
+NETWORK_POLICIES = "rig.test/kube-network-policies:rig"
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter")
 
 
@@ -119,6 +120,11 @@ class Images:
                 self._pack(file, reference, "/bin/sleep", dd, [(tree, "/")], ["100000"])
         self._write_digests()
 
+    def build_network_policies(self):
+        """The image of kube-network-policies, with its program where its manifest has it."""
+        program = self._rig.programs / "kube-network-policies"
+        self._pack("kube-network-policies", NETWORK_POLICIES, None, files=[(program, "/bin/netpol")])
+        self._write_digests()
 
     def build_go_driver(self):
         """The image of the Go driver's stand-in, or of the Go driver itself where its program was

@@ -14,6 +14,8 @@ from .state import NAMESPACES, NODES
 CONTROL = "10.77.0.1"
 API_SERVICE = "10.96.0.1"
 METADATA = "169.254.169.254"
+# The issuer of service account tokens, without its scheme.
+ISSUER = "kubernetes.default.svc"
 _CLONE_NEWNET = 0x40000000
 
 

@@ -6,7 +6,7 @@ import shutil
 import stat
 import subprocess
 
-from .network import CONTROL, METADATA
+from .network import CONTROL, ISSUER, METADATA
 from .state import NODES, until
 
 INSTANCES = {f"n{number}": f"i-0aaaaaaaaaaaaaaa{number}" for number in NODES}
@@ -15,11 +15,15 @@ TYPES = {"n1": "m7i.large", "n2": "m7i.large", "n3": "m5.large", "n4": "m7i.24xl
          "n5": "m7i.24xlarge"}
 ZONE = "us-east-1a"
 EC2_PORT = 4599
+_ACCOUNT = "111122223333"
+# A role as `credentials.md` makes it for IRSA. A caller with other keys may do everything.
+ROLE = f"arn:aws:iam::{_ACCOUNT}:role/ebs-csi"
+_ROLE_POLICIES = ("base", "modify", "snapshots")
 
 _SCENARIO = {
     "seed": 1,
     "profile": "fast",
-    "account": "111122223333",
+    "account": _ACCOUNT,
     "region": "us-east-1",
     "zones": [{"name": ZONE, "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}],
     "instances": [
@@ -27,6 +31,14 @@ _SCENARIO = {
         for node, instance in INSTANCES.items()
     ],
 }
+
+
+def _role(directory):
+    """The role of the policies in a directory; it trusts this cluster's tokens."""
+    trust = (directory / "trust-irsa.json").read_text().replace("oidc.example.com/id/0", ISSUER)
+    return {"arn": ROLE, "trust": json.loads(trust),
+            "policies": {name: json.loads((directory / f"{name}.json").read_text())
+                         for name in _ROLE_POLICIES}}
 
 
 class Simulator:
@@ -43,7 +55,8 @@ class Simulator:
     def start(self):
         state = self._rig.state
         scenario = state.directory / "ec2.json"
-        scenario.write_text(json.dumps(_SCENARIO))
+        role = _role(self._rig.source / "policy/iam")
+        scenario.write_text(json.dumps({**_SCENARIO, "iam": {"principals": [role]}}))
         ready = state.directory / "ec2.ready"
         with open(ready, "wb") as output:
             state.start("ec2-sim", [
