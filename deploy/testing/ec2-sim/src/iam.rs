@@ -6,6 +6,7 @@
 
 pub(crate) mod condition;
 pub(crate) mod policy;
+pub(crate) mod principal;
 mod report;
 pub(crate) mod sts;
 pub(crate) mod trust;
@@ -13,7 +14,7 @@ pub(crate) mod trust;
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Credential};
 use condition::Context;
-use policy::Principal;
+use principal::Principal;
 use report::{DecidingElement, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-"""The chart's NetworkPolicies, enforced by kube-network-policies: whatever may connect does, and the
-driver works; the same connections that a policy names nowhere passed before, and now do not."""
+"""The chart's NetworkPolicies, enforced by kube-network-policies: what they allow passes, and the
+driver works; what they do not allow passed before, and now does not."""
 
 import contextlib
 import re
@@ -24,8 +24,8 @@ _SCRAPER = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name":
             "podSelector": {"matchLabels": {"app": "scraper"}}}
 _POLICIES = {"networkPolicy": {"enabled": True, "metricsFrom": [_SCRAPER]}}
 _CONTROLLER_PORTS, _NODE_PORT, _KUBELET = (3301, 3302, 3308), 9808, 10250
-# The queue of the engine's manifest. Its own rules need nft_queue, which not every kernel has; these
-# are the same for all pods: root of the node may connect, and so may whoever was let through before.
+# The queue of the engine's manifest. Its own rules need nft_queue, which a kernel may lack; these
+# let pass what they do: the node's root and begun connections. The engine judges all others.
 _QUEUE, _CHAIN = "98", "first-packets"
 _RULES = (("-m", "owner", "--uid-owner", "0", "-j", "ACCEPT"),
           ("-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"),
