@@ -43,6 +43,7 @@ class Rig:
         self.certificates = None
         self.api = None
         self.simulator = None
+        self.group_snapshots = False
         self.nodes = []
         # Refusals before this moment were judged by a scenario.
         self.audited_from = ""

@@ -54,6 +54,14 @@ class Simulator:
 
     def start(self):
         state = self._rig.state
+        if self._rig.group_snapshots:
+            # ec2-sim takes snapshots of several volumes under a writer on btrfs alone.
+            disk = state.directory / "ec2.btrfs"
+            disk.touch()
+            os.truncate(disk, 1 << 38)
+            self.directory.mkdir()
+            subprocess.run(["mkfs.btrfs", "-q", disk], check=True)
+            subprocess.run(["mount", "-o", "loop", disk, self.directory], check=True)
         scenario = state.directory / "ec2.json"
         role = _role(self._rig.source / "policy/iam")
         scenario.write_text(json.dumps({**_SCENARIO, "iam": {"principals": [role]}}))

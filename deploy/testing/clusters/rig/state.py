@@ -112,6 +112,8 @@ class State:
         if simulator.exists():
             subprocess.run([str(simulator), "clean", "--state-dir", str(self.directory / "ec2")],
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if os.path.ismount(self.directory / "ec2"):
+            subprocess.run(["umount", self.directory / "ec2"], check=False)
         for namespace in NAMESPACES.values():
             if Path(f"/run/netns/{namespace}").exists():
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
