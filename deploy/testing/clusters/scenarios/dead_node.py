@@ -46,7 +46,8 @@ def leader(rig):
     node = _node_of_pod(rig, own)
     if _node_of_pod(rig, attacher) != node:
         # Without a node for the pod that replaces it, the other replica takes over.
-        names = [one.name for one in rig.nodes]
+        # The leader's node comes back last: the new pod takes the first node that is there.
+        names = sorted((one.name for one in rig.nodes), key=lambda name: name == node)
         rig.kubectl("cordon", *names)
         rig.api.delete("Pod", attacher, NAMESPACE)
         rig.api.wait("external-attacher led by the other replica",
