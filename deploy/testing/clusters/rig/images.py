@@ -12,6 +12,8 @@ DRIVER, TAG = "rig.test/ebs-csi", "rig"
 _GO_DRIVER_RUNS = ("mkfs.ext4", "mkfs.xfs", "fsck", "fsck.ext4", "fsck.xfs", "blkid", "blockdev",
                    "lsblk", "mount", "umount", "resize2fs", "xfs_growfs", "strace")
 NETWORK_POLICIES = "rig.test/kube-network-policies:rig"
+POSTGRESQL = "rig.test/postgresql:1"
+POSTGRESQL_PROGRAMS = "/usr/lib/postgresql/15/bin"
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter")
 
 
@@ -126,6 +128,26 @@ class Images:
         self._pack("kube-network-policies", NETWORK_POLICIES, None, files=[(program, "/bin/netpol")])
         self._write_digests()
 
+    def build_postgresql(self):
+        """The image of Debian's PostgreSQL, where `programs/prepare` has its packages."""
+        debian = self._rig.programs / "postgresql"
+        if not debian.is_dir():
+            (self.directory / "postgresql.tar").unlink(missing_ok=True)
+            return
+        tree, libraries_of_server = self._busybox(), "/usr/lib/postgresql/15/lib"
+        with open(tree / "etc/passwd", "a", encoding="utf-8") as users:
+            users.write("postgres:x:999:999::/data:/bin/sh\n")
+        files = {f"{libraries_of_server}/{name}.so": f"{debian}{libraries_of_server}/{name}.so"
+                 for name in ("plpgsql", "dict_snowball")}
+        for name in ("postgres", "initdb", "pg_ctl", "pg_isready"):
+            program = f"{debian}{POSTGRESQL_PROGRAMS}/{name}"
+            files[f"{POSTGRESQL_PROGRAMS}/{name}"] = program
+            files.update({path: source for source, path in libraries(program, debian)})
+        share = "/usr/share/postgresql/15"
+        self._pack("postgresql", POSTGRESQL, None, [(source, path) for path, source in files.items()],
+                   [(tree, "/"), (f"{debian}{share}", share)])
+        self._write_digests()
+
     def build_go_driver(self):
         """The image of the Go driver's stand-in, or of the Go driver itself where its program was
         given, with the distribution's programs that the Go driver runs, and strace, which ends a
@@ -152,7 +174,10 @@ class Images:
         self._write_digests()
 
 
-def libraries(program):
-    """The libraries that a program links, each as its file and its path."""
-    listed = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
-    return [(word, word) for word in listed.split() if word.startswith("/")]
+def libraries(program, tree=""):
+    """The libraries that a program links, each as its file and its path. Those of a tree of unpacked
+    packages come before the machine's."""
+    beside = ":".join(map(str, Path(tree or "/nowhere").glob("usr/lib/*-linux-gnu")))
+    listed = subprocess.run(["ldd", program], check=True, capture_output=True, text=True,
+                            env=dict(os.environ, LD_LIBRARY_PATH=beside)).stdout
+    return [(word, word.removeprefix(str(tree))) for word in listed.split() if word.startswith("/")]

@@ -53,13 +53,16 @@ class Space:
         self.api.apply({"apiVersion": "v1", "kind": "Pod",
                         "metadata": {"name": name, "namespace": self.name}, "spec": spec})
 
-    def stateful_set(self, name, replicas, command, kind="ebs-ext4", prefer=None):
+    def stateful_set(self, name, replicas, command, kind="ebs-ext4", prefer=None, change=None):
+        """`change` changes the pods' specification."""
         spec = pod_spec(command, None, None, False)
         spec["containers"][0]["volumeMounts"] = [{"name": "volume", "mountPath": "/data"}]
         if prefer:
             expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [prefer]}
             spec["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
                 {"weight": 100, "preference": {"matchExpressions": [expression]}}]}}
+        if change:
+            change(spec)
         self.api.apply({
             "apiVersion": "apps/v1", "kind": "StatefulSet",
             "metadata": {"name": name, "namespace": self.name},

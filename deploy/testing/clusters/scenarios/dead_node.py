@@ -29,7 +29,7 @@ def play(rig):
     expect(space.node_of("counter-0") == node, "the pod is on the leaders' node")
     # First, while the leaders are on this node: the other cases move them.
     other = _power_cut(rig, space, node)
-    _returns(rig, space, node)
+    returns(rig, space, node)
     _running_kubelet_dead(rig, space, other)
     _partitioned(rig, space, other)
     _tolerant_pod(rig, space, node)
@@ -213,7 +213,7 @@ def _is_same(space, node, name, uid):
     space.delete_pod(name)
 
 
-def _returns(rig, space, node):
+def returns(rig, space, node):
     _on(rig, node)
     space.step(f"{node} back")
     rig.api.wait("taint gone", lambda: not _tainted(rig, node), 60)

@@ -47,7 +47,7 @@ def _lines(space, name):
     return int(space.run(name, "wc -l </data/log"))
 
 
-def _kill(rig, node, program):
+def kill_program(rig, node, program):
     """kill -9 of all processes of a program on a node; they have at least one."""
     found = rig.node(node).processes(program)
     expect(found, f"{program} runs on {node}")
@@ -62,7 +62,7 @@ def _kill_found(processes):
             pass  # It ended with another one.
 
 
-def _node_pod_recovers(rig):
+def node_pod_recovers(rig):
     # The status is older than the kill for a moment.
     time.sleep(2)
     rig.api.wait("node pods ready", rig.node_pods_ready, 120)
@@ -85,43 +85,43 @@ def _registration(rig, what):
 
 def _agent(rig, space):
     _mounted(space, "agent")
-    _kill(rig, "n1", "ebs-csi-node-agent")
+    kill_program(rig, "n1", "ebs-csi-node-agent")
     space.claim("after-agent")
     space.pod("after-agent", "n1", "after-agent")
     space.wait_ready("after-agent")
     _writes_on(space, "agent")
     space.delete_pod("after-agent")
     _moves(space, "agent", _lines(space, "agent"))
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     _registration(rig, "node-agent killed")
     space.step("node-agent killed: mounted volume written on, new pod started, old one moved")
 
 
 def _helper(rig, space):
     _mounted(space, "helper", kind="ebs-xfs")
-    _kill(rig, "n1", "ebs-csi-mount-helper")
+    kill_program(rig, "n1", "ebs-csi-mount-helper")
     _writes_on(space, "helper")
     space.claim("after-helper")
     space.pod("after-helper", "n1", "after-helper")
     space.wait_ready("after-helper")
     space.delete_pod("after-helper")
     _moves(space, "helper", _lines(space, "helper"))
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     space.step("mount-helper killed: mounted volume written on, new pod started, old one moved")
 
 
 def _node_processes(rig, space):
     _mounted(space, "together")
     node = rig.node("n1")
-    _kill(rig, "n1", "ebs-csi-mount-helper")
-    _kill(rig, "n1", "ebs-csi-node-agent")
+    kill_program(rig, "n1", "ebs-csi-mount-helper")
+    kill_program(rig, "n1", "ebs-csi-node-agent")
     node.kill_kubelet()
     time.sleep(1)
     node.start_kubelet()
     rig.wait_node(node)
     _writes_on(space, "together")
     _moves(space, "together", _lines(space, "together"))
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     space.step("kubelet, node-agent and mount-helper killed together: the same")
 
 
@@ -191,7 +191,7 @@ def _containerd(rig, space):
     space.delete_pod("after-containerd")
     _writes_on(space, "containerd")
     _moves(space, "containerd", _lines(space, "containerd"))
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     space.step("containerd killed: mounted volume written on, new pod started, old one moved")
 
 
@@ -214,7 +214,7 @@ def _api_server(rig, space):
     space.delete_pod("during")
     expect(_lines(space, "api-server") > lines + 20, "the mounted volume was written on meanwhile")
     rig.api.wait("controller ready", rig.controller_ready, 180)
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     _moves(space, "api-server", lines)
     space.step("API server killed while EC2 makes a volume: one volume, pod ready, old one moved")
 
@@ -255,7 +255,7 @@ def _emptied_registration(rig, space):
         socket.unlink()
     rig.api.wait("socket made again", lambda: list(registry.glob("ebs.csi.aws.com*")), 90)
     rig.api.wait("registered again", lambda: rig.registered("n1"), 60)
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     _registration(rig, "registration socket removed")
     space.step("registration socket removed: made again, driver registered")
 
@@ -290,7 +290,7 @@ def _drain(rig, space):
     rig.api.wait("volume unmounted", lambda: not rig.node("n1").volume_mounts(), 30)
     rig.api.wait("node's pod gone", lambda: not rig.api.get("Pod", name, NAMESPACE), 60)
     rig.api.patch("Node", "n1", None, {"spec": {"unschedulable": None}})
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     (pod,) = rig.driver_pods(NODE, "n1")
     rig.api.wait("the drain's end is told", lambda: not _annotated(rig, pod), 120)
     space.step("node's pod deleted after a cordon: it waited until the volume was unmounted")
@@ -327,7 +327,7 @@ def _reboot(rig, space):
     rig.api.wait("pod runs again", lambda: _restarted(space, "reboot"), 180)
     found = _lines(space, "reboot")
     expect(found >= lines, f"no synced line is lost: {found} of {lines}")
-    _node_pod_recovers(rig)
+    node_pod_recovers(rig)
     rig.wait_installed()
     _moves(space, "reboot", found)
     space.step("node rebooted with a volume mounted: pod writes on, no synced line lost")

@@ -20,7 +20,7 @@ def play(rig):
     _refused_claims(rig)
 
 
-def _volume(rig, volume):
+def ec2_volume(rig, volume):
     """What EC2 says of a volume."""
     (realm,) = rig.simulator.request("/v1/state")["realms"]
     return next(one for one in realm["volumes"] if one["id"] == volume)
@@ -43,7 +43,7 @@ def _attributes_class(rig, space):
         space.api.patch("PersistentVolumeClaim", "attributes", space.name, change)
         space.api.wait(f"class {name} in force", lambda: space.get(
             "PersistentVolumeClaim", "attributes")["status"].get("currentVolumeAttributesClassName") == name, 90)
-        expect(_volume(rig, volume)["shape"]["iops"] == iops, f"the volume has {iops} IOPS")
+        expect(ec2_volume(rig, volume)["shape"]["iops"] == iops, f"the volume has {iops} IOPS")
     space.delete_pod("attributes")
     for name in ("slow", "fast"):
         space.api.delete("VolumeAttributesClass", name)
@@ -93,7 +93,7 @@ def _static(rig, space):
     space.api.wait("claim gone", lambda: not space.get("PersistentVolumeClaim", "static"), 60)
     space.api.delete("PersistentVolume", "static")
     space.api.wait("attachment gone", lambda: not space.api.list("VolumeAttachment"), 90)
-    expect(_volume(rig, volume)["status"] == "available", "the volume outlives its PersistentVolume")
+    expect(ec2_volume(rig, volume)["status"] == "available", "the volume outlives its PersistentVolume")
     rig.simulator.request("/v1/as-foreign", "POST", {
         "action": "DeleteVolume", "parameters": {"VolumeId": volume}})
     space.step("static PersistentVolume used on both nodes; its volume stays in EC2")
