@@ -52,10 +52,11 @@ fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
         "# Performance\n\n\
          For operators who size a cluster, and for developers. Generated from\n\
          `deploy/testing/bench/results/` by `./deploy/testing/bench/run report`. Every number is a\n\
-         measurement of a release build of the driver, against simulated EC2 on loopback and, for the\n\
-         node, real loop devices. Ratios to the bound carry over to other machines, absolute times do\n\
-         not, and nothing here has met real EC2. [The bench](../testing/bench/README.md) says how it\n\
-         measures. The results hold the conditions, quartiles and command of each figure.\n\n\
+         measurement of a release build of the driver, or says that it is not, against simulated EC2 on\n\
+         loopback and, for the node, real loop devices. Ratios to the bound carry over to other\n\
+         machines, absolute times do not, and nothing here has met real EC2. [The\n\
+         bench](../testing/bench/README.md) says how it measures. The results hold the conditions,\n\
+         quartiles and command of each figure.\n\n\
          | Part | Command | Measured |\n|---|---|---|\n",
     );
     for part in results {
