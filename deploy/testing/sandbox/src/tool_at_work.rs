@@ -59,8 +59,8 @@ fn watch(supervisor: i32) -> Option<ToolAtWork> {
             && let Some(identity) = Identity::of(pid.as_raw_nonzero().get())
         {
             let caught = ToolAtWork { identity };
-            // A tool that is about to exit cannot be stopped any more.
-            while identity.state().is_some_and(|state| !"TZX".contains(state)) {
+            // A tool that is about to exit cannot be stopped any more. One under a tracer is `t`.
+            while identity.state().is_some_and(|state| !"TtZX".contains(state)) {
                 std::thread::sleep(PAUSE);
             }
             stopped = caught.alive().then_some(caught);
