@@ -60,7 +60,7 @@ class Simulator:
             disk.touch()
             os.truncate(disk, 1 << 38)
             self.directory.mkdir()
-            subprocess.run(["mkfs.btrfs", "-q", disk], check=True)
+            subprocess.run(["mkfs.btrfs", "-q", disk], check=True, stdout=subprocess.DEVNULL)
             subprocess.run(["mount", "-o", "loop", disk, self.directory], check=True)
         scenario = state.directory / "ec2.json"
         role = _role(self._rig.source / "policy/iam")
