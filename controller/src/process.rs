@@ -63,6 +63,7 @@ pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), 
     let surroundings = Surroundings { observer: metrics.clone(), ..Surroundings::default() };
     let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings).await.map_err(Exit::setting)?;
     tracing::info!(
+        fips = rustls::crypto::aws_lc_rs::default_provider().fips(),
         region = ec2.region(),
         endpoint = config.ec2_endpoint.as_deref().unwrap_or("of the Region"),
         credentials = config.credentials_from,

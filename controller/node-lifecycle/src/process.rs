@@ -175,6 +175,8 @@ pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Exit> {
             Exit::setting(format_args!("{e}; outside a pod give --kubeconfig or KUBECONFIG"))
         })?,
     };
+    #[cfg(feature = "fips")]
+    tracing::info!(fips = rustls::crypto::aws_lc_rs::default_provider().fips(), "TLS");
     tracing::info!(server = %config.cluster_url, "Kubernetes");
     Client::try_from(config).map_err(Exit::setting)
 }

@@ -93,6 +93,12 @@ fn is_link_local(uri: &str) -> bool {
     })
 }
 
+/// The cryptographic module of TLS.
+#[cfg(feature = "fips")]
+const CRYPTO: CryptoMode = CryptoMode::AwsLcFips;
+#[cfg(not(feature = "fips"))]
+const CRYPTO: CryptoMode = CryptoMode::AwsLc;
+
 /// Builds a client; without a TLS context, one of plain HTTP.
 fn client(tls: Option<TlsContext>, proxies: fn() -> ProxyConfig) -> SharedHttpClient {
     Builder::new().build_with_connector_fn(move |settings, components| {
@@ -104,7 +110,7 @@ fn client(tls: Option<TlsContext>, proxies: fn() -> ProxyConfig) -> SharedHttpCl
         }
         match &tls {
             Some(context) => connector
-                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+                .tls_provider(Provider::Rustls(CRYPTO))
                 .tls_context(context.clone())
                 .build(),
             None => connector.build_http(),

@@ -10,8 +10,8 @@
 {{- end -}}
 {{- include "ebs.refuseImages" . -}}
 {{- include "ebs.refuseArchitectures" . -}}
-{{- if and $values.fips (not $values.fipsEndpointsOnly) -}}
-  {{- fail "fips: this driver has no validated cryptographic module. Set fipsEndpointsOnly: true, too, if AWS's FIPS endpoints are all that is wanted" -}}
+{{- if and $values.fips (not $values.fipsEndpointsOnly) (not (hasSuffix "-fips" (toString $values.image.tag))) -}}
+  {{- fail "fips: image.tag does not end in -fips, as the tag of images with a FIPS module does (deploy/install/images/build --fips). Use such images, or set fipsEndpointsOnly: true, too, if AWS's FIPS endpoints are all that is wanted" -}}
 {{- end -}}
 {{- if ne $values.health "agent" -}}
   {{- fail (printf "health: %q is not offered: the processes answer /healthz and /readyz themselves. Leave it at agent" $values.health) -}}

@@ -283,6 +283,7 @@ fn each_refusal_names_its_key_and_next_step() {
         "image.containerRegistry=,image.pullPolicy=Never",
         "image.containerRegistry=,image.repository=r.test/x",
         "fips=true,fipsEndpointsOnly=true",
+        "fips=true,image.tag=v1-fips",
         "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r,node.serviceAccount.foreign=true",
         "node.serviceAccount.name=ebs-csi-controller-sa,node.namespaceOverride=nodes",
         "node.env[0].name=AWS_EC2_METADATA_SERVICE_ENDPOINT,node.env[0].value=http://192.0.2.1",
