@@ -1,5 +1,6 @@
 """VolumeGroupSnapshots: the volumes of a pod at one moment, and nothing that stays behind."""
 
+import contextlib
 import os
 
 from rig.cluster import DRIVER
@@ -32,6 +33,7 @@ def play(rig):
     space = Space(rig, "groups")
     _pod(space, "writer", "n1", ("first", "second"), _WRITER, label="pair")
     space.wait_ready("writer")
+    space.api.wait("a number on both volumes", lambda: space.run("writer", "cat /1/log", check=False), 30)
     try:
         for part in (_one_moment, _single_snapshots, _taken_apart, _deleted_at_any_moment,
                      _apart_then_together):
@@ -39,8 +41,9 @@ def play(rig):
     finally:
         rig.simulator.latency(snapshot={"fixed_ms": _USUAL})
         # Nobody deletes them once groups are off.
-        for one in rig.api.list("VolumeGroupSnapshot", space.name):
-            _delete_group(space, one["metadata"]["name"])
+        with contextlib.suppress(TimeoutError, AssertionError):
+            for one in rig.api.list("VolumeGroupSnapshot", space.name):
+                _delete_group(space, one["metadata"]["name"])
     rig.api.delete("VolumeGroupSnapshotClass", "ebs")
     space.remove()
     rig.install()
@@ -48,14 +51,17 @@ def play(rig):
 
 
 def _one_moment(_, space):
+    between = 0
     for number in range(_ROUNDS):
         _make_group(space, "moment", "pair")
         members = _wait_members(space, "moment")
         first, second = _restored(space, members["first"], members["second"])
         expect(0 < second <= first <= second + 1,
                f"cut {number} is of one moment: {first} on the first volume, {second} on the second")
+        between += first - second
         _delete_group(space, "moment")
-    space.step(f"{_ROUNDS} cuts under a writer restored: both volumes of one moment")
+    space.step(f"{_ROUNDS} cuts under a writer restored: both volumes of one moment, "
+               f"{between} times between the writes of a number")
 
 
 def _single_snapshots(_, space):
