@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use ebs_csi_proto::safe_detach::Agent;
@@ -25,6 +25,8 @@ use crate::cluster::{AgentPodRow, Table};
 /// The agent answers within this time, or its answer is not known. The look itself takes
 /// milliseconds, and half a second where something has claimed the disk.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a page is looked for before the first is seen.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// Most bytes of an answer.
 const LIMIT: usize = 4096;
 
@@ -33,6 +35,8 @@ const LIMIT: usize = 4096;
 pub(super) struct AgentPages {
     /// The agents' pods, by namespace.
     pods: Vec<Arc<Table<AgentPodRow>>>,
+    /// Whether an agent with a page was ever seen.
+    page_seen: Arc<AtomicBool>,
     questions: Arc<AtomicU64>,
 }
 
@@ -52,7 +56,7 @@ impl AgentPages {
         // Numbers of an earlier process of this replica are not given again.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let first = u64::try_from(now.as_nanos()).unwrap_or_default();
-        Self { pods, questions: Arc::new(AtomicU64::new(first)) }
+        Self { pods, page_seen: Arc::default(), questions: Arc::new(AtomicU64::new(first)) }
     }
 
     /// Returns the agent of a node.
@@ -60,12 +64,14 @@ impl AgentPages {
         if !self.pods.iter().all(|table| table.is_complete()) {
             return NodeAgent::Unknown;
         }
+        let page_seen = self.was_page_seen();
         let of_node = self.pods.iter().flat_map(|table| table.filter(|pod| pod.node() == node));
         let pods: Vec<_> = of_node.collect();
         let pod = match pods.as_slice() {
             [pod] => pod,
-            // Before the first agent with a page, another driver's agents may run.
-            [] if !self.has_any_page() => return NodeAgent::WithoutPage,
+            // Before the first agent with a page, another driver's agents may run. After it, an
+            // agent that is missing is only away, even when all are.
+            [] if !page_seen => return NodeAgent::WithoutPage,
             _ => return NodeAgent::Unknown,
         };
         if pod.held_port().is_empty() {
@@ -78,8 +84,21 @@ impl AgentPages {
         }
     }
 
-    fn has_any_page(&self) -> bool {
-        self.pods.iter().any(|table| !table.filter(|pod| !pod.held_port().is_empty()).is_empty())
+    /// Waits until an agent with a page was seen.
+    pub(super) async fn wait_for_page(self) {
+        while !self.was_page_seen() {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    fn was_page_seen(&self) -> bool {
+        let has_page = |table: &Arc<Table<AgentPodRow>>| {
+            !table.filter(|pod| !pod.held_port().is_empty()).is_empty()
+        };
+        if !self.page_seen.load(Ordering::Relaxed) && self.pods.iter().any(has_page) {
+            self.page_seen.store(true, Ordering::Relaxed);
+        }
+        self.page_seen.load(Ordering::Relaxed)
     }
 
     /// Asks the agent of a node about one attachment. An agent that does not answer, or answers

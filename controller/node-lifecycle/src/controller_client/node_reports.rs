@@ -80,6 +80,7 @@ impl NodeReports {
     /// A controller with safe detach off never asks: that is logged once, and the attempts become
     /// less and less frequent.
     pub async fn run(self, controller: Controller) {
+        tokio::spawn(self.pages.clone().wait_for_page());
         let mut pause = FIRST_PAUSE;
         let mut last_logged = None;
         loop {

@@ -156,10 +156,11 @@ async fn play(world: &World<'_>, filter: &[String]) -> ScenarioResults {
     let mut outcomes = join_all(beside.map(|scenario| scenario.end(world))).await;
     // The scenarios that concern every node. The last one checks which permissions all others used.
     let after = [
-        detach_faults::evidence::scenarios(world),
         ec2_outages::scenarios(world),
         brake::scenarios(world),
         modes::scenarios(world),
+        // From here on, a node without an agent's page counts as silent.
+        detach_faults::evidence::scenarios(world),
         permissions::scenarios(world),
     ];
     for scenario in after.into_iter().flatten().filter(wanted) {
