@@ -16,7 +16,7 @@ from rig.state import NAMESPACES
 from rig.workload import SLEEPER, Space, pod_spec
 
 from ..dead_node import SAFE_DETACH
-from ..expect import Skipped, expect
+from ..expect import Skipped, expect, expect_move
 
 _NAME = "network-policies"
 _METRICS = {"controller": {"enableMetrics": True}, "node": {"enableMetrics": True}, **SAFE_DETACH}
@@ -116,13 +116,7 @@ def _judge(rig, space, enforced=True):
 
 def _use(space):
     """The agents' pages prove each detach, so that the move needs the controller's way to them."""
-    space.claim("data")
-    space.pod("first", "n1", "data", f"echo written >/data/file; sync; {SLEEPER}")
-    space.wait_ready("first")
-    space.delete_pod("first")
-    space.pod("second", "n2", "data", SLEEPER)
-    space.wait_ready("second")
-    expect(space.run("second", "cat /data/file") == "written", "the data is on n2")
+    expect_move(space)
     space.delete_pod("second")
     space.step("a volume made, attached, moved with proof and detached behind the policies")
 

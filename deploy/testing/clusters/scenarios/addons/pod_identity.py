@@ -7,9 +7,9 @@ from pathlib import Path
 from rig.cluster import CONTROLLER, NAMESPACE, NODE, condition
 from rig.network import CONTROL
 from rig.simulator import EC2_PORT, ROLE
-from rig.workload import SLEEPER, Space
+from rig.workload import Space
 
-from ..expect import expect
+from ..expect import expect, expect_move
 from .identity_webhook import AUDIENCE, ROLE_ANNOTATION, TOKEN_FILE, TOKEN_VOLUME, serving
 
 _CONTAINER = "ebs-plugin"
@@ -108,13 +108,7 @@ def _nodes(rig, space):
 def _use(rig, space):
     """A volume from its claim to its end, by the role's session alone."""
     before = {action: len(rig.simulator.calls(action)) for action in _CHANGES}
-    space.claim("data")
-    space.pod("first", "n1", "data", f"echo written >/data/file; sync; {SLEEPER}")
-    space.wait_ready("first")
-    space.delete_pod("first")
-    space.pod("second", "n2", "data", SLEEPER)
-    space.wait_ready("second")
-    expect(space.run("second", "cat /data/file") == "written", "the data is on n2")
+    expect_move(space)
     space.remove()
     keys = set()
     for action, count in before.items():
