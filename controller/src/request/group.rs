@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use ebs_csi_ec2::Snapshot;
 use ebs_csi_parameters::SnapshotParameters;
 use ebs_csi_proto::{Failure, csi};
 use ebs_csi_wire::{SnapshotId, VolumeId};
@@ -101,6 +102,11 @@ impl CreateGroup {
         }
         let request = format!("{} {}", volumes.len(), digits(digest.finalize()));
         Ok(Self { id: GroupId::of_name(&name), volumes, class, request })
+    }
+
+    /// Returns whether the snapshot is of a volume of the group.
+    pub(crate) fn asks_for(&self, snapshot: &Snapshot) -> bool {
+        snapshot.volume.as_ref().is_some_and(|volume| self.volumes.contains(volume))
     }
 }
 

@@ -187,7 +187,8 @@ impl Groups {
     ) -> Result<Vec<Snapshot>, Failure> {
         let mut found = self.find_named(call, id).await?;
         for missing in listed {
-            if found.iter().any(|snapshot| snapshot.id == *missing) {
+            let is_deleted = self.deleted.get(missing.as_str()).is_some();
+            if is_deleted || found.iter().any(|snapshot| snapshot.id == *missing) {
                 continue;
             }
             let look = self.ec2.look_snapshot(call, missing).await;
@@ -197,7 +198,6 @@ impl Groups {
             }
             found.push(snapshot);
         }
-        found.retain(|snapshot| self.deleted.get(snapshot.id.as_str()).is_none());
         Ok(found)
     }
 

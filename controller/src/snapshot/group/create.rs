@@ -108,10 +108,8 @@ impl Groups {
         made: Vec<Snapshot>,
         promise: &Promise,
     ) -> Result<Vec<Snapshot>, Failure> {
-        let is_wanted = |snapshot: &Snapshot| {
-            snapshot.volume.as_ref().is_some_and(|volume| request.volumes.contains(volume))
-        };
-        let (mut members, surplus): (Vec<_>, Vec<_>) = made.into_iter().partition(is_wanted);
+        let (mut members, surplus): (Vec<_>, Vec<_>) =
+            made.into_iter().partition(|snapshot| request.asks_for(snapshot));
         let volumes: BTreeSet<_> =
             members.iter().filter_map(|member| member.volume.clone()).collect();
         // A volume that was attached after the look.

@@ -157,9 +157,7 @@ pub(super) fn judge(
             request.id
         ))),
         Some(mut members) => {
-            members.retain(|member| {
-                member.volume.as_ref().is_some_and(|volume| request.volumes.contains(volume))
-            });
+            members.retain(|member| request.asks_for(member));
             let is_member = |id: &SnapshotId| members.iter().any(|member| member.id == *id);
             let surplus = all.into_iter().filter(|id| !is_member(id)).collect();
             Ok(Verdict::Complete { members, surplus })
