@@ -189,6 +189,7 @@ pub(crate) enum Body {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Fault {
+    /// Answers with this error; with `effect`, the change is made nevertheless.
     Error {
         code: String,
         #[serde(default = "internal")]
@@ -202,6 +203,7 @@ pub(crate) enum Fault {
     },
     /// Replies with `RequestLimitExceeded`, and with the header `x-amz-retry-after` if given.
     Throttle { retry_after_ms: Option<u64> },
+    /// Sends no reply; with `effect`, the change is made nevertheless.
     LoseReply {
         how: Loss,
         #[serde(default)]
@@ -216,7 +218,9 @@ pub(crate) enum Fault {
         #[serde(default = "yes")]
         effect: bool,
     },
+    /// The reply arrives slowly.
     Slow {
+        /// The delay before the first byte, in milliseconds.
         #[serde(default)]
         first_byte_ms: u64,
         /// The delay between bytes, in milliseconds.
@@ -245,6 +249,7 @@ pub(crate) enum Fault {
     DeviceTaken {},
     /// AttachVolume: another volume gets the device name on that instance just before.
     DeviceRaced {},
+    /// Another user of the account makes this call.
     Foreign {
         action: String,
         /// The parameters of the action; `$VolumeId` stands for the client's parameter of that
@@ -254,7 +259,7 @@ pub(crate) enum Fault {
         /// How long after the client's request, in milliseconds; absent: just before.
         after_ms: Option<u64>,
     },
-    /// CreateVolume and CopyVolumes are accepted and fail later.
+    /// CreateVolume and CopyVolumes are accepted and fail later; the client token stays used.
     FailCreate {
         outcome: CreateOutcome,
         /// How long after the reply the creation fails, in milliseconds.
