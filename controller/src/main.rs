@@ -68,8 +68,7 @@ fn serve(config: Config, environment: &BTreeMap<String, String>) -> Result<(), E
         http: config.http.bind()?,
         traces: exporter,
     };
-    let enforced = confinement::enter(&config.sockets(), environment, config.certificate.as_ref())
-        .map_err(unconfined)?;
+    let enforced = confinement::enter(environment, config.certificate.as_ref()).map_err(unconfined)?;
     tracing::info!(%enforced, "confined");
     program::block_on(process::run(config, sockets, sys::give_back_memory))
 }
@@ -90,7 +89,7 @@ fn list_orphans(
         .read_to_string(&mut handles)
         .map_err(|error| Exit::failed(format_args!("standard input: {error}")))?;
     let known = Known::read(&handles).map_err(Exit::usage)?;
-    confinement::enter(&[], environment, None).map_err(unconfined)?;
+    confinement::enter(environment, None).map_err(unconfined)?;
     let (orphans_found, summary) = program::block_on(command_arguments.run(&config, &known))?;
     let lines: String = orphans_found.iter().map(|orphan| format!("{orphan}\n")).collect();
     std::io::stdout()

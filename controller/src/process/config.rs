@@ -262,13 +262,6 @@ impl Config {
                 .collect(),
         })
     }
-
-    /// Returns every socket that the process serves and removes when it ends.
-    pub fn sockets(&self) -> Vec<&Endpoint> {
-        let safe_detach = self.safe_detach_socket.as_ref();
-        let safe_detach = safe_detach.map(|socket| &socket.endpoint);
-        std::iter::once(&self.endpoint).chain(safe_detach).collect()
-    }
 }
 
 /// Returns whether the text can be the name of a Region, which becomes a part of host names.

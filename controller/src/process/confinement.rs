@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use ebs_csi_confine::{Enforced, Fault, Places};
 use ebs_csi_policy::profile;
-use ebs_csi_proto::Endpoint;
 
 use crate::process::http::CertificateFiles;
 
@@ -21,16 +20,12 @@ const CREDENTIAL_FILES: [&str; 7] = [
     "SSL_CERT_DIR",
 ];
 
-/// The flags that name sockets.
-const SOCKETS: &str = "--endpoint or --safe-detach-endpoint";
-
 /// Gives up access to everything but these files, the network, and the sockets that are already
 /// bound. Irreversible.
 ///
 /// # Errors
 /// [`Fault`]: the process must end with [`Fault::exit_status`].
 pub fn enter(
-    sockets: &[&Endpoint],
     environment: &BTreeMap<String, String>,
     certificate: Option<&CertificateFiles>,
 ) -> Result<Enforced, Fault> {
@@ -44,13 +39,6 @@ pub fn enter(
             "--metrics-key-file",
             key,
         )?;
-    }
-    for socket in sockets {
-        if let Endpoint::Unix(path) = socket
-            && let Some(directory) = path.parent().filter(|directory| directory.exists())
-        {
-            places = places.with_directory("socket-directory", SOCKETS, directory)?;
-        }
     }
     ebs_csi_confine::enter(profile::CONTROLLER, &places)
 }

@@ -1,8 +1,8 @@
 //! Searches the areas where a blank disk must be zero for a byte that is not.
 //!
 //! Each direct read waits for the disk once, on EBS for half a millisecond or more, and the areas
-//! need about ninety reads. The opener, which may have threads, therefore makes eight reads at a
-//! time.
+//! need more than eighty reads. The opener, which may have threads, therefore makes twelve reads at
+//! a time.
 use super::direct_read::{AlignedBuffer, first_nonzero, read_exact_at};
 use ebs_csi_confine::ThreadStarts;
 use ebs_csi_policy::blank;
@@ -14,11 +14,11 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Number of threads that read beside the one that searches.
-const READERS: usize = 7;
+const READERS: usize = 11;
 
-/// Length of the longest of these reads, in bytes. The buffers of all readers take a MiB while a
-/// disk is searched.
-const PIECE: u64 = 128 << 10;
+/// Length of the longest of these reads, in bytes: the most that EBS counts as one request to an SSD
+/// volume. The buffers of all readers take 3 MiB while a disk is searched.
+const PIECE: u64 = 256 << 10;
 
 /// Returns the parts of the areas of a disk of `size` bytes that lie within `within`, in ascending
 /// order, cut into pieces of at most `piece` bytes.
