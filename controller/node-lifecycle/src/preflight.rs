@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use finding::print;
 pub(crate) use finding::{Finding, Severity};
 pub use flags::{Flags, Output};
+use volumes::Volume;
 
 /// The first argument that selects the preflight.
 pub const SUBCOMMAND: &str = "preflight";
@@ -44,27 +45,34 @@ async fn find_all(client: &Client) -> Vec<Finding> {
         Ok(found) => vec![installation::driver(found.as_ref())],
         Err(error) => vec![unreadable("csidrivers", &error)],
     };
-    findings.extend(judged(client, installation::deployments).await);
-    findings.extend(judged(client, installation::daemon_sets).await);
-    match list::<CSINode>(client).await {
-        Ok(registered) => {
-            let judge = |all: &[Node]| nodes::judge(all, &registered);
-            findings.extend(judged(client, judge).await);
+    findings.extend(judged(client, installation::ours, installation::deployments).await);
+    findings.extend(judged(client, installation::ours, installation::daemon_sets).await);
+    match list(client, |of: CSINode| nodes::served(&of)).await {
+        Ok(served) => {
+            let served = served.into_iter().collect();
+            let problems = |node: Node| [nodes::Judged::of(&node, &served)];
+            findings.extend(judged(client, problems, nodes::findings).await);
         }
         Err(error) => findings.push(unreadable("csinodes", &error)),
     }
-    findings.extend(judged(client, volumes::classes).await);
-    findings.extend(judged(client, volumes::volumes).await);
-    findings.extend(judged(client, pods::judge).await);
+    findings.extend(judged(client, |class| [class], volumes::classes).await);
+    findings.extend(judged(client, |object| Volume::of(&object), volumes::volumes).await);
+    findings.extend(judged(client, |pod| pods::copies(&pod), pods::findings).await);
     findings
 }
 
-async fn judged<K>(client: &Client, judge: impl FnOnce(&[K]) -> Vec<Finding>) -> Vec<Finding>
+/// Returns the findings about what `keep` keeps of each object. The objects are dropped page by
+/// page: all pods of a large cluster take gigabytes.
+async fn judged<K, I: IntoIterator>(
+    client: &Client,
+    keep: impl Fn(K) -> I,
+    judge: impl FnOnce(&[I::Item]) -> Vec<Finding>,
+) -> Vec<Finding>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
 {
-    match list::<K>(client).await {
-        Ok(all) => judge(&all),
+    match list(client, keep).await {
+        Ok(kept) => judge(&kept),
         Err(error) => vec![unreadable(&K::plural(&()), &error)],
     }
 }
@@ -80,19 +88,22 @@ fn unreadable(resource: &str, error: &kube::Error) -> Finding {
     }
 }
 
-async fn list<K>(client: &Client) -> Result<Vec<K>, kube::Error>
+async fn list<K, I: IntoIterator>(
+    client: &Client,
+    keep: impl Fn(K) -> I,
+) -> Result<Vec<I::Item>, kube::Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
 {
     let api: Api<K> = Api::all(client.clone());
     let mut parameters = ListParams::default().limit(PAGE);
-    let mut all = Vec::new();
+    let mut kept = Vec::new();
     loop {
         let page = api.list(&parameters).await?;
-        all.extend(page.items);
+        kept.extend(page.items.into_iter().flat_map(&keep));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters.continue_token = Some(token),
-            None => return Ok(all),
+            None => return Ok(kept),
         }
     }
 }

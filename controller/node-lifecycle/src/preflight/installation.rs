@@ -35,25 +35,27 @@ pub(super) fn driver(found: Option<&CSIDriver>) -> Finding {
     }
 }
 
-pub(super) fn deployments(all: &[Deployment]) -> Vec<Finding> {
-    workloads("Deployment", all, |object| Some(&object.spec.as_ref()?.template))
+/// Returns the object if it is a workload of a driver of this name.
+pub(super) fn ours<K: Resource<DynamicType = ()>>(object: K) -> Option<K> {
+    let label = object.labels().get(NAME_LABEL.0).map(String::as_str);
+    let is_named = WORKLOADS.contains(&object.name_any().as_str());
+    (label == Some(NAME_LABEL.1) || is_named).then_some(object)
 }
 
-pub(super) fn daemon_sets(all: &[DaemonSet]) -> Vec<Finding> {
-    workloads("DaemonSet", all, |object| Some(&object.spec.as_ref()?.template))
+pub(super) fn deployments(ours: &[Deployment]) -> Vec<Finding> {
+    workloads("Deployment", ours, |object| Some(&object.spec.as_ref()?.template))
+}
+
+pub(super) fn daemon_sets(ours: &[DaemonSet]) -> Vec<Finding> {
+    workloads("DaemonSet", ours, |object| Some(&object.spec.as_ref()?.template))
 }
 
 fn workloads<K: Resource<DynamicType = ()>>(
     kind: &'static str,
-    all: &[K],
+    ours: &[K],
     template: fn(&K) -> Option<&PodTemplateSpec>,
 ) -> Vec<Finding> {
-    let is_ours = |object: &&K| {
-        let label = object.labels().get(NAME_LABEL.0).map(String::as_str);
-        label == Some(NAME_LABEL.1) || WORKLOADS.contains(&object.name_any().as_str())
-    };
-    let ours = all.iter().filter(is_ours);
-    ours.flat_map(|object| {
+    let of_object = |object: &K| {
         let namespace = object.namespace().unwrap_or_default();
         let name = format!("{namespace}/{}", object.name_any());
         let installer = installer(object);
@@ -62,8 +64,8 @@ fn workloads<K: Resource<DynamicType = ()>>(
         let repeated = template(object).filter(|_| of_helm).and_then(repeated_variables);
         let repeated = repeated.map(|names| twice(kind, name.clone(), &names));
         std::iter::once(finding(kind, name, installer)).chain(repeated)
-    })
-    .collect()
+    };
+    ours.iter().flat_map(of_object).collect()
 }
 
 /// Returns the variables that a container has more than once, as `CONTAINER VARIABLE`; `None` when
@@ -168,7 +170,7 @@ mod tests {
             assert!(found[0].says.contains(want), "{want}: {found:?}");
         }
         let other = deployment("x", json!({}), json!({}), "");
-        assert!(deployments(&[other]).is_empty());
+        assert!(ours(other).is_none());
         assert_eq!(driver(None).severity, Severity::Fine);
     }
 

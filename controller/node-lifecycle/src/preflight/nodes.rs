@@ -1,6 +1,6 @@
 //! Nodes on which the driver does not run, or not yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use ebs_csi_proto::DRIVER_NAME;
 use k8s_openapi::api::core::v1::Node;
@@ -16,7 +16,7 @@ const OLDEST_KERNEL: (u64, u64) = (5, 15);
 /// The label by which EKS marks the node of a Fargate pod.
 const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 
-/// NodeProblem the driver cannot serve a node; the variants are in the order of the report.
+/// Why the driver cannot serve a node; the variants are in the order of the report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum NodeProblem {
     Windows { serves: bool },
@@ -29,12 +29,32 @@ enum NodeProblem {
     Tainted,
 }
 
-/// Judges all nodes; one finding for the nodes with the same reason.
-pub(super) fn judge(all: &[Node], registered: &[CSINode]) -> Vec<Finding> {
-    let mut by_reason: BTreeMap<NodeProblem, Vec<String>> = BTreeMap::new();
+/// A node and its problems.
+pub(super) struct Judged {
+    name: String,
+    problems: Vec<NodeProblem>,
+}
+
+impl Judged {
+    /// Judges a node. `served` are the names of the nodes on which the driver is registered.
+    pub(super) fn of(node: &Node, served: &HashSet<String>) -> Self {
+        let name = node.name_any();
+        Self { problems: problems(node, &name, served.contains(&name)), name }
+    }
+}
+
+/// Returns the name of a node on which the driver is registered.
+pub(super) fn served(registered: &CSINode) -> Option<String> {
+    let mut drivers = registered.spec.drivers.iter();
+    drivers.any(|driver| driver.name == DRIVER_NAME).then(|| registered.name_any())
+}
+
+/// Returns one finding for the nodes with the same reason.
+pub(super) fn findings(all: &[Judged]) -> Vec<Finding> {
+    let mut by_reason: BTreeMap<&NodeProblem, Vec<String>> = BTreeMap::new();
     for node in all {
-        for problem in problems(node, registered) {
-            by_reason.entry(problem).or_default().push(node.name_any());
+        for problem in &node.problems {
+            by_reason.entry(problem).or_default().push(node.name.clone());
         }
     }
     if by_reason.is_empty() {
@@ -44,11 +64,7 @@ pub(super) fn judge(all: &[Node], registered: &[CSINode]) -> Vec<Finding> {
     by_reason.iter().map(|(problem, nodes)| problem.finding(nodes)).collect()
 }
 
-fn problems(node: &Node, registered: &[CSINode]) -> Vec<NodeProblem> {
-    let name = node.name_any();
-    let entry = registered.iter().find(|of| of.name_any() == name);
-    let mut drivers = entry.into_iter().flat_map(|of| &of.spec.drivers);
-    let ours = drivers.find(|driver| driver.name == DRIVER_NAME);
+fn problems(node: &Node, name: &str, is_served: bool) -> Vec<NodeProblem> {
     if node.labels().get(COMPUTE_TYPE).map(String::as_str) == Some("fargate") {
         return vec![NodeProblem::Fargate];
     }
@@ -56,8 +72,7 @@ fn problems(node: &Node, registered: &[CSINode]) -> Vec<NodeProblem> {
     let info = node.status.as_ref().and_then(|s| s.node_info.as_ref());
     if let Some(info) = info {
         if info.operating_system == "windows" {
-            let serves = ours.is_some();
-            return vec![NodeProblem::Windows { serves }];
+            return vec![NodeProblem::Windows { serves: is_served }];
         }
         // An empty field has not been written by kubelet yet.
         match info.architecture.as_str() {
@@ -76,7 +91,7 @@ fn problems(node: &Node, registered: &[CSINode]) -> Vec<NodeProblem> {
         all.push(NodeProblem::HyperPod);
     }
     let provider_id = spec.and_then(|spec| spec.provider_id.as_deref());
-    if provider_id.unwrap_or_default().is_empty() && ours.is_none() {
+    if provider_id.unwrap_or_default().is_empty() && !is_served {
         all.push(NodeProblem::Unidentified);
     }
     let taints = spec.and_then(|spec| spec.taints.as_ref());
@@ -156,9 +171,9 @@ mod tests {
             "machineID": "", "osImage": "", "systemUUID": ""}}});
         let served = json!({"metadata": {"name": "served"}, "spec": {"drivers": [
             {"name": DRIVER_NAME, "nodeID": "i-0123456789abcdef0"}]}});
-        let nodes = [serde_json::from_value(node).unwrap()];
-        let findings = judge(&nodes, &[serde_json::from_value(served).unwrap()]);
-        findings.iter().map(|finding| finding.severity).collect()
+        let served = super::served(&serde_json::from_value(served).unwrap());
+        let node = Judged::of(&serde_json::from_value(node).unwrap(), &HashSet::from_iter(served));
+        findings(&[node]).iter().map(|finding| finding.severity).collect()
     }
 
     #[test]
@@ -193,9 +208,10 @@ mod tests {
     fn nodes_of_one_reason_are_one_finding() {
         let nodes = ["a", "b"].map(|name| {
             let metadata = json!({"name": name, "labels": {COMPUTE_TYPE: "fargate"}});
-            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+            let node = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+            Judged::of(&node, &HashSet::new())
         });
-        let names: Vec<_> = judge(&nodes, &[]).into_iter().map(|found| found.name).collect();
+        let names: Vec<_> = findings(&nodes).into_iter().map(|found| found.name).collect();
         assert_eq!(names, ["a,b"]);
     }
 }

@@ -12,15 +12,27 @@ use super::{Finding, Severity};
 const ABOVE_KUBELET: [&str; 5] =
     ["/", "/var", "/var/lib", "/var/lib/kubelet", "/var/lib/kubelet/pods"];
 
-/// Finds pods with a host path above kubelet's mounts and without propagation; one finding for the
-/// pods of one owner.
-pub(super) fn judge(all: &[Pod]) -> Vec<Finding> {
-    let mut by_owner: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for pod in all.iter().filter(|pod| !has_ended(pod)) {
-        for path in unpropagated_host_paths(pod) {
-            let key = (owner(pod), path);
-            by_owner.entry(key).or_default().push(pod.name_any());
-        }
+/// A host path above kubelet's mounts that a pod has without propagation.
+pub(super) struct Copy {
+    owner: String,
+    path: String,
+    pod: String,
+}
+
+/// Returns the copies that a pod holds while it runs.
+pub(super) fn copies(pod: &Pod) -> Vec<Copy> {
+    if has_ended(pod) {
+        return Vec::new();
+    }
+    let copy = |path| Copy { owner: owner(pod), path, pod: pod.name_any() };
+    unpropagated_host_paths(pod).into_iter().map(copy).collect()
+}
+
+/// Returns one finding for the pods of one owner.
+pub(super) fn findings(all: &[Copy]) -> Vec<Finding> {
+    let mut by_owner: BTreeMap<(&String, &String), Vec<String>> = BTreeMap::new();
+    for Copy { owner, path, pod } in all {
+        by_owner.entry((owner, path)).or_default().push(pod.clone());
     }
     if by_owner.is_empty() {
         let says = "none holds copies of the host's mounts".to_owned();
@@ -29,7 +41,7 @@ pub(super) fn judge(all: &[Pod]) -> Vec<Finding> {
     let of_owner = by_owner.iter().map(|((owner, path), pods)| Finding {
         severity: Severity::Noted,
         kind: "Pod",
-        name: owner.clone(),
+        name: (*owner).clone(),
         says: format!(
             "mounts the host's {path} without propagation ({}): file systems that were mounted when it started stay busy there until it ends",
             names(pods)
@@ -96,6 +108,10 @@ mod tests {
             "status": {"phase": phase},
         }))
         .unwrap()
+    }
+
+    fn judge(pods: &[Pod]) -> Vec<Finding> {
+        findings(&pods.iter().flat_map(copies).collect::<Vec<_>>())
     }
 
     #[test]

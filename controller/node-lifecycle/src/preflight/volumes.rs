@@ -19,8 +19,7 @@ const IN_TREE: &str = "kubernetes.io/aws-ebs";
 const NODE_LOCAL: &str = "local-ebs://";
 
 /// Judges all volumes of this driver.
-pub(super) fn volumes(all: &[PersistentVolume]) -> Vec<Finding> {
-    let ours: Vec<_> = all.iter().filter_map(Volume::of).collect();
+pub(super) fn volumes(ours: &[Volume]) -> Vec<Finding> {
     let findings = ours.iter().flat_map(Volume::judge).collect();
     or_fine("PersistentVolume", ours.len(), findings)
 }
@@ -44,7 +43,7 @@ pub(super) fn classes(all: &[StorageClass]) -> Vec<Finding> {
 }
 
 /// A volume of this driver, including a volume in the in-tree form.
-struct Volume {
+pub(super) struct Volume {
     name: String,
     handle: String,
     fs_type: Option<String>,
@@ -53,7 +52,7 @@ struct Volume {
 }
 
 impl Volume {
-    fn of(object: &PersistentVolume) -> Option<Self> {
+    pub(super) fn of(object: &PersistentVolume) -> Option<Self> {
         let spec = object.spec.as_ref()?;
         let (handle, fs_type) = match (&spec.csi, &spec.aws_elastic_block_store) {
             (Some(csi), _) if csi.driver == DRIVER_NAME => {
@@ -180,11 +179,16 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    fn judge(spec: Value) -> Vec<Finding> {
+        let object = json!({"metadata": {"name": "pv"}, "spec": spec});
+        let object = serde_json::from_value(object).unwrap();
+        volumes(&Volume::of(&object).into_iter().collect::<Vec<_>>())
+    }
+
     fn volume(csi: Value, more: Value) -> Vec<Finding> {
         let mut spec = more;
         spec["csi"] = csi;
-        let object = json!({"metadata": {"name": "pv"}, "spec": spec});
-        volumes(&[serde_json::from_value(object).unwrap()])
+        judge(spec)
     }
 
     fn ours(handle: &str, fs_type: &str) -> Value {
@@ -229,9 +233,7 @@ mod tests {
     #[test]
     fn in_tree_volumes_are_judged_by_their_id() {
         let of = |id: &str| {
-            let object = json!({"metadata": {"name": "pv"},
-                "spec": {"awsElasticBlockStore": {"volumeID": id, "fsType": "ext4"}}});
-            volumes(&[serde_json::from_value(object).unwrap()])[0].severity
+            judge(json!({"awsElasticBlockStore": {"volumeID": id, "fsType": "ext4"}}))[0].severity
         };
         assert_eq!(of("aws://us-east-1a/vol-0123456789abcdef0"), Severity::Fine);
         assert_eq!(of("aws://us-east-1a/disk-1"), Severity::Refused);

@@ -43,6 +43,7 @@
   {{- include "ebs.refuseNode" (dict "root" $ "node" $node "path" (printf "additionalDaemonSets.%s" $name)) -}}
 {{- end -}}
 {{- include "ebs.refuseQuantities" (list "helmTester.resources" $values.helmTester.resources) -}}
+{{- include "ebs.refuseQuantities" (list "preflight.resources" $values.preflight.resources) -}}
 {{- include "ebs.refuseClasses" . -}}
 {{- end -}}
 
