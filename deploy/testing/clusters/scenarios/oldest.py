@@ -18,7 +18,7 @@ _NAME = "oldest-apiserver"
 _MONITORING = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 _MONITORING_DEFINITIONS = ("servicemonitors", "prometheusrules")
 _FOREIGN_KINDS = ("snapshot.storage.k8s.io/v1", "monitoring.coreos.com/v1")
-# Of the components: policies need Kubernetes 1.30, and Kyverno reads its own exception.
+# Of the components: policies need Kubernetes 1.30, and Kyverno reads its own exceptions.
 _WITHOUT_POLICIES = ("failover/failover-rbac.yaml", "network-policy/networkpolicy.yaml", "alerts/alerts.yaml")
 
 

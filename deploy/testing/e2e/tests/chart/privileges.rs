@@ -1,5 +1,5 @@
 //! What clusters with admission rules need: the policy for the node pods, the Pod Security
-//! Standards, and the exception for Kyverno.
+//! Standards, and the exceptions for Kyverno.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -232,12 +232,15 @@ fn helm_notes_print_pod_security_labels() {
     assert_eq!(labels("ebs", "nodeComponentOnly=true,node.namespaceOverride=nodes"), nodes);
 }
 
-/// The exception names the node's pods and not the controller's, and each rule also by the name
-/// that Kyverno gives to it for a DaemonSet.
+/// The exceptions name the node's pods and not the controller's, and the same policies; the one for
+/// ClusterPolicies has each rule also by the name that Kyverno gives to it for a DaemonSet.
 #[test]
-fn kyverno_exception_covers_node_pods_only() {
-    let text = read("deploy/install/manifests/kyverno/kyverno-exception.yaml");
-    let exception: Value = serde_saphyr::from_str(&text).expect("YAML");
+fn kyverno_exceptions_cover_node_pods_only() {
+    let read_yaml = |name: &str| -> Value {
+        let text = read(&format!("deploy/install/manifests/kyverno/{name}"));
+        serde_saphyr::from_str(&text).expect("YAML")
+    };
+    let exception = read_yaml("kyverno-exception.yaml");
     let resources = &exception["spec"]["match"]["any"][0]["resources"];
     assert_eq!(resources["names"], json!(["ebs-csi-node", "ebs-csi-node-*"]));
     assert_eq!(resources["kinds"], json!(["Pod", "DaemonSet"]));
@@ -255,4 +258,17 @@ fn kyverno_exception_covers_node_pods_only() {
         assert_eq!(own, pods, "{policy}");
         assert!(!pods.is_empty(), "{policy}");
     }
+
+    let validating = read_yaml("kyverno-validating-exception.yaml");
+    let policies = array(&validating["spec"]["policyRefs"]);
+    assert!(policies.iter().all(|it| it["kind"] == "ValidatingPolicy"), "{policies:?}");
+    let exempted = array(&exception["spec"]["exceptions"]).iter().map(|it| &it["policyName"]);
+    assert_eq!(texts(policies.iter().map(|it| &it["name"])), texts(exempted));
+    let conditions = array(&validating["spec"]["matchConditions"]);
+    assert_eq!(conditions.len(), 1, "{conditions:?}");
+    let expected = "object.kind in ['Pod', 'DaemonSet'] \
+                    && object.metadata.namespace == 'kube-system' \
+                    && (object.metadata.name == 'ebs-csi-node' \
+                    || object.metadata.name.startsWith('ebs-csi-node-'))";
+    assert_eq!(conditions[0]["expression"], expected);
 }
