@@ -40,6 +40,7 @@ const TABLE: &[(Row, Store<VolumeParameters>)] = &[
             key: "iops",
             form: Form::NUMBER,
             default: "EC2's of the type",
+            go_driver: "not lowered where the size allows less than the type's minimum",
             example: "4000",
             meaning: "The IOPS, lowered to the most that type, size and zone allow; not with `iopsPerGB`.",
             ..Row::NONE
@@ -50,7 +51,7 @@ const TABLE: &[(Row, Store<VolumeParameters>)] = &[
         Row {
             key: "iopsPerGB",
             form: Form::NUMBER,
-            go_driver: "a product above 2147483647 wraps",
+            go_driver: "a product above 2147483647 wraps; not lowered where the size allows less than the type's minimum",
             example: "50",
             meaning: "The IOPS for each GiB of the size; a tag keeps the ratio for later growth.",
             ..Row::NONE

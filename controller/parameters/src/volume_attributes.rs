@@ -43,7 +43,7 @@ const TABLE: &[(Row, Store<VolumeAttributes>)] = &[
             key: "iops",
             form: Form::NUMBER,
             default: "stays",
-            go_driver: "with `iopsPerGB` of the StorageClass, refused for a new volume",
+            go_driver: "with `iopsPerGB` of the StorageClass, refused for a new volume; the tag stays",
             example: "4000",
             meaning: "The IOPS; ends a ratio, whose tag is deleted.",
             ..Row::NONE
@@ -65,7 +65,7 @@ const TABLE: &[(Row, Store<VolumeAttributes>)] = &[
         Row {
             key: "iopspergb",
             form: Form::NUMBER,
-            go_driver: "refused for a new volume",
+            go_driver: "refused for a new volume; at once only where growth raises IOPS",
             example: "50",
             meaning: "The IOPS for each GiB, at once and for later growth; not with `iops`.",
             ..Row::NONE
