@@ -16,8 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Number of threads that read beside the one that searches.
 const READERS: usize = 11;
 
-/// Length of the longest of these reads, in bytes: the most that EBS counts as one request to an SSD
-/// volume. The buffers of all readers take 3 MiB while a disk is searched.
+/// Length of the longest of these reads, in bytes: the most that EBS counts as one request to a
+/// volume on SSDs. The buffers of all readers take 3 MiB while a disk is searched.
 const PIECE: u64 = 256 << 10;
 
 /// Returns the parts of the areas of a disk of `size` bytes that lie within `within`, in ascending

@@ -170,7 +170,7 @@ mod tests {
             assert!(found[0].says.contains(want), "{want}: {found:?}");
         }
         let other = deployment("x", json!({}), json!({}), "");
-        assert!(ours(other).is_none());
+        assert!(super::ours(other).is_none());
         assert_eq!(driver(None).severity, Severity::Fine);
     }
 

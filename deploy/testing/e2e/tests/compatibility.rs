@@ -29,7 +29,7 @@ struct Promise {
     /// What a user can rely on.
     promise: String,
     /// `same`, `better` (a defect of the Go driver that is fixed here), `left out` (refused on
-    /// purpose, with an ADR that gives the reason) or `not yet`.
+    /// purpose) or `not yet`.
     against: Against,
     /// `path/of/file.rs::name_of_the_test`, or a scenario's file and its function.
     #[serde(default)]
