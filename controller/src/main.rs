@@ -68,7 +68,8 @@ fn serve(config: Config, environment: &BTreeMap<String, String>) -> Result<(), E
         http: config.http.bind()?,
         traces: exporter,
     };
-    let enforced = confinement::enter(environment, config.certificate.as_ref()).map_err(unconfined)?;
+    let enforced =
+        confinement::enter(environment, config.certificate.as_ref()).map_err(unconfined)?;
     tracing::info!(%enforced, "confined");
     program::block_on(process::run(config, sockets, sys::give_back_memory))
 }
