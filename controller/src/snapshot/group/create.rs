@@ -29,10 +29,11 @@ impl Groups {
     ) -> Result<Vec<Snapshot>, Failure> {
         let id = request.id.as_str();
         let call = Call::until(Instant::now() + CREATE_TIME);
+        let wanted = call.clone().while_wanted(cancellation.wanted());
         let sent = self.asked.get(id).filter(|sent| sent.elapsed() < LOOKUP_GAP);
         let until = sent.map(|_| Instant::now() + TAG_LAG).max(Some(self.takeover_ends));
         if let Some(members) = self.find_until(&call, &request, until).await? {
-            return self.adopt(&call, &request, members).await;
+            return self.adopt(&wanted, &request, members, true).await;
         }
         if sent.is_some() {
             return Err(pending(format!(
@@ -41,25 +42,26 @@ impl Groups {
         }
         check_lock(&request.class, self.ec2.now())?;
         check_zones(&self.ec2, &call, &request.class).await?;
-        let promise = Promise::of(&request.class);
         let mut tags = self.tags.of_snapshot(id, &request.class)?;
-        tags.extend(promise.to_tags());
+        tags.extend(Promise::of(&request.class).to_tags());
         tags.insert(GROUP_SNAPSHOT.to_owned(), request.request.clone());
         let plan = self.plan(&call, &request, tags).await?;
         cancellation.check_wanted()?;
-        let wanted = call.clone().while_wanted(cancellation.wanted());
         self.asked.put(id, Instant::now(), RETURNED_TTL);
         let made = match &plan {
             Plan::One(create) => self.ec2.create_snapshot(&wanted, create).await.map(|it| vec![it]),
             Plan::Several(create) => self.ec2.create_snapshots(&wanted, create).await,
         };
         match made {
-            Ok(made) => self.accept(&call, &request, made, &promise).await,
+            Ok(made) => {
+                let members = self.accept(&call, &request, made).await?;
+                self.adopt(&wanted, &request, members, false).await
+            }
             Err(error) if error.may_have_happened() => {
                 tracing::warn!(group = id, %error, "whether the snapshots were taken is looked for by their name");
                 let until = Some(Instant::now() + TAG_LAG);
                 match self.find_until(&call, &request, until).await? {
-                    Some(members) => self.adopt(&call, &request, members).await,
+                    Some(members) => self.adopt(&wanted, &request, members, true).await,
                     None => Err(failure_as(Condition::OperationPending, &error)),
                 }
             }
@@ -106,7 +108,6 @@ impl Groups {
         call: &Call,
         request: &CreateGroup,
         made: Vec<Snapshot>,
-        promise: &Promise,
     ) -> Result<Vec<Snapshot>, Failure> {
         let (mut members, surplus): (Vec<_>, Vec<_>) =
             made.into_iter().partition(|snapshot| request.asks_for(snapshot));
@@ -125,24 +126,22 @@ impl Groups {
                 )
                 .await);
         }
-        if let Some(failed) = members.iter().find(|member| is_failed(member)) {
-            let why = format!("EC2 could not make snapshot {}", failed.id);
-            return Err(self.discard_all(call, request, &members, &why).await);
-        }
         // Answers need not hold the tags.
         for member in &mut members {
             member.tags.insert(GROUP_SNAPSHOT.to_owned(), request.request.clone());
         }
-        self.keep_promise(call, request, &members, promise, false).await?;
         Ok(members)
     }
 
-    /// Takes over snapshots that a request of this name, perhaps of another process, took.
+    /// Makes the snapshots of a complete group usable. A request of another process took them
+    /// perhaps, if they were `found`. `wanted` are calls for a caller that waits: when the caller
+    /// has gone, another process may be about to return the snapshots.
     async fn adopt(
         &self,
-        call: &Call,
+        wanted: &Call,
         request: &CreateGroup,
         members: Vec<Snapshot>,
+        found: bool,
     ) -> Result<Vec<Snapshot>, Failure> {
         if let Some(failed) = members.iter().find(|member| is_failed(member)) {
             // A caller that does not know the ids could never delete the snapshots. A caller of
@@ -153,7 +152,7 @@ impl Groups {
                     failed.id,
                     failed.message.as_deref().unwrap_or("it gives no reason")
                 );
-                return Err(self.discard_all(call, request, &members, &why).await);
+                return Err(self.discard_all(wanted, request, &members, &why).await);
             }
             return Ok(members);
         }
@@ -161,7 +160,7 @@ impl Groups {
             .first()
             .and_then(|member| Promise::from_tags(&member.tags))
             .unwrap_or_else(|| Promise::of(&request.class));
-        self.keep_promise(call, request, &members, &promise, true).await?;
+        self.keep_promise(wanted, request, &members, &promise, found).await?;
         Ok(members)
     }
 
