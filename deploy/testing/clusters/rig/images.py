@@ -139,7 +139,7 @@ class Images:
             users.write("postgres:x:999:999::/data:/bin/sh\n")
         files = {f"{libraries_of_server}/{name}.so": f"{debian}{libraries_of_server}/{name}.so"
                  for name in ("plpgsql", "dict_snowball")}
-        for name in ("postgres", "initdb", "pg_ctl", "pg_isready"):
+        for name in ("postgres", "initdb", "pg_ctl", "pg_isready", "pgbench"):
             program = f"{debian}{POSTGRESQL_PROGRAMS}/{name}"
             files[f"{POSTGRESQL_PROGRAMS}/{name}"] = program
             files.update({path: source for source, path in libraries(program, debian)})

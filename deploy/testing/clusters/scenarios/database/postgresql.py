@@ -1,5 +1,5 @@
-"""Debian's PostgreSQL as a StatefulSet on ext4 and on XFS, under a load that never stops: after each
-fault and each change no acknowledged commit is lost."""
+"""Debian's PostgreSQL as a StatefulSet on ext4 and on XFS, under a load that never stops: no fault and
+no change loses an acknowledged commit. At last pgbench, without that load."""
 
 import os
 import time
@@ -13,6 +13,7 @@ from ..expect import Skipped, expect
 from ..kills import kill_program, node_pod_recovers
 from ..uses import ec2_volume
 from .client import Client, connect
+from .pgbench import compare
 
 _FILES = "/data/files"
 _START = f"""cd {POSTGRESQL_PROGRAMS}
@@ -24,6 +25,7 @@ exec ./postgres -D {_FILES} -c 'listen_addresses=*' -c unix_socket_directories=/
     -c shared_buffers=32MB -c checkpoint_timeout=30s -c max_wal_size=64MB"""
 # From the power failure until PostgreSQL has recovered on the other node.
 _READY_ELSEWHERE = 60
+_FILE_SYSTEMS = ("ext4", "xfs")
 
 
 class Database:
@@ -59,10 +61,11 @@ def play(rig):
     rig.install(SAFE_DETACH)
     rig.wait_installed()
     rig.wait_controllers_apart()
+    chosen = (os.environ.get("RIG_STEPS") or ",".join([*_STEPS, "pgbench"])).split(",")
     space = Space(rig, "database")
     # The node whose loss costs the driver most.
     node = leader(rig)
-    databases = [Database(space, file_system, node) for file_system in ("ext4", "xfs")]
+    databases = [Database(space, file_system, node) for file_system in _FILE_SYSTEMS]
     try:
         for one in databases:
             space.wait_ready(one.pod)
@@ -72,15 +75,17 @@ def play(rig):
         for one in databases:
             one.client.wait_commits(100)
         space.step(f"PostgreSQL on ext4 and on XFS ready on {node}, clients commit")
-        chosen = os.environ.get("RIG_STEPS")
         for name, step in _STEPS.items():
-            if not chosen or name in chosen.split(","):
+            if name in chosen:
                 step(rig, space, databases)
     finally:
         for one in databases:
             if one.client.is_alive():
                 one.client.end()
     space.remove()
+    if "pgbench" in chosen:
+        _pgbench(rig, space, node)
+        space.remove()
     rig.install()
     rig.wait_installed()
 
@@ -104,9 +109,9 @@ def _during(space, databases, what, action):
                    f"longest pause {pause:.2f} s")
 
 
-def _note(rig, key, title, label, seconds):
+def _note(rig, key, title, label, *samples, unit="s", role="ours"):
     build = "" if rig.profile == "release" else " (development build)"
-    rig.results.add(f"database-{key}", title + build, "s", label, seconds, role="ours")
+    rig.results.add(f"database-{key}", title + build, unit, label, *samples, role=role)
 
 
 def _kills(rig, space, databases):
@@ -238,6 +243,16 @@ def _snapshot(_, space, databases):
                        f"was asked for, {found} found")
             space.delete_pod(name)
     _during(space, databases, "restore beside it", restore)
+
+
+def _pgbench(rig, space, node):
+    for file_system in _FILE_SYSTEMS:
+        for rounds, label, role in zip(compare(space, node, file_system, as_postgresql),
+                                       ("volume of the driver", "bare mount"), ("ours", "bound")):
+            _note(rig, f"pgbench-{file_system}", f"pgbench, PostgreSQL on {file_system}: transactions per "
+                  "second", label, *rounds, unit="1/s", role=role)
+            each = ", ".join(f"{one:.0f}" for one in rounds)
+            space.step(f"pgbench on {file_system}, {label}: {each} transactions per second")
 
 
 _STEPS = {"kills": _kills, "power": _power_failure, "upgrade": _upgrade, "drain": _drain,
