@@ -53,7 +53,7 @@ fn format_without_options_uses_tool_defaults() {
     let ids = format!("-U {UUID_TEXT} -E hash_seed={UUID_TEXT},nodiscard");
     assert_eq!(
         plain(ToolId::Mke2fs, FsType::Ext4).join(" "),
-        format!("/usr/sbin/mke2fs -t ext4 {ids} -F -q -m 0 {DISK}")
+        format!("/usr/sbin/mke2fs -t ext4 {ids} -F -q -m 0 -e remount-ro {DISK}")
     );
     assert_eq!(
         plain(ToolId::MkfsXfs, FsType::Xfs).join(" "),

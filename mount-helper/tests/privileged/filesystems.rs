@@ -283,6 +283,21 @@ fn format_options_reach_the_file_system() {
 }
 
 #[test]
+fn made_ext_stops_at_errors_at_each_stage() {
+    let Some(rig) = Rig::start() else { return };
+    for fs_type in [FsType::Ext3, FsType::Ext4] {
+        let (volume, attached) = rig.new_disk(64 * MIB);
+        for _ in 0..2 {
+            staged(rig.stage(&volume, fs_type));
+            let options = fs::read_to_string(format!("/proc/fs/ext4/{}/options", attached.name));
+            let options = options.expect("the options in force");
+            assert!(options.lines().any(|line| line == "errors=remount-ro"), "{options}");
+            done(rig.unstage(&volume));
+        }
+    }
+}
+
+#[test]
 fn kernel_filesystem_error_is_reported_in_stats() {
     let Some(rig) = Rig::start() else { return };
     for flags in ["errors=remount-ro", "errors=continue"] {
