@@ -102,7 +102,6 @@ impl Snapshots {
             })
             .await?;
         self.returned.put(&name, snapshot.id.clone(), RETURNED_TTL);
-        self.shown.put(&name, snapshot.id.clone(), SHOWN_TTL);
         Ok(snapshot)
     }
 

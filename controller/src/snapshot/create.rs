@@ -37,6 +37,7 @@ impl Snapshots {
         let unclear_until = self.unclear.get(&request.name).map(|()| Instant::now() + TAG_LAG);
         let until = unclear_until.max(Some(self.takeover_ends));
         if let Some(snapshot) = find_until(&self.ec2, &call, &request, until).await? {
+            self.remember(&request.name, &snapshot);
             if snapshot.state == SnapshotState::Error {
                 // A caller that does not know the id could never delete the failed snapshot, and a
                 // caller that knows it would not learn of another one. So the failed snapshot is
@@ -91,6 +92,7 @@ impl Snapshots {
             }
             Err(error) => return Err(failure(&error)),
         };
+        self.remember(&request.name, &snapshot);
         if snapshot.state == SnapshotState::Error {
             return Ok(snapshot);
         }
@@ -101,6 +103,11 @@ impl Snapshots {
             Err(why) if why.condition().may_be_in_progress() => Err(why),
             Err(why) => Err(self.delete_unfulfilled(&call, &snapshot, why).await),
         }
+    }
+
+    /// Remembers a snapshot that EC2 showed, also when nobody waits for it any more.
+    fn remember(&self, name: &str, snapshot: &Snapshot) {
+        self.shown.put(name, snapshot.id.clone(), SHOWN_TTL);
     }
 
     /// Returns whether EC2 recently showed, accepted or may have accepted a snapshot of this name.
@@ -128,12 +135,14 @@ impl Snapshots {
     /// Deletes a snapshot whose promise could not be fulfilled: it must not stay without its lock.
     async fn delete_unfulfilled(&self, call: &Call, snapshot: &Snapshot, why: Failure) -> Failure {
         match self.ec2.delete_snapshot(call, &snapshot.id).await {
-            Ok(()) => why,
-            Err(error) if error.kind == Ec2ErrorKind::SnapshotNotFound => why,
-            Err(error) => Failure::new(
+            Err(error) if error.kind != Ec2ErrorKind::SnapshotNotFound => Failure::new(
                 Condition::OperationPending,
                 format!("{why}; deleting the snapshot failed too: {error}"),
             ),
+            Ok(()) | Err(_) => {
+                self.shown.remove_if(|id| *id == snapshot.id);
+                why
+            }
         }
     }
 }

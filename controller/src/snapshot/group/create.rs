@@ -107,9 +107,15 @@ impl Groups {
         &self,
         call: &Call,
         request: &CreateGroup,
-        made: Vec<Snapshot>,
+        mut made: Vec<Snapshot>,
     ) -> Result<Vec<Snapshot>, Failure> {
-        let (mut members, surplus): (Vec<_>, Vec<_>) =
+        // Answers need not hold the tags.
+        for snapshot in &mut made {
+            snapshot.tags.insert(GROUP_SNAPSHOT.to_owned(), request.request.clone());
+        }
+        // Looks may hide the snapshots, and nobody may wait for them any more.
+        self.remember(&request.id, made.clone(), Instant::now());
+        let (members, surplus): (Vec<_>, Vec<_>) =
             made.into_iter().partition(|snapshot| request.asks_for(snapshot));
         let volumes: BTreeSet<_> =
             members.iter().filter_map(|member| member.volume.clone()).collect();
@@ -125,10 +131,6 @@ impl Groups {
                     &format!("EC2 took snapshots of {made} of its volumes only"),
                 )
                 .await);
-        }
-        // Answers need not hold the tags.
-        for member in &mut members {
-            member.tags.insert(GROUP_SNAPSHOT.to_owned(), request.request.clone());
         }
         Ok(members)
     }
