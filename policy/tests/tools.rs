@@ -77,8 +77,9 @@ fn format_options_become_mkfs_arguments() {
         ("ext4EncryptionSupport", 1),
     ];
     let ext = line(FsType::Ext4, &[&both[..], &only_ext4].concat());
+    let tail = plain(ToolId::Mke2fs, FsType::Ext4).len() - 3;
     assert_eq!(
-        ext[3..ext.len() - 9].join(" "),
+        ext[3..ext.len() - tail].join(" "),
         "-b 4096 -I 512 -i 16384 -N 1000 -O bigalloc,encrypt -C 65536"
     );
     let metadata = format!("bigtime=0,inobtcount=0,reflink=0,uuid={UUID_TEXT}");

@@ -55,13 +55,17 @@ impl Groups {
         match made {
             Ok(made) => {
                 let members = self.accept(&call, &request, made).await?;
+                self.replace_failed(&wanted, &request, &members).await?;
                 self.adopt(&wanted, &request, members, false).await
             }
             Err(error) if error.may_have_happened() => {
                 tracing::warn!(group = id, %error, "whether the snapshots were taken is looked for by their name");
                 let until = Some(Instant::now() + TAG_LAG);
                 match self.find_until(&call, &request, until).await? {
-                    Some(members) => self.adopt(&wanted, &request, members, true).await,
+                    Some(members) => {
+                        self.replace_failed(&wanted, &request, &members).await?;
+                        self.adopt(&wanted, &request, members, true).await
+                    }
                     None => Err(failure_as(Condition::OperationPending, &error)),
                 }
             }
@@ -135,9 +139,26 @@ impl Groups {
         Ok(members)
     }
 
-    /// Makes the snapshots of a complete group usable. A request of another process took them
-    /// perhaps, if they were `found`. `wanted` are calls for a caller that waits: when the caller
-    /// has gone, another process may be about to return the snapshots.
+    /// Deletes the snapshots that this operation's request took if EC2 could not make one of them:
+    /// a caller that does not know the ids could never delete them. `wanted` are calls for a caller
+    /// that waits: when the caller has gone, another process may be about to return the ids, and
+    /// after an earlier operation it may have done so.
+    async fn replace_failed(
+        &self,
+        wanted: &Call,
+        request: &CreateGroup,
+        members: &[Snapshot],
+    ) -> Result<(), Failure> {
+        let Some(failed) = members.iter().find(|member| is_failed(member)) else {
+            return Ok(());
+        };
+        let reason = failed.message.as_deref().unwrap_or("it gives no reason");
+        let why = format!("EC2 could not make snapshot {}: {reason}", failed.id);
+        Err(self.discard_all(wanted, request, members, &why).await)
+    }
+
+    /// Makes the snapshots of a complete group usable. `found`: a request of another process took
+    /// them perhaps. The caller gets the ids of failed snapshots once, to delete them.
     async fn adopt(
         &self,
         wanted: &Call,
@@ -145,17 +166,7 @@ impl Groups {
         members: Vec<Snapshot>,
         found: bool,
     ) -> Result<Vec<Snapshot>, Failure> {
-        if let Some(failed) = members.iter().find(|member| is_failed(member)) {
-            // A caller that does not know the ids could never delete the snapshots. A caller of
-            // another process may know them, so that it must not get others.
-            if self.asked.get(request.id.as_str()).is_some() {
-                let why = format!(
-                    "EC2 could not make snapshot {}: {}",
-                    failed.id,
-                    failed.message.as_deref().unwrap_or("it gives no reason")
-                );
-                return Err(self.discard_all(wanted, request, &members, &why).await);
-            }
+        if members.iter().any(is_failed) {
             return Ok(members);
         }
         let promise = members
