@@ -52,28 +52,21 @@ impl Groups {
             Plan::One(create) => self.ec2.create_snapshot(&wanted, create).await.map(|it| vec![it]),
             Plan::Several(create) => self.ec2.create_snapshots(&wanted, create).await,
         };
-        match made {
-            Ok(made) => {
-                let members = self.accept(&call, &request, made).await?;
-                self.replace_failed(&wanted, &request, &members).await?;
-                self.adopt(&wanted, &request, members, false).await
-            }
+        let (members, found) = match made {
+            Ok(made) => (self.accept(&call, &request, made).await?, false),
             Err(error) if error.may_have_happened() => {
                 tracing::warn!(group = id, %error, "whether the snapshots were taken is looked for by their name");
                 let until = Some(Instant::now() + TAG_LAG);
-                match self.find_until(&call, &request, until).await? {
-                    Some(members) => {
-                        self.replace_failed(&wanted, &request, &members).await?;
-                        self.adopt(&wanted, &request, members, true).await
-                    }
-                    None => Err(failure_as(Condition::OperationPending, &error)),
-                }
+                let members = self.find_until(&call, &request, until).await?;
+                (members.ok_or_else(|| failure_as(Condition::OperationPending, &error))?, true)
             }
             Err(error) => {
                 self.asked.remove(id);
-                Err(refused(&error))
+                return Err(refused(&error));
             }
-        }
+        };
+        self.replace_failed(&wanted, &request, &members).await?;
+        self.adopt(&wanted, &request, members, found).await
     }
 
     /// Looks at the volumes, and at the instance that has them.
