@@ -57,9 +57,12 @@ fn certificate(name: &str) -> PathBuf {
     path.canonicalize().expect("a certificate")
 }
 
-/// Runs the program until its log has such a line, and then ends it. `Err`: the program ended
-/// without the line.
-fn until_line(arguments: &[String], mut is_wanted: impl FnMut(&str) -> bool) -> Result<(), String> {
+/// Runs the program until its log has such a line, sends it SIGTERM, and returns its exit status.
+/// `Err`: the program ended without the line.
+fn until_line(
+    arguments: &[String],
+    mut is_wanted: impl FnMut(&str) -> bool,
+) -> Result<Option<i32>, String> {
     let mut child = Command::new(program())
         .args(arguments)
         .env_clear()
@@ -75,10 +78,10 @@ fn until_line(arguments: &[String], mut is_wanted: impl FnMut(&str) -> bool) -> 
         said.push('\n');
         is_wanted(&line)
     });
-    // The process may have ended by itself.
-    let _ = child.kill();
-    let _ = child.wait();
-    found.then_some(()).ok_or(said)
+    // Fails if the process has ended by itself.
+    let _ = Command::new("kill").arg(child.id().to_string()).status();
+    let status = child.wait().expect("a child of this process").code();
+    found.then_some(status).ok_or(said)
 }
 
 /// Returns a directory that the process can read after it has changed its user.
@@ -112,23 +115,37 @@ fn files_named_by_kubeconfig_are_read_before_confinement() {
     let kubeconfig = write_kubeconfig(of_file.path(), &cluster, &user);
     let arguments = [kubeconfig, "--identity=a".to_owned()];
     // The line is logged once the client is made, that is, after all files were read.
-    let said = until_line(&arguments, |line| line.contains("identity=\"a\""));
-    said.unwrap_or_else(|said| panic!("{said}"));
+    let ended = until_line(&arguments, |line| line.contains("identity=\"a\""));
+    ended.unwrap_or_else(|said| panic!("{said}"));
+}
+
+const UNREACHABLE: &str = "does not ask for nodes' answers";
+
+fn arguments_without_controller(directory: &Path) -> [String; 4] {
+    let socket = directory.join("none.sock");
+    [
+        write_kubeconfig(directory, "", "token: t"),
+        format!("--safe-detach-endpoint=unix://{}", socket.display()),
+        "--failover=off".to_owned(),
+        "--v=5".to_owned(),
+    ]
+}
+
+#[test]
+fn sigterm_ends_confined_process_with_status_0() {
+    let directory = readable_directory();
+    let arguments = arguments_without_controller(directory.path());
+    let ended = until_line(&arguments, |line| line.contains(UNREACHABLE));
+    assert_eq!(ended, Ok(Some(0)));
 }
 
 #[test]
 fn unreachable_controller_logs_info_once_then_debug() {
     let directory = readable_directory();
-    let socket = directory.path().join("none.sock");
-    let arguments = [
-        write_kubeconfig(directory.path(), "", "token: t"),
-        format!("--safe-detach-endpoint=unix://{}", socket.display()),
-        "--failover=off".to_owned(),
-        "--v=5".to_owned(),
-    ];
+    let arguments = arguments_without_controller(directory.path());
     let mut infos = 0;
     let ended = until_line(&arguments, |line| {
-        let about = line.contains("does not ask for nodes' answers");
+        let about = line.contains(UNREACHABLE);
         infos += usize::from(about && line.contains("INFO"));
         about && (line.contains("DEBUG") || infos > 1)
     });
