@@ -7,10 +7,6 @@ mod holders;
 mod queues;
 mod upkeep;
 
-pub(crate) fn row(id: &str, tried: &str, happened: &str) {
-    println!("attack | {id} | {tried} | {happened}");
-}
-
 fn is_read_only(name: &str) -> bool {
     let file = format!("/sys/class/block/{name}/ro");
     std::fs::read_to_string(file).expect("ro").trim() == "1"

@@ -3,8 +3,7 @@
 //! This command runs the test in full and prints how long the calls took: `LOAD_VOLUMES=200 cargo
 //! test --release -p ebs-csi-mount-helper --test privileged load:: -- --nocapture`.
 use super::{MEMORY, Releaser, image, most_memory, send_for_each};
-use crate::attacks::row;
-use crate::rig::{Client, LONG, MIB, Rig, done, staged, staging, target, usage};
+use crate::rig::{Client, LONG, Rig, done, staged, staging, target, usage};
 use ebs_csi_wire::{FsType, Operation, Outcome, VolumeId};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,7 +107,8 @@ fn healthy_volumes_stay_usable_during_many_restores() {
     let calls = times.0.len();
     let longest = times.print();
     println!(
-        "load: {volumes} restored in {took:.1?}, the broker had at most {} KiB of memory",
+        "load: {volumes} restored in {took:.1?}, the broker had at most {} KiB of memory, \
+         the longest of {calls} calls for healthy volumes took {longest:.0?}",
         most >> 10
     );
     assert!(most < MEMORY, "{most}");
@@ -116,14 +116,4 @@ fn healthy_volumes_stay_usable_during_many_restores() {
     for (volume, _) in healthy.iter().chain(&restored) {
         done(client.call(rig.unstage_operation(volume, &staging(volume)), LONG));
     }
-    row(
-        "load",
-        &format!(
-            "{volumes} volumes restored at once, each checked for {HELD_FOR:?} and more, {volumes} healthy ones in use"
-        ),
-        &format!(
-            "none of {calls} calls for healthy volumes was busy or pending, the longest took {longest:.0?}; the broker had at most {} MiB",
-            most / MIB + 1
-        ),
-    );
 }
