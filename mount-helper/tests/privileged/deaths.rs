@@ -1,5 +1,6 @@
 //! A process, a disk or the power goes at each step; the retry converges.
-pub(crate) mod crashes;
+mod acts;
+mod crashes;
 mod ending;
 mod kills;
 mod last_lines;

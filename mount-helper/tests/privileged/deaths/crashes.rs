@@ -2,48 +2,18 @@
 //! XFS. Some kills come a moment after the step, and some processes are killed a second time during
 //! the retry. Consecutive seeds go through all cells: `CRASH_SEEDS=10000` tries so many seeds,
 //! `CRASH_FIRST=N` begins with seed N.
+use super::acts::{Act, EXAMINED, FORMAT, KEPT, in_a_runner, prepared, release};
 use super::on_three_threads;
 use crate::rig::{
-    Attached, LONG, MIB, Random, Rig, able, check_filesystem, children, copy_sparse, done,
-    grows_mounted, shell, staged, staging, target, try_signal, volume, write_synced,
+    LONG, Random, Rig, able, check_filesystem, children, done, grows_mounted, staged, try_signal,
 };
-use ebs_csi_wire::{FsType, Operation, Origin, Outcome, VolumeId};
+use ebs_csi_wire::{FsType, Outcome};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const SEEDS: u64 = 300;
-const KEPT: &str = "written before the crash";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Act {
-    Format,
-    /// The check of a file system that was not unmounted cleanly (ext4), or that was made elsewhere
-    /// (XFS).
-    Check,
-    /// The repair of wrong counters (ext4), or of a log that was not replayed (XFS).
-    Repair,
-    Growth,
-    Mount,
-    Attach,
-    Publish,
-    Unpublish,
-    Unstage,
-}
-
-pub(crate) const FORMAT: [&str; 8] = [
-    "stage-found",
-    "stage-looked",
-    "runner-started",
-    "tool-started",
-    "runner-finished",
-    "stage-made",
-    "stage-formatted",
-    "stage-prepared",
-];
-pub(crate) const EXAMINED: [&str; 5] =
-    ["runner-started", "tool-started", "runner-finished", "stage-checked", "stage-prepared"];
 
 /// Returns the steps of an act, each of which the act reaches.
 fn steps(act: Act, fs: FsType) -> &'static [&'static str] {
@@ -58,6 +28,7 @@ fn steps(act: Act, fs: FsType) -> &'static [&'static str] {
         Act::Publish => &["publish-made", "publish-attached"],
         Act::Unpublish => &["unpublish-unmounted"],
         Act::Unstage => &["unstage-synced", "unstage-unmounted", "unstage-removed"],
+        Act::PublishRaw | Act::Expand => &[],
     }
 }
 
@@ -86,10 +57,6 @@ struct Crash {
     later: Option<Duration>,
     /// The time after the start of the retry at which the victim is killed once more.
     again: Option<Duration>,
-}
-
-pub(crate) fn in_a_runner(point: &str) -> bool {
-    matches!(point, "runner-started" | "tool-started" | "runner-finished")
 }
 
 /// Returns each cell of the table. Consecutive seeds go through all cells.
@@ -126,58 +93,6 @@ fn crash(seed: u64, cells: &[(Act, FsType, &'static str, &'static str)]) -> Cras
     Crash { seed, act, fs, point, victim, later: moment(2, 4_000), again: moment(3, 30_000) }
 }
 
-/// Brings a volume to the state in which the act begins, and returns the request for the act.
-fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
-    let first = volume();
-    let attached = rig.attach(&first, 320 * MIB);
-    let stage = |volume: &VolumeId| rig.stage_operation(volume, crash.fs);
-    if crash.act == Act::Format {
-        let operation = stage(&first);
-        return (first, attached, operation);
-    }
-    staged(rig.stage(&first, crash.fs));
-    let root = rig.staged_root(&first);
-    write_synced(&root.join("kept"), KEPT);
-    if matches!(crash.act, Act::Check | Act::Repair) && crash.fs == FsType::Xfs {
-        // The disk is staged as another volume, which did not make the file system: cleanly
-        // unmounted, or as after a power cut.
-        if crash.act == Act::Check {
-            done(rig.unstage(&first));
-        }
-        let copy = volume();
-        copy_sparse(&attached.image, &rig.image(&copy));
-        done(rig.unstage(&first));
-        drop(attached);
-        let attached = rig.attach_image(rig.image(&copy));
-        let mut request = rig.stage_request(&copy, crash.fs);
-        request.disk.origin = Origin::Copy;
-        return (copy, attached, Operation::Stage(request));
-    }
-    if matches!(crash.act, Act::Publish | Act::Unpublish | Act::Unstage) {
-        let operation = match crash.act {
-            Act::Publish => rig.publish_operation(&first, "p"),
-            Act::Unpublish => {
-                done(rig.publish(&first, "p"));
-                rig.unpublish_operation(&first, &target(&first, "p"))
-            }
-            _ => rig.unstage_operation(&first, &staging(&first)),
-        };
-        return (first, attached, operation);
-    }
-    done(rig.unstage(&first));
-    let debugfs = |command| shell("debugfs", &["-w", "-R", command, &attached.path()]);
-    if crash.act == Act::Repair {
-        debugfs("ssv free_inodes_count 7");
-    }
-    match crash.act {
-        Act::Check | Act::Repair => drop(debugfs("ssv state 0")),
-        Act::Growth => attached.resize(512 * MIB),
-        _ => {}
-    }
-    let operation = stage(&first);
-    (first, attached, operation)
-}
-
 /// Kills one process of the helper, and then the remaining ones, as the end of their container
 /// does. Returns whether the victim existed.
 fn kill(rig: &mut Rig, victim: &str) -> bool {
@@ -202,14 +117,11 @@ fn kill(rig: &mut Rig, victim: &str) -> bool {
 fn survives(crash: Crash) -> bool {
     let what = format!("seed {}: {crash:?}", crash.seed);
     let mut rig = Rig::start().expect("root");
-    let (volume, attached, operation) = prepared(&rig, crash);
+    let (volume, attached, operation) = prepared(&rig, crash.act, crash.fs);
     rig.restart(&["--fault-point", crash.point]);
     let client = rig.call_until(crash.point, operation.clone());
     if let Some(later) = crash.later {
-        let held = if in_a_runner(crash.point) { "runner" } else { "broker" };
-        if let Some(pid) = rig.part_now(held) {
-            try_signal(pid, Signal::USR1);
-        }
+        release(&rig, crash.point);
         std::thread::sleep(later);
     }
     let mut killed = kill(&mut rig, crash.victim);

@@ -1,14 +1,11 @@
 //! A disk disappears at each step of each operation, as when EC2 detaches it by force. Only a
 //! virtual machine has a disk that can disappear: an NVMe controller, which the simulated `/sys`
 //! shows as a Xen disk, because QEMU's controller has neither EC2's model nor its serial.
-use crate::deaths::crashes::{EXAMINED, FORMAT, in_a_runner};
+use super::acts::{Act, EXAMINED, FORMAT, KEPT, release};
 use crate::disks::xen::named_disk;
-use crate::rig::{
-    Rig, block_target, done, shell, staged, staging, target, try_signal, volume, write_synced,
-};
+use crate::rig::{Rig, block_target, done, shell, staged, staging, target, volume, write_synced};
 use crate::virtual_machine::{plug_the_disk_in, pull_the_disk};
 use ebs_csi_wire::{Disk, FsType, Operation, Origin, VolumeId};
-use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,19 +13,6 @@ use std::path::Path;
 const REAL: &str = "nvme0n1";
 const NAME: &str = "xvdba";
 const BYTES: usize = 16 << 20;
-const KEPT: &str = "written before the disk was pulled";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
-    Format,
-    Check,
-    Growth,
-    Mount,
-    Publish,
-    PublishRaw,
-    Unpublish,
-    Unstage,
-}
 
 const STEPS: [(Act, &[&str]); 8] = [
     (Act::Format, &FORMAT),
@@ -94,7 +78,7 @@ fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
             shell("debugfs", &["-w", "-R", "ssv state 0", &disk]);
             stage(rig, volume, Origin::Blank)
         }
-        Act::Growth | Act::Format | Act::PublishRaw => stage(rig, volume, Origin::Copy),
+        _ => stage(rig, volume, Origin::Copy),
     }
 }
 
@@ -107,10 +91,7 @@ fn pulled(rig: &mut Rig, volume: &VolumeId, act: Act, point: &str) {
     let mut client = rig.call_until(point, operation);
     pull_the_disk();
     drop(shown);
-    let held = if in_a_runner(point) { "runner" } else { "broker" };
-    if let Some(pid) = rig.part_now(held) {
-        try_signal(pid, Signal::USR1);
-    }
+    release(rig, point);
     let outcome = client.receive().expect("an answer");
     println!("{what}: {outcome:?}");
     drop(client);
