@@ -1,66 +1,16 @@
 //! The compiled filters, run on every system call, give the answers of the policy's rows.
 
+mod kernel;
+
 use super::*;
 use ebs_csi_policy::profile::{self, SUPERVISOR, TOOL};
 use ebs_csi_policy::tool::ToolId;
+use kernel::{Answer, MACHINES, OWN, answer, named};
 
-/// The process that the filters are compiled for.
-const OWN: i32 = 4242;
 /// The most instructions that the kernel takes.
 const LONGEST: usize = 4096;
-/// linux/audit.h: the kind of this machine's calls, and of another's.
-#[cfg(target_arch = "x86_64")]
-const MACHINES: [u32; 2] = [0xc000_003e, 0x4000_0003];
-#[cfg(target_arch = "aarch64")]
-const MACHINES: [u32; 2] = [0xc000_00b7, 0x4000_0028];
 /// The calls of x86-64 with pointers of 32 bits: asm/unistd.h.
 const X32: u32 = 0x4000_0000;
-
-/// What the kernel does with a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Answer {
-    Kill,
-    Errno(i32),
-    Allow,
-}
-
-/// Runs one filter on `struct seccomp_data`, with the instructions that the compiler makes.
-fn run(program: &[sock_filter], data: &[u32; 16]) -> u32 {
-    let (mut accumulator, mut at) = (0, 0);
-    loop {
-        let sock_filter { code, jt, jf, k } = program[at];
-        let jump = |condition: bool| usize::from(if condition { jt } else { jf });
-        at += 1 + match code {
-            0x05 => usize::try_from(k).unwrap(),
-            0x06 => return k,
-            0x15 => jump(accumulator == k),
-            0x25 => jump(accumulator > k),
-            0x35 => jump(accumulator >= k),
-            0x20 | 0x54 => {
-                let loaded = || data[usize::try_from(k / 4).unwrap()];
-                accumulator = if code == 0x20 { loaded() } else { accumulator & k };
-                0
-            }
-            other => panic!("instruction {other:#x}"),
-        };
-    }
-}
-
-/// Returns the answer to a call as the kernel combines those of all filters: the strictest one.
-fn answer(programs: &[BpfProgram], machine: u32, number: u32, arguments: [u64; 6]) -> Answer {
-    let mut data = [0; 16];
-    (data[0], data[1]) = (number, machine);
-    for (at, argument) in arguments.into_iter().enumerate() {
-        data[4 + 2 * at] = u32::try_from(argument & INT).unwrap();
-        data[5 + 2 * at] = u32::try_from(argument >> 32).unwrap();
-    }
-    let answers = programs.iter().map(|program| match run(program, &data) {
-        libc::SECCOMP_RET_KILL_PROCESS => Answer::Kill,
-        libc::SECCOMP_RET_ALLOW => Answer::Allow,
-        errno => Answer::Errno(i32::try_from(errno ^ libc::SECCOMP_RET_ERRNO).unwrap()),
-    });
-    answers.min().unwrap()
-}
 
 fn holds(condition: Condition, arguments: [u64; 6]) -> bool {
     let of = |argument: u8| arguments[usize::from(argument)];
@@ -97,25 +47,7 @@ fn expected(rows: &[CallRule], arguments: [u64; 6]) -> Answer {
 /// Returns arguments of the values that a condition names, and of their neighbours: one more, one
 /// less, one bit changed.
 fn around(condition: Condition) -> Vec<[u64; 6]> {
-    let named: Vec<(u8, u64)> = match condition {
-        Condition::Always => Vec::new(),
-        Condition::OneOf { argument, values, and, .. } => {
-            let of = |argument: u8, values: &'static [Value]| {
-                values.iter().map(move |value| (argument, value.number))
-            };
-            let other = and.into_iter().flat_map(|(argument, _, values)| of(argument, values));
-            of(argument, values).chain(other).collect()
-        }
-        Condition::NoneOf { argument, values, .. } => {
-            values.iter().map(|value| (argument, value.number)).collect()
-        }
-        Condition::HasBits { argument, bits } => vec![(argument, bits.number)],
-        Condition::LacksBits(all) => all.iter().map(|(argument, _)| (*argument, 0)).collect(),
-        Condition::Itself { argument } => vec![(argument, u64::try_from(OWN).unwrap())],
-        Condition::Below { argument, limit } | Condition::NotBelow { argument, limit } => {
-            vec![(argument, limit.into())]
-        }
-    };
+    let named = named(condition);
     // Each argument is changed while the others have a value that is named.
     let mut usual = [0; 6];
     for (argument, value) in named.iter().rev() {
@@ -134,7 +66,7 @@ fn around(condition: Condition) -> Vec<[u64; 6]> {
 }
 
 /// Returns the filters of a process and the rows that they are made of, for each of its choices.
-fn filters(profile: &'static Profile) -> Vec<(Vec<BpfProgram>, Vec<CallRule>)> {
+fn filters(profile: &'static Profile) -> Vec<(Vec<Vec<u8>>, Vec<CallRule>)> {
     let choices = [None].into_iter().chain(profile.choices.iter().map(Some));
     let own = Pid::from_raw(OWN).unwrap();
     let filters = choices.map(|choice| {
@@ -144,6 +76,7 @@ fn filters(profile: &'static Profile) -> Vec<(Vec<BpfProgram>, Vec<CallRule>)> {
             programs.extend(of_profile(SUPERVISOR, None, own).unwrap());
         }
         let chosen = choice.map_or(&[][..], |choice| choice.calls);
+        let programs = programs.iter().map(|program| bytes(program)).collect();
         (programs, [profile.calls, chosen].concat())
     });
     filters.collect()
@@ -155,7 +88,7 @@ fn every_call_gets_its_rows_answer() {
         filters(profile).into_iter().map(move |(programs, rows)| (profile.name, programs, rows))
     });
     for (name, programs, rows) in all {
-        assert!(programs.iter().all(|program| program.len() <= LONGEST), "{name}");
+        assert!(programs.iter().all(|program| program.len() <= 8 * LONGEST), "{name}");
         for call in 0..=500 {
             let is_its = |row: &&CallRule| number(row).unwrap() == Some(i64::from(call));
             let rows: Vec<CallRule> = rows.iter().filter(is_its).copied().collect();
@@ -189,7 +122,7 @@ fn neighbours_of_each_condition_include_refused_ones() {
 #[test]
 fn only_pretended_commands_are_answered_with_success() {
     for tool in ToolId::ALL.iter().filter_map(|id| id.tool()) {
-        let programs = [pretended(tool.pretended).unwrap()];
+        let programs = [bytes(&pretended(tool.pretended).unwrap())];
         let ioctl = u32::try_from(libc::SYS_ioctl).unwrap();
         let condition =
             Condition::OneOf { argument: 1, mask: INT, values: tool.pretended, and: None };
