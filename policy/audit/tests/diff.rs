@@ -58,151 +58,130 @@ fn lines(output: &Output) -> Vec<String> {
     lines
 }
 
+/// Changes of a file that give more: the text before (`-`) and after (`+`), and what is reported.
+const WIDENED: &str = r#"
+sandbox/launcher.toml
+- name = "KILL"
++ name = "SYS_ADMIN"
+gained launcher: capability SYS_ADMIN effective
+lost   launcher: capability KILL effective
+
+sandbox/mount-helper.toml
+- one_of = ["BLKGETSIZE64", "BLKGETDISKSEQ"]
++ one_of = ["BLKGETSIZE64", "BLKGETDISKSEQ", "BLKROSET"]
+gained opener: call ioctl argument 1 is "BLKROSET"
+
+sandbox/groups.toml
+- calls = ["futex"]
++ calls = ["futex", "kill"]
+gained broker: call kill
+gained controller: call kill
+
+sandbox/mount-helper.toml
+- nofile = { value = 64, why = "the disks
++ nofile = { value = 65, why = "the disks
+gained opener: limit nofile: 65 instead of 64
+
+sandbox/mount-helper.toml
+- nofile = { value = 64, why = "the disks that are on their way to the broker" }
++
+gained opener: limit nofile: none instead of 64
+
+sandbox/node-agent.toml
+- tcp = "denied"
++ tcp = "free"
+gained node-agent: tcp, bind and connect
+
+sandbox/node-agent.toml
+- scopes = ["abstract-unix-socket", "signal"]
++ scopes = ["signal"]
+gained node-agent: abstract-unix-socket outside its domain
+
+sandbox/tool.toml
+- floor_is_hard = true
++ floor_is_hard = false
+gained tool: starts with Landlock ABI 0
+
+sandbox/tool.toml
+- "/etc/mke2fs.conf"
++ "/etc"
+gained tool: file "/etc" "read-file"
+lost   tool: file "/etc/mke2fs.conf" "read-file"
+
+mounts.toml
+- parts = 64
++ parts = 32
+gained without mounts.toml: blank { from = "part", length = 4096, offset = 0, parts = 64 }
+
+tools.toml
+- deadline_seconds = 1800
++ deadline_seconds = 3600
+gained tools.toml: mke2fs deadline_seconds 3600
+
+process.toml
+- bits = ["SECBIT_KEEP_CAPS_LOCKED"]
++ bits = []
+gained without process.toml: securebits { bits = ["SECBIT_KEEP_CAPS_LOCKED"] }
+
+environment.toml
+- begins = ["CSI_NODE_NAME", "POD_UID"]
++ begins = ["CSI_", "POD_UID"]
+gained environment.toml: kept { begins = ["CSI_", "POD_UID"], profiles = ["node-agent"] }
+
+sockets.toml
+- group = "node-agent"
++ group = "driver"
+gained sockets.toml: sockets { flag = "--listen", group = "driver",
+
+disks.toml
+- value = "QEMU NVMe Ctrl"
++ value = "*"
+gained disks.toml: disks { attribute = "device/model", classes = ["guest"]
+
+settings.toml
+- default = "check"
++ default = "deny"
+gained settings.toml: mount-helper "untrusted-images" is "deny" if not given
+
+iam/fence.json
+- "ec2:StopInstances"
++ "ec2:RunInstances"
+gained iam/fence.json: "ec2:RunInstances" on "arn:*:ec2:*:*:instance/*" where { StringEquals
+
+iam/clone.json
+- "NotResource": "arn:*:ec2:*:*:volume/vol-*"
++ "NotResource": ["a", "b"]
+gained iam/clone.json: "ec2:CopyVolumes" on all but ["a", "b"] where { StringEquals
+
+iam/trust.json
+- pods.eks.amazonaws.com
++ ec2.amazonaws.com
+gained iam/trust.json: "sts:AssumeRole" by { Service = "ec2.amazonaws.com" }
+
+supply-chain/helper-crates.txt
+- caps              capability
++ hyper a reason
++ caps              capability
+gained supply-chain/helper-crates.txt: hyper
+
+supply-chain/node-agent-crates.txt
+- caps
++ caps
++ rustls
+gained supply-chain/node-agent-crates.txt: rustls
+"#;
+
 #[test]
 fn each_widened_row_is_gained_and_backwards_lost() {
-    for (file, from, to, expected) in [
-        (
-            "sandbox/launcher.toml",
-            "name = \"KILL\"",
-            "name = \"SYS_ADMIN\"",
-            &[
-                "gained launcher: capability SYS_ADMIN effective",
-                "lost   launcher: capability KILL effective",
-            ][..],
-        ),
-        (
-            "sandbox/mount-helper.toml",
-            "one_of = [\"BLKGETSIZE64\", \"BLKGETDISKSEQ\"]",
-            "one_of = [\"BLKGETSIZE64\", \"BLKGETDISKSEQ\", \"BLKROSET\"]",
-            &["gained opener: call ioctl argument 1 is \"BLKROSET\""],
-        ),
-        (
-            "sandbox/groups.toml",
-            "calls = [\"futex\"]",
-            "calls = [\"futex\", \"kill\"]",
-            &["gained broker: call kill", "gained controller: call kill"],
-        ),
-        (
-            "sandbox/mount-helper.toml",
-            "nofile = { value = 64, why = \"the disks",
-            "nofile = { value = 65, why = \"the disks",
-            &["gained opener: limit nofile: 65 instead of 64"],
-        ),
-        (
-            "sandbox/mount-helper.toml",
-            "nofile = { value = 64, why = \"the disks that are on their way to the broker\" }",
-            "",
-            &["gained opener: limit nofile: none instead of 64"],
-        ),
-        (
-            "sandbox/node-agent.toml",
-            "tcp = \"denied\"",
-            "tcp = \"free\"",
-            &["gained node-agent: tcp, bind and connect"],
-        ),
-        (
-            "sandbox/node-agent.toml",
-            "scopes = [\"abstract-unix-socket\", \"signal\"]",
-            "scopes = [\"signal\"]",
-            &["gained node-agent: abstract-unix-socket outside its domain"],
-        ),
-        (
-            "sandbox/tool.toml",
-            "floor_is_hard = true",
-            "floor_is_hard = false",
-            &["gained tool: starts with Landlock ABI 0"],
-        ),
-        (
-            "sandbox/tool.toml",
-            "\"/etc/mke2fs.conf\"",
-            "\"/etc\"",
-            &[
-                "gained tool: file \"/etc\" \"read-file\"",
-                "lost   tool: file \"/etc/mke2fs.conf\" \"read-file\"",
-            ],
-        ),
-        (
-            "mounts.toml",
-            "parts = 64",
-            "parts = 32",
-            &[
-                "gained without mounts.toml: blank { from = \"part\", length = 4096, offset = 0, parts = 64 }",
-            ],
-        ),
-        (
-            "tools.toml",
-            "deadline_seconds = 1800",
-            "deadline_seconds = 3600",
-            &["gained tools.toml: mke2fs deadline_seconds 3600"],
-        ),
-        (
-            "process.toml",
-            "bits = [\"SECBIT_KEEP_CAPS_LOCKED\"]",
-            "bits = []",
-            &["gained without process.toml: securebits { bits = [\"SECBIT_KEEP_CAPS_LOCKED\"] }"],
-        ),
-        (
-            "environment.toml",
-            "begins = [\"CSI_NODE_NAME\", \"POD_UID\"]",
-            "begins = [\"CSI_\", \"POD_UID\"]",
-            &[
-                "gained environment.toml: kept { begins = [\"CSI_\", \"POD_UID\"], profiles = [\"node-agent\"] }",
-            ],
-        ),
-        (
-            "sockets.toml",
-            "group = \"node-agent\"",
-            "group = \"driver\"",
-            &["gained sockets.toml: sockets { flag = \"--listen\", group = \"driver\","],
-        ),
-        (
-            "disks.toml",
-            "value = \"QEMU NVMe Ctrl\"",
-            "value = \"*\"",
-            &["gained disks.toml: disks { attribute = \"device/model\", classes = [\"guest\"]"],
-        ),
-        (
-            "settings.toml",
-            "default = \"check\"",
-            "default = \"deny\"",
-            &["gained settings.toml: mount-helper \"untrusted-images\" is \"deny\" if not given"],
-        ),
-        (
-            "iam/fence.json",
-            "\"ec2:StopInstances\"",
-            "\"ec2:RunInstances\"",
-            &[
-                "gained iam/fence.json: \"ec2:RunInstances\" on \"arn:*:ec2:*:*:instance/*\" where { StringEquals",
-            ],
-        ),
-        (
-            "iam/clone.json",
-            "\"NotResource\": \"arn:*:ec2:*:*:volume/vol-*\"",
-            "\"NotResource\": [\"a\", \"b\"]",
-            &[
-                "gained iam/clone.json: \"ec2:CopyVolumes\" on all but [\"a\", \"b\"] where { StringEquals",
-            ],
-        ),
-        (
-            "iam/trust.json",
-            "pods.eks.amazonaws.com",
-            "ec2.amazonaws.com",
-            &["gained iam/trust.json: \"sts:AssumeRole\" by { Service = \"ec2.amazonaws.com\" }"],
-        ),
-        (
-            "supply-chain/helper-crates.txt",
-            "caps  ",
-            "hyper a reason\ncaps  ",
-            &["gained supply-chain/helper-crates.txt: hyper"],
-        ),
-        (
-            "supply-chain/node-agent-crates.txt",
-            "caps\n",
-            "caps\nrustls\n",
-            &["gained supply-chain/node-agent-crates.txt: rustls"],
-        ),
-    ] {
-        let copy = changed(file, from, to);
+    for row in WIDENED.trim().split("\n\n") {
+        let (file, rest) = row.split_once('\n').expect(row);
+        let with = |sign: char| {
+            let lines = rest.lines().filter_map(|line| line.strip_prefix(sign));
+            lines.map(str::trim_start).collect::<Vec<_>>().join("\n")
+        };
+        let (from, to) = (with('-'), with('+'));
+        let expected = rest.lines().filter(|line| !line.starts_with(['-', '+']));
+        let copy = changed(file, &from, &to);
         let forwards = diff(&policy(), copy.path());
         assert_eq!(forwards.status.code(), Some(1), "{file} {to}: {forwards:?}");
         let found = lines(&forwards);

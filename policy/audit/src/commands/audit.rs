@@ -5,7 +5,6 @@ use std::path::Path;
 
 use ebs_csi_audit::answer::{Answer, Verdict};
 use ebs_csi_audit::{Audit, Audited, Build, Collected, Expectation, Source, setting_named};
-use ebs_csi_policy::profile::Profile;
 use ebs_csi_policy::{PRODUCTION, Policy};
 
 use super::json;
@@ -13,13 +12,6 @@ use crate::{Failure, named_profile, unknown_command};
 
 /// The form of the JSON report. It changes when a reader of the former one must change.
 const JSON_VERSION: u8 = 1;
-
-/// The processes that an audit is about.
-enum Subject {
-    Process(u32, &'static Profile),
-    Tree(u32),
-    Machine,
-}
 
 /// Compares the processes that the words name with their profiles.
 pub(crate) fn audit(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
@@ -61,16 +53,13 @@ pub(crate) fn audit(arguments: &[&str], out: &mut impl Write) -> Result<u8, Fail
             _ => return Err(unknown_command(arguments)),
         }
     }
-    let subject = match (pid, profile, tree, all) {
-        (Some(pid), Some(profile), None, false) => Subject::Process(pid, profile),
-        (None, None, Some(pid), false) => Subject::Tree(pid),
-        (None, None, None, true) => Subject::Machine,
+    let audit = match (pid, profile, tree, all) {
+        (Some(pid), Some(profile), None, false) => {
+            Audit::of_process(pid, profile, &expectation, &source)
+        }
+        (None, None, Some(pid), false) => Audit::of_tree(pid, &expectation, &source)?,
+        (None, None, None, true) => Audit::of_machine(&expectation, &source)?,
         _ => return Err(unknown_command(arguments)),
-    };
-    let audit = match subject {
-        Subject::Process(pid, profile) => Audit::of_process(pid, profile, &expectation, &source),
-        Subject::Tree(pid) => Audit::of_tree(pid, &expectation, &source)?,
-        Subject::Machine => Audit::of_machine(&expectation, &source)?,
     };
     if json {
         write_json(&audit, out)?;

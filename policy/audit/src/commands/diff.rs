@@ -1,15 +1,14 @@
 //! The command `diff`: the privileges that one policy gives and another does not.
 
-mod given;
 mod keys;
 mod privileges;
 mod tables;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
 
 use ebs_csi_audit::answer::printable;
-use given::{Given, Privileges};
 use privileges::read;
 use tables::UNREPORTED;
 
@@ -18,6 +17,17 @@ use crate::commands::policy_of;
 
 /// The status when the second policy gives what the first did not.
 const GAINED: u8 = 1;
+
+/// Privileges by their names; with a number where more of it is a wider privilege.
+type Privileges = BTreeMap<String, Option<u64>>;
+
+/// What the files of a `policy/` directory say.
+#[derive(Default)]
+struct Given {
+    privileges: Privileges,
+    /// What is refused or looked at: fewer of these give more.
+    restrictions: BTreeSet<String>,
+}
 
 /// Compares two checkouts, or their `policy/` directories.
 pub(crate) fn diff(before: &str, after: &str, out: &mut impl Write) -> Result<u8, Failure> {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::read_status;
 use crate::sys;
 
 /// A thread stops once it is neither running nor in an uninterruptible call.
@@ -59,9 +60,6 @@ pub(crate) fn of_thread(thread: u32) -> io::Result<Vec<Vec<u8>>> {
 }
 
 fn has_ended(thread: u32) -> bool {
-    let status = Path::new("/proc").join(thread.to_string()).join("status");
-    let status = std::fs::read(status).ok();
-    status
-        .and_then(|text| ebs_csi_policy::process_status::Status::parse(&text).ok())
-        .is_none_or(|status| status.ended)
+    let status = read_status(&Path::new("/proc").join(thread.to_string()));
+    status.map_or(true, |status| status.ended)
 }

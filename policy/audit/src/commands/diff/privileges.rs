@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::given::{Given, Outcome};
+use super::Given;
 use super::keys::{is_set, list, number, only, required, table, word};
 use super::tables::{SETTINGS, iam, rows, settings};
 use ebs_csi_document::{Table, Value};
@@ -119,7 +119,7 @@ impl Own<'_> {
 }
 
 impl Sandbox<'_> {
-    fn profile(&self, profile: &Value, mut own: Own<'_>) -> Outcome {
+    fn profile(&self, profile: &Value, mut own: Own<'_>) -> Result<(), String> {
         let profile = table(profile)?;
         let known = [
             "about",
@@ -166,7 +166,7 @@ impl Sandbox<'_> {
         self.calls(profile, &mut own)
     }
 
-    fn calls(&self, profile: &Table, own: &mut Own<'_>) -> Outcome {
+    fn calls(&self, profile: &Table, own: &mut Own<'_>) -> Result<(), String> {
         if profile.contains_key("inherits") {
             let parent = word(profile, "inherits")?;
             let parent = self.profiles.get(parent).ok_or("the parent is not there")?;
@@ -191,7 +191,7 @@ impl Sandbox<'_> {
     }
 }
 
-fn identity(identity: &Table, own: &mut Own<'_>) -> Outcome {
+fn identity(identity: &Table, own: &mut Own<'_>) -> Result<(), String> {
     only(identity, &["uid", "gid", "groups", "other_unprivileged_uid", "opens_disks", "why"])?;
     own.add(format!("user {}", number(identity, "uid")?));
     own.add(format!("group {}", number(identity, "gid")?));
@@ -205,7 +205,7 @@ fn identity(identity: &Table, own: &mut Own<'_>) -> Outcome {
     Ok(())
 }
 
-fn landlock(landlock: &Table, own: &mut Own<'_>) -> Outcome {
+fn landlock(landlock: &Table, own: &mut Own<'_>) -> Result<(), String> {
     only(landlock, &["floor", "floor_is_hard", "why", "files", "tcp", "scopes", "rules"])?;
     let floor = if is_set(landlock, "floor_is_hard")? { number(landlock, "floor")? } else { 0 };
     for abi in ABIS.filter(|abi| *abi >= floor) {
@@ -237,7 +237,7 @@ fn landlock(landlock: &Table, own: &mut Own<'_>) -> Outcome {
 }
 
 /// Adds calls that are executed. One that is answered with an error gives nothing.
-fn rule(row: &Value, own: &mut Own<'_>) -> Outcome {
+fn rule(row: &Value, own: &mut Own<'_>) -> Result<(), String> {
     let row = table(row)?;
     // Older policies have a row for each call, and say which calls x86-64 alone has.
     let known = [

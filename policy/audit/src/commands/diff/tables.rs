@@ -2,7 +2,7 @@
 
 use ebs_csi_document::{Table, Value};
 
-use super::given::{Given, Outcome};
+use super::Given;
 use super::keys::{list, only, table, word};
 
 /// Keys that explain a row and give nothing.
@@ -56,7 +56,7 @@ pub(super) fn rows(file: &str, document: &Table, given: &mut Given) {
 }
 
 /// Adds the values of settings that count as no wider than the policy, and so are not reported.
-pub(super) fn settings(document: &Table, given: &mut Given) -> Outcome {
+pub(super) fn settings(document: &Table, given: &mut Given) -> Result<(), String> {
     if document.is_empty() {
         given.privileges.insert(format!("{SETTINGS}: {UNREPORTED}"), None);
     }
@@ -82,7 +82,7 @@ pub(super) fn settings(document: &Table, given: &mut Given) -> Outcome {
 }
 
 /// Adds the statements of an IAM policy, each action on each resource by itself.
-pub(super) fn iam(file: &str, policy: &Value, given: &mut Given) -> Outcome {
+pub(super) fn iam(file: &str, policy: &Value, given: &mut Given) -> Result<(), String> {
     let all = |statement: &Table, key: &str| match statement.get(key) {
         Some(Value::List(list)) => list.clone(),
         Some(one) => vec![one.clone()],
