@@ -77,8 +77,7 @@ fn damaged(signature: Signature) -> Refused {
 #[test]
 fn ext4_needing_manual_repair_is_refused_not_mounted() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
-    done(rig.unstage(&volume));
+    let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
     // The superblock notes errors, and the root directory is removed.
     for command in ["clri <2>", "ssv state 2"] {
         shell("debugfs", &["-w", "-R", command, &attached.path()]);
@@ -90,8 +89,7 @@ fn ext4_needing_manual_repair_is_refused_not_mounted() {
 #[test]
 fn a_damaged_xfs_is_refused_and_not_mounted() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, attached) = rig.staged_disk(512 * MIB, FsType::Xfs);
-    done(rig.unstage(&volume));
+    let (volume, attached) = rig.formatted_disk(512 * MIB, FsType::Xfs);
     // Changes a byte of the superblock, which the superblock's checksum shows.
     attached.write(40, &[0x55]);
     assert_eq!(refusal(rig.stage(&volume, FsType::Xfs)), damaged(Signature::Xfs));
@@ -183,8 +181,7 @@ fn options_that_mount_8_accepts_are_accepted() {
         (FsType::Xfs, "iversion,dax=inode,owner,x-systemd.automount", "rw,nosuid,nodev,relatime"),
         (FsType::Xfs, "ro,norecovery,dax=never", "ro,relatime"),
     ] {
-        let (volume, _attached) = rig.staged_disk(512 * MIB, fs);
-        done(rig.unstage(&volume));
+        let (volume, _attached) = rig.formatted_disk(512 * MIB, fs);
         let flags = MountFlag::parse_all(options).expect("flags");
         staged(rig.stage_with(&volume, fs, |request| request.flags.clone_from(&flags)));
         let line = rig.mount_at(&staging(&volume));

@@ -184,8 +184,7 @@ fn read_only_ext4_target_grows_if_host_allows() {
 fn read_only_file_system_reports_no_growth() {
     let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Xfs, FsType::Ext4, FsType::Ext3] {
-        let (volume, attached) = rig.staged_disk(512 * MIB, fs_type);
-        done(rig.unstage(&volume));
+        let (volume, attached) = rig.formatted_disk(512 * MIB, fs_type);
         staged(rig.stage_with(&volume, fs_type, |request| request.read_only = true));
         done(rig.publish_with(&volume, "reader", |request| request.read_only = true));
         let places = [staging(&volume), target(&volume, "reader")];

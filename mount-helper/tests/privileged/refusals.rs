@@ -83,8 +83,7 @@ fn a_disk_with_another_file_system_is_refused() {
     for (have, wanted) in
         [(FsType::Ext4, FsType::Xfs), (FsType::Xfs, FsType::Ext4), (FsType::Ext4, FsType::Ext3)]
     {
-        let (volume, attached) = rig.staged_disk(512 * MIB, have);
-        done(rig.unstage(&volume));
+        let (volume, attached) = rig.formatted_disk(512 * MIB, have);
         let request = rig.stage_request(&volume, wanted);
         let found = refuses(&rig, &attached, request, Refusal::ForeignContent);
         assert_eq!(found, Some(sound(have.into())));

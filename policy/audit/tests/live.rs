@@ -4,12 +4,13 @@
 //! The stand-ins are this program, started again with a single thread. For that reason the program
 //! has no test harness.
 
+#[path = "../../confine/tests/harness/mod.rs"]
+mod harness;
 mod hostile;
 mod namespace;
 mod running;
 mod stand_in;
 
-use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -18,11 +19,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Output, Stdio};
 
+pub(crate) use harness::TestResult;
 use running::{ISOLATED, Running, audit, check};
-use rustix::process::{Signal, geteuid};
+use rustix::process::Signal;
 use stand_in::STAND_IN;
 
-pub(crate) type TestResult = Result<(), Box<dyn Error>>;
 pub(crate) type Case = fn() -> TestResult;
 
 pub(crate) const AUDITOR: &str = env!("CARGO_BIN_EXE_ebs-csi-policy");
@@ -277,21 +278,5 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    if !geteuid().is_root() {
-        println!("skipped: confinement starts as root");
-        return ExitCode::SUCCESS;
-    }
-    let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let is_wanted =
-        |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(*word));
-    let mut failed = 0;
-    for (name, case) in CASES.iter().chain(hostile::CASES).filter(|(name, _)| is_wanted(name)) {
-        let found = case();
-        println!("test {name} ... {}", if found.is_ok() { "ok" } else { "FAILED" });
-        if let Err(problem) = found {
-            println!("    {problem}");
-            failed += 1;
-        }
-    }
-    ExitCode::from(u8::from(failed > 0))
+    harness::run(CASES.iter().chain(hostile::CASES).copied())
 }

@@ -14,8 +14,7 @@ const TOOL: u32 = ebs_csi_policy::profile::TOOL.identity.uid;
 const HELD: &str = "fault-point name=tool-started";
 
 fn unclean(rig: &Rig) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.staged_disk(512 * MIB, FsType::Ext4);
-    done(rig.unstage(&volume));
+    let (volume, attached) = rig.formatted_disk(512 * MIB, FsType::Ext4);
     let script = rig.path("outside/debugfs");
     fs::write(&script, "feature needs_recovery\nssv state 0\n").expect("write");
     shell("debugfs", &["-w", "-f", text(&script), &attached.path()]);

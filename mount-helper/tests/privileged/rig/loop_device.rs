@@ -1,5 +1,5 @@
 //! A disk of the rig.
-use super::{LONG, Rig, copy_sparse, make_filesystem, shell, staged, text, volume, wait_until};
+use super::{LONG, Rig, copy_sparse, done, make_filesystem, shell, staged, text, volume, wait_until};
 use ebs_csi_wire::{FsType, VolumeId};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -110,6 +110,14 @@ impl Rig {
     pub(crate) fn staged_disk(&self, bytes: u64, fs: FsType) -> (VolumeId, Attached) {
         let (volume, attached) = self.new_disk(bytes);
         staged(self.stage(&volume, fs));
+        (volume, attached)
+    }
+
+    /// Attaches a disk for a new volume, on which the helper has made a file system.
+    #[track_caller]
+    pub(crate) fn formatted_disk(&self, bytes: u64, fs: FsType) -> (VolumeId, Attached) {
+        let (volume, attached) = self.staged_disk(bytes, fs);
+        done(self.unstage(&volume));
         (volume, attached)
     }
 

@@ -6,6 +6,8 @@
 //! profile with a single thread and makes the attempt. For that reason the program has no test
 //! harness.
 
+#[path = "../harness/mod.rs"]
+mod harness;
 mod held;
 mod name_server;
 mod rights;
@@ -170,16 +172,10 @@ fn main() -> ExitCode {
     {
         return child(profile, attempt, Path::new(scratch));
     }
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: confinement starts as root");
-        return ExitCode::SUCCESS;
-    }
     let (newest, kernel) = (process::LANDLOCK.abi, landlock_abi());
     if kernel < newest {
         println!("skipped: rights of Landlock ABI {newest}; the kernel has ABI {kernel}");
     }
-    let filter = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
-    let mut failed = 0;
     let listed = CASES.iter().flat_map(|(profile, expected, attempts)| {
         attempts.split(' ').map(move |attempt| (*profile, attempt, *expected))
     });
@@ -189,25 +185,16 @@ fn main() -> ExitCode {
     // A tool is a program in C and has no panics.
     let of_all = of_all.filter(|(profile, attempt, _)| (*profile, *attempt) != ("tool", "panic"));
     let cases: Vec<_> = listed.chain(of_all).collect();
-    for (profile, attempt, expected) in &cases {
-        let name = format!("{profile}: {attempt} is {expected:?}");
-        if filter.is_some_and(|filter| !name.contains(filter.as_str())) {
-            continue;
-        }
-        let found = run(profile, attempt);
-        let good = found.as_ref().is_ok_and(|found| found == expected);
-        println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
-        if !good {
-            println!("    found {found:?}");
-            failed += 1;
-        }
-    }
     let is_used = |name| cases.iter().any(|(_, attempt, _)| *attempt == name);
-    for (unused, _) in ATTEMPTS.iter().filter(|(name, _)| !is_used(*name)) {
-        println!("attempt {unused:?} belongs to no case");
-        failed += 1;
-    }
-    ExitCode::from(u8::from(failed > 0))
+    let unused = ATTEMPTS.iter().map(|(name, _)| name).find(|name| !is_used(**name));
+    assert_eq!(unused, None, "belongs to no case");
+    harness::run(cases.into_iter().map(|(profile, attempt, expected)| {
+        let case = move || -> harness::TestResult {
+            let found = run(profile, attempt)?;
+            if found == expected { Ok(()) } else { Err(format!("found {found:?}").into()) }
+        };
+        (format!("{profile}: {attempt} is {expected:?}"), case)
+    }))
 }
 
 /// Exit status of a child that could not be confined.

@@ -3,7 +3,6 @@
 //! As in `denied`, every case runs in a child of this program with one thread.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::Read;
@@ -16,10 +15,13 @@ use landlock::{AccessFs, LandlockStatus, Ruleset, RulesetAttr, RulesetError};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use seccompiler::{SeccompAction, SeccompFilter};
 
+#[path = "../harness/mod.rs"]
+mod harness;
 mod identity;
 mod start;
 
-type TestResult = Result<(), Box<dyn Error>>;
+use harness::TestResult;
+
 type Case = fn() -> TestResult;
 
 const CASES: &[(&str, Case)] = &[
@@ -175,34 +177,25 @@ fn main() -> ExitCode {
         }
         return ExitCode::from(u8::from(outcome.is_err()));
     }
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: confinement starts as root");
-        return ExitCode::SUCCESS;
-    }
     let cases = all_cases().map(|(name, _)| (*name).to_owned());
     // No container runtime starts a tool: the runner confines the tool under the runner's user.
     let started = profile::ALL.iter().filter(|one| one.name != "tool");
     let starts = started
         .flat_map(|profile| RUNTIMES.map(|(groups, _)| format!("{} with {groups}", profile.name)));
-    let mut failed = 0;
     let keeping = profile::ALL.iter().map(|profile| format!("{}{VARIABLES}", profile.name));
-    for name in cases.chain(starts).chain(keeping) {
-        let status = std::env::current_exe().and_then(|program| {
-            let mut command = Command::new(program);
-            if name.ends_with(VARIABLES) {
+    harness::run(cases.chain(starts).chain(keeping).map(|name| {
+        let child = name.clone();
+        let case = move || {
+            let mut command = Command::new(std::env::current_exe()?);
+            if child.ends_with(VARIABLES) {
                 let variables = start::variables().into_iter();
                 command.env_clear().envs(variables.map(|name| (name, "a value")));
             }
-            command.args(["--child", &name]).stdin(Stdio::null()).status()
-        });
-        let good = status.as_ref().is_ok_and(std::process::ExitStatus::success);
-        println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
-        if !good {
-            println!("    {status:?}");
-            failed += 1;
-        }
-    }
-    ExitCode::from(u8::from(failed > 0))
+            let status = command.args(["--child", &child]).stdin(Stdio::null()).status()?;
+            expect(status.success(), &status)
+        };
+        (name, case)
+    }))
 }
 
 fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enforced, Fault> {

@@ -7,8 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 fn ext4(rig: &Rig) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.staged_disk(64 * MIB, FsType::Ext4);
-    done(rig.unstage(&volume));
+    let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
     (volume, attached)
 }
 
