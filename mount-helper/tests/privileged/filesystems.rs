@@ -286,8 +286,7 @@ fn made_ext_stops_at_errors_at_each_stage() {
         let (volume, attached) = rig.new_disk(64 * MIB);
         for _ in 0..2 {
             staged(rig.stage(&volume, fs_type));
-            let options = fs::read_to_string(format!("/proc/fs/ext4/{}/options", attached.name));
-            let options = options.expect("the options in force");
+            let options = attached.options_in_force();
             assert!(options.lines().any(|line| line == "errors=remount-ro"), "{options}");
             done(rig.unstage(&volume));
         }

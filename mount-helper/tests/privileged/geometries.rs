@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use watch::{Most, Watch};
+use watch::{Most, watch};
 
 struct Cell {
     step: &'static str,
@@ -148,7 +148,7 @@ fn tried(
 ) -> Cell {
     let before = rig.journal().lines().count();
     let began = Instant::now();
-    let watch = Watch::over(rig.pid());
+    let watch = watch(rig.pid());
     let outcome = loop {
         match rig.call(Operation::Stage(request.clone())) {
             Outcome::Pending => assert!(began.elapsed() < LONG * 30, "{step} never ends"),

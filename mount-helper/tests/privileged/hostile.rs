@@ -1,13 +1,11 @@
 //! A peer that is not the node-agent, or a compromised node-agent.
 use crate::rig::{
-    AGENT, Client, LONG, MIB, Rig, assert_refused, block_target, connect, done, inventory, staged,
-    staging, target, volume,
+    AGENT, Client, LONG, MIB, Repeated, Rig, assert_refused, block_target, connect, done,
+    inventory, staged, staging, target, volume,
 };
 use ebs_csi_wire::{FsType, Hello, Inspect, KeyStep, Operation, Outcome, Refusal};
 use std::fs;
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -95,24 +93,15 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
     let (place, aside, link) = (parent.join("v"), parent.join("aside"), parent.join("link"));
     fs::create_dir_all(&place).expect("mkdir");
     std::os::unix::fs::symlink(rig.path("outside"), &link).expect("symlink");
-    let stop = Arc::new(AtomicBool::new(false));
-    let swapper = {
-        let stop = Arc::clone(&stop);
-        std::thread::spawn(move || {
-            let mut swaps = 0_u32;
-            while !stop.load(Ordering::Relaxed) {
-                // A mount inside the directory makes a rename fail for a moment, which the test
-                // allows.
-                if fs::rename(&place, &aside).is_ok() {
-                    let _ = fs::rename(&link, &place);
-                    let _ = fs::rename(&place, &link);
-                    let _ = fs::rename(&aside, &place);
-                    swaps += 1;
-                }
-            }
-            swaps
-        })
-    };
+    let swapper = Repeated::start(0, Duration::ZERO, move |swaps: &mut u32| {
+        // A mount inside the directory makes a rename fail for a moment, which the test allows.
+        if fs::rename(&place, &aside).is_ok() {
+            let _ = fs::rename(&link, &place);
+            let _ = fs::rename(&place, &link);
+            let _ = fs::rename(&aside, &place);
+            *swaps += 1;
+        }
+    });
     let target = "pods/p/volumes/kubernetes.io~csi/v/mount";
     let mut request = rig.publish_request(&volume, "p");
     request.target = rig.kubelet(target);
@@ -121,8 +110,7 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
         client.call(Operation::PublishFilesystem(request.clone()), LONG);
         client.call(rig.unpublish_operation(&volume, target), LONG);
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(swapper.join().expect("swapper") > 0);
+    assert!(swapper.end() > 0);
     assert_eq!(fs::read_dir(rig.path("outside")).expect("outside").count(), 0);
     assert!(!rig.mountinfo().contains("/outside"));
 }

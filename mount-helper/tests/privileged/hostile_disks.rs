@@ -9,7 +9,7 @@ mod mutation;
 
 use crate::rig::{Random, Rig, done, staged, volume};
 use ebs_csi_wire::{FsType, Outcome, Refusal};
-use image::{Base, Image};
+use image::{BASES, Base, Image};
 use mutation::Mutate;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ const BY_CONTENT: [Refusal; 5] = [
 ];
 
 struct Recipe {
-    base: Base,
+    base: (&'static str, &'static Base),
     name: String,
     mutate: Mutate,
 }
@@ -40,9 +40,9 @@ impl Recipe {
         let &[base, mutation, seed] = words.as_slice() else { panic!("{line}: three words") };
         let (_, mutate) =
             mutation::ALL.into_iter().find(|(name, _)| *name == mutation).expect(line);
-        let base = Base::ALL.into_iter().find(|one| one.name == base).expect(line);
+        let (base, made) = BASES.iter().find(|(name, _)| *name == base).expect(line);
         let seed: u64 = seed.parse().expect(line);
-        Self { name: format!("{} {mutation} {seed}", base.name), base, mutate }
+        Self { name: format!("{base} {mutation} {seed}"), base: (*base, made), mutate }
     }
 }
 
@@ -51,10 +51,10 @@ fn recipes() -> Vec<Recipe> {
     let mut recipes: Vec<_> = kept.map(Recipe::parse).collect();
     let request = std::env::var("HOSTILE_SEEDS").ok();
     let seeds: u64 = request.map_or(0, |n| n.parse().expect("HOSTILE_SEEDS is a number"));
-    for base in Base::ALL {
+    for (base, _) in &BASES {
         for (mutation, _) in mutation::ALL {
             for seed in 1..=seeds {
-                let name = format!("{} {mutation} {seed}", base.name);
+                let name = format!("{base} {mutation} {seed}");
                 if recipes.iter().all(|recipe| recipe.name != name) {
                     recipes.push(Recipe::parse(&name));
                 }
@@ -74,7 +74,8 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
     let mut images: BTreeMap<&str, Option<Image>> = BTreeMap::new();
     let mut tally: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for recipe in recipes() {
-        let made = images.entry(recipe.base.name).or_insert_with(|| recipe.base.make(tools.path()));
+        let (base, made) = recipe.base;
+        let made = images.entry(base).or_insert_with(|| made.make(tools.path()));
         // Not every machine has the tool that makes this base; `make` has reported that once.
         let Some(image) = made else { continue };
         let mut image = image.clone();
@@ -82,7 +83,7 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
         (recipe.mutate)(&mut image, &mut Random::of(name));
         let how = run(&rig, &recipe, &image);
         println!("{name}: {how}");
-        *tally.entry((recipe.base.name, how)).or_default() += 1;
+        *tally.entry((base, how)).or_default() += 1;
         let now = [rig.pid(), rig.part("broker"), rig.part("directories")];
         assert_eq!(now, parts, "{name}: a part of the helper ended");
     }
@@ -102,7 +103,7 @@ fn run(rig: &Rig, recipe: &Recipe, image: &Image) -> &'static str {
     let volume = volume();
     image.write(&rig.image(&volume));
     let attached = rig.attach_image(rig.image(&volume));
-    let fs = recipe.base.fs();
+    let fs = if recipe.base.0 == "xfs" { FsType::Xfs } else { FsType::Ext4 };
     let mut outcome = rig.stage_copy(&volume, fs);
     // A copy is never formatted. A refusal because of the content applies to each volume, so the
     // stage is repeated with a blank origin: nothing is mounted unchecked.

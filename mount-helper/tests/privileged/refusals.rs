@@ -1,7 +1,7 @@
 //! Disks and places for which a request must be refused or fail, and must change nothing.
 use crate::rig::{
-    Attached, MIB, Rig, assert_refused, claim, disk, done, refusal, shell, staged, staging, target,
-    volume,
+    Attached, LONG, MIB, Repeated, Rig, assert_refused, claim, disk, done, refusal, shell, staged,
+    staging, target, volume,
 };
 use ebs_csi_wire::{
     ContentState, FormatOption, FsType, MountFlag, Observation, Operation, Origin, Outcome,
@@ -9,6 +9,7 @@ use ebs_csi_wire::{
 };
 use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
 
 /// Checks that the stage is refused for this reason and writes no byte.
 fn refuses(rig: &Rig, attached: &Attached, request: Stage, reason: Refusal) -> Option<Observation> {
@@ -286,7 +287,6 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
 #[test]
 fn swapped_device_node_never_exposes_another_disk() {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
-    use std::sync::atomic::{AtomicBool, Ordering};
     let Some(rig) = Rig::start() else { return };
     let (one, two) = (volume(), volume());
     let attached = [rig.attach(&one, 64 * MIB), rig.attach(&two, 64 * MIB)];
@@ -297,32 +297,24 @@ fn swapped_device_node_never_exposes_another_disk() {
         done(rig.unstage(volume));
     }
     let nodes = [0, 1].map(|n: usize| rig.path("dev").join(&attached[n].name));
-    let stop = AtomicBool::new(false);
-    let mut shown = 0;
-    std::thread::scope(|scope| {
-        let swapper = scope.spawn(|| {
-            // An even number of exchanges leaves the nodes as they were at the start.
-            while !stop.load(Ordering::Relaxed) {
-                for _ in 0..2 {
-                    renameat_with(CWD, &nodes[0], CWD, &nodes[1], RenameFlags::EXCHANGE)
-                        .expect("swap");
-                    std::thread::yield_now();
-                }
-            }
-        });
-        let mut client = rig.client();
-        for _ in 0..40 {
-            let request = rig.stage_operation(&one, FsType::Ext4);
-            if let Outcome::Staged(_) = client.call(request, crate::rig::LONG) {
-                shown += 1;
-                assert_eq!(rig.staged_file(&one, "whose"), one.as_str());
-            }
-            let request = rig.unstage_operation(&one, &staging(&one));
-            while !matches!(client.call(request.clone(), crate::rig::LONG), Outcome::Done(_)) {}
+    let swapper = Repeated::start((), Duration::ZERO, move |()| {
+        // An even number of exchanges leaves the nodes as they were at the start.
+        for _ in 0..2 {
+            renameat_with(CWD, &nodes[0], CWD, &nodes[1], RenameFlags::EXCHANGE).expect("swap");
+            std::thread::yield_now();
         }
-        stop.store(true, Ordering::Relaxed);
-        swapper.join().expect("swapper");
     });
+    let mut shown = 0;
+    let mut client = rig.client();
+    for _ in 0..40 {
+        if let Outcome::Staged(_) = client.call(rig.stage_operation(&one, FsType::Ext4), LONG) {
+            shown += 1;
+            assert_eq!(rig.staged_file(&one, "whose"), one.as_str());
+        }
+        let request = rig.unstage_operation(&one, &staging(&one));
+        while !matches!(client.call(request.clone(), LONG), Outcome::Done(_)) {}
+    }
+    swapper.end();
     println!("staged in {shown} of 40 tries");
     assert!(rig.journal().matches("tool=mke2fs").count() == 2);
 }

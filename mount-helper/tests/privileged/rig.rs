@@ -8,12 +8,15 @@ mod namespace;
 mod parts;
 mod process;
 mod random;
+mod repeated;
 mod requests;
 mod xen;
 
 pub(crate) use client::{Client, connect};
 pub(crate) use elsewhere::Elsewhere;
-pub(crate) use expected::{assert_refused, done, reason, refusal, staged, unstaged, usage};
+pub(crate) use expected::{
+    assert_refused, done, expanded, holding, reason, refusal, staged, unstaged, usage,
+};
 pub(crate) use files::{
     MIB, check_filesystem, claim, copy_sparse, make_filesystem, set_mode, sources, sparse_file,
     text, write_synced,
@@ -24,6 +27,7 @@ pub(crate) use parts::{
     become_user, check_profiles, children, grows_mounted, role, send_signal, status, try_signal,
 };
 pub(crate) use random::Random;
+pub(crate) use repeated::Repeated;
 pub(crate) use requests::{block_target, disk, format_options, inventory, staging, target};
 pub(crate) use xen::Xen;
 

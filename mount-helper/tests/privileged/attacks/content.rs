@@ -1,10 +1,11 @@
 //! Contents of disks, and what a tool needs to examine them.
-use crate::rig::{LONG, MIB, Rig, assert_refused, done, format_options, reason, shell, staged};
+use crate::rig::{
+    LONG, MIB, Repeated, Rig, assert_refused, done, format_options, reason, shell, staged,
+};
 use ebs_csi_policy::blank;
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal, VolumeId};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
@@ -114,7 +115,6 @@ fn kept_in_memory(broker: u32) -> u64 {
 fn a_comparison_is_bounded_and_made_once() {
     let Some(rig) = Rig::start() else { return };
     let broker = rig.part("broker");
-    let over = AtomicBool::new(false);
     let comparisons = || rig.journal().matches(" made-in-memory ").count();
     // With these options a format of 4 TiB writes more than a gigabyte.
     let stage = |volume: &VolumeId| {
@@ -134,23 +134,17 @@ fn a_comparison_is_bounded_and_made_once() {
     };
     let disks: Vec<_> = (0..4).map(|_| rig.new_disk(4 << 40)).collect();
     disks.iter().for_each(|(_, attached)| attached.write(3000, &noise(100)));
-    let most = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let mut most = 0;
-            while !over.load(Ordering::Relaxed) {
-                most = most.max(kept_in_memory(broker));
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            most
-        });
+    let watch = Repeated::start(0, Duration::from_millis(10), move |most: &mut u64| {
+        *most = (*most).max(kept_in_memory(broker));
+    });
+    std::thread::scope(|scope| {
         let stages: Vec<_> =
             disks.iter().map(|(volume, _)| scope.spawn(|| stage(volume))).collect();
         for thread in stages {
             assert_eq!(thread.join().expect("an answer"), Refusal::UnknownContent);
         }
-        over.store(true, Ordering::Relaxed);
-        watch.join().expect("the watch")
     });
+    let most = watch.end();
     println!("at most {} MiB were kept in memory", most / MIB);
     assert!(most <= 160 * MIB, "{} MiB", most / MIB);
     assert_eq!(comparisons(), 4);

@@ -6,16 +6,13 @@ mod publications;
 mod slow;
 
 use crate::rig::{
-    Attached, Client, MIB, Rig, children, make_filesystem, role, shell, sparse_file, status, text,
-    try_signal,
+    Attached, Client, MIB, Repeated, Rig, children, make_filesystem, role, shell, sparse_file,
+    status, text, try_signal,
 };
 use ebs_csi_wire::{FsType, Operation, VolumeId};
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Limit of the memory that the broker may take under any requests, in bytes.
@@ -53,40 +50,20 @@ fn most_memory(rig: &Rig) -> u64 {
     kib.map_or(u64::MAX, |kib: u64| kib << 10)
 }
 
-/// Releases tools that a fault point holds, each after it was held for some time, until this value
-/// is dropped.
-struct Releaser {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Releaser {
-    fn start(rig: &Rig, held_for: Duration) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let (supervisor, stop) = (rig.pid(), Arc::clone(&over));
-        let thread = std::thread::spawn(move || {
-            let mut seen: HashMap<u32, Instant> = HashMap::new();
-            while !stop.load(Ordering::Relaxed) {
-                let runners: Vec<u32> =
-                    children(supervisor).into_iter().filter(|pid| role(*pid) == "runner").collect();
-                seen.retain(|pid, _| runners.contains(pid));
-                for pid in runners.into_iter().filter(|pid| is_held(*pid)) {
-                    if seen.entry(pid).or_insert_with(Instant::now).elapsed() >= held_for {
-                        try_signal(pid, Signal::USR1);
-                    }
-                }
-                std::thread::sleep(Duration::from_millis(5));
+/// Releases tools that a fault point holds, each after it was held for some time, until the returned
+/// value is dropped.
+fn release_tools(rig: &Rig, held_for: Duration) -> Repeated<HashMap<u32, Instant>> {
+    let supervisor = rig.pid();
+    Repeated::start(HashMap::new(), Duration::from_millis(5), move |seen| {
+        let mut runners = children(supervisor);
+        runners.retain(|pid| role(*pid) == "runner");
+        seen.retain(|pid, _| runners.contains(pid));
+        for pid in runners.into_iter().filter(|pid| is_held(*pid)) {
+            if seen.entry(pid).or_insert_with(Instant::now).elapsed() >= held_for {
+                try_signal(pid, Signal::USR1);
             }
-        });
-        Self { over, thread: Some(thread) }
-    }
-}
-
-impl Drop for Releaser {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
+        }
+    })
 }
 
 /// Returns whether a runner sleeps. A runner sleeps only at a fault point, where a signal

@@ -4,18 +4,8 @@ use super::replay::damage_inode;
 use crate::rig::{
     Attached, MIB, Rig, assert_refused, disk, done, reason, shell, staged, staging, target,
 };
-use ebs_csi_wire::{Disk, FsType, MountFlag, Origin, Outcome, Refusal, Source, VolumeId};
+use ebs_csi_wire::{Disk, FsType, MountFlag, Origin, Outcome, Refusal, Source};
 use std::fs;
-
-/// Attaches a disk with a file system that a person made, and with a file in it.
-fn made_by_hand(rig: &Rig, fs: FsType) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.made_disk(512 * MIB, fs);
-    (volume, attached)
-}
-
-fn stage_unknown(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
-    rig.stage_with(volume, fs, |request| request.disk.origin = Origin::Unknown)
-}
 
 /// Damages the file system in a way that its superblock does not show.
 fn damage(attached: &Attached, fs: FsType) {
@@ -33,7 +23,7 @@ fn damage(attached: &Attached, fs: FsType) {
 fn foreign_filesystem_is_checked_once_per_attachment() {
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         let Some(mut rig) = Rig::start() else { return };
-        let (volume, attached) = made_by_hand(&rig, fs);
+        let (volume, attached) = rig.made_disk(512 * MIB, fs);
         let is_checked = |rig: &Rig| {
             let result = staged(rig.stage_copy(&volume, fs));
             assert!(!result.formatted, "{fs}: {result:?}");
@@ -61,7 +51,7 @@ fn foreign_filesystem_is_checked_once_per_attachment() {
 fn filesystem_of_untold_origin_is_mounted_unchecked() {
     let Some(mut rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
-        let (volume, _attached) = made_by_hand(&rig, fs);
+        let (volume, _attached) = rig.made_disk(512 * MIB, fs);
         for (origin, source, untold) in [
             (Origin::Unknown, Source::Elsewhere, true),
             (Origin::Copy, Source::Untold, true),
@@ -84,7 +74,7 @@ fn filesystem_of_untold_origin_is_mounted_unchecked() {
 fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
     let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Xfs] {
-        let (volume, attached) = made_by_hand(&rig, fs);
+        let (volume, attached) = rig.made_disk(512 * MIB, fs);
         damage(&attached, fs);
         for read_only in [false, true] {
             let outcome = rig.stage_with(&volume, fs, |request| {
@@ -104,37 +94,34 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
 #[test]
 fn foreign_xfs_log_is_replayed_before_check() {
     for read_only in [false, true] {
-        xfs_log_is_replayed(read_only);
+        let Some(rig) = Rig::start() else { return };
+        let (origin, attached) = rig.made_disk(512 * MIB, FsType::Xfs);
+        staged(rig.stage(&origin, FsType::Xfs));
+        let root = rig.staged_root(&origin);
+        for n in 0..200 {
+            fs::write(root.join(format!("file-{n}")), "kept").expect("write");
+        }
+        rustix::fs::syncfs(fs::File::open(&root).expect("open")).expect("sync");
+        let (copy, second) = rig.attach_copy(&attached.image);
+        let result = staged(rig.stage_with(&copy, FsType::Xfs, |request| {
+            (request.disk.origin, request.read_only) = (Origin::Copy, read_only);
+        }));
+        assert!(result.checked, "{result:?}");
+        assert_eq!(rig.journal().matches("tool tool=xfs-repair ").count(), 2);
+        assert_eq!(rig.staged_file(&copy, "file-199"), "kept");
+        assert_eq!(rig.mounts(&second), 1);
+        done(rig.unstage(&copy));
+        done(rig.unstage(&origin));
     }
-}
-
-fn xfs_log_is_replayed(read_only: bool) {
-    let Some(rig) = Rig::start() else { return };
-    let (origin, attached) = made_by_hand(&rig, FsType::Xfs);
-    staged(rig.stage(&origin, FsType::Xfs));
-    let root = rig.staged_root(&origin);
-    for n in 0..200 {
-        fs::write(root.join(format!("file-{n}")), "kept").expect("write");
-    }
-    rustix::fs::syncfs(fs::File::open(&root).expect("open")).expect("sync");
-    let (copy, second) = rig.attach_copy(&attached.image);
-    let result = staged(rig.stage_with(&copy, FsType::Xfs, |request| {
-        (request.disk.origin, request.read_only) = (Origin::Copy, read_only);
-    }));
-    assert!(result.checked, "{result:?}");
-    assert_eq!(rig.journal().matches("tool tool=xfs-repair ").count(), 2);
-    assert_eq!(rig.staged_file(&copy, "file-199"), "kept");
-    assert_eq!(rig.mounts(&second), 1);
-    done(rig.unstage(&copy));
-    done(rig.unstage(&origin));
 }
 
 #[test]
 fn untrusted_images_deny_refuses_and_allow_skips_check() {
     for fs in [FsType::Ext4, FsType::Xfs] {
         let Some(rig) = Rig::start_with(&["--untrusted-images", "deny"]) else { return };
-        let (volume, attached) = made_by_hand(&rig, fs);
-        for outcome in [rig.stage_copy(&volume, fs), stage_unknown(&rig, &volume, fs)] {
+        let (volume, attached) = rig.made_disk(512 * MIB, fs);
+        for origin in [Origin::Copy, Origin::Unknown] {
+            let outcome = rig.stage_with(&volume, fs, |request| request.disk.origin = origin);
             assert_refused(outcome, Refusal::UntrustedImage);
         }
         assert_eq!(rig.mounts(&attached), 0);
@@ -144,7 +131,7 @@ fn untrusted_images_deny_refuses_and_allow_skips_check() {
             rig.stage_once(&own, fs);
         }
         let Some(rig) = Rig::start_with(&["--untrusted-images=allow"]) else { return };
-        let (volume, _attached) = made_by_hand(&rig, fs);
+        let (volume, _attached) = rig.made_disk(512 * MIB, fs);
         let result = staged(rig.stage_copy(&volume, fs));
         assert!(!result.checked && !result.untold, "{result:?}");
         done(rig.unstage(&volume));
@@ -159,7 +146,7 @@ fn nodev_nosuid_switch_sets_mount_options_by_origin() {
         [("off", false, false), ("untrusted", false, true), ("on", true, true)]
     {
         let Some(rig) = Rig::start_with(&["--nodev-nosuid", switch]) else { return };
-        let (theirs, _attached) = made_by_hand(&rig, FsType::Ext4);
+        let (theirs, _attached) = rig.made_disk(512 * MIB, FsType::Ext4);
         let (ours, _own) = rig.new_disk(64 * MIB);
         for (volume, restricted) in [(&ours, ours_restricted), (&theirs, theirs_restricted)] {
             // The mount flags of a StorageClass do not lift the restriction.

@@ -1,7 +1,7 @@
 //! What the helper answers about who holds a volume, and the promises that it keeps.
 use crate::rig::{
-    Elsewhere, LONG, MIB, OpenCopy, Rig, assert_refused, claim, disk, done, make_filesystem,
-    retry_refused, shell, staged, staging, target, unstaged, volume,
+    Elsewhere, LONG, MIB, OpenCopy, Rig, assert_refused, claim, disk, done, holding,
+    make_filesystem, retry_refused, shell, staged, staging, target, unstaged, volume,
 };
 use ebs_csi_wire::{
     AttachedAt, Disk, FsType, Held, Holder, Holding, Operation, Outcome, Promise, Refusal, VolumeId,
@@ -12,17 +12,14 @@ fn attached(seconds: u32) -> AttachedAt {
     AttachedAt::parse(&format!("2026-01-01T00:00:{seconds:02}Z")).expect("a time")
 }
 
-fn held_request(volume: &VolumeId, question: u64) -> Operation {
-    let (volume, attached_at) = (volume.clone(), Some(attached(1)));
+fn held_request(volume: &VolumeId, seconds: u32, question: u64) -> Operation {
+    let (volume, attached_at) = (volume.clone(), Some(attached(seconds)));
     Operation::Held(Held { volume, attached_at, question })
 }
 
 #[track_caller]
 fn held(rig: &Rig, volume: &VolumeId) -> Holding {
-    match rig.call(held_request(volume, 7)) {
-        Outcome::Holding(holding) => holding,
-        other => panic!("{other:?}"),
-    }
+    holding(rig.call(held_request(volume, 1, 7)))
 }
 
 #[track_caller]
@@ -40,11 +37,6 @@ fn promise(rig: &Rig, volume: &VolumeId) -> Outcome {
 
 fn disk_attached(volume: &VolumeId, seconds: Option<u32>) -> Disk {
     Disk { attached_at: seconds.map(attached), ..disk(volume) }
-}
-
-#[track_caller]
-fn assert_promised(outcome: Outcome) {
-    assert_refused(outcome, Refusal::Promised);
 }
 
 /// Each line of the look: nothing, a mount, a further mount, raw, a claim, another block device, a
@@ -79,14 +71,9 @@ fn look_names_what_holds_the_disk() {
     drop(elsewhere);
     retry_refused(|| promise(&rig, &volume));
 
-    let gone = volume_without_disk(&rig);
-    assert_eq!(held(&rig, &gone).holder, Holder::NoDisk);
-}
-
-fn volume_without_disk(rig: &Rig) -> VolumeId {
-    let gone = volume();
+    let gone = self::volume();
     assert!(!rig.image(&gone).exists());
-    gone
+    assert_eq!(held(&rig, &gone).holder, Holder::NoDisk);
 }
 
 /// A mount where no volume is staged.
@@ -110,7 +97,7 @@ fn look_is_busy_during_stage() {
     let (volume, _attached) = rig.new_disk(64 * MIB);
     let _client = rig.call_until("stage-found", rig.stage_operation(&volume, FsType::Ext4));
     for wait in [Duration::ZERO, Duration::from_millis(100)] {
-        let answer = rig.client().call(held_request(&volume, 1), wait);
+        let answer = rig.client().call(held_request(&volume, 1, 1), wait);
         assert_eq!(answer, Refusal::Busy.into());
     }
     // Other volumes are not affected.
@@ -150,12 +137,16 @@ fn promised_volume_is_refused_until_attached_anew() {
         for seconds in [Some(1), Some(2), None] {
             // Another time of the same disk is the same attachment.
             let requested = disk_attached(&volume, seconds);
-            assert_promised(rig.stage_with(&volume, FsType::Ext4, |request| {
-                request.disk = requested.clone();
-            }));
-            assert_promised(rig.publish_disk(&requested, "one", false));
+            let publish = rig.publish_disk(&requested, "one", false);
+            let stage = rig.stage_with(&volume, FsType::Ext4, |request| request.disk = requested);
+            for outcome in [stage, publish] {
+                assert_refused(outcome, Refusal::Promised);
+            }
         }
-        assert_held_promised(&rig, &volume);
+        let free = Holding { holder: Holder::Nothing, question: 7, promised: true };
+        assert_eq!(held(&rig, &volume), free);
+        let other = holding(rig.call(held_request(&volume, 2, 8)));
+        assert!(!other.promised && other.question == 8);
     }
     let attached = rig.reattach(attached);
     for seconds in [Some(2), None] {
@@ -168,17 +159,6 @@ fn promised_volume_is_refused_until_attached_anew() {
     drop(attached);
 }
 
-#[track_caller]
-fn assert_held_promised(rig: &Rig, volume: &VolumeId) {
-    let free = Holding { holder: Holder::Nothing, question: 7, promised: true };
-    assert_eq!(held(rig, volume), free);
-    let other = Held { volume: volume.clone(), attached_at: Some(attached(2)), question: 8 };
-    match rig.call(Operation::Held(other)) {
-        Outcome::Holding(holding) => assert!(!holding.promised && holding.question == 8),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// A promise without a disk binds the attachment by its time.
 #[test]
 fn promise_without_disk_forbids_disk_that_appears() {
@@ -189,7 +169,7 @@ fn promise_without_disk_forbids_disk_that_appears() {
     for seconds in [Some(1), None] {
         let requested = disk_attached(&volume, seconds);
         let stage = rig.stage_with(&volume, FsType::Ext4, |request| request.disk = requested);
-        assert_promised(stage);
+        assert_refused(stage, Refusal::Promised);
     }
     let later = disk_attached(&volume, Some(2));
     staged(rig.stage_with(&volume, FsType::Ext4, |request| request.disk = later));
@@ -203,9 +183,7 @@ fn repeated_looks_have_their_own_numbers() {
     let (volume, _attached) = rig.new_disk(64 * MIB);
     let mut client = rig.client();
     for question in 0..50 {
-        match client.call(held_request(&volume, question), LONG) {
-            Outcome::Holding(holding) => assert_eq!(holding.question, question),
-            other => panic!("{other:?}"),
-        }
+        let answer = holding(client.call(held_request(&volume, 1, question), LONG));
+        assert_eq!(answer.question, question);
     }
 }

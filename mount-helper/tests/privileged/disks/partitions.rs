@@ -1,11 +1,10 @@
 //! A volume whose attribute `partition` selects a partition of its disk.
 use crate::rig::{
-    Attached, MIB, Rig, assert_refused, block_target, disk, done, shell, sparse_file, staged,
-    staging, target, usage, volume,
+    Attached, MIB, Rig, assert_refused, block_target, disk, done, expanded, shell, sparse_file,
+    staged, staging, target, usage, volume,
 };
-use ebs_csi_wire::{Disk, Expanded, FsType, Operation, Outcome, Refusal, Usage, VolumeId};
+use ebs_csi_wire::{Disk, FsType, Operation, Refusal, Usage, VolumeId};
 use std::fs;
-
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
@@ -58,11 +57,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
         assert_eq!(ours.map(|held| held.staged).collect::<Vec<_>>(), [true, false]);
         // Growth ends at the end of the partition, although the request asks for the volume's size.
         let expand = rig.expand_operation(&volume, &staging(&volume), 512 * MIB, 0);
-        let outcome = rig.call(expand);
-        let Outcome::Expanded(Expanded { device_bytes, .. }) = outcome else {
-            panic!("{outcome:?}");
-        };
-        assert_eq!(device_bytes, 340 * MIB);
+        assert_eq!(expanded(rig.call(expand)).device_bytes, 340 * MIB);
         // A partition that does not exist is not found.
         let mut other = rig.stage_request(&volume, fs_type);
         other.disk.partition = NonZeroU32::new(3);

@@ -3,12 +3,12 @@
 //! node. `/sys` is simulated, and the disks are loop devices.
 use crate::disks::partitions::parted_image;
 use crate::rig::{
-    Elsewhere, MIB, Rig, Xen, assert_refused, block_target, claim, disk, done, make_filesystem,
-    retry_refused, send_signal, staged, staging, target, unstaged, usage, volume,
+    Elsewhere, MIB, Rig, Xen, assert_refused, block_target, claim, disk, done, expanded,
+    make_filesystem, retry_refused, send_signal, staged, staging, target, unstaged, usage, volume,
 };
 use ebs_csi_wire::{
-    DeviceName, Disk, Expanded, FsType, NvmeStatistics, Operation, Origin, Outcome, Refusal,
-    Staged, Usage, VolumeId,
+    DeviceName, Disk, FsType, NvmeStatistics, Operation, Origin, Outcome, Refusal, Staged, Usage,
+    VolumeId,
 };
 use rustix::process::Signal;
 use std::fs;
@@ -99,12 +99,8 @@ fn life_of(fs_type: FsType, called: &str) {
     // Growth of a mounted ext4 needs a capability that not every host grants; the next stage grows
     // the file system.
     if fs_type == FsType::Xfs {
-        let Outcome::Expanded(Expanded { filesystem_bytes, .. }) =
-            rig.expand(&volume, &staging(&volume))
-        else {
-            panic!("growth expected");
-        };
-        assert_eq!(filesystem_bytes, 512 * MIB);
+        let grown = expanded(rig.expand(&volume, &staging(&volume)));
+        assert_eq!(grown.filesystem_bytes, 512 * MIB);
     }
     assert_refused(rig.unstage(&volume), Refusal::StillHeld);
     done(rig.unpublish(&volume, &place));

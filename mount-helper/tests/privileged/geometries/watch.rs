@@ -1,9 +1,6 @@
 //! The resources that a tool uses while it runs.
-use crate::rig::{children, role, status};
+use crate::rig::{Repeated, children, role, status};
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// The maximum of each resource over all tools that were seen. A tool that ended at once was not
@@ -53,32 +50,10 @@ impl fmt::Display for Most {
     }
 }
 
-pub(super) struct Watch {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<Most>,
-}
-
-impl Watch {
-    /// Watches the tools of the runners of a supervisor.
-    pub(super) fn over(supervisor: u32) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&over);
-        let thread = thread::spawn(move || {
-            let mut most = Most::default();
-            while !seen.load(Ordering::Relaxed) {
-                let runners = children(supervisor).into_iter().filter(|pid| role(*pid) == "runner");
-                for tool in runners.flat_map(children) {
-                    most.join(Most::of(tool));
-                }
-                thread::sleep(Duration::from_millis(5));
-            }
-            most
-        });
-        Self { over, thread }
-    }
-
-    pub(super) fn end(self) -> Most {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the watch")
-    }
+/// Watches the tools of the runners of a supervisor.
+pub(super) fn watch(supervisor: u32) -> Repeated<Most> {
+    Repeated::start(Most::default(), Duration::from_millis(5), move |most| {
+        let runners = children(supervisor).into_iter().filter(|pid| role(*pid) == "runner");
+        runners.flat_map(children).for_each(|tool| most.join(Most::of(tool)));
+    })
 }

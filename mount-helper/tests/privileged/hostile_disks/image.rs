@@ -1,7 +1,6 @@
 //! The bases of recipes: small images that the real tools make, kept as the blocks that are not
 //! zero.
 use crate::rig::{MIB, Random, shell, sparse_file, text};
-use ebs_csi_wire::FsType;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -84,7 +83,8 @@ impl Image {
     }
 }
 
-enum ImageContent {
+/// What a recipe begins with.
+pub(super) enum Base {
     /// A file system by mke2fs, with these arguments.
     Ext(&'static [&'static str]),
     /// An ext4 whose journal was not replayed.
@@ -96,45 +96,26 @@ enum ImageContent {
     Noise,
 }
 
-/// What a recipe begins with.
-pub(super) struct Base {
-    pub(super) name: &'static str,
-    content: ImageContent,
-}
+/// Each base with its name in a recipe.
+pub(super) static BASES: [(&str, Base); 15] = [
+    ("ext4", Base::Ext(&["-t", "ext4"])),
+    ("ext4-1k", Base::Ext(&["-t", "ext4", "-b", "1024"])),
+    ("ext4-nocsum", Base::Ext(&["-t", "ext4", "-O", "^metadata_csum"])),
+    ("ext4-journal", Base::Unreplayed),
+    ("ext3", Base::Ext(&["-t", "ext3"])),
+    ("ext2", Base::Ext(&["-t", "ext2"])),
+    ("xfs", Base::Tool(320, "mkfs.xfs", &["-q"], &[])),
+    ("gpt", Base::Tool(16, "sfdisk", &["-q"], b"label: gpt\n,8M\n,\n")),
+    ("mbr", Base::Tool(16, "sfdisk", &["-q"], b"label: dos\n,8M\n,\n")),
+    ("swap", Base::Tool(16, "mkswap", &["-q"], &[])),
+    ("btrfs", Base::Tool(128, "mkfs.btrfs", &["-q"], &[])),
+    ("vfat", Base::Tool(16, "mkfs.vfat", &[], &[])),
+    ("luks", Base::Pieces(&[(0, b"LUKS\xba\xbe\0\x02"), (0x4000, b"SKUL\xba\xbe\0\x02")])),
+    ("lvm", Base::Pieces(&[(512, b"LABELONE\x01\0\0\0\0\0\0\0"), (536, b"LVM2 001")])),
+    ("noise", Base::Noise),
+];
 
 impl Base {
-    const fn new(name: &'static str, content: ImageContent) -> Self {
-        Self { name, content }
-    }
-
-    pub(super) const ALL: [Self; 15] = [
-        Self::new("ext4", ImageContent::Ext(&["-t", "ext4"])),
-        Self::new("ext4-1k", ImageContent::Ext(&["-t", "ext4", "-b", "1024"])),
-        Self::new("ext4-nocsum", ImageContent::Ext(&["-t", "ext4", "-O", "^metadata_csum"])),
-        Self::new("ext4-journal", ImageContent::Unreplayed),
-        Self::new("ext3", ImageContent::Ext(&["-t", "ext3"])),
-        Self::new("ext2", ImageContent::Ext(&["-t", "ext2"])),
-        Self::new("xfs", ImageContent::Tool(320, "mkfs.xfs", &["-q"], &[])),
-        Self::new("gpt", ImageContent::Tool(16, "sfdisk", &["-q"], b"label: gpt\n,8M\n,\n")),
-        Self::new("mbr", ImageContent::Tool(16, "sfdisk", &["-q"], b"label: dos\n,8M\n,\n")),
-        Self::new("swap", ImageContent::Tool(16, "mkswap", &["-q"], &[])),
-        Self::new("btrfs", ImageContent::Tool(128, "mkfs.btrfs", &["-q"], &[])),
-        Self::new("vfat", ImageContent::Tool(16, "mkfs.vfat", &[], &[])),
-        Self::new(
-            "luks",
-            ImageContent::Pieces(&[(0, b"LUKS\xba\xbe\0\x02"), (0x4000, b"SKUL\xba\xbe\0\x02")]),
-        ),
-        Self::new(
-            "lvm",
-            ImageContent::Pieces(&[(512, b"LABELONE\x01\0\0\0\0\0\0\0"), (536, b"LVM2 001")]),
-        ),
-        Self::new("noise", ImageContent::Noise),
-    ];
-
-    pub(super) fn fs(&self) -> FsType {
-        if self.name == "xfs" { FsType::Xfs } else { FsType::Ext4 }
-    }
-
     /// Makes the image, or returns `None` when its tool is not installed. Only a tool's image is
     /// written to a file; `directory` holds the content of its files.
     pub(super) fn make(&self, directory: &Path) -> Option<Image> {
@@ -148,19 +129,19 @@ impl Base {
             let all = [&["-q", "-F", "-d", text(&tree)], arguments].concat();
             tool(directory, 64 * MIB, "mke2fs", &all, &[])
         };
-        match self.content {
-            ImageContent::Ext(arguments) => ext(arguments),
-            ImageContent::Unreplayed => {
+        match *self {
+            Self::Ext(arguments) => ext(arguments),
+            Self::Unreplayed => {
                 ext(&["-t", "ext4"])?;
                 let path = directory.join("image");
                 shell("debugfs", &["-w", "-R", "feature needs_recovery", text(&path)]);
                 Some(Image::read(&path))
             }
-            ImageContent::Tool(size, name, arguments, input) => {
+            Self::Tool(size, name, arguments, input) => {
                 tool(directory, size * MIB, name, arguments, input)
             }
-            ImageContent::Pieces(pieces) => Some(Image::with(pieces)),
-            ImageContent::Noise => {
+            Self::Pieces(pieces) => Some(Image::with(pieces)),
+            Self::Noise => {
                 let mut random = Random::of("noise");
                 let bytes: Vec<u8> = (0..64 << 10).map(|_| random.below(256) as u8).collect();
                 Some(Image::with(&[(0, &bytes)]))

@@ -1,5 +1,5 @@
 //! Expected answers; any other answer fails the test at the caller's line.
-use ebs_csi_wire::{Done, Outcome, Refusal, Refused, Staged, Usage};
+use ebs_csi_wire::{Done, Expanded, Holding, Outcome, Refusal, Refused, Staged, Usage};
 
 /// Defines functions that return what an outcome of one kind holds.
 macro_rules! expected {
@@ -19,6 +19,8 @@ expected! {
     staged Staged Staged;
     usage Usage Usage;
     refusal Refused Refused;
+    holding Holding Holding;
+    expanded Expanded Expanded;
 }
 
 /// Returns whether nothing was left to do.

@@ -1,5 +1,7 @@
 //! A disk of the rig.
-use super::{LONG, Rig, copy_sparse, done, make_filesystem, shell, staged, text, volume, wait_until};
+use super::{
+    LONG, Rig, copy_sparse, done, make_filesystem, shell, staged, text, volume, wait_until,
+};
 use ebs_csi_wire::{FsType, VolumeId};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -55,6 +57,11 @@ impl Attached {
     pub(crate) fn provoke_error(&self) {
         let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", self.name);
         fs::write(trigger, "made by a test").expect("an error");
+    }
+
+    /// Returns the options in force for the mounted ext file system, including the default ones.
+    pub(crate) fn options_in_force(&self) -> String {
+        fs::read_to_string(format!("/proc/fs/ext4/{}/options", self.name)).expect("options")
     }
 
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) {

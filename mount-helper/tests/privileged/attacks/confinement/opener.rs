@@ -53,6 +53,16 @@ pub(super) fn send_requests(devices: &str, mounted: (&str, &str), unused: (&str,
             Some(_) => format!("a descriptor with {answer}"),
         }
     };
+    for (name, request, _) in requests(mounted, unused) {
+        print_value(name, answer(&request));
+    }
+}
+
+/// Returns the requests, each with its answer.
+fn requests(
+    mounted: (&str, &str),
+    unused: (&str, &str),
+) -> [(&'static str, String, &'static str); 12] {
     let open = |disk: &str, partition: &str, proof: &str, access: &str, exclusive: bool| {
         format!(" open {} {partition} {proof} {access} {exclusive} false", hexadecimal(disk))
     };
@@ -60,22 +70,20 @@ pub(super) fn send_requests(devices: &str, mounted: (&str, &str), unused: (&str,
     let (volume, disk) = (serial(mounted.0), mounted.1);
     let (other, free) = (serial(unused.0), unused.1);
     let (whole, read, write) = ("false", "read", "write");
-    for (name, request) in [
-        ("read", open(disk, whole, &volume, read, false)),
-        ("write-shared", open(disk, whole, &volume, write, false)),
-        ("write", open(disk, whole, &volume, write, true)),
-        ("claim", open(disk, whole, &volume, read, true)),
-        ("another", open(disk, whole, &other, read, false)),
-        ("by-name", open(disk, whole, "name", read, false)),
-        ("no-disk", open("null", whole, &volume, read, false)),
-        ("path", open("../etc/shadow", whole, &volume, read, false)),
-        ("partition", open(disk, "true 7", &volume, read, false)),
-        ("unused-shared", open(free, whole, &other, write, false)),
-        ("no-descriptor", " read first".to_owned()),
-        ("unused", open(free, whole, &other, write, true)),
-    ] {
-        print_value(name, answer(&request));
-    }
+    [
+        ("read", open(disk, whole, &volume, read, false), "opened,to-read"),
+        ("write-shared", open(disk, whole, &volume, write, false), "failed,errno,1"),
+        ("write", open(disk, whole, &volume, write, true), "failed,errno,16"),
+        ("claim", open(disk, whole, &volume, read, true), "failed,errno,16"),
+        ("another", open(disk, whole, &other, read, false), "failed,mismatch"),
+        ("by-name", open(disk, whole, "name", read, false), "failed,mismatch"),
+        ("no-disk", open("null", whole, &volume, read, false), "failed,errno,2"),
+        ("path", open("../etc/shadow", whole, &volume, read, false), "failed,errno,22"),
+        ("partition", open(disk, "true 7", &volume, read, false), "failed,errno,2"),
+        ("unused-shared", open(free, whole, &other, write, false), "failed,errno,1"),
+        ("no-descriptor", " read first".to_owned(), "failed,errno,9"),
+        ("unused", open(free, whole, &other, write, true), "opened,writable"),
+    ]
 }
 
 fn hexadecimal(text: &str) -> String {
@@ -94,20 +102,7 @@ fn opener_opens_disk_for_writing_only_if_unheld() {
     let (serial, free_serial) = (mounted.serial(), unused.serial());
     let words = [&devices, &serial, &disk.name, &free_serial, &free.name].map(String::as_str);
     let ran = script::run_apart("opener", &words);
-    for (name, answer) in [
-        ("read", "opened,to-read"),
-        ("write-shared", "failed,errno,1"),
-        ("write", "failed,errno,16"),
-        ("claim", "failed,errno,16"),
-        ("another", "failed,mismatch"),
-        ("by-name", "failed,mismatch"),
-        ("no-disk", "failed,errno,2"),
-        ("path", "failed,errno,22"),
-        ("partition", "failed,errno,2"),
-        ("unused-shared", "failed,errno,1"),
-        ("no-descriptor", "failed,errno,9"),
-        ("unused", "opened,writable"),
-    ] {
+    for (name, _, answer) in requests((&serial, &disk.name), (&free_serial, &free.name)) {
         let found = ran.value(name).trim_matches('"');
         assert_eq!(found, answer, "{name}: {}", ran.output);
     }

@@ -9,7 +9,7 @@ use ebs_csi_mount_helper::sys::{Fork, fork};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::tool::ToolId;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-
+use std::io;
 use std::process::exit;
 
 /// Commands of fcntl(2), from linux/fcntl.h.
@@ -20,25 +20,44 @@ const F_SETLEASE: i64 = 1024;
 const F_NOTIFY: i64 = 1026;
 const F_GETFL: i64 = 3;
 
+/// Makes an attempt that concerns another process of the tool's user.
+type Attempt = fn(i64) -> io::Result<i64>;
+
+const KILL: i64 = libc::SIGKILL as i64;
+
 /// The attempts, and how the attempting process ends.
-const TRIES: [(&str, ScriptEnd); 12] = [
-    ("abort", ScriptEnd::Signalled(libc::SIGABRT)),
-    ("getfl", ScriptEnd::Exited(0)),
-    ("own-limit", ScriptEnd::Exited(0)),
-    ("tgkill", ScriptEnd::Signalled(libc::SIGSYS)),
-    ("tkill", ScriptEnd::Signalled(libc::SIGSYS)),
-    ("kill", ScriptEnd::Signalled(libc::SIGSYS)),
-    ("setown", ScriptEnd::Exited(libc::EINVAL)),
-    ("setown-ex", ScriptEnd::Exited(libc::EINVAL)),
-    ("setsig", ScriptEnd::Exited(libc::EINVAL)),
-    ("setlease", ScriptEnd::Exited(libc::EINVAL)),
-    ("notify", ScriptEnd::Exited(libc::EINVAL)),
-    ("limit", ScriptEnd::Exited(libc::EPERM)),
+const TRIES: [(&str, ScriptEnd, Attempt); 12] = [
+    ("abort", ScriptEnd::Signalled(libc::SIGABRT), |_| std::process::abort()),
+    ("getfl", ScriptEnd::Exited(0), |_| fcntl(F_GETFL, 0)),
+    ("own-limit", ScriptEnd::Exited(0), |_| limit(None)),
+    ("tgkill", ScriptEnd::Signalled(libc::SIGSYS), |it| {
+        sys::call(libc::SYS_tgkill, [it, it, KILL, 0])
+    }),
+    ("tkill", ScriptEnd::Signalled(libc::SIGSYS), |it| {
+        sys::call(libc::SYS_tkill, [it, KILL, 0, 0])
+    }),
+    ("kill", ScriptEnd::Signalled(libc::SIGSYS), |it| sys::call(libc::SYS_kill, [it, KILL, 0, 0])),
+    ("setown", ScriptEnd::Exited(libc::EINVAL), |it| fcntl(F_SETOWN, it)),
+    ("setown-ex", ScriptEnd::Exited(libc::EINVAL), |_| fcntl(F_SETOWN_EX, 0)),
+    ("setsig", ScriptEnd::Exited(libc::EINVAL), |_| fcntl(F_SETSIG, KILL)),
+    ("setlease", ScriptEnd::Exited(libc::EINVAL), |_| fcntl(F_SETLEASE, libc::F_RDLCK.into())),
+    ("notify", ScriptEnd::Exited(libc::EINVAL), |_| fcntl(F_NOTIFY, 1)),
+    ("limit", ScriptEnd::Exited(libc::EPERM), |it| limit(Pid::from_raw(it as i32))),
 ];
+
+fn fcntl(command: i64, value: i64) -> io::Result<i64> {
+    sys::call(libc::SYS_fcntl, [0, command, value, 0])
+}
+
+fn limit(of: Option<Pid>) -> io::Result<i64> {
+    let few = Rlimit { current: Some(100), maximum: Some(100) };
+    Ok(prlimit(of, Resource::Cpu, few).map(|_| 0)?)
+}
 
 /// Makes an attempt in the tool's profile, beside another process of the tool's user.
 pub(super) fn reach(what: &str) {
-    let (ended, end) = std::io::pipe().expect("pipe");
+    let (_, _, attempt) = TRIES.iter().find(|(name, ..)| *name == what).expect(what);
+    let (ended, end) = io::pipe().expect("pipe");
     let Fork::Parent(neighbour) = fork().expect("fork") else {
         drop(end);
         become_user(profile::TOOL.identity.uid, &[]);
@@ -50,27 +69,7 @@ pub(super) fn reach(what: &str) {
     let entering = Entering::begin(profile::SUPERVISOR).and_then(Entering::identity);
     entering.and_then(Entering::calls).expect("confined");
     filters.install(ToolId::Mke2fs).expect("confined");
-    let (it, kill) = (i64::from(neighbour), i64::from(libc::SIGKILL));
-    let fcntl = |command, value| sys::call(libc::SYS_fcntl, [0, command, value, 0]);
-    let limit = |of| {
-        let few = Rlimit { current: Some(100), maximum: Some(100) };
-        Ok(prlimit(of, Resource::Cpu, few).map(|_| 0)?)
-    };
-    let result = match what {
-        "abort" => std::process::abort(),
-        "getfl" => fcntl(F_GETFL, 0),
-        "own-limit" => limit(None),
-        "tgkill" => sys::call(libc::SYS_tgkill, [it, it, kill, 0]),
-        "tkill" => sys::call(libc::SYS_tkill, [it, kill, 0, 0]),
-        "kill" => sys::call(libc::SYS_kill, [it, kill, 0, 0]),
-        "setown" => fcntl(F_SETOWN, it),
-        "setown-ex" => fcntl(F_SETOWN_EX, 0),
-        "setsig" => fcntl(F_SETSIG, kill),
-        "setlease" => fcntl(F_SETLEASE, libc::F_RDLCK.into()),
-        "notify" => fcntl(F_NOTIFY, 1),
-        "limit" => limit(Pid::from_raw(neighbour)),
-        other => panic!("{other:?} is nothing to try"),
-    };
+    let result = attempt(neighbour.into());
     drop(end);
     // The standard library's exit makes a call that the tool's filter forbids.
     let status = result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0);
@@ -84,6 +83,6 @@ fn tool_cannot_reach_other_processes_of_its_user() {
     if !able() {
         return;
     }
-    let found = TRIES.map(|(what, _)| script::run("tool", &[what]).end);
-    assert_eq!(found, TRIES.map(|(_, end)| end));
+    let found = TRIES.map(|(what, ..)| script::run("tool", &[what]).end);
+    assert_eq!(found, TRIES.map(|(_, end, _)| end));
 }

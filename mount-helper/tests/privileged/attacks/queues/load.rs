@@ -2,7 +2,7 @@
 //!
 //! This command runs the test in full and prints how long the calls took: `LOAD_VOLUMES=200 cargo
 //! test --release -p ebs-csi-mount-helper --test privileged load:: -- --nocapture`.
-use super::{MEMORY, Releaser, image, most_memory, send_for_each};
+use super::{MEMORY, image, most_memory, release_tools, send_for_each};
 use crate::rig::{Client, LONG, Rig, done, staged, staging, target, usage};
 use ebs_csi_wire::{FsType, Operation, Outcome, VolumeId};
 use std::sync::Mutex;
@@ -69,7 +69,7 @@ fn healthy_volumes_stay_usable_during_many_restores() {
     }
     let restored: Vec<_> = (0..volumes).map(|_| rig.attach_copy(&unclean)).collect();
     rig.restart(&["--fault-point", "tool-started", "--grace", "0"]);
-    let releaser = Releaser::start(&rig, HELD_FOR);
+    let releaser = release_tools(&rig, HELD_FOR);
     let begun = Instant::now();
     let mut clients = send_for_each(&rig, &restored, CALL_TIMEOUT, |volume| {
         rig.stage_operation(volume, FsType::Ext4)

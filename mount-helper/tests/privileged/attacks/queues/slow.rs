@@ -1,5 +1,5 @@
 //! Slow operations: checks, disks that never appear, file systems that hang.
-use super::{MEMORY, Releaser, image, most_memory, send_for_each};
+use super::{MEMORY, image, most_memory, release_tools, send_for_each};
 use crate::rig::{
     AGENT, Client, LONG, MIB, Rig, children, connect, done, role, shell, sparse_file, staged,
     staging, status, target, text, usage, volume, wait_until,
@@ -37,7 +37,7 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     // The stage of a volume that needs no tool proceeds as well.
     rig.stage_once(&healthy, FsType::Ext4);
     assert_eq!(rig.journal().matches(HELD).count(), 4, "tools at once");
-    let releaser = Releaser::start(&rig, Duration::ZERO);
+    let releaser = release_tools(&rig, Duration::ZERO);
     for client in &mut clients {
         assert!(staged(client.receive().expect("an answer")).checked);
     }

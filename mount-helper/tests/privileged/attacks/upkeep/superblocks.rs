@@ -2,24 +2,14 @@
 use crate::rig::{
     Attached, MIB, Rig, assert_refused, done, reason, refusal, shell, staged, volume, wait_until,
 };
-use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Signature, VolumeId};
+use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Signature};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-
-fn ext4(rig: &Rig) -> (VolumeId, Attached) {
-    let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
-    (volume, attached)
-}
 
 /// Sets default mount options in words, as tune2fs does with `-E mount_opts=`, but with commas.
 fn set_words(attached: &Attached, words: &str) {
     let command = format!("ssv mount_opts {words}");
     shell("debugfs", &["-w", "-R", &command, &attached.path()]);
-}
-
-/// Returns the options in force for the mounted file system, including the default options.
-fn in_force(attached: &Attached) -> String {
-    fs::read_to_string(format!("/proc/fs/ext4/{}/options", attached.name)).expect("options")
 }
 
 /// N9: errors=panic in s_errors, in s_mount_opts and in both, then an error.
@@ -34,12 +24,12 @@ fn errors_panic_in_superblock_does_not_panic_node() {
         ("panic", "errors=continue", "continue"),
         ("remount-ro", "commit=9", "remount-ro"),
     ] {
-        let (volume, attached) = ext4(&rig);
+        let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
         shell("tune2fs", &["-e", behaviour, &attached.path()]);
         set_words(&attached, words);
         for read_only in [true, false] {
             staged(rig.stage_with(&volume, FsType::Ext4, |request| request.read_only = read_only));
-            let options = in_force(&attached);
+            let options = attached.options_in_force();
             assert!(
                 options.lines().any(|line| line == format!("errors={after}")),
                 "{behaviour} {words}: {options}"
@@ -60,22 +50,22 @@ fn errors_panic_in_superblock_does_not_panic_node() {
 fn superblock_mount_options_outside_allowlist_are_refused() {
     let Some(rig) = Rig::start() else { return };
     for words in ["journal_dev=2065", "journal_path=/dev/sda", "noload", "dax", "made_up"] {
-        let (volume, attached) = ext4(&rig);
+        let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
         set_words(&attached, words);
         let reason = reason(rig.stage(&volume, FsType::Ext4));
         assert_eq!(reason, Refusal::SuperblockAsks, "{words}");
         assert_eq!(rig.mounts(&attached), 0);
     }
-    let (volume, attached) = ext4(&rig);
+    let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
     shell("debugfs", &["-w", "-R", "ssv default_mount_opts 0x8000", &attached.path()]);
     assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::SuperblockAsks);
     // Options that administrators usually set are accepted.
-    let (volume, attached) = ext4(&rig);
+    let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
     let bits = "acl,user_xattr,journal_data_writeback";
     shell("tune2fs", &["-o", bits, &attached.path()]);
     set_words(&attached, "nodelalloc,commit=30,data=ordered");
     staged(rig.stage(&volume, FsType::Ext4));
-    assert!(in_force(&attached).contains("commit=30"));
+    assert!(attached.options_in_force().contains("commit=30"));
     done(rig.unstage(&volume));
 }
 
@@ -108,7 +98,7 @@ fn an_external_journal_is_refused() {
         vec![format!("ssv journal_dev {number}")],
         vec!["ssv journal_inum 0".to_owned(), format!("ssv journal_dev {number}")],
     ] {
-        let (volume, attached) = ext4(&rig);
+        let (volume, attached) = rig.formatted_disk(64 * MIB, FsType::Ext4);
         for change in &changes {
             shell("debugfs", &["-w", "-R", change, &attached.path()]);
         }
