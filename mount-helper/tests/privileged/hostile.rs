@@ -115,7 +115,6 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
     assert!(!rig.mountinfo().contains("/outside"));
 }
 
-/// The next stage of the volume succeeds. The disk is formatted and mounted once.
 #[test]
 fn stage_continues_after_its_client_disconnects() {
     let Some(rig) = Rig::start() else { return };
@@ -157,8 +156,6 @@ fn an_inventory_names_what_is_staged_and_published() {
     assert!(!inventory.more);
 }
 
-/// A second connection finds the stage in the inventory and can join it. An unstage of the same
-/// volume is refused as busy.
 #[test]
 fn running_stage_is_listed_and_blocks_no_reads() {
     let Some(rig) = Rig::start_held("stage-looked") else { return };
@@ -185,7 +182,6 @@ fn running_stage_is_listed_and_blocks_no_reads() {
     assert!(done(rig.unpublish(&other, &target(&other, "p"))));
 }
 
-/// The mount stays until the pod closes its file; then unpublish and unstage succeed.
 #[test]
 fn unpublish_with_open_file_is_refused() {
     let Some(rig) = Rig::start() else { return };

@@ -270,8 +270,6 @@ fn ext4_grows_when_it_is_staged_again() {
     done(rig.unstage(&volume));
 }
 
-/// The kernel's own device node refuses writes too. A writable publish or a stage is refused until
-/// the last read-only publish ends.
 #[test]
 fn read_only_raw_publish_blocks_all_writes() {
     let Some(rig) = Rig::start() else { return };
@@ -317,7 +315,6 @@ fn simulated_disk_serves_statistics_from_adjacent_file() {
     let page: Vec<u8> = (0..=255).cycle().take(4096).collect();
     fs::write(&file, &page).expect("write");
     assert_eq!(statistics(), Outcome::LogPage(LogPage { page }));
-    // The helper does not follow a link.
     fs::remove_file(&file).expect("remove");
     std::os::unix::fs::symlink("/etc/passwd", &file).expect("symlink");
     assert!(matches!(statistics(), Outcome::Failed(_)));

@@ -137,8 +137,6 @@ fn unreadable_disk_fails_stage_and_is_not_formatted() {
     assert!(!rig.journal().contains(" tool "));
 }
 
-/// Size, origin, read-only mode and partition must fit the disk. Two of the rows request mount
-/// flags that the helper refuses.
 #[test]
 fn stage_is_refused_when_request_contradicts_disk() {
     let Some(rig) = Rig::start() else { return };
@@ -216,8 +214,6 @@ fn stage_refuses_second_path_or_occupied_path() {
     done(rig.unstage(&volume));
 }
 
-/// Unstaged volumes, other volumes' paths and occupied targets are refused. The content of an
-/// occupied target stays.
 #[test]
 fn publish_target_shows_only_verified_staging_mount() {
     let Some(rig) = Rig::start() else { return };

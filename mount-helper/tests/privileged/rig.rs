@@ -109,8 +109,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Starts a rig with a usual helper. Returns `None` where these tests cannot run, and prints
-    /// the reason.
+    /// Starts a rig with a usual helper, or prints why these tests cannot run.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(&[])
     }

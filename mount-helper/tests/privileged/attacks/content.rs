@@ -84,11 +84,9 @@ fn blank_disk_untold_or_used_raw_is_refused() {
         done(rig.unpublish_block(&volume, "p"));
         assert_refused(rig.stage(&volume, fs), Refusal::UsedRaw);
         assert!(!rig.journal().contains(" tool "));
-        // A new attach brings a new report of the disk's origin.
         let _attached = rig.reattach(attached);
         assert!(staged(rig.stage(&volume, fs)).formatted);
         done(rig.unstage(&volume));
-        // A disk with a file system needs no report of its origin.
         assert!(!staged(stage_unknown()).formatted);
         done(rig.unstage(&volume));
     }

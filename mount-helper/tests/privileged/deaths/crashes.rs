@@ -59,7 +59,6 @@ struct Crash {
     again: Option<Duration>,
 }
 
-/// Returns each cell of the table. Consecutive seeds go through all cells.
 fn cells() -> Vec<(Act, FsType, &'static str, &'static str)> {
     let mut cells = Vec::new();
     for act in ACTS {
@@ -176,8 +175,6 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect(name))
 }
 
-/// Each seed kills a process within an operation. The repeated request succeeds without manual
-/// repair.
 #[test]
 fn random_crashes_leave_volume_stageable_and_intact() {
     if !able() {

@@ -119,8 +119,6 @@ const STEPS: [(Act, FsType, &[&str]); 10] = [
     (Act::Unstage, FsType::Ext4, &["unstage-synced", "unstage-unmounted", "unstage-removed"]),
 ];
 
-/// After a kill of any process at any step, the repeated request has the same result as without the
-/// kill.
 #[test]
 fn retried_request_converges_after_kill_at_any_step() {
     if !able() {

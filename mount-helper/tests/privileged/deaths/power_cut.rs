@@ -56,7 +56,6 @@ fn power_cut_during_stage_recovers_on_either_node() {
     }
 }
 
-/// The other node mounts a copy of the disk without formatting it and reads all 50 synced files.
 #[test]
 fn synced_files_survive_power_cut_on_another_node() {
     let (Some(rig), Some(other)) = (Rig::start(), Rig::start()) else { return };

@@ -62,8 +62,6 @@ fn refuses_changed_byte(rig: &Rig, volume: &VolumeId, disk: &Attached, fs: FsTyp
     disk.write(at, &[byte]);
 }
 
-/// Only a disk whose bytes an unfinished format of this volume would have written is formatted
-/// again.
 #[test]
 fn only_own_unfinished_ext_format_is_redone() {
     let Some(rig) = Rig::start() else { return };
@@ -102,7 +100,6 @@ fn unfinish(attached: &Attached) {
     attached.write(0, &superblock);
 }
 
-/// A format of another volume and a file system already in use are refused as well.
 #[test]
 fn unfinished_xfs_is_redone_unless_one_byte_differs() {
     let Some(rig) = Rig::start() else { return };

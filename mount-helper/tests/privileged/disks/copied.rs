@@ -80,7 +80,6 @@ fn unstage_leaves_copied_mount_read_only_and_intact() {
     }
 }
 
-/// The first helper ended between the unmount and the release. Another node then finds all data.
 #[test]
 fn restarted_helper_finishes_interrupted_release_of_copied_mount() {
     let Some(mut rig) = Rig::start() else { return };
@@ -113,8 +112,6 @@ fn unstage_is_refused_while_copy_has_writer() {
     }
 }
 
-/// With --copied-mounts refuse, the copy stays writable, and unstage succeeds only after the copy
-/// is gone.
 #[test]
 fn refuse_option_blocks_unstage_until_copy_is_gone() {
     let Some(rig) = Rig::start_with(&["--copied-mounts", "refuse"]) else { return };

@@ -18,7 +18,6 @@ fn damage(attached: &Attached, fs: FsType) {
     }
 }
 
-/// A raw publish, a new attachment and a restart of the helper each cause another check.
 #[test]
 fn foreign_filesystem_is_checked_once_per_attachment() {
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
@@ -45,8 +44,6 @@ fn foreign_filesystem_is_checked_once_per_attachment() {
     }
 }
 
-/// The answer and the journal report the untold origin. A copy of an own volume and a blank origin
-/// are not reported.
 #[test]
 fn filesystem_of_untold_origin_is_mounted_unchecked() {
     let Some(mut rig) = Rig::start() else { return };
@@ -138,8 +135,6 @@ fn untrusted_images_deny_refuses_and_allow_skips_check() {
     }
 }
 
-/// The values off, untrusted and on restrict no volume, foreign volumes or all volumes. The mount
-/// flags suid and dev change nothing.
 #[test]
 fn nodev_nosuid_switch_sets_mount_options_by_origin() {
     for (switch, ours_restricted, theirs_restricted) in

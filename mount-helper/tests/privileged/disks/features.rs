@@ -12,7 +12,6 @@ use ebs_csi_wire::{
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-/// Attaches a file system that was made elsewhere.
 fn made_elsewhere(rig: &Rig, fs: FsType, change: impl FnOnce(&str)) -> (VolumeId, Attached) {
     let image = rig.path("outside/newer.img");
     sparse_file(&image, 512 * MIB);

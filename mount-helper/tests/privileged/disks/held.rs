@@ -39,8 +39,6 @@ fn disk_attached(volume: &VolumeId, seconds: Option<u32>) -> Disk {
     Disk { attached_at: seconds.map(attached), ..disk(volume) }
 }
 
-/// Each line of the look: nothing, a mount, a further mount, raw, a claim, another block device, a
-/// mount in another namespace, no disk.
 #[test]
 fn look_names_what_holds_the_disk() {
     let Some(rig) = Rig::start() else { return };

@@ -26,8 +26,6 @@ pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
     attached
 }
 
-/// Stage, publish, statistics and growth use the partition alone. A stage of the whole disk or of
-/// another partition is refused.
 #[test]
 fn partition_lifecycle_keeps_partition_table_valid() {
     let Some(rig) = Rig::start() else { return };
@@ -35,8 +33,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
         let volume = volume();
         let attached = parted(&rig, &volume);
         let two = NonZeroU32::new(2);
-        // The whole disk holds a partition table. The table is no file system, and the helper does
-        // not format over it.
+        // A partition table is no file system, and the helper does not format over it.
         assert_refused(rig.stage(&volume, fs_type), Refusal::PartitionTable);
         let mut request = rig.stage_request(&volume, fs_type);
         request.disk.partition = two;
@@ -58,7 +55,6 @@ fn partition_lifecycle_keeps_partition_table_valid() {
         // Growth ends at the end of the partition, although the request asks for the volume's size.
         let expand = rig.expand_operation(&volume, &staging(&volume), 512 * MIB, 0);
         assert_eq!(expanded(rig.call(expand)).device_bytes, 340 * MIB);
-        // A partition that does not exist is not found.
         let mut other = rig.stage_request(&volume, fs_type);
         other.disk.partition = NonZeroU32::new(3);
         other.staging = rig.kubelet("plugins/other/globalmount");

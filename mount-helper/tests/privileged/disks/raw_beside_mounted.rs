@@ -15,7 +15,6 @@ fn held_at(rig: &Rig, outcome: Outcome, place: &str) {
     assert_eq!(refusal(outcome), Refused::because(Refusal::StillHeld, there));
 }
 
-/// The refusal names the raw target. A raw publish beside a stage is refused with the staging path.
 #[test]
 fn raw_published_disk_refuses_stage_and_unstage() {
     let Some(rig) = Rig::start() else { return };
@@ -40,8 +39,6 @@ fn raw_published_disk_refuses_stage_and_unstage() {
     }
 }
 
-/// One partition can be mounted beside another one that is published raw. Unstage is refused until
-/// the raw partition is unpublished.
 #[test]
 fn partition_conflicts_with_whole_disk_not_with_neighbour() {
     let Some(rig) = Rig::start() else { return };

@@ -124,8 +124,6 @@ fn xfs_lifecycle_works_by_translated_sd_name() {
     life_of(FsType::Xfs, "/dev/sdba");
 }
 
-/// Stats still work after a helper restart. Another volume can neither publish nor stage the same
-/// disk.
 #[test]
 fn raw_disk_lifecycle_works_by_device_name() {
     let Some(mut rig) = Rig::start_xen() else { return };
@@ -159,7 +157,6 @@ fn xen_partition_mounts_under_its_kernel_name() {
     assert_eq!((first.formatted, first.device_bytes), (true, 340 * MIB));
     usage(rig.stats(&volume, &staging(&volume)));
     assert!(rig.mountinfo().contains(" /dev/xvdba2 "), "{}", rig.mountinfo());
-    // The whole disk belongs to the volume, not only the partition.
     let other = self::volume();
     let one = Disk { partition: NonZeroU32::new(1), ..named_disk(&other, "/dev/xvdba") };
     assert_refused(stage_of(&rig, one, FsType::Ext4), Refusal::DeviceMismatch);
@@ -180,7 +177,6 @@ fn disk_formatted_for_another_volume_is_refused() {
         let second = volume();
         refuses_both(&rig, &second, "/dev/xvdba", fs_type, Refusal::DeviceMismatch);
         rig.wait_for(&format!("identifier-of={first}"));
-        // A snapshot keeps the identifier of its volume.
         let copy = Disk { origin: Origin::Copy, ..named_disk(&second, "/dev/xvdba") };
         assert!(!staged(stage_of(&rig, copy, fs_type)).formatted);
         done(rig.unstage(&second));
@@ -192,8 +188,6 @@ fn disk_formatted_for_another_volume_is_refused() {
     }
 }
 
-/// A second volume on the same disk, a second disk for the same volume and a path of another volume
-/// are refused.
 #[test]
 fn disk_and_volume_bind_exclusively() {
     let Some(rig) = Rig::start_xen() else { return };
@@ -242,8 +236,6 @@ fn swapped_disk_can_only_be_unstaged() {
     assert!(done(rig.unstage(&volume)));
 }
 
-/// Publish names the disk and restores the record. Without the record, statistics and growth are
-/// refused, while unpublish and unstage work.
 #[test]
 fn lost_disk_record_is_rebuilt_by_named_requests() {
     let Some(mut rig) = Rig::start_xen() else { return };
@@ -281,7 +273,6 @@ fn lost_disk_record_is_rebuilt_by_named_requests() {
     assert_eq!(rig.mounts(&one.attached), 0);
 }
 
-/// A mount outside the kubelet root, an exclusive open and an array member each count as use.
 #[test]
 fn disk_in_use_elsewhere_is_refused() {
     let Some(rig) = Rig::start_xen() else { return };
@@ -313,7 +304,6 @@ fn disk_in_use_elsewhere_is_refused() {
     done(rig.unstage(&volume));
 }
 
-/// The neighbour is mounted outside the helper. The stage succeeds after the end of that mount.
 #[test]
 fn partition_beside_mounted_partition_is_refused() {
     let Some(rig) = Rig::start_xen() else { return };
@@ -330,7 +320,6 @@ fn partition_beside_mounted_partition_is_refused() {
     done(rig.unstage(&volume));
 }
 
-/// Two matching disks, a serial, another bus or a request without a device name cause a refusal.
 #[test]
 fn only_unambiguous_xen_disk_without_serial_is_used() {
     let Some(rig) = Rig::start_xen() else { return };
@@ -354,7 +343,6 @@ fn only_unambiguous_xen_disk_without_serial_is_used() {
     done(rig.unpublish_block(&volume, "p"));
 }
 
-/// A foreign ext4 is checked and mounted; unknown content and a blank copy are refused.
 #[test]
 fn usual_content_checks_apply_to_xen_disks() {
     let Some(rig) = Rig::start_xen() else { return };

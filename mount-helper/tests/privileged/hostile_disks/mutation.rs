@@ -162,7 +162,6 @@ fn add_extent_loop(image: &mut Image, random: &mut Random) {
     let inode_bytes = u64::from(number(image, EXT + 0x58) & 0xffff).max(128);
     let inode = [2, 8, 11, 12, 13][random.below(5) as usize];
     let at = u64::from(table) * block + (inode - 1) * inode_bytes + 40;
-    // Either an entry that leads to the block of inodes itself, or one extent that covers all.
     let (depth, words): (u16, &[u32]) = if random.below(2) == 0 {
         (u16::try_from(1 + random.below(5)).unwrap_or(1), &[0, 0, table, 0])
     } else {

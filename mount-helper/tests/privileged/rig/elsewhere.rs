@@ -3,7 +3,6 @@ use super::{Namespace, shell, text};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A file system that is mounted in another mount namespace, where no helper sees it.
 pub(crate) struct Elsewhere {
     namespace: Namespace,
     directory: tempfile::TempDir,

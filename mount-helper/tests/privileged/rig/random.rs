@@ -19,7 +19,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number from 0 to one less than `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

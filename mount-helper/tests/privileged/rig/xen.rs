@@ -31,8 +31,7 @@ impl std::ops::Deref for Xen {
 }
 
 impl Rig {
-    /// Starts a usual helper on a simulated Xen machine. Returns `None` where these tests cannot
-    /// run, and prints the reason.
+    /// Starts a usual helper on a simulated Xen machine, or prints why these tests cannot run.
     pub(crate) fn start_xen() -> Option<Self> {
         Self::start_xen_with(&[])
     }

@@ -33,10 +33,8 @@ const FLAGS: [(&str, i64); 8] = [
 ];
 /// The flags that fork(3) passes.
 const PLAIN: i64 = 0x0120_0000;
-/// Number of runners that the broker asks for.
 const ASKED: usize = 300;
 
-/// Clones with the given flags in the supervisor's profile.
 pub(super) fn clone_with(flags: &str) {
     let flags: i64 = flags.parse().expect("a number");
     // Leaves out Landlock, which forbids none of this.

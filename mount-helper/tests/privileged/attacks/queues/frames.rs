@@ -18,7 +18,6 @@ fn slowly_sent_frame_closes_connection() {
         operation: Operation::Inspect(Inspect { first: u32::MAX }),
     };
     let mut bytes = frame::framed(&request.encode()).expect("frame");
-    // The frame never reaches this length.
     bytes[..4].copy_from_slice(&1000_u32.to_le_bytes());
     let stream = &mut client.stream;
     stream.set_read_timeout(Some(Duration::from_secs(1))).expect("timeout");
@@ -75,7 +74,6 @@ fn journal_suppresses_but_counts_flooding_events() {
     rig.wait_for(" suppressed ");
     let lines = rig.journal().lines().count();
     assert!(lines < (BROKEN + REFUSED) / 3, "{lines} lines");
-    // Each suppressed line is counted.
     let counted = || {
         let journal = rig.journal();
         let suppressed = journal.lines().filter(|line| line.contains(" suppressed "));

@@ -29,7 +29,6 @@ fn operator_set_read_only_device_stays_read_only() {
         assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::DeviceReadOnly);
         let writable = rig.publish_disk(&disk(&volume), "p", false);
         assert_refused(writable, Refusal::DeviceReadOnly);
-        // A read-only publish is still allowed.
         done(rig.publish_disk(&disk(&volume), "p", true));
         done(rig.unpublish_block(&volume, "p"));
         assert!(is_read_only(&attached.name));

@@ -84,7 +84,6 @@ fn an_external_journal_is_refused() {
             reason(rig.stage_with(&victim, FsType::Ext4, |request| request.read_only = read_only));
         assert_eq!(reason, Refusal::SuperblockAsks);
     }
-    // The journal device itself holds foreign content.
     let journal_seen =
         Observation::Content { signature: Signature::ExtJournal, state: ContentState::Sound };
     let refused = Refused::because(Refusal::ForeignContent, journal_seen);
