@@ -18,8 +18,8 @@ pub(crate) use expected::{
     assert_refused, done, expanded, holding, reason, refusal, staged, unstaged, usage,
 };
 pub(crate) use files::{
-    MIB, check_filesystem, claim, copy_sparse, make_filesystem, set_mode, sources, sparse_file,
-    text, write_synced,
+    MIB, check_filesystem, claim, copy_sparse, make_filesystem, set_mode, sparse_file, text,
+    write_synced,
 };
 pub(crate) use loop_device::Attached;
 pub(crate) use namespace::{Namespace, OpenCopy};

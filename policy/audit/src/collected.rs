@@ -18,7 +18,6 @@ use crate::tree::{self, Listed, members};
 
 /// The form of the file. It changes when a reader of the former one must change.
 const VERSION: u32 = 1;
-/// The file in the directory.
 const FILE: &str = "collected.json";
 
 /// A process, or whether it ended and why it was not read.

@@ -162,7 +162,6 @@ impl Process {
         self.seen.has_ended = !self.still_runs();
     }
 
-    /// Reads the SHA-256 of the program.
     pub(crate) fn read_digest(&mut self) {
         self.seen.digest = Some(seen::digest(self.pid).map_err(|error| error.to_string()));
     }
@@ -201,7 +200,6 @@ impl Process {
         started(&Path::new("/proc").join(self.pid.to_string())).is_ok_and(|now| now == self.started)
     }
 
-    /// Returns the directory of a thread in `/proc`.
     pub(crate) fn directory_of(&self, thread: u32) -> PathBuf {
         PathBuf::from(format!("/proc/{}/task/{thread}", self.pid))
     }

@@ -24,7 +24,6 @@ use crate::TestResult;
 pub(crate) const STAND_IN: &str = "stand-in";
 /// What each process writes once it holds what it should.
 pub(crate) const READY: u8 = b'r';
-/// Bytes that are no UTF-8.
 const NO_TEXT: &std::ffi::CStr = c"broker\xff";
 
 type StandIn = fn() -> TestResult;

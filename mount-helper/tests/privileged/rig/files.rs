@@ -5,29 +5,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(crate) const MIB: u64 = 1 << 20;
-
-fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
-}
-
-/// Returns the text of each file beneath a directory of this crate.
-pub(crate) fn sources(directory: &str) -> Vec<String> {
-    let (mut texts, mut directories) = (Vec::new(), vec![crate_directory().join(directory)]);
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(directory).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                directories.push(path);
-            } else {
-                texts.push(fs::read_to_string(path).expect("a source"));
-            }
-        }
-    }
-    texts
-}
 
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("utf-8")

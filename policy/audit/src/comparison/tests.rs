@@ -10,7 +10,6 @@ fn wrong(process: &Process, profile: &'static Profile) -> Vec<&'static str> {
     process.deviations(profile, PRODUCTION).into_iter().map(|answer| answer.rule).collect()
 }
 
-/// Returns the answer to a rule.
 fn answer(process: &Process, profile: &'static Profile, rule: &str) -> Answer {
     let answers = process.answers(profile, &Expectation::of(PRODUCTION), None);
     answers.into_iter().find(|answer| answer.rule == rule).unwrap()

@@ -18,7 +18,6 @@ pub(crate) fn is_restricted(profile: &Profile) -> bool {
         || CREDENTIALS.iter().any(|row| !row.profiles.contains(&profile.name))
 }
 
-/// What the policy says.
 pub(crate) fn expected(profile: &Profile) -> String {
     match profile.name {
         name if name == profile::TOOL.name => {
@@ -30,7 +29,6 @@ pub(crate) fn expected(profile: &Profile) -> String {
     }
 }
 
-/// Returns the reasons of the policy.
 pub(crate) fn reasons(profile: &Profile) -> Vec<String> {
     if profile.name == profile::TOOL.name {
         return GIVEN.iter().map(|row| format!("{}: {}", row.name, row.why)).collect();

@@ -6,7 +6,6 @@ use ebs_csi_policy::profile::process::Share;
 use crate::answer::{Answer, Verdict};
 use crate::process::{Namespaces, Process};
 
-/// What the policy says.
 pub(crate) fn expected(profile: &Profile) -> String {
     let rows = profile.namespaces().map(|row| {
         let kinds: Vec<_> = row.kinds.iter().map(|kind| kind.name).collect();

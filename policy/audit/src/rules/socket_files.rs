@@ -6,7 +6,6 @@ use ebs_csi_policy::profile::{self, Profile};
 use crate::answer::{Answer, Verdict};
 use crate::process::{Process, SocketOwner};
 
-/// What the policy says.
 pub(crate) fn expected(profile: &Profile) -> String {
     let rows = profile.sockets().map(|row| {
         let owner = match row.owner {
