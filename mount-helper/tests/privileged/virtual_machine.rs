@@ -11,15 +11,14 @@ use ebs_csi_mount_helper::sys;
 use ebs_csi_wire::Refusal;
 use rustix::io::Errno;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-/// Emulation without a hypervisor takes some seconds to boot, and longer on a busy machine. Only a
-/// hang reaches this limit.
-const LIMIT: Duration = Duration::from_secs(900);
+/// A limit in seconds that only a hang reaches. Emulation without a hypervisor takes some seconds to
+/// boot, and longer on a busy machine.
+const LIMIT: u64 = 900;
+/// The status of timeout(1) when the limit is reached.
+const TIMED_OUT: i32 = 124;
 /// The programs that the tests, the helper and its tools start, at their paths on this machine.
 const PROGRAMS: [&str; 14] = [
     "/usr/bin/chgrp",
@@ -142,7 +141,8 @@ fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
 /// Runs the machine, and returns what it wrote to its console. Returns `None` when the machine did
 /// not end within the limit because it got no processor time.
 fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
-    let mut machine = Command::new("qemu-system-x86_64")
+    let machine = Command::new("timeout")
+        .args(["--kill-after=5", &LIMIT.to_string(), "qemu-system-x86_64"])
         // With CMPXCHG16B, kernel 6.12 ended in QEMU 7.2 with a double fault.
         .args(["-accel", "tcg", "-cpu", "max,-cx16"])
         .args(["-smp", "1", "-m", "1024M"])
@@ -163,30 +163,11 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
         .arg("-initrd")
         .arg(initrd)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .spawn()
+        .output()
         .expect("qemu");
-    let mut stdout = machine.stdout.take().expect("stdout");
-    let output = Arc::new(Mutex::new(Vec::new()));
-    let written = Arc::clone(&output);
-    let reader = std::thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = stdout.read(&mut buffer) {
-            written.lock().expect("console").extend(&buffer[..length]);
-        }
-    });
-    let started = Instant::now();
-    let mut ended = false;
-    while !ended && started.elapsed() < LIMIT {
-        std::thread::sleep(Duration::from_millis(100));
-        ended = machine.try_wait().expect("wait").is_some();
-    }
-    let _ = machine.kill();
-    let _ = machine.wait();
-    reader.join().expect("the reader");
-    let output = output.lock().expect("console");
-    ended.then(|| String::from_utf8_lossy(&output).into_owned())
+    let has_ended = machine.status.code() != Some(TIMED_OUT);
+    has_ended.then(|| String::from_utf8_lossy(&machine.stdout).into_owned())
 }
 
 /// QEMU's controller does not have EC2's log page. The controller's error shows that the kernel
@@ -284,7 +265,7 @@ fn host_restricted_tests_pass_in_virtual_machine() {
     let disk = directory.path().join("disk");
     sparse_file(&disk, 16 << 20);
     let Some(output) = console(&kernel, &initrd, &disk) else {
-        return println!("skipped: the virtual machine did not end in {} s", LIMIT.as_secs());
+        return println!("skipped: the virtual machine did not end in {LIMIT} s");
     };
     for line in [
         "test result: ok. 20 passed",

@@ -114,16 +114,14 @@ fn xfs_of_many_groups() -> TestResult {
 
 /// A loop device with a device node of its own that any user may open.
 struct Disk {
-    folder: PathBuf,
+    folder: tempfile::TempDir,
     device: String,
 }
 
 impl Disk {
     fn new(size: u64) -> Result<Self, Box<dyn Error>> {
-        let folder = std::env::temp_dir().join(format!("ebs-csi-tools-{}", std::process::id()));
-        fs::create_dir(&folder)?;
-        let mut disk = Self { folder, device: String::new() };
-        fs::set_permissions(&disk.folder, fs::Permissions::from_mode(0o755))?;
+        let mut disk = Self { folder: tempfile::tempdir()?, device: String::new() };
+        fs::set_permissions(disk.folder.path(), fs::Permissions::from_mode(0o755))?;
         File::create(disk.image()).and_then(|file| file.set_len(size))?;
         let output = losetup(&["--find", "--show"], &disk.image())?;
         disk.device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -135,7 +133,7 @@ impl Disk {
     }
 
     fn image(&self) -> PathBuf {
-        self.folder.join("image")
+        self.folder.path().join("image")
     }
 
     fn node(&self) -> PathBuf {
@@ -201,7 +199,6 @@ impl Drop for Disk {
             let _ = losetup(&["--detach"], Path::new(&self.device));
         }
         let _ = fs::remove_file(self.node());
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

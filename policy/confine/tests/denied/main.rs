@@ -19,7 +19,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
@@ -203,7 +203,7 @@ const NOT_CONFINED: u8 = 250;
 const OTHER: u8 = 251;
 
 fn run(profile: &str, attempt: &str) -> io::Result<AttemptResult> {
-    let scratch = Scratch::new()?;
+    let scratch = scratch()?;
     let this = std::env::current_exe()?;
     let mut command = Command::new(&this);
     if attempt == name_server::ATTEMPT {
@@ -213,7 +213,7 @@ fn run(profile: &str, attempt: &str) -> io::Result<AttemptResult> {
     }
     let status = command
         .args(["--child", profile, attempt])
-        .arg(&scratch.0)
+        .arg(scratch.path())
         // A backtrace would read the program's file, which few profiles may.
         .env_remove("RUST_BACKTRACE")
         .stdin(std::process::Stdio::null())
@@ -271,29 +271,19 @@ fn confine(profile: &'static Profile, scratch: &Path) -> Result<(), Fault> {
     enter(profile, &places).map(drop)
 }
 
-/// A directory that everyone may write to, so that only the profile can refuse.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("ebs-csi-confine-{}", std::process::id()));
-        fs::create_dir(&path)?;
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
-        let kubelet = path.join("kubelet");
-        fs::create_dir(&kubelet)?;
-        fs::write(kubelet.join("there"), "")?;
-        // A device node with the group that owns disks; no driver has this major number
-        // (linux/major.h).
-        let disk = path.join("disk");
-        let mode = Mode::from_raw_mode(0o660);
-        mknodat(CWD, &disk, FileType::BlockDevice, mode, 60 << 8)?;
-        std::os::unix::fs::chown(&disk, None, Some(6))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Makes a directory that everyone may write to, so that only the profile can refuse.
+fn scratch() -> io::Result<tempfile::TempDir> {
+    let scratch = tempfile::tempdir()?;
+    let path = scratch.path();
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+    let kubelet = path.join("kubelet");
+    fs::create_dir(&kubelet)?;
+    fs::write(kubelet.join("there"), "")?;
+    // A device node with the group that owns disks; no driver has this major number
+    // (linux/major.h).
+    let disk = path.join("disk");
+    let mode = Mode::from_raw_mode(0o660);
+    mknodat(CWD, &disk, FileType::BlockDevice, mode, 60 << 8)?;
+    std::os::unix::fs::chown(&disk, None, Some(6))?;
+    Ok(scratch)
 }
