@@ -117,25 +117,22 @@ fn signature_in_boot_area_wins_over_ext_superblock() {
         let Some(head) = image(megabytes, tool, arguments) else {
             continue;
         };
-        let mut luks = head.clone();
+        let with = |pieces: [(usize, &[u8]); 2]| {
+            let mut head = head.clone();
+            for (at, bytes) in pieces {
+                head[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            recognise(&head, now())
+        };
         if tool == "mke2fs" {
-            luks[..6].copy_from_slice(b"LUKS\xba\xbe");
-            assert_eq!(recognise(&luks, now()), Some(Content::Foreign(Signature::Luks)));
-        }
-        let mut table = head.clone();
-        table[446 + 4] = 0x83;
-        table[510..512].copy_from_slice(&[0x55, 0xaa]);
-        if tool == "mke2fs" {
-            assert_eq!(recognise(&table, now()), Some(Content::PartitionTable(Signature::Mbr)));
+            let luks = with([(0, b"LUKS"), (4, b"\xba\xbe")]);
+            assert_eq!(luks, Some(Content::Foreign(Signature::Luks)));
+            let table = with([(446 + 4, b"\x83"), (510, b"\x55\xaa")]);
+            assert_eq!(table, Some(Content::PartitionTable(Signature::Mbr)));
         }
         // An image inside a file of the volume is the user's data.
-        let mut within = head.clone();
-        within[32769..32774].copy_from_slice(b"CD001");
-        within[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
-        assert!(
-            matches!(recognise(&within, now()), Some(Content::Ext(_) | Content::Xfs(_))),
-            "{tool}"
-        );
+        let within = with([(32769, b"CD001"), (0x1_0040, b"_BHRfS_M")]);
+        assert!(matches!(within, Some(Content::Ext(_) | Content::Xfs(_))), "{tool}");
     }
 }
 

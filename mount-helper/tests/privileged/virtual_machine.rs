@@ -14,8 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A limit in seconds that only a hang reaches. Emulation without a hypervisor takes some seconds to
-/// boot, and longer on a busy machine.
+/// A limit in seconds that only a hang reaches. Emulation without a hypervisor takes some seconds
+/// to boot, and longer on a busy machine.
 const LIMIT: u64 = 900;
 /// The status of timeout(1) when the limit is reached.
 const TIMED_OUT: i32 = 124;

@@ -50,8 +50,8 @@ fn most_memory(rig: &Rig) -> u64 {
     kib.map_or(u64::MAX, |kib: u64| kib << 10)
 }
 
-/// Releases tools that a fault point holds, each after it was held for some time, until the returned
-/// value is dropped.
+/// Releases tools that a fault point holds, each after it was held for some time, until the
+/// returned value is dropped.
 fn release_tools(rig: &Rig, held_for: Duration) -> Repeated<HashMap<u32, Instant>> {
     let supervisor = rig.pid();
     Repeated::start(HashMap::new(), Duration::from_millis(5), move |seen| {
