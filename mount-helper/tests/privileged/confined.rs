@@ -1,8 +1,8 @@
 //! The credentials and limits of each helper process, as the kernel shows them, and how the
 //! processes start and end.
 use crate::rig::{
-    AGENT, Client, LONG, Rig, able, check_profiles, children, connect, done, role, send_signal,
-    set_mode, staged, status, text, try_signal, wait_until,
+    AGENT, Client, LONG, Rig, able, check_profiles, children, connect, descriptors, done, role,
+    send_signal, set_mode, staged, status, text, try_signal, wait_until,
 };
 use ebs_csi_policy::{SANDBOX, setting};
 use ebs_csi_wire::{FsType, Hello, Operation, Outcome};
@@ -113,24 +113,6 @@ fn runner_and_tool_hold_only_their_disk() {
             );
         }
     }
-}
-
-/// Returns the numbers of a process's open descriptors and what each one refers to. A descriptor
-/// that is closed meanwhile is left out.
-fn descriptors(pid: u32) -> Vec<(String, String)> {
-    let mut open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
-        .expect("fd")
-        .flatten()
-        .filter_map(|entry| {
-            let to = fs::read_link(entry.path()).ok()?;
-            Some((
-                entry.file_name().to_string_lossy().into_owned(),
-                to.to_string_lossy().into_owned(),
-            ))
-        })
-        .collect();
-    open.sort();
-    open
 }
 
 /// While the broker still examines the disk, runner and tool process hold no descriptor of the disk

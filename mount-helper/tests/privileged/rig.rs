@@ -24,7 +24,8 @@ pub(crate) use files::{
 pub(crate) use loop_device::Attached;
 pub(crate) use namespace::{Namespace, OpenCopy};
 pub(crate) use parts::{
-    become_user, check_profiles, children, grows_mounted, role, send_signal, status, try_signal,
+    become_user, check_profiles, children, copy_descriptor, descriptors, grows_mounted, role,
+    send_signal, status, try_signal,
 };
 pub(crate) use random::Random;
 pub(crate) use repeated::Repeated;

@@ -1,8 +1,8 @@
 //! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
 //! needs the kernel's vsock_loopback; the virtual machine has it.
 use crate::rig::{
-    Client, LONG, Rig, able, check_profiles, children, done, inventory, role, send_signal,
-    set_mode, staged, staging, status, text, wait_until,
+    Client, LONG, Rig, able, check_profiles, children, copy_descriptor, descriptors, done,
+    inventory, role, send_signal, set_mode, staged, staging, status, text, wait_until,
 };
 use ebs_csi_wire::{
     Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, PROTOCOL_WITH_KEY,
@@ -10,7 +10,7 @@ use ebs_csi_wire::{
 };
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -228,14 +228,8 @@ fn peer_of_other_machine_is_refused() {
 
 /// Returns for each socket of vsock that a process has whether it is a listener.
 fn vsock_listeners(pid: u32) -> Vec<bool> {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a number");
-    let process = pidfd_open(pid, PidfdFlags::empty()).expect("a process");
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).expect("fd");
-    let numbers = descriptors.map(|one| one.expect("one").file_name());
-    let copies = numbers.filter_map(|name| {
-        let number = name.to_str().expect("a number").parse().expect("a number");
-        pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()
-    });
+    let open = descriptors(pid).into_iter();
+    let copies = open.filter_map(|(number, _)| copy_descriptor(pid, &number).ok());
     let sockets = copies.filter(|copy| socket_domain(copy) == Ok(AddressFamily::VSOCK));
     sockets.map(|copy| socket_acceptconn(&copy).expect("a socket")).collect()
 }

@@ -1,6 +1,7 @@
 //! Contents of disks, and what a tool needs to examine them.
 use crate::rig::{
-    LONG, MIB, Repeated, Rig, assert_refused, done, format_options, reason, shell, staged,
+    LONG, MIB, Repeated, Rig, assert_refused, descriptors, done, format_options, reason, shell,
+    staged,
 };
 use ebs_csi_policy::blank;
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal, VolumeId};
@@ -94,14 +95,10 @@ fn blank_disk_untold_or_used_raw_is_refused() {
 
 /// Returns how many bytes the broker keeps in files in memory.
 fn kept_in_memory(broker: u32) -> u64 {
-    let files = fs::read_dir(format!("/proc/{broker}/fd")).expect("broker");
-    files
-        .flatten()
-        .filter(|entry| {
-            // The file has no name, so its content exists only in memory.
-            fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().ends_with(" (deleted)"))
-        })
-        .filter_map(|entry| fs::metadata(entry.path()).ok())
+    // A file without a name has its content only in memory.
+    let nameless = descriptors(broker).into_iter().filter(|(_, to)| to.ends_with(" (deleted)"));
+    nameless
+        .filter_map(|(number, _)| fs::metadata(format!("/proc/{broker}/fd/{number}")).ok())
         .filter(|facts| facts.is_file())
         .map(|facts| facts.blocks() * 512)
         .sum()

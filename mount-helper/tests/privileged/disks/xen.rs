@@ -3,8 +3,9 @@
 //! node. `/sys` is simulated, and the disks are loop devices.
 use crate::disks::partitions::parted_image;
 use crate::rig::{
-    Elsewhere, MIB, Rig, Xen, assert_refused, block_target, claim, disk, done, expanded,
-    make_filesystem, retry_refused, send_signal, staged, staging, target, unstaged, usage, volume,
+    Elsewhere, MIB, Rig, Xen, assert_refused, block_target, claim, descriptors, disk, done,
+    expanded, make_filesystem, retry_refused, send_signal, staged, staging, target, text, unstaged,
+    usage, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, FsType, NvmeStatistics, Operation, Origin, Outcome, Refusal, Staged, Usage,
@@ -373,10 +374,7 @@ fn usual_content_checks_apply_to_xen_disks() {
 fn only_opener_has_disk_record_open() {
     let Some(rig) = Rig::start_xen() else { return };
     let file = rig.path("run/helper.sock.disks");
-    let holds = |pid: u32| {
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
-        open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == file))
-    };
+    let holds = |pid: u32| descriptors(pid).iter().any(|(_, to)| *to == text(&file));
     assert!(holds(rig.part("opener")));
     for other in [rig.part("broker"), rig.part("directories"), rig.pid()] {
         assert!(!holds(other));

@@ -2,7 +2,10 @@
 use ebs_csi_audit::Process;
 use ebs_csi_policy::SANDBOX;
 use ebs_csi_policy::profile::{BROKER, OPENER, RELAY, RUNNER};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fd::OwnedFd;
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
+};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::fs;
 
@@ -34,6 +37,27 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
         .split_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect()
+}
+
+/// Returns the numbers of a process's open descriptors and what each one refers to. A descriptor
+/// that is closed meanwhile is left out.
+pub(crate) fn descriptors(pid: u32) -> Vec<(String, String)> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("fd").flatten();
+    let mut open: Vec<_> = open
+        .filter_map(|entry| {
+            let to = fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
+            Some((entry.file_name().to_string_lossy().into_owned(), to))
+        })
+        .collect();
+    open.sort();
+    open
+}
+
+/// Returns a copy of a descriptor of a process.
+pub(crate) fn copy_descriptor(pid: u32, number: &str) -> rustix::io::Result<OwnedFd> {
+    let process = Pid::from_raw(pid.cast_signed()).expect("pid");
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    pidfd_getfd(process, number.parse().expect("a number"), PidfdGetfdFlags::empty())
 }
 
 /// Returns which part of the helper a process is, by the process's user or group.

@@ -1,11 +1,10 @@
 //! A scripted broker that has the socket of the directories process.
-use crate::rig::Rig;
+use crate::rig::{Rig, copy_descriptor, descriptors};
 use ebs_csi_mount_helper::channel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::fs;
 use std::path::Path;
 
@@ -20,19 +19,10 @@ impl Broker {
     /// Finds the broker's socket on which a request makes a directory.
     fn of(rig: &Rig) -> Self {
         let broker = rig.part("broker");
-        let pid = Pid::from_raw(broker.cast_signed()).expect("pid");
-        let held = pidfd_open(pid, PidfdFlags::empty()).expect("pidfd");
         let pods = directory(&rig.path("kubelet/pods"));
-        for entry in fs::read_dir(format!("/proc/{broker}/fd")).expect("fd") {
-            let entry = entry.expect("an entry");
-            let to = fs::read_link(entry.path()).expect("link");
-            if !to.to_string_lossy().starts_with("socket:") {
-                continue;
-            }
-            let number = entry.file_name().to_str().expect("utf-8").parse();
-            let socket = pidfd_getfd(&held, number.expect("a number"), PidfdGetfdFlags::empty())
-                .expect("pidfd_getfd");
-            let socket = Self(socket);
+        let open = descriptors(broker).into_iter();
+        for (number, _) in open.filter(|(_, to)| to.starts_with("socket:")) {
+            let socket = Self(copy_descriptor(broker, &number).expect("a copy"));
             if socket.call(MAKE_DIRECTORY, "probe", &pods) == Some(Ok(())) {
                 assert!(rig.path("kubelet/pods/probe").is_dir());
                 return socket;
