@@ -1,8 +1,8 @@
 //! The credentials and limits of each helper process, as the kernel shows them, and how the
 //! processes start and end.
 use crate::rig::{
-    AGENT, Client, LONG, Rig, able, check_profiles, children, connect, descriptors, done, role,
-    send_signal, set_mode, staged, status, text, try_signal, wait_until,
+    AGENT, Client, HELPER, LONG, Rig, able, check_profiles, children, connect, descriptors, done,
+    role, send_signal, set_mode, staged, status, text, try_signal, wait_until,
 };
 use ebs_csi_policy::{SANDBOX, setting};
 use ebs_csi_wire::{FsType, Hello, Operation, Outcome};
@@ -188,8 +188,6 @@ fn killing_any_helper_process_ends_all() {
         }
     }
 }
-
-const HELPER: &str = env!("CARGO_BIN_EXE_ebs-csi-mount-helper");
 
 /// Checks that a command ends with this status, and returns what it wrote to standard error.
 #[track_caller]

@@ -190,9 +190,8 @@ fn stage_refuses_disk_opened_exclusively_by_another_process() {
 #[test]
 fn stage_refuses_second_path_or_occupied_path() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, other) = (volume(), volume());
-    let attached = rig.attach(&volume, 64 * MIB);
-    let second = rig.attach(&other, 64 * MIB);
+    let (volume, attached) = rig.new_disk(64 * MIB);
+    let (other, second) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
 
     let refused = refusal(rig.stage_with(&volume, FsType::Ext4, |request| {
@@ -217,9 +216,8 @@ fn stage_refuses_second_path_or_occupied_path() {
 #[test]
 fn publish_target_shows_only_verified_staging_mount() {
     let Some(rig) = Rig::start() else { return };
-    let (volume, other) = (volume(), volume());
-    let attached = rig.attach(&volume, 64 * MIB);
-    let _second = rig.attach(&other, 64 * MIB);
+    let (volume, attached) = rig.new_disk(64 * MIB);
+    let (other, _second) = rig.new_disk(64 * MIB);
     assert_refused(rig.publish(&volume, "p"), Refusal::NotStaged);
     assert!(!rig.path("kubelet").join(target(&volume, "p")).exists());
     staged(rig.stage(&volume, FsType::Ext4));

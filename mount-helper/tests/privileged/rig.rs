@@ -41,6 +41,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_ebs-csi-mount-helper");
 pub(crate) const AGENT: u32 = ebs_csi_policy::profile::NODE_AGENT.identity.uid;
 /// A time that only a hang reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@
 //! that both start, and runs those tests. It also has what a host may lack: an NVMe controller, and
 //! vsock between programs of one machine.
 use crate::rig::{
-    Rig, assert_refused, done, set_mode, shell, sparse_file, staging, target, text, volume,
+    HELPER, Rig, assert_refused, done, set_mode, shell, sparse_file, staging, target, text, volume,
     wait_until,
 };
 use ebs_csi_mount_helper::sys;
@@ -36,7 +36,6 @@ const PROGRAMS: [&str; 14] = [
     "/usr/sbin/resize2fs",
     "/usr/sbin/xfs_repair",
 ];
-const HELPER: &str = env!("CARGO_BIN_EXE_ebs-csi-mount-helper");
 
 /// The script that the machine's first process runs.
 const INIT: &str = "#!/bin/busybox sh

@@ -1,7 +1,7 @@
 //! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
 //! needs the kernel's vsock_loopback; the virtual machine has it.
 use crate::rig::{
-    Client, LONG, Rig, able, check_profiles, children, copy_descriptor, descriptors, done,
+    Client, HELPER, LONG, Rig, able, check_profiles, children, copy_descriptor, descriptors, done,
     inventory, role, send_signal, set_mode, staged, staging, status, text, wait_until,
 };
 use ebs_csi_wire::{
@@ -343,7 +343,7 @@ fn unusable_vsock_setting_ends_helper_before_serving() {
         ("vsock://:5000", Some(&link), 78, "is a link"),
         ("vsock://4000000000:5000", Some(&good), 78, "vsock://4000000000:5000"),
     ] {
-        let mut helper = Command::new(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"));
+        let mut helper = Command::new(HELPER);
         helper
             .args(["--listen", &format!("unix://{}", socket.display())])
             .args(["--listen", listen, "--sandbox", "--kubelet-root"])

@@ -10,15 +10,22 @@ use std::fs;
 /// More than the area for fast commits has blocks.
 const FILES: usize = 200;
 
-/// Writes files into a staged volume one after the other, each synced, and attaches a copy of the
-/// disk as it is then.
-fn copy_in_use(rig: &Rig, origin: &VolumeId, image: &Attached) -> (VolumeId, Attached) {
-    let root = rig.staged_root(origin);
-    rig.open_in_container(&staging(origin));
+/// Stages a volume, writes files one after the other, each synced, and attaches a copy of the disk
+/// as it is then.
+fn copy_in_use(
+    rig: &Rig,
+    fs: FsType,
+    (origin, disk): (VolumeId, Attached),
+) -> (VolumeId, Attached) {
+    staged(rig.stage(&origin, fs));
+    let root = rig.staged_root(&origin);
+    rig.open_in_container(&staging(&origin));
     for n in 0..FILES {
         write_synced(&root.join(format!("file-{n}")), &format!("kept {n}"));
     }
-    rig.attach_copy(&image.image)
+    let copy = rig.attach_copy(&disk.image);
+    done(rig.unstage(&origin));
+    copy
 }
 
 fn files_shown(rig: &Rig, volume: &VolumeId) -> usize {
@@ -52,10 +59,7 @@ fn read_only_stage_shows_all_synced_files() {
         ];
         for (origin, read_only) in rows {
             let what = format!("{fs} {origin}");
-            let (volume, attached) = rig.made_disk(512 * MIB, fs);
-            staged(rig.stage(&volume, fs));
-            let (copy, second) = copy_in_use(&rig, &volume, &attached);
-            done(rig.unstage(&volume));
+            let (copy, second) = copy_in_use(&rig, fs, rig.made_disk(512 * MIB, fs));
             let stage = |change: Change| {
                 staged(rig.stage_with(&copy, fs, |request| {
                     request.disk.origin = origin;
@@ -88,10 +92,7 @@ fn unreplayed_journal_on_read_only_disk_is_refused() {
     let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         for origin in [Origin::Blank, Origin::Copy] {
-            let (volume, attached) = rig.made_disk(512 * MIB, fs);
-            staged(rig.stage(&volume, fs));
-            let (copy, second) = copy_in_use(&rig, &volume, &attached);
-            done(rig.unstage(&volume));
+            let (copy, second) = copy_in_use(&rig, fs, rig.made_disk(512 * MIB, fs));
             let stage = || {
                 rig.stage_with(&copy, fs, |request| {
                     (request.disk.origin, request.read_only) = (origin, true);
@@ -130,9 +131,7 @@ fn fast_commits_are_replayed_before_check() {
             let (volume, attached) = rig.new_disk(256 * MIB);
             let options = ["-t", "ext4", "-b", "4096", "-O", "fast_commit", "-J", area];
             shell("mke2fs", &[&["-q", "-F"], &options[..], &[&attached.path()]].concat());
-            staged(rig.stage(&volume, FsType::Ext4));
-            let (copy, second) = copy_in_use(&rig, &volume, &attached);
-            done(rig.unstage(&volume));
+            let (copy, second) = copy_in_use(&rig, FsType::Ext4, (volume, attached));
             let before = fs::read(&second.image).expect("image");
             let outcome = rig.stage_with(&copy, FsType::Ext4, |request| {
                 (request.disk.origin, request.read_only) = (origin, read_only);
@@ -191,11 +190,9 @@ fn damaged_xfs_is_refused_after_log_replay() {
     staged(rig.stage(&volume, FsType::Xfs));
     let root = rig.staged_root(&volume);
     write_synced(&root.join("damaged"), "kept");
-    done(rig.unstage(&volume));
-    staged(rig.stage(&volume, FsType::Xfs));
     let inode = shell("stat", &["--format=%i", text(&root.join("damaged"))]);
-    let (copy, second) = copy_in_use(&rig, &volume, &attached);
     done(rig.unstage(&volume));
+    let (copy, second) = copy_in_use(&rig, FsType::Xfs, (volume, attached));
     damage_inode(&second, &inode);
     assert_refused(rig.stage_copy(&copy, FsType::Xfs), Refusal::FilesystemErrors);
     assert!(rig.journal().contains("tool=xfs-repair-log end=Exited(2)"));

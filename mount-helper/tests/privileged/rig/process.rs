@@ -1,5 +1,5 @@
 //! A helper's process: the rig's own, or one beside it.
-use super::{LONG, Rig, try_signal, wait_until};
+use super::{HELPER, LONG, Rig, try_signal, wait_until};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,7 +12,7 @@ impl Rig {
     pub(super) fn launched(&self, socket: &Path, extra: &[&str]) -> Process {
         let mut child = Command::new("nsenter")
             .args(["--mount", "--target", &self.namespace.pid().to_string()])
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
+            .arg(HELPER)
             .arg("--listen")
             .arg(format!("unix://{}", socket.display()))
             .arg("--kubelet-root")

@@ -1,6 +1,6 @@
 //! The opener, as a compromised broker can use it.
 use super::script::{self, print_value};
-use crate::rig::{Rig, done, staged, volume};
+use crate::rig::{Rig, done};
 use ebs_csi_mount_helper::channel;
 use ebs_csi_mount_helper::disk::device::{DiskRoots, opener_requests};
 use ebs_csi_mount_helper::roles::confinement;
@@ -95,9 +95,8 @@ fn hexadecimal(text: &str) -> String {
 #[test]
 fn opener_opens_disk_for_writing_only_if_unheld() {
     let Some(rig) = Rig::start() else { return };
-    let (mounted, unused) = (volume(), volume());
-    let (disk, free) = (rig.attach(&mounted, 64 << 20), rig.attach(&unused, 1 << 20));
-    staged(rig.stage(&mounted, FsType::Ext4));
+    let (mounted, disk) = rig.staged_disk(64 << 20, FsType::Ext4);
+    let (unused, free) = rig.new_disk(1 << 20);
     let devices = rig.path("dev").display().to_string();
     let (serial, free_serial) = (mounted.serial(), unused.serial());
     let words = [&devices, &serial, &disk.name, &free_serial, &free.name].map(String::as_str);

@@ -1,6 +1,6 @@
 //! What an ext superblock makes the kernel do besides mounting.
 use crate::rig::{
-    Attached, MIB, Rig, assert_refused, done, reason, refusal, shell, staged, volume, wait_until,
+    Attached, MIB, Rig, assert_refused, done, reason, refusal, shell, staged, wait_until,
 };
 use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Signature};
 use std::fs;
@@ -73,9 +73,8 @@ fn superblock_mount_options_outside_allowlist_are_refused() {
 #[test]
 fn an_external_journal_is_refused() {
     let Some(rig) = Rig::start() else { return };
-    let (victim, other) = (volume(), volume());
-    let journal = rig.attach(&other, 64 * MIB);
-    let attached = rig.attach(&victim, 64 * MIB);
+    let (other, journal) = rig.new_disk(64 * MIB);
+    let (victim, attached) = rig.new_disk(64 * MIB);
     shell("mke2fs", &["-q", "-F", "-O", "journal_dev", &journal.path()]);
     let device = format!("device={}", journal.path());
     shell("mke2fs", &["-q", "-F", "-t", "ext4", "-J", &device, &attached.path()]);
