@@ -157,18 +157,12 @@ impl Rig {
             set_mode(directory.path().join(name), 0o750);
         }
         // Kubelet's directory is a shared mount, as on a node.
-        let own_sys = if sandbox { "" } else { "mount --bind \"$2\" /sys && " };
-        let script = "mount --bind \"$0\" /dev && mount --bind \"$1\" \"$1\" && mount --make-shared \"$1\" \
-             && echo there && exec sleep infinity";
-        let script = format!("{own_sys}{script}");
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--propagation", "private"])
-            .args(["/bin/sh", "-c", &script])
-            .arg(directory.path().join("dev"))
-            .arg(directory.path().join("kubelet"))
-            .arg(directory.path().join("sys"));
-        Self { helper: None, namespace: Namespace::hold(&mut command), directory, sandbox }
+        let own_sys = if sandbox { "" } else { " && mount --bind \"$2\" /sys" };
+        let shared = "mount --bind \"$1\" \"$1\" && mount --make-shared \"$1\"";
+        let script = format!("mount --bind \"$0\" /dev && {shared}{own_sys}");
+        let arguments = ["dev", "kubelet", "sys"].map(|name| directory.path().join(name));
+        let namespace = Namespace::hold(Command::new("unshare"), &script, &arguments);
+        Self { helper: None, namespace, directory, sandbox }
     }
 
     /// Starts the helper. An earlier helper must have ended; its mounts remain.
@@ -288,11 +282,8 @@ impl Rig {
     /// copies exist until the returned value is dropped.
     pub(crate) fn copy_of_mounts(&self) -> Namespace {
         let mut command = Command::new("nsenter");
-        command
-            .args(["--mount", "--target", &self.namespace.pid().to_string()])
-            .args(["unshare", "--mount", "--propagation", "private"])
-            .args(["/bin/sh", "-c", "echo there && exec sleep infinity"]);
-        Namespace::hold(&mut command)
+        command.args(["--mount", "--target", &self.namespace.pid().to_string(), "unshare"]);
+        Namespace::hold(command, "true", &[""; 0])
     }
 
     /// Starts such a process, and opens a directory on its copy of a volume's staging mount.

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ebs_csi_policy::process_status::Status;
@@ -112,8 +112,8 @@ impl Process {
             }
             _ => BlockNodes::default(),
         };
-        let directories: Vec<PathBuf> =
-            threads.iter().map(|thread| tasks.join(thread.number.to_string())).collect();
+        let directories = threads.iter().map(|thread| tasks.join(thread.number.to_string()));
+        let open = open_files::of_threads(pid, directories)?;
         let mut process = Self {
             pid,
             parent: status.parent,
@@ -138,7 +138,7 @@ impl Process {
                 &read_most(&directory, "limits", MOST)?.0,
             )),
             status,
-            open: open_files::of_threads(pid, directories.iter().map(PathBuf::as_path))?,
+            open,
             threads,
             disks,
             filters_unseen: None,
@@ -198,10 +198,6 @@ impl Process {
     /// Returns whether the process that was read still runs under its number.
     fn still_runs(&self) -> bool {
         started(&Path::new("/proc").join(self.pid.to_string())).is_ok_and(|now| now == self.started)
-    }
-
-    pub(crate) fn directory_of(&self, thread: u32) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/task/{thread}", self.pid))
     }
 
     /// Returns the policy that the process's arguments choose.

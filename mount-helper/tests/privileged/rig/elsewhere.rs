@@ -1,6 +1,6 @@
 //! A mount that no helper sees.
 use super::{Namespace, shell, text};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) struct Elsewhere {
@@ -12,14 +12,10 @@ impl Elsewhere {
     /// Mounts the file system of the device at `path` until the returned value is dropped.
     pub(crate) fn mount(path: &str, options: &str) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
-        let script = "mount -o \"$2\" \"$0\" \"$1\" && echo there && exec sleep infinity";
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--propagation", "private"])
-            .args(["/bin/sh", "-c", script, path])
-            .arg(directory.path())
-            .arg(options);
-        Self { namespace: Namespace::hold(&mut command), directory }
+        let script = format!("mount -o {options} \"$0\" \"$1\"");
+        let arguments = [Path::new(path), directory.path()];
+        let namespace = Namespace::hold(Command::new("unshare"), &script, &arguments);
+        Self { namespace, directory }
     }
 
     pub(crate) fn root(&self) -> PathBuf {

@@ -1,5 +1,6 @@
 //! A mount namespace that a process of its own keeps.
 use ebs_csi_wire::KubeletPath;
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,9 +12,16 @@ use std::process::{Child, Command, Stdio};
 pub(crate) struct Namespace(Child);
 
 impl Namespace {
-    /// Starts a command that enters its namespace, prints `there` and sleeps.
+    /// Has a command, which is or starts unshare(1), make a namespace in which this script has run.
     #[track_caller]
-    pub(super) fn hold(command: &mut Command) -> Self {
+    pub(super) fn hold(
+        mut command: Command,
+        script: &str,
+        arguments: &[impl AsRef<OsStr>],
+    ) -> Self {
+        let script = format!("{script} && echo there && exec sleep infinity");
+        command.args(["--mount", "--propagation", "private", "/bin/sh", "-c", &script]);
+        command.args(arguments);
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = started.expect("the command starts");
         let stdout = child.stdout.take().expect("stdout");

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use ebs_csi_policy::profile::NodeOwner;
@@ -73,9 +73,9 @@ pub(crate) struct Socket {
 
 /// Reads the descriptors of all these threads of a process, which may each have a table of their
 /// own. The directories are those of the threads in `/proc`.
-pub(crate) fn of_threads<'a>(
+pub(crate) fn of_threads(
     process: u32,
-    directories: impl IntoIterator<Item = &'a Path>,
+    directories: impl IntoIterator<Item = PathBuf>,
 ) -> io::Result<Vec<OpenFile>> {
     let mut found = BTreeMap::new();
     for directory in directories {

@@ -111,11 +111,11 @@ fn sha256(mut file: File) -> io::Result<String> {
 }
 
 /// Reads the namespaces of some directories of `/proc`.
-fn read<'a>(directories: impl IntoIterator<Item = &'a Path>) -> io::Result<Namespaces> {
+fn read(directories: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<Namespaces> {
     let mut found = Namespaces::new();
     for directory in directories {
         for kind in KINDS {
-            let name = fs::read_link(directory.join("ns").join(kind))?;
+            let name = fs::read_link(directory.as_ref().join("ns").join(kind))?;
             found.entry(kind.to_owned()).or_default().insert(name.to_string_lossy().into_owned());
         }
     }
@@ -124,9 +124,8 @@ fn read<'a>(directories: impl IntoIterator<Item = &'a Path>) -> io::Result<Names
 
 /// Reads the namespaces of all threads of a process.
 fn of_process(process: &Process) -> io::Result<Namespaces> {
-    let directories: Vec<_> =
-        process.threads.iter().map(|thread| process.directory_of(thread.number)).collect();
-    read(directories.iter().map(PathBuf::as_path))
+    let tasks = PathBuf::from(format!("/proc/{}/task", process.pid));
+    read(process.threads.iter().map(|thread| tasks.join(thread.number.to_string())))
 }
 
 /// Returns the namespaces of the node, and where they were read: those of process 1, and this
