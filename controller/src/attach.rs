@@ -35,7 +35,6 @@ use recent_changes::RecentChanges;
 /// where this operation ended.
 const OPERATION_TIME: Duration = Duration::from_secs(360);
 
-/// A volume that is attached to its instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attached {
     /// The device name in EC2's answer.
@@ -52,7 +51,6 @@ enum Intent {
     Detach,
 }
 
-/// Attaches and detaches volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Attachments {
     ec2: Ec2,
@@ -69,7 +67,6 @@ pub(crate) struct Attachments {
 }
 
 impl Attachments {
-    /// Creates the service with no operation under way.
     pub(crate) fn new(
         ec2: Ec2,
         instance_types: InstanceTypes,

@@ -29,7 +29,6 @@ use crate::volume::iops::IopsCeilings;
 
 use change::Change;
 
-/// Grows and modifies volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Modifications {
     ec2: Ec2,
@@ -67,7 +66,6 @@ struct Batch {
     outcome: WatchedResult<Results>,
 }
 
-/// The result of each part.
 #[derive(Clone, Debug)]
 struct Results {
     expand: Result<Volume, Failure>,

@@ -78,7 +78,6 @@ pub(crate) struct Callers(Arc<AtomicUsize>);
 pub(crate) struct Caller(Arc<AtomicUsize>);
 
 impl Callers {
-    /// Counts one more caller.
     pub(crate) fn join(&self) -> Caller {
         self.0.fetch_add(1, Ordering::Relaxed);
         Caller(Arc::clone(&self.0))
@@ -99,7 +98,6 @@ impl Callers {
         ))
     }
 
-    /// Returns whether somebody waits.
     pub(crate) fn any_waits(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
@@ -127,9 +125,6 @@ impl Cancellation {
     }
 
     /// Checks that no later intent has replaced this one.
-    ///
-    /// # Errors
-    /// The failure with which a superseded operation ends.
     pub(crate) fn check_not_superseded(&self) -> Result<(), Failure> {
         match self.is_superseded() {
             true => Err(Self::superseded_failure()),
@@ -138,9 +133,6 @@ impl Cancellation {
     }
 
     /// Checks that somebody waits for the result. Call this before anything is begun.
-    ///
-    /// # Errors
-    /// The failure with which the operation ends when nobody waits.
     pub(crate) fn check_wanted(&self) -> Result<(), Failure> {
         self.callers.check_any_waits()
     }
@@ -157,7 +149,6 @@ impl Cancellation {
         self.superseded.wait_for(|superseded| *superseded).await;
     }
 
-    /// Returns the failure of a superseded operation.
     pub(crate) fn superseded_failure() -> Failure {
         Failure::new(
             Condition::OperationPending,
@@ -195,7 +186,6 @@ where
     I: Clone + PartialEq + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// Creates an empty table.
     pub(crate) fn new(conflict: Conflict, operation_count: OperationCount) -> Self {
         Self {
             conflict,

@@ -42,7 +42,6 @@ impl Source {
     }
 }
 
-/// CreateVolume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CreateVolume {
     /// The name, which identifies a repeated request.
@@ -160,7 +159,6 @@ pub(crate) struct PublishOptions {
     pub read_only: bool,
 }
 
-/// ControllerPublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publish {
     /// The volume and the instance.
@@ -232,14 +230,10 @@ fn is_hyperpod(node: &str) -> bool {
 }
 
 /// Reads the id of a deletion; `None` when the id cannot exist, so that there is nothing to delete.
-///
-/// # Errors
-/// An empty field.
 pub(crate) fn parse_delete<T: FromStr>(field: &str, value: &str) -> Result<Option<T>, Failure> {
     Ok(require(field, value)?.parse().ok())
 }
 
-/// ControllerExpandVolume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expand {
     /// The volume.
@@ -252,9 +246,6 @@ pub(crate) struct Expand {
 
 impl Expand {
     /// Reads the request.
-    ///
-    /// # Errors
-    /// A failure that names the field.
     pub(crate) fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
         let volume = require("volume_id", &wire.volume_id)?;
         let range =
@@ -276,9 +267,6 @@ impl Expand {
 }
 
 /// Reads ControllerModifyVolume.
-///
-/// # Errors
-/// A failure that names the field.
 pub(crate) fn parse_modify(
     volume: &str,
     parameters: &HashMap<String, String>,
@@ -289,7 +277,6 @@ pub(crate) fn parse_modify(
     Ok((parse_id("volume_id", volume)?, attributes))
 }
 
-/// CreateSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CreateSnapshot {
     /// The name, which identifies a repeated request.
@@ -327,9 +314,6 @@ pub(crate) fn parse_go_bool(value: &str) -> Option<bool> {
 }
 
 /// Returns the value of a field that must not be empty.
-///
-/// # Errors
-/// A failure that names the field.
 pub(crate) fn require<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
     if value.is_empty() {
         return Err(Failure::missing(field));

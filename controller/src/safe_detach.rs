@@ -32,7 +32,6 @@ pub(crate) struct ClusterEvidence {
 }
 
 impl ClusterEvidence {
-    /// Starts without any fact.
     pub(crate) fn new(fence: FenceSettings, old_agents: OldAgents) -> Self {
         Self {
             reports: NodeReports::new(old_agents),

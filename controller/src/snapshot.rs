@@ -31,7 +31,6 @@ const LOOKUP_GAP: Duration = Duration::from_secs(75);
 /// gaps may follow each other.
 const SHOWN_TTL: Duration = Duration::from_secs(600);
 
-/// Creates, deletes and lists snapshots.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshots {
     ec2: Ec2,

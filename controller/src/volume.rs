@@ -30,7 +30,6 @@ pub(crate) use plan::wanted_iops;
 /// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
 
-/// Creates and deletes volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
     ec2: Ec2,
@@ -55,7 +54,6 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    /// Creates the service with no operation under way.
     pub(crate) fn new(
         ec2: Ec2,
         tags: Arc<TagSettings>,

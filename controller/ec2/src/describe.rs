@@ -66,7 +66,6 @@ pub(super) trait Described: Clone + Send + 'static {
 /// EC2 may cut a page before it applies the filters, so that a list may cost a call for every
 /// `MAX_PAGE` resources of the account. Use this only for questions without an id.
 pub(super) trait Listed: Described {
-    /// The most entries of one page.
     const MAX_PAGE: i32;
 
     fn describe_page(
@@ -170,7 +169,6 @@ async fn describe_by_ids<V: Described>(
         .await
 }
 
-/// The values that EC2 describes by id alone.
 pub(super) struct DescribedById<V> {
     core: Arc<Core>,
     by_id: ById,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The most names that one table remembers.
 const MAX_NAMES: usize = 10_000;
 
 /// How often a full table is searched for expired values.

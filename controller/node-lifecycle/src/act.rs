@@ -17,7 +17,6 @@ use crate::cluster::{
 /// compares only objects with this label with their nodes.
 const FAILED_OVER: &str = "ebs.csi.aws.com/failed-over";
 
-/// The result of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActResult {
     /// It was done.
@@ -28,9 +27,6 @@ pub(crate) enum ActResult {
 
 impl ActResult {
     /// Interprets the answer to a request that names exactly the object that was read.
-    ///
-    /// # Errors
-    /// The API server's error, when it did not answer or refused.
     pub(crate) fn of<T>(answer: Result<T, kube::Error>) -> Result<Self, kube::Error> {
         match answer {
             Ok(_) => Ok(Self::Done),
@@ -39,7 +35,6 @@ impl ActResult {
         }
     }
 
-    /// Returns the label for metrics.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -60,9 +55,6 @@ pub(crate) const fn intent_label(intent: &Intent) -> &'static str {
 
 /// Carries out one intent. `node` is the Node object that the intent is based on, where there is
 /// one.
-///
-/// # Errors
-/// The API server's error, when it did not answer or refused.
 pub(crate) async fn perform(
     client: &Client,
     node: Option<&core::Node>,

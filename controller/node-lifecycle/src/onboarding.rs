@@ -90,9 +90,6 @@ async fn wait_for_round(context: &Context) -> bool {
 
 /// Removes the taint, whatever its effect. The patch requires the list of taints to be unchanged,
 /// so that no concurrently set taint is lost.
-///
-/// # Errors
-/// The API server's error.
 async fn remove_startup_taint(client: &Client, name: &str) -> Result<ActResult, kube::Error> {
     let path = format!("/api/v1/nodes/{name}");
     let request = Request::get(&path).body(Vec::new());

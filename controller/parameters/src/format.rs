@@ -13,9 +13,6 @@ pub struct FormatKeys(BTreeMap<&'static str, String>);
 
 impl FormatKeys {
     /// Stores the value of a lower-case key; returns `Ok(false)` when it is not a formatting key.
-    ///
-    /// # Errors
-    /// A value that is not a number or boolean.
     pub(super) fn accept(&mut self, key: &str, value: &str) -> Result<bool, Failure> {
         let Some(row) = storage_class_rows().find(|row| row.context_key == key) else {
             return Ok(false);

@@ -133,7 +133,6 @@ pub(crate) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// Returns the refusal of the value.
     pub(crate) fn invalid(&self, reason: impl std::fmt::Display) -> Failure {
         Failure::invalid(&format!("{}.{}", self.list, self.key), reason)
     }
@@ -143,7 +142,6 @@ impl Given<'_> {
         Some(self.value.to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// Parses `true` or `false`.
     pub(crate) fn switch(&self) -> Result<bool, Failure> {
         parse_boolean(self.list, self.key, self.value)
     }
@@ -182,7 +180,6 @@ impl Given<'_> {
 /// Reads the value of a row into a class.
 pub(crate) type Store<C> = fn(&mut C, &Given<'_>) -> Result<(), Failure>;
 
-/// The parameters of a class.
 pub(crate) trait Class: Default {
     /// The name of the class's map in the request, for error texts.
     const LIST: &'static str;
@@ -196,7 +193,6 @@ pub(crate) trait Class: Default {
     fn table() -> impl Iterator<Item = (Row, Store<Self>)>;
 }
 
-/// Returns the rows of a class.
 pub(crate) fn rows<C: Class>() -> Vec<Row> {
     C::table().map(|(row, _)| row).collect()
 }

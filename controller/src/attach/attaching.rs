@@ -31,7 +31,6 @@ const OTHER_ATTACHMENT: i64 = 5;
 /// The most requests that one attach sends.
 const MAX_REQUESTS: u32 = 4;
 
-/// The next step of the attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AttachStep {
     /// Look again.
@@ -46,7 +45,6 @@ pub(super) enum AttachStep {
     Refuse(Failure),
 }
 
-/// The state of one attach.
 #[derive(Debug)]
 pub(super) struct Attaching {
     pair: Pair,
@@ -82,7 +80,6 @@ impl Attaching {
         }
     }
 
-    /// Returns whether nothing has been sent yet.
     pub(super) fn has_sent_nothing(&self) -> bool {
         self.requests == 0
     }
@@ -97,7 +94,6 @@ impl Attaching {
         self.missing = 0;
     }
 
-    /// Notes that EC2 accepted the request, at `accepted_at` by EC2's clock.
     pub(super) fn note_accepted(&mut self, accepted_at: Option<Timestamp>) {
         self.accepted_at = accepted_at;
     }
@@ -125,7 +121,6 @@ impl Attaching {
         self.requests < MAX_REQUESTS
     }
 
-    /// Returns the failure when the operation's time is over.
     pub(super) fn overdue_failure(&self) -> Failure {
         let what = self.waiting_for.as_deref().unwrap_or("EC2 still works on it");
         Failure::new(

@@ -23,7 +23,6 @@ const GONE_AFTER: Duration = Duration::from_secs(75);
 /// The pause between two questions to a node that has yet to promise.
 const PROMISE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The next step of a detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DetachDecision {
     /// Send DetachVolume, on facts of which the oldest was read at this time.
@@ -124,9 +123,6 @@ impl Attachments {
 
     /// Checks that EC2 has shown neither the volume nor the instance for [`GONE_AFTER`]. No request
     /// that is safe in both cases tells whether they are gone.
-    ///
-    /// # Errors
-    /// [`Condition::OperationPending`] until then.
     fn check_gone(&self, pair: &Pair) -> Result<(), Failure> {
         let (key, now) = (pair.to_string(), Instant::now());
         let since = self.unseen.get(&key).unwrap_or(now);
@@ -175,9 +171,6 @@ impl Attachments {
 }
 
 /// Waits before the node is asked again.
-///
-/// # Errors
-/// [`Condition::DeadlinePassed`].
 async fn wait_for_promise(pair: &Pair, deadline: Instant) -> Result<(), Failure> {
     let next = Instant::now() + PROMISE_INTERVAL;
     tokio::time::sleep_until(next.min(deadline)).await;

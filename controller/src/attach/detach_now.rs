@@ -145,9 +145,6 @@ impl Attachments {
 
     /// Sends DetachVolume, and uses up the override order of a forced one. `looked_at` is when the
     /// oldest of the facts was read.
-    ///
-    /// # Errors
-    /// Those of [`Ec2::detach_volume`](ebs_csi_ec2::Ec2::detach_volume).
     pub(super) async fn send_detach(
         &self,
         call: &Call,

@@ -21,7 +21,6 @@ const NO_EFFECT_LOOKS: u32 = 3;
 /// The most requests that one detach sends.
 const MAX_REQUESTS: u32 = 4;
 
-/// The next step of the detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DetachStep {
     /// Watch the volume.
@@ -36,7 +35,6 @@ pub(super) enum DetachStep {
     Refuse(Failure),
 }
 
-/// The state of one detach.
 #[derive(Debug)]
 pub(super) struct Detaching {
     pair: Pair,
@@ -79,12 +77,10 @@ impl Detaching {
         }
     }
 
-    /// Returns whether the last look showed the attachment detaching.
     pub(super) fn is_detaching(&self) -> bool {
         self.is_detaching
     }
 
-    /// Returns whether DetachVolume was sent.
     pub(super) fn has_sent(&self) -> bool {
         self.requests > 0
     }
@@ -105,17 +101,14 @@ impl Detaching {
         attached_by + READ_LAG
     }
 
-    /// Notes that EC2 shows the volume attached since `attached`.
     pub(super) fn note_attached(&mut self, attached: Option<Timestamp>) {
         self.attached = attached;
     }
 
-    /// Returns the attach time of the attachment that was seen last.
     pub(super) fn attached(&self) -> Option<Timestamp> {
         self.attached
     }
 
-    /// Notes that DetachVolume was sent.
     pub(super) fn note_sent(&mut self, now: Instant) {
         self.requests += 1;
         self.last_sent = Some(now);
@@ -132,7 +125,6 @@ impl Detaching {
         self.denial = Some(error.to_string());
     }
 
-    /// Returns the failure when the operation's time is over.
     pub(super) fn overdue_failure(&self) -> Failure {
         self.pending_failure(Condition::DeadlinePassed)
     }

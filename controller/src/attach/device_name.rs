@@ -29,7 +29,6 @@ pub(crate) struct Mapped {
     pub card: Option<u32>,
 }
 
-/// The device name and EBS card of an attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NameAndCard {
     /// The device name.
@@ -95,12 +94,10 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Notes that the name is sent to EC2 now.
     pub(crate) fn note_sent(&mut self) {
         self.is_sent = true;
     }
 
-    /// Returns the reserved name and card.
     pub(crate) fn name_and_card(&self) -> &NameAndCard {
         &self.name_and_card
     }

@@ -9,7 +9,6 @@ use tokio::sync::Mutex;
 
 /// How long an answer of EC2 is valid: types do not change.
 const ANSWER_TTL: Duration = Duration::from_hours(24);
-/// How long a guess is valid.
 const GUESS_TTL: Duration = Duration::from_secs(300);
 
 /// Families whose largest sizes have two cards (EC2 instance types page), for a role that may not
@@ -22,7 +21,6 @@ const TWO_CARDS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// What is known of one type.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// At least 1.

@@ -96,7 +96,6 @@ impl KnownPublishOptions {
         self.lock().get(pair).map(|published| (published.attached, published.known_since))
     }
 
-    /// Removes the options of an attachment that has ended.
     pub(super) fn remove(&self, pair: &Pair) {
         self.lock().remove(pair);
     }

@@ -17,9 +17,6 @@ use crate::request::{parse_id, require};
 
 /// Checks a capability. Each node has a volume of its own, so many nodes may write, whatever the
 /// access type.
-///
-/// # Errors
-/// Those of [`Capability::parse`].
 fn check_capability(wire: &csi::VolumeCapability) -> Result<(), Failure> {
     let is_multi_writer =
         wire.access_mode.as_ref().is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);

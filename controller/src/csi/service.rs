@@ -265,7 +265,6 @@ const ADDITIONAL: [Offer; 3] =
 /// Offered with `--enable-volume-health`.
 const HEALTH: [Offer; 2] = [Offer::GetVolumeHealth, Offer::ListVolumeHealth];
 
-/// Returns the answer of ControllerGetCapabilities.
 fn capabilities(volume_health: bool) -> ControllerGetCapabilitiesResponse {
     let health: &[Offer] = if volume_health { &HEALTH } else { &[] };
     ControllerGetCapabilitiesResponse {

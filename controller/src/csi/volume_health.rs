@@ -13,7 +13,6 @@ pub(crate) enum Severity {
     DataLoss,
 }
 
-/// A problem of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     /// The severity.

@@ -11,7 +11,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::Metrics;
 use super::labels::{ByFence, ByMode, ByVerdict};
 
-/// The metrics of safe detach.
 #[derive(Debug)]
 pub(super) struct SafeDetach {
     mode: Family<ByMode, Gauge>,

@@ -31,9 +31,6 @@ impl Change {
     }
 
     /// Returns the change of a VolumeAttributesClass.
-    ///
-    /// # Errors
-    /// A tag that cannot be set.
     pub(super) fn to_attributes(attributes: VolumeAttributes) -> Result<Self, Failure> {
         let tags = TagSettings::of_modification(&attributes)?;
         Ok(Self {
@@ -48,17 +45,14 @@ impl Change {
         })
     }
 
-    /// Returns whether nothing is requested.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns only the expansion.
     pub(super) fn size_alone(&self) -> Self {
         Self { size: self.size, ..Self::default() }
     }
 
-    /// Returns everything but the expansion.
     pub(super) fn without_size(&self) -> Self {
         Self { size: None, ..self.clone() }
     }
@@ -93,7 +87,6 @@ impl Change {
         Ok(())
     }
 
-    /// Returns whether this change includes the other one.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut merged = self.clone();
         merged.merge(other).is_ok() && merged == *self
@@ -164,7 +157,6 @@ impl Change {
     }
 }
 
-/// Returns whether the volume has the values that were sent.
 pub(super) fn has_values_of(volume: &Volume, sent: &ModifyVolume) -> bool {
     sent.size.is_none_or(|size| volume.size >= size)
         && sent.kind.as_deref().is_none_or(|kind| volume.kind.eq_ignore_ascii_case(kind))

@@ -15,7 +15,6 @@ const MAX_TAGS: usize = 50;
 /// The most characters of a key and of a value.
 const MAX_LENGTHS: (usize, usize) = (128, 256);
 
-/// The changes to a volume's tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tagging {
     set: Tags,
@@ -85,7 +84,6 @@ impl Tagging {
         usize::from(!self.set.is_empty()) + usize::from(!self.delete.is_empty())
     }
 
-    /// Returns whether there is anything to carry out.
     pub(super) fn has_changes(&self) -> bool {
         self.calls() > 0 || self.ends_ratio
     }
@@ -106,9 +104,6 @@ impl Tagging {
     }
 
     /// Deletes and sets the tags.
-    ///
-    /// # Errors
-    /// EC2's errors.
     pub(super) async fn carry_out(
         &self,
         ec2: &Ec2,

@@ -30,7 +30,6 @@ impl OperationCount {
         Self(Arc::new(Inner { running: AtomicUsize::new(0), became_idle: Notify::new(), metrics }))
     }
 
-    /// Returns how many operations are running.
     pub(crate) fn running(&self) -> usize {
         self.0.running.load(Ordering::Relaxed)
     }

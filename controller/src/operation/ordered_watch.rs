@@ -84,7 +84,6 @@ impl<T: Clone> WatchedResult<T> {
 }
 
 impl<T: Clone> ResultSetter<T> {
-    /// Sets the result and ends the work.
     pub(crate) fn set(self, value: T) {
         self.0.set(WorkState::Ended(value));
     }

@@ -22,7 +22,6 @@ use crate::process::probe::Probe;
 const RATE: f64 = 5.0;
 const BURST: f64 = 10.0;
 
-/// The pages of the endpoint.
 #[derive(Debug)]
 pub(crate) struct Pages {
     ec2: Ec2,
@@ -89,9 +88,6 @@ impl RequestLimiter {
 
 /// Starts to serve the pages on the listener, which was bound before the process confined itself.
 /// Must run inside a tokio runtime.
-///
-/// # Errors
-/// A text that says why a file cannot be used.
 pub(crate) fn start(
     listener: std::net::TcpListener,
     certificate: Option<CertificateFiles>,
@@ -136,9 +132,6 @@ impl fmt::Debug for Tls {
 
 impl Tls {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// A text that names the file and the problem.
     pub(super) fn new(files: CertificateFiles) -> Result<Self, String> {
         let file_versions = file_versions(&files)?;
         let config = read(&files)?;

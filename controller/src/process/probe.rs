@@ -52,7 +52,6 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Creates a probe before its first check.
     pub(crate) fn new(mode: ProbeAws) -> Arc<Self> {
         Arc::new(Self { mode, outcome: watch::Sender::new(None), check_requested: Notify::new() })
     }

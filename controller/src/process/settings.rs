@@ -8,7 +8,6 @@ use super::config::Config;
 use crate::csi::service;
 use crate::request::tags::{TagSettings, Tags};
 
-/// Returns the settings of the EC2 layer.
 pub(super) fn of_ec2(config: &Config) -> ec2::Ec2Settings {
     ec2::Ec2Settings {
         region: config.region.clone(),
@@ -27,9 +26,6 @@ pub(super) fn of_ec2(config: &Config) -> ec2::Ec2Settings {
 }
 
 /// Returns the settings of the CSI service.
-///
-/// # Errors
-/// One line that names the flag and the fault of its value.
 pub(super) fn of_service(config: &Config) -> Result<service::ServiceSettings, String> {
     let mut extra = Tags::new();
     for (flag, text) in

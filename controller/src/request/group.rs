@@ -54,7 +54,6 @@ impl FromStr for GroupId {
     }
 }
 
-/// CreateVolumeGroupSnapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CreateGroup {
     /// The group's id.
@@ -117,9 +116,6 @@ fn digits(digest: impl AsRef<[u8]>) -> String {
 
 /// Reads the snapshot ids of a request about a group. An id that EC2 cannot have issued belongs to
 /// no group.
-///
-/// # Errors
-/// A failure that names the id.
 pub(crate) fn parse_members(ids: &[String]) -> Result<BTreeSet<SnapshotId>, Failure> {
     let parse = |id: &String| {
         SnapshotId::parse(id).map_err(|why| Failure::invalid("snapshot_ids", why.to_string()))

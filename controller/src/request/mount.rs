@@ -7,9 +7,6 @@ use ebs_csi_proto::{AccessType, Capability, Failure};
 use ebs_csi_wire::FsType;
 
 /// Checks the file system, its format options and the mount options of each capability.
-///
-/// # Errors
-/// A failure that names the field and the value.
 pub(super) fn check(capabilities: &[Capability], keys: &FormatKeys) -> Result<(), Failure> {
     for capability in capabilities {
         match &capability.kind {

@@ -146,9 +146,6 @@ impl TagSettings {
 
     /// Returns the tags of a snapshot, in the same order: the driver's, the cluster's, the class's,
     /// `--extra-tags` (as written: the fields of their templates are a volume's).
-    ///
-    /// # Errors
-    /// As [`TagSettings::of_volume`].
     pub(crate) fn of_snapshot(
         &self,
         name: &str,

@@ -49,7 +49,6 @@ impl Placement {
         self.has_zone() || self.outpost.is_some()
     }
 
-    /// Returns whether the placement names a zone.
     pub(crate) fn has_zone(&self) -> bool {
         self.zone.is_some() || self.zone_id.is_some()
     }

@@ -80,7 +80,6 @@ impl Default for FenceSettings {
     }
 }
 
-/// One request for a fence.
 #[derive(Clone, Debug)]
 pub(super) struct Fence {
     pub(super) instance: InstanceId,

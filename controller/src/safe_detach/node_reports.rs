@@ -53,7 +53,6 @@ struct Question {
 }
 
 impl NodeReports {
-    /// Starts without observers.
     pub(crate) fn new(old_agents: OldAgents) -> Self {
         Self { old_agents, ..Self::default() }
     }

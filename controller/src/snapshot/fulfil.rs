@@ -10,9 +10,6 @@ use crate::csi_failure::failure;
 
 /// Enables the fast restores and sets the lock that a snapshot is promised. For a snapshot that was
 /// found, sets only what is missing.
-///
-/// # Errors
-/// EC2's errors.
 pub(super) async fn fulfil(
     ec2: &Ec2,
     call: &Call,

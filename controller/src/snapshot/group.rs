@@ -43,7 +43,6 @@ enum Intent {
     Delete(BTreeSet<SnapshotId>),
 }
 
-/// Creates, shows and deletes groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
     ec2: Ec2,

@@ -23,12 +23,10 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Returns what the class asks for.
     pub(super) fn of(class: &SnapshotParameters) -> Self {
         Self { zones: class.fast_restore_zones.clone(), lock: class.lock.clone() }
     }
 
-    /// Returns whether nothing is promised.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

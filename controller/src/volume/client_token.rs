@@ -23,7 +23,6 @@ impl ClientToken {
         Self(digest.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Returns the token as EC2 is given it.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -47,7 +46,6 @@ impl Attempt {
     /// them.
     pub(crate) const MAX_PER_CALL: u32 = 12;
 
-    /// Returns the number after this one.
     #[must_use]
     pub(crate) fn next(self) -> Self {
         Self(self.0.saturating_add(1))

@@ -302,9 +302,6 @@ impl Volumes {
     /// Handles a token that a request with other parameters has used while no look-up shows its
     /// volume. The next token is used only after [`RECENT_REQUEST`] in this state: a volume that is
     /// hidden for longer is created twice.
-    ///
-    /// # Errors
-    /// [`Condition::OperationPending`] until then.
     fn handle_token_mismatch(&self, name: &str, error: &Ec2Error) -> Result<AttemptEnd, Failure> {
         if time_in_state(&self.mismatched_since, name) >= RECENT_REQUEST {
             return Ok(AttemptEnd::TokenUsedUp(failure(error)));

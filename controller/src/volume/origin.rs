@@ -47,7 +47,6 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Creates the table, with nothing known.
     pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>) -> Self {
         Self { ec2, tags, known: ExpiringCache::default() }
     }

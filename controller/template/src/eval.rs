@@ -8,7 +8,6 @@ use std::cmp::Ordering;
 use super::parse::{Command, Node, Operand, Pipeline};
 use super::{Fields, TemplateError};
 
-/// A value of the language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
     Text(String),

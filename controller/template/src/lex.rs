@@ -2,7 +2,6 @@
 
 use super::TemplateError;
 
-/// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     /// Text outside of actions.
@@ -11,7 +10,6 @@ pub(super) enum Piece {
     Action(Vec<Token>),
 }
 
-/// A token of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// `.Name`; `is_adjacent` when no space separates it from the token before.
@@ -34,7 +32,6 @@ pub(super) enum Token {
     Close,
 }
 
-/// Splits a template into text and actions.
 pub(super) fn lex(text: &str) -> Result<Vec<Piece>, TemplateError> {
     let mut pieces = Vec::new();
     let mut rest = text;

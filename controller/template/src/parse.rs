@@ -6,7 +6,6 @@ use super::lex::{Piece, Token};
 /// How deep blocks and parentheses may nest.
 const DEPTH_LIMIT: usize = 32;
 
-/// A node of the syntax tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// Literal text.
@@ -55,7 +54,6 @@ pub(super) enum Operand {
     Call(String),
 }
 
-/// Parses a template.
 pub(super) fn parse(pieces: Vec<Piece>) -> Result<Vec<Node>, TemplateError> {
     let mut pieces = pieces.into_iter();
     match block(&mut pieces, 0)? {

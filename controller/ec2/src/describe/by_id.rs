@@ -29,7 +29,6 @@ const ZONE_TTL: Duration = Duration::from_secs(3600);
 pub(crate) struct Zones(ExpiringCache<Arc<str>>);
 
 impl Zones {
-    /// Returns the zone, when it is known.
     pub(crate) fn zone_of(&self, id: &impl Display) -> Option<Arc<str>> {
         self.0.get(&id.to_string())
     }

@@ -56,7 +56,6 @@ struct State<S: Source> {
     pace: Pace,
     is_running: bool,
     calls_in_flight: u32,
-    /// The number of calls so far.
     calls: u64,
     /// When to check whether the next call is worthwhile, unless a caller needs an answer
     /// immediately.
@@ -74,7 +73,6 @@ struct Inner<S: Source> {
     durations: Arc<DurationEstimate>,
 }
 
-/// The poller of one Describe API.
 pub(crate) struct Poller<S: Source>(Arc<Inner<S>>);
 
 impl<S: Source> Clone for Poller<S> {
@@ -265,7 +263,6 @@ impl<S: Source> Drop for Watch<'_, S> {
     }
 }
 
-/// The next step of the poller's task.
 enum PollerStep<S: Source> {
     Send(u64, BTreeMap<S::Key, Recipients<S::Value>>),
     SleepUntil(Instant),
@@ -405,11 +402,8 @@ impl<S: Source> Drop for CallInFlight<S> {
 
 /// A Describe API that a poller calls.
 pub(crate) trait Source: Send + Sync + 'static {
-    /// The identifier of a resource.
     type Key: Ord + Clone + Send + Sync + 'static;
-    /// The resource.
     type Value: Clone + Send + 'static;
-    /// The Describe action.
     const ACTION: Action;
 
     /// Asks for all keys, page by page. A key that is missing from a complete answer is absent.

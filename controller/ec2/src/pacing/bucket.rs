@@ -35,7 +35,6 @@ pub(crate) enum Ceiling {
     Open,
 }
 
-/// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A token of the estimate.
@@ -242,13 +241,11 @@ impl Bucket {
         }
     }
 
-    /// Returns the tokens at `now`.
     pub(crate) fn level(&mut self, now: Instant) -> f64 {
         self.update(now);
         self.tokens.level
     }
 
-    /// Returns when EC2 last throttled a call.
     pub(crate) fn last_throttle(&self) -> Option<Instant> {
         self.refill.last_throttle()
     }

@@ -20,7 +20,6 @@ use crate::error::Ec2Error;
 /// fresh when the change is sent, and callers whose turns follow each other share one read.
 pub(crate) const NEAR_TURN: Duration = Duration::from_secs(2);
 
-/// The result of asking for the turn.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     /// Send now, with this token.
@@ -31,7 +30,6 @@ enum Turn {
     Behind,
 }
 
-/// A caller that waits for its turn.
 #[derive(Debug)]
 struct Waiter {
     wake: Arc<Notify>,
@@ -118,7 +116,6 @@ impl Queue {
     }
 }
 
-/// The lane of one action.
 #[derive(Debug)]
 pub(crate) struct Lane {
     action: Action,
@@ -159,7 +156,6 @@ impl Lane {
         QueuePlace { lane: Arc::clone(self), ticket, since: Instant::now() }
     }
 
-    /// Returns when EC2 last throttled a call of this lane.
     pub(crate) fn last_throttle(&self) -> Option<Instant> {
         self.queue().bucket.last_throttle()
     }
@@ -179,7 +175,6 @@ impl Lane {
     }
 }
 
-/// A place in a lane's queue.
 #[derive(Debug)]
 pub(crate) struct QueuePlace {
     lane: Arc<Lane>,
@@ -188,7 +183,6 @@ pub(crate) struct QueuePlace {
 }
 
 impl QueuePlace {
-    /// Returns the action whose queue this is.
     pub(crate) fn action(&self) -> Action {
         self.lane.action
     }
@@ -199,9 +193,6 @@ impl QueuePlace {
     }
 
     /// Waits until the turn is near. Returns when the turn will come.
-    ///
-    /// # Errors
-    /// As [`QueuePlace::wait_for_turn`].
     pub(crate) async fn wait_until_near(&self, deadline: Instant) -> Result<Instant, Ec2Error> {
         let wake = Arc::new(Notify::new());
         loop {
@@ -221,9 +212,6 @@ impl QueuePlace {
     }
 
     /// Sleeps until a wake-up or the time `until`.
-    ///
-    /// # Errors
-    /// As [`QueuePlace::wait_for_turn`].
     async fn sleep(
         &self,
         wake: &Notify,

@@ -73,7 +73,6 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Creates the pace of a poller that has sent nothing.
     pub(crate) fn new(budget: Arc<Budget>, now: Instant) -> Self {
         Self { budget, not_before: now, failures: 0, last_failure: now }
     }
@@ -101,7 +100,6 @@ impl Pace {
         self.not_before = self.not_before.max(now + gap.max(MIN_GAP));
     }
 
-    /// Notes that a call was answered.
     pub(crate) fn note_answered(&mut self) {
         self.failures = 0;
     }
@@ -116,7 +114,6 @@ impl Pace {
         self.failures
     }
 
-    /// Holds back all calls until `at`.
     pub(crate) fn hold_until(&mut self, at: Instant) {
         self.not_before = self.not_before.max(at);
     }

@@ -60,12 +60,10 @@ impl Refill {
         }
     }
 
-    /// Returns the estimate in calls per second.
     pub(crate) fn per_second(&self) -> f64 {
         self.per_second
     }
 
-    /// Returns when EC2 last throttled a call.
     pub(crate) fn last_throttle(&self) -> Option<Instant> {
         self.last_throttle
     }
@@ -86,7 +84,6 @@ impl Refill {
         }
     }
 
-    /// Counts a call that EC2 accepted.
     pub(crate) fn note_accepted(&mut self) {
         if let Some(accepted) = &mut self.accepted {
             *accepted = accepted.saturating_add(1);

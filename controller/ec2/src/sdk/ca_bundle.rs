@@ -11,9 +11,6 @@ use rustls_pki_types::pem::PemObject;
 
 /// Reads the file. The SDK's client would panic on a certificate that it cannot parse, so each
 /// certificate is parsed here first.
-///
-/// # Errors
-/// One line that names the file and what is wrong with it.
 pub(crate) fn read(path: &Path) -> Result<TlsContext, String> {
     let unusable = |why: &dyn fmt::Display| {
         let path = path.display();

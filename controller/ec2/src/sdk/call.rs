@@ -105,13 +105,11 @@ impl Core {
         self.lanes.iter().map(|(action, lane)| (*action, lane.level(now))).collect()
     }
 
-    /// Returns the actions of which EC2 has throttled a call since then.
     pub(crate) fn throttled_since(&self, since: Instant) -> Vec<Action> {
         let is_throttled = |lane: &Lane| lane.last_throttle().is_some_and(|last| last >= since);
         self.lanes.iter().filter(|(_, lane)| is_throttled(lane)).map(|(a, _)| *a).collect()
     }
 
-    /// Takes a place in the queue of the action.
     pub(crate) fn take_place(&self, action: Action) -> Option<QueuePlace> {
         // Never `None`: the lanes were made from `Action::ALL`.
         self.lanes.get(&action).map(Lane::take_place)

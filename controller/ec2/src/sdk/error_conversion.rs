@@ -17,7 +17,6 @@ use crate::error::{Ec2Error, Sent};
 use crate::sdk::interceptors::{self, Truncated};
 
 impl Ec2Error {
-    /// Converts an error of the SDK.
     pub(crate) fn from_sdk<E>(action: Action, error: &SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + StdError + 'static,

@@ -24,7 +24,6 @@ use aws_smithy_types::config_bag::ConfigBag;
 pub(crate) struct HttpExchange {
     /// `https://ec2.us-east-1.amazonaws.com`: scheme, host and port, never a credential.
     pub(crate) endpoint: Option<String>,
-    /// EC2's id of the request.
     pub(crate) request_id: Option<String>,
 }
 

@@ -28,7 +28,6 @@ pub(crate) struct AnnotatedOrder {
     pub(crate) since: String,
 }
 
-/// A detach that was requested and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedDetach {
     pub(crate) name: String,

@@ -271,9 +271,6 @@ impl Tables {
 
     /// Reads one node again from the API server: the Node object and its pods. Attachments and
     /// volumes come from the tables, because an act on an attachment names its uid.
-    ///
-    /// # Errors
-    /// The API server's error.
     pub(crate) async fn read_node(
         &self,
         client: &Client,

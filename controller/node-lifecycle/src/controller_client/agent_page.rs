@@ -59,7 +59,6 @@ impl AgentPages {
         Self { pods, page_seen: Arc::default(), questions: Arc::new(AtomicU64::new(first)) }
     }
 
-    /// Returns the agent of a node.
     pub(super) fn agent_of(&self, node: &str) -> NodeAgent {
         if !self.pods.iter().all(|table| table.is_complete()) {
             return NodeAgent::Unknown;
@@ -84,7 +83,6 @@ impl AgentPages {
         }
     }
 
-    /// Waits until an agent with a page was seen.
     pub(super) async fn wait_for_page(self) {
         while !self.was_page_seen() {
             tokio::time::sleep(LOOK_INTERVAL).await;

@@ -20,7 +20,6 @@ const NODES_PER_QUERY: usize = MAX_INSTANCES;
 /// Nodes that are processed at the same time, so that the API server does not get all requests at
 /// once.
 const CONCURRENT_NODES: usize = 25;
-/// The result of a round's acts.
 #[derive(Debug, Default)]
 pub(super) struct Acted {
     /// Why nodes were not acted on, one reason for each.

@@ -191,9 +191,6 @@ impl AgentAnnotations {
 }
 
 /// Writes the annotations of one pod.
-///
-/// # Errors
-/// The API server's error, when it did not answer or refused.
 async fn annotate(
     client: &Client,
     pod: &AgentPodRow,

@@ -69,9 +69,6 @@ struct Document<'a> {
 }
 
 /// Writes the findings.
-///
-/// # Errors
-/// The writer's error.
 pub(super) fn print(findings: &[Finding], output: Output, to: &mut impl Write) -> io::Result<()> {
     let refused = findings.iter().filter(|f| f.severity == Severity::Refused);
     let refused = refused.count();

@@ -29,7 +29,6 @@ enum NodeProblem {
     Tainted,
 }
 
-/// A node and its problems.
 pub(super) struct Judged {
     name: String,
     problems: Vec<NodeProblem>,

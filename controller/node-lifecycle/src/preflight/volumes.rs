@@ -18,7 +18,6 @@ const IN_TREE: &str = "kubernetes.io/aws-ebs";
 /// Prefix of the handles of node-local disks.
 const NODE_LOCAL: &str = "local-ebs://";
 
-/// Judges all volumes of this driver.
 pub(super) fn volumes(ours: &[Volume]) -> Vec<Finding> {
     let findings = ours.iter().flat_map(Volume::judge).collect();
     or_fine("PersistentVolume", ours.len(), findings)
@@ -33,7 +32,6 @@ fn or_fine(kind: &'static str, count: usize, mut findings: Vec<Finding>) -> Vec<
     findings
 }
 
-/// Judges all classes of this driver.
 pub(super) fn classes(all: &[StorageClass]) -> Vec<Finding> {
     let is_ours =
         |class: &&StorageClass| class.provisioner == DRIVER_NAME || class.provisioner == IN_TREE;

@@ -16,7 +16,6 @@ use crate::csi::node_local;
 use crate::request::{self, Publish, node_local_handle};
 use crate::volume::origin::{Origin, Writer};
 
-/// ControllerPublishVolume.
 pub(super) async fn publish(
     this: &Controller,
     request: Request<csi::ControllerPublishVolumeRequest>,
@@ -38,7 +37,6 @@ pub(super) async fn publish(
     }))
 }
 
-/// ControllerUnpublishVolume.
 pub(super) async fn unpublish(
     this: &Controller,
     request: Request<csi::ControllerUnpublishVolumeRequest>,

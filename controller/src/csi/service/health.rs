@@ -15,7 +15,6 @@ use crate::csi_failure::failure;
 use crate::request;
 use crate::request::listing::PageRequest;
 
-/// ControllerGetVolumeHealth.
 pub(super) async fn get(
     this: &Controller,
     request: Request<csi::ControllerGetVolumeHealthRequest>,

@@ -13,7 +13,6 @@ use super::{Controller, RpcResult};
 use crate::request::listing::PageRequest;
 use crate::request::{self, CreateSnapshot};
 
-/// CreateSnapshot.
 pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateSnapshotRequest>,
@@ -27,7 +26,6 @@ pub(super) async fn create(
     Ok(Response::new(csi::CreateSnapshotResponse { snapshot: Some(to_wire(&snapshot)) }))
 }
 
-/// DeleteSnapshot.
 pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteSnapshotRequest>,
@@ -42,7 +40,6 @@ pub(super) async fn delete(
     Ok(Response::new(csi::DeleteSnapshotResponse {}))
 }
 
-/// ListSnapshots.
 pub(super) async fn list(
     this: &Controller,
     request: Request<csi::ListSnapshotsRequest>,
@@ -67,7 +64,6 @@ pub(super) async fn list(
     Ok(Response::new(csi::ListSnapshotsResponse { entries, next_token }))
 }
 
-/// GetSnapshot.
 pub(super) async fn get(
     this: &Controller,
     request: Request<csi::GetSnapshotRequest>,

@@ -13,7 +13,6 @@ use crate::csi_failure::failure;
 use crate::request::listing::PageRequest;
 use crate::request::{self, CreateVolume, Expand, Source, node_local_handle, topology};
 
-/// CreateVolume.
 pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateVolumeRequest>,
@@ -66,7 +65,6 @@ async fn complete_outposts(
     Ok(())
 }
 
-/// DeleteVolume.
 pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteVolumeRequest>,
@@ -80,7 +78,6 @@ pub(super) async fn delete(
     Ok(Response::new(csi::DeleteVolumeResponse {}))
 }
 
-/// ValidateVolumeCapabilities.
 pub(super) async fn validate(
     this: &Controller,
     request: Request<csi::ValidateVolumeCapabilitiesRequest>,
@@ -110,7 +107,6 @@ pub(super) async fn validate(
     Ok(Response::new(validated::response(wire, refusal)))
 }
 
-/// ControllerExpandVolume.
 pub(super) async fn expand(
     this: &Controller,
     request: Request<csi::ControllerExpandVolumeRequest>,
@@ -128,7 +124,6 @@ pub(super) async fn expand(
     }))
 }
 
-/// ControllerModifyVolume.
 pub(super) async fn modify(
     this: &Controller,
     request: Request<csi::ControllerModifyVolumeRequest>,
@@ -153,7 +148,6 @@ pub(super) fn size_in_bytes(size: GiB) -> i64 {
     i64::try_from(size.to_bytes().0).unwrap_or(i64::MAX)
 }
 
-/// ListVolumes.
 pub(super) async fn list(
     this: &Controller,
     request: Request<csi::ListVolumesRequest>,

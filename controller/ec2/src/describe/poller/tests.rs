@@ -35,7 +35,6 @@ impl Memory {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Sets the value of a key at that time.
     fn set_at(self: &Arc<Self>, at: Instant, key: u32, value: u64) {
         let memory = Arc::clone(self);
         tokio::spawn(async move {

@@ -24,7 +24,6 @@ const MIN_REPEAT_AFTER: Duration = Duration::from_millis(250);
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The longest time by which a poll is postponed.
 const MAX_POSTPONEMENT: Duration = Duration::from_secs(3);
-/// The resolution of a timer.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// A caller that wants each answer until its watch ends.
@@ -79,7 +78,6 @@ impl<V> Default for Recipients<V> {
     }
 }
 
-/// All callers that wait.
 pub(super) struct Waiting<K, V> {
     lookers: BTreeMap<K, Vec<Looker<V>>>,
     watchers: BTreeMap<u64, Watcher<K, V>>,
@@ -191,7 +189,6 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         late
     }
 
-    /// Returns the moving average of how long answers take.
     pub(super) fn answer_time(&self) -> Duration {
         self.answer_time
     }
@@ -205,7 +202,6 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         self.answer_time.mul_f64(0.5 + load).max(MIN_REPEAT_AFTER)
     }
 
-    /// Notes that a call was answered or failed after `took`.
     pub(super) fn call_ended(&mut self, call: u64, took: Duration) {
         // An average over about the last ten answers.
         self.answer_time = self.answer_time.mul_f64(0.9) + took.min(MAX_ANSWER_TIME).mul_f64(0.1);

@@ -41,7 +41,6 @@ where
         pollers.entry(zone).or_insert_with(create).clone()
     }
 
-    /// Returns the poller of the key's zone.
     pub(crate) fn poller_of(&self, key: &S::Key) -> Poller<S> {
         self.poller_of_zone(self.zones.zone_of(key))
     }
