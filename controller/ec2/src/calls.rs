@@ -1,43 +1,19 @@
-//! The EC2 actions that the controller calls, a closed list: one row for each, and one file for
-//! each call. `policy/iam` allows exactly these actions. Describe actions that are polled have rows
-//! in `describe.rs` instead of files.
+//! The EC2 actions that the controller calls, a closed list with one row for each. `policy/iam`
+//! allows exactly these actions. The calls are in the files of this folder, those of Describe
+//! actions that are polled in `describe.rs`.
 
+mod create_volume;
 mod describe_availability_zones;
-mod instance {
-    mod describe_instance_types;
-    pub(super) mod power_off;
-}
-mod snapshot {
-    pub(super) mod create_snapshot;
-    pub(super) mod create_snapshots;
-    mod delete_snapshot;
-    mod describe_fast_snapshot_restores;
-    pub(super) mod describe_locked_snapshots;
-    mod enable_fast_snapshot_restores;
-    pub(super) mod lock_snapshot;
-}
+mod instance;
+mod snapshot;
 mod tags;
-mod volume {
-    mod attach_volume;
-    pub(super) mod copy_volumes;
-    pub(super) mod create_volume;
-    mod delete_volume;
-    pub(super) mod detach_volume;
-    pub(super) mod max_iops;
-    pub(super) mod modify_volume;
-}
+mod volume;
 
+pub use create_volume::{CopyVolume, CreateVolume, IopsQuestion, MaxIops};
 pub use describe_availability_zones::{Zone, ZoneKind};
-pub use instance::power_off::PowerOff;
-pub use snapshot::create_snapshot::CreateSnapshot;
-pub use snapshot::create_snapshots::CreateSnapshots;
-pub use snapshot::describe_locked_snapshots::Locked;
-pub use snapshot::lock_snapshot::LockSnapshot;
-pub use volume::copy_volumes::CopyVolume;
-pub use volume::create_volume::CreateVolume;
-pub use volume::detach_volume::Force;
-pub use volume::max_iops::{IopsQuestion, MaxIops};
-pub use volume::modify_volume::ModifyVolume;
+pub use instance::PowerOff;
+pub use snapshot::{CreateSnapshot, CreateSnapshots, LockSnapshot, Locked};
+pub use volume::{Force, ModifyVolume};
 
 // The rates of reads are those of non-mutating actions that are filtered or paginated, as all reads
 // of this crate are.
