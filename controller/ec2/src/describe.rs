@@ -1,7 +1,6 @@
 //! The requests of reads to EC2, and the parsing of the answers.
 
 mod by_id;
-mod by_name;
 mod modifications;
 pub(super) mod page;
 mod poller;
@@ -28,9 +27,8 @@ use super::model::volume_status::VolumeStatus;
 use super::model::{LookResult, Page};
 use super::sdk::call::{Core, Tries, send};
 use by_id::ById;
-use by_name::ByName;
 use modifications::Modifications;
-use page::{read_all, read_pages};
+use page::{escape_wildcards, filter, read_all, read_pages};
 use poller::{MAX_KEYS_PER_CALL, Source};
 
 /// The most instances that EC2 takes in one DescribeInstanceStatus (EC2 API reference,
@@ -217,4 +215,63 @@ pub(super) async fn describe_every_page<V: Listed>(
         core.call(V::ACTION, None, deadline, tries, send).await
     })
     .await
+}
+
+/// A value that the CO gave a name, which a tag holds.
+pub(super) trait Named: Listed {
+    /// The tag, as the Go driver writes it.
+    const NAME_TAG: &'static str;
+
+    fn tags(&self) -> &BTreeMap<String, String>;
+}
+
+impl Named for Volume {
+    const NAME_TAG: &'static str = "CSIVolumeName";
+
+    fn tags(&self) -> &BTreeMap<String, String> {
+        &self.tags
+    }
+}
+
+impl Named for Snapshot {
+    const NAME_TAG: &'static str = "CSIVolumeSnapshotName";
+
+    fn tags(&self) -> &BTreeMap<String, String> {
+        &self.tags
+    }
+}
+
+/// This account's values by name. Several values may have the same name.
+pub(super) struct ByName<V> {
+    core: Arc<Core>,
+    value: PhantomData<fn() -> V>,
+}
+
+impl<V> ByName<V> {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core, value: PhantomData }
+    }
+}
+
+impl<V: Named> Source for ByName<V> {
+    type Key = String;
+    type Value = Vec<V>;
+    const ACTION: Action = V::ACTION;
+
+    async fn fetch(
+        &self,
+        keys: &[String],
+        deadline: Instant,
+    ) -> Result<BTreeMap<String, LookResult<Vec<V>>>, Ec2Error> {
+        let values = keys.iter().map(|name| escape_wildcards(name));
+        let filters = [filter(&format!("tag:{}", V::NAME_TAG), values)];
+        let found = describe_every_page::<V>(&self.core, &filters, deadline, Tries::One).await?;
+        let mut named: BTreeMap<String, Vec<V>> = BTreeMap::new();
+        for value in found {
+            if let Some(name) = value.tags().get(V::NAME_TAG).cloned() {
+                named.entry(name).or_default().push(value);
+            }
+        }
+        Ok(named.into_iter().map(|(name, values)| (name, LookResult::Present(values))).collect())
+    }
 }

@@ -5,9 +5,7 @@
 //! other call. An answer counts only for callers that waited before its call began, so that nobody
 //! decides on a state from before the question.
 
-mod newest_answer;
 mod waiting;
-mod zone_pollers;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,10 +13,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use newest_answer::NewestAnswer;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use waiting::{Recipients, Waiting, Watcher};
+use waiting::{NewestAnswer, Recipients, Waiting, Watcher};
 
 use crate::calls::Action;
 use crate::error::code::Ec2ErrorKind;
@@ -28,8 +25,6 @@ use crate::pacing::duration_estimate::DurationEstimate;
 use crate::pacing::poll_budget::{Budget, Pace};
 use crate::pacing::retry;
 use crate::sdk::call::Core;
-
-pub(crate) use zone_pollers::ZonePollers;
 
 /// The most keys in one call. EC2 takes at most so many values in one filter (EC2 API reference,
 /// "List and filter your resources"), and more ids in each Describe call that is made here except
@@ -141,7 +136,7 @@ impl<S: Source> Poller<S> {
 
     /// Queues a look for each of the keys together, so that as many as EC2 takes share a call. Only
     /// calls that start afterwards answer them.
-    fn queue_looks(&self, keys: &[S::Key]) -> Vec<PendingAnswer<S>> {
+    pub(super) fn queue_looks(&self, keys: &[S::Key]) -> Vec<PendingAnswer<S>> {
         let since = Instant::now();
         {
             let mut state = self.0.state();
@@ -228,9 +223,9 @@ impl<S: Source> Poller<S> {
 }
 
 /// The pending answer of a queued look.
-type PendingAnswer<S> = oneshot::Receiver<DatedLook<<S as Source>::Value>>;
+pub(super) type PendingAnswer<S> = oneshot::Receiver<DatedLook<<S as Source>::Value>>;
 
-async fn await_answers<S: Source>(
+pub(super) async fn await_answers<S: Source>(
     pending: Vec<PendingAnswer<S>>,
     deadline: Instant,
 ) -> Vec<LookResult<S::Value>> {
