@@ -3,7 +3,6 @@
 mod agent_pod;
 mod attachment;
 mod csi_node;
-mod joined_texts;
 mod lease_age;
 mod node;
 mod node_fact;

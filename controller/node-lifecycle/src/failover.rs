@@ -8,11 +8,7 @@ mod choose;
 mod confirmed_acts;
 mod durations;
 mod fencing;
-mod kill_switch;
-mod lost_nodes;
-mod node_events;
 mod query_schedule;
-mod round_interval;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebs_csi_safe_detach::Fact;
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, NodePhase, step};
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, NodePhase, step};
 use jiff::Timestamp;
 
 use crate::cluster::Suspect;
@@ -28,16 +24,11 @@ use crate::context::Context;
 use crate::controller_client::ControllerAnswers;
 use crate::events::{EventReason, EventSubject};
 use crate::metrics::Metrics;
-use durations::{FinishedPhase, NodeObservation};
-use query_schedule::{Question, fill_answers};
-use round_interval::interval_of_rounds;
-
-use durations::Episodes;
+pub(crate) use choose::stop_reason;
+pub use choose::{ADVERTISED, ADVERTISED_VERSION};
+use durations::{Episodes, FinishedPhase, LostNodes, NodeObservation};
 pub use fencing::Fencing;
-pub(crate) use kill_switch::stop_reason;
-pub use kill_switch::{ADVERTISED, ADVERTISED_VERSION};
-use lost_nodes::LostNodes;
-use query_schedule::QuerySchedule;
+use query_schedule::{QuerySchedule, Question, fill_answers, interval_of_rounds};
 
 /// Default for how long an answer of EC2 is valid.
 const ANSWER_VALIDITY: Duration = Duration::from_secs(2);
@@ -238,4 +229,53 @@ fn questions<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> Vec<Question> {
     questions.sort();
     questions.dedup();
     questions
+}
+
+impl Failover {
+    pub(super) fn report_unproven(&self, suspect: &Suspect, phase: NodePhase) {
+        if !matches!(phase, NodePhase::Querying | NodePhase::VolumesProven) {
+            return;
+        }
+        let instance = suspect.facts.instance().unwrap_or_default();
+        if let Some(why) = self.fencing.reason_left_alone(&suspect.facts) {
+            let checks = self.query_schedule().answers.checks.get(instance).cloned();
+            let note = fencing::fence_held_note(why, &checks.unwrap_or_default());
+            self.send_event(suspect, EventReason::FenceHeld, &note);
+            return;
+        }
+        let text = self.query_schedule().answers.texts.get(instance).cloned();
+        let note = text.as_deref().unwrap_or("nothing proves that its volumes may leave it");
+        self.send_event(suspect, EventReason::Unproven, note);
+    }
+
+    pub(super) fn report_act(&self, suspect: &Suspect, intent: &Intent) {
+        let (reason, note) = match intent {
+            Intent::AddTaint(tainted) => (
+                EventReason::ProvenDown,
+                format!(
+                    "instance {} is off: the node is out of service until it has booted again",
+                    tainted.instance
+                ),
+            ),
+            Intent::RemoveTaint => (
+                EventReason::TaintRemoved,
+                "the node has booted again and nothing of the former boot is left".to_owned(),
+            ),
+            Intent::DeletePod { namespace, name, .. } => (
+                EventReason::FailedOver,
+                format!("pod {namespace}/{name} was deleted: its volumes may leave the node"),
+            ),
+            Intent::DeleteAttachment { name, .. } => (
+                EventReason::FailedOver,
+                format!("VolumeAttachment {name} was deleted: its volume may leave the node"),
+            ),
+            Intent::RetryDetach { .. } => return,
+        };
+        self.send_event(suspect, reason, &note);
+    }
+
+    pub(super) fn send_event(&self, suspect: &Suspect, reason: EventReason, note: &str) {
+        let subject = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
+        self.context.events.send(subject, reason, note);
+    }
 }

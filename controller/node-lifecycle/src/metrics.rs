@@ -1,8 +1,10 @@
 //! The metrics of the process.
 
 use ebs_csi_proto::metrics;
+use ebs_csi_safe_detach::Refusal;
 use ebs_csi_safe_detach::lifecycle::NodePhase;
 use jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,13 +12,6 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::cluster::RefusedDetach;
 
-use labels::{
-    ACTS, ActLabels, HELD_REASONS, LEFT_ALONE_REASONS, PhaseLabel, ReasonLabel, ResultLabel,
-    refusal_reasons,
-};
-
-pub(crate) mod http_endpoint;
-mod labels;
 pub(crate) mod unidentified_nodes;
 
 /// All metrics of the process.
@@ -179,6 +174,44 @@ impl Metrics {
         self.all.page()
     }
 }
+
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ActLabels {
+    act: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Default, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct ResultLabel {
+    result: &'static str,
+}
+
+/// Returns the tokens with which the controller refuses a detach, and `other` for those of another
+/// version.
+fn refusal_reasons() -> Vec<&'static str> {
+    let of_detaches = Refusal::ALL.into_iter().filter(|refusal| *refusal != Refusal::Running);
+    of_detaches.map(Refusal::token).chain(["other"]).collect()
+}
+
+/// The reasons for which a node that could be acted on is held.
+const HELD_REASONS: [&str; 6] =
+    ["outage", "cluster-share", "zone-share", "kill-switch", "not-advertised", "lost-place"];
+
+/// The reasons for which a running instance that may be fenced is left alone.
+const LEFT_ALONE_REASONS: [&str; 2] = ["checks-pass", "checks-unknown"];
+
+const ACTS: [&str; 6] =
+    ["add-taint", "remove-taint", "delete-pod", "delete-attachment", "nudge", "fence"];
 
 #[cfg(test)]
 mod tests {

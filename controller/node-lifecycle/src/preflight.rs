@@ -2,29 +2,66 @@
 //! before it is installed. Read-only.
 
 mod finding;
-mod flags;
 mod installation;
 mod nodes;
 mod pods;
 mod volumes;
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 
+use clap::{Parser, ValueEnum};
+use ebs_csi_proto::program::{self, Exit};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
+use crate::flags::VERSION;
 use finding::print;
 pub(crate) use finding::{Finding, Severity};
-pub use flags::{Flags, Output};
 use volumes::Volume;
 
 /// The first argument that selects the preflight.
 pub const SUBCOMMAND: &str = "preflight";
 
 const PAGE: u32 = 250;
+
+/// How findings are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// One line for each.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// Says what in a cluster this driver refuses or ignores. Reads only. Exit status: 0 nothing is
+/// refused, 1 something is refused or could not be read, 64 wrong command line.
+#[derive(Debug, Parser)]
+#[command(name = "ebs-csi-node-lifecycle preflight", version = VERSION)]
+pub struct Flags {
+    /// A kubeconfig file; unset: the pod's service account.
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// How findings are written.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+impl Flags {
+    /// Parses the command line after the word `preflight`.
+    ///
+    /// # Errors
+    /// [`Exit`]: the help, the version, or a wrong flag.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
+        let mut flags: Self = program::parse(arguments)?;
+        flags.kubeconfig = flags.kubeconfig.filter(|file| !file.as_os_str().is_empty());
+        Ok(flags)
+    }
+}
 
 /// Runs all checks and prints the findings. Returns whether something is refused.
 ///

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ebs_csi_proto::http_endpoint::{self, PlainText};
+use ebs_csi_proto::http_endpoint::{self, Pages, PlainText, StatusCode};
 use ebs_csi_proto::program::Exit;
 use ebs_csi_proto::serve::stop_signal;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -20,8 +20,7 @@ use crate::events::EventSender;
 use crate::failover::{Failover, Fencing};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
-use crate::metrics::http_endpoint::PageSources;
-use crate::metrics::unidentified_nodes;
+use crate::metrics::{Metrics, unidentified_nodes};
 use crate::onboarding::Onboarding;
 use crate::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
 
@@ -179,4 +178,25 @@ pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Exit> {
     tracing::info!(fips = rustls::crypto::aws_lc_rs::default_provider().fips(), "TLS");
     tracing::info!(server = %config.cluster_url, "Kubernetes");
     Client::try_from(config).map_err(Exit::setting)
+}
+
+/// The sources of the pages.
+#[derive(Debug)]
+struct PageSources<R> {
+    metrics: Arc<Metrics>,
+    /// Returns the reason while the process is not ready.
+    ready: R,
+}
+
+impl<R> Pages for PageSources<R>
+where
+    R: Fn() -> Result<(), &'static str> + Send + Sync + 'static,
+{
+    async fn metrics(&self) -> Result<String, StatusCode> {
+        Ok(self.metrics.page())
+    }
+
+    async fn ready(&self) -> Result<(), String> {
+        (self.ready)().map_err(str::to_owned)
+    }
 }

@@ -4,9 +4,8 @@ use ebs_csi_proto::keys::{ATTACH_LIMIT, DRAINING, HELD_PORT, LEAVING, NodeFact};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
-use super::joined_texts::Texts;
 use super::node_fact;
-use super::object_table::TableRow;
+use super::object_table::{TableRow, Texts};
 use super::{Object, Retained};
 
 /// The label of the pods, as a selector.

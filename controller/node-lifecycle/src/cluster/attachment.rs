@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde::Deserialize;
 
-use super::joined_texts::Texts;
-use super::object_table::{Table, TableRow};
+use super::object_table::{Table, TableRow, Texts};
 use super::{Object, Retained, VolumeRow};
 
 /// The annotation whose change makes external-attacher retry a refused detach at once. Its value is

@@ -6,8 +6,7 @@ use k8s_openapi::api::storage::v1::CSINode;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::joined_texts::Texts;
-use super::object_table::TableRow;
+use super::object_table::{TableRow, Texts};
 use super::{Object, Retained};
 
 const NAME: usize = 0;

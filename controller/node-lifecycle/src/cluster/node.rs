@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
-use super::joined_texts::Texts;
 use super::node_fact::{self, instance_text};
 use super::object::Meta;
-use super::object_table::TableRow;
+use super::object_table::{TableRow, Texts};
 use super::{Object, Retained};
 
 /// The key of Kubernetes' out-of-service taint: the node's pods are deleted by force and its

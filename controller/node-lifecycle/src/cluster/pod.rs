@@ -5,8 +5,7 @@ use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::joined_texts::Texts;
-use super::object_table::{Table, TableRow};
+use super::object_table::{Table, TableRow, Texts};
 use super::{OPT_OUT, Object, Retained, VolumeRow, claim_of};
 
 const KEY: usize = 0;

@@ -7,8 +7,7 @@ use ebs_csi_safe_detach::lifecycle::Claim;
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
-use super::joined_texts::Texts;
-use super::object_table::{Table, TableRow};
+use super::object_table::{Table, TableRow, Texts};
 use super::{Object, Retained};
 
 const NAME: usize = 0;
