@@ -7,11 +7,9 @@ mod detach_decision;
 mod detach_now;
 mod detaching;
 mod device_name;
-mod initialized;
 mod instance_types;
 mod left_behind;
 mod own_volume;
-mod pending;
 mod publish_options;
 mod recent_changes;
 

@@ -3,13 +3,13 @@
 
 mod api_calls;
 mod detaches;
-mod labels;
 mod safe_detach;
 
 use std::sync::Arc;
 
-use ebs_csi_ec2::LaneLevel;
+use ebs_csi_ec2::{Action, LaneLevel};
 use ebs_csi_proto::metrics;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -18,13 +18,35 @@ use tokio::time::Instant;
 
 use api_calls::ApiCalls;
 use detaches::Detaches;
-use labels::{ByCache, ByRequest, ByRpc};
 use safe_detach::SafeDetach;
 
 /// The default buckets of Prometheus' client libraries, in seconds.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 type Seconds = fn() -> Histogram;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRequest {
+    request: String,
+}
+
+impl ByRequest {
+    fn of(action: Action) -> Self {
+        Self { request: action.name().to_owned() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCache {
+    cache: String,
+    result: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRpc {
+    method: String,
+    code: String,
+}
 
 /// All metrics of the process.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ mod evidence;
 mod fence;
 mod node_reports;
 mod override_order;
-mod peers;
 mod service;
 pub(crate) mod verdict_text;
 

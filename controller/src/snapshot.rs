@@ -1,7 +1,6 @@
 //! Snapshots: created once for each name, though EC2 has no client token for them; deleted; listed.
 
 mod create;
-mod fulfil;
 pub(crate) mod group;
 mod promise;
 

@@ -24,9 +24,8 @@ use tokio::time::Instant;
 
 use super::describe::poller_set::PollerSet;
 use super::model::timestamp::Timestamp;
-use super::sdk::ca_bundle;
 use super::sdk::call::Core;
-use super::sdk::connector::ByScheme;
+use super::sdk::connector::{ByScheme, read_ca_bundle};
 use super::sdk::credentials::RenewingCredentials;
 use super::sdk::interceptors::{ExecutionEnvironment, IntactAnswers, RecordHttpExchange};
 use super::sdk::settings::{Ec2Settings, Surroundings};
@@ -116,7 +115,7 @@ impl Ec2 {
             });
         }
         let tls_context = match &settings.ca_bundle {
-            Some(path) => ca_bundle::read(path).map_err(StartError::CaBundle)?,
+            Some(path) => read_ca_bundle(path).map_err(StartError::CaBundle)?,
             None => TlsContext::default(),
         };
         loader = loader.http_client(

@@ -1,7 +1,6 @@
 //! One call through the AWS SDK: the HTTP client and its credentials, the sending, and what the SDK
 //! answers.
 
-pub(super) mod ca_bundle;
 pub(super) mod call;
 pub(super) mod connector;
 pub(super) mod credentials;

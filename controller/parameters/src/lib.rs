@@ -13,8 +13,7 @@ mod format;
 mod row;
 mod snapshot_class;
 mod storage_class;
-mod tag;
-pub mod tag_key;
+pub mod tag;
 mod volume_attributes;
 
 use ebs_csi_proto::Failure;

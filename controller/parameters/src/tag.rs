@@ -1,9 +1,38 @@
-//! A tag of a class, `key=value`, whose value is a template.
+//! The keys of the driver's own tags, and the tags of a class: `key=value`, whose value is a
+//! template.
 
-use ebs_csi_proto::Failure;
+use ebs_csi_proto::{DRIVER_NAME, Failure};
 use ebs_csi_template::{Fields, TemplateError, check, render};
 
-use crate::tag_key::is_reserved;
+/// The key for the name of the CreateVolume request, by which an unfinished create is found again.
+pub const VOLUME_NAME: &str = "CSIVolumeName";
+/// The key for the name of the CreateSnapshot request.
+pub const SNAPSHOT_NAME: &str = "CSIVolumeSnapshotName";
+/// The key whose value is `true` on everything that this driver created; IAM policies compare it.
+pub const CLUSTER: &str = "ebs.csi.aws.com/cluster";
+/// The key for the cluster's id; cluster-scoped IAM policies compare it.
+pub const CLUSTER_NAME: &str = "ebs.csi.aws.com/cluster-name";
+/// The key for `iopsPerGB`, so that a later resize keeps the ratio.
+pub const IOPS_PER_GIB: &str = "ebs.csi.aws.com/IOPSPerGb";
+/// The key whose value is `true` when a resize may raise the IOPS by the ratio.
+pub const RAISE_IOPS_ON_MODIFY: &str = "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify";
+/// The key for the name of the claim; volumes of the in-tree driver have it, too.
+pub const CLAIM_NAME: &str = "kubernetes.io/created-for/pvc/name";
+
+/// The key for the zones in which a snapshot's fast restores are to be enabled.
+pub const PROMISED_FAST_RESTORES: &str = "ebs.csi.aws.com/fast-restore-zones";
+/// The key for how a snapshot is to be locked.
+pub const PROMISED_LOCK: &str = "ebs.csi.aws.com/lock";
+/// The key for what was asked for when snapshots of several volumes were taken: how many, and a
+/// digest of the volumes and parameters. Their [`SNAPSHOT_NAME`] is the group's id.
+pub const GROUP_SNAPSHOT: &str = "ebs.csi.aws.com/group-snapshot";
+
+/// Returns whether a tag is reserved for the driver, so that users cannot set or delete it.
+pub fn is_reserved(key: &str) -> bool {
+    [VOLUME_NAME, SNAPSHOT_NAME, CLUSTER_NAME].contains(&key)
+        || key.starts_with("kubernetes.io")
+        || key.strip_prefix(DRIVER_NAME).is_some_and(|rest| rest.starts_with('/'))
+}
 
 /// Checks a tag as far as that is possible without a claim.
 ///

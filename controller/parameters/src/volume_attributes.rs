@@ -7,7 +7,7 @@ use ebs_csi_proto::Failure;
 
 use crate::row::{Class, Form, Row, Store, read, rows};
 use crate::storage_class::TAG_SPECIFICATION;
-use crate::{Claim, refuse_both_iops, tag_key};
+use crate::{Claim, refuse_both_iops, tag};
 
 const TABLE: &[(Row, Store<VolumeAttributes>)] = &[
     (
@@ -94,7 +94,7 @@ const TABLE: &[(Row, Store<VolumeAttributes>)] = &[
             ..Row::NONE
         },
         |class, given| {
-            if tag_key::is_reserved(given.value) {
+            if tag::is_reserved(given.value) {
                 return Err(given
                     .invalid(format!("the tag {:?} is the driver's own and stays", given.value)));
             }

@@ -4,16 +4,17 @@
 use std::ops::ControlFlow;
 
 use ebs_csi_ec2::{
-    Action, Call, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume, WatchedChange,
+    Action, AttachmentState, Call, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume,
+    WatchedChange,
 };
 use ebs_csi_proto::Failure;
 use tokio::time::Instant;
 
 use super::detach_decision::DetachDecision;
 use super::detaching::{DetachStep, Detaching};
-use super::pending::PendingDetach;
 use super::{Attachments, OPERATION_TIME};
 use crate::csi_failure::failure;
+use crate::metrics::Metrics;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::Mode;
@@ -176,5 +177,53 @@ impl Attachments {
         tokio::time::sleep(READ_LAG).await;
         let look = self.ec2.look_volume(call, &pair.volume).await;
         look.present().is_some_and(|volume| volume.attachment(&pair.node).is_none())
+    }
+}
+
+/// Shows one detach as pending while this value lives, and afterwards too when the detach ran out
+/// of time.
+struct PendingDetach<'a> {
+    pair: &'a Pair,
+    metrics: &'a Metrics,
+    since: Instant,
+    is_overdue: bool,
+}
+
+impl<'a> PendingDetach<'a> {
+    fn new(pair: &'a Pair, metrics: &'a Metrics) -> Self {
+        Self { pair, metrics, since: Instant::now(), is_overdue: false }
+    }
+
+    /// Notes that the operation's time is over before the detach has ended.
+    fn note_overdue(&mut self) {
+        self.is_overdue = true;
+    }
+
+    /// Records the state in which a look shows the attachment.
+    fn record_state(&self, look: &LookResult<Volume>) {
+        let Some(attachment) = look.present().and_then(|volume| volume.attachment(&self.pair.node))
+        else {
+            return;
+        };
+        let state = match &attachment.state {
+            AttachmentState::Attaching => "attaching",
+            AttachmentState::Attached => "attached",
+            AttachmentState::Detaching => "detaching",
+            AttachmentState::Detached => "detached",
+            AttachmentState::Busy => "busy",
+            AttachmentState::Other(other) => other,
+        };
+        let Pair { volume, node } = self.pair;
+        self.metrics.detach_pending(volume.as_str(), node.as_str(), state, self.since);
+    }
+}
+
+impl Drop for PendingDetach<'_> {
+    fn drop(&mut self) {
+        let Pair { volume, node } = self.pair;
+        match self.is_overdue {
+            true => self.metrics.detach_timed_out(volume.as_str(), node.as_str()),
+            false => self.metrics.detach_ended(volume.as_str(), node.as_str()),
+        }
     }
 }

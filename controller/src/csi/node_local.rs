@@ -41,12 +41,12 @@ pub(crate) fn validate(
         match check_capability(capability) {
             Ok(()) => {}
             Err(failure) if failure.condition() == Condition::Unsupported => {
-                return Ok(validated::response(wire, Some(failure.text().to_owned())));
+                return Ok(validated(wire, Some(failure.text().to_owned())));
             }
             Err(failure) => return Err(failure),
         }
     }
-    Ok(validated::response(wire, None))
+    Ok(validated(wire, None))
 }
 
 /// Answers ControllerPublishVolume for such a handle: looks up the volume, attaches nothing,

@@ -3,7 +3,6 @@
 mod attachment;
 mod group;
 mod health;
-mod legacy_modify;
 mod snapshot;
 mod volume;
 

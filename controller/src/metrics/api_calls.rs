@@ -2,13 +2,26 @@
 
 use ebs_csi_ec2::{Action, Observer};
 use ebs_csi_proto::metrics;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::labels::{ByCache, ByCode, ByOperation, ByRequest};
-use super::{Metrics, Seconds, seconds};
+use super::{ByCache, ByRequest, Metrics, Seconds, seconds};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    request: String,
+    code: String,
+}
+
+/// The Go driver's label for throttles is `operation_name`; `request` is added here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOperation {
+    operation_name: String,
+    request: String,
+}
 
 /// Durations, failures and throttles of EC2 calls.
 #[derive(Debug)]

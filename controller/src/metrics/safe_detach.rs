@@ -4,12 +4,29 @@ use std::fmt;
 
 use ebs_csi_proto::metrics;
 use ebs_csi_safe_detach::Verdict;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::Metrics;
-use super::labels::{ByFence, ByMode, ByVerdict};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByVerdict {
+    verdict: &'static str,
+    evidence: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByMode {
+    mode: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByFence {
+    mode: &'static str,
+    result: &'static str,
+}
 
 #[derive(Debug)]
 pub(super) struct SafeDetach {

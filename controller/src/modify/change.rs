@@ -2,7 +2,7 @@
 
 use ebs_csi_ec2::{ModifyVolume, Volume};
 use ebs_csi_parameters::VolumeAttributes;
-use ebs_csi_parameters::tag_key::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY};
+use ebs_csi_parameters::tag::{IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY};
 use ebs_csi_proto::{Failure, GiB};
 use ebs_csi_wire::VolumeId;
 

@@ -1,7 +1,7 @@
 //! The tags of a volume that a change sets and deletes.
 
 use ebs_csi_ec2::{Call, Ec2, Ec2Error, Ec2ErrorKind, Volume};
-use ebs_csi_parameters::tag_key::IOPS_PER_GIB;
+use ebs_csi_parameters::tag::IOPS_PER_GIB;
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 

@@ -14,7 +14,7 @@ use clap::Parser;
 use ebs_csi_ec2::{
     Call, Ec2, Ec2Error, ListPage, OwnTags, Page, Surroundings, Timestamp, VolumeState,
 };
-use ebs_csi_parameters::tag_key::{SNAPSHOT_NAME, VOLUME_NAME};
+use ebs_csi_parameters::tag::{SNAPSHOT_NAME, VOLUME_NAME};
 use ebs_csi_proto::GiB;
 use ebs_csi_proto::program::{self, Exit};
 use ebs_csi_wire::{SnapshotId, VolumeId};

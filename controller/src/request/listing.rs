@@ -1,15 +1,12 @@
 //! Listings in pages of any size. Any replica can continue a listing.
 
-mod page_token;
-
+use std::fmt;
 use std::future::Future;
 
 use ebs_csi_ec2::{Ec2Error, Ec2ErrorKind, Page};
-use ebs_csi_proto::Failure;
+use ebs_csi_proto::{Condition, Failure};
 
 use crate::csi_failure::failure;
-
-use page_token::PageToken;
 
 /// The fewest entries that EC2 takes as a page size.
 const MIN_PAGE: usize = 5;
@@ -41,7 +38,7 @@ impl PageRequest {
     /// and EC2's token.
     ///
     /// # Errors
-    /// [`BadStartingToken`](ebs_csi_proto::Condition::BadStartingToken), and the failures of EC2.
+    /// [`BadStartingToken`](Condition::BadStartingToken), and the failures of EC2.
     pub(crate) async fn read<T, F>(
         &self,
         mut fetch: impl FnMut(Option<u32>, Option<String>) -> F,
@@ -79,8 +76,58 @@ impl PageRequest {
         let is_about_token =
             matches!(error.kind, Ec2ErrorKind::BadPageToken | Ec2ErrorKind::InvalidParameter);
         match is_about_token && !self.starting_token.is_empty() {
-            true => page_token::bad_token(&self.starting_token, &error.to_string()),
+            true => bad_token(&self.starting_token, &error.to_string()),
             false => failure(error),
+        }
+    }
+}
+
+/// EC2's own token, and how many entries of its page were already returned: EC2 returns no page of
+/// fewer than five entries, but a caller may ask for fewer. The token holds all state, so that any
+/// replica can continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PageToken {
+    skip: usize,
+    page: Option<String>,
+}
+
+const SKIP: &str = "skip:";
+
+impl PageToken {
+    /// Parses a starting token; an empty token is the beginning.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let page = |text: &str| Some(text.to_owned()).filter(|page| !page.is_empty());
+        let Some(rest) = text.strip_prefix(SKIP) else {
+            return Ok(Self { skip: 0, page: page(text) });
+        };
+        rest.split_once(':')
+            .and_then(|(skip, token)| {
+                Some(Self {
+                    skip: skip.parse().ok().filter(|skip| *skip <= 1000)?,
+                    page: page(token),
+                })
+            })
+            .ok_or_else(|| bad_token(text, "it is not one that this driver gives"))
+    }
+}
+
+/// Returns the failure of a token that cannot be continued.
+fn bad_token(token: &str, why: &str) -> Failure {
+    let shown: String = token.chars().take(64).collect();
+    Failure::new(
+        Condition::BadStartingToken,
+        format!(
+            "starting_token {shown:?} is not valid (any more): {why}; list again from the beginning, with an empty starting_token"
+        ),
+    )
+}
+
+impl fmt::Display for PageToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let page = self.page.as_deref().unwrap_or_default();
+        match self.skip {
+            0 => f.write_str(page),
+            skip => write!(f, "{SKIP}{skip}:{page}"),
         }
     }
 }
@@ -89,7 +136,7 @@ impl PageRequest {
 mod tests {
     use super::*;
     use ebs_csi_ec2::{Action, Sent};
-    use ebs_csi_proto::Condition;
+    use proptest::prelude::*;
     use std::collections::VecDeque;
 
     async fn read(
@@ -144,5 +191,24 @@ mod tests {
         }
         let other = read(3, "", refusal(Ec2ErrorKind::InvalidParameter)).await;
         assert_eq!(other.unwrap_err().condition(), Condition::InvalidField);
+    }
+
+    #[test]
+    fn malformed_skip_token_fails_other_token_passes_through() {
+        let token = PageToken::parse("AbC+/=").unwrap();
+        assert_eq!((token.skip, token.page.as_deref()), (0, Some("AbC+/=")));
+        for bad_token in ["skip:", "skip:x:AbC", "skip:-1:AbC", "skip:99999:AbC"] {
+            let failure = PageToken::parse(bad_token).unwrap_err();
+            assert_eq!(failure.condition(), Condition::BadStartingToken);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn page_token_round_trips(skip in 0usize..1000, page in proptest::option::of("[A-Za-z0-9+/=:]{1,40}")) {
+            let token = PageToken { skip, page };
+            prop_assume!(!token.page.as_deref().is_some_and(|page| page.starts_with(SKIP)));
+            prop_assert_eq!(PageToken::parse(&token.to_string()), Ok(token));
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ebs_csi_ec2::OwnTags;
-use ebs_csi_parameters::tag_key::{
+use ebs_csi_parameters::tag::{
     CLUSTER, CLUSTER_NAME, IOPS_PER_GIB, RAISE_IOPS_ON_MODIFY, SNAPSHOT_NAME, VOLUME_NAME,
     is_reserved,
 };

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Ec2Error, ExpiringCache, Instance, LookResult, PowerOff, Volume};
-use ebs_csi_parameters::tag_key::{CLAIM_NAME, CLUSTER, VOLUME_NAME};
+use ebs_csi_parameters::tag::{CLAIM_NAME, CLUSTER, VOLUME_NAME};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_safe_detach::{Fact, Power, Verdict, decide_instance};
 use ebs_csi_wire::{InstanceId, VolumeId};

@@ -25,13 +25,13 @@ use tokio::time::Instant;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::ClusterEvidence;
-use super::evidence::gather_all;
-use super::evidence::instance_look_to_fact;
+use super::evidence::{gather_all, instance_look_to_fact};
 use super::fence::Fence;
-use super::{checks, peers, verdict_text};
+use super::{checks, verdict_text};
 use crate::attach::InstanceTypes;
 use crate::metrics::Metrics;
 use crate::request::Pair;
@@ -57,7 +57,7 @@ impl Service {
     /// Returns the routes of the socket, for callers with these user ids only. With safe detach off
     /// it tells what EC2 says of instance types, and nothing else.
     pub fn routes(self, peers: Vec<u32>) -> Routes {
-        let checked = move |request: Request<()>| peers::check(&peers, request);
+        let checked = move |request: Request<()>| check_peer(&peers, request);
         let types = InstanceTypesServer::with_interceptor(self.clone(), checked.clone());
         let routes = Routes::new(types);
         match self.mode {
@@ -183,7 +183,7 @@ impl safe_detach_server::SafeDetach for Service {
 
     async fn fence(&self, request: Request<FenceRequest>) -> RpcResult<FenceResponse> {
         let call = Self::call(&request);
-        let by = peers::describe(&request, &request.get_ref().reason);
+        let by = describe_peer(&request, &request.get_ref().reason);
         let wire = request.into_inner();
         let how = match wire.mode() {
             fence_request::Mode::Stop => PowerOff::Stop,
@@ -213,7 +213,7 @@ impl safe_detach_server::SafeDetach for Service {
         &self,
         request: Request<BreakGlassRequest>,
     ) -> RpcResult<BreakGlassResponse> {
-        let by = peers::describe(&request, &request.get_ref().ordered_by);
+        let by = describe_peer(&request, &request.get_ref().ordered_by);
         let wire = request.into_inner();
         let pair = parse_pair(wire.subject.as_ref().ok_or_else(|| Failure::missing("subject"))?)?;
         let since = Timestamp::parse(&wire.attached_since).ok_or_else(|| {
@@ -291,4 +291,48 @@ fn fault() -> Failure {
         Condition::Bug,
         "a fault of the driver; it is in the controller's log, please report it",
     )
+}
+
+/// The most characters of a peer's own words in the log.
+const MAX_WORDS: usize = 256;
+
+/// Returns the process that calls, by the kernel's statement, and its own words about the call.
+fn describe_peer<T>(request: &Request<T>, words: &str) -> String {
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    let words: String = words.chars().take(MAX_WORDS).collect();
+    match peer.map(|peer| (peer.uid(), peer.pid())) {
+        Some((uid, Some(pid))) => format!("process {pid} of user {uid}, which says {words:?}"),
+        Some((uid, None)) => format!("a process of user {uid}, which says {words:?}"),
+        None => format!("an unknown process, which says {words:?}"),
+    }
+}
+
+/// Refuses the call of a peer whose user id is not listed. The kernel's statement about the peer
+/// counts (`SO_PEERCRED`, unix(7)); without one, the call is refused.
+fn check_peer(allowed: &[u32], request: Request<()>) -> Result<Request<()>, Status> {
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    match peer {
+        Some(peer) if allowed.contains(&peer.uid()) => Ok(request),
+        Some(peer) => {
+            tracing::warn!(peer.uid = peer.uid(), "a call on the SafeDetach socket is refused");
+            Err(refused(&format!("user id {} is not one of them", peer.uid())))
+        }
+        None => Err(refused("who calls is not known")),
+    }
+}
+
+fn refused(why: &str) -> Status {
+    let text = format!("only the processes of --safe-detach-peers may call here: {why}");
+    Failure::new(Condition::NotPermitted, text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_without_peer_credentials_is_denied() {
+        let refused = check_peer(&[0, 64532], Request::new(())).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+    }
 }

@@ -12,8 +12,7 @@ use ebs_csi_parameters::SnapshotParameters;
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
-use super::fulfil::fulfil;
-use super::promise::Promise;
+use super::promise::{Promise, fulfil};
 use super::{LOOKUP_GAP, SHOWN_TTL, Snapshots, failed};
 use crate::csi_failure::{failure, failure_as};
 use crate::operation::Cancellation;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, ExpiringCache, LookResult, Snapshot, SnapshotState};
-use ebs_csi_parameters::tag_key::SNAPSHOT_NAME;
+use ebs_csi_parameters::tag::SNAPSHOT_NAME;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::SnapshotId;
 use tokio::sync::Mutex;

@@ -14,11 +14,10 @@ use tokio::time::Instant;
 use super::adopt::{Found, delete_failed, difference, find};
 use super::plan::{Plan, create_failure};
 use super::settle::{Settled, not_ready, settle, watch_adopted};
-use super::{Volumes, encryption};
+use super::{Attempt, Volumes, encryption};
 use crate::csi_failure::{condition, failure, failure_as};
 use crate::operation::Cancellation;
 use crate::request::CreateVolume;
-use crate::volume::client_token::Attempt;
 
 /// How long one creation may take, including the waits for its turn and for EC2.
 const CREATE_TIME: Duration = Duration::from_secs(240);

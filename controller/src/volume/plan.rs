@@ -6,12 +6,10 @@ use ebs_csi_ec2::{
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use super::encryption;
-use super::{Volumes, is_being_deleted};
+use super::{Attempt, ClientToken, Volumes, encryption, is_being_deleted};
 use crate::csi_failure::{failure, failure_as};
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
-use crate::volume::client_token::{Attempt, ClientToken};
 use crate::volume::iops::{IopsLimits, per_gib};
 
 /// The call to send, without the client token.

@@ -3,10 +3,12 @@
 //! The SDK's own client reads all root certificates before the first request, also when the
 //! endpoint is plain HTTP. Reading them takes longer than everything else before the first answer.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::{fmt, fs};
 
 use aws_smithy_http_client::proxy::ProxyConfig;
-use aws_smithy_http_client::tls::{Provider, TlsContext, rustls_provider::CryptoMode};
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
 use aws_smithy_http_client::{Builder, ConnectorBuilder};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
@@ -14,6 +16,9 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 
 /// The hosts that serve instance metadata and the credentials of containers (EC2 User Guide,
 /// "Instance metadata service"; EKS User Guide, "Pod Identity"; ECS Developer Guide, "Task IAM
@@ -116,6 +121,30 @@ fn client(tls: Option<TlsContext>, proxies: fn() -> ProxyConfig) -> SharedHttpCl
             None => connector.build_http(),
         }
     })
+}
+
+/// Reads the certificate authorities of `AWS_CA_BUNDLE`, which replace the system's (AWS SDKs and
+/// Tools Reference Guide, "General configuration settings"); the SDK for Rust does not read the
+/// variable. The SDK's client would panic on a certificate that it cannot parse, so each
+/// certificate is parsed here first.
+pub(crate) fn read_ca_bundle(path: &Path) -> Result<TlsContext, String> {
+    let unusable = |why: &dyn fmt::Display| {
+        let path = path.display();
+        format!("{path}: {why}; give a PEM file that the controller's user may read")
+    };
+    let text = fs::read(path).map_err(|error| unusable(&error))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|error| unusable(&error))?;
+        roots.add(certificate).map_err(|error| unusable(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(unusable(&"holds no certificate"));
+    }
+    TlsContext::builder()
+        .with_trust_store(TrustStore::empty().with_pem_certificate(text))
+        .build()
+        .map_err(|error| unusable(&error))
 }
 
 #[cfg(test)]

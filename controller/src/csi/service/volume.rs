@@ -2,6 +2,10 @@
 
 use ebs_csi_ec2::{Call, Volume, VolumeState};
 use ebs_csi_proto::csi::list_volumes_response::Entry;
+use ebs_csi_proto::modify::{
+    GetCsiDriverModificationCapabilityRequest, GetCsiDriverModificationCapabilityResponse,
+    ModifyVolumePropertiesRequest, ModifyVolumePropertiesResponse, modify_server,
+};
 use ebs_csi_proto::observe::record_field;
 use ebs_csi_proto::{Capability, Condition, Failure, GiB, caller_timeout, csi};
 use ebs_csi_wire::VolumeId;
@@ -104,7 +108,7 @@ pub(super) async fn validate(
         }
         Ok(_) => None,
     };
-    Ok(Response::new(validated::response(wire, refusal)))
+    Ok(Response::new(validated(wire, refusal)))
 }
 
 pub(super) async fn expand(
@@ -180,4 +184,29 @@ fn entry(volume: &Volume) -> Entry {
     let copied = volume.source_volume.clone().map(Source::Volume);
     let source = copied.or_else(|| volume.snapshot.clone().map(Source::Snapshot));
     Entry { volume: Some(to_wire(volume, source)), status: None }
+}
+
+/// The service of the volume modifier, the sidecar that preceded ControllerModifyVolume: the same
+/// change under other names.
+#[tonic::async_trait]
+impl modify_server::Modify for Controller {
+    async fn get_csi_driver_modification_capability(
+        &self,
+        _: Request<GetCsiDriverModificationCapabilityRequest>,
+    ) -> RpcResult<GetCsiDriverModificationCapabilityResponse> {
+        Ok(Response::new(GetCsiDriverModificationCapabilityResponse {}))
+    }
+
+    async fn modify_volume_properties(
+        &self,
+        request: Request<ModifyVolumePropertiesRequest>,
+    ) -> RpcResult<ModifyVolumePropertiesResponse> {
+        let timeout = caller_timeout::of(request.metadata());
+        let wire = request.get_ref();
+        record_field("volume.id", &wire.name);
+        request::require("name", &wire.name)?;
+        let (volume, attributes) = request::parse_modify(&wire.name, &wire.parameters)?;
+        self.modifications.modify(&volume, attributes, timeout).await?;
+        Ok(Response::new(ModifyVolumePropertiesResponse {}))
+    }
 }

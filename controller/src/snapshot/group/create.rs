@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebs_csi_ec2::{self as ec2, Call, Ec2Error, Ec2ErrorKind, Snapshot};
-use ebs_csi_parameters::tag_key::GROUP_SNAPSHOT;
+use ebs_csi_parameters::tag::GROUP_SNAPSHOT;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::SnapshotId;
 use tokio::time::Instant;
@@ -17,8 +17,7 @@ use crate::operation::Cancellation;
 use crate::request::group::{CreateGroup, GroupId};
 use crate::request::tags::Tags;
 use crate::snapshot::create::{CREATE_TIME, LOOK_INTERVAL, TAG_LAG, check_lock, check_zones};
-use crate::snapshot::fulfil::fulfil;
-use crate::snapshot::promise::Promise;
+use crate::snapshot::promise::{Promise, fulfil};
 use crate::snapshot::{LOOKUP_GAP, RETURNED_TTL, SHOWN_TTL};
 
 impl Groups {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ebs_csi_ec2::{Snapshot, SnapshotState};
-use ebs_csi_parameters::tag_key::GROUP_SNAPSHOT;
+use ebs_csi_parameters::tag::GROUP_SNAPSHOT;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::SnapshotId;
 use tokio::time::Instant;
