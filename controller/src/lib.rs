@@ -5,7 +5,6 @@
 
 mod attach;
 pub mod csi;
-mod csi_failure;
 #[cfg(test)]
 mod example;
 pub mod metrics;

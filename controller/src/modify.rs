@@ -147,12 +147,9 @@ impl Modifications {
             (Some(results), Part::Expand) => results.expand,
             (Some(results), Part::Modify) => results.modify,
             // The change panicked, and what it had begun by then is unknown.
-            (None, _) => Err(Failure::new(
-                Condition::OperationPending,
-                format!(
-                    "volume {volume}: the change ended by a fault of the driver; the log has it, and the call can be repeated"
-                ),
-            )),
+            (None, _) => Err(Failure::pending(format!(
+                "volume {volume}: the change ended by a fault of the driver; the log has it, and the call can be repeated"
+            ))),
         }
     }
 
@@ -174,10 +171,7 @@ impl Modifications {
         }
         if let Some(gathering) = &mut slot.gathering {
             gathering.change.merge(&change).map_err(|field| {
-                Failure::new(
-                    Condition::OperationPending,
-                    format!("volume {volume}: another request asks for another {field} at the same time; ask again when it is done"),
-                )
+                Failure::pending(format!("volume {volume}: another request asks for another {field} at the same time; ask again when it is done"))
             })?;
             gathering.add(part);
             if gathering.expands && gathering.modifies {

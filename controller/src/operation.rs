@@ -92,10 +92,7 @@ impl Callers {
         if self.any_waits() {
             return Ok(());
         }
-        Err(Failure::new(
-            Condition::OperationPending,
-            "nobody waits for it any more; ask again if it is still wanted",
-        ))
+        Err(Failure::pending("nobody waits for it any more; ask again if it is still wanted"))
     }
 
     pub(crate) fn any_waits(&self) -> bool {
@@ -150,8 +147,7 @@ impl Cancellation {
     }
 
     pub(crate) fn superseded_failure() -> Failure {
-        Failure::new(
-            Condition::OperationPending,
+        Failure::pending(
             "a later request asked for the opposite and takes its place; ask again if this is still wanted",
         )
     }
@@ -229,10 +225,9 @@ where
         // nevertheless.
         cancellation.check_not_superseded()?;
         ended.unwrap_or_else(|| {
-            Err(Failure::new(
-                Condition::OperationPending,
-                format!("{key}: the operation ended by a fault of the driver; the log has it, and the call can be repeated"),
-            ))
+            Err(Failure::pending(format!(
+                "{key}: the operation ended by a fault of the driver; the log has it, and the call can be repeated"
+            )))
         })
     }
 
@@ -270,12 +265,9 @@ where
                 return Ok((running.result.clone(), cancellation, caller));
             }
             Entry::Occupied(_) if self.conflict == Conflict::Refuse => {
-                return Err(Failure::new(
-                    Condition::OperationPending,
-                    format!(
-                        "{key}: another request for it, with other properties, is still being worked on; ask again later"
-                    ),
-                ));
+                return Err(Failure::pending(format!(
+                    "{key}: another request for it, with other properties, is still being worked on; ask again later"
+                )));
             }
             Entry::Occupied(mut taken) => {
                 let running = taken.insert(new);

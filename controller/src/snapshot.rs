@@ -12,7 +12,6 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tokio::time::Instant;
 
-use crate::csi_failure::failure;
 use crate::operation::operation_count::OperationCount;
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateSnapshot;
@@ -129,7 +128,7 @@ impl Snapshots {
                     {
                         Ok(())
                     }
-                    Err(error) => Err(failure(&error)),
+                    Err(error) => Err(error.into()),
                 }
             })
             .await
@@ -141,12 +140,7 @@ impl Snapshots {
     /// EC2's errors. A snapshot that EC2 could not create is an error too, because it never becomes
     /// ready.
     pub(crate) async fn get(&self, id: &SnapshotId) -> Result<Option<Snapshot>, Failure> {
-        let found = self
-            .ec2
-            .look_snapshot(&Call::default(), id)
-            .await
-            .known()
-            .map_err(|error| failure(&error))?;
+        let found = self.ec2.look_snapshot(&Call::default(), id).await.known()?;
         match found {
             Some(snapshot) if snapshot.state == SnapshotState::Error => Err(failed(&snapshot)),
             found => Ok(found),

@@ -18,7 +18,6 @@ use ebs_csi_wire::VolumeId;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::csi_failure::{failure, failure_as};
 use crate::operation::operation_count::OperationCount;
 use crate::operation::{Conflict, Operations};
 use crate::request::CreateVolume;
@@ -119,10 +118,8 @@ impl Volumes {
                 match self.ec2.look_volume(&call, id).await {
                     LookResult::Absent => Ok(()),
                     LookResult::Present(volume) if is_being_deleted(&volume) => Ok(()),
-                    LookResult::Present(_) => Err(failure_as(Condition::OperationPending, &error)),
-                    LookResult::Unknown(unknown) => {
-                        Err(failure_as(Condition::OperationPending, &unknown))
-                    }
+                    LookResult::Present(_) => Err(error.pending()),
+                    LookResult::Unknown(unknown) => Err(unknown.pending()),
                 }
             }
             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => Ok(()),
@@ -137,8 +134,8 @@ impl Volumes {
                     format!("volume {id} is attached to {holders}; detach it first: {error}"),
                 ))
             }
-            Ec2ErrorKind::IncorrectState => Err(failure_as(Condition::OperationPending, &error)),
-            _ => Err(failure(&error)),
+            Ec2ErrorKind::IncorrectState => Err(error.pending()),
+            _ => Err(error.into()),
         }
     }
 }

@@ -83,6 +83,11 @@ impl Failure {
         Self { condition, text: text.into() }
     }
 
+    /// Creates a failure of [`Condition::OperationPending`].
+    pub fn pending(text: impl Into<String>) -> Self {
+        Self::new(Condition::OperationPending, text)
+    }
+
     /// Creates a failure for a required field that is empty.
     pub fn missing(field: &str) -> Self {
         Self::new(Condition::MissingField, format!("{field} is required and was empty"))

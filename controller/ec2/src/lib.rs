@@ -10,6 +10,7 @@ mod action;
 mod call;
 mod calls;
 mod client;
+mod csi_failure;
 mod describe;
 mod error;
 mod expiring_cache;

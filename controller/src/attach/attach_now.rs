@@ -17,7 +17,6 @@ use super::detach_decision::DetachDecision;
 use super::detaching::Detaching;
 use super::{Attached, Attachments, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
-use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::{Pair, Publish};
 
@@ -43,11 +42,11 @@ impl Attachments {
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
         };
         let queued = ec2.wait_in_queue(&call, Action::AttachVolume, volume, is_attached);
-        let call = queued.await.map_err(|e| failure(&e))?;
+        let call = queued.await?;
         cancellation.check_not_superseded()?;
         let (instance, look) =
             tokio::join!(ec2.look_instance(&call, node), ec2.look_volume(&call, volume));
-        let shown = check_not_terminated(node, instance.known().map_err(|e| failure(&e))?)?;
+        let shown = check_not_terminated(node, instance.known()?)?;
         if let Some(instance) = &shown {
             own_volume::refuse_publish(instance, volume)?;
         }
@@ -67,12 +66,9 @@ impl Attachments {
             cancellation.check_not_superseded()?;
             match step {
                 AttachStep::Done(_) if is_hidden && machine.has_sent_nothing() => {
-                    return Err(Failure::new(
-                        Condition::OperationPending,
-                        format!(
-                            "volume {volume} is attached to node {node}, which EC2 does not show: whether it was launched with it is not known"
-                        ),
-                    ));
+                    return Err(Failure::pending(format!(
+                        "volume {volume} is attached to node {node}, which EC2 does not show: whether it was launched with it is not known"
+                    )));
                 }
                 // The look may be from before a detach by another process, unless this process
                 // published the attachment: another process detaches only what that process is
@@ -111,10 +107,7 @@ impl Attachments {
                         Some(instance) => instance,
                         None => check_not_terminated(
                             node,
-                            ec2.look_instance(&call, node)
-                                .await
-                                .known()
-                                .map_err(|e| failure(&e))?,
+                            ec2.look_instance(&call, node).await.known()?,
                         )?,
                     };
                     let is_mapped = instance.as_ref().is_some_and(|i| is_mapped(i, volume));
@@ -215,15 +208,12 @@ impl Attachments {
                 }
                 Ec2ErrorKind::VolumeNotFound => return Err(Failure::not_found("volume", volume)),
                 Ec2ErrorKind::InstanceNotFound => return Err(Failure::not_found("node", node)),
-                _ => return Err(failure(&error)),
+                _ => return Err(error.into()),
             }
         }
-        Err(Failure::new(
-            Condition::OperationPending,
-            format!(
-                "EC2 refused {MAX_NAMES_TRIED} device names of node {node} as in use; the next try uses others"
-            ),
-        ))
+        Err(Failure::pending(format!(
+            "EC2 refused {MAX_NAMES_TRIED} device names of node {node} as in use; the next try uses others"
+        )))
     }
 
     /// Detaches a volume that stays in `attaching`, if it may leave.
@@ -249,13 +239,10 @@ impl Attachments {
             }
             Err(refused) => format!("it is not detached: {refused}"),
         };
-        Failure::new(
-            Condition::OperationPending,
-            format!(
-                "volume {volume} was attaching to node {node} for {} s without an end; {outcome}",
-                STUCK_AFTER.as_secs()
-            ),
-        )
+        Failure::pending(format!(
+            "volume {volume} was attaching to node {node} for {} s without an end; {outcome}",
+            STUCK_AFTER.as_secs()
+        ))
     }
 }
 
@@ -301,7 +288,7 @@ async fn wait_until_initialized(
                 tracing::warn!(%error, "how much of a volume's data has come is not known; it is asked again");
                 None
             }
-            Err(error) => return Err(failure(&error)),
+            Err(error) => return Err(error.into()),
         };
         let progress_text = match status.map(|status| status.initialization) {
             Some(Initialization::Complete) => return Ok(()),
@@ -310,13 +297,10 @@ async fn wait_until_initialized(
             None => None,
         };
         if Instant::now() + pause >= deadline {
-            return Err(Failure::new(
-                Condition::OperationPending,
-                format!(
-                    "volume {volume} is attached and {} of its data has come from its source; blockAttachUntilInitialized waits for the rest",
-                    progress_text.as_deref().unwrap_or("a part")
-                ),
-            ));
+            return Err(Failure::pending(format!(
+                "volume {volume} is attached and {} of its data has come from its source; blockAttachUntilInitialized waits for the rest",
+                progress_text.as_deref().unwrap_or("a part")
+            )));
         }
         if tokio::time::timeout(pause, cancellation.superseded()).await.is_ok() {
             return Err(Cancellation::superseded_failure());

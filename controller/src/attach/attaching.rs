@@ -10,7 +10,6 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attached;
-use crate::csi_failure::failure;
 use crate::request::Pair;
 use crate::volume::holders;
 
@@ -123,20 +122,17 @@ impl Attaching {
 
     pub(super) fn overdue_failure(&self) -> Failure {
         let what = self.waiting_for.as_deref().unwrap_or("EC2 still works on it");
-        Failure::new(
-            Condition::OperationPending,
-            format!(
-                "volume {} is not attached to node {} yet: {what}",
-                self.pair.volume, self.pair.node
-            ),
-        )
+        Failure::pending(format!(
+            "volume {} is not attached to node {} yet: {what}",
+            self.pair.volume, self.pair.node
+        ))
     }
 
     /// Evaluates one fresh look.
     pub(super) fn observe(&mut self, look: &LookResult<Volume>, now: Instant) -> AttachStep {
         match look {
             LookResult::Unknown(error) if error.is_transient() => AttachStep::Wait,
-            LookResult::Unknown(error) => AttachStep::Refuse(failure(error)),
+            LookResult::Unknown(error) => AttachStep::Refuse(error.into()),
             // Reads lag and have gaps: only EC2's answer to the request tells whether the volume
             // exists.
             LookResult::Absent if self.has_sent_nothing() => AttachStep::Attach,
@@ -279,13 +275,10 @@ impl Attaching {
             ),
             (None, None) => "EC2 accepted each and showed no attachment".to_owned(),
         };
-        AttachStep::Refuse(Failure::new(
-            Condition::OperationPending,
-            format!(
-                "{} requests to attach volume {} to node {} had no effect: {why}",
-                self.requests, self.pair.volume, self.pair.node
-            ),
-        ))
+        AttachStep::Refuse(Failure::pending(format!(
+            "{} requests to attach volume {} to node {} had no effect: {why}",
+            self.requests, self.pair.volume, self.pair.node
+        )))
     }
 
     fn effect_is_overdue(&self, now: Instant) -> bool {

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::Attachments;
 use super::detaching::Detaching;
 use super::own_volume::root_volume_refusal;
-use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::verdict_text::refusal_text;
@@ -106,7 +105,7 @@ impl Attachments {
                 Verdict::Refuse(why) => {
                     tracing::info!(reason = why.token(), facts = ?gathered.facts, "the detach is refused");
                     return Err(match gathered.unknown_because.filter(|_| why.is_missing_data()) {
-                        Some(error) => failure(&error).context(refusal_text(
+                        Some(error) => Failure::from(error).context(refusal_text(
                             why,
                             pair,
                             &gathered.facts.instance,
@@ -130,15 +129,12 @@ impl Attachments {
             return Ok(());
         }
         self.unseen.put(&key, since, 48 * GONE_AFTER);
-        Err(Failure::new(
-            Condition::OperationPending,
-            format!(
-                "EC2 shows neither volume {} nor node {}; when neither is shown for {} s, both are gone",
-                pair.volume,
-                pair.node,
-                GONE_AFTER.as_secs()
-            ),
-        ))
+        Err(Failure::pending(format!(
+            "EC2 shows neither volume {} nor node {}; when neither is shown for {} s, both are gone",
+            pair.volume,
+            pair.node,
+            GONE_AFTER.as_secs()
+        )))
     }
 
     /// Follows an override order: a plain detach first, then one forced detach if the

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::detach_decision::DetachDecision;
 use super::detaching::{DetachStep, Detaching};
 use super::{Attachments, OPERATION_TIME};
-use crate::csi_failure::failure;
 use crate::metrics::Metrics;
 use crate::operation::Cancellation;
 use crate::request::Pair;
@@ -41,7 +40,7 @@ impl Attachments {
             LookResult::Unknown(_) => false,
         };
         let queued = ec2.wait_in_queue(&call, Action::DetachVolume, volume, is_detached);
-        let call = queued.await.map_err(|e| failure(&e))?;
+        let call = queued.await?;
         cancellation.check_not_superseded()?;
         let mut pending = PendingDetach::new(pair, self.operation_count.metrics());
         // With safe detach, `decide_detach` gathers the facts before any DetachVolume.
@@ -106,7 +105,7 @@ impl Attachments {
                             _ if error.may_have_happened() => {
                                 tracing::warn!(%error, "whether the detach was accepted is seen at the volume");
                             }
-                            _ => return Err(failure(&error)),
+                            _ => return Err(error.into()),
                         },
                     }
                 }

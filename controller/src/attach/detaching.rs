@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::own_volume::root_volume_refusal;
 use crate::attach::device_name::is_boot_device;
-use crate::csi_failure::failure;
 use crate::request::Pair;
 
 /// A request counts as lost when it shows no effect for [`NO_EFFECT_AFTER`] and over
@@ -150,7 +149,7 @@ impl Detaching {
     pub(super) fn observe(&mut self, look: &DatedLook<Volume>, now: Instant) -> DetachStep {
         let attachment = match &look.result {
             LookResult::Unknown(error) if error.is_transient() => return DetachStep::Wait,
-            LookResult::Unknown(error) => return DetachStep::Refuse(failure(error)),
+            LookResult::Unknown(error) => return DetachStep::Refuse(error.into()),
             LookResult::Absent => return self.observe_absent_volume(now),
             LookResult::Present(volume) => volume
                 .attachment(&self.pair.node)

@@ -10,7 +10,6 @@ use ebs_csi_proto::Failure;
 use ebs_csi_wire::InstanceId;
 
 use super::Attachments;
-use crate::csi_failure::failure;
 use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::{Evidence, Mode, Verdict, decide, gather};
@@ -46,7 +45,7 @@ impl Attachments {
         };
         let pair = Pair { volume: volume.clone(), node: holder.clone() };
         let queued = ec2.wait_in_queue(call, Action::DetachVolume, volume, |_| false);
-        let call = &queued.await.map_err(|e| failure(&e))?;
+        let call = &queued.await?;
         loop {
             let gathered = gather(ec2, call, self.safe_detach, &pair, &self.cluster_evidence).await;
             if gathered.root_device.is_some() || gathered.is_launch_volume {
@@ -75,7 +74,7 @@ impl Attachments {
                     Ec2ErrorKind::Stale => {}
                     Ec2ErrorKind::AttachmentNotFound | Ec2ErrorKind::IncorrectState => break,
                     _ if error.may_have_happened() => break,
-                    _ => return Err(failure(&error)),
+                    _ => return Err(error.into()),
                 },
             }
         }

@@ -11,7 +11,6 @@ use ebs_csi_proto::{Capability, Condition, Failure, csi};
 use ebs_csi_wire::InstanceId;
 
 use crate::csi::validated;
-use crate::csi_failure::failure;
 use crate::request::node_local_handle::PREFIX;
 use crate::request::{parse_id, require};
 
@@ -76,8 +75,7 @@ pub(crate) async fn publish(
     }
     let node: InstanceId = parse_id("node_id", node)?;
     let look = ec2.look_instance(&Call::default(), &node).await.known();
-    let instance =
-        look.map_err(|error| failure(&error))?.ok_or_else(|| Failure::not_found("node", &node))?;
+    let instance = look?.ok_or_else(|| Failure::not_found("node", &node))?;
     find_volume(&instance, &device)
 }
 
@@ -110,12 +108,9 @@ fn find_volume(instance: &Instance, device: &str) -> Result<HashMap<String, Stri
         ));
     };
     if mapping.state != AttachmentState::Attached {
-        return Err(Failure::new(
-            Condition::OperationPending,
-            format!(
-                "volume {volume} at {device} of node {node} is not attached now; the request is repeated"
-            ),
-        ));
+        return Err(Failure::pending(format!(
+            "volume {volume} at {device} of node {node} is not attached now; the request is repeated"
+        )));
     }
     Ok(HashMap::from([
         (DEVICE_PATH.to_owned(), device.to_owned()),

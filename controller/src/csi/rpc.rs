@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ebs_csi_proto::{Condition, Failure, code_name};
+use ebs_csi_proto::{Failure, code_name};
 use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Code, Status};
@@ -76,12 +76,9 @@ where
                     );
                     // The effect of what the call had begun may exist, so the code must not make a
                     // sidecar forget it.
-                    let failure = Failure::new(
-                        Condition::OperationPending,
-                        format!(
-                            "{method} met a fault of the driver, and what it had done by then is not known; the fault is in the controller's log, please report it"
-                        ),
-                    );
+                    let failure = Failure::pending(format!(
+                        "{method} met a fault of the driver, and what it had done by then is not known; the fault is in the controller's log, please report it"
+                    ));
                     let status = Status::from(failure);
                     let code = status.code();
                     (Ok(status.into_http()), code)

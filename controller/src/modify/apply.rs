@@ -15,7 +15,6 @@ use super::Modifications;
 use super::change::{Change, describe_request, has_values_of};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
-use crate::csi_failure::{failure, failure_as};
 use crate::operation::Callers;
 use crate::volume::iops::IopsLimits;
 use crate::volume::is_being_deleted;
@@ -42,7 +41,7 @@ impl Modifications {
         if change.is_empty() {
             return Ok(volume);
         }
-        let mut latest = latest.known().map_err(|error| failure(&error))?;
+        let mut latest = latest.known()?;
         if let Some(running) = latest.take_if(|m| m.state == ModificationState::Modifying) {
             latest = wait_until_effective(ec2, call, id, running, deadline).await.ok();
             volume = existing(ec2, call, id, ec2.look_volume(call, id).await).await?;
@@ -142,8 +141,7 @@ async fn existing(
         tokio::time::sleep(READ_LAG).await;
         look = ec2.look_volume(call, id).await;
     }
-    look.known()
-        .map_err(|error| failure(&error))?
+    look.known()?
         .filter(|volume| !is_being_deleted(volume))
         .ok_or_else(|| Failure::not_found("volume", id))
 }
@@ -212,5 +210,5 @@ async fn find_lost_modification(
             }
         })
         .await;
-    found.ok_or_else(|| failure_as(Condition::OperationPending, error))
+    found.ok_or_else(|| error.pending())
 }

@@ -9,15 +9,13 @@ use ebs_csi_ec2::{Ec2Error, Ec2ErrorKind, Modification, Timestamp};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
 
-use crate::csi_failure::{failure, failure_as};
-
 /// Estimates are rounded up to a quarter of an hour, so that the text of a repeated answer stays
 /// the same for a while.
 const QUARTER_SECONDS: i64 = 15 * 60;
 
 /// Returns the failure of a change that is not complete, with the reason.
 pub(super) fn pending(id: &VolumeId, what: &str) -> Failure {
-    Failure::new(Condition::OperationPending, format!("volume {id}: {what}; ask again later"))
+    Failure::pending(format!("volume {id}: {what}; ask again later"))
 }
 
 /// Returns the failure of a volume whose last modification is still optimizing.
@@ -75,9 +73,9 @@ pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failur
             )
         }
         Ec2ErrorKind::VolumeQuota | Ec2ErrorKind::IopsQuota | Ec2ErrorKind::ModificationQuota => {
-            failure_as(Condition::Local, error)
+            error.failure_as(Condition::Local)
         }
-        _ => failure(error),
+        _ => error.into(),
     }
 }
 

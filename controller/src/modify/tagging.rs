@@ -1,12 +1,11 @@
 //! The tags of a volume that a change sets and deletes.
 
-use ebs_csi_ec2::{Call, Ec2, Ec2Error, Ec2ErrorKind, Volume};
+use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, Volume};
 use ebs_csi_parameters::tag::IOPS_PER_GIB;
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
-use crate::csi_failure::failure;
 use crate::request::tags::Tags;
 
 /// The most tags of one resource; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag
@@ -100,7 +99,7 @@ impl Tagging {
     ) -> Result<(), Failure> {
         ec2.may_change_tags(call, id.as_str(), &self.set, &self.delete)
             .await
-            .map_err(|error| failure(&error).context("nothing is changed"))
+            .map_err(|error| Failure::from(error).context("nothing is changed"))
     }
 
     /// Deletes and sets the tags.
@@ -110,9 +109,8 @@ impl Tagging {
         call: &Call,
         id: &VolumeId,
     ) -> Result<(), Failure> {
-        let failed = |error: Ec2Error| failure(&error);
-        ec2.delete_tags(call, id.as_str(), &self.delete).await.map_err(failed)?;
-        ec2.create_tags(call, id.as_str(), &self.set).await.map_err(failed)?;
+        ec2.delete_tags(call, id.as_str(), &self.delete).await?;
+        ec2.create_tags(call, id.as_str(), &self.set).await?;
         if !self.ends_ratio {
             return Ok(());
         }
@@ -121,7 +119,7 @@ impl Tagging {
                 tracing::warn!(%error, volume.id = id.as_str(), tag = IOPS_PER_GIB, "the tag stays: the next growth may change the IOPS by its ratio");
                 Ok(())
             }
-            deleted => deleted.map_err(failed),
+            deleted => Ok(deleted?),
         }
     }
 }

@@ -6,8 +6,6 @@ use std::future::Future;
 use ebs_csi_ec2::{Ec2Error, Ec2ErrorKind, Page};
 use ebs_csi_proto::{Condition, Failure};
 
-use crate::csi_failure::failure;
-
 /// The fewest entries that EC2 takes as a page size.
 const MIN_PAGE: usize = 5;
 /// The most pages that one call reads while they are empty: EC2 filters after it has cut the pages.
@@ -77,7 +75,7 @@ impl PageRequest {
             matches!(error.kind, Ec2ErrorKind::BadPageToken | Ec2ErrorKind::InvalidParameter);
         match is_about_token && !self.starting_token.is_empty() {
             true => bad_token(&self.starting_token, &error.to_string()),
-            false => failure(error),
+            false => error.into(),
         }
     }
 }

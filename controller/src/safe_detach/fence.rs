@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use super::checks;
 use super::evidence::instance_look_to_fact;
-use crate::csi_failure::failure;
 use crate::metrics::Metrics;
 
 /// The brake's window.
@@ -99,7 +98,7 @@ struct FenceError {
 
 impl From<Ec2Error> for FenceError {
     fn from(error: Ec2Error) -> Self {
-        Self { outcome: "failed", failure: failure(&error) }
+        Self { outcome: "failed", failure: error.into() }
     }
 }
 

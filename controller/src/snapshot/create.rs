@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::promise::{Promise, fulfil};
 use super::{LOOKUP_GAP, SHOWN_TTL, Snapshots, failed};
-use crate::csi_failure::{failure, failure_as};
 use crate::operation::Cancellation;
 use crate::request::CreateSnapshot;
 
@@ -53,14 +52,11 @@ impl Snapshots {
             return Ok(snapshot);
         }
         if self.may_be_hidden(&request.name) {
-            return Err(Failure::new(
-                Condition::OperationPending,
-                format!(
-                    "a snapshot named {} was taken or asked for a short while ago, and EC2 does not show it; if somebody has deleted it, another is taken {} min after it was seen last",
-                    request.name,
-                    SHOWN_TTL.as_secs() / 60
-                ),
-            ));
+            return Err(Failure::pending(format!(
+                "a snapshot named {} was taken or asked for a short while ago, and EC2 does not show it; if somebody has deleted it, another is taken {} min after it was seen last",
+                request.name,
+                SHOWN_TTL.as_secs() / 60
+            )));
         }
         check_lock(&request.class, self.ec2.now())?;
         check_zones(&self.ec2, &call, &request.class).await?;
@@ -84,12 +80,12 @@ impl Snapshots {
                 tracing::warn!(name = request.name, %error, "whether the snapshot was taken is looked for by its name");
                 find_until(&self.ec2, &call, &request, Some(Instant::now() + TAG_LAG))
                     .await?
-                    .ok_or_else(|| failure_as(Condition::OperationPending, &error))?
+                    .ok_or_else(|| error.pending())?
             }
             Err(error) if error.kind == Ec2ErrorKind::VolumeNotFound => {
                 return Err(Failure::not_found("source volume", &request.volume));
             }
-            Err(error) => return Err(failure(&error)),
+            Err(error) => return Err(error.into()),
         };
         self.remember(&request.name, &snapshot);
         if snapshot.state == SnapshotState::Error {
@@ -134,10 +130,9 @@ impl Snapshots {
     /// Deletes a snapshot whose promise could not be fulfilled: it must not stay without its lock.
     async fn delete_unfulfilled(&self, call: &Call, snapshot: &Snapshot, why: Failure) -> Failure {
         match self.ec2.delete_snapshot(call, &snapshot.id).await {
-            Err(error) if error.kind != Ec2ErrorKind::SnapshotNotFound => Failure::new(
-                Condition::OperationPending,
-                format!("{why}; deleting the snapshot failed too: {error}"),
-            ),
+            Err(error) if error.kind != Ec2ErrorKind::SnapshotNotFound => {
+                Failure::pending(format!("{why}; deleting the snapshot failed too: {error}"))
+            }
             Ok(()) | Err(_) => {
                 self.shown.remove_if(|id| *id == snapshot.id);
                 why
@@ -173,7 +168,7 @@ async fn find(
         .await
         // An unknown state must not be reported as "nothing was done": an earlier request may have
         // taken the snapshot.
-        .map_err(|error| failure_as(Condition::OperationPending, &error))?;
+        .map_err(|error| error.pending())?;
     choose(request, snapshots)
 }
 

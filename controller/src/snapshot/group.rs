@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, ExpiringCache, LookResult, Snapshot, SnapshotState};
 use ebs_csi_parameters::tag::SNAPSHOT_NAME;
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::{DELETE_TIME, RETURNED_TTL, SHOWN_TTL};
-use crate::csi_failure::{failure, failure_as};
 use crate::operation::operation_count::OperationCount;
 use crate::operation::{Conflict, Operations};
 use crate::request::group::{CreateGroup, GroupId};
@@ -90,8 +89,8 @@ impl Groups {
     /// still be incomplete.
     ///
     /// # Errors
-    /// [`Condition::Incompatible`] when the name belongs to a group of other volumes or parameters;
-    /// [`Condition::NotPrepared`] when no instance has all volumes; and EC2's errors. While a
+    /// `Condition::Incompatible` when the name belongs to a group of other volumes or parameters;
+    /// `Condition::NotPrepared` when no instance has all volumes; and EC2's errors. While a
     /// snapshot of the group may exist, no failure is final: after one, the sidecar would forget
     /// the group.
     pub(crate) async fn create(
@@ -125,7 +124,7 @@ impl Groups {
     /// Returns the snapshots of the group.
     ///
     /// # Errors
-    /// [`Condition::NotFound`]; [`Condition::InvalidField`] when `listed` is not empty and does not
+    /// `Condition::NotFound`; `Condition::InvalidField` when `listed` is not empty and does not
     /// name exactly these snapshots; EC2's errors.
     pub(crate) async fn get(
         &self,
@@ -147,8 +146,8 @@ impl Groups {
     /// Deletes the snapshots of the group. Succeeds when there are none.
     ///
     /// # Errors
-    /// [`Condition::InvalidField`] when `listed` is not empty and lacks a snapshot of the group, or
-    /// names one of another; [`Condition::InUse`] while an image uses one or a lock holds one.
+    /// `Condition::InvalidField` when `listed` is not empty and lacks a snapshot of the group, or
+    /// names one of another; `Condition::InUse` while an image uses one or a lock holds one.
     pub(crate) async fn delete(
         &self,
         id: GroupId,
@@ -191,7 +190,7 @@ impl Groups {
                 continue;
             }
             let look = self.ec2.look_snapshot(call, missing).await;
-            let Some(snapshot) = look.known().map_err(|error| failure(&error))? else { continue };
+            let Some(snapshot) = look.known()? else { continue };
             if snapshot.tags.get(SNAPSHOT_NAME).map(String::as_str) != Some(id.as_str()) {
                 return Err(mismatch(id, &found.iter().map(|member| member.id.clone()).collect()));
             }
@@ -206,7 +205,7 @@ impl Groups {
             .snapshots_by_name(call, id.as_str())
             .await
             // An unknown state must not be reported as "nothing was done".
-            .map_err(|error| failure_as(Condition::OperationPending, &error))?;
+            .map_err(|error| error.pending())?;
         found.retain(|snapshot| self.deleted.get(snapshot.id.as_str()).is_none());
         Ok(found)
     }
@@ -215,7 +214,7 @@ impl Groups {
         match self.ec2.delete_snapshot(call, id).await {
             Ok(()) => {}
             Err(error) if error.kind == Ec2ErrorKind::SnapshotNotFound => {}
-            Err(error) => return Err(failure(&error)),
+            Err(error) => return Err(error.into()),
         }
         self.deleted.put(id.as_str(), (), SHOWN_TTL);
         Ok(())

@@ -13,7 +13,6 @@ use ebs_csi_parameters::{Lock, LockMode, SnapshotParameters, parse_time};
 use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
 
-use crate::csi_failure::failure;
 use crate::request::tags::Tags;
 
 /// The fast restores and the lock promised for a snapshot.
@@ -107,7 +106,7 @@ pub(super) async fn fulfil(
     found: bool,
 ) -> Result<(), Failure> {
     let describe = |what: &str, error: &Ec2Error| {
-        failure(error).context(format!("snapshot {snapshot}: {what}"))
+        Failure::from(error).context(format!("snapshot {snapshot}: {what}"))
     };
     if !promise.zones.is_empty() {
         let zones = match found {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, Volume, VolumeState};
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::Failure;
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::encryption;
-use crate::csi_failure::failure_as;
 use crate::request::{CreateVolume, Source};
 
 /// What the volumes of one name mean for a request.
@@ -97,10 +96,8 @@ pub(super) async fn find(
 ) -> Result<Found, Failure> {
     let mut has_looked_again = lag.is_zero();
     loop {
-        let volumes = ec2
-            .volumes_by_name(call, &request.name)
-            .await
-            .map_err(|error| failure_as(Condition::OperationPending, &error))?;
+        let volumes =
+            ec2.volumes_by_name(call, &request.name).await.map_err(|error| error.pending())?;
         for failed in volumes.iter().filter(|v| v.state == VolumeState::Error) {
             delete_failed(ec2, call, failed).await?;
         }
@@ -120,7 +117,7 @@ pub(super) async fn delete_failed(ec2: &Ec2, call: &Call, volume: &Volume) -> Re
     match ec2.delete_volume(call, &volume.id).await {
         Ok(()) => Ok(()),
         Err(error) if error.kind == Ec2ErrorKind::VolumeNotFound => Ok(()),
-        Err(error) => Err(failure_as(Condition::OperationPending, &error).context(format!(
+        Err(error) => Err(error.pending().context(format!(
             "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
             volume.id
         ))),

@@ -15,7 +15,6 @@ use super::adopt::{Found, delete_failed, difference, find};
 use super::plan::{Plan, create_failure};
 use super::settle::{Settled, not_ready, settle, watch_adopted};
 use super::{Attempt, Volumes, encryption};
-use crate::csi_failure::{condition, failure, failure_as};
 use crate::operation::Cancellation;
 use crate::request::CreateVolume;
 
@@ -91,15 +90,12 @@ impl Volumes {
             tracing::info!(name = request.name, %attempt, "a client token is used up and no volume bears the name: using the next");
             self.next_attempts.put(&request.name, attempt, ATTEMPT_TTL);
         }
-        Err(Failure::new(
-            Condition::OperationPending,
-            format!(
-                "{} client tokens of {} in a row are used up; the next call goes on with token {attempt}: {}",
-                Attempt::MAX_PER_CALL,
-                request.name,
-                last.as_ref().map_or("", Failure::text)
-            ),
-        ))
+        Err(Failure::pending(format!(
+            "{} client tokens of {} in a row are used up; the next call goes on with token {attempt}: {}",
+            Attempt::MAX_PER_CALL,
+            request.name,
+            last.as_ref().map_or("", Failure::text)
+        )))
     }
 
     /// Looks for a volume that an earlier request created, when the volume cannot be created any
@@ -118,10 +114,9 @@ impl Volumes {
             Found::Fitting(volume) => *volume,
             Found::Other(text) => return Err(incompatible(request, &text)),
             Found::Nothing if self.was_recently_requested(request) => {
-                return Err(Failure::new(
-                    Condition::OperationPending,
-                    format!("{failure}; a volume of this name was asked for before"),
-                ));
+                return Err(Failure::pending(format!(
+                    "{failure}; a volume of this name was asked for before"
+                )));
             }
             Found::Nothing => return Err(self.final_or_pending(request, failure)),
         };
@@ -150,13 +145,10 @@ impl Volumes {
         if !precedes_token || time_in_state(&self.refused_since, &request.name) >= FINAL_AFTER {
             return failure;
         }
-        Failure::new(
-            Condition::OperationPending,
-            format!(
-                "{failure}; this is final when it has been the answer for {} s",
-                FINAL_AFTER.as_secs()
-            ),
-        )
+        Failure::pending(format!(
+            "{failure}; this is final when it has been the answer for {} s",
+            FINAL_AFTER.as_secs()
+        ))
     }
 
     /// Returns how long look-ups by tag may lag behind changes under this name.
@@ -203,7 +195,7 @@ impl Volumes {
                     }
                     Found::Other(text) => return Err(incompatible(request, &text)),
                     Found::Nothing if error.kind == Ec2ErrorKind::TokenSpent => {
-                        return Ok(AttemptEnd::TokenUsedUp(failure(&error)));
+                        return Ok(AttemptEnd::TokenUsedUp(error.into()));
                     }
                     Found::Nothing => return self.handle_token_mismatch(&request.name, &error),
                 }
@@ -220,8 +212,7 @@ impl Volumes {
                 None => Ok(AttemptEnd::Done(Box::new(volume))),
                 Some(text) => Err(incompatible(request, &text)),
             },
-            Settled::Deleted => Ok(AttemptEnd::TokenUsedUp(Failure::new(
-                Condition::OperationPending,
+            Settled::Deleted => Ok(AttemptEnd::TokenUsedUp(Failure::pending(
                 "the volume that the name belonged to is being deleted",
             ))),
             Settled::Hidden(volume) => Err(not_ready(&volume.id)),
@@ -255,7 +246,7 @@ impl Volumes {
         if let Err(error) = self.ec2.delete_volume(creation.call, &volume.id).await
             && error.kind != Ec2ErrorKind::VolumeNotFound
         {
-            let kept = failure_as(Condition::OperationPending, &error);
+            let kept = error.pending();
             return kept.context(format!("{text}, and it must be deleted"));
         }
         let refusal = Failure::invalid(
@@ -303,12 +294,12 @@ impl Volumes {
     /// hidden for longer is created twice.
     fn handle_token_mismatch(&self, name: &str, error: &Ec2Error) -> Result<AttemptEnd, Failure> {
         if time_in_state(&self.mismatched_since, name) >= RECENT_REQUEST {
-            return Ok(AttemptEnd::TokenUsedUp(failure(error)));
+            return Ok(AttemptEnd::TokenUsedUp(error.into()));
         }
         // Another process has requested the volume, so no refusal is final until look-ups have had
         // time to show it.
         self.recently_requested.put(name, (), RECENT_REQUEST);
-        Err(failure_as(Condition::OperationPending, error).context(format!(
+        Err(error.pending().context(format!(
             "no volume of this name is shown; when none has been for {} s, it is made under the next client token",
             RECENT_REQUEST.as_secs()
         )))
@@ -337,10 +328,10 @@ impl Volumes {
                 | Ec2ErrorKind::NoCapacity
                 | Ec2ErrorKind::TypeNotInZone
         );
-        if condition(error).may_be_in_progress() && !may_hide_volume {
+        if error.condition().may_be_in_progress() && !may_hide_volume {
             // `Unreachable` already maps to a retryable code.
             return match unclear && error.kind != Ec2ErrorKind::Unreachable {
-                true => Err(failure_as(Condition::OperationPending, error)),
+                true => Err(error.pending()),
                 false => Ok(None),
             };
         }
@@ -356,7 +347,7 @@ impl Volumes {
                 if unclear
                     || matches!(found, Found::Nothing) && self.was_recently_requested(request) =>
             {
-                Err(failure_as(Condition::OperationPending, error))
+                Err(error.pending())
             }
             Ok(Found::Other(text)) => Err(incompatible(request, &text)),
             Ok(Found::Nothing) => Ok(None),
@@ -374,10 +365,7 @@ fn time_in_state(states: &ExpiringCache<Instant>, name: &str) -> Duration {
 }
 
 fn existence_unknown(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {
-    Failure::new(
-        Condition::OperationPending,
-        format!("{why}; whether a volume of this name exists is not known: {unknown}"),
-    )
+    Failure::pending(format!("{why}; whether a volume of this name exists is not known: {unknown}"))
 }
 
 fn incompatible(request: &CreateVolume, text: &str) -> Failure {

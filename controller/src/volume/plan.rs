@@ -7,7 +7,6 @@ use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::{Attempt, ClientToken, Volumes, encryption, is_being_deleted};
-use crate::csi_failure::{failure, failure_as};
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
 use crate::volume::iops::{IopsLimits, per_gib};
@@ -114,7 +113,7 @@ impl Volumes {
             .look_volume(call, id)
             .await
             .known()
-            .map_err(|error| failure_as(Condition::OperationPending, &error))?
+            .map_err(|error| error.pending())?
             .filter(|volume| !is_being_deleted(volume))
             .ok_or_else(|| Failure::not_found("source volume", id))?;
         topology::check(
@@ -299,11 +298,9 @@ pub(crate) fn wanted_iops(
 /// RESOURCE_EXHAUSTED back to the scheduler, and no other node has more quota.
 pub(super) fn create_failure(error: &Ec2Error) -> Failure {
     match error.kind {
-        Ec2ErrorKind::Other | Ec2ErrorKind::Unreadable => {
-            failure_as(Condition::OperationPending, error)
-        }
-        Ec2ErrorKind::VolumeQuota | Ec2ErrorKind::IopsQuota => failure_as(Condition::Local, error),
-        _ => failure(error),
+        Ec2ErrorKind::Other | Ec2ErrorKind::Unreadable => error.pending(),
+        Ec2ErrorKind::VolumeQuota | Ec2ErrorKind::IopsQuota => error.failure_as(Condition::Local),
+        _ => error.into(),
     }
 }
 

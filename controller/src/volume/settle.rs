@@ -4,11 +4,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
-
-use crate::csi_failure::failure_as;
 
 /// A volume that is missing in this many looks in a row may be dropped, late, or hidden for a
 /// while.
@@ -104,7 +102,7 @@ pub(super) async fn settle(
         if let LookResult::Unknown(error) = look
             && error.kind == Ec2ErrorKind::Unauthorized
         {
-            let refused = failure_as(Condition::OperationPending, error);
+            let refused = error.pending();
             return ControlFlow::Break(Err(refused.context(format!(
                 "volume {id} is accepted, and the controller's role may not see what becomes of it"
             ))));
@@ -118,10 +116,9 @@ pub(super) async fn settle(
 }
 
 pub(super) fn not_ready(id: &VolumeId) -> Failure {
-    Failure::new(
-        Condition::OperationPending,
-        format!("volume {id} is accepted and not available yet; EC2 still works on it"),
-    )
+    Failure::pending(format!(
+        "volume {id} is accepted and not available yet; EC2 still works on it"
+    ))
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use tonic::{Request, Response};
 use super::volume::find_existing;
 use super::{Controller, RpcResult};
 use crate::csi::volume_health::{Problem, Severity, problems};
-use crate::csi_failure::failure;
 use crate::request;
 use crate::request::listing::PageRequest;
 
@@ -26,7 +25,7 @@ pub(super) async fn get(
     let (volume, status) =
         tokio::join!(find_existing(this, &id), this.ec2.look_volume_status(&call, &id));
     let volume = volume?;
-    let status = status.known().map_err(|error| failure(&error))?;
+    let status = status.known().map_err(Failure::from)?;
     Ok(Response::new(csi::ControllerGetVolumeHealthResponse {
         volume_health: Some(to_wire(volume.id.as_str(), &problems(&volume, status.as_ref()))),
     }))

@@ -13,7 +13,6 @@ use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
 use crate::csi::{node_local, validated};
-use crate::csi_failure::failure;
 use crate::request::listing::PageRequest;
 use crate::request::{self, CreateVolume, Expand, Source, node_local_handle, topology};
 
@@ -143,7 +142,7 @@ pub(super) async fn modify(
 /// Looks up a volume that must exist.
 pub(super) async fn find_existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
     let look = this.ec2.look_volume(&Call::default(), id).await;
-    let found = look.known().map_err(|error| failure(&error))?;
+    let found = look.known()?;
     found.ok_or_else(|| Failure::not_found("volume", id))
 }
 

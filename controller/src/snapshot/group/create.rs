@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use ebs_csi_ec2::{self as ec2, Call, Ec2Error, Ec2ErrorKind, Snapshot};
 use ebs_csi_parameters::tag::GROUP_SNAPSHOT;
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::Failure;
 use ebs_csi_wire::SnapshotId;
 use tokio::time::Instant;
 
 use super::members::{Verdict, judge};
 use super::source::{common_instance, exclusions};
 use super::{Groups, Seen, is_failed};
-use crate::csi_failure::{condition, failure, failure_as};
 use crate::operation::Cancellation;
 use crate::request::group::{CreateGroup, GroupId};
 use crate::request::tags::Tags;
@@ -35,7 +34,7 @@ impl Groups {
             return self.adopt(&wanted, &request, members, true).await;
         }
         if sent.is_some() {
-            return Err(pending(format!(
+            return Err(Failure::pending(format!(
                 "{id} was asked for a short while ago, and EC2 does not show it yet"
             )));
         }
@@ -57,7 +56,7 @@ impl Groups {
                 tracing::warn!(group = id, %error, "whether the snapshots were taken is looked for by their name");
                 let until = Some(Instant::now() + TAG_LAG);
                 let members = self.find_until(&call, &request, until).await?;
-                (members.ok_or_else(|| failure_as(Condition::OperationPending, &error))?, true)
+                (members.ok_or_else(|| error.pending())?, true)
             }
             Err(error) => {
                 self.asked.remove(id);
@@ -81,12 +80,12 @@ impl Groups {
         }
         let mut volumes = Vec::with_capacity(ids.len());
         for (id, look) in ids.iter().zip(self.ec2.look_volumes(call, &ids).await) {
-            let found = look.known().map_err(|error| failure(&error))?;
+            let found = look.known()?;
             volumes.push(found.ok_or_else(|| Failure::not_found("source volume", id))?);
         }
         let instance = common_instance(&volumes)?;
         let look = self.ec2.look_instance(call, &instance).await;
-        let found = look.known().map_err(|error| failure(&error))?;
+        let found = look.known()?;
         let found = found.ok_or_else(|| Failure::not_found("instance", &instance))?;
         let (exclude_root, excluded) = exclusions(&found, &request.volumes)?;
         Ok(Plan::Several(ec2::CreateSnapshots {
@@ -194,9 +193,6 @@ impl Groups {
 
     /// Looks for the group until it is complete, or until a look that began after `until` shows
     /// none of its snapshots. Deletes what does not belong to it.
-    ///
-    /// # Errors
-    /// [`Condition::OperationPending`] while only a part of it is shown.
     async fn find_until(
         &self,
         call: &Call,
@@ -213,7 +209,9 @@ impl Groups {
             let asked = self.asked.get(request.id.as_str()).is_some();
             match judge(request, seen, age, self.takeover, asked)? {
                 Verdict::None if until.is_none_or(|until| began >= until) => return Ok(None),
-                Verdict::Incomplete(why) if age >= self.takeover => return Err(pending(why)),
+                Verdict::Incomplete(why) if age >= self.takeover => {
+                    return Err(Failure::pending(why));
+                }
                 Verdict::None | Verdict::Incomplete(_) => {
                     tokio::time::sleep_until(began + LOOK_INTERVAL).await;
                 }
@@ -223,7 +221,7 @@ impl Groups {
                 }
                 Verdict::Remains(all) => {
                     self.discard(call, &all).await?;
-                    return Err(pending(format!(
+                    return Err(Failure::pending(format!(
                         "a part of {} was left, and is deleted; ask again",
                         request.id
                     )));
@@ -247,7 +245,9 @@ impl Groups {
     pub(super) async fn discard(&self, call: &Call, ids: &[SnapshotId]) -> Result<(), Failure> {
         for id in ids {
             self.delete_snapshot(call, id).await.map_err(|why| {
-                pending(format!("snapshot {id} is not part of a group, and is not deleted: {why}"))
+                Failure::pending(format!(
+                    "snapshot {id} is not part of a group, and is not deleted: {why}"
+                ))
             })?;
             tracing::info!(snapshot = id.as_str(), "deleted: it is not part of a group");
         }
@@ -267,7 +267,10 @@ impl Groups {
         match self.discard(call, &ids(&[good, failed].concat())).await {
             Ok(()) => {
                 self.asked.remove(request.id.as_str());
-                pending(format!("{why}; the snapshots of {} are deleted, ask again", request.id))
+                Failure::pending(format!(
+                    "{why}; the snapshots of {} are deleted, ask again",
+                    request.id
+                ))
             }
             Err(failure) => failure.context(why),
         }
@@ -286,18 +289,14 @@ enum Plan {
     Several(ec2::CreateSnapshots),
 }
 
-fn pending(text: String) -> Failure {
-    Failure::new(Condition::OperationPending, text)
-}
-
 fn refused(error: &Ec2Error) -> Failure {
     match error.kind {
         Ec2ErrorKind::Unauthorized => Failure::new(
-            condition(error),
+            error.condition(),
             format!(
                 "{error}; policy/iam/group-snapshots.json permits it, on the instance, on the volumes of the group and on snapshots, and EC2 may ask about the instance's other volumes too"
             ),
         ),
-        _ => failure(error),
+        _ => error.into(),
     }
 }
