@@ -11,12 +11,12 @@ mod explain;
 mod tagging;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_ec2::{Ec2, Volume};
 use ebs_csi_parameters::VolumeAttributes;
-use ebs_csi_proto::{Condition, Failure, GiB};
+use ebs_csi_proto::{Condition, Failure, GiB, lock};
 use ebs_csi_wire::VolumeId;
 use tokio::sync::Notify;
 use tracing::Instrument;
@@ -120,12 +120,6 @@ impl Modifications {
         self.request(volume, Part::Modify, change, timeout).await
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<VolumeId, Slot>> {
-        // The map is consistent between two statements under the lock, so a panic elsewhere does
-        // not invalidate it.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn request(
         &self,
         volume: &VolumeId,
@@ -161,7 +155,7 @@ impl Modifications {
         part: Part,
         change: Change,
     ) -> Result<(WatchedResult<Results>, Caller), Failure> {
-        let mut slots = self.lock();
+        let mut slots = lock(&self.slots);
         let slot = slots.entry(volume.clone()).or_default();
         if let Some(running) = &slot.running
             && running.has(part)
@@ -215,7 +209,7 @@ impl Modifications {
 
     /// Turns the gathered change into the running one.
     fn start(&self, volume: &VolumeId) -> Option<Batch> {
-        let mut slots = self.lock();
+        let mut slots = lock(&self.slots);
         let slot = slots.get_mut(volume)?;
         slot.running = slot.gathering.take();
         slot.running.clone()
@@ -274,7 +268,7 @@ struct EndChangeOnDrop {
 
 impl Drop for EndChangeOnDrop {
     fn drop(&mut self) {
-        let mut slots = self.modifications.lock();
+        let mut slots = lock(&self.modifications.slots);
         if let Some(slot) = slots.get_mut(&self.volume) {
             slot.running = None;
             if slot.gathering.is_none() {

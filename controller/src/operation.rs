@@ -14,11 +14,11 @@ use std::fmt::{Debug, Display};
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_ec2::Wanted;
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::{Condition, Failure, lock};
 use tracing::Instrument;
 
 use operation_count::{Counted, OperationCount};
@@ -168,12 +168,6 @@ impl<K: Eq + Hash, I, T> Drop for RemoveOnDrop<K, I, T> {
             table.running.remove(&self.key);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every statement under the lock leaves the table consistent, so a panic elsewhere does not
-    // invalidate it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K, I, T> Operations<K, I, T>

@@ -44,12 +44,20 @@ pub mod safe_detach {
     include!("gen/safe_detach.v1.rs");
 }
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use capability::{AccessMode, AccessType, Capability};
 pub use capacity::{Bytes, CapacityRange, GiB};
 pub use endpoint::Endpoint;
 pub use failure::{Condition, Failure};
 pub use keys::publish_context;
 pub use status::code_name;
+
+/// Locks a value that every statement under the lock leaves consistent, so that a panic elsewhere
+/// does not invalidate it.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The driver's name in Kubernetes objects and AWS tags.
 pub const DRIVER_NAME: &str = "ebs.csi.aws.com";

@@ -1,9 +1,10 @@
 //! Facts about names that were learned earlier. A lost fact costs a call to EC2, never correctness.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use tokio::time::Instant;
 
 const MAX_NAMES: usize = 10_000;
@@ -31,7 +32,7 @@ impl<V: Clone> ExpiringCache<V> {
     /// Remembers the value for `ttl`. When the table is full, new names are not remembered.
     pub fn put(&self, name: &str, value: V, ttl: Duration) {
         let now = Instant::now();
-        let mut names = self.lock();
+        let mut names = lock(&self.0);
         if let Some(entry) = names.map.get_mut(name) {
             *entry = (value, now + ttl);
             return;
@@ -48,7 +49,7 @@ impl<V: Clone> ExpiringCache<V> {
 
     /// Returns the value, when it has not expired.
     pub fn get(&self, name: &str) -> Option<V> {
-        let names = self.lock();
+        let names = lock(&self.0);
         let (value, until) = names.map.get(name)?;
         (*until > Instant::now()).then(|| value.clone())
     }
@@ -56,25 +57,19 @@ impl<V: Clone> ExpiringCache<V> {
     /// Returns the values that have not expired, with their names.
     pub fn entries(&self) -> Vec<(String, V)> {
         let now = Instant::now();
-        let names = self.lock();
+        let names = lock(&self.0);
         let entries = names.map.iter().filter(|(_, (_, until))| *until > now);
         entries.map(|(name, (value, _))| (name.clone(), value.clone())).collect()
     }
 
     /// Removes the name.
     pub fn remove(&self, name: &str) {
-        self.lock().map.remove(name);
+        lock(&self.0).map.remove(name);
     }
 
     /// Removes each name whose value satisfies the predicate.
     pub fn remove_if(&self, predicate: impl Fn(&V) -> bool) {
-        self.lock().map.retain(|_, (value, _)| !predicate(value));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Names<V>> {
-        // Every statement under the lock leaves the map consistent, so a panic elsewhere does not
-        // invalidate it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).map.retain(|_, (value, _)| !predicate(value));
     }
 }
 
@@ -100,11 +95,11 @@ mod tests {
         for n in 0..MAX_NAMES + 100 {
             names.put(&n.to_string(), n, Duration::from_secs(60));
         }
-        assert_eq!(names.lock().map.len(), MAX_NAMES);
+        assert_eq!(lock(&names.0).map.len(), MAX_NAMES);
         names.put("0", 7, Duration::from_secs(60));
         assert_eq!(names.get("0"), Some(7));
         tokio::time::advance(Duration::from_secs(60)).await;
         names.put("new", 1, Duration::from_secs(60));
-        assert_eq!(names.lock().map.len(), 1);
+        assert_eq!(lock(&names.0).map.len(), 1);
     }
 }

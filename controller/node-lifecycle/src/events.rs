@@ -3,8 +3,9 @@
 //! A separate task writes the events one after another, so that no act waits for an event.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use ebs_csi_proto::lock;
 use ebs_csi_safe_detach::Refusal;
 use ebs_csi_wire::listed_enum;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -192,7 +193,7 @@ impl EventSender {
         let name = reference.name.clone().unwrap_or_default();
         let namespace = reference.namespace.clone().unwrap_or_default();
         let key = [kind.clone(), namespace, name.clone()];
-        let mut last = self.last();
+        let mut last = lock(&self.last);
         if let Some((_, last_reason, last_note)) = last.get(&key)
             && (*last_reason, last_note.as_str()) == (reason, note)
         {
@@ -223,11 +224,7 @@ impl EventSender {
 
     /// Forgets the last events of all other objects.
     pub(crate) fn retain(&self, is_reported: impl Fn(&EventSubject, EventReason) -> bool) {
-        self.last().retain(|_, (subject, reason, _)| is_reported(subject, *reason));
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastEvents> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last).retain(|_, (subject, reason, _)| is_reported(subject, *reason));
     }
 }
 

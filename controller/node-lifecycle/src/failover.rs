@@ -11,10 +11,11 @@ mod fencing;
 mod query_schedule;
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::lock;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, NodePhase, step};
 use jiff::Timestamp;
@@ -85,7 +86,7 @@ impl Failover {
             } else {
                 self.lost_nodes.observe(std::iter::empty(), Instant::now());
                 self.context.metrics.clear_failover();
-                self.episodes().clear();
+                lock(&self.episodes).clear();
                 self.round_interval
             };
             tokio::time::sleep_until((began + next).into()).await;
@@ -122,7 +123,9 @@ impl Failover {
         let held: Vec<&str> = chosen.held.iter().chain(&acted.held).copied().collect();
         self.context.metrics.set_held(&held);
         match acted.postponed {
-            0 => interval_of_rounds(self.round_interval, self.query_schedule().rounds_per_cycle),
+            0 => {
+                interval_of_rounds(self.round_interval, lock(&self.query_schedule).rounds_per_cycle)
+            }
             // A node with a proof does not wait for its turn.
             _ => Duration::ZERO,
         }
@@ -136,7 +139,7 @@ impl Failover {
         };
         let shown: Vec<_> = suspects.iter().zip(phases).map(observation).collect();
         let is_attached = |node: &str| self.context.tables.is_attached(node);
-        let ends = self.episodes().observe(&shown, is_attached, Instant::now());
+        let ends = lock(&self.episodes).observe(&shown, is_attached, Instant::now());
         for end in ends {
             match end {
                 FinishedPhase::Proof(took) => {
@@ -156,14 +159,6 @@ impl Failover {
         }
     }
 
-    fn episodes(&self) -> MutexGuard<'_, Episodes> {
-        self.episodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn query_schedule(&self) -> MutexGuard<'_, QuerySchedule> {
-        self.query_schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn fill_lost_for_long(&self, suspect: &mut Suspect) {
         if let Fact::Present(node) = &mut suspect.facts.object {
             node.lost_for_long = self.lost_nodes.is_lost_for_long(&suspect.name, Instant::now());
@@ -173,17 +168,17 @@ impl Failover {
     /// Queries the suspects whose turn it is, and fills in what is known about all; without an
     /// answer nothing is known.
     async fn query_suspects(&self, suspects: &mut [Suspect]) {
-        let chosen = self.query_schedule().choose(&questions(suspects.iter()));
+        let chosen = lock(&self.query_schedule).choose(&questions(suspects.iter()));
         let relevant = self.instances_to_check(suspects.iter());
-        let checks = self.query_schedule().choose_checks(&chosen, relevant);
+        let checks = lock(&self.query_schedule).choose_checks(&chosen, relevant);
         if chosen.is_empty() {
             return;
         }
         match self.query_controller(&chosen, &checks).await {
-            Some(answers) => self.query_schedule().record_answers(&chosen, &checks, answers),
-            None => self.query_schedule().forget_answers(),
+            Some(answers) => lock(&self.query_schedule).record_answers(&chosen, &checks, answers),
+            None => lock(&self.query_schedule).forget_answers(),
         }
-        let query_schedule = self.query_schedule();
+        let query_schedule = lock(&self.query_schedule);
         for suspect in suspects {
             fill_answers(&query_schedule.answers, &mut suspect.facts);
         }
@@ -238,12 +233,12 @@ impl Failover {
         }
         let instance = suspect.facts.instance().unwrap_or_default();
         if let Some(why) = self.fencing.reason_left_alone(&suspect.facts) {
-            let checks = self.query_schedule().answers.checks.get(instance).cloned();
+            let checks = lock(&self.query_schedule).answers.checks.get(instance).cloned();
             let note = fencing::fence_held_note(why, &checks.unwrap_or_default());
             self.send_event(suspect, EventReason::FenceHeld, &note);
             return;
         }
-        let text = self.query_schedule().answers.texts.get(instance).cloned();
+        let text = lock(&self.query_schedule).answers.texts.get(instance).cloned();
         let note = text.as_deref().unwrap_or("nothing proves that its volumes may leave it");
         self.send_event(suspect, EventReason::Unproven, note);
     }

@@ -5,9 +5,10 @@
 //! acting well before another replica may take over.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::lock;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -67,7 +68,7 @@ impl Leader {
 
     /// Returns whether this process may act now.
     pub fn is_leader(&self) -> bool {
-        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *lock(&self.until);
         until.is_some_and(|until| Instant::now() < until)
     }
 
@@ -197,7 +198,7 @@ impl Leader {
     /// rest is for acts in progress.
     fn set_last_renewal(&self, since: Option<Instant>) {
         let until = since.map(|since| since + self.duration * 2 / 3);
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        *lock(&self.until) = until;
     }
 }
 

@@ -6,10 +6,10 @@
 //! says nothing about a later attachment, whoever detached in between.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ebs_csi_ec2::Timestamp;
-use ebs_csi_proto::{AccessType, Condition, Failure};
+use ebs_csi_proto::{AccessType, Condition, Failure, lock};
 use tokio::time::Instant;
 
 use crate::request::{Pair, PublishOptions};
@@ -52,12 +52,6 @@ struct Published {
 }
 
 impl KnownPublishOptions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Pair, Published>> {
-        // The map is consistent between two statements under the lock, so a panic elsewhere does
-        // not invalidate it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Compares the options with those of the first publish of the attachment, or remembers them as
     /// the first.
     ///
@@ -72,7 +66,7 @@ impl KnownPublishOptions {
         let Some(since) = since else {
             return Ok(());
         };
-        let mut known = self.lock();
+        let mut known = lock(&self.0);
         let same = known.get(pair).filter(|published| published.attached == since);
         if let Some(field) = same.and_then(|first| difference(&first.options, options)) {
             return Err(Failure::new(
@@ -93,11 +87,11 @@ impl KnownPublishOptions {
     /// Returns the attach time of the attachment that this process published, and since when this
     /// process has known that attachment.
     pub(super) fn published(&self, pair: &Pair) -> Option<(Timestamp, Instant)> {
-        self.lock().get(pair).map(|published| (published.attached, published.known_since))
+        lock(&self.0).get(pair).map(|published| (published.attached, published.known_since))
     }
 
     pub(super) fn remove(&self, pair: &Pair) {
-        self.lock().remove(pair);
+        lock(&self.0).remove(pair);
     }
 }
 
@@ -164,6 +158,6 @@ mod tests {
         publish_options.check_or_remember(&pair(), &block, None).unwrap();
         publish_options.remove(&pair());
         publish_options.check_or_remember(&pair(), &block, at(2)).unwrap();
-        assert_eq!(publish_options.lock().len(), 1);
+        assert_eq!(lock(&publish_options.0).len(), 1);
     }
 }

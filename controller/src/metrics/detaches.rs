@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -42,11 +43,7 @@ impl Detaches {
     pub(super) fn add_example(&self) {
         let since = Instant::now().checked_sub(PENDING_AFTER).unwrap_or_else(Instant::now);
         let pending = Pending { state: String::new(), since, timed_out_at: None };
-        self.all().insert(Default::default(), pending);
-    }
-
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, String), Pending>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).insert(Default::default(), pending);
     }
 }
 
@@ -54,7 +51,7 @@ impl Metrics {
     /// Notes that a detach that began at `since` is still in this state. It is shown once it has
     /// lasted a minute.
     pub fn detach_pending(&self, volume: &str, instance: &str, state: &str, since: Instant) {
-        let mut all = self.detaches.all();
+        let mut all = lock(&self.detaches.0);
         let key = (volume.to_owned(), instance.to_owned());
         let previous = all.get(&key).filter(|previous| !previous.is_given_up());
         let pending = Pending {
@@ -68,7 +65,7 @@ impl Metrics {
     /// Notes that the deadline of a detach passed before the detach ended. The detach stays shown
     /// as it is until it is requested again.
     pub fn detach_timed_out(&self, volume: &str, instance: &str) {
-        let mut all = self.detaches.all();
+        let mut all = lock(&self.detaches.0);
         if let Some(pending) = all.get_mut(&(volume.to_owned(), instance.to_owned())) {
             pending.timed_out_at = Some(Instant::now());
         }
@@ -76,14 +73,14 @@ impl Metrics {
 
     /// Notes that a detach ended or is not wanted any more.
     pub fn detach_ended(&self, volume: &str, instance: &str) {
-        self.detaches.all().remove(&(volume.to_owned(), instance.to_owned()));
+        lock(&self.detaches.0).remove(&(volume.to_owned(), instance.to_owned()));
     }
 }
 
 impl Collector for Detaches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let pending = {
-            let mut all = self.all();
+            let mut all = lock(&self.0);
             all.retain(|_, pending| !pending.is_given_up());
             all.clone()
         };

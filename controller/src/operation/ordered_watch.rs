@@ -4,8 +4,9 @@
 //! random order, but a seeded history must replay exactly.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use ebs_csi_proto::lock;
 use tokio::sync::Notify;
 
 /// A value that tasks can wait for.
@@ -21,19 +22,14 @@ impl<T: Clone> OrderedWatch<T> {
         Self { value: Mutex::new(value), changed: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, T> {
-        // The value is only replaced as a whole, so a panic elsewhere does not invalidate it.
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the current value.
     pub fn get(&self) -> T {
-        self.lock().clone()
+        lock(&self.value).clone()
     }
 
     /// Changes the value and wakes all waiting tasks.
     pub fn set(&self, value: T) {
-        *self.lock() = value;
+        *lock(&self.value) = value;
         self.changed.notify_waiters();
     }
 
@@ -91,7 +87,7 @@ impl<T: Clone> ResultSetter<T> {
 
 impl<T: Clone> Drop for ResultSetter<T> {
     fn drop(&mut self) {
-        let under_way = matches!(*self.0.lock(), WorkState::Running);
+        let under_way = matches!(*lock(&self.0.value), WorkState::Running);
         if under_way {
             self.0.set(WorkState::Lost);
         }

@@ -2,11 +2,12 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::{fmt, fs, io};
 
 use ebs_csi_ec2::{Ec2, LaneLevel};
 use ebs_csi_proto::http_endpoint::{self, Connection, PlainText, StatusCode, Transport};
+use ebs_csi_proto::lock;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
@@ -38,7 +39,7 @@ impl Pages {
     }
 
     fn try_allow(&self) -> bool {
-        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limiter = lock(&self.limiter);
         limiter.try_take(Instant::now())
     }
 
@@ -141,7 +142,7 @@ impl Tls {
     /// Returns the acceptor for the next connection. When changed files cannot be used, the former
     /// certificate stays in use and one warning is logged.
     fn acceptor(&self) -> TlsAcceptor {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = lock(&self.loaded);
         match file_versions(&self.files) {
             Ok(file_versions) if file_versions != loaded.file_versions => {
                 loaded.file_versions = file_versions;

@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Ec2Error, ExpiringCache, Instance, LookResult, PowerOff, Volume};
 use ebs_csi_parameters::tag::{CLAIM_NAME, CLUSTER, VOLUME_NAME};
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::{Condition, Failure, lock};
 use ebs_csi_safe_detach::{Fact, Power, Verdict, decide_instance};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
@@ -219,7 +219,7 @@ impl Fences {
     /// Counts the instance against the brake; a second request for the same instance is not
     /// counted.
     fn count_against_limit(&self, instance: &InstanceId) -> Result<(), FenceError> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = lock(&self.recent);
         let now = Instant::now();
         while recent.front().is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW) {
             recent.pop_front();

@@ -2,10 +2,11 @@
 //! node-agents.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_ec2::Timestamp;
+use ebs_csi_proto::lock;
 use ebs_csi_proto::safe_detach::agent::State as AgentState;
 use ebs_csi_proto::safe_detach::{self as wire, Ask, Node, Report};
 use ebs_csi_safe_detach::{
@@ -83,7 +84,7 @@ impl NodeReports {
     /// Sends the question; `None` when no observer accepts it.
     fn send_question(&self, pair: &Pair, since: Option<AttachTime>) -> Option<Question> {
         let at = |at: AttachTime| Timestamp { seconds: at.seconds, nanoseconds: at.nanoseconds };
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.last_number += 1;
         let number = state.last_number;
         let question = Ask {
@@ -109,25 +110,19 @@ impl NodeReports {
     /// Registers a new observer, and returns it with the stream of its questions.
     pub(super) fn observe(&self) -> (Observer, mpsc::Receiver<Ask>) {
         let (questions, receiver) = mpsc::channel(MAX_UNREAD_QUESTIONS);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.last_number += 1;
         let number = state.last_number;
         state.observers.insert(number, questions);
         let reports = self.clone();
         (Observer { reports, number }, receiver)
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The maps are consistent between two statements under the lock, so a panic elsewhere does
-        // not invalidate them.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Observer {
     /// Passes on an answer. An answer to a closed question, or to none, is dropped.
     pub(super) fn report(&self, report: Report) {
-        let answer_sender = self.reports.lock().open_questions.remove(&report.ask);
+        let answer_sender = lock(&self.reports.state).open_questions.remove(&report.ask);
         if let Some(answer_sender) = answer_sender {
             // The asker may have just given up.
             let _ = answer_sender.send(report.nodes);
@@ -137,13 +132,13 @@ impl Observer {
 
 impl Drop for Observer {
     fn drop(&mut self) {
-        self.reports.lock().observers.remove(&self.number);
+        lock(&self.reports.state).observers.remove(&self.number);
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.reports.lock().open_questions.remove(&self.number);
+        lock(&self.reports.state).open_questions.remove(&self.number);
     }
 }
 
@@ -212,6 +207,6 @@ mod tests {
         assert_eq!(reports.read(&pair(), None).await, Fact::Unknown);
         drop(observer);
         assert_eq!(reports.read(&pair(), None).await, Fact::Unknown);
-        assert!(reports.lock().open_questions.is_empty());
+        assert!(lock(&reports.state).open_questions.is_empty());
     }
 }

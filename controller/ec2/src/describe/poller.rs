@@ -10,9 +10,10 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use waiting::{NewestAnswer, Recipients, Waiting, Watcher};
@@ -139,7 +140,7 @@ impl<S: Source> Poller<S> {
     pub(super) fn queue_looks(&self, keys: &[S::Key]) -> Vec<PendingAnswer<S>> {
         let since = Instant::now();
         {
-            let mut state = self.0.state();
+            let mut state = lock(&self.0.state);
             if !state.waiting.has_lookers() {
                 state.pace.hold_until(since + BATCH_DELAY);
             }
@@ -210,7 +211,7 @@ impl<S: Source> Poller<S> {
         now: Instant,
         add: impl FnOnce(&mut Waiting<S::Key, S::Value>) -> T,
     ) -> T {
-        let mut state = self.0.state();
+        let mut state = lock(&self.0.state);
         let added = add(&mut state.waiting);
         if !state.is_running {
             state.is_running = true;
@@ -254,7 +255,7 @@ struct Watch<'a, S: Source> {
 
 impl<S: Source> Drop for Watch<'_, S> {
     fn drop(&mut self) {
-        self.inner.state().waiting.end_watch(self.id);
+        lock(&self.inner.state).waiting.end_watch(self.id);
     }
 }
 
@@ -266,11 +267,6 @@ enum PollerStep<S: Source> {
 }
 
 impl<S: Source> Inner<S> {
-    fn state(&self) -> MutexGuard<'_, State<S>> {
-        // Every statement under the lock leaves the table of waiting callers consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn run(self: Arc<Self>) {
         loop {
             let step = self.step(Instant::now());
@@ -294,7 +290,7 @@ impl<S: Source> Inner<S> {
     }
 
     fn step(&self, now: Instant) -> PollerStep<S> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let needed = state.waiting.needed();
         let urgent = needed.is_some_and(|at| at <= now);
         if state.waiting.is_empty() {
@@ -341,7 +337,7 @@ impl<S: Source> Inner<S> {
         let deadline = began + self.core.settings.default_timeout;
         let mut fetched = self.source.fetch(&keys, deadline).await;
         {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let failed = match &fetched {
                 Ok(answers) => {
                     answers.values().any(|result| matches!(result, LookResult::Unknown(_)))
@@ -387,7 +383,7 @@ struct CallInFlight<S: Source> {
 
 impl<S: Source> Drop for CallInFlight<S> {
     fn drop(&mut self) {
-        let mut state = self.inner.state();
+        let mut state = lock(&self.inner.state);
         state.calls_in_flight -= 1;
         state.waiting.call_ended(self.call, self.began.elapsed());
         drop(state);

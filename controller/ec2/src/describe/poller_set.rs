@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use ebs_csi_proto::lock;
 use tokio::time::Instant;
 
 use super::by_id::{ById, Zones};
@@ -43,7 +44,7 @@ where
     }
 
     fn poller_of_zone(&self, zone: Option<Arc<str>>) -> Poller<S> {
-        let mut pollers = self.pollers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pollers = lock(&self.pollers);
         let create =
             || Poller::new(self.source.clone(), Arc::clone(&self.core), Arc::clone(&self.budget));
         pollers.entry(zone).or_insert_with(create).clone()

@@ -5,8 +5,10 @@
 //! spans keep the estimate open, so that a kind that became faster or slower is noticed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use ebs_csi_proto::lock;
 
 /// How many of the latest changes count.
 const MAX_SPANS: usize = 48;
@@ -70,7 +72,7 @@ impl DurationEstimate {
         let (unfinished, finished) = (unfinished.as_secs_f64(), finished.as_secs_f64());
         let middle = f64::midpoint(unfinished, finished.max(unfinished));
         let half = (middle * SPREAD).max(finished - middle).max(0.001);
-        let mut spans = self.spans();
+        let mut spans = lock(&self.0);
         if spans.len() == MAX_SPANS {
             spans.pop_front();
         }
@@ -92,7 +94,7 @@ impl DurationEstimate {
         let prior_from = from + PRIOR_AGE;
         let mut late = (to - from) - prior_from * ((to + PRIOR_AGE) / prior_from).ln();
         let mut weight = 1.0;
-        for span in self.spans().iter() {
+        for span in lock(&self.0).iter() {
             let width = span.latest - span.earliest;
             let begin = span.earliest.max(from);
             if begin >= span.latest {
@@ -106,10 +108,6 @@ impl DurationEstimate {
             }
         }
         late / weight
-    }
-
-    fn spans(&self) -> MutexGuard<'_, VecDeque<Span>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,9 +5,10 @@
 //! its former place. [`Queue`] is the pure rule; [`Lane`] lets tasks wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -144,24 +145,18 @@ impl Lane {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics while it holds the lock; if something did, the numbers would still be
-        // good.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a place in the queue, which is kept until the place is dropped.
     pub(crate) fn take_place(self: &Arc<Self>) -> QueuePlace {
-        let ticket = self.queue().take_ticket();
+        let ticket = lock(&self.queue).take_ticket();
         QueuePlace { lane: Arc::clone(self), ticket, since: Instant::now() }
     }
 
     pub(crate) fn last_throttle(&self) -> Option<Instant> {
-        self.queue().bucket.last_throttle()
+        lock(&self.queue).bucket.last_throttle()
     }
 
     pub(crate) fn level(&self, now: Instant) -> LaneLevel {
-        let mut queue = self.queue();
+        let mut queue = lock(&self.queue);
         LaneLevel {
             tokens: queue.bucket.level(now),
             refill: queue.bucket.refill(),
@@ -189,7 +184,7 @@ impl QueuePlace {
 
     /// Returns how long the turn is away for a caller that has just joined.
     pub(crate) fn estimated_wait(&self) -> Duration {
-        self.lane.queue().estimated_wait(Instant::now())
+        lock(&self.lane.queue).estimated_wait(Instant::now())
     }
 
     /// Waits until the turn is near. Returns when the turn will come.
@@ -198,7 +193,7 @@ impl QueuePlace {
         loop {
             let now = Instant::now();
             let until = {
-                let mut queue = self.lane.queue();
+                let mut queue = lock(&self.lane.queue);
                 match queue.mark_near(now, self.ticket) {
                     Ok(at) => return Ok(at),
                     Err(until) => {
@@ -243,7 +238,7 @@ impl QueuePlace {
         loop {
             let now = Instant::now();
             let turn = {
-                let mut queue = self.lane.queue();
+                let mut queue = lock(&self.lane.queue);
                 let turn = queue.take_turn(now, self.ticket);
                 match turn {
                     Turn::Go(_) => {
@@ -284,7 +279,7 @@ impl QueuePlace {
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        self.lane.queue().remove(self.ticket);
+        lock(&self.lane.queue).remove(self.ticket);
     }
 }
 
@@ -297,7 +292,7 @@ struct QueueEntry<'p> {
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         if self.is_listed {
-            let mut queue = self.place.lane.queue();
+            let mut queue = lock(&self.place.lane.queue);
             queue.waiting.remove(&self.place.ticket);
             queue.wake_head();
         }
@@ -322,7 +317,7 @@ impl CallPermit {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut queue = self.lane.queue();
+        let mut queue = lock(&self.lane.queue);
         queue.under_way -= 1;
         let (sent, token) = (self.sent, self.token);
         queue.bucket.note_end(Instant::now(), sent, token, self.outcome);

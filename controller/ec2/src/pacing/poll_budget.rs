@@ -1,9 +1,10 @@
 //! How fast a poller may send: bursts immediately, half of the Describe refill over time, and more
 //! slowly while EC2 fails.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use tokio::time::Instant;
 
 use crate::action::Rate;
@@ -51,7 +52,7 @@ impl Budget {
     }
 
     fn remaining(&self, now: Instant) -> MutexGuard<'_, Remaining> {
-        let mut remaining = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remaining = lock(&self.remaining);
         remaining.level = self.level(*remaining, now);
         remaining.counted = remaining.counted.max(now);
         remaining
@@ -89,7 +90,7 @@ impl Pace {
     /// Returns the total lateness of watchers, in seconds, that makes a call worthwhile at that
     /// time: little while the budget is full.
     pub(crate) fn worthwhile_lateness(&self, at: Instant) -> f64 {
-        let remaining = *self.budget.remaining.lock().unwrap_or_else(PoisonError::into_inner);
+        let remaining = *lock(&self.budget.remaining);
         let level = self.budget.level(remaining, at);
         MIN_WORTHWHILE_LATENESS * ((1.0 - level / self.budget.capacity) / DOUBLING_SHARE).exp2()
     }

@@ -6,7 +6,7 @@
 //! a rotated token file or secret is found without a restart.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
@@ -14,6 +14,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::future::ProvideCredentials as Providing;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_smithy_async::time::SharedTimeSource;
+use ebs_csi_proto::lock;
 use tokio::time::Instant;
 
 use super::error_conversion::innermost;
@@ -88,7 +89,7 @@ impl RenewingCredentials {
     /// Drops credentials that AWS refused, so that the next call asks the source. Returns whether
     /// that may help.
     pub(crate) fn drop_refused(&self) -> bool {
-        let mut cached = self.cached();
+        let mut cached = lock(&self.0.cached);
         match &*cached {
             Some(cached) if cached.since.elapsed() < MIN_AGE_TO_DROP => false,
             _ => {
@@ -98,14 +99,10 @@ impl RenewingCredentials {
         }
     }
 
-    fn cached(&self) -> MutexGuard<'_, Option<Cached>> {
-        self.0.cached.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the cached credentials, when they stay valid for longer than `margin`.
     fn valid_for(&self, margin: Duration) -> Option<Cached> {
         let until: SystemTime = self.0.clock.now() + margin;
-        self.cached()
+        lock(&self.0.cached)
             .clone()
             .filter(|cached| cached.credentials.expiry().is_none_or(|expiry| expiry > until))
     }
@@ -129,7 +126,7 @@ impl RenewingCredentials {
             .unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(SOURCE_TIMEOUT)));
         match fetched {
             Ok(credentials) => {
-                *self.cached() = Some(Cached {
+                *lock(&self.0.cached) = Some(Cached {
                     credentials: credentials.clone(),
                     since: Instant::now(),
                     next_renewal: None,
@@ -144,7 +141,7 @@ impl RenewingCredentials {
                         why = innermost(&error),
                         "AWS credentials could not be renewed; those that are held are still good"
                     );
-                    *self.cached() = Some(Cached {
+                    *lock(&self.0.cached) = Some(Cached {
                         next_renewal: Some(Instant::now() + RETRY_PAUSE),
                         ..cached.clone()
                     });

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -18,6 +18,7 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
+use ebs_csi_proto::lock;
 
 /// What the HTTP exchange of one call showed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,7 @@ tokio::task_local! {
 pub(crate) async fn record_exchange<T>(send: impl Future<Output = T>) -> (T, HttpExchange) {
     let exchange = Arc::new(Mutex::new(HttpExchange::default()));
     let answer = HTTP_EXCHANGE.scope(Arc::clone(&exchange), send).await;
-    let recorded = exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let recorded = lock(&exchange).clone();
     (answer, recorded)
 }
 
@@ -52,8 +53,7 @@ pub(crate) struct RecordHttpExchange;
 
 fn record(update: impl FnOnce(&mut HttpExchange)) {
     // Outside of `record_exchange` there is nothing to record into.
-    let _ = HTTP_EXCHANGE
-        .try_with(|exchange| update(&mut exchange.lock().unwrap_or_else(PoisonError::into_inner)));
+    let _ = HTTP_EXCHANGE.try_with(|exchange| update(&mut lock(exchange)));
 }
 
 impl Intercept for RecordHttpExchange {

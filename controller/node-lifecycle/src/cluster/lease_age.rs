@@ -1,9 +1,10 @@
 //! How long each node's Lease has not been renewed, by this process's own clock.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::lock;
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -61,13 +62,13 @@ struct Renewal {
 impl LeaseAges {
     /// Returns how long the node's Lease has not been renewed; `None`: unknown.
     pub fn age(&self, node: &str) -> Option<Duration> {
-        Some(self.renewals().get(node)?.changed_at?.elapsed())
+        Some(lock(&self.renewals).get(node)?.changed_at?.elapsed())
     }
 
     /// Records that the node's Lease was seen at `now` with this time of its last renewal, by the
     /// node's clock.
     pub fn observe(&self, node: &str, time: Option<Timestamp>, now: Instant) {
-        let mut renewals = self.renewals();
+        let mut renewals = lock(&self.renewals);
         match renewals.get_mut(node) {
             Some(renewal) if renewal.time == time => {}
             Some(renewal) => {
@@ -79,11 +80,7 @@ impl LeaseAges {
     }
 
     fn forget(&self, node: &str) {
-        self.renewals().remove(node);
-    }
-
-    fn renewals(&self) -> MutexGuard<'_, HashMap<String, Renewal>> {
-        self.renewals.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.renewals).remove(node);
     }
 
     /// Follows the Leases for ever.

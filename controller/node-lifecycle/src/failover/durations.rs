@@ -6,9 +6,10 @@
 //! unknown and the failover is not measured.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::lock;
 use ebs_csi_safe_detach::lifecycle::NodePhase;
 
 /// A round's observation of a node that is not healthy.
@@ -130,13 +131,13 @@ impl LostNodes {
     }
 
     pub(super) fn observe<'a>(&self, lost: impl Iterator<Item = &'a str>, now: Instant) {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = lock(&self.since);
         let first = |node: &str| (node.to_owned(), since.get(node).copied().unwrap_or(now));
         *since = lost.map(first).collect();
     }
 
     pub(super) fn is_lost_for_long(&self, node: &str, now: Instant) -> bool {
-        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = lock(&self.since);
         let since = since.get(node);
         since.is_some_and(|since| now.saturating_duration_since(*since) >= self.threshold)
     }

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use ebs_csi_proto::lock;
 use ebs_csi_proto::safe_detach::fence_request::Mode as FenceMode;
 use ebs_csi_safe_detach::lifecycle::{
     FenceWhen, Intent, NodeFacts, Transition, fence_candidate, instance_to_fence, reason_left_alone,
@@ -82,7 +83,7 @@ impl Failover {
         match fenced.await {
             Ok(()) => {
                 self.context.metrics.count_act("fence", "done");
-                self.episodes().record_fence(&suspect.name, Instant::now());
+                lock(&self.episodes).record_fence(&suspect.name, Instant::now());
                 let note = format!(
                     "instance {instance} is being powered off ({})",
                     power_off.as_str_name()

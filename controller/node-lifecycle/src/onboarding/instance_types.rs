@@ -1,10 +1,11 @@
 //! What the controller says of the nodes' instance types.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::keys::{AttachLimit, NodeFact};
+use ebs_csi_proto::lock;
 use tonic::Code;
 
 use crate::cluster::NodeRow;
@@ -36,7 +37,7 @@ impl InstanceTypes {
     /// others. Does not wait for the answer.
     pub(super) fn ask(&self, controller: &Controller, types: &BTreeSet<&str>) {
         let now = Instant::now();
-        let mut known = self.lock();
+        let mut known = lock(&self.0);
         known.by_type.retain(|name, _| types.contains(name.as_str()));
         let mut due = Vec::new();
         for name in types {
@@ -58,7 +59,7 @@ impl InstanceTypes {
     }
 
     fn learn(&self, asked: &[String], answer: Result<Vec<(String, Slots)>, tonic::Status>) {
-        let mut known = self.lock();
+        let mut known = lock(&self.0);
         let again = Instant::now() + AGAIN;
         for name in asked {
             known.by_type.entry(name.clone()).or_default().ask_again = Some(again);
@@ -86,12 +87,7 @@ impl InstanceTypes {
     pub(super) fn limit_of(&self, node: &NodeRow) -> Option<AttachLimit> {
         let instance = node.fact(NodeFact::Instance).parse().ok()?;
         let instance_type = node.fact(NodeFact::InstanceType);
-        let slots = self.lock().by_type.get(instance_type)?.slots?;
+        let slots = lock(&self.0).by_type.get(instance_type)?.slots?;
         AttachLimit::new(slots.count, slots.shared, instance_type, instance)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Every statement under the lock leaves the map consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,9 +2,10 @@
 //! the next call asks for, and when a call is worthwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -275,14 +276,9 @@ impl<V> Default for NewestAnswer<V> {
 }
 
 impl<V> NewestAnswer<V> {
-    fn newest(&self) -> MutexGuard<'_, Newest<V>> {
-        // Both fields are set in one statement, so they stay consistent when another thread panics.
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Stores the answer of call number `call`, unless a later call has answered already.
     pub(super) fn publish(&self, call: u64, answer: DatedLook<V>) {
-        let mut newest = self.newest();
+        let mut newest = lock(&self.newest);
         if call < newest.call {
             return;
         }
@@ -294,7 +290,7 @@ impl<V> NewestAnswer<V> {
     /// Waits for the next answer. Only one task may wait at a time.
     pub(super) async fn next(&self) -> DatedLook<V> {
         loop {
-            let answer = self.newest().answer.take();
+            let answer = lock(&self.newest).answer.take();
             match answer {
                 Some(answer) => return answer,
                 None => self.arrived.notified().await,
