@@ -44,6 +44,7 @@ async fn unknown_id_in_batch_leaves_others_present() {
 
 #[tokio::test]
 async fn broken_answer_is_never_taken_as_absence() {
+    let call = &Call::default();
     // A body shorter than its announced length ends only with the connection or the call timeout.
     let settings =
         || Ec2Settings { call_timeout: Duration::from_millis(300), ..Ec2Settings::default() };
@@ -66,17 +67,17 @@ async fn broken_answer_is_never_taken_as_absence() {
         let ec2 = access(&world.server.ec2(), settings()).await;
         world
             .fault(json!({ "match": { "action": "DescribeVolumes" }, "count": 2, "fault": fault }));
-        let seen = ec2.look_volume(&Call::default(), &volume.id).await;
+        let seen = ec2.look_volume(call, &volume.id).await;
         assert!(seen.present().is_some(), "after two answers of {fault}: {seen:?}");
         world.clear_faults();
         world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": fault }));
-        let seen = ec2.look_volume(&Call::default(), &volume.id).await;
+        let seen = ec2.look_volume(call, &volume.id).await;
         assert!(matches!(seen, LookResult::Unknown(_)), "while all are {fault}: {seen:?}");
         world.clear_faults();
     }
     let cut = json!({ "kind": "garble", "how": "cut" });
     world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": cut }));
-    let named = world.ec2.volumes_by_name(&Call::default(), "a").await;
+    let named = world.ec2.volumes_by_name(call, "a").await;
     assert!(named.is_err(), "{named:?}");
 }
 
@@ -106,32 +107,30 @@ async fn lost_create_reply_still_makes_exactly_1_volume() {
 #[tokio::test]
 async fn lost_reply_without_token_is_not_retried() {
     let world = World::new().await;
+    let call = &Call::default();
     let volume = world.volume("a").await;
     let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
     for action in ["AttachVolume", "DetachVolume", "ModifyVolume", "CreateSnapshot"] {
         world.fault_once(action, &lost);
         let (ec2, id, node) = (&world.ec2, &volume.id, &node_a());
         let result = match action {
-            "AttachVolume" => {
-                ec2.attach_volume(&Call::default(), id, node, &device(), None).await.map(drop)
+            "AttachVolume" => ec2.attach_volume(call, id, node, &device(), None).await.map(drop),
+            "DetachVolume" => {
+                ec2.detach_volume(call, id, node, Force::No, Instant::now()).await.map(drop)
             }
-            "DetachVolume" => ec2
-                .detach_volume(&Call::default(), id, node, Force::No, Instant::now())
-                .await
-                .map(drop),
             "ModifyVolume" => {
                 let modify =
                     ModifyVolume { size: Some(GiB(9)), ..ModifyVolume::nothing(id.clone()) };
-                ec2.modify_volume(&Call::default(), &modify).await.map(drop)
+                ec2.modify_volume(call, &modify).await.map(drop)
             }
-            _ => ec2.create_snapshot(&Call::default(), &snapshot_of(id, "s")).await.map(drop),
+            _ => ec2.create_snapshot(call, &snapshot_of(id, "s")).await.map(drop),
         };
         let error = result.unwrap_err();
         assert_eq!((error.kind, error.sent), (Ec2ErrorKind::NoAnswer, Sent::Maybe), "{action}");
         assert!(error.may_have_happened());
         assert_eq!(world.calls(action), 1, "{action} was sent again");
     }
-    assert_eq!(world.ec2.snapshots_by_name(&Call::default(), "s").await.unwrap().len(), 1);
+    assert_eq!(world.ec2.snapshots_by_name(call, "s").await.unwrap().len(), 1);
 }
 
 /// Returns a world with a call timeout of 400 ms, after an AttachVolume whose answer `fault`
