@@ -3,7 +3,7 @@
 
 use ebs_csi_template::Fields;
 
-use crate::row::{Form, Row};
+use crate::row::{Form, Given, Row};
 
 /// The claim that a volume is created for. Its fields are empty without that flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,9 +33,9 @@ impl Claim {
     ];
 
     /// Stores the value of one of the rows.
-    pub(crate) fn store(&mut self, row: &Row, value: &str) {
+    pub(crate) fn store(&mut self, given: &Given<'_>) {
         let slots = [&mut self.name, &mut self.namespace, &mut self.volume];
-        store(&Self::ROWS, slots, row, value);
+        store(&Self::ROWS, slots, given);
     }
 
     /// Fills the empty fields from `other`.
@@ -101,9 +101,9 @@ impl SnapshotClaim {
     ];
 
     /// Stores the value of one of the rows.
-    pub(crate) fn store(&mut self, row: &Row, value: &str) {
+    pub(crate) fn store(&mut self, given: &Given<'_>) {
         let slots = [&mut self.name, &mut self.namespace, &mut self.content];
-        store(&Self::ROWS, slots, row, value);
+        store(&Self::ROWS, slots, given);
     }
 }
 
@@ -127,8 +127,8 @@ const fn set_by_sidecar(key: &'static str, meaning: &'static str) -> Row {
 }
 
 /// Each three rows are of the same three slots.
-fn store(rows: &[Row], slots: [&mut String; 3], row: &Row, value: &str) {
-    if let Some(position) = rows.iter().position(|known| known.key == row.key) {
-        value.clone_into(slots[position % slots.len()]);
+fn store(rows: &[Row], slots: [&mut String; 3], given: &Given<'_>) {
+    if let Some(position) = rows.iter().position(|known| known.key == given.row.key) {
+        given.value.clone_into(slots[position % slots.len()]);
     }
 }

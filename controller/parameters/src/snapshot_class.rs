@@ -186,14 +186,11 @@ impl Class for Keys {
     const ANY_CASE: bool = true;
 
     fn table() -> impl Iterator<Item = (Row, Store<Self>)> {
-        let claim = SnapshotClaim::ROWS.map(|row| {
-            let store: Store<Self> = |class, given| {
-                class.parameters.claim.store(given.row, given.value);
-                Ok(())
-            };
-            (row, store)
-        });
-        TABLE.iter().copied().chain(claim)
+        let claim: Store<Self> = |class, given| {
+            class.parameters.claim.store(given);
+            Ok(())
+        };
+        TABLE.iter().copied().chain(SnapshotClaim::ROWS.map(|row| (row, claim)))
     }
 }
 

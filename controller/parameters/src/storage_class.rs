@@ -218,14 +218,16 @@ impl Class for VolumeParameters {
             (Row::of_format_option(option), store)
         });
         let tag: Store<Self> = |class, given| given.tag().map(|tag| class.tags.push(tag));
-        let claim = Claim::ROWS.map(|row| {
-            let store: Store<Self> = |class, given| {
-                class.claim.store(given.row, given.value);
-                Ok(())
-            };
-            (row, store)
-        });
-        TABLE.iter().copied().chain(format).chain([(TAG_SPECIFICATION, tag)]).chain(claim)
+        let claim: Store<Self> = |class, given| {
+            class.claim.store(given);
+            Ok(())
+        };
+        TABLE
+            .iter()
+            .copied()
+            .chain(format)
+            .chain([(TAG_SPECIFICATION, tag)])
+            .chain(Claim::ROWS.map(|row| (row, claim)))
     }
 }
 

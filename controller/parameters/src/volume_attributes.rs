@@ -130,14 +130,11 @@ impl Class for VolumeAttributes {
     const ANY_CASE: bool = false;
 
     fn table() -> impl Iterator<Item = (Row, Store<Self>)> {
-        let claim = Claim::ROWS.map(|row| {
-            let store: Store<Self> = |class, given| {
-                class.claim.store(given.row, given.value);
-                Ok(())
-            };
-            (row, store)
-        });
-        TABLE.iter().copied().chain(claim)
+        let claim: Store<Self> = |class, given| {
+            class.claim.store(given);
+            Ok(())
+        };
+        TABLE.iter().copied().chain(Claim::ROWS.map(|row| (row, claim)))
     }
 }
 

@@ -11,7 +11,7 @@ use ebs_csi_ec2::{Call, Ec2, Ec2Error, ExpiringCache, Instance, LookResult, Powe
 use ebs_csi_parameters::tag::{CLAIM_NAME, CLUSTER, VOLUME_NAME};
 use ebs_csi_proto::{Condition, Failure, lock};
 use ebs_csi_safe_detach::{Fact, Power, Verdict, decide_instance};
-use ebs_csi_wire::{InstanceId, VolumeId};
+use ebs_csi_wire::{InstanceId, VolumeId, listed_enum};
 use tokio::time::Instant;
 
 use super::checks;
@@ -23,29 +23,16 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// How long this process remembers that it fenced an instance.
 const FENCE_TTL: Duration = Duration::from_secs(3600);
 
-/// What a fence may do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FencePermission {
-    /// Nothing.
-    #[default]
-    Off,
-    /// Stop instances.
-    Stop,
-    /// Stop and terminate them.
-    Terminate,
-}
-
-impl FencePermission {
-    /// All values, the least permission first.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Stop, Self::Terminate];
-
-    /// Returns the value of the flag.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Stop => "stop",
-            Self::Terminate => "terminate",
-        }
+listed_enum! {
+    /// What a fence may do, the least permission first; the labels are the values of the flag.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FencePermission with pub fn label -> &'static str {
+        /// Nothing.
+        Off = "off",
+        /// Stop instances.
+        Stop = "stop",
+        /// Stop and terminate them.
+        Terminate = "terminate",
     }
 }
 
