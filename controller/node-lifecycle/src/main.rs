@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use ebs_csi_confine::start;
-use ebs_csi_node_lifecycle::events;
 use ebs_csi_node_lifecycle::flags::Config;
 use ebs_csi_node_lifecycle::metrics::Metrics;
-use ebs_csi_node_lifecycle::preflight;
 use ebs_csi_node_lifecycle::process::{self, confinement, kubeconfig};
+use ebs_csi_node_lifecycle::{events, preflight};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::observe;
 use ebs_csi_proto::program::{self, Exit};

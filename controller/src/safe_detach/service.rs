@@ -8,7 +8,6 @@ use std::time::Duration;
 use ebs_csi_ec2::{
     Call, Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp,
 };
-use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::safe_detach::instance_types_server::InstanceTypesServer;
 use ebs_csi_proto::safe_detach::safe_detach_server::{self, SafeDetachServer};
 use ebs_csi_proto::safe_detach::{
@@ -16,7 +15,7 @@ use ebs_csi_proto::safe_detach::{
     QueryInstancesRequest, QueryInstancesResponse, QueryRequest, QueryResponse, Report, Subject,
     Verdict as WireVerdict, fence_request, query_instances_response, query_response,
 };
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::{Condition, Failure, caller_timeout};
 use ebs_csi_safe_detach::{
     AttachTime, Fact, Facts, InstanceFact, Mode, Verdict, decide, decide_instance,
 };
@@ -28,10 +27,9 @@ use tonic::service::Routes;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::ClusterEvidence;
 use super::evidence::{gather_all, instance_look_to_fact};
 use super::fence::Fence;
-use super::{checks, verdict_text};
+use super::{ClusterEvidence, checks, verdict_text};
 use crate::attach::InstanceTypes;
 use crate::metrics::Metrics;
 use crate::request::Pair;

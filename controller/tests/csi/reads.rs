@@ -6,7 +6,6 @@ use std::time::Duration;
 use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
-use ec2_sim::FaultRule;
 use ec2_sim::Power;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -24,13 +23,8 @@ fn hide(slow: &Slow, id: &str, span_ms: u64) {
 }
 
 fn disturb(slow: &Slow, span_ms: u64, fault: Value) {
-    add(slow, json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": fault }));
-}
-
-/// Adds a fault of EC2.
-fn add(slow: &Slow, rule: Value) {
-    let rule: FaultRule = serde_json::from_value(rule).unwrap();
-    slow.world.act(|sim, now| sim.faults.add(rule, now));
+    slow.world
+        .fault(json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": fault }));
 }
 
 fn only_volume(slow: &Slow) -> String {
@@ -116,7 +110,7 @@ async fn refused_credentials_do_not_spend_client_token() {
     hide(&slow, &made, 300_000);
     let denied = json!({ "match": { "action": "CreateVolume" }, "for_ms": 130_000, "fault": {
         "kind": "error", "code": "AuthFailure", "status": 401 } });
-    add(&slow, denied);
+    slow.world.fault(denied);
     for seconds in [0, 131] {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let refused = create(&next, volume("pvc-1", 2)).await.unwrap_err();
@@ -192,7 +186,7 @@ async fn instance_started_during_throttled_read_keeps_volume() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let throttle = json!({ "match": { "action": "DescribeVolumes" }, "for_ms": 12_000, "fault": { "kind": "throttle" } });
-            add(&slow, throttle);
+            slow.world.fault(throttle);
             tokio::time::sleep(Duration::from_secs(5)).await;
             slow.world.act(|sim, now| sim.set_power(now, NODE_1, Power::Start, true)).unwrap();
         };

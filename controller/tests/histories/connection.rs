@@ -8,9 +8,7 @@ use std::time::{Duration, SystemTime};
 use aws_smithy_async::time::TimeSource;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
-use ec2_sim::Delivery;
-use ec2_sim::Millis;
-use ec2_sim::Reply;
+use ec2_sim::{Delivery, Millis, Reply};
 
 use super::fault_plan::FaultPlan;
 use super::in_process::{InProcess, deliver};

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode as SafeDetach;
-use ec2_sim::FaultRule;
 use ec2_sim::ZoneState::{Available, Unavailable};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -153,7 +152,7 @@ impl FaultPlan {
             );
             ec2.note(format!("reads do not show {id} for {span} ms"));
             let rule = json!({ "match": { "action": "Describe*" }, "for_ms": span, "fault": { "kind": "unseen", "id": id } });
-            add(&ec2, rule);
+            ec2.fault(rule);
         }
     }
 
@@ -183,14 +182,9 @@ impl FaultPlan {
             let action = *random.pick(&REFUSED_ACTIONS);
             ec2.note(format!("{action} answers {code}"));
             let rule = json!({ "match": { "action": action }, "for_ms": 2_000 + random.below(20_000), "fault": { "kind": "error", "code": code, "status": status } });
-            add(&ec2, rule);
+            ec2.fault(rule);
         }
     }
-}
-
-fn add(ec2: &InProcess, rule: Value) {
-    let rule: FaultRule = serde_json::from_value(rule).expect("a rule");
-    ec2.act(|sim, now| sim.faults.add(rule, now));
 }
 
 const ZONE: &str = "us-east-1a";

@@ -15,7 +15,7 @@ use ebs_csi_controller::safe_detach::Mode;
 use ebs_csi_ec2::Ec2Settings;
 use ebs_csi_proto::csi::ControllerUnpublishVolumeRequest;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
-use ec2_sim::{FaultRule, Power};
+use ec2_sim::Power;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Code, Request};
@@ -122,8 +122,7 @@ async fn play(seed: u64, late_reads: LateReads) -> MassFailover {
     let volumes = attached_volumes(&ec2).await;
     let LateReads { ms, share } = late_reads;
     let stale = json!({ "match": { "action": "Describe*" }, "probability": share, "fault": { "kind": "stale", "ms": ms } });
-    let stale: FaultRule = serde_json::from_value(stale).expect("a rule");
-    ec2.act(|sim, now| sim.faults.add(stale, now));
+    ec2.fault(stale);
     let world = World {
         ec2,
         volumes: Arc::new(volumes),

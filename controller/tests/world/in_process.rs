@@ -15,9 +15,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use ebs_csi_ec2::{Ec2, Ec2Settings, Surroundings};
-use ec2_sim::Delivery;
-use ec2_sim::Millis;
-use ec2_sim::{Reply, Request, Scenario, Sim};
+use ec2_sim::{Delivery, FaultRule, Millis, Reply, Request, Scenario, Sim};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -164,6 +162,12 @@ impl InProcess {
         let mut sim = self.sim.lock().expect("not poisoned");
         sim.settle(now);
         act(&mut sim, now)
+    }
+
+    /// Adds a fault of EC2.
+    pub(crate) fn fault(&self, rule: Value) {
+        let rule: FaultRule = serde_json::from_value(rule).expect("a rule");
+        self.act(|sim, now| sim.faults.add(rule, now));
     }
 
     /// Returns what exists in EC2 now, and which of EC2's rules were broken.

@@ -20,8 +20,7 @@ use crate::error::{Ec2Error, Sent};
 use crate::model::sdk_field::Incomplete;
 use crate::observer::Observer;
 use crate::pacing::bucket::CallOutcome;
-use crate::pacing::lane::LaneLevel;
-use crate::pacing::lane::{Lane, QueuePlace};
+use crate::pacing::lane::{Lane, LaneLevel, QueuePlace};
 use crate::pacing::random::Random;
 use crate::pacing::retry;
 

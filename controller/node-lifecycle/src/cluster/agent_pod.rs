@@ -4,9 +4,8 @@ use ebs_csi_proto::keys::{ATTACH_LIMIT, DRAINING, HELD_PORT, LEAVING, NodeFact};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
-use super::node_fact;
 use super::object_table::{TableRow, Texts};
-use super::{Object, Retained};
+use super::{Object, Retained, node_fact};
 
 /// The label of the pods, as a selector.
 pub(crate) const AGENT_PODS: &str = "ebs.csi.aws.com/component=node-agent";

@@ -1,12 +1,11 @@
 //! The CSI GroupController service: snapshots of several volumes at one moment.
 
 use ebs_csi_ec2::{Snapshot, SnapshotState};
-use ebs_csi_proto::caller_timeout;
-use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::group_controller_server;
 use ebs_csi_proto::csi::group_controller_service_capability::rpc::Type as Offer;
 use ebs_csi_proto::csi::group_controller_service_capability::{Rpc, Type};
 use ebs_csi_proto::observe::record_field;
+use ebs_csi_proto::{caller_timeout, csi};
 use tokio::time::Instant;
 use tonic::Request;
 

@@ -1,10 +1,8 @@
 //! RPCs about a snapshot.
 
 use ebs_csi_ec2::{Snapshot, SnapshotState};
-use ebs_csi_proto::Failure;
-use ebs_csi_proto::caller_timeout;
-use ebs_csi_proto::csi;
 use ebs_csi_proto::observe::record_field;
+use ebs_csi_proto::{Failure, caller_timeout, csi};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 use tonic::{Request, Response};
 

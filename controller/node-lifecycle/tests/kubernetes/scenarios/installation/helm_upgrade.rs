@@ -8,10 +8,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use serde_json::{Value, json};
 
-use crate::environment::control_plane;
 use crate::environment::driver::program;
-use crate::environment::manifests;
 use crate::environment::world::{TestResult, World, ensure};
+use crate::environment::{control_plane, manifests};
 use crate::scenarios::Scenario;
 
 const NAMESPACE: &str = "helm-upgrade";

@@ -9,10 +9,9 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::environment::control_plane;
 use crate::environment::driver::program;
-use crate::environment::manifests;
 use crate::environment::world::{TestResult, World, ensure, wait_until};
+use crate::environment::{control_plane, manifests};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {

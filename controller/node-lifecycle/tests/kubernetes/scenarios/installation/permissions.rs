@@ -8,9 +8,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::environment::control_plane;
-use crate::environment::manifests;
 use crate::environment::world::{TestResult, World, create, ensure, patch};
+use crate::environment::{control_plane, manifests};
 use crate::scenarios::Scenario;
 use crate::scenarios::installation::node_facts::{create_pod, delete};
 

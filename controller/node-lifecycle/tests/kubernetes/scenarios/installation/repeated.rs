@@ -6,9 +6,8 @@ use std::process::Command;
 use kube::Client;
 use serde_json::Value;
 
-use crate::environment::control_plane;
-use crate::environment::manifests;
 use crate::environment::world::{TestResult, ensure};
+use crate::environment::{control_plane, manifests};
 use crate::scenarios::installation::manifest_pods::output;
 
 pub(crate) const NAME: &str = "second_apply_of_chart_changes_nothing";
