@@ -10,10 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::supervise::Running;
 
 /// Returns the path of a program of the driver, in the directory of this program.
-///
-/// # Errors
-/// Returns an error when this program's own path cannot be read.
-pub fn program_path(name: &str) -> io::Result<PathBuf> {
+pub(crate) fn program_path(name: &str) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
@@ -21,7 +18,7 @@ pub fn program_path(name: &str) -> io::Result<PathBuf> {
 /// Leaves `command` the variables that a process with the profile keeps, and those that the
 /// launcher keeps itself: only the controller inherits credentials and the variables that refer to
 /// them.
-pub fn limit_environment(command: &mut Command, profile: &Profile) {
+pub(crate) fn limit_environment(command: &mut Command, profile: &Profile) {
     let passed = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_str();
         name.is_some_and(|name| profile.keeps_variable(name) || LAUNCHER.keeps_variable(name))
@@ -31,15 +28,12 @@ pub fn limit_environment(command: &mut Command, profile: &Profile) {
 
 /// The processes that have been started. Dropping the value kills them with SIGKILL.
 #[derive(Debug, Default)]
-pub struct Started(Vec<Running>);
+pub(crate) struct Started(Vec<Running>);
 
 impl Started {
     /// Starts `program`, whose first process has the profile, from the directory of this program,
     /// and logs it as `name`.
-    ///
-    /// # Errors
-    /// Returns an error that names the program when it cannot be run.
-    pub fn start(
+    pub(crate) fn start(
         &mut self,
         name: &str,
         program: &str,
@@ -60,8 +54,7 @@ impl Started {
         Ok(())
     }
 
-    /// Returns the processes.
-    pub fn processes(&self) -> &[Running] {
+    pub(crate) fn processes(&self) -> &[Running] {
         &self.0
     }
 }

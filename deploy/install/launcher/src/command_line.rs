@@ -7,7 +7,6 @@ use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::program::Exit;
 
 use crate::flags::{self, Process};
-use crate::mode::Mode;
 use crate::supervise::Running;
 
 const HELP: &str = "\
@@ -30,43 +29,30 @@ All other flags go to the processes that know them; each program's --help lists 
 ";
 
 /// The action that a command line asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Invocation {
-    /// Replace this process by this program with these arguments.
-    Become {
-        /// The program's name.
-        program: &'static str,
-        /// The program's arguments.
-        arguments: Vec<String>,
-    },
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Invocation {
+    /// Replace this process by this program.
+    Become { program: &'static str, arguments: Vec<String> },
     /// Run the processes of a mode.
     Run(Run),
-    /// Run the router.
-    Route {
-        /// The endpoint to serve.
-        endpoint: Endpoint,
-        /// The directory of the processes' sockets.
-        runtime_directory: PathBuf,
-    },
-    /// Wait for these processes.
+    /// Run the router alone.
+    Route { endpoint: Endpoint, runtime_directory: PathBuf },
+    /// Wait for these processes, which run already.
     Supervise(Vec<Running>),
 }
 
-/// A mode with several processes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+/// A mode with several processes, and the arguments of each.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Run {
     /// Whether to run the controller and the router as well, not only the node's two processes.
-    pub all: bool,
+    pub(crate) all: bool,
     /// The endpoint at which kubelet or the sidecars find the driver.
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// The directory of the sockets between the processes; `None` makes a new one.
-    pub runtime_directory: Option<PathBuf>,
-    /// Arguments of the controller.
-    pub controller: Vec<String>,
-    /// Arguments of the node-agent.
-    pub agent: Vec<String>,
-    /// Arguments of the mount-helper.
-    pub helper: Vec<String>,
+    pub(crate) runtime_directory: Option<PathBuf>,
+    pub(crate) controller: Vec<String>,
+    pub(crate) agent: Vec<String>,
+    pub(crate) helper: Vec<String>,
 }
 
 /// The Go driver's default endpoint.
@@ -77,40 +63,38 @@ const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
 /// # Errors
 /// [`Exit`]: the help, the version unless the mode executes a program that answers `--version`
 /// itself, or one line that names the argument and the next step.
-pub fn parse(words: &[String]) -> Result<Invocation, Exit> {
-    let (mode, rest) = take_mode(words)?;
-    match mode {
-        Some(Mode::Controller) => {
+pub(crate) fn parse(words: &[String]) -> Result<Invocation, Exit> {
+    let (mode, rest) = take_mode(words);
+    match mode.as_deref() {
+        Some("controller") => {
             Ok(Invocation::Become { program: "ebs-csi-controller", arguments: rest })
         }
-        Some(Mode::PreStopHook) => {
+        Some("pre-stop-hook") => {
             let mut arguments = vec!["pre-stop-hook".to_owned()];
             arguments.extend(rest);
             Ok(Invocation::Become { program: "ebs-csi-node-agent", arguments })
         }
-        Some(Mode::Node) => split_by_process(&rest, false),
-        Some(Mode::All) | None => split_by_process(&rest, true),
-        Some(Mode::Router) => parse_router(&rest),
-        Some(Mode::Supervise) => parse_supervise(&rest),
+        Some("node") => split_by_process(&rest, false),
+        Some("all") | None => split_by_process(&rest, true),
+        // Mode all starts the router; modes node and all become the supervisor.
+        Some("router") => parse_router(&rest),
+        Some("supervise") => parse_supervise(&rest),
+        Some(other) => Err(Exit::usage(unknown_mode(other))),
     }
 }
 
 /// Removes and returns the first argument that is neither a flag nor a flag's value.
-fn take_mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), Exit> {
+fn take_mode(words: &[String]) -> (Option<String>, Vec<String>) {
+    let mut rest = words.to_vec();
     let mut index = 0;
-    while let Some(word) = words.get(index) {
+    while let Some(word) = rest.get(index) {
         match name_and_value(word) {
             Some((name, None)) if flags::find(name).is_some_and(|flag| !flag.switch) => index += 2,
             Some(_) => index += 1,
-            None => {
-                let mode = Mode::parse(word).ok_or_else(|| Exit::usage(unknown_mode(word)))?;
-                let mut rest = words.to_vec();
-                rest.remove(index);
-                return Ok((Some(mode), rest));
-            }
+            None => return (Some(rest.remove(index)), rest),
         }
     }
-    Ok((None, words.to_vec()))
+    (None, rest)
 }
 
 fn unknown_mode(word: &str) -> String {

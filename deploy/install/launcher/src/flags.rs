@@ -1,26 +1,21 @@
 //! Which process accepts which flag. Modes `node` and `all` split their command line by this table.
 
 /// The processes that flags belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Process {
-    /// ebs-csi-controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Process {
     Controller,
-    /// ebs-csi-node-agent.
     NodeAgent,
-    /// ebs-csi-mount-helper.
     MountHelper,
-    /// This program.
     Launcher,
 }
 
 /// Flags of one kind, by their names without hyphens.
-#[derive(Clone, Copy, Debug)]
-pub struct Flags {
-    /// The processes that know the flags.
-    pub known_by: &'static [Process],
+#[derive(Debug)]
+pub(crate) struct Flags {
+    pub(crate) known_by: &'static [Process],
     /// Whether the flags are switches. A switch stands alone or has its value after `=`; other
     /// flags also take the next argument as their value.
-    pub switch: bool,
+    pub(crate) switch: bool,
     /// Separated by spaces.
     names: &'static str,
 }
@@ -77,7 +72,7 @@ const FLAGS: &[Flags] = &[
 ];
 
 /// Returns the flags to which the flag of that name belongs.
-pub fn find(name: &str) -> Option<&'static Flags> {
+pub(crate) fn find(name: &str) -> Option<&'static Flags> {
     FLAGS.iter().find(|flags| flags.names.split(' ').any(|one| one == name))
 }
 

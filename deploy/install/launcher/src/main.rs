@@ -1,4 +1,11 @@
-//! `aws-ebs-csi-driver [controller|node|all|pre-stop-hook] flags`.
+//! The driver's entry point: `aws-ebs-csi-driver [controller|node|all|pre-stop-hook] flags` runs
+//! the processes of a mode.
+
+mod children;
+mod command_line;
+mod flags;
+mod runtime_directory;
+mod supervise;
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,12 +13,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use aws_ebs_csi_driver::children::{self, Started, limit_environment};
-use aws_ebs_csi_driver::command_line::{self, Invocation, Run};
 use aws_ebs_csi_driver::route::Backend;
 use aws_ebs_csi_driver::router;
-use aws_ebs_csi_driver::runtime_directory::RuntimeDirectory;
-use aws_ebs_csi_driver::supervise::{self, Running};
+use children::{Started, limit_environment};
+use command_line::{Invocation, Run};
 use ebs_csi_confine::{Fault, Places, enter, start};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
@@ -19,6 +24,8 @@ use ebs_csi_proto::endpoint::Listener;
 use ebs_csi_proto::observe::{LogFlags, init_log};
 use ebs_csi_proto::program::{self, Exit};
 use ebs_csi_proto::serve::stop_signal;
+use runtime_directory::RuntimeDirectory;
+use supervise::Running;
 
 /// Below the 30 seconds that Kubernetes grants by default.
 const GRACE: Duration = Duration::from_secs(25);

@@ -6,14 +6,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use aws_ebs_csi_driver::route::Backend;
 use ebs_csi_policy::profile::{NODE_AGENT, ROUTER};
 use ebs_csi_proto::Endpoint;
 use rustix::fs::{CWD, Mode, OFlags, Stat, fchmod, fchown, fstat, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::process::{Gid, geteuid};
 use rustix::thread::set_thread_groups;
-
-use crate::route::Backend;
 
 /// The groups through which the router and the node-agent may use the sockets.
 const GROUPS: [u32; 2] = [ROUTER.identity.gid, NODE_AGENT.identity.gid];
@@ -23,15 +22,14 @@ const BASES: [&str; 2] = ["/run", "/tmp"];
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// The runtime directory.
-#[derive(Clone, Debug)]
-pub struct RuntimeDirectory {
+#[derive(Debug)]
+pub(crate) struct RuntimeDirectory {
     path: PathBuf,
 }
 
 /// Why a directory cannot be the runtime directory.
 #[derive(Debug)]
-pub enum Unusable {
+pub(crate) enum Unusable {
     /// The kernel's answer about this path.
     Kernel(PathBuf, io::Error),
     /// Another user can put sockets or links there.
@@ -63,7 +61,7 @@ impl RuntimeDirectory {
     /// # Errors
     /// [`Unusable`]: a link or a directory in which another user can make entries stands at the
     /// path, or above it; or the error of mkdir(2), open(2) or chown(2).
-    pub fn create(path: Option<PathBuf>) -> Result<Self, Unusable> {
+    pub(crate) fn create(path: Option<PathBuf>) -> Result<Self, Unusable> {
         let (path, directory) = match path {
             Some(path) => {
                 let directory = made_or_own(&path)?;
@@ -85,18 +83,17 @@ impl RuntimeDirectory {
         Ok(made)
     }
 
-    /// Returns the directory's path.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the directory in which controller and node-agent serve in mode `all`.
-    pub fn sockets(&self) -> PathBuf {
+    fn sockets(&self) -> PathBuf {
         self.path.join("csi")
     }
 
     /// Returns the endpoint of a process behind the router.
-    pub fn endpoint(&self, backend: Backend) -> Endpoint {
+    pub(crate) fn endpoint(&self, backend: Backend) -> Endpoint {
         Endpoint::Unix(self.sockets().join(backend.socket()))
     }
 
@@ -105,7 +102,7 @@ impl RuntimeDirectory {
     }
 
     /// Returns the endpoint of the mount-helper.
-    pub fn helper(&self) -> Endpoint {
+    pub(crate) fn helper(&self) -> Endpoint {
         Endpoint::Unix(self.helper_directory().join("helper.sock"))
     }
 }

@@ -9,12 +9,11 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A process that was started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Running {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Running {
     /// The process's name in the log.
-    pub name: String,
-    /// The process id.
-    pub pid: Pid,
+    pub(crate) name: String,
+    pub(crate) pid: Pid,
 }
 
 /// Writes `NAME:PID`, the form in which one image of the launcher passes it to the next.
@@ -38,10 +37,7 @@ impl FromStr for Running {
 /// SIGKILL after at most `grace`.
 ///
 /// Returns the exit code: 0 only if a signal asked and all processes ended with 0.
-///
-/// # Errors
-/// Returns an error when signals or processes cannot be waited for.
-pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result<u8> {
+pub(crate) async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result<u8> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tracing::info!("SIGTERM and SIGINT are passed on");
@@ -60,10 +56,11 @@ pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result
 
 /// Ends the running processes and sends SIGKILL after at most `grace`. Returns `code`, or the
 /// failure of one of the processes when `code` is 0.
-///
-/// # Errors
-/// Returns an error when processes cannot be waited for.
-pub async fn end_all(mut running: Vec<Running>, grace: Duration, mut code: u8) -> io::Result<u8> {
+pub(crate) async fn end_all(
+    mut running: Vec<Running>,
+    grace: Duration,
+    mut code: u8,
+) -> io::Result<u8> {
     signal_all(&running, Signal::TERM);
     let all_ended = async {
         while !running.is_empty() {
