@@ -4,6 +4,7 @@
 pub mod dashboards;
 pub mod digest;
 pub mod fixture;
+pub mod metrics;
 pub mod program;
 pub mod repository;
 pub mod volume_lifecycle;

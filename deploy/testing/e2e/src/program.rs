@@ -31,7 +31,17 @@ pub fn bare(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) ->
     command
 }
 
-/// Runs the command to its end.
+/// Runs the command to its end. Returns its standard output, or both outputs where it failed.
+pub fn output(command: &mut Command) -> Result<String, String> {
+    let ended = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match ended.status.success() {
+        true => Ok(text(&ended.stdout)),
+        false => Err(text(&ended.stdout) + &text(&ended.stderr)),
+    }
+}
+
+/// Runs the command to its end, at most for 20 s.
 pub fn run(mut command: Command) -> Ended {
     let mut child = command.spawn().expect("the program can be started");
     let until = Instant::now() + Duration::from_secs(20);

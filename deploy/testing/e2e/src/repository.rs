@@ -1,7 +1,9 @@
 //! The files of the repository in which a test runs, and the programs that the rig builds.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use serde_json::Value;
 
 /// Returns the repository's root: cargo names this crate's directory when a test runs. `env!` would
 /// be wrong: a target directory kept between checkouts would hold another checkout's directory.
@@ -13,6 +15,16 @@ pub fn root() -> PathBuf {
 /// Returns the text of a file.
 pub fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Returns the content of a file in YAML.
+pub fn yaml(name: &str) -> Value {
+    serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Returns the text between backticks.
+pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 /// Returns the files under version control with one of these endings; none in an export without
@@ -41,6 +53,23 @@ pub fn entries(folder: &str) -> Vec<(String, PathBuf)> {
         .collect();
     entries.sort();
     entries
+}
+
+/// Returns the files with this extension beneath a folder, sorted by their paths.
+pub fn beneath(folder: impl AsRef<Path>, extension: &str) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![root().join(folder)]);
+    while let Some(at) = open.pop() {
+        for entry in std::fs::read_dir(&at).unwrap_or_else(|e| panic!("{}: {e}", at.display())) {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|it| it == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// Returns whether `path/of/file.rs::name` is a test, or a scenario's file and its function.

@@ -41,7 +41,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use ebs_csi_e2e::array;
-use ebs_csi_e2e::repository::{self, entries, read, root};
+use ebs_csi_e2e::program::output;
+use ebs_csi_e2e::repository::{self, entries, read, root, yaml};
 use serde_json::{Value, json};
 
 fn helm() -> Option<PathBuf> {
@@ -64,17 +65,9 @@ fn text(helm: &Path, arguments: &[&str]) -> Result<String, String> {
 }
 
 fn text_of(helm: &Path, release: &str, arguments: &[&str]) -> Result<String, String> {
-    let out = Command::new(helm)
-        .args(["template", release, "deploy/install/chart", "--values", REGISTRY])
-        .args(["--namespace", "kube-system"])
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .expect("Helm can be started");
-    match out.status.success() {
-        true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
-    }
+    let template = ["template", release, "deploy/install/chart", "--values", REGISTRY];
+    let own = ["--namespace", "kube-system"];
+    output(Command::new(helm).args(template).args(own).args(arguments).current_dir(root()))
 }
 
 fn objects(text: &str) -> Vec<Value> {
@@ -253,12 +246,9 @@ fn selectors_and_role_refs_stay_fixed_for_upgrades() {
 fn helm_lint_passes_for_each_set() {
     let Some(helm) = helm() else { return };
     for set in sets() {
-        let mut command = Command::new(&helm);
-        command.args(["lint", "--strict", "--quiet", "deploy/install/chart", "--values", REGISTRY]);
-        let out = command.args(&set).current_dir(root()).output();
-        let out = out.expect("Helm can be started");
-        let output = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success(), "{set:?}: {output}");
+        let lint = ["lint", "--strict", "--quiet", "deploy/install/chart", "--values", REGISTRY];
+        let linted = output(Command::new(&helm).args(lint).args(&set).current_dir(root()));
+        linted.unwrap_or_else(|why| panic!("{set:?}: {why}"));
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use ebs_csi_e2e::array;
+use ebs_csi_e2e::program::output;
 use ebs_csi_e2e::repository::{read, root};
 use serde_json::Value;
 use spdx::{Expression, ParseMode};
@@ -67,10 +69,11 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 /// The manifests of the workspaces; each workspace has its own Cargo.lock.
 const WORKSPACES: [&str; 2] = ["Cargo.toml", "controller/node-lifecycle/Cargo.toml"];
 
-fn cargo() -> Command {
+/// Returns what cargo prints about a workspace.
+fn cargo(command: &str, workspace: &str, arguments: &[&str]) -> String {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root());
-    cargo
+    cargo.args([command, "--locked", "--offline", "--manifest-path", workspace]).args(arguments);
+    output(cargo.current_dir(root())).unwrap_or_else(|why| panic!("{why}"))
 }
 
 fn workspace_of(package: &str) -> &'static str {
@@ -80,35 +83,27 @@ fn workspace_of(package: &str) -> &'static str {
     }
 }
 
+/// Returns the packages of this repository.
 fn packages() -> Vec<Value> {
-    let all = WORKSPACES.iter().flat_map(|workspace| {
-        let packages = metadata(workspace)["packages"].take();
-        packages.as_array().expect("packages").clone()
-    });
-    all.collect()
+    let packages = |workspace: &&str| {
+        let text = cargo("metadata", workspace, &["--format-version=1", "--no-deps"]);
+        let metadata: Value = serde_json::from_str(&text).expect("JSON");
+        array(&metadata["packages"]).to_vec()
+    };
+    WORKSPACES.iter().flat_map(packages).collect()
 }
 
-fn metadata(workspace: &str) -> Value {
-    let out = cargo()
-        .args(["metadata", "--format-version=1", "--no-deps", "--locked", "--offline"])
-        .args(["--manifest-path", workspace])
-        .output()
-        .expect("cargo metadata");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    serde_json::from_slice(&out.stdout).expect("JSON")
+/// Returns what a package depends on, each with whether it is for tests alone.
+fn dependencies(package: &Value) -> impl Iterator<Item = (&str, bool)> {
+    let all = package["dependencies"].as_array().expect("dependencies").iter();
+    all.map(|it| (it["name"].as_str().expect("a name"), it["kind"] == "dev"))
 }
 
 /// Returns the crates that a crate links at run time: normal dependencies, without the procedural
 /// macros, which run in the compiler.
 fn linked(package: &str) -> BTreeSet<String> {
-    let out = cargo()
-        .args(["tree", "--locked", "--offline", "--prefix=none", "--format={p}"])
-        .args(["--edges=normal,no-proc-macro", "--manifest-path", workspace_of(package)])
-        .args(["-p", package])
-        .output()
-        .expect("cargo tree");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout)
+    let shown = ["--prefix=none", "--format={p}", "--edges=normal,no-proc-macro", "-p", package];
+    cargo("tree", workspace_of(package), &shown)
         .lines()
         .filter_map(|line| line.split(' ').next())
         .filter(|name| !name.is_empty() && *name != package)
@@ -119,19 +114,14 @@ fn linked(package: &str) -> BTreeSet<String> {
 #[test]
 fn crates_import_only_along_the_documented_arrows() {
     let packages = packages();
-    let ours: BTreeMap<&str, &Value> = packages
-        .iter()
-        .filter(|p| p["source"].is_null())
-        .filter_map(|p| Some((p["name"].as_str()?, p)))
-        .collect();
+    let ours: BTreeMap<&str, &Value> =
+        packages.iter().filter_map(|p| Some((p["name"].as_str()?, p))).collect();
     let known: BTreeSet<_> = ARROWS.iter().map(|(name, _)| *name).collect();
     let have: BTreeSet<_> = ours.keys().copied().collect();
     assert_eq!(have, known, "a crate was added or removed: decide its arrows here");
 
     for (name, allowed) in ARROWS {
-        for dependency in ours[name]["dependencies"].as_array().expect("dependencies") {
-            let target = dependency["name"].as_str().expect("name");
-            let is_test = dependency["kind"].as_str() == Some("dev");
+        for (target, is_test) in dependencies(ours[name]) {
             let is_allowed = !known.contains(target) || is_test || allowed.contains(&target);
             assert!(is_allowed, "{name} must not depend on {target}: see ARROWS");
         }
@@ -159,12 +149,9 @@ fn controller_alone_links_aws_sdk_through_ec2() {
         let sdk: Vec<_> = linked(name).into_iter().filter(|it| is_aws_sdk(it)).collect();
         assert!(is_allowed || sdk.is_empty(), "{name} links {sdk:?}");
     }
-    let packages = packages();
-    for package in packages.iter().filter(|p| p["source"].is_null()) {
-        for dependency in package["dependencies"].as_array().expect("dependencies") {
-            let target = dependency["name"].as_str().expect("name");
-            let is_allowed = dependency["kind"].as_str() == Some("dev")
-                || package["name"].as_str() == Some("ebs-csi-ec2");
+    for package in packages() {
+        for (target, is_test) in dependencies(&package) {
+            let is_allowed = is_test || package["name"] == "ebs-csi-ec2";
             assert!(is_allowed || !is_aws_sdk(target), "{} names {target}", package["name"]);
         }
     }
@@ -219,13 +206,10 @@ fn licences_and_sources_are_those_of_deny_toml() {
             let is_published = source.starts_with("registry+") && package.get("checksum").is_some();
             assert!(is_published, "{workspace}: {package:?}");
         }
-        let out = cargo()
-            .args(["tree", "--workspace", "--locked", "--offline", "--prefix=none"])
-            .args(["--edges=normal,build,dev", "--format={p}\t{l}", "--manifest-path", workspace])
-            .output()
-            .expect("cargo tree");
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        for line in String::from_utf8_lossy(&out.stdout).lines().filter(|line| !line.is_empty()) {
+        let edges = "--edges=normal,build,dev";
+        let shown = ["--workspace", "--prefix=none", edges, "--format={p}\t{l}"];
+        let tree = cargo("tree", workspace, &shown);
+        for line in tree.lines().filter(|line| !line.is_empty()) {
             let line = line.trim_end_matches(" (*)");
             let (package, licence) = line.split_once('\t').unwrap_or((line, ""));
             let licence = Expression::parse_mode(licence, ParseMode::LAX)
@@ -257,14 +241,9 @@ fn shipped_programs_have_no_features_of_tests() {
     let shipped = script.split_once("shipped=(").and_then(|(_, rest)| rest.split_once(')'));
     let (shipped, _) = shipped.expect("the list of packages");
     for (workspace, packages) in WORKSPACES.iter().zip([shipped, "ebs-csi-node-lifecycle"]) {
-        let mut tree = cargo();
-        tree.args(["tree", "--locked", "--offline", "-e", "normal", "--manifest-path", workspace]);
-        tree.args(["--prefix", "none", "--format", "{p} features={f}"]);
-        for package in packages.split_whitespace() {
-            tree.args(["-p", package]);
-        }
-        let out = tree.output().expect("cargo tree");
-        let text = String::from_utf8_lossy(&out.stdout);
+        let mut shown = vec!["--edges=normal", "--prefix=none", "--format={p} features={f}"];
+        shown.extend(packages.split_whitespace().flat_map(|package| ["-p", package]));
+        let text = cargo("tree", workspace, &shown);
         let features = |name: &str| -> BTreeSet<&str> {
             text.lines()
                 .filter(|line| line.split(' ').next() == Some(name))
@@ -283,24 +262,18 @@ fn shipped_programs_have_no_features_of_tests() {
 #[test]
 fn nothing_outside_deploy_imports_a_binary_crate() {
     let packages = packages();
-    let binaries: BTreeSet<&str> = packages
-        .iter()
-        .filter(|p| p["source"].is_null())
-        .filter(|p| {
-            p["targets"].as_array().is_some_and(|targets| {
-                targets.iter().any(|t| t["name"] == p["name"] && t["kind"][0] == "bin")
-            })
-        })
-        .filter_map(|p| p["name"].as_str())
-        .collect();
-    for package in packages.iter().filter(|p| p["source"].is_null()) {
+    let is_binary = |package: &&Value| {
+        let mut targets = array(&package["targets"]).iter();
+        targets.any(|it| it["name"] == package["name"] && it["kind"][0] == "bin")
+    };
+    let binaries = packages.iter().filter(is_binary);
+    let binaries: BTreeSet<&str> = binaries.filter_map(|it| it["name"].as_str()).collect();
+    for package in &packages {
         let manifest = package["manifest_path"].as_str().unwrap_or_default();
         if manifest.contains("/deploy/") {
             continue;
         }
-        for dependency in package["dependencies"].as_array().expect("dependencies") {
-            let target = dependency["name"].as_str().unwrap_or_default();
-            let is_test = dependency["kind"].as_str() == Some("dev");
+        for (target, is_test) in dependencies(package) {
             let is_allowed = !binaries.contains(target) || is_test;
             assert!(is_allowed, "{} imports the binary crate {target}", package["name"]);
         }

@@ -4,17 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use ebs_csi_e2e::repository::{entries, root, tracked};
+use ebs_csi_e2e::repository::{entries, quoted, root, tracked};
 
 fn pages() -> Vec<(String, String)> {
     let pages = entries("deploy/docs/howto");
     assert!(pages.len() >= 4, "{} pages", pages.len());
     let text = |path| std::fs::read_to_string(path).expect("a page");
     pages.into_iter().map(|(name, path)| (name, text(path))).collect()
-}
-
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
 }
 
 /// Returns whether a word has a slash and a last part with an extension.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ebs_csi_e2e::program;
-use ebs_csi_e2e::repository::read;
+use ebs_csi_e2e::repository::{read, yaml};
 use ebs_csi_policy::profile::{
     self, BROKER, CallAnswer, DIRECTORIES, NODE_AGENT, OPENER, RUNNER, SUPERVISOR, TOOL,
 };
@@ -107,8 +107,7 @@ fn unit_allows_what_policy_needs() {
 
 #[test]
 fn unit_and_directories_match_chart_defaults() {
-    let values: serde_json::Value =
-        serde_saphyr::from_str(&read("deploy/install/chart/values.yaml")).expect("YAML");
+    let values = yaml("deploy/install/chart/values.yaml");
     let helper = &values["node"]["helper"];
     let line = setting("ExecStart");
     let socket = helper["socketDirectory"].as_str().expect("a directory");

@@ -13,17 +13,22 @@ pub const OF_WORLD: [&str; 5] = [
 ];
 
 /// Returns the programs of this build for a test. Prints the reason and returns `None` when one of
-/// `needed` is missing or this is not root.
+/// `needed` is missing.
+pub fn built(needed: &[impl AsRef<str>]) -> Option<Binaries> {
+    let found = Binaries::of_this_build().and_then(|binaries| {
+        needed.iter().try_for_each(|program| binaries.path(program.as_ref()).map(drop))?;
+        Ok(binaries)
+    });
+    found.inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
+/// Does the same for a test that only root can run.
 pub fn for_test(needed: &[&str]) -> Option<Binaries> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: block devices, mounts and confinement need root");
         return None;
     }
-    let found = Binaries::of_this_build().and_then(|binaries| {
-        needed.iter().try_for_each(|program| binaries.path(program).map(drop))?;
-        Ok(binaries)
-    });
-    found.inspect_err(|error| println!("skipped: {error}")).ok()
+    built(needed)
 }
 
 /// A directory of built programs.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use ebs_csi_e2e::program::output;
 use serde_json::{Value, json};
 
 use crate::{REGISTRY, helm, root};
@@ -79,15 +80,13 @@ fn serve(stream: TcpStream, answers: &[(&'static str, Value)]) -> Option<()> {
 /// Returns what Helm says when it renders the chart for that cluster. After the rendering Helm asks
 /// for more of the API than the server has.
 fn said(helm: &Path, server: &str, values: &str) -> String {
-    let out = Command::new(helm)
+    let mut command = Command::new(helm);
+    command
         .args(["template", "release", "deploy/install/chart", "--namespace", "kube-system"])
         .args(["--dry-run=server", "--kube-apiserver", server])
         .args(["--values", REGISTRY, "--set", values])
-        .current_dir(root())
-        .output()
-        .expect("Helm can be started");
-    assert!(!out.status.success(), "{out:?}");
-    String::from_utf8_lossy(&out.stderr).into_owned()
+        .current_dir(root());
+    output(&mut command).expect_err(values)
 }
 
 const RENDERED: &str = "failed to download openapi";

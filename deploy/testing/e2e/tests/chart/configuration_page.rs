@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebs_csi_e2e::repository::{assert_generated, read};
+use ebs_csi_e2e::repository::{assert_generated, read, yaml};
 use serde_json::Value;
 
 /// The keys of the values: each path with its entry in the schema.
@@ -42,8 +42,7 @@ pub(super) fn default_of(values: &Value, path: &str) -> Option<Value> {
 
 #[test]
 fn chart_values_have_go_driver_class_and_description() {
-    let values: Value =
-        serde_saphyr::from_str(&read("deploy/install/chart/values.yaml")).expect("YAML");
+    let values = yaml("deploy/install/chart/values.yaml");
     let schema = schema();
     for (path, leaf) in &schema {
         let class = leaf["x-go-driver"].as_str().unwrap_or_default();
@@ -74,8 +73,7 @@ fn chart_values_have_go_driver_class_and_description() {
 
 #[test]
 fn configuration_page_matches_values_and_schema() {
-    let values: Value =
-        serde_saphyr::from_str(&read("deploy/install/chart/values.yaml")).expect("YAML");
+    let values = yaml("deploy/install/chart/values.yaml");
     assert_generated("deploy/docs/configuration.md", &page(&values), "chart");
 }
 

@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::configuration_page::{default_of, schema};
-use crate::{KUBERNETES, MONITORS, SNAPSHOTS, array, containers, each, helm, pods, read, render};
+use crate::{
+    KUBERNETES, MONITORS, SNAPSHOTS, array, containers, each, helm, pods, read, render, yaml,
+};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,9 +139,8 @@ fn volume_modifier_has_variables_of_go_driver_chart() {
 /// `deploy/install/chart/ci/switches.yaml`, whose pods the rig starts, has every switch on.
 #[test]
 fn switches_set_turns_every_switch_on() {
-    let yaml = |path: &str| -> Value { serde_saphyr::from_str(&read(path)).expect(path) };
-    let (set, defaults) =
-        (yaml("deploy/install/chart/ci/switches.yaml"), yaml("deploy/install/chart/values.yaml"));
+    let set = yaml("deploy/install/chart/ci/switches.yaml");
+    let defaults = yaml("deploy/install/chart/values.yaml");
     let mut switches: Vec<_> =
         schema().into_keys().filter(|path| path.ends_with(".enabled")).collect();
     switches.push("sidecars.metadataLabeler.enabled".to_owned());

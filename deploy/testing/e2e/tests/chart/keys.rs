@@ -1,7 +1,9 @@
 //! Keys that are no values of the chart: each is refused, and the nearest value is named.
 
 use std::fmt::Write as _;
+use std::process::Command;
 
+use ebs_csi_e2e::program::output;
 use ebs_csi_e2e::repository::{assert_generated, entries, read, root};
 use serde_json::Value;
 
@@ -127,10 +129,8 @@ fn reused_go_driver_values_are_refused_in_words() {
         std::os::unix::fs::symlink(path, copy.path().join(name)).expect("a link");
     }
     for more in ["image.tag=v1", "image.containerRegistry=registry.example.com"] {
-        let mut command = std::process::Command::new(&helm);
-        command.args(["template", "release", "--set", more]).arg(copy.path());
-        let out = command.output().expect("Helm can be started");
-        let error = String::from_utf8_lossy(&out.stderr);
+        let template = ["template", "release", "--set", more];
+        let error = output(Command::new(&helm).args(template).arg(copy.path())).expect_err(more);
         for words in [" is missing: ", "--reuse-values", "--reset-then-reuse-values"] {
             assert!(error.contains(words), "{more}: no {words:?} in: {error}");
         }
@@ -154,12 +154,8 @@ fn parent_chart_may_pass_any_global() {
                   image: {containerRegistry: registry.example.com}\n";
     std::fs::write(parent.path().join("values.yaml"), values).expect("values.yaml");
     let rendered = |more: &[&str]| {
-        let mut command = std::process::Command::new(&helm);
-        command.args(["template", "release"]).arg(parent.path());
-        let out = command.args(more).output().expect("Helm can be started");
-        let error = String::from_utf8_lossy(&out.stderr).into_owned();
-        let made = String::from_utf8_lossy(&out.stdout).into_owned();
-        if out.status.success() { Ok(made) } else { Err(error) }
+        let template = ["template", "release"];
+        output(Command::new(&helm).args(template).arg(parent.path()).args(more))
     };
     let made = rendered(&[]).expect("a parent's global");
     assert!(made.contains("name: ebs-csi-controller\n"), "{made}");

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ebs_csi_e2e::repository::{entries, root};
+use ebs_csi_e2e::program::output;
+use ebs_csi_e2e::repository::{beneath, entries, root};
 use serde_json::Value;
 
 use crate::{arguments, helm, objects};
@@ -13,20 +14,11 @@ const FOLDER: &str = "deploy/install/manifests";
 
 /// Returns the YAML files beneath a folder with their paths in it.
 fn files(folder: &Path) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::new();
-    let mut open = vec![folder.to_owned()];
-    while let Some(at) = open.pop() {
-        for entry in std::fs::read_dir(&at).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "yaml") {
-                let name = path.strip_prefix(folder).expect("a path beneath").display().to_string();
-                all.insert(name, std::fs::read_to_string(&path).expect("a file"));
-            }
-        }
-    }
-    all
+    let named = |path: PathBuf| {
+        let name = path.strip_prefix(folder).expect("a path beneath").display().to_string();
+        (name, std::fs::read_to_string(&path).expect("a file"))
+    };
+    beneath(folder, "yaml").into_iter().map(named).collect()
 }
 
 #[test]
@@ -35,11 +27,8 @@ fn committed_manifests_match_chart_output() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let out = Command::new(root().join("deploy/install/chart/render"))
-        .arg(directory.path())
-        .output()
-        .expect("the script");
-    assert!(out.status.success(), "{out:?}");
+    let script = root().join("deploy/install/chart/render");
+    output(Command::new(script).arg(directory.path())).expect("rendered");
     let committed = files(&root().join(FOLDER));
     let rendered = files(directory.path());
     for (name, made) in &rendered {
@@ -94,9 +83,8 @@ fn applied(kubectl: &Path, components: &[&str], more: &str) -> Vec<Value> {
         overlay += &format!("  - manifests/{component}\n");
     }
     std::fs::write(place.path().join("kustomization.yaml"), overlay + more).expect("an overlay");
-    let out = Command::new(kubectl).arg("kustomize").arg(place.path()).output().expect("kubectl");
-    assert!(out.status.success(), "{components:?}: {}", String::from_utf8_lossy(&out.stderr));
-    objects(&String::from_utf8_lossy(&out.stdout))
+    let made = output(Command::new(kubectl).arg("kustomize").arg(place.path()));
+    objects(&made.unwrap_or_else(|why| panic!("{components:?}: {why}")))
 }
 
 fn identity(object: &Value) -> String {

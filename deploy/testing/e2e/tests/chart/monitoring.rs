@@ -2,26 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use ebs_csi_e2e::dashboards::{boards, panels, queries};
+use ebs_csi_e2e::metrics::{self, of_sample, served};
+use ebs_csi_e2e::program::output;
 use ebs_csi_e2e::repository::{self, read, root};
 use serde_json::Value;
 
-use crate::{MONITORS, array, each, find, helm, pods, render};
+use crate::{MONITORS, array, each, find, helm, pods, render, yaml};
 
 fn promtool() -> Option<PathBuf> {
     repository::prepared("promtool")
-}
-
-fn assert_succeeds(what: &str, out: &Output) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(out.status.success(), "{what}: {stdout}{stderr}");
-}
-
-fn yaml(name: &str) -> Value {
-    serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 const PARTS: [&str; 5] = ["controller", "ec2", "node-lifecycle", "node", "volume"];
@@ -90,33 +82,9 @@ fn each_metrics_service_reaches_a_declared_port() {
     }
 }
 
-fn metrics(text: &str) -> BTreeSet<String> {
-    let prefixes = ["aws_ebs_csi_", "ebs_csi_node_agent_", "cloudprovider_aws_"];
-    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    let named = words.filter(|word| prefixes.iter().any(|it| word.starts_with(it)));
+fn metrics(text: &str) -> BTreeSet<&str> {
     // `aws_ebs_csi_{read,write}_…` and `…_api_*` are abbreviations.
-    named.filter(|word| !word.ends_with('_')).map(str::to_owned).collect()
-}
-
-/// Returns the metrics that the processes serve with their kinds, from the page that another test
-/// compares with the processes' source.
-fn served() -> BTreeMap<String, String> {
-    let page = read("deploy/docs/metrics.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    let kind = |rest: &str| rest.split(' ').next().unwrap_or_default().to_owned();
-    let served: BTreeMap<_, _> = rows.map(|(name, rest)| (name.to_owned(), kind(rest))).collect();
-    assert!(served.len() >= 40, "{}", served.len());
-    served
-}
-
-/// Returns the metric of a sample; `None`: no process serves the sample.
-fn metric_of<'a>(served: &BTreeMap<String, String>, sample: &'a str) -> Option<&'a str> {
-    let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
-        let metric = sample.strip_suffix(part)?;
-        (served.get(metric)? == "histogram").then_some(metric)
-    });
-    let is_plain = served.get(sample).is_some_and(|kind| kind != "histogram");
-    of_histogram.or(is_plain.then_some(sample))
+    metrics::named(text).filter(|word| !word.ends_with('_')).collect()
 }
 
 #[test]
@@ -128,13 +96,13 @@ fn dashboards_query_only_served_metrics() {
             let named = metrics(query);
             assert!(!named.is_empty(), "{file}: {query}");
             for name in named {
-                let metric = metric_of(&served, &name);
+                let metric = of_sample(&served, name);
                 shown.insert(metric.unwrap_or_else(|| panic!("{file}: {name}")).to_owned());
             }
         }
         // Variables name metrics, too.
         for name in metrics(&board["templating"].to_string()) {
-            assert!(metric_of(&served, &name).is_some(), "{file}: {name} is not served");
+            assert!(of_sample(&served, name).is_some(), "{file}: {name} is not served");
         }
     }
     // Every metric is on a dashboard, but for those that only count scrapes, and the Go driver's
@@ -148,11 +116,11 @@ fn dashboards_query_only_served_metrics() {
 #[test]
 fn alert_rules_name_only_served_metrics() {
     let served = served();
-    assert_eq!(metric_of(&served, "aws_ebs_csi_operations_total"), None);
+    assert_eq!(of_sample(&served, "aws_ebs_csi_operations_total"), None);
     let mut seen = 0;
     for (file, text) in files("deploy/install/chart/alerts", ".yaml") {
         for name in metrics(&text) {
-            assert!(metric_of(&served, &name).is_some(), "{file}: {name}");
+            assert!(of_sample(&served, name).is_some(), "{file}: {name}");
             seen += 1;
         }
     }
@@ -204,15 +172,10 @@ fn dashboards_select_cluster_and_job() {
         let job = variable("job")["query"]["query"].as_str().unwrap_or_default();
         assert!(job.contains("cluster=~\"$cluster\"") && job.ends_with(", job)"), "{file}: {job}");
         for query in queries(&board) {
-            let named: usize = metrics(query).iter().map(|name| occurrences(query, name)).sum();
+            let named = metrics::named(query).filter(|word| !word.ends_with('_')).count();
             assert_eq!(query.matches(selected).count(), named, "{file}: {query}");
         }
     }
-}
-
-/// Counts a metric's name where it is not the beginning of a longer one.
-fn occurrences(query: &str, name: &str) -> usize {
-    query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|it| *it == name).count()
 }
 
 #[test]
@@ -346,8 +309,8 @@ fn alerts_fire_as_their_tests_say() {
     let Some(promtool) = promtool() else { return };
     for file in alert_tests().into_keys() {
         let path = root().join("deploy/install/manifests/alert-tests").join(&file);
-        let out = Command::new(&promtool).args(["test", "rules"]).arg(path).output();
-        assert_succeeds(&file, &out.expect("promtool"));
+        let tested = output(Command::new(&promtool).args(["test", "rules"]).arg(path));
+        tested.unwrap_or_else(|why| panic!("{file}: {why}"));
     }
     // A rule that never fires fails its tests.
     let directory = tempfile::tempdir().expect("a directory");
@@ -356,6 +319,5 @@ fn alerts_fire_as_their_tests_say() {
     let tests = read("deploy/install/manifests/alert-tests/node.yaml").replace("../", "");
     let file = directory.path().join("node.yaml");
     std::fs::write(&file, tests).expect("the tests");
-    let out = Command::new(&promtool).args(["test", "rules"]).arg(file).output();
-    assert!(!out.expect("promtool").status.success());
+    assert!(output(Command::new(&promtool).args(["test", "rules"]).arg(file)).is_err());
 }

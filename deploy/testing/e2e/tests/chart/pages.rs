@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use ebs_csi_e2e::repository::{entries, read, root};
+use ebs_csi_e2e::program::output;
+use ebs_csi_e2e::repository::{entries, quoted, read, root, yaml};
 use serde_json::Value;
 
 use crate::go_driver::go_driver;
@@ -189,8 +190,7 @@ fn commands(page: &str) -> Vec<String> {
         prose.push_str(line);
         prose.push(' ');
         if line.is_empty() || line.starts_with('|') {
-            let spans = prose.split('`').skip(1).step_by(2).filter(|span| is_command(span));
-            all.extend(spans.map(str::to_owned));
+            all.extend(quoted(&prose).filter(|span| is_command(span)).map(str::to_owned));
             prose.clear();
         }
     }
@@ -256,9 +256,10 @@ fn script(name: &str) -> PathBuf {
     root().join("deploy/install/images").join(name).canonicalize().expect("a script")
 }
 
-fn run(command: &str, place: &Path, helm: &Path) -> Output {
+fn run(command: &str, place: &Path, helm: &Path) -> Result<String, String> {
     let search = format!("{}:/usr/bin:/bin", place.join("bin").display());
-    Command::new("sh")
+    let mut shell = Command::new("sh");
+    shell
         .args(["-euc", &with_words(command)])
         .current_dir(place)
         .env_clear()
@@ -267,9 +268,8 @@ fn run(command: &str, place: &Path, helm: &Path) -> Output {
         .env("HELM", helm)
         .env("KUBECTL", helm.with_file_name("../kubernetes/kubectl"))
         .env("BUILD", script("build"))
-        .env("PUSH", script("push"))
-        .output()
-        .expect("a shell")
+        .env("PUSH", script("push"));
+    output(&mut shell)
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn commands_of_installation_pages_run_as_written() {
         if uses_images && !all.iter().any(|command| command.trim() == images) {
             // The page names install.md for it.
             assert!(page.contains("(install.md#images)"), "{name}");
-            assert!(run(images, place.path(), &helm).status.success(), "{images}");
+            run(images, place.path(), &helm).expect(images);
         }
         for command in &all {
             let first = command.split_whitespace().next().unwrap_or_default();
@@ -299,14 +299,14 @@ fn commands_of_installation_pages_run_as_written() {
             let known = STOOD_IN.iter().any(|(program, _)| *program == first);
             assert!(known || REAL.contains(&first), "{name}: {command}");
             let ended = run(command, place.path(), &helm);
-            assert!(ended.status.success(), "{name}: {command}{}", text(&ended));
+            ended.unwrap_or_else(|why| panic!("{name}: {command}{why}"));
         }
         let flags = "--take-ownership --force-conflicts";
         if page.contains(&format!("`{flags}`")) {
             let upgrade = all.iter().find(|command| command.starts_with("helm upgrade"));
             let upgrade = upgrade.expect("a command for the flags");
             let ended = run(&format!("{} {flags}", upgrade.trim()), place.path(), &helm);
-            assert!(ended.status.success(), "{name}: {upgrade}{}", text(&ended));
+            ended.unwrap_or_else(|why| panic!("{name}: {upgrade}{why}"));
         }
         for block in yaml_blocks(&page) {
             let is_used = |file: &str| all.iter().any(|it| it.contains(&format!(" {file}")));
@@ -405,11 +405,6 @@ fn check_objects(name: &str, commands: &[String], helm: &Path) -> usize {
     seen
 }
 
-fn text(ended: &Output) -> String {
-    let both = [&ended.stdout[..], &ended.stderr[..]].concat();
-    String::from_utf8_lossy(&both).chars().take(2000).collect()
-}
-
 /// What a page has a GitOps controller install is the chart's, and its values are accepted.
 #[test]
 fn values_in_gitops_objects_are_accepted() {
@@ -448,8 +443,7 @@ fn values_in_gitops_objects_are_accepted() {
 /// The trust policies name the namespace of the pages and the account of the chart's defaults.
 #[test]
 fn trust_policies_name_account_of_chart() {
-    let values: Value = serde_saphyr::from_str(&read("deploy/install/chart/values.yaml"))
-        .expect("the chart's values");
+    let values = yaml("deploy/install/chart/values.yaml");
     let account = values["controller"]["serviceAccount"]["name"].as_str().expect("a name");
     let condition = |name: &str, key: &str| {
         let policy = read(&format!("policy/iam/{name}.json"));
@@ -476,18 +470,16 @@ fn helm_get_values_heading_is_refused_by_name() {
     let get = "helm get values aws-ebs-csi-driver --namespace kube-system";
     let install = "helm template aws-ebs-csi-driver deploy/install/chart --namespace kube-system \
                    --values values.yaml --set image.containerRegistry=REGISTRY";
-    for (options, refused) in
-        [("", "USER-SUPPLIED VALUES"), (" --all", "COMPUTED VALUES"), (" -o yaml", "")]
-    {
-        let ended = run(&format!("{get}{options} >values.yaml; {install}"), place.path(), &helm);
-        assert_eq!(ended.status.success(), refused.is_empty(), "{options}: {}", text(&ended));
-        if !refused.is_empty() {
-            let said = text(&ended);
-            for words in [refused, get, "-o yaml"] {
-                assert!(said.contains(words), "{options}: no {words:?} in: {said}");
-            }
+    let installed = |options: &str| {
+        run(&format!("{get}{options} >values.yaml; {install}"), place.path(), &helm)
+    };
+    for (options, refused) in [("", "USER-SUPPLIED VALUES"), (" --all", "COMPUTED VALUES")] {
+        let said = installed(options).expect_err(options);
+        for words in [refused, get, "-o yaml"] {
+            assert!(said.contains(words), "{options}: no {words:?} in: {said}");
         }
     }
+    installed(" -o yaml").expect("without the heading");
 }
 
 #[test]
@@ -514,7 +506,7 @@ fn page_commands_are_found_and_can_fail() {
         "./deploy/install/images/build --output images --registry x",
         "./deploy/install/images/push x --images images --registry",
     ] {
-        assert!(!run(broken, place.path(), &helm).status.success(), "{broken}");
+        run(broken, place.path(), &helm).expect_err(broken);
     }
     let kubectl: PathBuf = helm.with_file_name("../kubernetes/kubectl");
     if !kubectl.exists() {
@@ -522,6 +514,6 @@ fn page_commands_are_found_and_can_fail() {
         return;
     }
     for broken in ["kubectl delete pod -l app=x --cascades=orphan", "kubectl rollout stats x/y"] {
-        assert!(!run(broken, place.path(), &helm).status.success(), "{broken}");
+        run(broken, place.path(), &helm).expect_err(broken);
     }
 }

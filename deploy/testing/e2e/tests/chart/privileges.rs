@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use ebs_csi_e2e::program::output;
 use ebs_csi_policy::profile::NODE_AGENT;
 use serde_json::{Value, json};
 
-use crate::{REGISTRY, array, containers, each, find, helm, pods, read, render, root};
+use crate::{REGISTRY, array, containers, each, find, helm, pods, read, render, root, yaml};
 
 /// Returns the JSON list that follows `before` in one of the policy's expressions.
 fn listed(policy: &Value, before: &str) -> BTreeSet<String> {
@@ -208,14 +209,12 @@ fn controller_pod_meets_restricted_pod_security_standard() {
 fn helm_notes_print_pod_security_labels() {
     let Some(helm) = helm() else { return };
     let labels = |namespace: &str, values: &str| -> BTreeSet<String> {
-        let out = Command::new(&helm)
+        let mut install = Command::new(&helm);
+        install
             .args(["install", "release", "deploy/install/chart", "--dry-run=client"])
             .args(["--namespace", namespace, "--values", REGISTRY, "--set", values])
-            .current_dir(root())
-            .output()
-            .expect("Helm can be started");
-        assert!(out.status.success(), "{out:?}");
-        let notes = String::from_utf8_lossy(&out.stdout);
+            .current_dir(root());
+        let notes = output(&mut install).expect(values);
         let notes = notes.split_once("NOTES:").expect("notes").1;
         let commands = notes
             .lines()
@@ -236,19 +235,13 @@ fn helm_notes_print_pod_security_labels() {
 /// ClusterPolicies has each rule also by the name that Kyverno gives to it for a DaemonSet.
 #[test]
 fn kyverno_exceptions_cover_node_pods_only() {
-    let read_yaml = |name: &str| -> Value {
-        let text = read(&format!("deploy/install/manifests/kyverno/{name}"));
-        serde_saphyr::from_str(&text).expect("YAML")
-    };
-    let exception = read_yaml("kyverno-exception.yaml");
+    let folder = "deploy/install/manifests/kyverno";
+    let exception = yaml(&format!("{folder}/kyverno-exception.yaml"));
     let resources = &exception["spec"]["match"]["any"][0]["resources"];
     assert_eq!(resources["names"], json!(["ebs-csi-node", "ebs-csi-node-*"]));
     assert_eq!(resources["kinds"], json!(["Pod", "DaemonSet"]));
-    let node: Value = {
-        let text = read("deploy/install/manifests/node.yaml");
-        let objects = crate::objects(&text);
-        find(&objects, "DaemonSet", "ebs-csi-node").expect("a DaemonSet").clone()
-    };
+    let node = crate::objects(&read("deploy/install/manifests/node.yaml"));
+    let node = find(&node, "DaemonSet", "ebs-csi-node").expect("a DaemonSet");
     assert_eq!(resources["namespaces"], json!([node["metadata"]["namespace"]]));
     for policy in array(&exception["spec"]["exceptions"]) {
         let rules = texts(array(&policy["ruleNames"]).iter());
@@ -259,7 +252,7 @@ fn kyverno_exceptions_cover_node_pods_only() {
         assert!(!pods.is_empty(), "{policy}");
     }
 
-    let validating = read_yaml("kyverno-validating-exception.yaml");
+    let validating = yaml(&format!("{folder}/kyverno-validating-exception.yaml"));
     let policies = array(&validating["spec"]["policyRefs"]);
     assert!(policies.iter().all(|it| it["kind"] == "ValidatingPolicy"), "{policies:?}");
     let exempted = array(&exception["spec"]["exceptions"]).iter().map(|it| &it["policyName"]);

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use ebs_csi_e2e::Fixture;
+use ebs_csi_e2e::program::output;
 use ebs_csi_e2e::repository::root;
 
 /// The agent's socket in kubelet's registration directory.
@@ -75,9 +76,7 @@ fn python() -> Option<PathBuf> {
 
 /// Returns the client's output, or the reason of its failure.
 fn call(program: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().expect("the client runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    output(Command::new(program).args(arguments)).map(|said| said.trim().to_owned())
 }
 
 /// Starts a world with one node that registers itself in the directory `registry`.

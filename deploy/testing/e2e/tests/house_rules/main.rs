@@ -6,7 +6,7 @@ mod cycles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ebs_csi_e2e::repository::{root, tracked};
+use ebs_csi_e2e::repository::{quoted, root, tracked};
 
 fn read(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_default()
@@ -108,7 +108,7 @@ fn links_between_pages_lead_to_files() {
 fn rust_files_named_in_markdown_exist() {
     let folders = ["controller", "deploy", "mount-helper", "node-agent", "policy", "proto"];
     each(&[".md"], |_, shown, text| {
-        for quoted in text.split('`').skip(1).step_by(2) {
+        for quoted in quoted(text) {
             let name = quoted.split("::").next().unwrap_or_default();
             let folder = name.split_once('/').map_or("", |(folder, _)| folder);
             let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));

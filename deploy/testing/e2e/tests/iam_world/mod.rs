@@ -21,7 +21,7 @@ use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::safe_detach::FenceRequest;
 use ebs_csi_proto::safe_detach::fence_request::Mode as Fence;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
-use ebs_csi_sandbox::binaries::Binaries;
+use ebs_csi_sandbox::binaries::built;
 use ebs_csi_sandbox::co::{Claim, Source, Volume};
 use ebs_csi_sandbox::{Co, CoError};
 use ec2_sim::{Scenario, Server, ServerOptions};
@@ -112,9 +112,7 @@ impl IamWorld {
     /// Starts simulator and controller. Prints the reason and returns `None` where the controller
     /// is not built.
     pub(crate) async fn start(policies: Policies) -> Option<Self> {
-        let binaries = Binaries::of_this_build().expect("a path");
-        let program = binaries.path("ebs-csi-controller");
-        let program = program.inspect_err(|e| println!("skipped: {e}")).ok()?;
+        let program = built(&["ebs-csi-controller"])?.path("ebs-csi-controller").ok()?;
         let dir = tempfile::tempdir().expect("a directory");
         let scenario: Scenario = serde_json::from_value(json!({
             "profile": "instant", "limits": {"enabled": false}, "iam": setting(&policies),

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ebs_csi_e2e::repository::entries;
+use ebs_csi_e2e::metrics::{named, of_sample, served};
+use ebs_csi_e2e::repository::{entries, quoted};
 use ebs_csi_parameters::{
     Claim, SnapshotClaim, SnapshotParameters, VolumeAttributes, VolumeParameters, render_tag,
 };
@@ -16,11 +17,6 @@ fn pages() -> BTreeMap<String, String> {
     let names = entries("deploy/docs").into_iter().map(|(name, _)| name);
     let names = names.filter(|name| name.ends_with(".md"));
     names.map(|name| (name.clone(), read(&format!("deploy/docs/{name}")))).collect()
-}
-
-/// Returns the text between backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
 }
 
 /// Returns the documents of a page's blocks of YAML.
@@ -89,28 +85,15 @@ fn classes_in_pages_are_accepted_by_parser() {
 
 #[test]
 fn metrics_that_pages_name_are_listed() {
-    let listed = read("deploy/docs/metrics.md");
-    let rows = listed.lines().filter_map(|line| line.strip_prefix("| `"));
-    let known: BTreeMap<&str, &str> = rows
-        .filter_map(|row| {
-            let mut cells = row.split(" | ");
-            Some((cells.next()?.trim_end_matches('`'), cells.next()?))
-        })
-        .collect();
-    let is_known = |name: &str| {
-        let family = ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it));
-        let histogram = family.and_then(|family| known.get(family));
-        known.contains_key(name) || histogram == Some(&"histogram")
-    };
+    let known = served();
+    let is_known = |name: &str| known.contains_key(name) || of_sample(&known, name).is_some();
     assert!(
         is_known("aws_ebs_csi_rpc_duration_seconds_sum") && !is_known("aws_ebs_csi_operations_sum")
     );
     let mut seen = 0;
     for (page, text) in pages() {
         for span in quoted(&text).filter(|span| !span.contains('*')) {
-            let words = span.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-            let ours = ["aws_ebs_csi_", "ebs_csi_node_agent_", "cloudprovider_aws_"];
-            for name in words.filter(|word| ours.iter().any(|it| word.starts_with(it))) {
+            for name in named(span) {
                 assert!(is_known(name), "{page}: {name} is no metric");
                 seen += 1;
             }

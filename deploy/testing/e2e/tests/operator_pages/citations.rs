@@ -3,17 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use ebs_csi_e2e::repository::entries;
+use ebs_csi_e2e::repository::{beneath, entries, quoted};
 
-use crate::{collect, read, root};
+use crate::{read, root};
 
 /// Returns the pages of `deploy/docs` and `deploy/install/examples`, and the repository's README.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut paths = vec![root().join("README.md")];
-    for folder in ["deploy/docs", "deploy/install/examples"] {
-        collect(&root().join(folder), "md", &mut paths);
-    }
-    let pages = paths.into_iter().map(|path| {
+    let folders = ["deploy/docs", "deploy/install/examples"];
+    let paths = folders.into_iter().flat_map(|folder| beneath(folder, "md"));
+    let pages = paths.chain([root().join("README.md")]).map(|path| {
         let text = std::fs::read_to_string(&path).expect("a page");
         (path, text)
     });
@@ -82,12 +80,9 @@ fn paths_in_pages_exist() {
 
 #[test]
 fn decisions_are_numbered_without_holes() {
-    let mut paths = Vec::new();
-    collect(&root().join("deploy/docs/adr"), "md", &mut paths);
-    let names = paths.iter().map(|path| path.file_name().expect("a name"));
+    let names = entries("deploy/docs/adr").into_iter().map(|(name, _)| name);
     let numbers: Vec<usize> = names
         .map(|name| {
-            let name = name.to_string_lossy();
             let number = name.split('-').next().and_then(|it| it.parse().ok());
             number.unwrap_or_else(|| panic!("{name}: NUMBER-title.md"))
         })
@@ -159,9 +154,8 @@ fn values_that_pages_name_are_keys_of_chart() {
         if path.components().any(|part| part.as_os_str() == "adr") {
             continue;
         }
-        let quoted = text.split('`').skip(1).step_by(2);
         let set = text.split("--set ").skip(1);
-        for word in quoted.chain(set) {
+        for word in quoted(&text).chain(set) {
             let name = word.split([' ', '=', ':', '`', '\n']).next().unwrap_or_default();
             // `sidecars.NAME.image` stands for several keys.
             let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')

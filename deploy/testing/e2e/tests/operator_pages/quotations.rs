@@ -1,6 +1,8 @@
 //! `troubleshooting.md` and `faq.md` quote the driver: each quotation is in the source.
 
-use crate::{collect, read, root};
+use ebs_csi_e2e::repository::beneath;
+
+use crate::read;
 
 /// Folders of the programs and of the chart that print what a user sees.
 const SOURCES: [&str; 9] = [
@@ -28,8 +30,7 @@ fn flat(text: &str) -> String {
 fn sources() -> Vec<String> {
     let mut texts = Vec::new();
     for folder in SOURCES {
-        let mut files = Vec::new();
-        collect(&root().join(folder), "rs", &mut files);
+        let mut files = beneath(folder, "rs");
         files.retain(|path| {
             let is_tests = path.ends_with("tests.rs");
             !is_tests && !path.components().any(|part| part.as_os_str() == "tests")
@@ -41,9 +42,7 @@ fn sources() -> Vec<String> {
             texts.push(flat(code.unwrap_or_default()));
         }
     }
-    let mut templates = Vec::new();
-    collect(&root().join("deploy/install/chart/templates"), "tpl", &mut templates);
-    for path in templates {
+    for path in beneath("deploy/install/chart/templates", "tpl") {
         texts.push(flat(&std::fs::read_to_string(path).expect("a template")));
     }
     texts
