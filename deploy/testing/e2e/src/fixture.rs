@@ -1,10 +1,11 @@
 //! A world for one test: started where possible, and verified to be clean after the test.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ebs_csi_sandbox::binaries::{OF_WORLD, for_test};
-use ebs_csi_sandbox::co::{Attachment, Claim, Published, RetryPolicy, Volume};
+use ebs_csi_sandbox::co::{Attachment, Claim, RetryPolicy, Volume};
 use ebs_csi_sandbox::tool_at_work::{self, ToolAtWork};
 use ebs_csi_sandbox::{Co, Ec2, Kubelet, World, WorldOptions};
 use serde_json::Value;
@@ -129,8 +130,8 @@ impl Fixture {
         (volume, attachment)
     }
 
-    /// Stages a volume on the first node and publishes it to a pod.
-    pub async fn published(&self, volume: &Volume, on: &Attachment, pod: &str) -> Published {
+    /// Stages a volume on the first node and publishes it to a pod. Returns the target path.
+    pub async fn published(&self, volume: &Volume, on: &Attachment, pod: &str) -> PathBuf {
         let kubelet = &self.kubelets[0];
         self.must("stage", kubelet.stage(volume, on)).await;
         self.must("publish", kubelet.publish(volume, on, pod, false)).await

@@ -1,8 +1,9 @@
 //! The life cycle of a volume as a list of steps, so that a test can act between any two of them.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
-use ebs_csi_sandbox::co::{Attachment, Claim, Content, GIB, Published, Snapshot, Source, Volume};
+use ebs_csi_sandbox::co::{Attachment, Claim, Content, GIB, Snapshot, Source, Volume};
 use ebs_csi_sandbox::{Co, CoError, Kubelet, pod_view};
 
 macro_rules! steps {
@@ -81,7 +82,7 @@ pub struct Lifecycle {
     claim: Claim,
     volume: Option<Volume>,
     attachment: Option<Attachment>,
-    published: Option<Published>,
+    published: Option<PathBuf>,
     snapshot: Option<Snapshot>,
     copies: Vec<Volume>,
 }
@@ -120,11 +121,6 @@ impl Lifecycle {
         self.volume.as_ref()
     }
 
-    /// Returns where the volume is published.
-    pub fn published(&self) -> Option<&Published> {
-        self.published.as_ref()
-    }
-
     /// Takes one step, with retries like those of the sidecars and kubelet, and verifies its
     /// effect.
     pub async fn step(&mut self, step: LifecycleStep) -> Result<(), CoError> {
@@ -135,7 +131,7 @@ impl Lifecycle {
             Step::Stage => self.stage(0).await?,
             Step::Publish => {
                 self.publish(0).await?;
-                let path = self.published_at()?.path;
+                let path = self.published_at()?;
                 pod_view::write(&path, &self.claim.name).map_err(missing)?;
             }
             Step::Unpublish => self.unpublish(0).await?,
@@ -197,12 +193,12 @@ impl Lifecycle {
         require(self.attachment.as_ref(), "the attachment")
     }
 
-    fn published_at(&self) -> Result<Published, CoError> {
+    fn published_at(&self) -> Result<PathBuf, CoError> {
         require(self.published.as_ref(), "the publishing")
     }
 
     fn verify_bytes(&self) -> Result<(), CoError> {
-        let found = pod_view::find(&self.published_at()?.path, &self.claim.name);
+        let found = pod_view::find(&self.published_at()?, &self.claim.name);
         found.map(drop).map_err(missing)
     }
 
@@ -264,7 +260,7 @@ impl Lifecycle {
         } else {
             self.kubelets[1].expand(&volume, &self.published_at()?).await?;
         }
-        let path = self.published_at()?.path;
+        let path = self.published_at()?;
         // A file system uses some of the space for its metadata.
         let metadata = if volume.is_block() { 0 } else { volume.bytes / 5 };
         let (size, least) = (pod_view::size(&path).map_err(missing)?, volume.bytes - metadata);
@@ -289,7 +285,7 @@ impl Lifecycle {
         let attachment = self.co.attach(&copy, &self.instances[1]).await?;
         kubelet.stage(&copy, &attachment).await?;
         let published = kubelet.publish(&copy, &attachment, "pod-2", false).await?;
-        pod_view::find(&published.path, &self.claim.name).map_err(missing)?;
+        pod_view::find(&published, &self.claim.name).map_err(missing)?;
         kubelet.unpublish(&copy, "pod-2").await?;
         kubelet.unstage(&copy).await?;
         self.co.detach(&copy.id, &self.instances[1]).await?;

@@ -207,10 +207,10 @@ async fn publish_rows(on: &mut OnNode<'_>, unstaged: &Path) {
     std::os::unix::fs::symlink(&outside, kubelet.root().join("pods/linked")).unwrap();
     let good = csi::NodePublishVolumeRequest {
         volume_id: on.volume.id.clone(),
-        publish_context: on.attachment.context.clone(),
+        publish_context: on.attachment.clone(),
         staging_target_path: kubelet.staging_path(&on.volume).to_str().unwrap().to_owned(),
         target_path: target.to_str().unwrap().to_owned(),
-        volume_capability: Some(on.volume.capability()),
+        volume_capability: Some(on.volume.content.capability()),
         ..Default::default()
     };
     let at = |path: &str| {

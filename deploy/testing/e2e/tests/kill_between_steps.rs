@@ -244,8 +244,8 @@ async fn kill_during_format_strands_no_volume() {
             let kubelet = &fixture.kubelets[0];
             let published = kubelet.publish(&volume, &attachment, "pod-1", false);
             let published = fixture.must("publish", published).await;
-            pod_view::write(&published.path, &volume.name).unwrap();
-            pod_view::find(&published.path, &volume.name).unwrap();
+            pod_view::write(&published, &volume.name).unwrap();
+            pod_view::find(&published, &volume.name).unwrap();
             fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
             fixture.discard(&volume).await;
             println!("{} killed while {kind} was made: converged", target.name());
@@ -278,7 +278,7 @@ async fn node_process_kill_mid_call_loses_no_data() {
         let (volume, attachment) = fixture.attached(&claim).await;
         let kubelet = fixture.kubelets[0].clone();
         let published = fixture.published(&volume, &attachment, "pod-1").await;
-        pod_view::write(&published.path, &volume.name).unwrap();
+        pod_view::write(&published, &volume.name).unwrap();
         fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
         fixture.must("unstage", kubelet.unstage(&volume)).await;
         for target in [Target::Agent, Target::Helper] {
@@ -288,7 +288,7 @@ async fn node_process_kill_mid_call_loses_no_data() {
                 let work = async {
                     kubelet.stage(&volume, &attachment).await?;
                     let published = kubelet.publish(&volume, &attachment, "pod-1", false).await?;
-                    pod_view::find(&published.path, &volume.name).unwrap();
+                    pod_view::find(&published, &volume.name).unwrap();
                     Ok(())
                 };
                 let what = format!("{} {moment:?} into stage", target.name());

@@ -91,8 +91,8 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
             Content::Filesystem { kind: kind.to_owned(), flags: vec!["noatime".to_owned()] };
         let (restored, attachment) = fixture.attached(&claim).await;
         let target = fixture.published(&restored, &attachment, "pod-1").await;
-        pod_view::find(&target.path, &name).unwrap();
-        let size = pod_view::size(&target.path).unwrap();
+        pod_view::find(&target, &name).unwrap();
+        let size = pod_view::size(&target).unwrap();
         assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
         let unpublish = fixture.kubelets[0].unpublish(&restored, "pod-1");
         fixture.must("unpublish", unpublish).await;
@@ -108,14 +108,14 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
     let Some(fixture) = Fixture::start().await else { return };
     let (volume, attachment) = fixture.attached(&Claim::filesystem("pvc-shared", "ext4", 1)).await;
     let first = fixture.published(&volume, &attachment, "pod-1").await;
-    pod_view::write(&first.path, "pvc-shared").unwrap();
+    pod_view::write(&first, "pvc-shared").unwrap();
     let kubelet = &fixture.kubelets[0];
     let second = kubelet.publish(&volume, &attachment, "pod-2", true);
     let second = fixture.must("publish to a second pod", second).await;
-    pod_view::find(&second.path, "pvc-shared").unwrap();
-    let refused = std::fs::write(second.path.join("new"), "x").unwrap_err();
+    pod_view::find(&second, "pvc-shared").unwrap();
+    let refused = std::fs::write(second.join("new"), "x").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    std::fs::write(first.path.join("new"), "x").unwrap();
+    std::fs::write(first.join("new"), "x").unwrap();
     let usage = fixture.must("stats", kubelet.stats(&volume, &second)).await;
     assert!(usage.iter().any(|entry| entry.total > GIB / 2), "{usage:?}");
     for pod in ["pod-1", "pod-2"] {

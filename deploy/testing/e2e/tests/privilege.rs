@@ -149,7 +149,7 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     assert_eq!(info.node_id, fixture.instance(0));
     let (volume, attachment) = fixture.attached(&Claim::filesystem("pvc-1", "ext4", 1)).await;
     let published = fixture.published(&volume, &attachment, "pod").await;
-    pod_view::write(&published.path, "pvc-1").unwrap();
+    pod_view::write(&published, "pvc-1").unwrap();
     let launcher = fixture.world.launcher.as_ref().and_then(|launcher| launcher.pid()).unwrap();
     let mut deviations = deviations_in_mode_all(launcher);
     for _ in 0..2_000 {

@@ -3,13 +3,12 @@
 
 mod attempt;
 mod kubelet;
-mod kubelet_paths;
 mod observer;
 mod sidecars;
 mod volume;
 
 pub use attempt::{Attempts, CoError, RetryPolicy};
-pub use kubelet::{Kubelet, Published};
+pub use kubelet::Kubelet;
 pub use observer::{Observer, safe_detach};
 pub use sidecars::{Attachment, Co, Snapshot};
 pub use volume::{Claim, Content, GIB, Source, Volume};

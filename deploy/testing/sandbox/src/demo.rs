@@ -10,8 +10,10 @@ mod moves;
 mod narrator;
 mod outage;
 
+use std::path::PathBuf;
+
 use crate::audit::ObservedProcess;
-use crate::co::{Attachment, Co, CoError, Kubelet, Published, Volume};
+use crate::co::{Attachment, Co, CoError, Kubelet, Volume};
 use crate::ec2::{DescribedVolume, Ec2};
 use crate::world::{World, WorldError};
 
@@ -59,7 +61,8 @@ snapshot = { uniform_ms = [500, 1500] }
 struct InUse {
     node: usize,
     pod: String,
-    published: Published,
+    /// The target path.
+    published: PathBuf,
 }
 
 struct Scene<'a> {

@@ -53,7 +53,7 @@ async fn world_without_devices_serves_controller_and_cleans_up() {
     let again = co.create(&Claim::filesystem("pvc-1", "ext4", 1)).await.unwrap();
     assert_eq!(volume.id, again.id);
     let attachment = co.attach(&volume, "i-0aaaaaaaaaaaaaaa1").await.unwrap();
-    assert!(attachment.context["devicePath"].starts_with("/dev/xvd"));
+    assert!(attachment["devicePath"].starts_with("/dev/xvd"));
     co.detach(&volume.id, "i-0aaaaaaaaaaaaaaa1").await.unwrap();
     co.delete(&volume.id).await.unwrap();
     let directory = world.state_dir().to_owned();

@@ -1,10 +1,8 @@
 //! The time that an attach waits while hundreds of detaches are pending.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use ebs_csi_sandbox::World;
-use ebs_csi_sandbox::co::Volume;
 use serde_json::json;
 
 use super::load::{EndedCall, Sidecars, Workers, claim};
@@ -92,7 +90,7 @@ async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>
     world.simulator.put("/v1/limits", &limits(false)).await?;
     let mut prepared = Vec::with_capacity(all);
     for index in 0..all {
-        prepared.push(foreign_volume(world, index).await?);
+        prepared.push(claim(index).volume(create_as_other_client(world, "4").await?));
     }
     tokio::time::sleep(CREATED).await;
     for (index, volume) in prepared.iter().take(size.detaches).enumerate() {
@@ -133,20 +131,6 @@ async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>
     join_all(detaching).await?;
     let seconds = if share { EndedCall::seconds_queued } else { EndedCall::seconds };
     Ok(attached.iter().map(seconds).collect())
-}
-
-async fn foreign_volume(world: &World, index: usize) -> Result<Volume, BenchError> {
-    let id = create_as_other_client(world, "4").await?;
-    let claim = claim(index);
-    Ok(Volume {
-        name: claim.name,
-        id,
-        bytes: claim.bytes,
-        context: HashMap::new(),
-        topology: HashMap::new(),
-        content: claim.content,
-        mode: claim.mode,
-    })
 }
 
 #[cfg(test)]

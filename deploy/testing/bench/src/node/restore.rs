@@ -65,7 +65,7 @@ async fn through_driver(
 ) -> Result<(), BenchError> {
     let device = testbed.device(&attached)?;
     let Attached { volume, mut attachment } = attached;
-    attachment.context.insert(ORIGIN.to_owned(), SNAPSHOT.to_owned());
+    attachment.insert(ORIGIN.to_owned(), SNAPSHOT.to_owned());
     format(&device, kind)?;
     for (size, samples) in SIZES.into_iter().zip([&mut samples.restore, &mut samples.grow]) {
         resize(&device, size)?;

@@ -77,7 +77,7 @@ impl Testbed {
 
     /// Returns the block device of an attached volume, as the node's processes see it.
     pub(super) fn device(&self, attached: &Attached) -> Result<PathBuf, BenchError> {
-        let path = attached.attachment.context.get("devicePath");
+        let path = attached.attachment.get("devicePath");
         let name = path
             .and_then(|path| path.strip_prefix("/dev/"))
             .ok_or_else(|| format!("devicePath is {path:?}"))?;

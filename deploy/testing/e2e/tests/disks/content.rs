@@ -96,7 +96,7 @@ async fn disk_with_unexpected_content_is_refused_unchanged() {
     for (index, (what, word, steps)) in FOREIGN.iter().enumerate() {
         let (volume, attachment) =
             fixture.attached(&Claim::filesystem(&format!("pvc-foreign-{index}"), "ext4", 1)).await;
-        let name = attachment.context["devicePath"].trim_start_matches("/dev/");
+        let name = attachment["devicePath"].trim_start_matches("/dev/");
         let disk = fixture.world.nodes[0].dev_dir.join(name);
         steps.iter().for_each(|step| step.take(&disk));
         let before = digest::of_disk(&disk);

@@ -74,7 +74,7 @@ async fn node_pages_show_writes_and_held_state() {
     assert_eq!(held(&fixture, &volume).await, "held");
     let formatted = written_beyond(0, &volume).await;
     const MEBIBYTE: usize = 1 << 20;
-    let file = std::fs::File::create(published.path.join("data")).expect("a file of the pod");
+    let file = std::fs::File::create(published.join("data")).expect("a file of the pod");
     std::io::Write::write_all(&mut &file, &vec![7; MEBIBYTE]).expect("the pod writes");
     file.sync_all().expect("the pod syncs");
     drop(file);

@@ -320,9 +320,7 @@ impl IamWorld {
 
 /// Returns a volume of one GiB that was not made by a claim.
 fn volume(id: String) -> Volume {
-    let Claim { name, bytes, content, mode, .. } = Claim::filesystem("", "", 1);
-    let (context, topology) = (HashMap::new(), HashMap::new());
-    Volume { name, id, bytes, context, topology, content, mode }
+    Claim::filesystem("", "", 1).volume(id)
 }
 
 fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {

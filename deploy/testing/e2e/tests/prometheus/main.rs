@@ -108,7 +108,7 @@ async fn live(fixture: &Fixture, prometheus: &Prometheus, name: &str) -> Volume 
     refused.expect_err("there is no such instance");
     let kubelet = &fixture.kubelets[0];
     let published = fixture.published(&volume, &attachment, "pod-1").await;
-    pod_view::write(&published.path, name).expect("the pod writes");
+    pod_view::write(&published, name).expect("the pod writes");
     fixture.must("stats", kubelet.stats(&volume, &published)).await;
     // What the kernel reads for the second mount comes after a first count.
     scraped(fixture, prometheus, Some(&volume)).await;
@@ -131,7 +131,7 @@ async fn live(fixture: &Fixture, prometheus: &Prometheus, name: &str) -> Volume 
 async fn damaged(fixture: &Fixture) -> Volume {
     let (volume, attachment) = fixture.attached(&Claim::filesystem("pvc-damaged", "ext4", 1)).await;
     let published = fixture.published(&volume, &attachment, "pod-1").await;
-    let device = published.path.metadata().expect("a file system").dev();
+    let device = published.metadata().expect("a file system").dev();
     let trigger = format!("/sys/fs/ext4/loop{}/trigger_fs_error", rustix::fs::minor(device));
     std::fs::write(trigger, "made by a test").expect("an error");
     fixture.must("stats", fixture.kubelets[0].stats(&volume, &published)).await;

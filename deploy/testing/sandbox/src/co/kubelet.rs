@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 
 use csi::node_client::NodeClient;
 use ebs_csi_proto::{DRIVER_NAME, csi};
+use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 
 use super::attempt::{Attempts, CoError, RetryPolicy, call};
+use super::channel;
 use super::sidecars::Attachment;
 use super::volume::Volume;
-use super::{channel, kubelet_paths};
 
 /// One node's kubelet.
 #[derive(Clone, Debug)]
@@ -26,12 +27,10 @@ pub struct Kubelet {
     pub attempts: Attempts,
 }
 
-/// A volume published to a pod.
-#[derive(Clone, Debug)]
-pub struct Published {
-    /// The target path: a directory, or a device's file.
-    pub path: PathBuf,
-}
+/// The directories of CSI volumes beneath kubelet's (Kubernetes `pkg/volume/csi`, as public
+/// behaviour).
+const CSI: &str = "plugins/kubernetes.io/csi";
+const BLOCK: &str = "plugins/kubernetes.io/csi/volumeDevices";
 
 impl Kubelet {
     /// Returns the kubelet for the node plugin at `socket` and the kubelet directory `root`. It
@@ -62,20 +61,27 @@ impl Kubelet {
 
     /// Returns the staging path of `volume` on this node.
     pub fn staging_path(&self, volume: &Volume) -> PathBuf {
-        if volume.is_block() {
-            kubelet_paths::block_staging(&self.root, &volume.name)
-        } else {
-            kubelet_paths::staging(&self.root, &volume.id)
+        match volume.is_block() {
+            true => self.root.join(BLOCK).join("staging").join(&volume.name),
+            false => self.device_mount(volume).join("globalmount"),
         }
     }
 
-    /// Returns the target path of `volume` for `pod`.
+    /// Returns the directory of a volume's device mount, which holds `globalmount` and
+    /// `vol_data.json`.
+    fn device_mount(&self, volume: &Volume) -> PathBuf {
+        let digest = Sha256::digest(volume.id.as_bytes());
+        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.root.join(CSI).join(DRIVER_NAME).join(name)
+    }
+
+    /// Returns the target path of `volume` for `pod`: a directory, or a device's file.
     pub fn target_path(&self, volume: &Volume, pod: &str) -> PathBuf {
         if volume.is_block() {
-            kubelet_paths::block_target(&self.root, pod, &volume.name)
-        } else {
-            kubelet_paths::target(&self.root, pod, &volume.name)
+            return self.root.join(BLOCK).join("publish").join(&volume.name).join(pod);
         }
+        let volumes = self.root.join("pods").join(pod).join("volumes/kubernetes.io~csi");
+        volumes.join(&volume.name).join("mount")
     }
 
     /// Returns the request that [`stage`](Self::stage) sends.
@@ -86,9 +92,9 @@ impl Kubelet {
     ) -> Result<csi::NodeStageVolumeRequest, CoError> {
         Ok(csi::NodeStageVolumeRequest {
             volume_id: volume.id.clone(),
-            publish_context: attachment.context.clone(),
+            publish_context: attachment.clone(),
             staging_target_path: text(&self.staging_path(volume))?,
-            volume_capability: Some(volume.capability()),
+            volume_capability: Some(volume.content.capability()),
             volume_context: volume.context.clone(),
             ..Default::default()
         })
@@ -101,8 +107,7 @@ impl Kubelet {
         make_directory(&path)?;
         if !volume.is_block() {
             let note = serde_json::json!({ "driverName": DRIVER_NAME, "volumeHandle": volume.id });
-            let file =
-                kubelet_paths::device_mount_parent(&self.root, &volume.id).join("vol_data.json");
+            let file = self.device_mount(volume).join("vol_data.json");
             fs::write(&file, note.to_string())
                 .map_err(|e| CoError::own(format!("writing {}", file.display()), e))?;
         }
@@ -121,14 +126,14 @@ impl Kubelet {
         Ok(path)
     }
 
-    /// Calls NodePublishVolume for `pod`.
+    /// Calls NodePublishVolume for `pod`. Returns the target path.
     pub async fn publish(
         &self,
         volume: &Volume,
         attachment: &Attachment,
         pod: &str,
         readonly: bool,
-    ) -> Result<Published, CoError> {
+    ) -> Result<PathBuf, CoError> {
         let path = self.target_path(volume, pod);
         // Kubelet makes the parent, the driver makes the target itself (csi.proto,
         // NodePublishVolumeRequest.target_path).
@@ -137,16 +142,16 @@ impl Kubelet {
         }
         let message = csi::NodePublishVolumeRequest {
             volume_id: volume.id.clone(),
-            publish_context: attachment.context.clone(),
+            publish_context: attachment.clone(),
             staging_target_path: text(&self.staging_path(volume))?,
             target_path: text(&path)?,
-            volume_capability: Some(volume.capability()),
+            volume_capability: Some(volume.content.capability()),
             readonly,
             volume_context: volume.context.clone(),
             ..Default::default()
         };
         call!(self.node, retry_policy, node_publish_volume, message)?;
-        Ok(Published { path })
+        Ok(path)
     }
 
     /// Calls NodeUnpublishVolume for `pod`, then removes the pod's directory of the volume.
@@ -163,7 +168,7 @@ impl Kubelet {
                 format!("{} still exists", path.display()),
             ));
         }
-        path.parent().map_or(Ok(()), remove_directory)
+        path.parent().map_or(Ok(()), |parent| removed(parent, fs::remove_dir(parent)))
     }
 
     /// Calls NodeUnstageVolume, then removes the staging directory.
@@ -174,33 +179,28 @@ impl Kubelet {
             staging_target_path: text(&path)?,
         };
         call!(self.node, retry_policy, node_unstage_volume, message)?;
-        remove_directory(&path)?;
+        removed(&path, fs::remove_dir(&path))?;
         if volume.is_block() {
             return Ok(());
         }
-        let parent = kubelet_paths::device_mount_parent(&self.root, &volume.id);
+        let parent = self.device_mount(volume);
         let note = parent.join("vol_data.json");
-        match fs::remove_file(&note) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(CoError::own(format!("removing {}", note.display()), e));
-            }
-            _ => {}
-        }
-        remove_directory(&parent)
+        removed(&note, fs::remove_file(&note))?;
+        removed(&parent, fs::remove_dir(&parent))
     }
 
     /// Calls NodeExpandVolume for a published volume, with the size in `volume`. Returns the size
     /// that the node reports, in bytes.
-    pub async fn expand(&self, volume: &Volume, target: &Published) -> Result<i64, CoError> {
+    pub async fn expand(&self, volume: &Volume, target: &Path) -> Result<i64, CoError> {
         let message = csi::NodeExpandVolumeRequest {
             volume_id: volume.id.clone(),
-            volume_path: text(&target.path)?,
+            volume_path: text(target)?,
             capacity_range: Some(csi::CapacityRange {
                 required_bytes: volume.bytes,
                 limit_bytes: 0,
             }),
             staging_target_path: text(&self.staging_path(volume))?,
-            volume_capability: Some(volume.capability()),
+            volume_capability: Some(volume.content.capability()),
             ..Default::default()
         };
         let reply = call!(self.node, retry_policy, node_expand_volume, message)?;
@@ -211,11 +211,11 @@ impl Kubelet {
     pub async fn stats(
         &self,
         volume: &Volume,
-        target: &Published,
+        target: &Path,
     ) -> Result<Vec<csi::VolumeUsage>, CoError> {
         let message = csi::NodeGetVolumeStatsRequest {
             volume_id: volume.id.clone(),
-            volume_path: text(&target.path)?,
+            volume_path: text(target)?,
             staging_target_path: text(&self.staging_path(volume))?,
         };
         let reply = call!(self.node, retry_policy, node_get_volume_stats, message)?;
@@ -237,10 +237,42 @@ fn make_directory(path: &Path) -> Result<(), CoError> {
         .map_err(|e| CoError::own(format!("making {}", path.display()), e))
 }
 
-fn remove_directory(path: &Path) -> Result<(), CoError> {
-    match fs::remove_dir(path) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(CoError::own(format!("removing {}", path.display()), e)),
+/// Returns the error of a removal, unless nothing was at the path.
+fn removed(path: &Path, result: io::Result<()>) -> Result<(), CoError> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(CoError::own(format!("removing {}", path.display()), e))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::co::Claim;
+
+    fn kubelet() -> Kubelet {
+        Kubelet::new(Path::new("/csi.sock"), Path::new("/k")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn staging_path_contains_sha256_of_volume_id() {
+        let volume = Claim::filesystem("pv", "ext4", 1).volume("vol-0123456789abcdef0".to_owned());
+        // printf vol-0123456789abcdef0 | sha256sum
+        let digest = "7f0b2e31ddb1b3a849f76dd4a2ae35279a9d823391976605d7dcd0e593f57812";
+        let expected = format!("/k/plugins/kubernetes.io/csi/ebs.csi.aws.com/{digest}/globalmount");
+        assert_eq!(kubelet().staging_path(&volume), Path::new(&expected));
+    }
+
+    #[tokio::test]
+    async fn pod_and_block_paths_match_kubelet_layout() {
+        let mounted = Claim::filesystem("pv", "ext4", 1).volume("vol-1".to_owned());
+        let target = Path::new("/k/pods/p/volumes/kubernetes.io~csi/pv/mount");
+        assert_eq!(kubelet().target_path(&mounted, "p"), target);
+        let raw = Claim::block("pv", 1).volume("vol-1".to_owned());
+        let devices = Path::new("/k/plugins/kubernetes.io/csi/volumeDevices");
+        assert_eq!(kubelet().staging_path(&raw), devices.join("staging/pv"));
+        assert_eq!(kubelet().target_path(&raw, "p"), devices.join("publish/pv/p"));
     }
 }

@@ -30,14 +30,8 @@ pub struct Co {
     pub attempts: Attempts,
 }
 
-/// A volume attached to a node, with the data that a VolumeAttachment stores.
-#[derive(Clone, Debug)]
-pub struct Attachment {
-    /// The node's id.
-    pub node_id: String,
-    /// `publish_context`.
-    pub context: HashMap<String, String>,
-}
+/// The `publish_context` of a volume that is attached to a node.
+pub type Attachment = HashMap<String, String>;
 
 /// A snapshot.
 #[derive(Clone, Debug)]
@@ -78,9 +72,8 @@ impl Co {
                 required_bytes: claim.bytes,
                 limit_bytes: 0,
             }),
-            volume_capabilities: vec![claim.capability()],
+            volume_capabilities: vec![claim.content.capability()],
             parameters: claim.parameters.clone(),
-            mutable_parameters: claim.mutable_parameters.clone(),
             volume_content_source: claim.content_source(),
             accessibility_requirements: (!self.zone.is_empty()).then_some(requirement),
             ..csi::CreateVolumeRequest::default()
@@ -103,13 +96,10 @@ impl Co {
             )));
         }
         Ok(Volume {
-            name: claim.name.clone(),
-            id: volume.volume_id,
             bytes: volume.capacity_bytes,
             context: volume.volume_context,
             topology: volume.accessible_topology.into_iter().next().unwrap_or_default().segments,
-            content: claim.content.clone(),
-            mode: claim.mode,
+            ..claim.volume(volume.volume_id)
         })
     }
 
@@ -125,7 +115,7 @@ impl Co {
         let message = csi::ControllerPublishVolumeRequest {
             volume_id: volume.id.clone(),
             node_id: node_id.to_owned(),
-            volume_capability: Some(volume.capability()),
+            volume_capability: Some(volume.content.capability()),
             volume_context: volume.context.clone(),
             ..Default::default()
         };
@@ -136,7 +126,7 @@ impl Co {
                 "publish_context lacks devicePath",
             ));
         }
-        Ok(Attachment { node_id: node_id.to_owned(), context: reply.publish_context })
+        Ok(reply.publish_context)
     }
 
     /// Calls ControllerUnpublishVolume.
@@ -155,7 +145,7 @@ impl Co {
         let message = csi::ControllerExpandVolumeRequest {
             volume_id: volume.id.clone(),
             capacity_range: Some(csi::CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
-            volume_capability: Some(volume.capability()),
+            volume_capability: Some(volume.content.capability()),
             ..Default::default()
         };
         let reply = call!(self.controller, provisioner, controller_expand_volume, message)?;

@@ -20,6 +20,24 @@ pub enum Content {
     Block,
 }
 
+impl Content {
+    /// Returns the capability that every call about a volume repeats: one node writes.
+    pub fn capability(&self) -> csi::VolumeCapability {
+        let access_type = match self {
+            Self::Block => AccessType::Block(BlockVolume {}),
+            Self::Filesystem { kind, flags } => AccessType::Mount(MountVolume {
+                fs_type: kind.clone(),
+                mount_flags: flags.clone(),
+                ..MountVolume::default()
+            }),
+        };
+        csi::VolumeCapability {
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+            access_type: Some(access_type),
+        }
+    }
+}
+
 /// The source of a volume's first content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
@@ -41,14 +59,10 @@ pub struct Claim {
     pub bytes: i64,
     /// Access type.
     pub content: Content,
-    /// Access mode.
-    pub mode: Mode,
     /// Source of the first content.
     pub source: Source,
     /// Parameters of the StorageClass.
     pub parameters: HashMap<String, String>,
-    /// Parameters of the VolumeAttributesClass.
-    pub mutable_parameters: HashMap<String, String>,
 }
 
 /// Bytes in a GiB.
@@ -70,10 +84,8 @@ impl Claim {
             name: name.to_owned(),
             bytes: gib.saturating_mul(GIB),
             content,
-            mode: Mode::SingleNodeWriter,
             source: Source::Blank,
             parameters: HashMap::new(),
-            mutable_parameters: HashMap::new(),
         }
     }
 
@@ -91,8 +103,16 @@ impl Claim {
         self
     }
 
-    pub(crate) fn capability(&self) -> csi::VolumeCapability {
-        capability(&self.content, self.mode)
+    /// Returns a volume of this claim that somebody else than the driver made.
+    pub fn volume(&self, id: String) -> Volume {
+        Volume {
+            name: self.name.clone(),
+            id,
+            bytes: self.bytes,
+            context: HashMap::new(),
+            topology: HashMap::new(),
+            content: self.content.clone(),
+        }
     }
 
     pub(crate) fn content_source(&self) -> Option<csi::VolumeContentSource> {
@@ -103,21 +123,6 @@ impl Claim {
             Source::Volume(id) => Type::Volume(VolumeSource { volume_id: id.clone() }),
         };
         Some(csi::VolumeContentSource { r#type: Some(kind) })
-    }
-}
-
-fn capability(content: &Content, mode: Mode) -> csi::VolumeCapability {
-    let access_type = match content {
-        Content::Block => AccessType::Block(BlockVolume {}),
-        Content::Filesystem { kind, flags } => AccessType::Mount(MountVolume {
-            fs_type: kind.clone(),
-            mount_flags: flags.clone(),
-            ..MountVolume::default()
-        }),
-    };
-    csi::VolumeCapability {
-        access_mode: Some(AccessMode { mode: mode as i32 }),
-        access_type: Some(access_type),
     }
 }
 
@@ -136,16 +141,9 @@ pub struct Volume {
     pub topology: HashMap<String, String>,
     /// Access type.
     pub content: Content,
-    /// Access mode.
-    pub mode: Mode,
 }
 
 impl Volume {
-    /// Returns the capability that every later call repeats.
-    pub fn capability(&self) -> csi::VolumeCapability {
-        capability(&self.content, self.mode)
-    }
-
     /// Returns whether the volume is a raw block device.
     pub fn is_block(&self) -> bool {
         self.content == Content::Block

@@ -19,7 +19,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         Claim::filesystem("pvc-restored", "ext4", 4).from_source(Source::Snapshot(snapshot.id));
     let restored = scene.create(&claim).await?;
     let in_use = scene.use_on(&restored, 0, "pod-3").await?;
-    let digest = pod_view::find(&in_use.published.path, "pvc-ext4")?;
+    let digest = pod_view::find(&in_use.published, "pvc-ext4")?;
     scene.narrator.done("read the snapshot's bytes on node-a", &format!("sha256 {digest}…"));
 
     let (xfs, original) = scene.named("pvc-xfs")?;
@@ -29,12 +29,12 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     // On the original's node, where a file system with the same UUID is mounted.
     let node = original.map_or(1, |original| original.node);
     let in_use = scene.use_on(&clone, node, "pod-4").await?;
-    let digest = pod_view::find(&in_use.published.path, "pvc-xfs")?;
+    let digest = pod_view::find(&in_use.published, "pvc-xfs")?;
     scene.narrator.done("read the clone's bytes beside the original", &format!("sha256 {digest}…"));
-    pod_view::write(&in_use.published.path, "the clone alone")?;
+    pod_view::write(&in_use.published, "the clone alone")?;
     let (_, original) = scene.named("pvc-xfs")?;
     if let Some(original) = original {
-        pod_view::find(&original.published.path, "pvc-xfs")?;
+        pod_view::find(&original.published, "pvc-xfs")?;
     }
     scene.narrator.done("write to the clone", "the original is as it was");
     Ok(())

@@ -67,7 +67,7 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
     let attempts = scene.co.attempts.attempts_of("ControllerPublishVolume");
     scene.narrator.done(
         "controller dies while it attaches",
-        &format!("{attempts} attempts, one attachment: {}", attachment.context["devicePath"]),
+        &format!("{attempts} attempts, one attachment: {}", attachment["devicePath"]),
     );
     scene.attached = Some(attachment);
     Ok(())
@@ -123,8 +123,8 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         .done("helper starts again, kubelet repeats", &format!("staged after {attempts} attempts"));
     let in_use = scene.stage_and_publish(volume, 0, "pod-8", attachment).await?;
     scene.set_use(&volume.id, Some(in_use.clone()));
-    pod_view::write(&in_use.published.path, &volume.name)?;
-    pod_view::find(&in_use.published.path, &volume.name)?;
+    pod_view::write(&in_use.published, &volume.name)?;
+    pod_view::find(&in_use.published, &volume.name)?;
     scene.narrator.done("write and read a file", "");
     Ok(in_use)
 }
@@ -151,7 +151,7 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         &format!("mke2fs went on; staged by the new agent after {attempts} attempts"),
     );
     let in_use = scene.stage_and_publish(&volume, 1, "pod-9", attachment).await?;
-    pod_view::write(&in_use.published.path, &volume.name)?;
+    pod_view::write(&in_use.published, &volume.name)?;
     scene.set_use(&volume.id, Some(in_use));
     Ok(())
 }

@@ -131,7 +131,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         .create(&Claim::filesystem("pvc-failover", "ext4", 4).parameter("type", "gp3"))
         .await?;
     let in_use = scene.use_on(&volume, 1, "pod-10").await?;
-    let mut writer = Writer::start(&in_use.published.path)?;
+    let mut writer = Writer::start(&in_use.published)?;
     let instance = scene.instance(1);
     let node = Node {
         name: scene.node_name(1),
@@ -163,7 +163,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.done("detach allowed", "the instance is stopped: that is the proof");
     let moved = scene.use_on(&volume, 0, "pod-11").await?;
     let took = shown.elapsed();
-    find_all(&moved.published.path, last)?;
+    find_all(&moved.published, last)?;
     scene.narrator.done(
         "every number that was written is on node-a",
         &format!("{:.2} s after EC2 showed node-b stopped", took.as_secs_f64()),

@@ -16,7 +16,7 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("growing");
     let (mut volume, in_use) = scene.named("pvc-xfs")?;
     let in_use = in_use.ok_or_else(|| DemoError::Unverified("pvc-xfs is not in use".to_owned()))?;
-    let before = pod_view::size(&in_use.published.path)?;
+    let before = pod_view::size(&in_use.published)?;
     let node_too = scene.co.expand(&mut volume, 6 * GIB).await?;
     ensure(node_too, || {
         "the controller says that the node need not grow the file system".to_owned()
@@ -35,7 +35,7 @@ async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let (mut volume, in_use) = scene.named("pvc-ext4")?;
     let in_use =
         in_use.ok_or_else(|| DemoError::Unverified("pvc-ext4 is not in use".to_owned()))?;
-    let before = pod_view::size(&in_use.published.path)?;
+    let before = pod_view::size(&in_use.published)?;
     scene.take_from(&volume, &in_use).await?;
     scene.co.expand(&mut volume, 6 * GIB).await?;
     scene.narrator.done("expand pvc-ext4 in EC2 while it is nowhere", "6 GiB");
@@ -92,7 +92,7 @@ impl Scene<'_> {
         in_use: &InUse,
         step: &str,
     ) -> Result<(), DemoError> {
-        let path = &in_use.published.path;
+        let path = &in_use.published;
         let after = pod_view::size(path)?;
         let text = || format!("the file system had {before} bytes and has {after}");
         ensure(after > before + GIB, text)?;

@@ -37,7 +37,7 @@ impl Scene<'_> {
         let name = self.node_name(node);
         let attachment = self.co.attach(volume, &instance).await?;
         self.check_attached(&volume.id, &[&instance]).await?;
-        let device = attachment.context.get("devicePath").cloned().unwrap_or_default();
+        let device = attachment.get("devicePath").cloned().unwrap_or_default();
         self.narrator.done(&format!("attach {} to {name}", volume.name), &device);
         let in_use = self.stage_and_publish(volume, node, pod, attachment).await?;
         self.set_use(&volume.id, Some(in_use.clone()));
@@ -64,15 +64,15 @@ impl Scene<'_> {
         let published = kubelet.publish(volume, &attachment, pod, false).await?;
         let proof = match &volume.content {
             Content::Filesystem { kind, .. } => {
-                source_of(&published.path, kind)?;
+                source_of(&published, kind)?;
                 let usage = kubelet.stats(volume, &published).await?;
                 ensure(usage.iter().any(|entry| entry.total > 0), || {
                     format!("NodeGetVolumeStats says {usage:?}")
                 })?;
-                format!("{} MiB", pod_view::size(&published.path)? >> 20)
+                format!("{} MiB", pod_view::size(&published)? >> 20)
             }
             Content::Block => {
-                let path = &published.path;
+                let path = &published;
                 let is_device = std::fs::metadata(path)?.file_type().is_block_device();
                 ensure(is_device && pod_view::size(path)? == volume.bytes, || {
                     format!("{} is no device of {} bytes", path.display(), volume.bytes)
@@ -157,14 +157,14 @@ async fn move_volume(
     };
     let volume = scene.create(claim).await?;
     let in_use = scene.use_on(&volume, 0, pods[0]).await?;
-    let digest = pod_view::write(&in_use.published.path, &claim.name)?;
+    let digest = pod_view::write(&in_use.published, &claim.name)?;
     scene.narrator.done(write, &format!("1 MiB, sha256 {digest}…"));
     scene.take_from(&volume, &in_use).await?;
     let is_used = scene.volumes.iter().flat_map(|(_, in_use)| in_use).any(|it| it.node == 0);
     let left = pod_view::mounts_beneath(scene.kubelets[0].root())?;
     ensure(is_used || left.is_empty(), || format!("still mounted: {left:?}"))?;
     let in_use = scene.use_on(&volume, 1, pods[1]).await?;
-    let digest = pod_view::find(&in_use.published.path, &claim.name)?;
+    let digest = pod_view::find(&in_use.published, &claim.name)?;
     scene.narrator.done(read, &format!("sha256 {digest}…"));
     Ok(())
 }

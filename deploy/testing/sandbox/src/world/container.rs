@@ -66,7 +66,6 @@ pub(crate) fn controller(
     arguments.extend_from_slice(&options.controller_arguments);
     let mut environment = credentials(simulator.ec2());
     environment.push(("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned()));
-    environment.extend_from_slice(&options.controller_environment);
     let settings = ChildSettings {
         bounding: Some(0),
         identity: Some((CONTROLLER_ID, CONTROLLER_ID)),

@@ -59,8 +59,6 @@ pub struct WorldOptions {
     pub agent_arguments: Vec<String>,
     /// Further arguments of every mount-helper.
     pub helper_arguments: Vec<String>,
-    /// Further environment of the controller.
-    pub controller_environment: Vec<(String, String)>,
 }
 
 impl WorldOptions {
@@ -82,7 +80,6 @@ impl WorldOptions {
             controller_arguments: Vec::new(),
             agent_arguments: Vec::new(),
             helper_arguments: Vec::new(),
-            controller_environment: Vec::new(),
         }
     }
 

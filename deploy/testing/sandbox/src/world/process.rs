@@ -65,11 +65,6 @@ impl Process {
         &self.socket
     }
 
-    /// Returns the file that receives the process's standard output and standard error.
-    pub fn log(&self) -> &Path {
-        &self.log
-    }
-
     /// Returns the time of the last start.
     pub fn started(&self) -> Option<Instant> {
         self.started
