@@ -52,23 +52,19 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(status) => return status,
     };
-    let binaries = match Binaries::of_this_build() {
-        Ok(binaries) => binaries,
-        Err(e) => return fail(&e.to_string()),
-    };
-    match command.what {
-        What::Keep { state_dir } => match keeper::run(&state_dir, &binaries) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => fail(&format!("cleaning {}: {e}", state_dir.display())),
-        },
-        What::Clean { state_dir } => clean_up(state_dir, &binaries),
-        What::Demo(programs) => in_runtime(demo(options(programs, binaries))),
-        What::Up(programs) => in_runtime(up(options(programs, binaries))),
-    }
+    run(command.what).unwrap_or_else(|why| command_line::fail(PROGRAM, 1, &why))
 }
 
-fn fail(text: &str) -> ExitCode {
-    command_line::fail(PROGRAM, 1, text)
+fn run(what: What) -> Result<ExitCode, String> {
+    let binaries = Binaries::of_this_build().map_err(|e| e.to_string())?;
+    match what {
+        What::Keep { state_dir } => keeper::run(&state_dir, &binaries)
+            .map_err(|e| format!("cleaning {}: {e}", state_dir.display()))?,
+        What::Clean { state_dir } => return Ok(clean_up(state_dir, &binaries)),
+        What::Demo(programs) => demo(options(programs, binaries))?,
+        What::Up(programs) => up(options(programs, binaries))?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn options(programs: Programs, binaries: Binaries) -> WorldOptions {
@@ -89,17 +85,6 @@ fn clean_up(state_dir: Option<PathBuf>, binaries: &Binaries) -> ExitCode {
         }
     }
     code
-}
-
-fn in_runtime(work: impl Future<Output = Result<(), String>>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(e) => return fail(&format!("starting the runtime: {e}")),
-    };
-    match runtime.block_on(work) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => fail(&text),
-    }
 }
 
 /// Resolves at SIGINT, SIGTERM or SIGHUP.
@@ -126,6 +111,7 @@ async fn start(
     }
 }
 
+#[tokio::main(flavor = "current_thread")]
 async fn demo(mut options: WorldOptions) -> Result<(), String> {
     options.scenario = demo::SCENARIO.to_owned();
     let mut stop = Box::pin(interrupted());
@@ -153,6 +139,7 @@ async fn demo(mut options: WorldOptions) -> Result<(), String> {
     shown
 }
 
+#[tokio::main(flavor = "current_thread")]
 async fn up(mut options: WorldOptions) -> Result<(), String> {
     // csi-sanity and people choose their own paths beneath the kubelet directory.
     options.helper_arguments = vec!["--paths=any".to_owned()];
@@ -184,9 +171,8 @@ async fn up(mut options: WorldOptions) -> Result<(), String> {
         }
     };
     ended.leftovers.append(&mut ended.cleaned.problems);
-    if ended.leftovers.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("left behind: {}", ended.leftovers.join("; ")))
+    match ended.leftovers.is_empty() {
+        true => Ok(()),
+        false => Err(format!("left behind: {}", ended.leftovers.join("; "))),
     }
 }

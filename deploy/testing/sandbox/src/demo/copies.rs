@@ -6,7 +6,7 @@ use crate::pod_view;
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("copies");
-    let (ext4, _) = scene.named("pvc-ext4")?;
+    let (ext4, _) = scene.used("pvc-ext4")?;
     let snapshot = scene.co.snapshot_ready("snapshot-1", &ext4.id).await?;
     scene.snapshots.push(snapshot.id.clone());
     let again = scene.co.snapshot("snapshot-1", &ext4.id).await?;
@@ -22,20 +22,16 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let digest = pod_view::find(&in_use.published, "pvc-ext4")?;
     scene.narrator.done("read the snapshot's bytes on node-a", &format!("sha256 {digest}…"));
 
-    let (xfs, original) = scene.named("pvc-xfs")?;
+    let (xfs, original) = scene.used("pvc-xfs")?;
     let claim =
         Claim::filesystem("pvc-clone", "xfs", 4).from_source(Source::Volume(xfs.id.clone()));
     let clone = scene.create(&claim).await?;
     // On the original's node, where a file system with the same UUID is mounted.
-    let node = original.map_or(1, |original| original.node);
-    let in_use = scene.use_on(&clone, node, "pod-4").await?;
+    let in_use = scene.use_on(&clone, original.node, "pod-4").await?;
     let digest = pod_view::find(&in_use.published, "pvc-xfs")?;
     scene.narrator.done("read the clone's bytes beside the original", &format!("sha256 {digest}…"));
     pod_view::write(&in_use.published, "the clone alone")?;
-    let (_, original) = scene.named("pvc-xfs")?;
-    if let Some(original) = original {
-        pod_view::find(&original.published, "pvc-xfs")?;
-    }
+    pod_view::find(&original.published, "pvc-xfs")?;
     scene.narrator.done("write to the clone", "the original is as it was");
     Ok(())
 }

@@ -14,8 +14,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 
 async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.narrator.chapter("growing");
-    let (mut volume, in_use) = scene.named("pvc-xfs")?;
-    let in_use = in_use.ok_or_else(|| DemoError::Unverified("pvc-xfs is not in use".to_owned()))?;
+    let (mut volume, in_use) = scene.used("pvc-xfs")?;
     let before = pod_view::size(&in_use.published)?;
     let node_too = scene.co.expand(&mut volume, 6 * GIB).await?;
     ensure(node_too, || {
@@ -32,9 +31,7 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 }
 
 async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    let (mut volume, in_use) = scene.named("pvc-ext4")?;
-    let in_use =
-        in_use.ok_or_else(|| DemoError::Unverified("pvc-ext4 is not in use".to_owned()))?;
+    let (mut volume, in_use) = scene.used("pvc-ext4")?;
     let before = pod_view::size(&in_use.published)?;
     scene.take_from(&volume, &in_use).await?;
     scene.co.expand(&mut volume, 6 * GIB).await?;

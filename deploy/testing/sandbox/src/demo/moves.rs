@@ -114,12 +114,12 @@ impl Scene<'_> {
         }
     }
 
-    pub(super) fn named(&self, name: &str) -> Result<(Volume, Option<InUse>), DemoError> {
-        self.volumes
-            .iter()
-            .find(|(volume, _)| volume.name == name)
-            .cloned()
-            .ok_or_else(|| DemoError::Unverified(format!("{name} was not made")))
+    /// Returns a volume that a pod uses.
+    pub(super) fn used(&self, name: &str) -> Result<(Volume, InUse), DemoError> {
+        let found = self.volumes.iter().find(|(volume, _)| volume.name == name).cloned();
+        found
+            .and_then(|(volume, in_use)| Some((volume, in_use?)))
+            .ok_or_else(|| DemoError::Unverified(format!("{name} is not in use")))
     }
 }
 

@@ -22,17 +22,12 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 impl Scene<'_> {
     /// Makes calls that concern zone us-east-1b or name no id fail, or makes them work again.
     pub(super) async fn zone_fails(&mut self, fails: bool) -> Result<(), DemoError> {
-        let state = match fails {
-            true => "unavailable",
-            false => "available",
+        let (state, proof) = match fails {
+            true => ("unavailable", "EC2 refuses listings, and all calls about that zone"),
+            false => ("available", "EC2 answers all calls"),
         };
-        let simulator = &self.world.simulator;
         let path = format!("/v1/zones/{ZONE}");
-        simulator.put(&path, &json!({ "state": state })).await?;
-        let proof = match fails {
-            true => "EC2 refuses listings, and all calls about that zone",
-            false => "EC2 answers all calls",
-        };
+        self.world.simulator.put(&path, &json!({ "state": state })).await?;
         self.narrator.done(&format!("zone {ZONE} is {state}"), proof);
         Ok(())
     }

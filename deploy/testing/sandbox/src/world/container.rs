@@ -1,16 +1,13 @@
 //! The settings that a container runtime applies to each of the driver's processes: identity,
-//! capabilities, namespace, environment.
+//! capabilities, environment.
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use ebs_csi_policy::profile;
-use rustix::thread::CapabilitySet;
 
 use super::options::WorldOptions;
 use super::process::Process;
@@ -19,21 +16,6 @@ use crate::sys::{self, ChildSettings};
 
 /// The uid and gid of the controller's container: the profile's, as in the plain manifest.
 const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
-
-/// The gid through which the node-agent may use the helper's socket.
-pub(crate) const NODE_AGENT_ID: u32 = profile::NODE_AGENT.identity.gid;
-
-/// CAP_KILL (linux/capability.h), by which the launcher ends its processes.
-pub(super) const KILL: u64 = CapabilitySet::KILL.bits();
-
-pub(super) const HELPER_BOUNDING: u64 = AGENT_BOUNDING
-    | CapabilitySet::SYS_ADMIN.bits()
-    | CapabilitySet::SYS_RESOURCE.bits()
-    | CapabilitySet::DAC_READ_SEARCH.bits();
-
-/// The capabilities that the node-agent needs to give up root.
-const AGENT_BOUNDING: u64 =
-    CapabilitySet::SETUID.bits() | CapabilitySet::SETGID.bits() | CapabilitySet::SETPCAP.bits();
 
 /// Prepares the controller `name`, with a socket in its own directory, without starting it.
 pub(crate) fn controller(
@@ -109,86 +91,6 @@ pub(super) fn credentials(ec2: &str) -> Vec<(String, String)> {
         ("AWS_ACCESS_KEY_ID", "AKIASANDBOX"),
         ("AWS_SECRET_ACCESS_KEY", "sandbox"),
     ])
-}
-
-/// Prepares the mount-helper of `node`, without starting it.
-pub(crate) fn helper(
-    options: &WorldOptions,
-    state_dir: &Path,
-    node: &str,
-    socket: &Path,
-    kubelet_root: &Path,
-    namespace: Arc<OwnedFd>,
-) -> io::Result<Process> {
-    let program = options.driver().path("ebs-csi-mount-helper")?;
-    let mut arguments = vec![
-        format!("--listen={}", unix(socket)),
-        format!("--kubelet-root={}", kubelet_root.display()),
-        "--sandbox".to_owned(),
-    ];
-    arguments.extend_from_slice(&options.helper_arguments);
-    let settings = in_namespace(namespace, HELPER_BOUNDING);
-    let name = format!("{node}/mount-helper");
-    Ok(contained(&name, state_dir, socket, program, settings, arguments, Vec::new()))
-}
-
-pub(super) fn in_namespace(namespace: Arc<OwnedFd>, bounding: u64) -> ChildSettings {
-    ChildSettings {
-        namespace: Some(namespace),
-        bounding: Some(bounding),
-        no_new_privs: true,
-        identity: None,
-    }
-}
-
-/// Prepares another driver's node service on `node`, without starting it: one privileged process,
-/// in the place of node-agent and mount-helper.
-pub(crate) fn other_node(
-    (program, leading): &(PathBuf, Vec<String>),
-    state_dir: &Path,
-    node: &str,
-    socket: &Path,
-    imds: &str,
-    namespace: Arc<OwnedFd>,
-) -> Process {
-    let mut arguments = leading.clone();
-    arguments
-        .extend([format!("--endpoint={}", unix(socket)), "--metadata-sources=imds".to_owned()]);
-    let environment = owned([
-        ("AWS_REGION", "us-east-1"),
-        ("CSI_NODE_NAME", node),
-        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds),
-    ]);
-    let settings = ChildSettings { namespace: Some(namespace), ..ChildSettings::default() };
-    let name = format!("{node}/other-driver");
-    contained(&name, state_dir, socket, program.clone(), settings, arguments, environment)
-}
-
-/// Prepares the node-agent of `node`, without starting it.
-pub(crate) fn agent(
-    options: &WorldOptions,
-    state_dir: &Path,
-    node: &str,
-    socket: &Path,
-    helper: &Path,
-    imds: &str,
-    namespace: Arc<OwnedFd>,
-) -> io::Result<Process> {
-    let program = options.driver().path("ebs-csi-node-agent")?;
-    let mut arguments = vec![
-        format!("--endpoint={}", unix(socket)),
-        format!("--helper={}", unix(helper)),
-        "--metadata-sources=imds".to_owned(),
-    ];
-    arguments.extend_from_slice(&options.agent_arguments);
-    let environment = owned([
-        ("CSI_NODE_NAME", node),
-        ("POD_UID", &format!("pod-of-{node}")),
-        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds),
-    ]);
-    let settings = in_namespace(namespace, AGENT_BOUNDING);
-    let name = format!("{node}/node-agent");
-    Ok(contained(&name, state_dir, socket, program, settings, arguments, environment))
 }
 
 /// Returns a command with a container's environment, which inherits only logging and coverage
