@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ebs_csi_sandbox::World;
 use ebs_csi_sandbox::binaries::Binaries;
 
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Run;
 use crate::process_usage::cpu_seconds;
 use crate::report::figure::Role;
@@ -40,7 +40,7 @@ pub(crate) fn contestants(binaries: &Binaries, run: &Run, mode: &str) -> Vec<Con
 }
 
 impl Contestant {
-    fn echo(&self) -> Result<Self, BenchError> {
+    fn echo(&self) -> Result<Self> {
         Ok(Self {
             name: "tonic echo".to_owned(),
             role: Role::Bound,
@@ -51,27 +51,18 @@ impl Contestant {
 
     /// Starts simulator and controller with an EC2 that has no delays and no quota, and tells the
     /// controller so.
-    pub(crate) async fn unlimited_world(&self, instances: usize) -> Result<World, BenchError> {
+    pub(crate) async fn unlimited_world(&self, instances: usize) -> Result<World> {
         let told = if self.role == Role::Ours { &[WITHOUT_QUOTA][..] } else { &[] };
         self.start(instances, UNLIMITED, told).await
     }
 
     /// Starts simulator and controller with `scenario` and with `instances` instances of 27
     /// attachments.
-    pub(crate) async fn world(
-        &self,
-        instances: usize,
-        scenario: &str,
-    ) -> Result<World, BenchError> {
+    pub(crate) async fn world(&self, instances: usize, scenario: &str) -> Result<World> {
         self.start(instances, scenario, &[]).await
     }
 
-    async fn start(
-        &self,
-        instances: usize,
-        scenario: &str,
-        arguments: &[&str],
-    ) -> Result<World, BenchError> {
+    async fn start(&self, instances: usize, scenario: &str, arguments: &[&str]) -> Result<World> {
         let mut options = without_nodes(&self.binaries, instances, scenario);
         options.controller_program.clone_from(&self.program);
         // As in the other driver's chart.
@@ -83,7 +74,7 @@ impl Contestant {
 }
 
 /// Returns `contestants` and, as their bound, a server that does no work.
-pub(crate) fn with_echo(contestants: &[Contestant]) -> Result<Vec<Contestant>, BenchError> {
+pub(crate) fn with_echo(contestants: &[Contestant]) -> Result<Vec<Contestant>> {
     let mut all = contestants.to_vec();
     all.push(contestants[0].echo()?);
     Ok(all)
@@ -95,20 +86,20 @@ pub(crate) const PER_INSTANCE: usize = 20;
 /// Runs `work` in a world, and shuts the world down.
 pub(crate) async fn in_world<T>(
     world: World,
-    work: impl AsyncFnOnce(&World) -> Result<T, BenchError>,
-) -> Result<T, BenchError> {
+    work: impl AsyncFnOnce(&World) -> Result<T>,
+) -> Result<T> {
     let done = work(&world).await;
     world.shutdown().await?;
     done
 }
 
-pub(crate) fn pid(world: &World) -> Result<i32, BenchError> {
+pub(crate) fn pid(world: &World) -> Result<i32> {
     world.controller.pid().ok_or_else(|| "the controller does not run".to_owned().into())
 }
 
 /// Returns the processor time that the controller, the simulator and this process have used, in
 /// seconds.
-pub(crate) fn cpu(world: &World) -> Result<[f64; 3], BenchError> {
+pub(crate) fn cpu(world: &World) -> Result<[f64; 3]> {
     let simulator = world.simulator.process().pid().unwrap_or_default();
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     Ok([cpu_seconds(pid(world)?)?, cpu_seconds(simulator)?, cpu_seconds(own)?])

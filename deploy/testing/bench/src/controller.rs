@@ -15,7 +15,7 @@ mod start;
 use ebs_csi_sandbox::binaries::Binaries;
 
 use crate::contestant::contestants;
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Run;
 use crate::report::figure::Figure;
 
@@ -33,11 +33,7 @@ pub(crate) const MEASUREMENTS: &[&str] = &[
     "growth",
 ];
 
-pub(crate) async fn measure(
-    binaries: &Binaries,
-    run: &Run,
-    name: &str,
-) -> Result<Vec<Figure>, BenchError> {
+pub(crate) async fn measure(binaries: &Binaries, run: &Run, name: &str) -> Result<Vec<Figure>> {
     let contestants = contestants(binaries, run, "controller");
     let extent = run.extent();
     match name {

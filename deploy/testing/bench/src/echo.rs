@@ -20,7 +20,7 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use crate::error::BenchError;
+use crate::error::Result;
 
 /// The Controller service, or the Identity service.
 #[derive(Clone, Copy)]
@@ -91,7 +91,7 @@ impl<const CONTROLLER: bool> Service<http::Request<Body>> for Echo<CONTROLLER> {
 }
 
 /// Serves on `endpoint` (`unix://PATH`) until the process is killed.
-pub(crate) fn serve(endpoint: &str) -> Result<(), BenchError> {
+pub(crate) fn serve(endpoint: &str) -> Result<()> {
     let socket = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

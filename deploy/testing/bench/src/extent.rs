@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::delay::Latency;
-use crate::error::BenchError;
+use crate::error::Result;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -81,10 +81,7 @@ impl Run {
     }
 
     /// Returns those of `all` that `--only` names, in the order of `all`, or all without it.
-    pub(crate) fn chosen(
-        &self,
-        all: &'static [&'static str],
-    ) -> Result<Vec<&'static str>, BenchError> {
+    pub(crate) fn chosen(&self, all: &'static [&'static str]) -> Result<Vec<&'static str>> {
         let is_wanted = |name: &str| self.only.iter().any(|only| only == name);
         if let Some(unknown) = self.only.iter().find(|name| !all.contains(&name.as_str())) {
             let known = all.join(", ");

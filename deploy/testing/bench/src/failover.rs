@@ -10,7 +10,7 @@ mod testbed;
 
 use ebs_csi_sandbox::binaries::Binaries;
 
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::Figure;
 
@@ -21,7 +21,7 @@ pub(crate) async fn measure(
     binaries: &Binaries,
     extent: Extent,
     name: &str,
-) -> Result<Vec<Figure>, BenchError> {
+) -> Result<Vec<Figure>> {
     match name {
         "steady" => steady::measure(binaries, extent).await,
         _ => churn::measure(binaries, extent).await,

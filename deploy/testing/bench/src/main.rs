@@ -23,7 +23,7 @@ use clap::{Args, Parser, Subcommand};
 use delay::Latency;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::command_line;
-use error::BenchError;
+use error::{BenchError, Result};
 use extent::Run;
 use report::figure::{Figure, Role, with_unit};
 use report::page;
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn measure(run: &Run, parts: &[&str]) -> Result<(), BenchError> {
+async fn measure(run: &Run, parts: &[&str]) -> Result<()> {
     let binaries = Binaries::of_this_build()?;
     for part in parts {
         let options = run.options(part);

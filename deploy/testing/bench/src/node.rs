@@ -13,7 +13,7 @@ use ebs_csi_wire::FsType;
 
 use crate::contestant::contestants;
 use crate::delay::{self, Latency};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Run;
 use crate::report::figure::{Figure, Role};
 
@@ -24,11 +24,7 @@ pub(crate) const MEASUREMENTS: &[&str] =
 /// Those of [`MEASUREMENTS`] that the latency of the disks changes.
 pub(crate) const OF_LATENCY: &[&str] = &["ext4", "xfs", "restore"];
 
-pub(crate) async fn measure(
-    binaries: &Binaries,
-    run: &Run,
-    name: &str,
-) -> Result<Vec<Figure>, BenchError> {
+pub(crate) async fn measure(binaries: &Binaries, run: &Run, name: &str) -> Result<Vec<Figure>> {
     let (extent, latency) = (run.extent(), run.latency);
     let delayed =
         latency.map(|latency| delay::measured(binaries, latency).map(|note| (latency, note)));

@@ -5,7 +5,7 @@ use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::error::BenchError;
+use crate::error::Result;
 
 /// An EC2 that has no delays and no quota.
 pub(crate) const UNLIMITED: &str = "profile = \"instant\"\n[limits]\nenabled = false\n";
@@ -37,7 +37,7 @@ pub(crate) async fn call_as_other_client(
     world: &World,
     action: &str,
     parameters: &Value,
-) -> Result<String, BenchError> {
+) -> Result<String> {
     let call = json!({ "action": action, "parameters": parameters });
     let answer = world.simulator.post("/v1/as-foreign", &call).await?;
     let body = answer["body"].as_str().unwrap_or_default().to_owned();
@@ -47,7 +47,7 @@ pub(crate) async fn call_as_other_client(
     Err(format!("{action} of another client: {body}").into())
 }
 
-pub(crate) async fn create_as_other_client(world: &World, gib: &str) -> Result<String, BenchError> {
+pub(crate) async fn create_as_other_client(world: &World, gib: &str) -> Result<String> {
     let parameters = json!({ "AvailabilityZone": ZONE, "Size": gib, "VolumeType": "gp3" });
     let body = call_as_other_client(world, "CreateVolume", &parameters).await?;
     volume_id(&body).map(str::to_owned).ok_or_else(|| format!("no volumeId in {body}").into())
@@ -58,9 +58,7 @@ pub(crate) fn volume_id(body: &str) -> Option<&str> {
 }
 
 /// Waits for all tasks. Returns their results, or the first error.
-pub(crate) async fn join_all<T>(
-    tasks: Vec<JoinHandle<Result<T, BenchError>>>,
-) -> Result<Vec<T>, BenchError> {
+pub(crate) async fn join_all<T>(tasks: Vec<JoinHandle<Result<T>>>) -> Result<Vec<T>> {
     let mut results = Vec::with_capacity(tasks.len());
     for task in tasks {
         results.push(task.await??);

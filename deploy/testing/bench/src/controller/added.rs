@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::load::claim;
 use crate::contestant::{Contestant, in_world};
-use crate::error::BenchError;
+use crate::error::{BenchError, Result};
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::{instance, join_all};
@@ -43,10 +43,7 @@ struct Call {
 /// The times at which EC2's own transitions end, in milliseconds since 1970, by kind and volume.
 type Ends = HashMap<(usize, String), i64>;
 
-pub(super) async fn measure(
-    contestants: &[Contestant],
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let lives = extent.of(2, 60, 60);
     let settling = format!(
         " No volume is detached less than {} s after its attach was asked for: the driver takes no read without the attachment for true before, since reads lag.",
@@ -86,7 +83,7 @@ struct AddedLatency {
     polls: Vec<(String, f64)>,
 }
 
-async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError> {
+async fn watched(world: &World, lives: usize) -> Result<AddedLatency> {
     let began = Instant::now();
     let working = async {
         let mut workers = Vec::new();
@@ -123,7 +120,7 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError
     Ok(AddedLatency { added, polls })
 }
 
-async fn run_life_cycles(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchError> {
+async fn run_life_cycles(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>> {
     let node = instance(worker);
     let mut calls = Vec::new();
     for index in (worker..lives).step_by(AT_ONCE) {
@@ -194,7 +191,7 @@ fn record_ends(state: &Value, ends: &mut Ends) {
 }
 
 /// Returns the arrival times of the requests that began the transitions.
-async fn arrivals(world: &World) -> Result<Ends, BenchError> {
+async fn arrivals(world: &World) -> Result<Ends> {
     let mut found = Ends::new();
     for record in Ec2::new(&world.simulator).journal(0).await? {
         let Some(kind) = KINDS.iter().position(|(_, action, _)| record["action"] == *action) else {

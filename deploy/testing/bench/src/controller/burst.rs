@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::load::{EndedCall, Pair, create_and_attach, delays_behind_place, throttled_share};
 use crate::contestant::{Contestant, PER_INSTANCE, cpu, in_world};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::float;
@@ -14,10 +14,7 @@ use crate::world::float;
 /// 1.2 s to attach.
 pub(super) const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\n";
 
-pub(super) async fn measure(
-    contestants: &[Contestant],
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let sizes: &[usize] = match extent {
         Extent::Quick => &[10],
@@ -41,7 +38,7 @@ struct BurstRun {
     statistics: Value,
 }
 
-async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun, BenchError> {
+async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun> {
     let world = contestant.world(volumes.div_ceil(PER_INSTANCE), SCENARIO).await?;
     in_world(world, async |world| {
         let before = cpu(world)?[0];

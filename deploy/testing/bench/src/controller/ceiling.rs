@@ -3,7 +3,7 @@
 
 use super::load::create_and_attach;
 use crate::contestant::{Contestant, PER_INSTANCE, cpu, in_world, with_echo};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target, number};
 use crate::report::summary::Summary;
@@ -21,10 +21,7 @@ struct Samples {
     retried: f64,
 }
 
-pub(super) async fn measure(
-    contestants: &[Contestant],
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let all = with_echo(contestants)?;
     let mut figures = Vec::new();
     for (workers, volumes) in
@@ -46,7 +43,7 @@ async fn run(
     workers: usize,
     volumes: usize,
     samples: &mut Samples,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let world = contestant.unlimited_world(volumes.div_ceil(PER_INSTANCE)).await?;
     let (before, (pairs, seconds), after, statistics) = in_world(world, async |world| {
         let before = cpu(world)?;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::load::{EndedCall, Sidecars, Workers, claim};
 use crate::contestant::{Contestant, PER_INSTANCE, in_world};
-use crate::error::BenchError;
+use crate::error::{BenchError, Result};
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::{call_as_other_client, create_as_other_client, instance, join_all};
@@ -27,10 +27,7 @@ struct Size {
     apart: Duration,
 }
 
-pub(super) async fn measure(
-    contestants: &[Contestant],
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let size = Size {
         detaches: extent.of(6, 500, 500),
         attaches: extent.of(2, 60, 60),
@@ -74,13 +71,13 @@ fn least_wait(detaches: usize) -> f64 {
     (ahead + 1.0 - 50.0).max(0.0) / 5.0 + 2.03 + 1.23
 }
 
-async fn run(contestant: &Contestant, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
+async fn run(contestant: &Contestant, size: Size, share: bool) -> Result<Vec<f64>> {
     let all = size.detaches + size.attaches;
     let world = contestant.world(all.div_ceil(PER_INSTANCE), SCENARIO).await?;
     in_world(world, async |world| detach_burst(world, size, share).await).await
 }
 
-async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
+async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>> {
     let all = size.detaches + size.attaches;
     let instances = all.div_ceil(PER_INSTANCE);
     let sidecars = Sidecars::new(world, 100)?;

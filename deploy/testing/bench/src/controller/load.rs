@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::contestant::PER_INSTANCE;
-use crate::error::BenchError;
+use crate::error::{BenchError, Result};
 use crate::world::{instance, join_all};
 
 /// HTTP/2 streams per connection: a sidecar with 100 workers uses so many.
@@ -52,10 +52,7 @@ impl Workers {
 
     /// Repeats `call` until it succeeds, at most twelve times; an error without a gRPC code is
     /// final. The semaphore is fair: callers are served in order of arrival.
-    pub(super) async fn run<T, F>(
-        &self,
-        mut call: impl FnMut() -> F,
-    ) -> Result<(T, EndedCall), BenchError>
+    pub(super) async fn run<T, F>(&self, mut call: impl FnMut() -> F) -> Result<(T, EndedCall)>
     where
         F: Future<Output = Result<T, CoError>>,
     {
@@ -92,7 +89,7 @@ pub(super) struct Sidecars {
 
 impl Sidecars {
     /// Opens connections for `workers` workers of each kind.
-    pub(super) fn new(world: &World, workers: usize) -> Result<Self, BenchError> {
+    pub(super) fn new(world: &World, workers: usize) -> Result<Self> {
         let channels = (0..workers.div_ceil(PER_CHANNEL).max(1))
             .map(|_| {
                 let mut co = world.co()?;
@@ -128,7 +125,7 @@ pub(super) async fn create_and_attach(
     world: &World,
     workers: usize,
     volumes: usize,
-) -> Result<(Vec<Pair>, f64), BenchError> {
+) -> Result<(Vec<Pair>, f64)> {
     let sidecars = Sidecars::new(world, workers)?;
     let (creators, attachers) = (Workers::new(workers), Workers::new(workers));
     let instances = volumes.div_ceil(PER_INSTANCE);

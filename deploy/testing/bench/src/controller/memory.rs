@@ -7,7 +7,7 @@ use ebs_csi_proto::csi;
 
 use super::load::{Sidecars, Workers, claim};
 use crate::contestant::{Contestant, in_world, pid};
-use crate::error::{BenchError, failed_call};
+use crate::error::{BenchError, Result, failed_call};
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -15,10 +15,7 @@ use crate::world::join_all;
 
 const WORKERS: usize = 100;
 
-pub(super) async fn measure(
-    contestants: &[Contestant],
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let many = extent.of(20, 10_000, 10_000);
     let mut idle = Figure::new("memory-idle", "memory of the controller, idle", "MiB")
         .target(Target::at_most(Statistic::Median, 12.0))
@@ -54,7 +51,7 @@ pub(super) async fn measure(
     Ok(vec![idle, loaded])
 }
 
-async fn create(sidecars: &Sidecars, number: usize) -> Result<(), BenchError> {
+async fn create(sidecars: &Sidecars, number: usize) -> Result<()> {
     let workers = Workers::new(WORKERS);
     let tasks: Vec<_> = (0..number)
         .map(|index| {
@@ -71,10 +68,7 @@ async fn create(sidecars: &Sidecars, number: usize) -> Result<(), BenchError> {
 /// Number of parts of the run; memory is read after each part.
 const PARTS: usize = 20;
 
-pub(super) async fn growth(
-    contestant: &Contestant,
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn growth(contestant: &Contestant, extent: Extent) -> Result<Vec<Figure>> {
     let calls = extent.of(80, 100_000, 1_000_000);
     let world = contestant.unlimited_world(1).await?;
     let memory = in_world(world, async |world| {
@@ -103,7 +97,7 @@ async fn create_and_delete(
     world: &ebs_csi_sandbox::World,
     part: usize,
     volumes: usize,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let co = world.co()?;
     let workers = 50;
     let tasks: Vec<_> = (0..workers)

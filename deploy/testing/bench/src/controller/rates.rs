@@ -10,7 +10,7 @@ use serde_json::json;
 use super::burst::{SCENARIO, least};
 use super::load::{Sidecars, Workers, claim, create_and_attach, throttled_share};
 use crate::contestant::{Contestant, PER_INSTANCE, in_world};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::{UNLIMITED, float};
@@ -19,17 +19,14 @@ use crate::world::{UNLIMITED, float};
 const REFILL: f64 = 5.0;
 const OTHER: f64 = 2.5;
 
-pub(super) async fn measure(
-    contestants: &[Contestant],
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let mut figures = tenfold(contestants, extent).await?;
     figures.push(without_limit(contestants, extent).await?);
     figures.extend(share_with_other_client(contestants, extent).await?);
     Ok(figures)
 }
 
-async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>, BenchError> {
+async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let volumes = extent.of(10, 2_000, 2_000);
     let titled = |what: &str| format!("{what}, {volumes} volumes at ten times EC2's default rates");
     let mut makespan = Figure::new("rates-tenfold-makespan", &titled("time to create and attach all"), "s")
@@ -60,7 +57,7 @@ async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figur
     Ok(vec![makespan, throttled])
 }
 
-async fn without_limit(contestants: &[Contestant], extent: Extent) -> Result<Figure, BenchError> {
+async fn without_limit(contestants: &[Contestant], extent: Extent) -> Result<Figure> {
     let volumes = extent.of(10, 2_000, 2_000);
     let mut figure = Figure::new(
         "rates-none",
@@ -84,7 +81,7 @@ async fn without_limit(contestants: &[Contestant], extent: Extent) -> Result<Fig
 async fn share_with_other_client(
     contestants: &[Contestant],
     extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+) -> Result<Vec<Figure>> {
     let phase = Duration::from_secs(extent.of(2, 90, 90) as u64);
     let how = format!(
         "100 workers create volumes all the time. After {phase:?} another client takes half of CreateVolume's refill, and leaves after as long again; a third of each phase is not counted, for the driver to find its share."
@@ -117,7 +114,7 @@ async fn share_with_other_client(
 
 /// Creates volumes for three phases. Returns by how many percent the rates of the second and the
 /// third phase differed from the available refill.
-async fn share(world: &World, phase: Duration) -> Result<Vec<f64>, BenchError> {
+async fn share(world: &World, phase: Duration) -> Result<Vec<f64>> {
     let sidecars = Sidecars::new(world, 100)?;
     let creators = Workers::new(100);
     let ended: Arc<Mutex<Vec<Instant>>> = Arc::default();

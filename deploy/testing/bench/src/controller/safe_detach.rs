@@ -12,7 +12,7 @@ use ebs_csi_sandbox::{World, ZONE};
 use tonic::transport::Endpoint;
 
 use crate::contestant::Contestant;
-use crate::error::{BenchError, failed_call};
+use crate::error::{Result, failed_call};
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::{float, instance};
@@ -30,20 +30,13 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// EC2's limit of values in one filter.
 const IN_ONE_CALL: usize = 200;
 
-pub(super) async fn measure(
-    driver: &Contestant,
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(driver: &Contestant, extent: Extent) -> Result<Vec<Figure>> {
     Ok(vec![unpublish(driver, extent.of(1, 5, 5)).await?, suspects(driver, extent).await?])
 }
 
 /// Starts the controller in this mode. Returns also its SafeDetach socket, which it serves to this
 /// process.
-async fn world(
-    driver: &Contestant,
-    instances: usize,
-    mode: &str,
-) -> Result<(World, PathBuf), BenchError> {
+async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<(World, PathBuf)> {
     let mut world = driver.unlimited_world(instances).await?;
     let uid = rustix::process::geteuid().as_raw();
     let (socket, flags) = safe_detach(world.controller_socket(), mode, uid);
@@ -52,13 +45,13 @@ async fn world(
 }
 
 /// Returns how many requests of these actions reached EC2.
-async fn calls(world: &World, actions: &[&str]) -> Result<f64, BenchError> {
+async fn calls(world: &World, actions: &[&str]) -> Result<f64> {
     let statistics = world.simulator.get("/v1/statistics").await?;
     let each = actions.iter();
     Ok(each.filter_map(|action| statistics["actions"][action]["calls"].as_f64()).sum())
 }
 
-async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchError> {
+async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure> {
     let mut figure = Figure::new(
         "safe-detach-calls",
         "EC2 calls for the unpublish of a volume that is released, EC2 at 0 ms",
@@ -99,7 +92,7 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
     Ok(figure)
 }
 
-async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
+async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure> {
     let most = extent.of(400, 5_000, 5_000);
     let (world, socket) = world(driver, most, "enforce").await?;
     let address = format!("unix://{}", socket.display());

@@ -9,7 +9,7 @@ use std::time::Instant;
 use ebs_csi_sandbox::{World, ZONE};
 
 use crate::contestant::Contestant;
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::process_usage::cpu_seconds;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -46,10 +46,7 @@ struct Rates {
     cpu: Vec<f64>,
 }
 
-pub(super) async fn measure(
-    contestant: &Contestant,
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<Vec<Figure>> {
     let (held, requests) = (extent.of(300, 100_000, 100_000), extent.of(112, 20_000, 20_000));
     let world = contestant.unlimited_world(CLIENTS).await?;
     let began = Instant::now();
@@ -73,11 +70,10 @@ pub(super) async fn measure(
 }
 
 /// Creates the volumes that the simulator holds during the run, each with its own name.
-fn fill(world: &World, held: usize) -> Result<Vec<String>, BenchError> {
+fn fill(world: &World, held: usize) -> Result<Vec<String>> {
     let made = run_in_parallel(world, &[], |client| {
         let own = (client.number..held).step_by(CLIENTS);
-        own.map(|index| client.create(&held_name(index)))
-            .collect::<Result<Vec<String>, BenchError>>()
+        own.map(|index| client.create(&held_name(index))).collect::<Result<Vec<String>>>()
     })?;
     // Restores the order of the names: the volume at `index` has the name `held_name(index)`.
     (0..held)
@@ -100,7 +96,7 @@ fn run(
     requests: usize,
     volumes: &[String],
     rates: &mut Rates,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let pid = world.simulator.process().pid().unwrap_or_default();
     let before = cpu_seconds(pid)?;
     let began = Instant::now();
@@ -129,8 +125,8 @@ fn run(
 fn run_in_parallel<T: Send>(
     world: &World,
     volumes: &[String],
-    work: impl Fn(&mut Client<'_>) -> Result<T, BenchError> + Sync,
-) -> Result<Vec<T>, BenchError> {
+    work: impl Fn(&mut Client<'_>) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let endpoint = world.simulator.ec2();
     std::thread::scope(|threads| {
         let started: Vec<_> = (0..CLIENTS)
@@ -197,12 +193,7 @@ struct Client<'w> {
 
 impl<'w> Client<'w> {
     /// Connects to `endpoint`. The client asks about volumes in `held` and attaches to `instance`.
-    fn new(
-        endpoint: &str,
-        number: usize,
-        instance: &str,
-        held: &'w [String],
-    ) -> Result<Self, BenchError> {
+    fn new(endpoint: &str, number: usize, instance: &str, held: &'w [String]) -> Result<Self> {
         let address = endpoint.trim_start_matches("http://");
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -226,7 +217,7 @@ impl<'w> Client<'w> {
         })
     }
 
-    fn run_requests(&mut self, kind: Turn) -> Result<usize, BenchError> {
+    fn run_requests(&mut self, kind: Turn) -> Result<usize> {
         self.turn += 1;
         // A different volume in each turn and for each client.
         let place = self.turn * 7_919 + self.number;
@@ -277,7 +268,7 @@ impl<'w> Client<'w> {
         }
     }
 
-    fn create(&mut self, name: &str) -> Result<String, BenchError> {
+    fn create(&mut self, name: &str) -> Result<String> {
         let form = format!(
             "AvailabilityZone={ZONE}&Size=1&VolumeType=gp3&ClientToken={name}&TagSpecification.1.ResourceType=volume\
              &TagSpecification.1.Tag.1.Key={NAME_TAG}&TagSpecification.1.Tag.1.Value={name}"
@@ -287,7 +278,7 @@ impl<'w> Client<'w> {
         id.ok_or_else(|| format!("CreateVolume: no id in {reply}").into())
     }
 
-    fn create_one(&mut self) -> Result<String, BenchError> {
+    fn create_one(&mut self) -> Result<String> {
         // Each name is used once, because EC2 remembers the client token after the volume was
         // deleted.
         static NAMES: AtomicUsize = AtomicUsize::new(0);
@@ -295,11 +286,11 @@ impl<'w> Client<'w> {
         self.create(&format!("pvc-{number}"))
     }
 
-    fn describe(&mut self, volume: &str) -> Result<(), BenchError> {
+    fn describe(&mut self, volume: &str) -> Result<()> {
         self.find(&format!("VolumeId.1={volume}"), volume)
     }
 
-    fn find(&mut self, which: &str, volume: &str) -> Result<(), BenchError> {
+    fn find(&mut self, which: &str, volume: &str) -> Result<()> {
         let reply = self.call("DescribeVolumes", which)?;
         if reply.contains(volume) {
             return Ok(());
@@ -307,22 +298,22 @@ impl<'w> Client<'w> {
         Err(format!("DescribeVolumes: no {volume} in {reply}").into())
     }
 
-    fn attach(&mut self, volume: &str) -> Result<(), BenchError> {
+    fn attach(&mut self, volume: &str) -> Result<()> {
         let form = format!("VolumeId={volume}&InstanceId={}&Device=/dev/xvdba", self.instance);
         self.call("AttachVolume", &form).map(drop)
     }
 
-    fn detach(&mut self, volume: &str) -> Result<(), BenchError> {
+    fn detach(&mut self, volume: &str) -> Result<()> {
         let form = format!("VolumeId={volume}&InstanceId={}", self.instance);
         self.call("DetachVolume", &form).map(drop)
     }
 
-    fn delete(&mut self, volume: &str) -> Result<(), BenchError> {
+    fn delete(&mut self, volume: &str) -> Result<()> {
         self.call("DeleteVolume", &format!("VolumeId={volume}")).map(drop)
     }
 
     /// Sends a request and returns the body of the response. Any status but 200 is an error.
-    fn call(&mut self, action: &str, parameters: &str) -> Result<String, BenchError> {
+    fn call(&mut self, action: &str, parameters: &str) -> Result<String> {
         let form = format!("Action={action}&Version=2016-11-15&{parameters}");
         let request = format!("{}content-length: {}\r\n\r\n{form}", self.head, form.len());
         self.stream.get_mut().write_all(request.as_bytes())?;

@@ -1,15 +1,12 @@
 //! The time from exec to the first successful Probe.
 
 use crate::contestant::{Contestant, with_echo};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::order;
 
-pub(super) async fn measure(
-    contestants: &[Contestant],
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let all = with_echo(contestants)?;
     let mut worlds = Vec::new();
     for contestant in &all {

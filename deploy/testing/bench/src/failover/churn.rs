@@ -8,7 +8,7 @@ use ebs_csi_sandbox::binaries::Binaries;
 use super::steady::memory;
 use super::testbed::{Size, Testbed, is_tainted, names, node_name, place};
 use crate::api_server::{self, kind};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::process_usage::cpu_seconds;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -28,10 +28,7 @@ struct Rates {
     death_every_seconds: usize,
 }
 
-pub(super) async fn measure(
-    binaries: &Binaries,
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>> {
     let size = Size {
         nodes: extent.of(60, 5_000, 5_000),
         volumes_per_node: extent.of(5, 25, 25),
@@ -116,7 +113,7 @@ impl<'a> Churn<'a> {
         }
     }
 
-    async fn run(mut self, rates: &Rates) -> Result<ChurnResult, BenchError> {
+    async fn run(mut self, rates: &Rates) -> Result<ChurnResult> {
         let nodes = self.testbed.size.nodes;
         let (calls, pid) = (self.testbed.describes().await?, self.testbed.pid());
         let (processor, begun) = (cpu_seconds(pid)?, Instant::now());
@@ -201,7 +198,7 @@ impl<'a> Churn<'a> {
     }
 
     /// Stops the node's instance in EC2, then sets the node to not Ready, as Kubernetes does.
-    async fn stop_node(&mut self, node: usize) -> Result<(), BenchError> {
+    async fn stop_node(&mut self, node: usize) -> Result<()> {
         if !self.died.insert(node) {
             return Ok(());
         }
@@ -212,7 +209,7 @@ impl<'a> Churn<'a> {
     }
 
     /// Checks which dead nodes were tainted or lost the taint, and plays the next step of each.
-    async fn check_dead_nodes(&mut self) -> Result<(), BenchError> {
+    async fn check_dead_nodes(&mut self) -> Result<()> {
         let now = Instant::now();
         let mut tainted = Vec::new();
         let mut back = Vec::new();
@@ -252,7 +249,7 @@ impl<'a> Churn<'a> {
 
     /// Checks that each dead node was patched twice, to add the taint and to remove it, and that no
     /// other node was patched.
-    fn check_other_nodes(&self) -> Result<(), BenchError> {
+    fn check_other_nodes(&self) -> Result<()> {
         self.testbed.expect_patches(self.died.iter().flat_map(|node| [*node, *node]))
     }
 }

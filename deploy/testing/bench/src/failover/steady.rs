@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::testbed::{Size, Testbed, is_tainted, node_name, register};
 use crate::api_server::{self, Store, kind};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib, peak_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -19,10 +19,7 @@ const STARTUP_TAINT: &str = "ebs.csi.aws.com/agent-not-ready";
 /// The wait after which the memory for the lists has been freed.
 const STILL: Duration = Duration::from_secs(3);
 
-pub(super) async fn measure(
-    binaries: &Binaries,
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>> {
     let size = Size {
         nodes: extent.of(60, 5_000, 5_000),
         volumes_per_node: 4,
@@ -41,11 +38,7 @@ pub(super) async fn measure(
 }
 
 /// Measures node-lifecycle's memory while all nodes are healthy.
-pub(super) async fn memory(
-    testbed: &mut Testbed,
-    key: &str,
-    title: &str,
-) -> Result<Figure, BenchError> {
+pub(super) async fn memory(testbed: &mut Testbed, key: &str, title: &str) -> Result<Figure> {
     let size = testbed.size;
     let volumes = size.nodes * size.volumes_per_node;
     tokio::time::sleep(STILL).await;
@@ -71,7 +64,7 @@ pub(super) async fn memory(
 }
 
 /// Measures the time from a node's registration of the driver to the removal of its startup taint.
-async fn joining(testbed: &Testbed, extent: Extent) -> Result<Figure, BenchError> {
+async fn joining(testbed: &Testbed, extent: Extent) -> Result<Figure> {
     let single = extent.of(2, 50, 50);
     let at_once = extent.of(3, 25, 25);
     let first = testbed.size.nodes;
@@ -113,7 +106,7 @@ fn join(store: &Store, node: usize) {
 }
 
 /// Registers the driver at these nodes. Returns the seconds until each of them has no taint.
-async fn registered(testbed: &Testbed, nodes: Range<usize>) -> Result<Vec<f64>, BenchError> {
+async fn registered(testbed: &Testbed, nodes: Range<usize>) -> Result<Vec<f64>> {
     let mut waiting = Vec::new();
     for node in nodes {
         register(&testbed.store, node);
@@ -124,7 +117,7 @@ async fn registered(testbed: &Testbed, nodes: Range<usize>) -> Result<Vec<f64>, 
 }
 
 /// Measures the cost of evidence while nodes are suspect and nothing is proved.
-async fn calls(testbed: &Testbed, extent: Extent) -> Result<Figure, BenchError> {
+async fn calls(testbed: &Testbed, extent: Extent) -> Result<Figure> {
     let window = Duration::from_secs(u64::try_from(extent.of(2, 30, 30)).unwrap_or(30));
     let rows = [
         (extent.of(20, 1_000, 1_000), Role::Ours),
@@ -169,7 +162,7 @@ async fn calls(testbed: &Testbed, extent: Extent) -> Result<Figure, BenchError> 
 }
 
 /// Measures the time from the last piece of evidence to the taint at the API server.
-async fn decision(testbed: &Testbed, extent: Extent) -> Result<Figure, BenchError> {
+async fn decision(testbed: &Testbed, extent: Extent) -> Result<Figure> {
     let single = extent.of(1, 10, 10);
     // With the single nodes, at most one in twenty of the nodes: the limit of the brake.
     let at_once = extent.of(2, 200, 200);
@@ -203,7 +196,7 @@ async fn decision(testbed: &Testbed, extent: Extent) -> Result<Figure, BenchErro
 
 /// Stops the instances of `nodes` and returns how long each node took to carry node-lifecycle's
 /// taint.
-async fn power_off(testbed: &Testbed, nodes: Range<usize>) -> Result<Vec<f64>, BenchError> {
+async fn power_off(testbed: &Testbed, nodes: Range<usize>) -> Result<Vec<f64>> {
     let mut waiting = Vec::new();
     for node in nodes {
         testbed.power(node, "stop").await?;

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::api_server::{self, Store, kind};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::world::{
     UNLIMITED, WITHOUT_QUOTA, call_as_other_client, create_as_other_client, instance, without_nodes,
 };
@@ -79,7 +79,7 @@ pub(super) fn names(node: usize, volume: usize) -> Names {
 
 impl Testbed {
     /// Starts everything and waits until node-lifecycle is the leader and has listed all kinds.
-    pub(super) async fn start(binaries: &Binaries, size: Size) -> Result<Self, BenchError> {
+    pub(super) async fn start(binaries: &Binaries, size: Size) -> Result<Self> {
         let program = binaries.path("ebs-csi-node-lifecycle")?;
         let store = Arc::new(Store::default());
         fill(&store, size);
@@ -127,12 +127,12 @@ impl Testbed {
     }
 
     /// Makes node-lifecycle list everything again, as after an outage of the API server.
-    pub(super) async fn relist(&mut self) -> Result<(), BenchError> {
+    pub(super) async fn relist(&mut self) -> Result<()> {
         self.store.expire();
         self.settle().await
     }
 
-    async fn settle(&mut self) -> Result<(), BenchError> {
+    async fn settle(&mut self) -> Result<()> {
         let begun = Instant::now();
         let kinds = [
             kind::NODES,
@@ -169,7 +169,7 @@ impl Testbed {
 
     /// Returns the first sample on node-lifecycle's metrics page that begins with `sample`, or 0
     /// when there is none.
-    pub(super) async fn metric(&self, sample: &str) -> Result<f64, BenchError> {
+    pub(super) async fn metric(&self, sample: &str) -> Result<f64> {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http)).await else {
             return Ok(0.0);
         };
@@ -182,7 +182,7 @@ impl Testbed {
     }
 
     /// Waits until the controller has answered `more` further questions about suspects.
-    pub(super) async fn answered(&self, more: f64) -> Result<(), BenchError> {
+    pub(super) async fn answered(&self, more: f64) -> Result<()> {
         let sample = "aws_ebs_csi_safe_detach_failover_questions_total{result=\"answered\"}";
         let (before, begun) = (self.metric(sample).await?, Instant::now());
         while self.metric(sample).await? < before + more {
@@ -195,7 +195,7 @@ impl Testbed {
     }
 
     /// Returns the total number of Describe requests for evidence that reached EC2.
-    pub(super) async fn describes(&self) -> Result<f64, BenchError> {
+    pub(super) async fn describes(&self) -> Result<f64> {
         let statistics = self.world()?.simulator.get("/v1/statistics").await?;
         let calls = |action: &str| statistics["actions"][action]["calls"].as_f64();
         let both = ["DescribeInstances", "DescribeVolumes"].into_iter();
@@ -204,7 +204,7 @@ impl Testbed {
 
     /// Creates the volumes of that node in EC2 and attaches them; the PersistentVolumes refer to
     /// them from then on.
-    pub(super) async fn attach_in_ec2(&self, node: usize) -> Result<(), BenchError> {
+    pub(super) async fn attach_in_ec2(&self, node: usize) -> Result<()> {
         for volume in 0..self.size.volumes_per_node {
             let world = self.world()?;
             let id = create_as_other_client(world, "1").await?;
@@ -220,7 +220,7 @@ impl Testbed {
     }
 
     /// Stops or starts an instance without delay.
-    pub(super) async fn power(&self, node: usize, how: &str) -> Result<(), BenchError> {
+    pub(super) async fn power(&self, node: usize, how: &str) -> Result<()> {
         let path = format!("/v1/instances/{}/{how}", instance(node));
         let at_once = json!({"at_once": true});
         self.world()?.simulator.post(&path, &at_once).await?;
@@ -242,7 +242,7 @@ impl Testbed {
         });
     }
 
-    pub(super) async fn end(mut self) -> Result<(), BenchError> {
+    pub(super) async fn end(mut self) -> Result<()> {
         self.stop();
         if let Some(world) = self.world.take() {
             world.shutdown().await?;
@@ -257,7 +257,7 @@ impl Testbed {
         self.server.abort();
     }
 
-    fn world(&self) -> Result<&World, BenchError> {
+    fn world(&self) -> Result<&World> {
         self.world.as_ref().ok_or_else(|| "the world has ended".to_owned().into())
     }
 
@@ -268,7 +268,7 @@ impl Testbed {
         mut waiting: Vec<(usize, Instant)>,
         pause: Duration,
         done: impl Fn(&Value) -> bool,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>> {
         let begun = Instant::now();
         let mut samples = Vec::new();
         while !waiting.is_empty() {
@@ -290,10 +290,7 @@ impl Testbed {
 
     /// Checks that each of these nodes was patched, as often as it is listed, and that nothing else
     /// was changed since the last check.
-    pub(super) fn expect_patches(
-        &self,
-        nodes: impl Iterator<Item = usize>,
-    ) -> Result<(), BenchError> {
+    pub(super) fn expect_patches(&self, nodes: impl Iterator<Item = usize>) -> Result<()> {
         let mut changes = self.store.take_changes();
         let patch = |node| format!("PATCH {} {}", kind::NODES, node_name(node));
         let mut expected: Vec<String> = nodes.map(patch).collect();

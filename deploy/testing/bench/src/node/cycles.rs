@@ -9,7 +9,7 @@ use super::bare::{LoopDevice, blank};
 use super::testbed::{Attached, Testbed};
 use crate::contestant::Contestant;
 use crate::delay::Latency;
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use crate::world::order;
@@ -55,7 +55,7 @@ pub(super) async fn measure(
     latency: Option<Latency>,
     extent: Extent,
     kind: FsType,
-) -> Result<Vec<Figure>, BenchError> {
+) -> Result<Vec<Figure>> {
     let mut testbeds = Vec::new();
     let mut measured = Ok(Vec::new());
     for contestant in contestants {
@@ -87,7 +87,7 @@ async fn interleaved(
     testbeds: &[(&Contestant, Testbed)],
     extent: Extent,
     kind: FsType,
-) -> Result<Vec<Measured>, BenchError> {
+) -> Result<Vec<Measured>> {
     let name = format!("pvc-cycle-{}", kind.as_str());
     let [(_, first), ..] = testbeds else {
         return Ok(Vec::new());
@@ -123,7 +123,7 @@ enum Subject<'p> {
 }
 
 impl Subject<'_> {
-    async fn run_cycle(&self, kind: FsType, samples: &mut Samples) -> Result<(), BenchError> {
+    async fn run_cycle(&self, kind: FsType, samples: &mut Samples) -> Result<()> {
         match self {
             Self::Driver(testbed, attached) => through_driver(testbed, attached, samples).await,
             Self::Bare(device) => without_driver(device, kind, samples),
@@ -135,7 +135,7 @@ async fn through_driver(
     testbed: &Testbed,
     attached: &Attached,
     samples: &mut Samples,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let Attached { volume, attachment } = attached;
     let (kubelet, pod) = (&testbed.kubelet, "pod-cycle");
     blank(&testbed.device(attached)?)?;
@@ -167,11 +167,7 @@ async fn through_driver(
     Ok(())
 }
 
-fn without_driver(
-    device: &LoopDevice,
-    kind: FsType,
-    samples: &mut Samples,
-) -> Result<(), BenchError> {
+fn without_driver(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<()> {
     device.blank()?;
     let format = device.format(kind)?;
     samples.part.push(format.as_secs_f64() * 1e3);

@@ -7,7 +7,7 @@ use ebs_csi_proto::csi;
 
 use super::testbed::{Attached, Testbed};
 use crate::contestant::Contestant;
-use crate::error::{BenchError, failed_call};
+use crate::error::{Result, failed_call};
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -15,7 +15,7 @@ use crate::report::figure::{Figure, Role, Statistic, Target};
 /// The wait after a start, until memory has settled.
 const SETTLE: Duration = Duration::from_secs(1);
 
-pub(super) async fn idle(contestants: &[Contestant], extent: Extent) -> Result<Figure, BenchError> {
+pub(super) async fn idle(contestants: &[Contestant], extent: Extent) -> Result<Figure> {
     let mut figure = ours(&contestants[0], extent).await?;
     for other in &contestants[1..] {
         let (mut idle, mut used) = (Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ pub(super) async fn idle(contestants: &[Contestant], extent: Extent) -> Result<F
 }
 
 /// Stages, publishes, unpublishes and unstages one volume.
-async fn run_one_volume(testbed: &Testbed) -> Result<(), BenchError> {
+async fn run_one_volume(testbed: &Testbed) -> Result<()> {
     let attached = testbed.attach("pvc-memory", "ext4").await?;
     let (volume, attachment) = (&attached.volume, &attached.attachment);
     testbed.kubelet.stage(volume, attachment).await?;
@@ -43,7 +43,7 @@ async fn run_one_volume(testbed: &Testbed) -> Result<(), BenchError> {
     Ok(testbed.kubelet.unstage(volume).await?)
 }
 
-async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
+async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure> {
     let (mut all, mut agent, mut helper) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kinds, mut used) = ([Vec::new(), Vec::new()], Vec::new());
     for _ in 0..extent.of(1, 5, 5) {
@@ -82,7 +82,7 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
 /// Number of parts of the run; memory is read after each part.
 const PARTS: usize = 20;
 
-pub(super) async fn growth(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
+pub(super) async fn growth(contestant: &Contestant, extent: Extent) -> Result<Figure> {
     let testbed = Testbed::make(contestant, None).await?;
     let cycles = extent.of(40, 1_000, 100_000);
     let measured = run(&testbed, cycles).await;
@@ -99,7 +99,7 @@ pub(super) async fn growth(contestant: &Contestant, extent: Extent) -> Result<Fi
         .note("All processes of a node; a quarter of a MiB counts as none. `--full` makes 100,000 cycles."))
 }
 
-async fn run(testbed: &Testbed, cycles: usize) -> Result<Vec<f64>, BenchError> {
+async fn run(testbed: &Testbed, cycles: usize) -> Result<Vec<f64>> {
     let Attached { volume, attachment } = testbed.attach("pvc-growth", "ext4").await?;
     let path = testbed.kubelet.prepare_stage(&volume)?;
     let stage: NodeStageVolumeRequest = testbed.kubelet.stage_request(&volume, &attachment)?;

@@ -6,7 +6,7 @@ use ebs_csi_sandbox::Kubelet;
 
 use super::testbed::{Attached, Testbed};
 use crate::contestant::Contestant;
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::memory_limit::MemoryLimit;
 use crate::report::figure::{Figure, Role, Statistic, Target};
@@ -25,10 +25,7 @@ struct ParallelRun {
     limited: bool,
 }
 
-pub(super) async fn measure(
-    contestant: &Contestant,
-    extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<Vec<Figure>> {
     let mut testbed = Testbed::make(contestant, None).await?;
     let volumes = extent.of(4, 100, 100);
     let measured = run(&mut testbed, volumes).await;
@@ -68,7 +65,7 @@ pub(super) async fn measure(
     ])
 }
 
-async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, BenchError> {
+async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun> {
     let mut attached = Vec::new();
     for index in 0..volumes {
         attached.push(testbed.attach(&format!("pvc-parallel-{index}"), "ext4").await?);
@@ -110,7 +107,7 @@ async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, Bench
     })
 }
 
-async fn stage(kubelet: Kubelet, one: Attached) -> Result<f64, BenchError> {
+async fn stage(kubelet: Kubelet, one: Attached) -> Result<f64> {
     let began = Instant::now();
     kubelet.stage(&one.volume, &one.attachment).await?;
     Ok(began.elapsed().as_secs_f64() * 1e3)

@@ -9,7 +9,7 @@ use ebs_csi_wire::FsType;
 use super::testbed::{Attached, Testbed};
 use crate::contestant::Contestant;
 use crate::delay::Latency;
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role};
 
@@ -29,14 +29,14 @@ pub(super) async fn measure(
     contestant: &Contestant,
     latency: Option<Latency>,
     extent: Extent,
-) -> Result<Vec<Figure>, BenchError> {
+) -> Result<Vec<Figure>> {
     let testbed = Testbed::make(contestant, latency).await?;
     let measured = both(&testbed, extent.of(2, 50, 50)).await;
     testbed.end().await?;
     measured
 }
 
-async fn both(testbed: &Testbed, rounds: usize) -> Result<Vec<Figure>, BenchError> {
+async fn both(testbed: &Testbed, rounds: usize) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for kind in [FsType::Ext4, FsType::Xfs] {
         let name = format!("pvc-restore-{}", kind.as_str());
@@ -62,7 +62,7 @@ async fn through_driver(
     attached: Attached,
     kind: FsType,
     samples: &mut Samples,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let device = testbed.device(&attached)?;
     let Attached { volume, mut attachment } = attached;
     attachment.insert(ORIGIN.to_owned(), SNAPSHOT.to_owned());
@@ -78,11 +78,7 @@ async fn through_driver(
     Ok(blank(&device)?)
 }
 
-fn without_driver(
-    device: &LoopDevice,
-    kind: FsType,
-    samples: &mut Samples,
-) -> Result<(), BenchError> {
+fn without_driver(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<()> {
     resize(device.node(), SIZES[0])?;
     device.blank()?;
     device.format(kind)?;

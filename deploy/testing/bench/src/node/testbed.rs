@@ -11,7 +11,7 @@ use ebs_csi_sandbox::{Co, Kubelet, NodeOptions, World, WorldOptions, ZONE};
 
 use crate::contestant::Contestant;
 use crate::delay::{DelayedFile, Latency};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::world::UNLIMITED;
 
 pub(super) struct Testbed {
@@ -31,10 +31,7 @@ pub(super) struct Attached {
 
 impl Testbed {
     /// Starts a world with the node service of `contestant`, whose disks have this latency.
-    pub(super) async fn make(
-        contestant: &Contestant,
-        latency: Option<Latency>,
-    ) -> Result<Self, BenchError> {
+    pub(super) async fn make(contestant: &Contestant, latency: Option<Latency>) -> Result<Self> {
         let mut options = WorldOptions::new(contestant.binaries.clone());
         options.node_program.clone_from(&contestant.program);
         let mut node = NodeOptions::new("node-a", "i-0aaaaaaaaaaaaaaa1", ZONE);
@@ -49,7 +46,7 @@ impl Testbed {
     }
 
     /// Delays a file that becomes a disk, if the disks have a latency.
-    fn delay(&self, file: &Path) -> Result<(), BenchError> {
+    fn delay(&self, file: &Path) -> Result<()> {
         if let Some(latency) = self.latency {
             let binaries = &self.world.options().binaries;
             self.delayed.borrow_mut().push(DelayedFile::make(binaries, file, latency)?);
@@ -58,7 +55,7 @@ impl Testbed {
     }
 
     /// Makes a disk of 1 GiB for the bare steps, equal to that of an attached volume.
-    pub(super) fn bare(&self, name: &str) -> Result<LoopDevice, BenchError> {
+    pub(super) fn bare(&self, name: &str) -> Result<LoopDevice> {
         let directory = self.world.state_dir().join("bare");
         std::fs::create_dir_all(&directory)?;
         self.delay(&directory.join(format!("{name}.img")))?;
@@ -66,7 +63,7 @@ impl Testbed {
     }
 
     /// Creates and attaches a volume of 1 GiB.
-    pub(super) async fn attach(&self, name: &str, kind: &str) -> Result<Attached, BenchError> {
+    pub(super) async fn attach(&self, name: &str, kind: &str) -> Result<Attached> {
         let claim = Claim::filesystem(name, kind, 1).parameter("type", "gp3");
         let volume = self.co.create(&claim).await?;
         let image = format!("ec2/volumes/{}.img", volume.id);
@@ -76,7 +73,7 @@ impl Testbed {
     }
 
     /// Returns the block device of an attached volume, as the node's processes see it.
-    pub(super) fn device(&self, attached: &Attached) -> Result<PathBuf, BenchError> {
+    pub(super) fn device(&self, attached: &Attached) -> Result<PathBuf> {
         let path = attached.attachment.get("devicePath");
         let name = path
             .and_then(|path| path.strip_prefix("/dev/"))
@@ -99,7 +96,7 @@ impl Testbed {
 
     /// Shuts the world down; returns an error when something is left. The kernel clears a hundred
     /// loop devices asynchronously, so this waits for half a minute.
-    pub(super) async fn end(self) -> Result<(), BenchError> {
+    pub(super) async fn end(self) -> Result<()> {
         let directory = self.world.state_dir().to_owned();
         let mut left = self.world.shutdown().await?.leftovers;
         for _ in 0..300 {
