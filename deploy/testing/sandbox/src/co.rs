@@ -7,7 +7,7 @@ mod observer;
 mod sidecars;
 mod volume;
 
-pub use attempt::{Attempts, CoError, RetryPolicy};
+pub use attempt::{Attempts, CoError, Result, RetryPolicy};
 pub use kubelet::Kubelet;
 pub use observer::{Observer, safe_detach};
 pub use sidecars::{Attachment, Co, Snapshot};
@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Returns a channel to a CSI socket. The channel connects on first use, and again after the
 /// process behind the socket was restarted.
-pub(crate) fn channel(socket: &Path) -> Result<Channel, CoError> {
+pub(crate) fn channel(socket: &Path) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
     let fail = |e| CoError::own(format!("CSI socket {}", socket.display()), e);
     Ok(endpoint.map_err(fail)?.connect_lazy())

@@ -36,8 +36,10 @@ pub enum DemoError {
     Unverified(String),
 }
 
+type Result<T, E = DemoError> = std::result::Result<T, E>;
+
 /// Returns an error with `what` unless `condition` holds.
-fn ensure(condition: bool, what: impl FnOnce() -> String) -> Result<(), DemoError> {
+fn ensure(condition: bool, what: impl FnOnce() -> String) -> Result<()> {
     if condition { Ok(()) } else { Err(DemoError::Unverified(what())) }
 }
 
@@ -85,12 +87,12 @@ impl Scene<'_> {
     }
 
     /// Returns EC2's view of a volume that must exist.
-    async fn shown(&self, id: &str) -> Result<DescribedVolume, DemoError> {
+    async fn shown(&self, id: &str) -> Result<DescribedVolume> {
         let shown = self.ec2().volume(id).await?;
         shown.ok_or_else(|| DemoError::Unverified(format!("EC2 does not know {id}")))
     }
 
-    async fn check_attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
+    async fn check_attached(&self, id: &str, instances: &[&str]) -> Result<()> {
         let shown = self.shown(id).await?;
         ensure(shown.instances == instances, || {
             format!("EC2 shows {id} attached to {:?}, not {instances:?}", shown.instances)
@@ -107,7 +109,7 @@ impl Scene<'_> {
 }
 
 /// Runs the whole demonstration.
-pub async fn run(world: &mut World) -> Result<(), DemoError> {
+pub async fn run(world: &mut World) -> Result<()> {
     let mut narrator = Narrator::default();
     narrator.chapter("the world");
     for process in world.processes() {

@@ -61,6 +61,8 @@ pub enum WorldError {
     Co(#[from] CoError),
 }
 
+type Result<T, E = WorldError> = std::result::Result<T, E>;
+
 /// A running world: simulator, controller and nodes.
 #[derive(Debug)]
 pub struct World {
@@ -87,13 +89,13 @@ pub struct World {
 const GRACE: Duration = Duration::from_secs(10);
 const READY: Duration = Duration::from_secs(30);
 
-fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
+fn step<T>(what: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(|source| WorldError::Step { what: what.to_owned(), source })
 }
 
 impl World {
     /// Starts everything and waits until each socket answers. Leaves nothing behind on failure.
-    pub async fn start(options: WorldOptions) -> Result<Self, WorldError> {
+    pub async fn start(options: WorldOptions) -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err(WorldError::Host(
                 "block devices and mounts need root; run it as root".to_owned(),
@@ -145,7 +147,7 @@ impl World {
 
     /// Ends the controller and the processes of node `index`, and runs the launcher in mode `all`
     /// in their place, with further `flags`.
-    pub async fn start_all(&mut self, index: usize, flags: &[&str]) -> Result<(), WorldError> {
+    pub async fn start_all(&mut self, index: usize, flags: &[&str]) -> Result<()> {
         let node = &mut self.nodes[index];
         for process in [&mut node.agent, &mut node.helper, &mut self.controller] {
             step("stopping a process", process.stop(GRACE).await)?;
@@ -185,7 +187,7 @@ impl World {
     }
 
     /// Starts another controller of the same cluster and waits until its Probe succeeds.
-    pub async fn add_replica(&mut self) -> Result<(), WorldError> {
+    pub async fn add_replica(&mut self) -> Result<()> {
         let name = format!("controller-{}", self.replicas.len() + 2);
         let made = container::controller(&name, &self.options, &self.state_dir, &self.simulator);
         let mut replica = step("preparing a replica", made)?;
@@ -200,7 +202,7 @@ impl World {
         &mut self,
         name: &str,
         make: impl Fn() -> Command + Send + Sync + 'static,
-    ) -> Result<(), WorldError> {
+    ) -> Result<()> {
         let no_socket = self.state_dir.join(format!("{name}.sock"));
         let mut process = Process::new(name, &self.state_dir, no_socket, move || {
             let mut command = make();
@@ -213,13 +215,13 @@ impl World {
     }
 
     /// Starts the controller and waits until its Probe succeeds. Returns the time since exec.
-    pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
+    pub async fn start_controller(&mut self) -> Result<Duration> {
         step("starting the controller", self.controller.start())?;
         ready(&mut self.controller).await
     }
 
     /// Ends the controller and starts it with the further arguments `more`.
-    pub async fn restart_controller(&mut self, more: &[String]) -> Result<Duration, WorldError> {
+    pub async fn restart_controller(&mut self, more: &[String]) -> Result<Duration> {
         step("stopping the controller", self.controller.stop(GRACE).await)?;
         let mut options = self.options.clone();
         options.controller_arguments.extend_from_slice(more);
@@ -229,13 +231,13 @@ impl World {
     }
 
     /// Cuts the power of node `index`: kills its processes and removes its mounts.
-    pub async fn cut_power(&mut self, index: usize) -> Result<(), WorldError> {
+    pub async fn cut_power(&mut self, index: usize) -> Result<()> {
         step("cutting the power of a node", self.nodes[index].cut_power().await)
     }
 
     /// Starts the node-agent of node `index` and waits until its Probe succeeds. Returns the time
     /// since exec.
-    pub async fn start_agent(&mut self, index: usize) -> Result<Duration, WorldError> {
+    pub async fn start_agent(&mut self, index: usize) -> Result<Duration> {
         let agent = &mut self.nodes[index].agent;
         step("starting the node-agent", agent.start())?;
         ready(agent).await
@@ -243,7 +245,7 @@ impl World {
 
     /// Starts the mount-helper of node `index` and waits until its socket exists and its processes
     /// are confined. Returns the time since exec.
-    pub async fn start_helper(&mut self, index: usize) -> Result<Duration, WorldError> {
+    pub async fn start_helper(&mut self, index: usize) -> Result<Duration> {
         let helper = &mut self.nodes[index].helper;
         step("starting the mount-helper", helper.start())?;
         let is_ready = async |helper: &Process| {
@@ -271,7 +273,7 @@ impl World {
     }
 
     /// Returns the names of the processes that have ended without a request.
-    pub fn ended_processes(&mut self) -> Result<Vec<String>, WorldError> {
+    pub fn ended_processes(&mut self) -> Result<Vec<String>> {
         let mut ended = Vec::new();
         for process in self.processes_mut() {
             if step("waiting for a process", process.ended())?.is_some() {
@@ -283,7 +285,7 @@ impl World {
 
     /// Restarts the controller and the nodes' processes that have ended, as a container runtime
     /// does. Returns their names.
-    pub async fn restart_ended(&mut self) -> Result<Vec<String>, WorldError> {
+    pub async fn restart_ended(&mut self) -> Result<Vec<String>> {
         let ended = self.ended_processes()?;
         for name in &ended {
             let helper = self.nodes.iter().position(|node| node.helper.name() == name);
@@ -332,7 +334,7 @@ impl World {
 
     /// Ends everything, first with SIGTERM. Returns what had to be removed by force and what is
     /// still there.
-    pub async fn shutdown(mut self) -> Result<Ended, WorldError> {
+    pub async fn shutdown(mut self) -> Result<Ended> {
         let mut killed = Vec::new();
         for process in self.processes_mut() {
             if !step("stopping a process", process.stop(GRACE).await)? {
@@ -373,7 +375,7 @@ pub struct Ended {
 async fn wait_until(
     process: &mut Process,
     is_ready: impl AsyncFn(&Process) -> bool,
-) -> Result<Duration, WorldError> {
+) -> Result<Duration> {
     let began = process.started().unwrap_or_else(Instant::now);
     while !is_ready(process).await {
         let what = match step("waiting for a process", process.ended())? {
@@ -390,7 +392,7 @@ async fn wait_until(
 }
 
 /// Calls Probe until it succeeds. Returns the time since the process was started.
-async fn ready(process: &mut Process) -> Result<Duration, WorldError> {
+async fn ready(process: &mut Process) -> Result<Duration> {
     let identity = IdentityClient::new(channel(process.socket())?);
     let is_ready = async |_: &Process| {
         let answer = identity.clone().probe(csi::ProbeRequest {}).await;

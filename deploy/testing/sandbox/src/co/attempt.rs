@@ -87,6 +87,9 @@ pub enum CoError {
     },
 }
 
+/// The result of a call.
+pub type Result<T, E = CoError> = std::result::Result<T, E>;
+
 impl CoError {
     /// Returns the gRPC code, if the driver answered with one.
     pub fn code(&self) -> Option<Code> {
@@ -143,7 +146,7 @@ impl Attempts {
         rpc: &'static str,
         policy: RetryPolicy,
         mut call: impl FnMut() -> F,
-    ) -> Result<T, CoError>
+    ) -> Result<T>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
@@ -231,10 +234,7 @@ mod tests {
     };
 
     #[expect(clippy::disallowed_methods, reason = "a server's answers are played")]
-    async fn codes(
-        policy: RetryPolicy,
-        answers: &[Code],
-    ) -> (Result<(), CoError>, Vec<CallRecord>) {
+    async fn codes(policy: RetryPolicy, answers: &[Code]) -> (Result<()>, Vec<CallRecord>) {
         let attempts = Attempts::default();
         let mut answers = answers.iter();
         let result = attempts

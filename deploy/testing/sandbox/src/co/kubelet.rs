@@ -11,7 +11,7 @@ use ebs_csi_proto::{DRIVER_NAME, csi};
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 
-use super::attempt::{Attempts, CoError, RetryPolicy, call};
+use super::attempt::{Attempts, CoError, Result, RetryPolicy, call};
 use super::channel;
 use super::sidecars::Attachment;
 use super::volume::Volume;
@@ -35,7 +35,7 @@ const BLOCK: &str = "plugins/kubernetes.io/csi/volumeDevices";
 impl Kubelet {
     /// Returns the kubelet for the node plugin at `socket` and the kubelet directory `root`. It
     /// connects with the first call.
-    pub fn new(socket: &Path, root: &Path) -> Result<Self, CoError> {
+    pub fn new(socket: &Path, root: &Path) -> Result<Self> {
         Ok(Self {
             node: NodeClient::new(channel(socket)?),
             root: root.to_owned(),
@@ -55,7 +55,7 @@ impl Kubelet {
     }
 
     /// Calls NodeGetInfo.
-    pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
+    pub async fn info(&self) -> Result<csi::NodeGetInfoResponse> {
         call!(self.node, retry_policy, node_get_info, csi::NodeGetInfoRequest {})
     }
 
@@ -89,7 +89,7 @@ impl Kubelet {
         &self,
         volume: &Volume,
         attachment: &Attachment,
-    ) -> Result<csi::NodeStageVolumeRequest, CoError> {
+    ) -> Result<csi::NodeStageVolumeRequest> {
         Ok(csi::NodeStageVolumeRequest {
             volume_id: volume.id.clone(),
             publish_context: attachment.clone(),
@@ -102,7 +102,7 @@ impl Kubelet {
 
     /// Makes the staging directory, as kubelet does before it stages. [`stage`](Self::stage) calls
     /// this function.
-    pub fn prepare_stage(&self, volume: &Volume) -> Result<PathBuf, CoError> {
+    pub fn prepare_stage(&self, volume: &Volume) -> Result<PathBuf> {
         let path = self.staging_path(volume);
         make_directory(&path)?;
         if !volume.is_block() {
@@ -115,11 +115,7 @@ impl Kubelet {
     }
 
     /// Calls NodeStageVolume. Returns the staging path.
-    pub async fn stage(
-        &self,
-        volume: &Volume,
-        attachment: &Attachment,
-    ) -> Result<PathBuf, CoError> {
+    pub async fn stage(&self, volume: &Volume, attachment: &Attachment) -> Result<PathBuf> {
         let path = self.prepare_stage(volume)?;
         let message = self.stage_request(volume, attachment)?;
         call!(self.node, retry_policy, node_stage_volume, message)?;
@@ -133,7 +129,7 @@ impl Kubelet {
         attachment: &Attachment,
         pod: &str,
         readonly: bool,
-    ) -> Result<PathBuf, CoError> {
+    ) -> Result<PathBuf> {
         let path = self.target_path(volume, pod);
         // Kubelet makes the parent, the driver makes the target itself (csi.proto,
         // NodePublishVolumeRequest.target_path).
@@ -155,7 +151,7 @@ impl Kubelet {
     }
 
     /// Calls NodeUnpublishVolume for `pod`, then removes the pod's directory of the volume.
-    pub async fn unpublish(&self, volume: &Volume, pod: &str) -> Result<(), CoError> {
+    pub async fn unpublish(&self, volume: &Volume, pod: &str) -> Result<()> {
         let path = self.target_path(volume, pod);
         let message = csi::NodeUnpublishVolumeRequest {
             volume_id: volume.id.clone(),
@@ -172,7 +168,7 @@ impl Kubelet {
     }
 
     /// Calls NodeUnstageVolume, then removes the staging directory.
-    pub async fn unstage(&self, volume: &Volume) -> Result<(), CoError> {
+    pub async fn unstage(&self, volume: &Volume) -> Result<()> {
         let path = self.staging_path(volume);
         let message = csi::NodeUnstageVolumeRequest {
             volume_id: volume.id.clone(),
@@ -191,7 +187,7 @@ impl Kubelet {
 
     /// Calls NodeExpandVolume for a published volume, with the size in `volume`. Returns the size
     /// that the node reports, in bytes.
-    pub async fn expand(&self, volume: &Volume, target: &Path) -> Result<i64, CoError> {
+    pub async fn expand(&self, volume: &Volume, target: &Path) -> Result<i64> {
         let message = csi::NodeExpandVolumeRequest {
             volume_id: volume.id.clone(),
             volume_path: text(target)?,
@@ -208,11 +204,7 @@ impl Kubelet {
     }
 
     /// Calls NodeGetVolumeStats for a published volume.
-    pub async fn stats(
-        &self,
-        volume: &Volume,
-        target: &Path,
-    ) -> Result<Vec<csi::VolumeUsage>, CoError> {
+    pub async fn stats(&self, volume: &Volume, target: &Path) -> Result<Vec<csi::VolumeUsage>> {
         let message = csi::NodeGetVolumeStatsRequest {
             volume_id: volume.id.clone(),
             volume_path: text(target)?,
@@ -223,13 +215,13 @@ impl Kubelet {
     }
 }
 
-fn text(path: &Path) -> Result<String, CoError> {
+fn text(path: &Path) -> Result<String> {
     path.to_str()
         .map(str::to_owned)
         .ok_or_else(|| CoError::own(format!("naming {}", path.display()), "it is not UTF-8"))
 }
 
-fn make_directory(path: &Path) -> Result<(), CoError> {
+fn make_directory(path: &Path) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o750)
@@ -238,7 +230,7 @@ fn make_directory(path: &Path) -> Result<(), CoError> {
 }
 
 /// Returns the error of a removal, unless nothing was at the path.
-fn removed(path: &Path, result: io::Result<()>) -> Result<(), CoError> {
+fn removed(path: &Path, result: io::Result<()>) -> Result<()> {
     match result {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
             Err(CoError::own(format!("removing {}", path.display()), e))

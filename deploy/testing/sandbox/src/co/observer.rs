@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{CoError, channel};
+use super::{CoError, Result, channel};
 
 const MOST: usize = 16;
 
@@ -37,7 +37,7 @@ pub struct Observer {
 
 impl Observer {
     /// Connects to the controller's socket, without any known node.
-    pub async fn start(socket: &Path) -> Result<Self, CoError> {
+    pub async fn start(socket: &Path) -> Result<Self> {
         let fail = |why: String| CoError::Own { what: "observing nodes".to_owned(), why };
         let (reports, sent) = mpsc::channel(MOST);
         let mut client = SafeDetachClient::new(channel(socket)?);

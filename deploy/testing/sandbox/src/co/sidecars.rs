@@ -10,7 +10,7 @@ use csi::group_controller_client::GroupControllerClient;
 use ebs_csi_proto::csi;
 use tonic::transport::Channel;
 
-use super::attempt::{Attempts, CoError, RetryPolicy, call};
+use super::attempt::{Attempts, CoError, Result, RetryPolicy, call};
 use super::channel;
 use super::volume::{Claim, Volume};
 
@@ -45,7 +45,7 @@ pub struct Snapshot {
 impl Co {
     /// Returns the sidecars of the controller at `socket`, which request new volumes in `zone`;
     /// empty: anywhere. They connect with the first call.
-    pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
+    pub fn new(socket: &Path, zone: &str) -> Result<Self> {
         Ok(Self {
             controller: ControllerClient::new(channel(socket)?),
             groups: GroupControllerClient::new(channel(socket)?),
@@ -81,7 +81,7 @@ impl Co {
     }
 
     /// Calls CreateVolume.
-    pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
+    pub async fn create(&self, claim: &Claim) -> Result<Volume> {
         let message = self.create_request(claim);
         let reply = call!(self.controller, provisioner, create_volume, message)?;
         let violation = |what: String| CoError::violation("CreateVolume", what);
@@ -104,14 +104,14 @@ impl Co {
     }
 
     /// Calls DeleteVolume.
-    pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
+    pub async fn delete(&self, volume_id: &str) -> Result<()> {
         let message =
             csi::DeleteVolumeRequest { volume_id: volume_id.to_owned(), ..Default::default() };
         call!(self.controller, provisioner, delete_volume, message).map(drop)
     }
 
     /// Calls ControllerPublishVolume.
-    pub async fn attach(&self, volume: &Volume, node_id: &str) -> Result<Attachment, CoError> {
+    pub async fn attach(&self, volume: &Volume, node_id: &str) -> Result<Attachment> {
         let message = csi::ControllerPublishVolumeRequest {
             volume_id: volume.id.clone(),
             node_id: node_id.to_owned(),
@@ -130,7 +130,7 @@ impl Co {
     }
 
     /// Calls ControllerUnpublishVolume.
-    pub async fn detach(&self, volume_id: &str, node_id: &str) -> Result<(), CoError> {
+    pub async fn detach(&self, volume_id: &str, node_id: &str) -> Result<()> {
         let message = csi::ControllerUnpublishVolumeRequest {
             volume_id: volume_id.to_owned(),
             node_id: node_id.to_owned(),
@@ -141,7 +141,7 @@ impl Co {
 
     /// Calls ControllerExpandVolume for at least `bytes` and stores the new size in `volume`.
     /// Returns whether the node must grow the file system.
-    pub async fn expand(&self, volume: &mut Volume, bytes: i64) -> Result<bool, CoError> {
+    pub async fn expand(&self, volume: &mut Volume, bytes: i64) -> Result<bool> {
         let message = csi::ControllerExpandVolumeRequest {
             volume_id: volume.id.clone(),
             capacity_range: Some(csi::CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
@@ -164,7 +164,7 @@ impl Co {
         &self,
         volume_id: &str,
         parameters: &HashMap<String, String>,
-    ) -> Result<(), CoError> {
+    ) -> Result<()> {
         let message = csi::ControllerModifyVolumeRequest {
             volume_id: volume_id.to_owned(),
             mutable_parameters: parameters.clone(),
@@ -174,7 +174,7 @@ impl Co {
     }
 
     /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
-    pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
+    pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot> {
         self.snapshot_of_class(name, volume_id, &HashMap::new()).await
     }
 
@@ -184,7 +184,7 @@ impl Co {
         name: &str,
         volume_id: &str,
         parameters: &HashMap<String, String>,
-    ) -> Result<Snapshot, CoError> {
+    ) -> Result<Snapshot> {
         let message = csi::CreateSnapshotRequest {
             source_volume_id: volume_id.to_owned(),
             name: name.to_owned(),
@@ -204,7 +204,7 @@ impl Co {
         &self,
         name: &str,
         volume_ids: &[String],
-    ) -> Result<Vec<Snapshot>, CoError> {
+    ) -> Result<Vec<Snapshot>> {
         let message = csi::CreateVolumeGroupSnapshotRequest {
             name: name.to_owned(),
             source_volume_ids: volume_ids.to_vec(),
@@ -220,7 +220,7 @@ impl Co {
 
     /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready: at most
     /// for two minutes, and with the same id in each answer.
-    pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
+    pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot> {
         let violation = |what: String| CoError::violation("CreateSnapshot", what);
         let first = self.snapshot(name, volume_id).await?;
         let mut found = first.clone();
@@ -241,7 +241,7 @@ impl Co {
     }
 
     /// Calls DeleteSnapshot.
-    pub async fn delete_snapshot(&self, snapshot_id: &str) -> Result<(), CoError> {
+    pub async fn delete_snapshot(&self, snapshot_id: &str) -> Result<()> {
         let message = csi::DeleteSnapshotRequest {
             snapshot_id: snapshot_id.to_owned(),
             ..Default::default()

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{DemoError, Scene, ensure};
+use super::{Result, Scene, ensure};
 use crate::audit;
 
-pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("delete all");
     for (volume, in_use) in scene.volumes.clone() {
         if let Some(in_use) = in_use {
@@ -26,7 +26,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     invariants(scene).await
 }
 
-fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+fn processes(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("the processes, as the kernel shows them");
     let mut seen = audit::survey(scene.world)?;
     seen.extend(std::mem::take(&mut scene.tools));
@@ -44,7 +44,7 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+async fn calls(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("the driver's calls to EC2 and STS");
     // The number of each action's calls, by EC2's answer.
     let mut actions: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
@@ -67,7 +67,7 @@ async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+async fn invariants(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("nothing leaked, nothing doubled");
     let mut leaked = scene.world.leaked().await?;
     // EC2 shows a deleted volume for a moment.

@@ -1,10 +1,10 @@
 //! Snapshot, restore, clone.
 
-use super::{DemoError, Scene, ensure};
+use super::{Result, Scene, ensure};
 use crate::co::{Claim, Source};
 use crate::pod_view;
 
-pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("copies");
     let (ext4, _) = scene.used("pvc-ext4")?;
     let snapshot = scene.co.snapshot_ready("snapshot-1", &ext4.id).await?;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use ebs_csi_policy::profile;
 use serde_json::json;
 
-use super::{DemoError, InUse, Scene, ensure};
+use super::{DemoError, InUse, Result, Scene, ensure};
 use crate::audit;
 use crate::co::{Claim, Volume};
 use crate::pod_view;
 use crate::tool_at_work::{self, ToolAtWork};
 
-pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("kill -9 in the middle");
     let volume = controller_in_create(scene).await?;
     controller_in_attach(scene, &volume).await?;
@@ -22,7 +22,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 
 /// Lets EC2 create the volume, withholds EC2's reply, and kills the controller before it can ask
 /// again.
-async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError> {
+async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume> {
     let claim = Claim::filesystem("pvc-death", "ext4", 100).parameter("type", "gp3");
     let before = scene.ec2().last().await?;
     let lost = json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 60_000 });
@@ -47,7 +47,7 @@ async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError
 }
 
 /// Kills the controller while EC2 attaches the volume.
-async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<(), DemoError> {
+async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<()> {
     let simulator = &scene.world.simulator;
     simulator.put("/v1/latency", &json!({ "attach": { "fixed_ms": 3_000 } })).await?;
     let before = scene.ec2().last().await?;
@@ -74,7 +74,7 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
 }
 
 /// Stops the tool that works on `node`, and verifies its rights.
-async fn catch_tool(scene: &mut Scene<'_>, node: usize) -> Result<ToolAtWork, DemoError> {
+async fn catch_tool(scene: &mut Scene<'_>, node: usize) -> Result<ToolAtWork> {
     let late = || {
         let what = "no tool was seen at work; the machine is too busy to show this";
         DemoError::Unverified(what.to_owned())
@@ -89,7 +89,7 @@ async fn catch_tool(scene: &mut Scene<'_>, node: usize) -> Result<ToolAtWork, De
 }
 
 /// Kills the helper while mke2fs runs.
-async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse, DemoError> {
+async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse> {
     let attachment = scene
         .attached
         .take()
@@ -131,7 +131,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
 
 /// Kills the agent while mke2fs runs; the helper continues, and the new agent joins the helper's
 /// job.
-async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<()> {
     let claim = Claim::filesystem("pvc-agent-death", "ext4", 100).parameter("type", "gp3");
     let volume = scene.create(&claim).await?;
     let instance = scene.instance(1);

@@ -14,7 +14,7 @@ use ebs_csi_proto::safe_detach::Node;
 use serde_json::json;
 use tonic::Code;
 
-use super::{DemoError, Scene, ensure};
+use super::{Result, Scene, ensure};
 use crate::co::{Claim, CoError, Observer, Volume, safe_detach};
 
 const FILE: &str = "sequence";
@@ -27,7 +27,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(directory: &Path) -> Result<Self, DemoError> {
+    fn start(directory: &Path) -> Result<Self> {
         let mut file = File::create(directory.join(FILE))?;
         let (written, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, told) = (Arc::clone(&written), Arc::clone(&stop));
@@ -46,7 +46,7 @@ impl Writer {
         Ok(Self { written, stop, thread: Some(thread) })
     }
 
-    async fn wait_until_writing(&self) -> Result<u64, DemoError> {
+    async fn wait_until_writing(&self) -> Result<u64> {
         let before = self.written.load(Ordering::SeqCst);
         for _ in 0..500 {
             let now = self.written.load(Ordering::SeqCst);
@@ -76,7 +76,7 @@ impl Drop for Writer {
 }
 
 /// Verifies that the file holds every number up to `last`, in order.
-fn find_all(directory: &Path, last: u64) -> Result<(), DemoError> {
+fn find_all(directory: &Path, last: u64) -> Result<()> {
     let text = std::fs::read_to_string(directory.join(FILE))?;
     let mut numbers = text.lines();
     for number in 1..=last {
@@ -97,7 +97,7 @@ impl Scene<'_> {
         node: usize,
         token: &str,
         writer: &Writer,
-    ) -> Result<(), DemoError> {
+    ) -> Result<()> {
         let instance = self.instance(node);
         let mut co = self.co.clone();
         co.attacher = co.attacher.once();
@@ -119,7 +119,7 @@ impl Scene<'_> {
     }
 }
 
-pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     scene
         .narrator
         .chapter("a node falls silent while another zone fails; its volume moves when EC2 shows it off (enforce)");

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use super::{DemoError, InUse, Scene, ensure};
+use super::{InUse, Result, Scene, ensure};
 use crate::co::{Claim, GIB};
 use crate::pod_view;
 
-pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     online(scene).await?;
     offline(scene).await?;
     one_modification(scene).await
 }
 
-async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+async fn online(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("growing");
     let (mut volume, in_use) = scene.used("pvc-xfs")?;
     let before = pod_view::size(&in_use.published)?;
@@ -30,7 +30,7 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+async fn offline(scene: &mut Scene<'_>) -> Result<()> {
     let (mut volume, in_use) = scene.used("pvc-ext4")?;
     let before = pod_view::size(&in_use.published)?;
     scene.take_from(&volume, &in_use).await?;
@@ -41,7 +41,7 @@ async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.check_growth("pvc-ext4", before, &in_use, "ext4 grew before it was mounted")
 }
 
-async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+async fn one_modification(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("type, IOPS, throughput and size in one ModifyVolume");
     let mut volume =
         scene.create(&Claim::filesystem("pvc-tuned", "ext4", 10).parameter("type", "gp2")).await?;
@@ -88,7 +88,7 @@ impl Scene<'_> {
         before: i64,
         in_use: &InUse,
         step: &str,
-    ) -> Result<(), DemoError> {
+    ) -> Result<()> {
         let path = &in_use.published;
         let after = pod_view::size(path)?;
         let text = || format!("the file system had {before} bytes and has {after}");

@@ -3,13 +3,13 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use super::{DemoError, InUse, Scene, ensure};
+use super::{DemoError, InUse, Result, Scene, ensure};
 use crate::co::{Claim, Content, Volume};
 use crate::pod_view;
 
 impl Scene<'_> {
     /// Creates a volume and verifies that EC2 has exactly one volume of its name.
-    pub(super) async fn create(&mut self, claim: &Claim) -> Result<Volume, DemoError> {
+    pub(super) async fn create(&mut self, claim: &Claim) -> Result<Volume> {
         let volume = self.co.create(claim).await?;
         let named = self.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
         ensure(named.len() == 1 && named[0].id == volume.id, || {
@@ -32,7 +32,7 @@ impl Scene<'_> {
         volume: &Volume,
         node: usize,
         pod: &str,
-    ) -> Result<InUse, DemoError> {
+    ) -> Result<InUse> {
         let instance = self.instance(node);
         let name = self.node_name(node);
         let attachment = self.co.attach(volume, &instance).await?;
@@ -51,7 +51,7 @@ impl Scene<'_> {
         node: usize,
         pod: &str,
         attachment: crate::co::Attachment,
-    ) -> Result<InUse, DemoError> {
+    ) -> Result<InUse> {
         let kubelet = self.kubelets[node].clone();
         let staged = kubelet.stage(volume, &attachment).await?;
         let proof = match &volume.content {
@@ -85,11 +85,7 @@ impl Scene<'_> {
     }
 
     /// Unpublishes, unstages and detaches; verifies each step.
-    pub(super) async fn take_from(
-        &mut self,
-        volume: &Volume,
-        in_use: &InUse,
-    ) -> Result<(), DemoError> {
+    pub(super) async fn take_from(&mut self, volume: &Volume, in_use: &InUse) -> Result<()> {
         let kubelet = self.kubelets[in_use.node].clone();
         kubelet.unpublish(volume, &in_use.pod).await?;
         kubelet.unstage(volume).await?;
@@ -115,7 +111,7 @@ impl Scene<'_> {
     }
 
     /// Returns a volume that a pod uses.
-    pub(super) fn used(&self, name: &str) -> Result<(Volume, InUse), DemoError> {
+    pub(super) fn used(&self, name: &str) -> Result<(Volume, InUse)> {
         let found = self.volumes.iter().find(|(volume, _)| volume.name == name).cloned();
         found
             .and_then(|(volume, in_use)| Some((volume, in_use?)))
@@ -124,14 +120,14 @@ impl Scene<'_> {
 }
 
 /// Verifies that a file system of `kind` is mounted at `path`. Returns the source of the mount.
-fn source_of(path: &Path, kind: &str) -> Result<String, DemoError> {
+fn source_of(path: &Path, kind: &str) -> Result<String> {
     let (mounted, source) = pod_view::mounted_at(path)?;
     ensure(mounted == kind, || format!("{} is {mounted}, not {kind}", path.display()))?;
     Ok(source)
 }
 
 /// Moves an ext4 and an xfs volume from node-a to node-b.
-pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     for kind in ["ext4", "xfs"] {
         scene.narrator.chapter(&format!("a volume with {kind} moves from node to node"));
         let claim = Claim::filesystem(&format!("pvc-{kind}"), kind, 4).parameter("type", "gp3");
@@ -140,17 +136,13 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-pub(super) async fn show_raw_block(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show_raw_block(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("a raw block volume");
     move_volume(scene, &Claim::block("pvc-raw", 1), ["pod-6", "pod-7"]).await
 }
 
 /// Creates a volume, and moves it with its data from node-a to node-b.
-async fn move_volume(
-    scene: &mut Scene<'_>,
-    claim: &Claim,
-    pods: [&str; 2],
-) -> Result<(), DemoError> {
+async fn move_volume(scene: &mut Scene<'_>, claim: &Claim, pods: [&str; 2]) -> Result<()> {
     let [write, read] = match claim.content {
         Content::Filesystem { .. } => ["write a file, fsync", "read the same bytes"],
         Content::Block => ["write to the device, fsync", "read the same bytes on node-b"],

@@ -6,7 +6,7 @@ use ebs_csi_proto::csi;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{DemoError, Scene, ensure};
+use super::{Result, Scene, ensure};
 use crate::co::{Claim, Co};
 
 const ZONE: &str = "us-east-1b";
@@ -21,7 +21,7 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Scene<'_> {
     /// Makes calls that concern zone us-east-1b or name no id fail, or makes them work again.
-    pub(super) async fn zone_fails(&mut self, fails: bool) -> Result<(), DemoError> {
+    pub(super) async fn zone_fails(&mut self, fails: bool) -> Result<()> {
         let (state, proof) = match fails {
             true => ("unavailable", "EC2 refuses listings, and all calls about that zone"),
             false => ("available", "EC2 answers all calls"),
@@ -33,7 +33,7 @@ impl Scene<'_> {
     }
 }
 
-pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
+pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     scene.narrator.chapter("another zone fails; this one goes on");
     // With volumes in both zones, the driver may ask EC2 about both in one call.
     let there = Co::new(scene.world.controller_socket(), ZONE)?;
@@ -65,7 +65,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 
 /// Runs the life cycle of volumes of the healthy zone, from create to delete; each call must
 /// succeed on the first attempt.
-async fn run_life_cycles(scene: &mut Scene<'_>, when: &str) -> Result<(), DemoError> {
+async fn run_life_cycles(scene: &mut Scene<'_>, when: &str) -> Result<()> {
     let (co, instance) = (scene.co.clone(), scene.instance(0));
     for index in 0..VOLUMES {
         let volume =
