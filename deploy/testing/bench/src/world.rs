@@ -53,6 +53,27 @@ pub(crate) async fn create_as_other_client(world: &World, gib: &str) -> Result<S
     volume_id(&body).map(str::to_owned).ok_or_else(|| format!("no volumeId in {body}").into())
 }
 
+/// Returns EC2's counts since the simulator started, by action.
+pub(crate) async fn actions(world: &World) -> Result<Value> {
+    Ok(world.simulator.get("/v1/statistics").await?["actions"].take())
+}
+
+/// Returns how many calls of these actions reached EC2.
+pub(crate) async fn calls_of(world: &World, names: &[&str]) -> Result<f64> {
+    let actions = actions(world).await?;
+    Ok(names.iter().filter_map(|name| actions[name]["calls"].as_f64()).sum())
+}
+
+/// Returns the calls of each action whose name begins so.
+pub(crate) fn calls_by_name<'a>(
+    actions: &'a Value,
+    begins: &str,
+) -> impl Iterator<Item = (&'a String, f64)> {
+    let all = actions.as_object().into_iter().flatten();
+    let named = all.filter(move |(action, _)| action.starts_with(begins));
+    named.map(|(action, of)| (action, of["calls"].as_f64().unwrap_or(0.0)))
+}
+
 pub(crate) fn volume_id(body: &str) -> Option<&str> {
     Some(body.split_once("<volumeId>")?.1.split_once("</volumeId>")?.0)
 }

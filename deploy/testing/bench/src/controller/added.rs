@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use ebs_csi_sandbox::Ec2;
-use ebs_csi_sandbox::{Co, World};
+use ebs_csi_sandbox::{Co, Ec2, World};
 use serde_json::Value;
 
 use super::load::claim;
 use crate::contestant::{Contestant, in_world};
 use crate::error::{BenchError, Result};
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
-use crate::world::{instance, join_all};
+use crate::report::figure::{Figure, Role, Statistic};
+use crate::world::{actions, calls_by_name, instance, join_all};
 
 /// Replies take 30 ms, state transitions 0.5 to 4 s.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { uniform_ms = [500, 4000] }\nattach = { uniform_ms = [500, 4000] }\ndetach = { uniform_ms = [500, 4000] }\n";
@@ -53,13 +52,13 @@ pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Resul
         .iter()
         .map(|(name, _, target)| {
             Figure::new(&format!("added-{name}"), &format!("time that {name} takes beyond EC2's own"), "s")
-                .target(Target::at_most(Statistic::Median, *target))
-                .target(Target::at_most(Statistic::P99, 0.25))
+                .at_most(Statistic::Median, *target)
+                .at_most(Statistic::P99, 0.25)
                 .note(format!("{lives} volumes, {AT_ONCE} at once, default request rates; replies in 30 ms, states after 0.5 to 4 s. EC2's own time: from the arrival of the request to the end of the state change, from the simulator's journal and state. The bound is one round trip: the last look that sees the change.{}", if *name == "detach" { &settling } else { "" }))
         })
         .collect();
     let mut polls = Figure::new("added-polls", "Describe requests per second, sustained", "1/s")
-        .target(Target::at_most(Statistic::Greatest, 10.0))
+        .at_most(Statistic::Greatest, 10.0)
         .note("In the same runs; EC2 refills 20 a second for each Describe action, and half is the target.");
     for contestant in contestants {
         let world = contestant.world(AT_ONCE, SCENARIO).await?;
@@ -109,14 +108,9 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency> {
             added[call.kind].push(whole.as_secs_f64() - own.as_secs_f64());
         }
     }
-    let statistics = world.simulator.get("/v1/statistics").await?;
-    let actions = statistics["actions"].as_object();
-    let polls = actions
-        .into_iter()
-        .flatten()
-        .filter(|(action, _)| action.starts_with("Describe"))
-        .map(|(action, of)| (action.clone(), of["calls"].as_f64().unwrap_or(0.0) / seconds))
-        .collect();
+    let actions = actions(world).await?;
+    let polls = calls_by_name(&actions, "Describe");
+    let polls = polls.map(|(action, calls)| (action.clone(), calls / seconds)).collect();
     Ok(AddedLatency { added, polls })
 }
 

@@ -7,8 +7,8 @@ use super::load::{EndedCall, Pair, create_and_attach, delays_behind_place, throt
 use crate::contestant::{Contestant, PER_INSTANCE, cpu, in_world};
 use crate::error::Result;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
-use crate::world::float;
+use crate::report::figure::{Figure, Role, Statistic};
+use crate::world::{actions, calls_by_name, float};
 
 /// The simulated EC2 with which the other driver was measured: replies in 30 ms, 1.5 s to create,
 /// 1.2 s to attach.
@@ -35,7 +35,8 @@ struct BurstRun {
     pairs: Vec<Pair>,
     seconds: f64,
     cpu: f64,
-    statistics: Value,
+    /// EC2's counts, by action.
+    actions: Value,
 }
 
 async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun> {
@@ -44,8 +45,7 @@ async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun> {
         let before = cpu(world)?[0];
         let (pairs, seconds) = create_and_attach(world, 100, volumes).await?;
         let cpu = cpu(world)?[0] - before;
-        let statistics = world.simulator.get("/v1/statistics").await?;
-        Ok(BurstRun { pairs, seconds, cpu, statistics })
+        Ok(BurstRun { pairs, seconds, cpu, actions: actions(world).await? })
     })
     .await
 }
@@ -61,62 +61,47 @@ pub(super) fn least(volumes: f64, times: f64) -> f64 {
 }
 
 fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<Figure> {
-    let calls_of = |action: &str, of: &BurstRun| {
-        of.statistics["actions"][action]["calls"].as_f64().unwrap_or(0.0)
-    };
     let count = float(volumes);
-    let named = |key: &str| format!("burst-{key}-{volumes}");
-    let titled = |what: &str| format!("{what}, {volumes} volumes at EC2's default rates, cold");
-    let mut makespan = Figure::new(&named("makespan"), &titled("time to create and attach all"), "s")
-        .target(Target::at_most(Statistic::Median, 1.03).times_the_bound())
+    let figure = |key: &str, what: &str, unit: &str| {
+        let title = format!("{what}, {volumes} volumes at EC2's default rates, cold");
+        Figure::new(&format!("burst-{key}-{volumes}"), &title, unit)
+    };
+    let mut makespan = figure("makespan", "time to create and attach all", "s")
+        .at_most_times_bound(Statistic::Median, 1.03)
         .note("100 + 100 workers, deadlines of 60 s and 6 min, 20 volumes to an instance; replies in 30 ms, 1.5 s to create, 1.2 s to attach. The bound follows from the token buckets: AttachVolume holds 50 and gains 5 a second.");
-    let mut attempts =
-        Figure::new(&named("attempts"), &titled("EC2 requests per create and per attach"), "")
-            .target(Target::at_most(Statistic::Greatest, 1.01))
-            .note("As EC2 counted them. One is the least.");
-    let mut throttled = Figure::new(
-        &named("throttled"),
-        &titled("share of EC2's mutating requests that were throttled"),
-        "%",
-    )
-    .target(Target::at_most(Statistic::Greatest, 1.0));
-    let mut retried =
-        Figure::new(&named("retried"), &titled("calls that the sidecars had to repeat"), "")
-            .target(Target::at_most(Statistic::Greatest, 0.0));
-    let mut places = Figure::new(
-        &named("places"),
-        &titled("how much later than its place in the queue a call ended"),
-        "s",
-    )
-    .target(Target::at_most(Statistic::P99, 1.0))
-    .note("The n-th call to begin ought to be the n-th to end. A second counts as kept.");
-    let mut describes =
-        Figure::new(&named("describes"), &titled("Describe calls for each create and attach"), "")
-            .target(Target::at_most(Statistic::Greatest, 0.5))
-            .note("Of all Describe actions, for each pair.");
-    let mut processor =
-        Figure::new(&named("cpu"), &titled("processor time of the controller"), "s")
-            .target(Target::at_most(Statistic::Greatest, 2.0 * count / 1_000.0));
-    let mut calls = Figure::new(&named("calls"), &titled("duration of the calls"), "s")
+    let mut attempts = figure("attempts", "EC2 requests per create and per attach", "")
+        .at_most(Statistic::Greatest, 1.01)
+        .note("As EC2 counted them. One is the least.");
+    let refused = "share of EC2's mutating requests that were throttled";
+    let mut throttled = figure("throttled", refused, "%").at_most(Statistic::Greatest, 1.0);
+    let mut retried = figure("retried", "calls that the sidecars had to repeat", "")
+        .at_most(Statistic::Greatest, 0.0);
+    let mut places =
+        figure("places", "how much later than its place in the queue a call ended", "s")
+            .at_most(Statistic::P99, 1.0)
+            .note("The n-th call to begin ought to be the n-th to end. A second counts as kept.");
+    let mut describes = figure("describes", "Describe calls for each create and attach", "")
+        .at_most(Statistic::Greatest, 0.5)
+        .note("Of all Describe actions, for each pair.");
+    let mut processor = figure("cpu", "processor time of the controller", "s")
+        .at_most(Statistic::Greatest, 2.0 * count / 1_000.0);
+    let mut calls = figure("calls", "duration of the calls", "s")
         .note("From the first attempt, with a worker free, to the good answer.");
     for (contestant, of) in contestants.iter().zip(seen) {
         let name = &contestant.name;
         let (create, attach) = ("CreateVolume", "AttachVolume");
         let both = format!("{name}: create, attach");
         makespan = makespan.row(contestant.role, name, vec![of.seconds]);
-        let requests = [create, attach].map(|action| calls_of(action, of) / count);
+        let requests = [create, attach].map(|action| of.actions[action]["calls"].as_f64());
+        let requests = requests.map(|calls| calls.unwrap_or(0.0) / count);
         attempts = attempts.row(contestant.role, &both, requests.to_vec());
-        let actions = of.statistics["actions"].as_object().into_iter().flatten();
-        let reads = actions.filter(|(action, _)| action.starts_with("Describe"));
-        let reads: f64 = reads.filter_map(|(_, of)| of["calls"].as_f64()).sum();
+        let reads: f64 = calls_by_name(&of.actions, "Describe").map(|(_, calls)| calls).sum();
         describes = describes.row(contestant.role, name, vec![reads / count]);
         processor = processor.row(contestant.role, name, vec![of.cpu]);
-        let shares = [create, attach].map(|action| throttled_share(&of.statistics, action));
+        let shares = [create, attach].map(|action| throttled_share(&of.actions, action));
         throttled = throttled.row(contestant.role, &both, shares.to_vec());
-        let done = |pick: fn(&Pair) -> EndedCall| -> Vec<EndedCall> {
-            of.pairs.iter().map(pick).collect()
-        };
-        let (creates, attaches) = (done(|pair| pair.create), done(|pair| pair.attach));
+        let pairs = of.pairs.iter().map(|pair| (pair.create, pair.attach));
+        let (creates, attaches): (Vec<_>, Vec<_>) = pairs.unzip();
         let seconds = |calls: &[EndedCall]| calls.iter().map(EndedCall::seconds).collect();
         let extra = |calls: &[EndedCall]| -> f64 {
             calls.iter().map(|call| f64::from(call.attempts - 1)).sum()

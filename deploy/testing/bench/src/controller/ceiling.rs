@@ -5,9 +5,9 @@ use super::load::create_and_attach;
 use crate::contestant::{Contestant, PER_INSTANCE, cpu, in_world, with_echo};
 use crate::error::Result;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target, number};
+use crate::report::figure::{Figure, Role, Statistic, number};
 use crate::report::summary::Summary;
-use crate::world::{float, order};
+use crate::world::{actions, calls_by_name, float, order};
 
 #[derive(Clone, Default)]
 struct Samples {
@@ -45,10 +45,10 @@ async fn run(
     samples: &mut Samples,
 ) -> Result<()> {
     let world = contestant.unlimited_world(volumes.div_ceil(PER_INSTANCE)).await?;
-    let (before, (pairs, seconds), after, statistics) = in_world(world, async |world| {
+    let (before, (pairs, seconds), after, actions) = in_world(world, async |world| {
         let before = cpu(world)?;
         let done = create_and_attach(world, workers, volumes).await?;
-        Ok((before, done, cpu(world)?, world.simulator.get("/v1/statistics").await?))
+        Ok((before, done, cpu(world)?, actions(world).await?))
     })
     .await?;
     let volumes = float(volumes);
@@ -60,11 +60,9 @@ async fn run(
     samples.cpu.push(used(0));
     samples.simulator.push(used(1));
     samples.client.push(used(2));
-    let actions = statistics["actions"].as_object();
-    let requests: f64 =
-        actions.into_iter().flatten().filter_map(|(_, of)| of["calls"].as_f64()).sum();
+    let requests: f64 = calls_by_name(&actions, "").map(|(_, calls)| calls).sum();
     samples.requests.push(requests / (2.0 * volumes));
-    let attaches = &statistics["actions"]["AttachVolume"]["calls"];
+    let attaches = &actions["AttachVolume"]["calls"];
     samples.attaches_beyond += attaches.as_f64().map_or(0.0, |calls| calls - volumes);
     samples.retried += pairs
         .iter()
@@ -82,14 +80,14 @@ fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usi
         &format!("pairs of create and attach per second of the controller's processor time, {workers} workers"),
         "pairs",
     )
-    .target(Target::at_least(Statistic::Median, if workers == 100 { 1_000.0 } else { 2_000.0 }))
+    .at_least(Statistic::Median, if workers == 100 { 1_000.0 } else { 2_000.0 })
     .note(how);
     let mut cost = Figure::new(
         &format!("cpu-{workers}"),
         &format!("processor time per 1,000 calls, {workers} workers"),
         "s",
     )
-    .target(Target::at_most(Statistic::Median, 0.2))
+    .at_most(Statistic::Median, 0.2)
     .note("User and system time from /proc/PID/stat over the same runs.");
     for (contestant, samples) in all.iter().zip(samples) {
         let name = &contestant.name;

@@ -9,7 +9,7 @@ use super::load::{EndedCall, Sidecars, Workers, claim};
 use crate::contestant::{Contestant, PER_INSTANCE, in_world};
 use crate::error::{BenchError, Result};
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 use crate::world::{call_as_other_client, create_as_other_client, instance, join_all};
 
 /// The scenario of the burst, with 2 s to detach.
@@ -39,7 +39,7 @@ pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Resul
     );
     let mut own =
         Figure::new("attach-own", "attach while detaches wait, with workers of its own", "s")
-            .target(Target::at_most(Statistic::P99, 1.5).times_the_bound())
+            .at_most_times_bound(Statistic::P99, 1.5)
             .note(how.clone())
             .note("The bound: the same attaches with no detach under way.");
     let mut shared = Figure::new("attach-shared", "attach while detaches wait, sharing 100 workers with them: from the queue to the end", "s")

@@ -159,9 +159,9 @@ pub(super) fn delays_behind_place(calls: &[EndedCall]) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the percentage of an action's calls that EC2 throttled, from the simulator's statistics.
-pub(super) fn throttled_share(statistics: &Value, action: &str) -> f64 {
-    let of = |what: &str| statistics["actions"][action][what].as_f64().unwrap_or(0.0);
+/// Returns the percentage of an action's calls that EC2 throttled, from its counts by action.
+pub(super) fn throttled_share(actions: &Value, action: &str) -> f64 {
+    let of = |what: &str| actions[action][what].as_f64().unwrap_or(0.0);
     100.0 * of("throttled") / of("calls").max(1.0)
 }
 

@@ -10,7 +10,7 @@ use crate::contestant::{Contestant, in_world, pid};
 use crate::error::{BenchError, Result, failed_call};
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 use crate::world::join_all;
 
 const WORKERS: usize = 100;
@@ -18,10 +18,10 @@ const WORKERS: usize = 100;
 pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let many = extent.of(20, 10_000, 10_000);
     let mut idle = Figure::new("memory-idle", "memory of the controller, idle", "MiB")
-        .target(Target::at_most(Statistic::Median, 12.0))
+        .at_most(Statistic::Median, 12.0)
         .note("Proportional set size from smaps_rollup, 3 seconds after the first good Probe; each sample is a process of its own.");
     let mut loaded = Figure::new("memory-volumes", &format!("memory of the controller after creating {many} volumes"), "MiB")
-        .target(Target::at_most(Statistic::Median, 24.0))
+        .at_most(Statistic::Median, 24.0)
         .note("100 workers, no quota, EC2 at 0 ms; looked at 3 seconds after the last call. EC2 holds the volumes; the controller keeps what its caches allow.");
     for contestant in contestants {
         let (mut at_rest, mut after) = (Vec::new(), Vec::new());
@@ -86,7 +86,7 @@ pub(super) async fn growth(contestant: &Contestant, extent: Extent) -> Result<Ve
     let label = format!("{name}: from call {} to call {calls}", calls / 5);
     let parts = format!("{name}: memory after each twentieth part");
     let figure = Figure::new("memory-growth", "memory gained over many calls", "MiB")
-        .target(Target::at_most(Statistic::Median, 0.5))
+        .at_most(Statistic::Median, 0.5)
         .note("Create and delete of volumes, half and half, by 50 workers, no quota, EC2 at 0 ms. The growth counts from the end of the first fifth of the run, because the first calls touch memory that every run needs. Half a MiB counts as no growth. `--full` makes a million calls.")
         .row(contestant.role, &label, vec![last - base])
         .row(Role::Part, &parts, memory);

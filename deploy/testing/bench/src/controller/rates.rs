@@ -12,8 +12,8 @@ use super::load::{Sidecars, Workers, claim, create_and_attach, throttled_share};
 use crate::contestant::{Contestant, PER_INSTANCE, in_world};
 use crate::error::Result;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
-use crate::world::{UNLIMITED, float};
+use crate::report::figure::{Figure, Role, Statistic};
+use crate::world::{UNLIMITED, actions, float};
 
 /// CreateVolume's documented refill per second, and the part of it that the other client takes.
 const REFILL: f64 = 5.0;
@@ -30,24 +30,21 @@ async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figur
     let volumes = extent.of(10, 2_000, 2_000);
     let titled = |what: &str| format!("{what}, {volumes} volumes at ten times EC2's default rates");
     let mut makespan = Figure::new("rates-tenfold-makespan", &titled("time to create and attach all"), "s")
-        .target(Target::at_most(Statistic::Median, 1.3).times_the_bound())
+        .at_most_times_bound(Statistic::Median, 1.3)
         .note("As the burst at default rates, with 1,000 + 1,000 workers and without a flag about rates. The bound follows from the token buckets: AttachVolume holds 500 and gains 50 a second.");
-    let mut throttled = Figure::new(
-        "rates-tenfold-throttled",
-        &titled("share of EC2's mutating requests that were throttled"),
-        "%",
-    )
-    .target(Target::at_most(Statistic::Greatest, 1.0));
+    let refused = titled("share of EC2's mutating requests that were throttled");
+    let mut throttled =
+        Figure::new("rates-tenfold-throttled", &refused, "%").at_most(Statistic::Greatest, 1.0);
     for contestant in contestants {
         let scenario = format!("{SCENARIO}[limits]\nscale = 10.0\n");
         let world = contestant.world(volumes.div_ceil(PER_INSTANCE), &scenario).await?;
-        let (seconds, statistics) = in_world(world, async |world| {
+        let (seconds, actions) = in_world(world, async |world| {
             let (_, seconds) = create_and_attach(world, 1_000, volumes).await?;
-            Ok((seconds, world.simulator.get("/v1/statistics").await?))
+            Ok((seconds, actions(world).await?))
         })
         .await?;
         let shares =
-            ["CreateVolume", "AttachVolume"].map(|action| throttled_share(&statistics, action));
+            ["CreateVolume", "AttachVolume"].map(|action| throttled_share(&actions, action));
         makespan = makespan.row(contestant.role, &contestant.name, vec![seconds]);
         let label = format!("{}: create, attach", contestant.name);
         throttled = throttled.row(contestant.role, &label, shares.to_vec());
@@ -59,13 +56,11 @@ async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figur
 
 async fn without_limit(contestants: &[Contestant], extent: Extent) -> Result<Figure> {
     let volumes = extent.of(10, 2_000, 2_000);
-    let mut figure = Figure::new(
-        "rates-none",
-        &format!("time to create and attach {volumes} volumes, EC2 without a limit of requests"),
-        "s",
-    )
-    .target(Target::at_most(Statistic::Greatest, 5.0))
-    .note("100 and 1,000 workers of each kind, EC2 at 0 ms, and no flag about rates.");
+    let title =
+        format!("time to create and attach {volumes} volumes, EC2 without a limit of requests");
+    let mut figure = Figure::new("rates-none", &title, "s")
+        .at_most(Statistic::Greatest, 5.0)
+        .note("100 and 1,000 workers of each kind, EC2 at 0 ms, and no flag about rates.");
     for contestant in contestants {
         for workers in [100, 1_000] {
             let world = contestant.world(volumes.div_ceil(PER_INSTANCE), UNLIMITED).await?;
@@ -91,22 +86,17 @@ async fn share_with_other_client(
         "how far from its share of CreateVolume's refill: beside another client, and after that client has left",
         "%",
     )
-    .target(Target::at_most(Statistic::Greatest, 10.0))
+    .at_most(Statistic::Greatest, 10.0)
     .note(how);
-    let mut throttled = Figure::new(
-        "rates-share-throttled",
-        "share of CreateVolume that was throttled in that time",
-        "%",
-    )
-    .target(Target::at_most(Statistic::Greatest, 3.0));
+    let refused = "share of CreateVolume that was throttled in that time";
+    let mut throttled =
+        Figure::new("rates-share-throttled", refused, "%").at_most(Statistic::Greatest, 3.0);
     for contestant in contestants {
         let world = contestant.world(1, SCENARIO).await?;
-        let (measured, statistics) = in_world(world, async |world| {
-            Ok((share(world, phase).await?, world.simulator.get("/v1/statistics").await?))
-        })
-        .await?;
+        let measure = async |world: &World| Ok((share(world, phase).await?, actions(world).await?));
+        let (measured, actions) = in_world(world, measure).await?;
         shares = shares.row(contestant.role, &contestant.name, measured);
-        let refused = throttled_share(&statistics, "CreateVolume");
+        let refused = throttled_share(&actions, "CreateVolume");
         throttled = throttled.row(contestant.role, &contestant.name, vec![refused]);
     }
     Ok(vec![shares, throttled])

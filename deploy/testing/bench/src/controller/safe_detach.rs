@@ -14,8 +14,8 @@ use tonic::transport::Endpoint;
 use crate::contestant::Contestant;
 use crate::error::{Result, failed_call};
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
-use crate::world::{float, instance};
+use crate::report::figure::{Figure, Role, Statistic};
+use crate::world::{calls_of, float, instance};
 
 const MODES: [(&str, Role); 3] =
     [("ec2-only", Role::Ours), ("off", Role::Bound), ("enforce", Role::Part)];
@@ -44,20 +44,13 @@ async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<(Wor
     Ok((world, socket))
 }
 
-/// Returns how many requests of these actions reached EC2.
-async fn calls(world: &World, actions: &[&str]) -> Result<f64> {
-    let statistics = world.simulator.get("/v1/statistics").await?;
-    let each = actions.iter();
-    Ok(each.filter_map(|action| statistics["actions"][action]["calls"].as_f64()).sum())
-}
-
 async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure> {
     let mut figure = Figure::new(
         "safe-detach-calls",
         "EC2 calls for the unpublish of a volume that is released, EC2 at 0 ms",
         "calls",
     )
-    .target(Target::at_most(Statistic::Median, 1.0).times_the_bound())
+    .at_most_times_bound(Statistic::Median, 1.0)
     .note("The bound is mode off, which asks for no evidence. In enforce the driver also asks for kubelet's report, and for EC2's view of the volume. The volume was attached three seconds before, so no read can be older than the attach.");
     for (mode, role) in MODES {
         let (world, socket) = world(driver, 1, mode).await?;
@@ -81,9 +74,9 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure> {
         for _ in 0..rounds {
             co.attach(&volume, &node).await?;
             tokio::time::sleep(SETTLED).await;
-            let before = calls(&world, &OF_A_DETACH).await?;
+            let before = calls_of(&world, &OF_A_DETACH).await?;
             co.detach(&volume.id, &node).await?;
-            samples.push(calls(&world, &OF_A_DETACH).await? - before);
+            samples.push(calls_of(&world, &OF_A_DETACH).await? - before);
         }
         figure = figure.row(role, mode, samples);
         drop(observer);
@@ -103,7 +96,7 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure> {
         "EC2 calls for one question about suspect instances",
         "calls",
     )
-    .target(Target::at_most(Statistic::Greatest, 1.0).times_the_bound())
+    .at_most_times_bound(Statistic::Greatest, 1.0)
     .note("EC2 takes 200 instances in one call; the bound is one call for each 200.");
     for (number, role, bound) in
         [(IN_ONE_CALL, Role::Ours, Role::Bound), (most, Role::Part, Role::Part)]
@@ -114,11 +107,11 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure> {
                 instance_ids: (0..number).map(instance).collect(),
                 ..QueryInstancesRequest::default()
             };
-            let (before, asked) = (calls(&world, &["DescribeInstances"]).await?, Instant::now());
+            let (before, asked) = (calls_of(&world, &["DescribeInstances"]).await?, Instant::now());
             let answer = client.query_instances(request).await;
             let answer = answer.map_err(|status| failed_call("QueryInstances", &status))?;
             slowest = slowest.max(asked.elapsed().as_secs_f64());
-            samples.push(calls(&world, &["DescribeInstances"]).await? - before);
+            samples.push(calls_of(&world, &["DescribeInstances"]).await? - before);
             let verdicts = answer.into_inner().answers.into_iter().filter_map(|one| one.verdict);
             let seen = verdicts.filter(|verdict| verdict.token == "running").count();
             if seen != number {

@@ -12,7 +12,7 @@ use crate::contestant::Contestant;
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::process_usage::cpu_seconds;
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 use crate::world::{float, instance, order, volume_id};
 
 /// The number of persistent connections, each with one request at a time and an instance of its
@@ -154,7 +154,7 @@ fn write(rates: Vec<Rates>, held: usize, filled: f64) -> Vec<Figure> {
         &format!("requests about one volume that the simulator answers per second, {held} volumes held"),
         "1/s",
     )
-    .target(Target::at_least(Statistic::Median, 10_000.0))
+    .at_least(Statistic::Median, 10_000.0)
     .note(format!("{CLIENTS} kept connections, no latency, no limits of rate. The clients share the machine's processors with the simulator, so this is less than it can do."));
     let mut cpu = Figure::new(
         "simulator-cpu",

@@ -3,7 +3,7 @@
 use crate::contestant::{Contestant, with_echo};
 use crate::error::Result;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 use crate::world::order;
 
 pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
@@ -24,7 +24,7 @@ pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Resul
         world.shutdown().await?;
     }
     let mut figure = Figure::new("start", "exec to the first good Probe, EC2 at 0 ms", "ms")
-        .target(Target::at_most(Statistic::Median, 15.0))
+        .at_most(Statistic::Median, 15.0)
         .note("The client tries each half millisecond. The bound is the start of a gRPC server that does nothing, of the same build.");
     for (contestant, samples) in all.iter().zip(samples) {
         figure = figure.row(contestant.role, &contestant.name, samples);

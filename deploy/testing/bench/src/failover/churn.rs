@@ -11,7 +11,7 @@ use crate::api_server::{self, kind};
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::process_usage::cpu_seconds;
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: usize = 10;
@@ -62,10 +62,10 @@ pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Vec<F
             "F48: time from the last evidence of a node's death to its taint",
             "s",
         )
-        .target(Target::at_most(Statistic::Greatest, 5.0))
+        .at_most(Statistic::Greatest, 5.0)
         .row(Role::Ours, "driver", result.decisions),
         figure("failover-churn-calls", "F48: EC2 requests for evidence per second", "1/s")
-            .target(Target::at_most(Statistic::Greatest, 1.0))
+            .at_most(Statistic::Greatest, 1.0)
             .row(Role::Ours, "driver", vec![result.calls]),
         figure("failover-churn-cpu", "F48: processor time of node-lifecycle per second", "s").row(
             Role::Ours,

@@ -12,7 +12,7 @@ use crate::api_server::{self, Store, kind};
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib, peak_mib};
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 use crate::world::instance;
 
 const STARTUP_TAINT: &str = "ebs.csi.aws.com/agent-not-ready";
@@ -29,7 +29,7 @@ pub(super) async fn measure(binaries: &Binaries, extent: Extent) -> Result<Vec<F
     let mut testbed = Testbed::start(binaries, size).await?;
     let memory = memory(&mut testbed, "failover-memory", "memory of node-lifecycle, failover on");
     // The target applies to this cluster only.
-    let mut figures = vec![memory.await?.target(Target::at_most(Statistic::Median, 40.0))];
+    let mut figures = vec![memory.await?.at_most(Statistic::Median, 40.0)];
     figures.push(joining(&testbed, extent).await?);
     figures.push(calls(&testbed, extent).await?);
     figures.push(decision(&testbed, extent).await?);
@@ -89,7 +89,7 @@ async fn joining(testbed: &Testbed, extent: Extent) -> Result<Figure> {
         "time from the CSINode with the driver's count to the removal of the startup taint",
         "s",
     )
-    .target(Target::at_most(Statistic::Greatest, 1.0))
+    .at_most(Statistic::Greatest, 1.0)
     .note(format!(
         "Nodes with the startup taint join a cluster of {first} nodes. node-lifecycle patched each of their Nodes once, and nothing else."
     ))
@@ -133,7 +133,7 @@ async fn calls(testbed: &Testbed, extent: Extent) -> Result<Figure> {
         "EC2 requests for evidence per second while nodes are suspect",
         "1/s",
     )
-    .target(Target::at_most(Statistic::Greatest, 1.0))
+    .at_most(Statistic::Greatest, 1.0)
     .note(format!(
         "DescribeInstances and DescribeVolumes that reached EC2, of {} nodes with {} volumes each, over {} s. The suspects are not Ready, their instances run and show their volumes: nothing is proved, and they are asked about every {} s, more than 200 of them in turns that come sooner. A healthy cluster is not asked about at all.",
         testbed.size.nodes,
@@ -185,7 +185,7 @@ async fn decision(testbed: &Testbed, extent: Extent) -> Result<Figure> {
         "time from \"EC2 shows the instance stopped\" to the taint on its node",
         "s",
     )
-    .target(Target::at_most(Statistic::Greatest, 5.0))
+    .at_most(Statistic::Greatest, 5.0)
     .note(format!(
         "The nodes have been suspect before; EC2 shows their instances stopped from one moment to the next. Questions are asked every {} s. All at once, they took {calls:.0} EC2 requests together, each looked at again before it was tainted.",
         testbed.size.query_seconds

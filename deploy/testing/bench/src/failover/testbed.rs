@@ -18,7 +18,8 @@ use tokio::task::JoinHandle;
 use crate::api_server::{self, Store, kind};
 use crate::error::Result;
 use crate::world::{
-    UNLIMITED, WITHOUT_QUOTA, call_as_other_client, create_as_other_client, instance, without_nodes,
+    UNLIMITED, WITHOUT_QUOTA, call_as_other_client, calls_of, create_as_other_client, instance,
+    without_nodes,
 };
 
 const LIFECYCLE: u32 = 65527;
@@ -196,10 +197,7 @@ impl Testbed {
 
     /// Returns the total number of Describe requests for evidence that reached EC2.
     pub(super) async fn describes(&self) -> Result<f64> {
-        let statistics = self.world()?.simulator.get("/v1/statistics").await?;
-        let calls = |action: &str| statistics["actions"][action]["calls"].as_f64();
-        let both = ["DescribeInstances", "DescribeVolumes"].into_iter();
-        Ok(both.filter_map(calls).sum())
+        calls_of(self.world()?, &["DescribeInstances", "DescribeVolumes"]).await
     }
 
     /// Creates the volumes of that node in EC2 and attaches them; the PersistentVolumes refer to

@@ -11,7 +11,7 @@ use crate::contestant::Contestant;
 use crate::delay::Latency;
 use crate::error::Result;
 use crate::extent::Extent;
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 use crate::world::order;
 
 const STEPS: [CycleStep; 6] = [
@@ -212,9 +212,9 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
             }
             match (step, kind) {
                 (CycleStep::Fresh, FsType::Ext4) => figure
-                    .target(Target::at_most(Statistic::Median, 1.05).times_the_bound())
-                    .target(Target::at_most(Statistic::Least, 1.05).times_the_bound()),
-                (CycleStep::Clean, FsType::Ext4) => figure.target(Target::at_most(Statistic::P99, 2.0)),
+                    .at_most_times_bound(Statistic::Median, 1.05)
+                    .at_most_times_bound(Statistic::Least, 1.05),
+                (CycleStep::Clean, FsType::Ext4) => figure.at_most(Statistic::P99, 2.0),
                 _ => figure,
             }
         })

@@ -10,7 +10,7 @@ use crate::contestant::Contestant;
 use crate::error::{Result, failed_call};
 use crate::extent::Extent;
 use crate::process_usage::{MEMORY_KINDS, memory_kinds, memory_mib};
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 
 /// The wait after a start, until memory has settled.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure> {
     }
     Ok(figure
         .row(Role::Part, "after the life of one volume", used)
-        .target(Target::at_most(Statistic::Median, 5.0))
+        .at_most(Statistic::Median, 5.0)
         .note("Proportional set size from smaps_rollup, a second after the first good Probe. Pages of a program that several of its processes map are shared between them; nothing else maps these programs."))
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn growth(contestant: &Contestant, extent: Extent) -> Result<Fi
         .row(Role::Ours, &format!("from cycle {} to cycle {cycles}", cycles / PARTS), vec![last - first])
         .row(Role::Part, "memory after each twentieth part", memory)
         // A few more pages of an allocator are not growth.
-        .target(Target::at_most(Statistic::Median, 0.25))
+        .at_most(Statistic::Median, 0.25)
         .note("All processes of a node; a quarter of a MiB counts as none. `--full` makes 100,000 cycles."))
 }
 

@@ -9,7 +9,7 @@ use crate::contestant::Contestant;
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::memory_limit::MemoryLimit;
-use crate::report::figure::{Figure, Role, Statistic, Target};
+use crate::report::figure::{Figure, Role, Statistic};
 use crate::world::{float, join_all};
 
 /// The memory limit in bytes.
@@ -49,7 +49,7 @@ pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<V
         )
         .row(Role::Part, "tools killed for want of memory", vec![seen.killed])
         .row(Role::Part, "stages that had to be repeated", seen.failed)
-        .target(Target::at_most(Statistic::Greatest, 0.0))
+        .at_most(Statistic::Greatest, 0.0)
         .note(how),
         Figure::new(
             "node-parallel-time",

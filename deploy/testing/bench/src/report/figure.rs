@@ -62,20 +62,6 @@ pub(crate) struct Target {
     at_least: bool,
 }
 
-impl Target {
-    pub(crate) fn at_most(statistic: Statistic, limit: f64) -> Self {
-        Self { statistic, limit, of_bound: false, at_least: false }
-    }
-
-    pub(crate) fn at_least(statistic: Statistic, limit: f64) -> Self {
-        Self { at_least: true, ..Self::at_most(statistic, limit) }
-    }
-
-    pub(crate) fn times_the_bound(self) -> Self {
-        Self { of_bound: true, ..self }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) target: String,
@@ -121,7 +107,22 @@ impl Figure {
         self
     }
 
-    pub(crate) fn target(mut self, target: Target) -> Self {
+    /// Adds a target in the figure's unit.
+    pub(crate) fn at_most(self, statistic: Statistic, limit: f64) -> Self {
+        self.target(Target { statistic, limit, of_bound: false, at_least: false })
+    }
+
+    /// Adds a target as a multiple of the bound.
+    pub(crate) fn at_most_times_bound(self, statistic: Statistic, limit: f64) -> Self {
+        self.target(Target { statistic, limit, of_bound: true, at_least: false })
+    }
+
+    /// Adds a target in the figure's unit.
+    pub(crate) fn at_least(self, statistic: Statistic, limit: f64) -> Self {
+        self.target(Target { statistic, limit, of_bound: false, at_least: true })
+    }
+
+    fn target(mut self, target: Target) -> Self {
         self.targets.push(target);
         self
     }
@@ -195,9 +196,9 @@ mod tests {
             .row(Role::Bound, "bare", vec![10.0])
             .row(Role::Ours, "driver", vec![10.4; 3])
             .row(Role::Peer, "other", vec![40.0])
-            .target(Target::at_most(Statistic::Median, 1.05).times_the_bound())
-            .target(Target::at_most(Statistic::P99, 2.0))
-            .target(Target::at_least(Statistic::Median, 10.4));
+            .at_most_times_bound(Statistic::Median, 1.05)
+            .at_most(Statistic::P99, 2.0)
+            .at_least(Statistic::Median, 10.4);
         let met: Vec<bool> = figure.verdicts().iter().map(|v| v.met).collect();
         assert_eq!(met, [true, false, true]);
         assert_eq!(figure.verdicts()[1].target, "p99 ≤ 2.00 ms");
@@ -206,11 +207,10 @@ mod tests {
 
     #[test]
     fn target_without_samples_or_bound_has_no_verdict() {
-        let figure = Figure::new("k", "t", "ms").target(Target::at_most(Statistic::Median, 1.0));
+        let figure = Figure::new("k", "t", "ms").at_most(Statistic::Median, 1.0);
         assert!(figure.verdicts().is_empty());
-        let of_bound = figure
-            .row(Role::Ours, "driver", vec![1.0])
-            .target(Target::at_most(Statistic::Median, 1.0).times_the_bound());
+        let of_bound =
+            figure.row(Role::Ours, "driver", vec![1.0]).at_most_times_bound(Statistic::Median, 1.0);
         assert_eq!(of_bound.verdicts().len(), 1, "a multiple of no bound");
     }
 

@@ -176,7 +176,6 @@ fn median_of(row: &FigureRow, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::figure::Target;
 
     #[test]
     fn missed_target_links_to_its_reason() {
@@ -184,7 +183,7 @@ mod tests {
         let figure = |key: &str, measured: f64| {
             Figure::new(key, key, "ms")
                 .row(Role::Ours, "driver", vec![measured])
-                .target(Target::at_most(Statistic::Median, 1.0))
+                .at_most(Statistic::Median, 1.0)
         };
         part.figures = vec![figure("good", 1.0), figure("bad", 2.0)];
         "0.00".clone_into(&mut part.host.load_before);
@@ -223,7 +222,7 @@ mod tests {
         let figure = |key: &str| {
             Figure::new(key, key, "s")
                 .row(Role::Ours, "driver", vec![1.0, 1.0, 3.0])
-                .target(Target::at_most(Statistic::Greatest, 2.0))
+                .at_most(Statistic::Greatest, 2.0)
         };
         part.figures = vec![
             figure("both").row(Role::Peer, "other-v1: all", vec![2.0, 2.0, 4.0]),
