@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ebs_csi_sandbox::audit::pss_kib;
+use ebs_csi_sandbox::audit::rollup_kib;
 
 /// Clock ticks per second in `/proc/PID/stat`: USER_HZ, 100 on every current Linux (time(7)).
 const TICKS: f64 = 100.0;
@@ -26,7 +26,7 @@ pub(crate) fn cpu_seconds(pid: i32) -> io::Result<f64> {
 /// Returns the sum of the proportional set sizes of `pids`, in MiB. A process that has ended counts
 /// zero.
 pub(crate) fn memory_mib(pids: &[i32]) -> f64 {
-    let kib: u64 = pids.iter().filter_map(|pid| pss_kib(*pid).ok()).sum();
+    let kib: u64 = pids.iter().filter_map(|pid| rollup_kib(*pid, "Pss").ok()).sum();
     kib_to_mib(kib)
 }
 
@@ -47,16 +47,9 @@ pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
 pub(crate) const MEMORY_KINDS: [&str; 2] = ["anonymous", "pages of files"];
 
 pub(crate) fn memory_kinds(pid: i32) -> io::Result<[f64; 2]> {
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let kib = |name: &str| {
-        rollup
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .and_then(|text| text.split_ascii_whitespace().next()?.parse().ok())
-            .map_or(0.0, kib_to_mib)
-    };
+    let mib = |field| rollup_kib(pid, field).map(kib_to_mib);
     // Pages of programs on a tmpfs count as shared memory.
-    Ok([kib("Pss_Anon"), kib("Pss_File") + kib("Pss_Shmem")])
+    Ok([mib("Pss_Anon")?, mib("Pss_File")? + mib("Pss_Shmem")?])
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What the worlds of several measurements share.
 
+use std::time::Duration;
+
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::{NodeOptions, World, WorldOptions, ZONE};
 use serde_json::{Value, json};
@@ -92,6 +94,10 @@ pub(crate) async fn join_all<T>(tasks: Vec<JoinHandle<Result<T>>>) -> Result<Vec
 pub(crate) fn order(round: usize, contestants: usize) -> Vec<usize> {
     let order = 0..contestants;
     if round.is_multiple_of(2) { order.collect() } else { order.rev().collect() }
+}
+
+pub(crate) fn millis(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of calls are far below 2^53")]

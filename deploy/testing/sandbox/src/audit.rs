@@ -49,16 +49,16 @@ fn observe(
     Ok(ObservedProcess {
         profile,
         place: place.to_owned(),
-        pss_kib: pss_kib(i32::try_from(process.pid).map_err(io::Error::other)?)?,
+        pss_kib: rollup_kib(i32::try_from(process.pid).map_err(io::Error::other)?, "Pss")?,
         process,
         deviations: deviations.iter().map(ToString::to_string).collect(),
     })
 }
 
-/// Returns the proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
-pub fn pss_kib(pid: i32) -> io::Result<u64> {
+/// Returns a field of a process's `smaps_rollup` in KiB (proc(5)), or 0 if the kernel lacks it.
+pub fn rollup_kib(pid: i32, field: &str) -> io::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let line = rollup.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     Ok(line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).unwrap_or(0))
 }
 

@@ -4,7 +4,7 @@ use crate::contestant::{Contestant, with_echo};
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic};
-use crate::world::order;
+use crate::world::{millis, order};
 
 pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figure>> {
     let all = with_echo(contestants)?;
@@ -17,7 +17,7 @@ pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Resul
         for which in order(round, all.len()) {
             let world = &mut worlds[which];
             world.controller.kill().await?;
-            samples[which].push(world.start_controller().await?.as_secs_f64() * 1e3);
+            samples[which].push(millis(world.start_controller().await?));
         }
     }
     for world in worlds {

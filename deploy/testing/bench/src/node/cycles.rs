@@ -1,8 +1,6 @@
 //! The life cycle of a volume on a node, compared with the same steps as bare system calls, in
 //! alternating order (A-B-B-A).
 
-use std::time::Duration;
-
 use ebs_csi_wire::FsType;
 
 use super::bare::{LoopDevice, blank};
@@ -12,42 +10,25 @@ use crate::delay::Latency;
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic};
-use crate::world::order;
+use crate::world::{millis, order};
 
-const STEPS: [CycleStep; 6] = [
-    CycleStep::Fresh,
-    CycleStep::Clean,
-    CycleStep::Publish,
-    CycleStep::Stats,
-    CycleStep::Unpublish,
-    CycleStep::Unstage,
+/// The steps of a cycle: the name in a figure's key, the title, the bare steps, and the RPC. The
+/// first is the stage and publish of a blank volume.
+const STEPS: [(&str, &str, &str, &str); 6] = [
+    ("fresh", "stage and publish of a fresh volume", "mkfs, mount(2), mkdir(2), bind", ""),
+    ("clean", "stage of a clean volume", "mount(2)", "NodeStageVolume"),
+    ("publish", "publish of a staged volume", "mkdir(2), bind", "NodePublishVolume"),
+    ("stats", "statistics of a published volume", "statvfs(3)", "NodeGetVolumeStats"),
+    ("unpublish", "unpublish", "umount2(2), rmdir(2)", "NodeUnpublishVolume"),
+    ("unstage", "unstage", "umount2(2)", "NodeUnstageVolume"),
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CycleStep {
-    /// Stage and publish of a blank volume.
-    Fresh,
-    /// Stage of a volume with a clean file system.
-    Clean,
-    Publish,
-    Stats,
-    Unpublish,
-    Unstage,
-}
-
+/// Milliseconds.
 #[derive(Default)]
 struct Samples {
     steps: [Vec<f64>; STEPS.len()],
     /// For a fresh volume: the stage alone; in the bare cycle: mkfs alone.
     part: Vec<f64>,
-}
-
-impl Samples {
-    fn add(&mut self, step: CycleStep, took: Duration) {
-        if let Some(at) = STEPS.iter().position(|known| *known == step) {
-            self.steps[at].push(took.as_secs_f64() * 1e3);
-        }
-    }
 }
 
 pub(super) async fn measure(
@@ -143,8 +124,8 @@ async fn through_driver(
     kubelet.publish(volume, attachment, pod, false).await?;
     let staged = testbed.duration_of("NodeStageVolume");
     if let Some((stage, publish)) = staged.zip(testbed.duration_of("NodePublishVolume")) {
-        samples.add(CycleStep::Fresh, stage + publish);
-        samples.part.push(stage.as_secs_f64() * 1e3);
+        samples.steps[0].push(millis(stage + publish));
+        samples.part.push(millis(stage));
     }
     kubelet.unpublish(volume, pod).await?;
     kubelet.unstage(volume).await?;
@@ -153,16 +134,8 @@ async fn through_driver(
     kubelet.stats(volume, &target).await?;
     kubelet.unpublish(volume, pod).await?;
     kubelet.unstage(volume).await?;
-    for (step, rpc) in [
-        (CycleStep::Clean, "NodeStageVolume"),
-        (CycleStep::Publish, "NodePublishVolume"),
-        (CycleStep::Stats, "NodeGetVolumeStats"),
-        (CycleStep::Unpublish, "NodeUnpublishVolume"),
-        (CycleStep::Unstage, "NodeUnstageVolume"),
-    ] {
-        if let Some(took) = testbed.duration_of(rpc) {
-            samples.add(step, took);
-        }
+    for (samples, (.., rpc)) in samples.steps.iter_mut().zip(STEPS).skip(1) {
+        samples.extend(testbed.duration_of(rpc).map(millis));
     }
     Ok(())
 }
@@ -170,15 +143,15 @@ async fn through_driver(
 fn without_driver(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<()> {
     device.blank()?;
     let format = device.format(kind)?;
-    samples.part.push(format.as_secs_f64() * 1e3);
-    samples.add(CycleStep::Fresh, format + device.mount(kind)? + device.bind()?);
+    samples.part.push(millis(format));
+    let fresh = format + device.mount(kind)? + device.bind()?;
     device.unbind()?;
     device.unmount()?;
-    samples.add(CycleStep::Clean, device.mount(kind)?);
-    samples.add(CycleStep::Publish, device.bind()?);
-    samples.add(CycleStep::Stats, device.space()?);
-    samples.add(CycleStep::Unpublish, device.unbind()?);
-    samples.add(CycleStep::Unstage, device.unmount()?);
+    let (clean, publish, stats) = (device.mount(kind)?, device.bind()?, device.space()?);
+    let took = [fresh, clean, publish, stats, device.unbind()?, device.unmount()?];
+    for (samples, took) in samples.steps.iter_mut().zip(took) {
+        samples.push(millis(took));
+    }
     Ok(())
 }
 
@@ -187,8 +160,7 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
     STEPS
         .into_iter()
         .enumerate()
-        .map(|(at, step)| {
-            let (key, title, bare) = words(step);
+        .map(|(at, (key, title, bare, _))| {
             let mut figure = Figure::new(&format!("node-{key}-{fs}"), &format!("{title}, {fs}"), "ms");
             for one in &mut measured {
                 let samples = std::mem::take(&mut one.samples.steps[at]);
@@ -197,7 +169,7 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
                     _ => figure.row(one.role, &one.name, samples),
                 };
             }
-            if step == CycleStep::Fresh {
+            if key == "fresh" {
                 for one in &mut measured {
                     let part = std::mem::take(&mut one.samples.part);
                     let label = match one.role {
@@ -210,26 +182,13 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
                     "A loop device of 1 GiB that reads as zeros; driver and bare give mkfs the same arguments.",
                 );
             }
-            match (step, kind) {
-                (CycleStep::Fresh, FsType::Ext4) => figure
+            match (key, kind) {
+                ("fresh", FsType::Ext4) => figure
                     .at_most_times_bound(Statistic::Median, 1.05)
                     .at_most_times_bound(Statistic::Least, 1.05),
-                (CycleStep::Clean, FsType::Ext4) => figure.at_most(Statistic::P99, 2.0),
+                ("clean", FsType::Ext4) => figure.at_most(Statistic::P99, 2.0),
                 _ => figure,
             }
         })
         .collect()
-}
-
-fn words(step: CycleStep) -> (&'static str, &'static str, &'static str) {
-    match step {
-        CycleStep::Fresh => {
-            ("fresh", "stage and publish of a fresh volume", "mkfs, mount(2), mkdir(2), bind")
-        }
-        CycleStep::Clean => ("clean", "stage of a clean volume", "mount(2)"),
-        CycleStep::Publish => ("publish", "publish of a staged volume", "mkdir(2), bind"),
-        CycleStep::Stats => ("stats", "statistics of a published volume", "statvfs(3)"),
-        CycleStep::Unpublish => ("unpublish", "unpublish", "umount2(2), rmdir(2)"),
-        CycleStep::Unstage => ("unstage", "unstage", "umount2(2)"),
-    }
 }

@@ -12,6 +12,7 @@ use crate::delay::Latency;
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role};
+use crate::world::millis;
 
 /// The size of a disk before and after its growth.
 const SIZES: [u64; 2] = [1 << 30, 2 << 30];
@@ -70,8 +71,7 @@ async fn through_driver(
     for (size, samples) in SIZES.into_iter().zip([&mut samples.restore, &mut samples.grow]) {
         resize(&device, size)?;
         testbed.kubelet.stage(&volume, &attachment).await?;
-        let took = testbed.duration_of("NodeStageVolume");
-        samples.extend(took.map(|took| took.as_secs_f64() * 1e3));
+        samples.extend(testbed.duration_of("NodeStageVolume").map(millis));
         testbed.kubelet.unstage(&volume).await?;
     }
     // Gives the memory back.
@@ -87,8 +87,8 @@ fn without_driver(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> R
     resize(device.node(), SIZES[1])?;
     let grow = device.mount_and_grow(kind)?;
     device.unmount()?;
-    samples.restore_bare.push(restore.as_secs_f64() * 1e3);
-    samples.grow_bare.push(grow.as_secs_f64() * 1e3);
+    samples.restore_bare.push(millis(restore));
+    samples.grow_bare.push(millis(grow));
     Ok(())
 }
 

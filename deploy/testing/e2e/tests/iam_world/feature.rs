@@ -8,11 +8,22 @@ use ebs_csi_sandbox::co::{GIB, Source, Volume};
 use super::{FENCEABLE, IamWorld, NODE, OTHER_TYPE, fence_of};
 
 const KEY: &str = "arn:aws:kms:us-east-1:111122223333:key/k";
-const ENCRYPTED: [(&str, &str); 2] = [("encrypted", "true"), ("kmsKeyId", KEY)];
+/// Parameters of a class.
+type Parameters = &'static [(&'static str, &'static str)];
+
+/// Returns the parameters of a StorageClass.
+fn encryption_of(feature: Feature) -> Parameters {
+    match feature {
+        Feature::Encrypt | Feature::CloneEncrypted | Feature::RestoreEncrypted => {
+            &[("encrypted", "true"), ("kmsKeyId", KEY)]
+        }
+        _ => &[],
+    }
+}
 
 /// Returns the parameters of a VolumeSnapshotClass that asks for more than the snapshot: a lock or
 /// fast restore.
-fn promising(feature: Feature) -> &'static [(&'static str, &'static str)] {
+fn promising(feature: Feature) -> Parameters {
     match feature {
         Feature::Lock | Feature::LockTakenOver => {
             &[("lockMode", "governance"), ("lockDuration", "1")]
@@ -62,56 +73,38 @@ impl IamWorld {
 
     /// Prepares a feature under all policies and runs its last step under the planned policies.
     pub(crate) async fn run(&self, feature: Feature) -> Result<(), CoError> {
+        use Feature::*;
         match feature {
-            Feature::Create => {
+            Create | Encrypt => {
                 self.last_step();
-                self.create(&[], Source::Blank).await.map(drop)
+                self.create(encryption_of(feature), Source::Blank).await.map(drop)
             }
-            Feature::Publish | Feature::PublishToNewType | Feature::PublishMigrated => {
+            Publish | PublishToNewType | PublishMigrated | Delete | DeleteMigrated | Expand
+            | ExpandMigrated | SetTag | Snapshot | SnapshotMigrated | Clone | CloneMigrated
+            | CloneEncrypted | FastRestore | Lock => {
                 let volume = self.volume_for(feature).await?;
                 self.last_step();
-                let node = if feature == Feature::PublishToNewType { OTHER_TYPE } else { NODE };
-                self.co.attach(&volume, node).await.map(drop)
+                self.use_volume(feature, volume).await
             }
-            Feature::Unpublish | Feature::UnpublishMigrated => {
+            Unpublish | UnpublishMigrated => {
                 let volume = self.volume_for(feature).await?;
                 self.co.attach(&volume, NODE).await?;
                 self.last_step();
                 self.co.detach(&volume.id, NODE).await
             }
-            Feature::Delete | Feature::DeleteMigrated => {
-                let volume = self.volume_for(feature).await?;
-                self.last_step();
-                self.co.delete(&volume.id).await
-            }
-            Feature::Expand | Feature::ExpandMigrated => {
-                let mut volume = self.volume_for(feature).await?;
-                self.last_step();
-                self.co.expand(&mut volume, 2 * GIB).await.map(drop)
-            }
-            Feature::SetTag => {
-                let volume = self.volume_for(feature).await?;
-                self.last_step();
-                self.modify(&volume, "tagSpecification_1", "team=red").await
-            }
-            Feature::RemoveTag => {
+            RemoveTag => {
                 let volume = self.volume_for(feature).await?;
                 self.modify(&volume, "tagSpecification_1", "team=red").await?;
                 self.last_step();
                 self.modify(&volume, "tagDeletion_1", "team").await
             }
-            Feature::EndRatio => {
+            EndRatio => {
                 let ratio = [("type", "gp3"), ("iopsPerGB", "3000")];
                 let volume = self.create(&ratio, Source::Blank).await?;
                 self.last_step();
                 self.modify(&volume, "iops", "3000").await
             }
-            Feature::Snapshot | Feature::SnapshotMigrated => {
-                let volume = self.volume_for(feature).await?;
-                self.last_step();
-                self.snapshot(&volume, &[]).await.map(drop)
-            }
-            Feature::SnapshotTogether | Feature::SnapshotTogetherMigrated => {
+            SnapshotTogether | SnapshotTogetherMigrated => {
                 let mut groups = Vec::new();
                 for node in [NODE, OTHER_TYPE] {
                     let mut volumes = Vec::new();
@@ -128,36 +121,27 @@ impl IamWorld {
                 }
                 Ok(())
             }
-            Feature::DeleteSnapshot => {
+            DeleteSnapshot => {
                 let snapshot = self.snapshot_of(&[]).await?;
                 self.last_step();
                 self.co.delete_snapshot(&snapshot).await
             }
-            Feature::Restore => {
-                let snapshot = self.snapshot_of(&[]).await?;
+            Restore | RestoreEncrypted => {
+                let snapshot = self.snapshot_of(encryption_of(feature)).await?;
                 self.last_step();
-                self.create(&[], Source::Snapshot(snapshot)).await.map(drop)
+                let source = Source::Snapshot(snapshot);
+                self.create(encryption_of(feature), source).await.map(drop)
             }
-            Feature::PublishWhenFilled => {
+            PublishWhenFilled => {
                 let snapshot = self.snapshot_of(&[]).await?;
                 let wait = [("blockAttachUntilInitialized", "true")];
                 let volume = self.create(&wait, Source::Snapshot(snapshot)).await?;
                 self.last_step();
                 self.co.attach(&volume, NODE).await.map(drop)
             }
-            Feature::Clone | Feature::CloneMigrated => {
-                let volume = self.volume_for(feature).await?;
-                self.last_step();
-                self.create(&[], Source::Volume(volume.id)).await.map(drop)
-            }
-            Feature::FastRestore | Feature::Lock => {
-                let volume = self.volume_for(feature).await?;
-                self.last_step();
-                self.snapshot(&volume, promising(feature)).await.map(drop)
-            }
             // Another process than the one that took the snapshot finds it and checks whether it
             // has what its class asks for.
-            Feature::FastRestoreTakenOver | Feature::LockTakenOver => {
+            FastRestoreTakenOver | LockTakenOver => {
                 let volume = self.volume_for(feature).await?;
                 let name = self.name("snapshot");
                 let taken = self.snapshot_named(&name, &volume, promising(feature)).await?;
@@ -168,12 +152,12 @@ impl IamWorld {
                 Ok(())
             }
             // Dry runs, so that the instance remains for the next feature.
-            Feature::FenceByStop | Feature::FenceByTermination | Feature::FenceOfTheImpaired => {
+            FenceByStop | FenceByTermination | FenceOfTheImpaired => {
                 let mode = match feature {
-                    Feature::FenceByTermination => Fence::Terminate,
+                    FenceByTermination => Fence::Terminate,
                     _ => Fence::Stop,
                 };
-                let only_impaired = feature == Feature::FenceOfTheImpaired;
+                let only_impaired = feature == FenceOfTheImpaired;
                 if only_impaired {
                     self.impair(FENCEABLE);
                 }
@@ -181,19 +165,23 @@ impl IamWorld {
                 let fence = fence_of(FENCEABLE, mode);
                 self.fence(FenceRequest { dry_run: true, only_impaired, ..fence }).await
             }
-            Feature::Encrypt => {
-                self.last_step();
-                self.create(&ENCRYPTED, Source::Blank).await.map(drop)
-            }
-            Feature::CloneEncrypted => {
-                let volume = self.volume_for(feature).await?;
-                self.last_step();
-                self.create(&ENCRYPTED, Source::Volume(volume.id)).await.map(drop)
-            }
-            Feature::RestoreEncrypted => {
-                let snapshot = self.snapshot_of(&ENCRYPTED).await?;
-                self.last_step();
-                self.create(&ENCRYPTED, Source::Snapshot(snapshot)).await.map(drop)
+        }
+    }
+
+    /// Runs the last step of a feature that needs nothing but a volume.
+    async fn use_volume(&self, feature: Feature, mut volume: Volume) -> Result<(), CoError> {
+        use Feature::*;
+        match feature {
+            PublishToNewType => self.co.attach(&volume, OTHER_TYPE).await.map(drop),
+            Publish | PublishMigrated => self.co.attach(&volume, NODE).await.map(drop),
+            Delete | DeleteMigrated => self.co.delete(&volume.id).await,
+            Expand | ExpandMigrated => self.co.expand(&mut volume, 2 * GIB).await.map(drop),
+            SetTag => self.modify(&volume, "tagSpecification_1", "team=red").await,
+            Snapshot | SnapshotMigrated => self.snapshot(&volume, &[]).await.map(drop),
+            FastRestore | Lock => self.snapshot(&volume, promising(feature)).await.map(drop),
+            _ => {
+                let source = Source::Volume(volume.id);
+                self.create(encryption_of(feature), source).await.map(drop)
             }
         }
     }
