@@ -8,11 +8,8 @@
 //! `HISTORY_SEEDS=7` runs one history of each test, `HISTORY_SEEDS=1-200` a range. A seed decides
 //! on the calls and the disturbances; the machine's timing decides when they happen.
 
-#[path = "two_replicas/history.rs"]
 mod history;
-#[path = "two_replicas/leader.rs"]
 mod leader;
-#[path = "two_replicas/workload.rs"]
 mod workload;
 
 use std::cell::Cell;

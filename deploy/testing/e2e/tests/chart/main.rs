@@ -4,35 +4,19 @@
 //! `UPDATE_GENERATED=1 cargo test --workspace --test chart` writes
 //! `deploy/docs/configuration.md`, `deploy/install/chart/keys.json` and `chart/rendered`.
 
-#[path = "chart/artifact.rs"]
 mod artifact;
-#[path = "chart/cluster.rs"]
 mod cluster;
-#[path = "chart/configuration_page.rs"]
 mod configuration_page;
-#[path = "chart/flags.rs"]
 mod flags;
-#[path = "chart/go_driver.rs"]
 mod go_driver;
-#[path = "chart/keys.rs"]
 mod keys;
-#[path = "chart/manifests.rs"]
 mod manifests;
-#[path = "chart/monitoring.rs"]
 mod monitoring;
-#[path = "chart/network.rs"]
 mod network;
-#[path = "chart/onboarding.rs"]
-mod onboarding;
-#[path = "chart/pages.rs"]
 mod pages;
-#[path = "chart/privileges.rs"]
 mod privileges;
-#[path = "chart/rendered_sets.rs"]
 mod rendered_sets;
-#[path = "chart/tolerations.rs"]
 mod tolerations;
-#[path = "chart/values.rs"]
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
