@@ -91,9 +91,6 @@ impl Drop for DelayedFile {
 
 /// Measures a disk of this latency. Returns a sentence with the median time of a direct read of
 /// 4 KiB, and of the slowest of eight at the same time.
-///
-/// # Errors
-/// Returns an error when such a disk cannot be made.
 pub(crate) fn measured(binaries: &Binaries, latency: Latency) -> io::Result<String> {
     let directory = std::env::temp_dir().join(format!("ebs-csi-bench.{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;

@@ -137,8 +137,11 @@ impl Fixture {
         self.must("publish", kubelet.publish(volume, on, pod, false)).await
     }
 
-    /// Unstages a volume that is no longer used from the first node, detaches and deletes it.
-    pub async fn discard(&self, volume: &Volume) {
+    /// Unpublishes a volume from these pods on the first node, unstages, detaches and deletes it.
+    pub async fn discard(&self, volume: &Volume, pods: &[&str]) {
+        for pod in pods {
+            self.must("unpublish", self.kubelets[0].unpublish(volume, pod)).await;
+        }
         self.must("unstage", self.kubelets[0].unstage(volume)).await;
         self.remove(volume).await;
     }

@@ -1,6 +1,5 @@
 //! The life cycle of a volume as a list of steps, so that a test can act between any two of them.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use ebs_csi_sandbox::co::{Attachment, Claim, Content, GIB, Snapshot, Source, Volume};
@@ -240,7 +239,6 @@ impl Lifecycle {
         let mut volume = self.created()?;
         let (id, wanted) = (volume.id.clone(), volume.bytes + GIB);
         let change = [("iops", "3014"), ("throughput", "153")];
-        let change: HashMap<_, _> = change.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let (grown, modified) =
             tokio::join!(self.co.expand(&mut volume, wanted), self.co.modify(&id, &change));
         grown?;

@@ -123,7 +123,7 @@ async fn bad_node_requests_are_refused_and_change_nothing() {
     on.stage([("at a second path", FailedPrecondition, words, request)]).await;
     publish_rows(&mut on, &elsewhere).await;
     assert!(on.wrong.is_empty(), "{}\n{}", on.wrong.join("\n"), fixture.logs());
-    fixture.discard(&volume).await;
+    fixture.discard(&volume, &[]).await;
     fixture.must("delete", fixture.co.delete(&unattached.id)).await;
     fixture.finish().await;
 }

@@ -246,8 +246,7 @@ async fn kill_during_format_strands_no_volume() {
             let published = fixture.must("publish", published).await;
             pod_view::write(&published, &volume.name).unwrap();
             pod_view::find(&published, &volume.name).unwrap();
-            fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
-            fixture.discard(&volume).await;
+            fixture.discard(&volume, &["pod-1"]).await;
             println!("{} killed while {kind} was made: converged", target.name());
         }
     }
@@ -301,7 +300,7 @@ async fn node_process_kill_mid_call_loses_no_data() {
                 kill_during(&mut fixture, target, moment, &what, work).await;
             }
         }
-        fixture.discard(&volume).await;
+        fixture.discard(&volume, &[]).await;
     }
     fixture.finish().await;
 }

@@ -94,9 +94,7 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
         pod_view::find(&target, &name).unwrap();
         let size = pod_view::size(&target).unwrap();
         assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
-        let unpublish = fixture.kubelets[0].unpublish(&restored, "pod-1");
-        fixture.must("unpublish", unpublish).await;
-        fixture.discard(&restored).await;
+        fixture.discard(&restored, &["pod-1"]).await;
         fixture.remove(&volume).await;
         fixture.must("delete snapshot", fixture.co.delete_snapshot(&snapshot.id)).await;
     }
@@ -118,10 +116,7 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
     std::fs::write(first.join("new"), "x").unwrap();
     let usage = fixture.must("stats", kubelet.stats(&volume, &second)).await;
     assert!(usage.iter().any(|entry| entry.total > GIB / 2), "{usage:?}");
-    for pod in ["pod-1", "pod-2"] {
-        fixture.must("unpublish", kubelet.unpublish(&volume, pod)).await;
-    }
-    fixture.discard(&volume).await;
+    fixture.discard(&volume, &["pod-1", "pod-2"]).await;
     fixture.finish().await;
 }
 
@@ -155,7 +150,7 @@ async fn abandoned_format_continues_and_retry_joins() {
             drop(tool);
         });
         fixture.must("retry", async { joined }).await;
-        fixture.discard(&volume).await;
+        fixture.discard(&volume, &[]).await;
     }
     fixture.finish().await;
 }

@@ -160,7 +160,6 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
         deviations = deviations_in_mode_all(launcher);
     }
     assert_eq!(deviations, Vec::<String>::new());
-    fixture.must("unpublish", fixture.kubelets[0].unpublish(&volume, "pod")).await;
-    fixture.discard(&volume).await;
+    fixture.discard(&volume, &["pod"]).await;
     fixture.finish().await;
 }

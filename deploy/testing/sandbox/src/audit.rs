@@ -104,19 +104,8 @@ pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
 
 /// Formats the processes as a table with one line per process.
 pub fn table(seen: &[ObservedProcess]) -> String {
-    let mut text = format!(
-        "{:<11} {:<11} {:>7} {:>6}  {:<16} {:<16} {:<16} {:>7} {:>5} {:>9}  {}\n",
-        "where",
-        "process",
-        "pid",
-        "uid",
-        "CapEff",
-        "CapPrm",
-        "CapBnd",
-        "seccomp",
-        "nnp",
-        "PSS KiB",
-        "as designed"
+    let mut text = String::from(
+        "where       process         pid    uid  CapEff           CapPrm           CapBnd           seccomp   nnp   PSS KiB  as designed\n",
     );
     for process in seen {
         let status = &process.process.status;

@@ -58,9 +58,6 @@ const SEEK_DATA: u32 = 3;
 
 /// Serves `path` until standard input ends, then clears the loop devices over it and unmounts it.
 /// Says on standard output when the file is served.
-///
-/// # Errors
-/// Returns the errors of mount(2), for example without `/dev/fuse`.
 pub(crate) fn serve(path: &Path, latency: Latency) -> io::Result<()> {
     // What ends the bench by a terminal leaves the server to the end of its standard input.
     let _ = rustix::process::setsid();

@@ -159,13 +159,6 @@ impl Figure {
         };
         self.targets.iter().filter_map(verdict).collect()
     }
-
-    pub(crate) fn without_samples(mut self) -> Self {
-        for row in &mut self.rows {
-            row.samples = Vec::new();
-        }
-        self
-    }
 }
 
 /// Formats `value` with three significant digits.

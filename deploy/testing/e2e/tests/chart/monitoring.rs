@@ -18,11 +18,15 @@ fn promtool() -> Option<PathBuf> {
 
 const PARTS: [&str; 5] = ["controller", "ec2", "node-lifecycle", "node", "volume"];
 
+fn rules_of(groups: &Value) -> impl Iterator<Item = &Value> {
+    array(&groups["groups"]).iter().flat_map(|it| array(&it["rules"]))
+}
+
 fn alerts() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for part in PARTS {
         let rules = yaml(&format!("deploy/install/manifests/{part}-alerts.yaml"));
-        for rule in array(&rules["groups"]).iter().flat_map(|it| array(&it["rules"])) {
+        for rule in rules_of(&rules) {
             let name = rule["alert"].as_str().expect("a name").to_owned();
             assert!(all.insert(name.clone(), rule.clone()).is_none(), "{name}");
         }
@@ -246,7 +250,7 @@ fn runbook_url_follows_base_url_value() {
             let name = format!("ebs-csi-{part}");
             let rule = find(&objects, "PrometheusRule", &name).expect("a PrometheusRule");
             assert_eq!(rule["metadata"]["labels"]["team"], "storage");
-            for rule in array(&rule["spec"]["groups"]).iter().flat_map(|it| array(&it["rules"])) {
+            for rule in rules_of(&rule["spec"]) {
                 let notes = &rule["annotations"];
                 let page = notes["runbook"].as_str().expect("a runbook");
                 let url = (!base.is_empty()).then(|| format!("https://git.example.com/ebs/{page}"));
@@ -266,10 +270,8 @@ fn severities_of_alerts_follow_values() {
         let rules = format!("prometheusRule.enabled=true,{metrics}{values}");
         let objects = render(&helm, &[&["--set", &rules][..], &MONITORS].concat());
         let rules = objects.iter().filter(|it| it["kind"] == "PrometheusRule");
-        let groups = rules.flat_map(|it| array(&it["spec"]["groups"]));
-        let rules = groups.flat_map(|it| array(&it["rules"]));
         let of = |rule: &Value| rule["labels"]["severity"].as_str().expect("a severity").to_owned();
-        rules.map(of).collect()
+        rules.flat_map(|it| rules_of(&it["spec"])).map(of).collect()
     };
     for (values, expected) in [
         ("", ["critical", "warning"]),

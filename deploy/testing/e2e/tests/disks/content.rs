@@ -119,7 +119,7 @@ async fn disk_with_unexpected_content_is_refused_unchanged() {
         if !mounted.is_empty() {
             wrong.push(format!("{what}: mounted at {mounted:?}"));
         }
-        fixture.discard(&volume).await;
+        fixture.discard(&volume, &[]).await;
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), fixture.logs());
     fixture.finish().await;

@@ -8,7 +8,7 @@ pub(crate) use feature::Feature;
 pub(crate) use managed::managed_policies;
 pub(crate) use policies::{Policies, read_policies};
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -297,7 +297,7 @@ impl IamWorld {
     }
 
     async fn modify(&self, volume: &Volume, key: &str, value: &str) -> Result<(), CoError> {
-        self.co.modify(&volume.id, &map(&[(key, value)])).await
+        self.co.modify(&volume.id, &[(key, value)]).await
     }
 
     async fn snapshot(&self, of: &Volume, parameters: &[(&str, &str)]) -> Result<String, CoError> {
@@ -310,7 +310,7 @@ impl IamWorld {
         of: &Volume,
         parameters: &[(&str, &str)],
     ) -> Result<String, CoError> {
-        Ok(self.co.snapshot_of_class(name, &of.id, &map(parameters)).await?.id)
+        Ok(self.co.snapshot(name, &of.id, parameters).await?.id)
     }
 
     async fn snapshot_of(&self, parameters: &[(&str, &str)]) -> Result<String, CoError> {
@@ -321,8 +321,4 @@ impl IamWorld {
 /// Returns a volume of one GiB that was not made by a claim.
 fn volume(id: String) -> Volume {
     Claim::filesystem("", "", 1).volume(id)
-}
-
-fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
-    entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }

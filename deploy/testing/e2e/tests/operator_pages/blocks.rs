@@ -27,9 +27,6 @@ fn documents(page: &str) -> Vec<Value> {
 }
 
 /// Has the driver's own parser read the parameters of a class; returns whether the object is one.
-///
-/// # Errors
-/// The parser's.
 fn check_class(object: &Value) -> Result<bool, String> {
     let driver = ["provisioner", "driverName", "driver"].map(|key| &object[key]);
     if !driver.into_iter().any(|name| name == DRIVER_NAME) {

@@ -3,7 +3,7 @@
 
 mod server;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -115,9 +115,9 @@ async fn live(fixture: &Fixture, prometheus: &Prometheus, name: &str) -> Volume 
     fixture.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
     fixture.must("unstage", kubelet.unstage(&volume)).await;
     let published = fixture.published(&volume, &attachment, "pod-1").await;
-    let (id, faster) = (volume.id.clone(), HashMap::from([("iops".to_owned(), "3014".to_owned())]));
+    let id = volume.id.clone();
     let grown = fixture.co.expand(&mut volume, 2 * GIB);
-    let (grown, modified) = tokio::join!(grown, fixture.co.modify(&id, &faster));
+    let (grown, modified) = tokio::join!(grown, fixture.co.modify(&id, &[("iops", "3014")]));
     fixture.must("expand and modify", async { grown.and(modified) }).await;
     fixture.must("expand the file system", kubelet.expand(&volume, &published)).await;
     let snapshot = format!("snapshot-{name}");
@@ -136,12 +136,6 @@ async fn damaged(fixture: &Fixture) -> Volume {
     std::fs::write(trigger, "made by a test").expect("an error");
     fixture.must("stats", fixture.kubelets[0].stats(&volume, &published)).await;
     volume
-}
-
-/// The rest of a volume's life.
-async fn end(fixture: &Fixture, volume: &Volume) {
-    fixture.must("unpublish", fixture.kubelets[0].unpublish(volume, "pod-1")).await;
-    fixture.discard(volume).await;
 }
 
 /// Starts node-lifecycle beside the controller. It serves its metrics although there is no API
@@ -272,7 +266,7 @@ async fn every_dashboard_query_and_alert_finds_its_series() {
     scraped(&fixture, &prometheus, None).await;
     // Twice, because the first count of a new series is no increase.
     let first = live(&fixture, &prometheus, "pvc-first").await;
-    end(&fixture, &first).await;
+    fixture.discard(&first, &["pod-1"]).await;
     let damaged = damaged(&fixture).await;
     let second = live(&fixture, &prometheus, "pvc-second").await;
     scraped(&fixture, &prometheus, Some(&second)).await;
@@ -300,7 +294,7 @@ async fn every_dashboard_query_and_alert_finds_its_series() {
         assert!(is_asked, "no query has {part}");
     }
     for volume in [damaged, second] {
-        end(&fixture, &volume).await;
+        fixture.discard(&volume, &["pod-1"]).await;
     }
     fixture.finish().await;
 }

@@ -1,7 +1,7 @@
 //! The callers' use of volumes while the controller is disturbed, and the check that EC2 holds in
 //! the end exactly the objects that the callers know of.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use ebs_csi_sandbox::co::{Claim, CoError, Source};
 use ebs_csi_sandbox::{Co, Ec2, Simulator};
@@ -94,8 +94,7 @@ pub(crate) async fn run_workload(
                 let is_larger = shown.is_some_and(|shown| shown.gib << 30 == bytes);
                 check("ControllerExpandVolume", is_larger)?;
                 let iops = random.u32(3_000..4_000);
-                let class = HashMap::from([("iops".to_owned(), iops.to_string())]);
-                co.modify(&id, &class).await?;
+                co.modify(&id, &[("iops", &iops.to_string())]).await?;
             }
             _ => {
                 let snapshot_name = format!("{name}-{}", random.u32(0..1_000_000));

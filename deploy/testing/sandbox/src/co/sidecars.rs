@@ -159,36 +159,28 @@ impl Co {
         Ok(reply.node_expansion_required)
     }
 
-    /// Calls ControllerModifyVolume.
-    pub async fn modify(
-        &self,
-        volume_id: &str,
-        parameters: &HashMap<String, String>,
-    ) -> Result<()> {
+    /// Calls ControllerModifyVolume with the parameters of a VolumeAttributesClass.
+    pub async fn modify(&self, volume_id: &str, parameters: &[(&str, &str)]) -> Result<()> {
         let message = csi::ControllerModifyVolumeRequest {
             volume_id: volume_id.to_owned(),
-            mutable_parameters: parameters.clone(),
+            mutable_parameters: owned(parameters),
             ..Default::default()
         };
         call!(self.controller, provisioner, controller_modify_volume, message).map(drop)
     }
 
-    /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
-    pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot> {
-        self.snapshot_of_class(name, volume_id, &HashMap::new()).await
-    }
-
-    /// Does the same with the parameters of a VolumeSnapshotClass.
-    pub async fn snapshot_of_class(
+    /// Calls CreateSnapshot with the parameters of a VolumeSnapshotClass, and returns as soon as it
+    /// succeeds: the snapshot may not be ready.
+    pub async fn snapshot(
         &self,
         name: &str,
         volume_id: &str,
-        parameters: &HashMap<String, String>,
+        parameters: &[(&str, &str)],
     ) -> Result<Snapshot> {
         let message = csi::CreateSnapshotRequest {
             source_volume_id: volume_id.to_owned(),
             name: name.to_owned(),
-            parameters: parameters.clone(),
+            parameters: owned(parameters),
             ..Default::default()
         };
         let reply = call!(self.controller, provisioner, create_snapshot, message)?;
@@ -222,7 +214,7 @@ impl Co {
     /// for two minutes, and with the same id in each answer.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot> {
         let violation = |what: String| CoError::violation("CreateSnapshot", what);
-        let first = self.snapshot(name, volume_id).await?;
+        let first = self.snapshot(name, volume_id, &[]).await?;
         let mut found = first.clone();
         for _ in 0..240 {
             if found.id != first.id {
@@ -235,7 +227,7 @@ impl Co {
                 return Ok(found);
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
-            found = self.snapshot(name, volume_id).await?;
+            found = self.snapshot(name, volume_id, &[]).await?;
         }
         Err(violation(format!("{} is not ready after two minutes", first.id)))
     }
@@ -248,4 +240,8 @@ impl Co {
         };
         call!(self.controller, provisioner, delete_snapshot, message).map(drop)
     }
+}
+
+fn owned(parameters: &[(&str, &str)]) -> HashMap<String, String> {
+    parameters.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

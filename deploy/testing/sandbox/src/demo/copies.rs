@@ -9,7 +9,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<()> {
     let (ext4, _) = scene.used("pvc-ext4")?;
     let snapshot = scene.co.snapshot_ready("snapshot-1", &ext4.id).await?;
     scene.snapshots.push(snapshot.id.clone());
-    let again = scene.co.snapshot("snapshot-1", &ext4.id).await?;
+    let again = scene.co.snapshot("snapshot-1", &ext4.id, &[]).await?;
     ensure(again.id == snapshot.id, || {
         format!("the same name gave {} and {}", snapshot.id, again.id)
     })?;

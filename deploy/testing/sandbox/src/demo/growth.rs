@@ -1,7 +1,5 @@
 //! Expands volumes online and offline, and expands and modifies one volume in a single EC2 call.
 
-use std::collections::HashMap;
-
 use super::{InUse, Result, Scene, ensure};
 use crate::co::{Claim, GIB};
 use crate::pod_view;
@@ -46,10 +44,7 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<()> {
     let mut volume =
         scene.create(&Claim::filesystem("pvc-tuned", "ext4", 10).parameter("type", "gp2")).await?;
     let after = scene.ec2().last().await?;
-    let parameters: HashMap<String, String> =
-        [("type", "gp3"), ("iops", "4000"), ("throughput", "250")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into();
+    let parameters = [("type", "gp3"), ("iops", "4000"), ("throughput", "250")];
     let (id, co) = (volume.id.clone(), scene.co.clone());
     // external-resizer makes two calls, from two workers.
     let (expanded, modified) =
