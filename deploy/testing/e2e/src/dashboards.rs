@@ -5,18 +5,15 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::array;
-use crate::repository::{entries, read};
-
-const FOLDER: &str = "deploy/install/chart/dashboards";
+use crate::repository::texts;
 
 /// Returns the dashboards by the names of their files.
 pub fn boards() -> BTreeMap<String, Value> {
-    let names = entries(FOLDER).into_iter().map(|(name, _)| name);
-    let parsed = names.filter(|name| name.ends_with(".json")).map(|name| {
-        let text = read(&format!("{FOLDER}/{name}"));
-        let board = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
-        (name, board)
-    });
+    let parsed =
+        texts("deploy/install/chart/dashboards", ".json").into_iter().map(|(name, text)| {
+            let board = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+            (name, board)
+        });
     parsed.collect()
 }
 

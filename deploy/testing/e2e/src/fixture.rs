@@ -27,7 +27,6 @@ snapshot = { fixed_ms = 100 }
 ";
 
 /// A running world with its sidecars and kubelets.
-#[derive(Debug)]
 pub struct Fixture {
     /// Simulator, controller and nodes.
     pub world: World,

@@ -1,5 +1,6 @@
 //! The files of the repository in which a test runs, and the programs that the rig builds.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,6 +54,12 @@ pub fn entries(folder: &str) -> Vec<(String, PathBuf)> {
         .collect();
     entries.sort();
     entries
+}
+
+/// Returns the texts of the files of a folder that end so, by their names.
+pub fn texts(folder: &str, ending: &str) -> BTreeMap<String, String> {
+    let files = entries(folder).into_iter().filter(|(name, _)| name.ends_with(ending));
+    files.map(|(name, _)| (name.clone(), read(&format!("{folder}/{name}")))).collect()
 }
 
 /// Returns the files with this extension beneath a folder, sorted by their paths.

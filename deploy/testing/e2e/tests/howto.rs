@@ -1,16 +1,15 @@
 //! Checks that the pages of `deploy/docs/howto` name existing files and count the files of their
 //! lists correctly.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use ebs_csi_e2e::repository::{entries, quoted, root, tracked};
+use ebs_csi_e2e::repository::{quoted, root, texts, tracked};
 
-fn pages() -> Vec<(String, String)> {
-    let pages = entries("deploy/docs/howto");
+fn pages() -> BTreeMap<String, String> {
+    let pages = texts("deploy/docs/howto", ".md");
     assert!(pages.len() >= 4, "{} pages", pages.len());
-    let text = |path| std::fs::read_to_string(path).expect("a page");
-    pages.into_iter().map(|(name, path)| (name, text(path))).collect()
+    pages
 }
 
 /// Returns whether a word has a slash and a last part with an extension.

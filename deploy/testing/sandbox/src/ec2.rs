@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::world::simulator::Simulator;
 
 /// Access to the simulator.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Ec2<'a> {
     simulator: &'a Simulator,
 }

@@ -64,7 +64,6 @@ pub enum WorldError {
 type Result<T, E = WorldError> = std::result::Result<T, E>;
 
 /// A running world: simulator, controller and nodes.
-#[derive(Debug)]
 pub struct World {
     options: WorldOptions,
     state_dir: PathBuf,

@@ -62,11 +62,11 @@ pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Resul
         .note("In the same runs; EC2 refills 20 a second for each Describe action, and half is the target.");
     for contestant in contestants {
         let world = contestant.world(AT_ONCE, SCENARIO).await?;
-        let seen = in_world(world, async |world| watched(world, lives).await).await?;
-        for (figure, samples) in figures.iter_mut().zip(seen.added) {
+        let (added, rates) = in_world(world, async |world| watched(world, lives).await).await?;
+        for (figure, samples) in figures.iter_mut().zip(added) {
             *figure = figure.clone().row(contestant.role, &contestant.name, samples);
         }
-        let (names, rates): (Vec<String>, Vec<f64>) = seen.polls.into_iter().unzip();
+        let (names, rates): (Vec<String>, Vec<f64>) = rates.into_iter().unzip();
         let label = format!("{}: {}", contestant.name, names.join(", "));
         polls = polls.row(contestant.role, &label, rates);
     }
@@ -77,12 +77,10 @@ pub(super) async fn measure(contestants: &[Contestant], extent: Extent) -> Resul
     Ok(figures)
 }
 
-struct AddedLatency {
-    added: Vec<Vec<f64>>,
-    polls: Vec<(String, f64)>,
-}
+/// The added seconds of each kind, and each Describe action's calls per second.
+type Watched = (Vec<Vec<f64>>, Vec<(String, f64)>);
 
-async fn watched(world: &World, lives: usize) -> Result<AddedLatency> {
+async fn watched(world: &World, lives: usize) -> Result<Watched> {
     let began = Instant::now();
     let working = async {
         let mut workers = Vec::new();
@@ -111,7 +109,7 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency> {
     let actions = actions(world).await?;
     let polls = calls_by_name(&actions, "Describe");
     let polls = polls.map(|(action, calls)| (action.clone(), calls / seconds)).collect();
-    Ok(AddedLatency { added, polls })
+    Ok((added, polls))
 }
 
 async fn run_life_cycles(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>> {

@@ -8,6 +8,7 @@ use ebs_csi_e2e::program::output;
 use ebs_csi_e2e::repository::{beneath, entries, root};
 use serde_json::Value;
 
+use crate::rendered_sets::identity;
 use crate::{arguments, helm, objects};
 
 const FOLDER: &str = "deploy/install/manifests";
@@ -87,11 +88,6 @@ fn applied(kubectl: &Path, components: &[&str], more: &str) -> Vec<Value> {
     objects(&made.unwrap_or_else(|why| panic!("{components:?}: {why}")))
 }
 
-fn identity(object: &Value) -> String {
-    let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-    format!("{} {}/{}", object["kind"].as_str().expect("a kind"), of("namespace"), of("name"))
-}
-
 fn identities(all: &[Value]) -> BTreeSet<String> {
     all.iter().map(identity).collect()
 }
@@ -154,8 +150,8 @@ fn each_kustomize_component_adds_its_own_files() {
     // As the README orders it, the API server gets the limits of failover's rights before these.
     let failover = applied(&kubectl, &["failover"], "sortOptions: {order: fifo}\n");
     let at = |kind: &str| failover.iter().map(identity).position(|it| it.starts_with(kind));
-    let policies = at("ValidatingAdmissionPolicy /ebs-csi-failover-pods");
-    assert!(policies.is_some() && policies < at("ClusterRole /ebs-csi-failover"));
+    let policies = at("ValidatingAdmissionPolicy ebs-csi-failover-pods");
+    assert!(policies.is_some() && policies < at("ClusterRole ebs-csi-failover"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use ebs_csi_e2e::dashboards::{boards, panels, queries};
 use ebs_csi_e2e::metrics::{self, of_sample, served};
 use ebs_csi_e2e::program::output;
-use ebs_csi_e2e::repository::{self, read, root};
+use ebs_csi_e2e::repository::{self, read, root, texts};
 use serde_json::Value;
 
 use crate::{MONITORS, array, each, find, helm, pods, render, yaml};
@@ -33,12 +33,6 @@ fn alerts() -> BTreeMap<String, Value> {
     }
     assert!(all.len() >= 21, "{}", all.len());
     all
-}
-
-/// Returns the file names beneath a folder that end so, with the texts.
-fn files(folder: &str, ending: &str) -> BTreeMap<String, String> {
-    let files = repository::entries(folder).into_iter().filter(|(name, _)| name.ends_with(ending));
-    files.map(|(name, _)| (name.clone(), read(&format!("{folder}/{name}")))).collect()
 }
 
 /// The Go driver's chart names the Services after its containers; scrape configurations know them.
@@ -122,7 +116,7 @@ fn alert_rules_name_only_served_metrics() {
     let served = served();
     assert_eq!(of_sample(&served, "aws_ebs_csi_operations_total"), None);
     let mut seen = 0;
-    for (file, text) in files("deploy/install/chart/alerts", ".yaml") {
+    for (file, text) in texts("deploy/install/chart/alerts", ".yaml") {
         for name in metrics(&text) {
             assert!(of_sample(&served, name).is_some(), "{file}: {name}");
             seen += 1;
@@ -219,8 +213,9 @@ fn each_alert_has_runbook_and_vice_versa() {
         assert!(["critical", "warning"].contains(&labels), "{name}: {labels}");
     }
     let chart = "deploy/install/chart/README.md";
-    let docs = files("deploy/docs", ".md");
-    let docs = docs.into_iter().map(|(name, text)| (format!("deploy/docs/{name}"), text));
+    let docs = texts("deploy/docs", ".md")
+        .into_iter()
+        .map(|(name, text)| (format!("deploy/docs/{name}"), text));
     for (page, text) in docs.chain([(chart.to_owned(), read(chart))]) {
         for name in text.split("**").filter(|it| it.starts_with("EBS")) {
             let is_alert = name.chars().all(char::is_alphanumeric);
@@ -284,7 +279,7 @@ fn severities_of_alerts_follow_values() {
 }
 
 fn alert_tests() -> BTreeMap<String, String> {
-    files("deploy/install/manifests/alert-tests", ".yaml")
+    texts("deploy/install/manifests/alert-tests", ".yaml")
 }
 
 #[test]

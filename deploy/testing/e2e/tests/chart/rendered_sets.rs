@@ -127,7 +127,8 @@ fn in_one_list(before: &str, line: &str) -> bool {
     list.is_some_and(|at| before.starts_with(&path[..=at]))
 }
 
-fn identity(object: &Value) -> String {
+/// Returns an object's kind, namespace and name.
+pub(crate) fn identity(object: &Value) -> String {
     let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();
     match of("namespace") {

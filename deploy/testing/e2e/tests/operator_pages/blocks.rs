@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ebs_csi_e2e::metrics::{named, of_sample, served};
-use ebs_csi_e2e::repository::{entries, quoted};
+use ebs_csi_e2e::repository::{quoted, texts};
 use ebs_csi_parameters::{
     Claim, SnapshotClaim, SnapshotParameters, VolumeAttributes, VolumeParameters, render_tag,
 };
@@ -14,9 +14,7 @@ use crate::{printed, programs, read};
 
 /// Returns the pages of `deploy/docs`, by their names.
 fn pages() -> BTreeMap<String, String> {
-    let names = entries("deploy/docs").into_iter().map(|(name, _)| name);
-    let names = names.filter(|name| name.ends_with(".md"));
-    names.map(|name| (name.clone(), read(&format!("deploy/docs/{name}")))).collect()
+    texts("deploy/docs", ".md")
 }
 
 /// Returns the documents of a page's blocks of YAML.

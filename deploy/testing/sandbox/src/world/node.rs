@@ -32,7 +32,6 @@ const HELPER_BOUNDING: u64 = AGENT_BOUNDING
 const KILL: u64 = CapabilitySet::KILL.bits();
 
 /// A node of the world.
-#[derive(Debug)]
 pub struct Node {
     /// The node's name.
     pub name: String,

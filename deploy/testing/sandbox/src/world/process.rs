@@ -26,15 +26,6 @@ pub struct Process {
     started: Option<Instant>,
 }
 
-impl std::fmt::Debug for Process {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Process")
-            .field("name", &self.name)
-            .field("identity", &self.identity)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Process {
     /// Prepares a process without starting it. A start removes the `socket` of an earlier run.
     pub(crate) fn new(

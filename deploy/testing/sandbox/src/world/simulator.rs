@@ -32,7 +32,6 @@ struct Ready {
 }
 
 /// A running `ec2-sim`.
-#[derive(Debug)]
 pub struct Simulator {
     pub(crate) process: Process,
     ready: Ready,
