@@ -158,10 +158,9 @@ impl<'a> Ec2<'a> {
         Err(io::Error::other(format!("the driver did not send {action} in 20 s")))
     }
 
-    /// Adds a fault rule and returns its id.
-    pub async fn fault(&self, rule: Value) -> io::Result<String> {
-        let added = self.simulator.post("/v1/faults", &rule).await?;
-        Ok(added["id"].as_str().unwrap_or_default().to_owned())
+    /// Adds a fault rule.
+    pub async fn fault(&self, rule: Value) -> io::Result<()> {
+        self.simulator.post("/v1/faults", &rule).await.map(drop)
     }
 
     /// Removes all fault rules.

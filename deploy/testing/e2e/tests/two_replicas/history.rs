@@ -1,7 +1,6 @@
 //! Histories: workloads whose calls depend on a seed, while a test disturbs the driver and EC2.
 
 use std::cell::Cell;
-use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,21 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
+use crate::Disturbances;
 use crate::workload::{Kept, run_workload};
+
+/// The requests whose replies are withheld before a kill.
+const CHANGES: [&str; 7] = [
+    "CreateVolume",
+    "CreateVolume",
+    "AttachVolume",
+    "DetachVolume",
+    "ModifyVolume",
+    "CreateSnapshot",
+    "DeleteVolume",
+];
+/// The longest wait for such a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Changes the options of a world to those of histories: no disks, one zone, and volumes that can
 /// be modified often.
@@ -58,25 +71,23 @@ pub(crate) async fn finish(
     Ok(())
 }
 
-/// Lets EC2 withhold the reply to one of these actions, and waits at most `timeout` until a
-/// controller waits for the reply. Returns whether one does.
+/// Lets EC2 withhold the reply to one of the [`CHANGES`], and waits until a controller waits for
+/// the reply. Returns whether one does.
 pub(crate) async fn withhold_reply(
     simulator: &Simulator,
     random: &mut Rng,
     over: &Cell<bool>,
-    actions: &[&'static str],
-    timeout: Duration,
 ) -> bool {
     let ec2 = Ec2::new(simulator);
     let id = format!("held-{}", random.u64(..));
-    let action = *random.choice(actions).expect("an action");
+    let action = random.choice(CHANGES).expect("an action");
     let mark = ec2.last().await.expect("the simulator answers");
     let fault = json!({"kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 120_000});
     let rule = json!({"id": id, "match": {"action": action}, "count": 1, "fault": fault});
     ec2.fault(rule).await.expect("the simulator takes it");
     let is_withheld =
         |record: &Value| record["faults"].as_array().is_some_and(|all| all.contains(&json!(id)));
-    let until = Instant::now() + timeout;
+    let until = Instant::now() + REQUEST_TIMEOUT;
     let mut is_held = false;
     while !is_held && !over.get() && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -99,18 +110,18 @@ fn chosen(many: u64) -> RangeInclusive<u64> {
     }
 }
 
-/// Runs the history of each seed, `at_once` of them at a time. Returns their results, and panics
-/// when one failed. A history that returns `None` cannot run here; it ends its thread.
-pub(crate) fn run_seeds<T: Debug + Send>(
+/// Runs the history of each seed, four at a time, since they mostly wait. Prints the sum of their
+/// disturbances, and panics when one failed. A history that returns `None` cannot run here; it ends
+/// its thread.
+pub(crate) fn run_seeds(
     many: u64,
-    at_once: usize,
-    history: impl AsyncFn(u64) -> Option<Result<T, String>> + Sync,
-) -> Vec<T> {
+    history: impl AsyncFn(u64) -> Option<Result<Disturbances, String>> + Sync,
+) {
     let seeds = chosen(many);
     let next = AtomicU64::new(*seeds.start());
-    let (failed, made) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let (failed, sum) = (Mutex::new(Vec::new()), Mutex::new(Disturbances::new()));
     std::thread::scope(|scope| {
-        for _ in 0..at_once {
+        for _ in 0..4 {
             scope.spawn(|| {
                 let runtime = Builder::new_current_thread().enable_all().build().unwrap();
                 loop {
@@ -122,7 +133,10 @@ pub(crate) fn run_seeds<T: Debug + Send>(
                         None => return,
                         Some(Ok(one)) => {
                             println!("seed {seed}: {one:?}");
-                            made.lock().unwrap().push(one);
+                            let mut sum = sum.lock().unwrap();
+                            for (what, often) in one {
+                                *sum.entry(what).or_default() += often;
+                            }
                         }
                         Some(Err(wrong)) => {
                             println!("seed {seed}: {wrong}");
@@ -135,5 +149,5 @@ pub(crate) fn run_seeds<T: Debug + Send>(
     });
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "seeds {failed:?}: HISTORY_SEEDS=N runs one of them alone");
-    made.into_inner().unwrap()
+    println!("{:?}", sum.into_inner().unwrap());
 }
