@@ -119,14 +119,8 @@ impl LoopDevice {
         })
     }
 
-    /// Returns the device.
     pub(crate) fn node(&self) -> &Path {
         &self.node
-    }
-
-    /// Returns the time of the program that makes a `kind`, with the helper's arguments.
-    pub(crate) fn format(&self, kind: FsType) -> io::Result<Duration> {
-        format(&self.node, kind)
     }
 
     /// Returns the time of the program that checks a `kind` of unknown origin in full, with the
@@ -174,11 +168,6 @@ impl LoopDevice {
     /// Returns the time of statvfs(3) on the mounted file system.
     pub(crate) fn space(&self) -> io::Result<Duration> {
         timed(|| Ok(rustix::fs::statvfs(&self.point).map(drop)?))
-    }
-
-    /// Makes the device read as zeros again.
-    pub(crate) fn blank(&self) -> io::Result<()> {
-        blank(&self.node)
     }
 
     /// Returns the time of umount2(2).

@@ -3,7 +3,7 @@
 
 use ebs_csi_wire::FsType;
 
-use super::bare::{LoopDevice, blank};
+use super::bare::{LoopDevice, blank, format};
 use super::testbed::{Attached, Testbed};
 use crate::contestant::Contestant;
 use crate::delay::Latency;
@@ -141,8 +141,8 @@ async fn through_driver(
 }
 
 fn without_driver(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<()> {
-    device.blank()?;
-    let format = device.format(kind)?;
+    blank(device.node())?;
+    let format = format(device.node(), kind)?;
     samples.part.push(millis(format));
     let fresh = format + device.mount(kind)? + device.bind()?;
     device.unbind()?;

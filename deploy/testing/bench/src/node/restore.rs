@@ -80,8 +80,8 @@ async fn through_driver(
 
 fn without_driver(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<()> {
     resize(device.node(), SIZES[0])?;
-    device.blank()?;
-    device.format(kind)?;
+    blank(device.node())?;
+    format(device.node(), kind)?;
     let restore = device.check(kind)? + device.mount(kind)?;
     device.unmount()?;
     resize(device.node(), SIZES[1])?;
