@@ -63,8 +63,7 @@ impl Installed {
     }
 
     fn start(&self, arguments: &[&str]) -> Started {
-        let mut command = Command::new(self.path("aws-ebs-csi-driver"));
-        self.run(command.args(self.words(arguments)))
+        self.run(&mut Command::new(self.path("aws-ebs-csi-driver")), arguments)
     }
 
     /// Starts mode `all` and waits until each program runs and the socket is served.
@@ -73,7 +72,7 @@ impl Installed {
         let endpoint = format!("--endpoint=unix://{}", socket.display());
         let mut command = Command::new(self.path("aws-ebs-csi-driver"));
         configure(&mut command);
-        let started = self.run(command.args(self.words(&["all", &endpoint])));
+        let started = self.run(&mut command, &["all", &endpoint]);
         for name in PROGRAMS {
             self.arguments(name);
         }
@@ -85,20 +84,16 @@ impl Installed {
     fn start_under(&self, before: &[&str], arguments: &[&str]) -> Started {
         let mut command = Command::new(before[0]);
         command.args(&before[1..]).arg(self.path("aws-ebs-csi-driver"));
-        self.run(command.args(self.words(arguments)))
+        self.run(&mut command, arguments)
     }
 
-    fn words(&self, arguments: &[&str]) -> Vec<String> {
-        let mut arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
-        if matches!(arguments.first().map(String::as_str), Some("node" | "all")) {
-            arguments.push(format!("--runtime-dir={}", self.path("sockets").display()));
-        }
-        arguments
-    }
-
-    fn run(&self, command: &mut Command) -> Started {
+    fn run(&self, command: &mut Command, arguments: &[&str]) -> Started {
+        let own = format!("--runtime-dir={}", self.path("sockets").display());
+        let own = matches!(arguments[0], "node" | "all").then_some(own);
         let _lock = lock_writing_or_starting();
         let child = command
+            .args(arguments)
+            .args(own)
             .stdin(Stdio::null())
             .stderr(fs::File::create(self.path("log")).unwrap())
             .spawn()
