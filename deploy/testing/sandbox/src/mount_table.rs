@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,12 +69,6 @@ fn unescape(field: &[u8]) -> OsString {
         }
     }
     OsString::from_vec(plain)
-}
-
-/// Returns whether the text of `path` contains `part`.
-pub(crate) fn mentions(path: &Path, part: &str) -> bool {
-    let (path, part) = (path.as_os_str().as_bytes(), part.as_bytes());
-    path.windows(part.len()).any(|window| window == part)
 }
 
 #[cfg(test)]

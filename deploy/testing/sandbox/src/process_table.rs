@@ -100,18 +100,16 @@ pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
     };
     let part = format!("/{name}/");
     let ours = std::process::id();
-    all()
+    let others = all()
         .into_iter()
         .filter(|row| row.runs() && u32::try_from(row.identity.pid) != Ok(ours))
-        .map(|row| row.identity)
-        .filter(|identity| {
-            mount_table::of(&identity.pid.to_string()).is_ok_and(|mounts| {
-                mounts.iter().any(|mount| {
-                    mount.point == Path::new("/dev") && mount_table::mentions(&mount.root, &part)
-                })
-            })
-        })
-        .collect()
+        .map(|row| row.identity);
+    let is_inside = |identity: &Identity| {
+        let mounts = mount_table::of(&identity.pid.to_string()).unwrap_or_default();
+        let mut devices = mounts.iter().filter(|mount| mount.point == Path::new("/dev"));
+        devices.any(|mount| mount.root.to_string_lossy().contains(&part))
+    };
+    others.filter(is_inside).collect()
 }
 
 /// Returns the program's name as the kernel knows it, at most 15 bytes.
