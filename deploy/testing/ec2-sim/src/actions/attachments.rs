@@ -1,6 +1,6 @@
 //! AttachVolume and DetachVolume.
 
-use super::{Call, render};
+use super::Call;
 use crate::faults::Fault;
 use crate::state::resources::{
     Attachment, Instance, InstanceState, MAX_MULTI_ATTACH, Phase, ROOT_DEVICE, Volume, VolumeState,
@@ -32,11 +32,10 @@ pub(super) fn attach(call: &mut Call<'_>) -> ApiResult<String> {
         let card = check_card(i, card)?;
         Attachment { card, ..attachment(call, instance, device) }
     };
-    let mut x = Xml::default();
-    render::attachment(&mut x, volume, &attachment);
+    let members = Xml::default().attachment(volume, &attachment).finish();
     call.realm.update_volume(volume, |v| v.attachments.push(attachment));
     call.effects.push(volume.to_owned());
-    Ok(x.finish())
+    Ok(members)
 }
 
 /// Applies the faults that make the device name taken: by something that EC2 does not list, or by a
@@ -197,7 +196,7 @@ pub(super) fn detach(call: &mut Call<'_>) -> ApiResult<String> {
             // The reply always shows `detaching`.
             let mut shown = a.clone();
             shown.phase = Phase::Detaching { until, force };
-            render::attachment(&mut x, volume, &shown);
+            x.attachment(volume, &shown);
         }
     });
     call.effects.push(volume.to_owned());

@@ -3,8 +3,8 @@
 //!
 //! The codes and wordings of all refusals here are unverified, and so is their order.
 
+use super::Call;
 use super::snapshots::{Request, check_source, make};
-use super::{Call, render};
 use crate::state::resources::{ROOT_DEVICE, Tags, tags};
 use crate::wire::{ApiError, ApiResult, Xml, refuse_combination, refuse_value};
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let made = make(call, &request, members)?;
     let zone = &call.realm.instance(instance)?.zone;
     let mut x = Xml::default();
-    x.list("snapshotSet", &made, |x, s| render::snapshot_info(x, call.realm, s, zone, call.now));
+    x.list("snapshotSet", &made, |x, s| x.snapshot_info(call.realm, s, zone, call.now));
     Ok(x.finish())
 }
 

@@ -95,7 +95,7 @@ impl<T: Row> Describe<T> {
     pub(super) fn answer<'a>(
         &'static self,
         call: &'a Call<'_>,
-        member: impl FnMut(&mut Xml, &'a T),
+        member: impl for<'x> FnMut(&'x mut Xml, &'a T) -> &'x mut Xml,
     ) -> ApiResult<String> {
         let query = self.parse(call)?;
         let candidates = query.candidates(call)?;
@@ -128,7 +128,7 @@ impl<T: Row> Query<'_, T> {
         &self,
         call: &'a Call<'_>,
         candidates: Option<Vec<&'a T>>,
-        member: impl FnMut(&mut Xml, &'a T),
+        member: impl for<'x> FnMut(&'x mut Xml, &'a T) -> &'x mut Xml,
     ) -> String {
         let (rows, next) = self.select((self.of.all)(call.realm), candidates);
         let mut x = Xml::default();

@@ -1,8 +1,9 @@
 //! DescribeVolumes, DescribeVolumeStatus and DescribeVolumesModifications.
 
+use super::Call;
 use super::describe_query::Describe;
 use super::modify_volume::check_id;
-use super::{Call, render};
+use super::render::View;
 use crate::state::resources::{VolumeState, name_of};
 use crate::state::{Realm, Volume, well_formed};
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
@@ -27,7 +28,7 @@ fn check_volumes_id(id: &str) -> ApiResult<()> {
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
 pub(super) fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
-    VOLUMES.answer(call, |x, v| render::volume(x, call.realm, v, render::View::Full))
+    VOLUMES.answer(call, |x, v| x.volume(call.realm, v, View::Full))
 }
 
 static STATUS: Describe<Volume> = Describe {
@@ -77,22 +78,23 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, String)> {
     out
 }
 
-fn volume_status(call: &Call<'_>, x: &mut Xml, v: &Volume) {
+fn volume_status<'x>(call: &Call<'_>, x: &'x mut Xml, v: &Volume) -> &'x mut Xml {
     x.text("volumeId", &v.id).nest("volumeStatus", |x| {
         x.text("status", overall(v)).list("details", details(call, v), |x, (name, status)| {
-            x.text("name", name).text("status", &status);
-        });
+            x.text("name", name).text("status", &status)
+        })
     });
     if let Some(i) = &v.initialization {
+        // Only a provisioned rate yields an estimate.
+        let seconds =
+            (i.kind == "provisioned-rate").then(|| i.until.since(call.now).div_ceil(1000));
         x.nest("initializationStatusDetails", |x| {
             x.text("initializationType", &i.kind)
-                .value("progress", v.initialized_percent(call.now));
-            // Only a provisioned rate yields an estimate.
-            if i.kind == "provisioned-rate" {
-                x.value("estimatedTimeToCompleteInSeconds", i.until.since(call.now).div_ceil(1000));
-            }
+                .value("progress", v.initialized_percent(call.now))
+                .option("estimatedTimeToCompleteInSeconds", seconds)
         });
     }
+    x
 }
 
 static MODIFICATIONS: Describe<Volume> = Describe {
@@ -119,9 +121,8 @@ pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
             "Modification for volume '{id}' does not exist."
         );
     }
-    Ok(query.answer(call, candidates, |x, v| {
-        if let Some(m) = &v.modification {
-            render::modification(x, &v.id, m, call.now);
-        }
+    Ok(query.answer(call, candidates, |x, v| match &v.modification {
+        Some(m) => x.modification(&v.id, m, call.now),
+        None => x,
     }))
 }

@@ -1,12 +1,11 @@
 //! DescribeInstances, DescribeInstanceStatus, DescribeInstanceTypes, StopInstances and
 //! TerminateInstances, and the same changes by the control API.
 
+use super::Call;
 use super::describe_query::{Describe, by_ids};
-use super::{Call, render};
 use crate::state::Realm;
 use crate::state::resources::{
-    CheckResult, Instance, InstanceChecks, InstanceState, InstanceType, TYPES, ZoneKind, find_type,
-    name_of,
+    Instance, InstanceChecks, InstanceState, TYPES, ZoneKind, find_type, name_of,
 };
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
@@ -28,11 +27,11 @@ static DESCRIBE: Describe<Instance> = Describe {
 pub(super) fn instances(call: &mut Call<'_>) -> ApiResult<String> {
     let realm = &*call.realm;
     DESCRIBE.answer(call, |x, i| {
-        x.text("reservationId", &i.id.replacen("i-", "r-", 1))
-            .text("ownerId", &realm.account)
-            .list("instancesSet", [i], |x, i| {
-                render::instance(x, realm, i, call.now);
-            });
+        x.text("reservationId", &i.id.replacen("i-", "r-", 1)).text("ownerId", &realm.account).list(
+            "instancesSet",
+            [i],
+            |x, i| x.instance(realm, i, call.now),
+        )
     })
 }
 
@@ -44,29 +43,23 @@ pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
     ids.iter().try_for_each(|id| Call::check_instance_id(id))?;
     let mut shown = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
     shown.retain(|i| matches!(i.life, InstanceState::Running));
-    let mut x = Xml::default();
-    x.list("instanceStatusSet", shown, status_of);
-    Ok(x.finish())
+    Ok(Xml::default().list("instanceStatusSet", shown, status_of).finish())
 }
 
-fn status_of(x: &mut Xml, i: &Instance) {
-    let (code, name) = i.state();
-    x.text("instanceId", &i.id).text("availabilityZone", &i.zone).nest("instanceState", |x| {
-        x.value("code", code).text("name", name);
-    });
+fn status_of<'x>(x: &'x mut Xml, i: &Instance) -> &'x mut Xml {
+    x.text("instanceId", &i.id).text("availabilityZone", &i.zone).state("instanceState", i.state());
     for (element, outcome) in [
         ("systemStatus", i.checks.system),
         ("instanceStatus", i.checks.instance),
         ("attachedEbsStatus", i.checks.attached_ebs),
     ] {
         x.nest(element, |x| {
-            x.text("status", &name_of(outcome)).list("details", [outcome], detail);
+            x.text("status", &name_of(outcome)).list("details", [outcome], |x, outcome| {
+                x.text("name", "reachability").text("status", &outcome.reachability())
+            })
         });
     }
-}
-
-fn detail(x: &mut Xml, outcome: CheckResult) {
-    x.text("name", "reachability").text("status", &outcome.reachability());
+    x
 }
 
 pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
@@ -84,20 +77,15 @@ pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
     }
     let shown = TYPES.iter().filter(|t| names.is_empty() || names.contains(&t.name));
     let mut x = Xml::default();
-    x.list("instanceTypeSet", shown, instance_type);
-    Ok(x.finish())
-}
-
-fn instance_type(x: &mut Xml, t: &InstanceType) {
-    x.text("instanceType", t.name).text("hypervisor", t.hypervisor);
-    x.nest("ebsInfo", |x| {
-        x.value("maximumEbsAttachments", t.maximum_attachments)
-            .text("attachmentLimitType", t.limit_type)
-            .value("maximumEbsCards", t.cards)
-            .list("ebsCardSet", 0..t.cards, |x, n| {
-                x.value("ebsCardIndex", n);
-            });
+    x.list("instanceTypeSet", shown, |x, t| {
+        x.text("instanceType", t.name).text("hypervisor", t.hypervisor).nest("ebsInfo", |x| {
+            x.value("maximumEbsAttachments", t.maximum_attachments)
+                .text("attachmentLimitType", t.limit_type)
+                .value("maximumEbsCards", t.cards)
+                .list("ebsCardSet", 0..t.cards, |x, n| x.value("ebsCardIndex", n))
+        })
     });
+    Ok(x.finish())
 }
 
 /// A change of an instance's power state.
@@ -148,12 +136,7 @@ fn change_all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     }
     x.list("instancesSet", before, |x, (id, was)| {
         let is = call.realm.instances().get(id).map_or(was, |i| i.state());
-        x.text("instanceId", id);
-        for (name, (code, state)) in [("currentState", is), ("previousState", was)] {
-            x.nest(name, |x| {
-                x.value("code", code).text("name", state);
-            });
-        }
+        x.text("instanceId", id).state("currentState", is).state("previousState", was)
     });
     Ok(x.finish())
 }
@@ -242,7 +225,7 @@ pub(super) fn zones(call: &mut Call<'_>) -> ApiResult<String> {
             .text("zoneState", &name_of(z.state))
             .text("regionName", &realm.region)
             .text("zoneType", &name_of(z.kind))
-            .text("optInStatus", opted);
+            .text("optInStatus", opted)
     });
     Ok(x.finish())
 }

@@ -1,6 +1,6 @@
 //! ModifyVolume.
 
-use super::{Call, quota_check, render};
+use super::{Call, quota_check};
 use crate::faults::Fault;
 use crate::state::resources::{
     Modification, ModificationState, Shape, Volume, VolumeState, VolumeType, Wanted, name_of,
@@ -47,11 +47,9 @@ pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         call.devices.check_size(target.size).map_err(|e| Call::internal(&e))?;
     }
     let modification = begin(call, id, target);
-    let mut x = Xml::default();
-    x.nest("volumeModification", |x| {
-        render::modification(x, id, &modification, call.now);
-    });
     let now = call.now;
+    let mut x = Xml::default();
+    x.nest("volumeModification", |x| x.modification(id, &modification, now));
     call.realm.update_volume(id, |v| {
         v.modified.retain(|t| now.since(*t) < DAY_MS);
         v.modified.push(now);

@@ -2,7 +2,7 @@
 //! DeleteSnapshot and DescribeSnapshots.
 
 use super::describe_query::Describe;
-use super::{Call, quota_check, render};
+use super::{Call, quota_check};
 use crate::faults::Fault;
 use crate::state::Realm;
 use crate::state::resources::{Snapshot, SnapshotState, Tags, Volume, VolumeState, tags};
@@ -31,7 +31,7 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
     let made = make(call, &request, vec![(volume.to_owned(), tags)])?;
     let mut x = Xml::default();
     for s in &made {
-        render::snapshot(&mut x, call.realm, s, call.now);
+        x.snapshot(call.realm, s, call.now);
     }
     Ok(x.finish())
 }
@@ -141,5 +141,5 @@ pub(super) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     // All simulated snapshots belong to this account, so a query for another owner finds none.
     let mine = owners.is_empty() || owners.iter().any(|o| *o == "self" || *o == realm.account);
     let candidates = if mine { query.candidates(call)? } else { Some(Vec::new()) };
-    Ok(query.answer(call, candidates, |x, s| render::snapshot(x, realm, s, call.now)))
+    Ok(query.answer(call, candidates, |x, s| x.snapshot(realm, s, call.now)))
 }

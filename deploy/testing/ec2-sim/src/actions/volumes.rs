@@ -2,7 +2,8 @@
 //! zone, and DeleteVolume.
 
 use super::permission::requested;
-use super::{Call, quota_check, render};
+use super::render::View;
+use super::{Call, quota_check};
 use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
@@ -117,9 +118,7 @@ fn permit(call: &Call<'_>, request: &Request) -> ApiResult<()> {
 }
 
 fn members(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::default();
-    render::volume(&mut x, call.realm, v, render::View::Created);
-    x.finish()
+    Xml::default().volume(call.realm, v, View::Created).finish()
 }
 
 fn parse(call: &Call<'_>) -> ApiResult<Request> {
@@ -307,11 +306,7 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 fn copied_members(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::default();
-    x.list("volumeSet", [v], |x, v| {
-        render::volume(x, call.realm, v, render::View::Full);
-    });
-    x.finish()
+    Xml::default().list("volumeSet", [v], |x, v| x.volume(call.realm, v, View::Full)).finish()
 }
 
 /// Checks the source's state and the copies in progress. All codes but that of the Region's limit
