@@ -2,55 +2,13 @@
 
 use super::Call;
 use crate::state::Realm;
-use crate::state::resources::{Instance, Snapshot, Tags, Volume};
-use crate::time::Millis;
+use crate::state::resources::Tags;
 use crate::wire::{ApiError, ApiResult, Filters, Page, Xml, issue_token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// A filter's name, with the values that a resource has for the filter.
 pub(super) type Field<T> = (&'static str, fn(&T) -> Vec<String>);
-
-/// A resource that a Describe call shows.
-pub(super) trait Row {
-    fn id(&self) -> &str;
-
-    fn tags(&self) -> &Tags;
-
-    /// Whether filters by tags find the resource yet.
-    fn is_found_by_tags(&self, _now: Millis) -> bool {
-        true
-    }
-}
-
-macro_rules! rows {
-    ($($kind:ty)*) => {$(
-        impl Row for $kind {
-            fn id(&self) -> &str {
-                &self.id
-            }
-            fn tags(&self) -> &Tags {
-                &self.tags
-            }
-        }
-    )*};
-}
-
-rows! { Volume Instance }
-
-impl Row for Snapshot {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn tags(&self) -> &Tags {
-        &self.tags
-    }
-
-    fn is_found_by_tags(&self, now: Millis) -> bool {
-        self.found_by_tags <= now
-    }
-}
 
 pub(super) struct Describe<T: 'static> {
     /// The parameter that lists ids, and EC2's internal name of the list.
@@ -59,6 +17,7 @@ pub(super) struct Describe<T: 'static> {
     pub(super) all: fn(&Realm) -> &BTreeMap<String, T>,
     /// Makes the error for ids that do not exist.
     pub(super) missing: fn(&[&str]) -> ApiError,
+    pub(super) tags: fn(&T) -> &Tags,
     pub(super) fields: &'static [Field<T>],
     /// The filter that names ids, if there is one.
     pub(super) id_filter: &'static str,
@@ -70,13 +29,13 @@ pub(super) struct Describe<T: 'static> {
 pub(super) struct Query<'a, T: 'static> {
     of: &'static Describe<T>,
     pub(super) ids: Vec<&'a str>,
-    filters: Filters,
+    pub(super) filters: Filters,
     page: Page,
     /// Whether the action shows a resource at all.
-    pub(super) keep: fn(&T) -> bool,
+    pub(super) keep: Box<dyn Fn(&T) -> bool>,
 }
 
-impl<T: Row> Describe<T> {
+impl<T> Describe<T> {
     /// Checks the permission and all parameters. The caller has read those of the action alone.
     pub(super) fn parse<'a>(&'static self, call: &Call<'a>) -> ApiResult<Query<'a, T>> {
         call.begin_read()?;
@@ -88,7 +47,7 @@ impl<T: Row> Describe<T> {
         let page = Page::parse(p, call.action, named, self.page_sizes, call.now)?;
         p.finish()?;
         ids.iter().try_for_each(|id| (self.check_id)(id))?;
-        Ok(Query { of: self, ids, filters, page, keep: |_| true })
+        Ok(Query { of: self, ids, filters, page, keep: Box::new(|_| true) })
     }
 
     /// Answers a call that has no parameters of its own.
@@ -103,10 +62,13 @@ impl<T: Row> Describe<T> {
     }
 }
 
-impl<T: Row> Query<'_, T> {
+/// Resources with their ids.
+type Rows<'a, T> = Vec<(&'a String, &'a T)>;
+
+impl<T> Query<'_, T> {
     /// Returns the resources that the ids, or a filter with literal values, name; `None`: all
     /// resources have to be searched.
-    pub(super) fn candidates<'a>(&self, call: &'a Call<'_>) -> ApiResult<Option<Vec<&'a T>>> {
+    pub(super) fn candidates<'a>(&self, call: &'a Call<'_>) -> ApiResult<Option<Rows<'a, T>>> {
         let all = (self.of.all)(call.realm);
         if !self.ids.is_empty() {
             return by_ids(call, all, &self.ids, self.of.missing).map(Some);
@@ -120,22 +82,20 @@ impl<T: Row> Query<'_, T> {
                 values.iter().flat_map(|v| call.realm.tagged(key, v)).collect()
             }),
         };
-        Ok(ids.map(|ids| ids.into_iter().filter_map(|id| all.get(id)).collect()))
+        Ok(ids.map(|ids| ids.into_iter().filter_map(|id| all.get_key_value(id)).collect()))
     }
 
     /// Answers with a list of the selected resources and the token of the next page, if any.
     pub(super) fn answer<'a>(
         &self,
         call: &'a Call<'_>,
-        candidates: Option<Vec<&'a T>>,
+        candidates: Option<Rows<'a, T>>,
         member: impl for<'x> FnMut(&'x mut Xml, &'a T) -> &'x mut Xml,
     ) -> String {
         let (rows, next) = self.select((self.of.all)(call.realm), candidates);
+        let is_shown = |(id, t): &(&String, &T)| (self.keep)(t) && call.shows(id);
+        let shown = rows.into_iter().filter(is_shown).map(|(_, t)| t);
         let mut x = Xml::default();
-        let by_tags = self.filters.are_by_tags();
-        let is_found = |t: &&T| !by_tags || t.is_found_by_tags(call.now);
-        let shown = rows.into_iter().filter(|t| (self.keep)(t) && call.shows(t.id()));
-        let shown = shown.filter(is_found);
         x.list(self.of.set, shown, member);
         if let Some(key) = next {
             x.text("nextToken", &issue_token(&key, call.action, call.now));
@@ -150,17 +110,17 @@ impl<T: Row> Query<'_, T> {
     fn select<'a>(
         &self,
         all: &'a BTreeMap<String, T>,
-        candidates: Option<Vec<&'a T>>,
-    ) -> (Vec<&'a T>, Option<String>) {
-        let shown = |t: &&T| {
+        candidates: Option<Rows<'a, T>>,
+    ) -> (Rows<'a, T>, Option<String>) {
+        let accepted = |(_, t): &(&String, &T)| {
             let values = |name: &str| {
                 let field = self.of.fields.iter().find(|(known, _)| *known == name);
                 field.map_or_else(Vec::new, |(_, values)| values(t))
             };
-            self.filters.accept(values) && self.filters.accept_tags(t.tags())
+            self.filters.accept(values) && self.filters.accept_tags((self.of.tags)(t))
         };
         if let Some(candidates) = candidates {
-            return (candidates.into_iter().filter(shown).collect(), None);
+            return (candidates.into_iter().filter(accepted).collect(), None);
         }
         let from = match &self.page.after {
             Some(key) => Bound::Excluded(key.clone()),
@@ -169,21 +129,20 @@ impl<T: Row> Query<'_, T> {
         let mut rest = all.range((from, Bound::Unbounded));
         let cut: Vec<_> = rest.by_ref().take(self.page.max.unwrap_or(usize::MAX)).collect();
         let next = rest.next().and(cut.last()).map(|(key, _)| (*key).clone());
-        let rows = cut.into_iter().map(|(_, t)| t).filter(shown).collect();
-        (rows, next)
+        (cut.into_iter().filter(accepted).collect(), next)
     }
 }
 
 /// Returns the resources of a list of ids, each once, in the order of the ids; all resources if the
 /// list is empty. `missing` makes the error for the ids that do not exist.
-pub(super) fn by_ids<'a, T: Row>(
+pub(super) fn by_ids<'a, T>(
     call: &Call<'_>,
     all: &'a BTreeMap<String, T>,
     ids: &[&str],
     missing: fn(&[&str]) -> ApiError,
-) -> ApiResult<Vec<&'a T>> {
+) -> ApiResult<Rows<'a, T>> {
     if ids.is_empty() {
-        return Ok(all.values().filter(|t| call.shows(t.id())).collect());
+        return Ok(all.iter().filter(|(id, _)| call.shows(id)).collect());
     }
     let ids: BTreeSet<&str> = ids.iter().copied().collect();
     let (found, absent): (Vec<&str>, Vec<&str>) =
@@ -191,5 +150,5 @@ pub(super) fn by_ids<'a, T: Row>(
     if !absent.is_empty() {
         return Err(missing(&absent));
     }
-    Ok(found.into_iter().filter_map(|id| all.get(id)).collect())
+    Ok(found.into_iter().filter_map(|id| all.get_key_value(id)).collect())
 }

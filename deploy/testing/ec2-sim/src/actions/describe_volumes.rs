@@ -13,6 +13,7 @@ static VOLUMES: Describe<Volume> = Describe {
     check_id: check_volumes_id,
     all: Realm::volumes,
     missing: ApiError::no_volumes,
+    tags: |v| &v.tags,
     fields: &[("tag-key", |_| Vec::new()), ("volume-id", |v| vec![v.id.clone()])],
     id_filter: "volume-id",
     page_sizes: (5, 500),
@@ -36,6 +37,7 @@ static STATUS: Describe<Volume> = Describe {
     check_id: check_status_id,
     all: Realm::volumes,
     missing: ApiError::no_volumes,
+    tags: |v| &v.tags,
     fields: &[("volume-status.status", |v| vec![overall(v).to_owned()])],
     // Volumes cannot be filtered by id here.
     id_filter: "",
@@ -102,6 +104,7 @@ static MODIFICATIONS: Describe<Volume> = Describe {
     check_id,
     all: Realm::volumes,
     missing: ApiError::no_volumes,
+    tags: |v| &v.tags,
     fields: &[("volume-id", |v| vec![v.id.clone()])],
     id_filter: "volume-id",
     page_sizes: (1, 500),
@@ -111,11 +114,10 @@ static MODIFICATIONS: Describe<Volume> = Describe {
 /// Answers with the latest modification of each volume.
 pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
     let mut query = MODIFICATIONS.parse(call)?;
-    query.keep = |v| v.modification.is_some();
+    query.keep = Box::new(|v| v.modification.is_some());
     let candidates = query.candidates(call)?;
     let mut named = candidates.iter().flatten().filter(|_| !query.ids.is_empty());
-    if let Some(v) = named.find(|v| v.modification.is_none()) {
-        let id = &v.id;
+    if let Some((id, _)) = named.find(|(_, v)| v.modification.is_none()) {
         refuse!(
             "InvalidVolumeModification.NotFound",
             "Modification for volume '{id}' does not exist."

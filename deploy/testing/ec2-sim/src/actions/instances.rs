@@ -15,6 +15,7 @@ static DESCRIBE: Describe<Instance> = Describe {
     check_id: Call::check_instance_id,
     all: Realm::instances,
     missing: ApiError::no_instances,
+    tags: |i| &i.tags,
     fields: &[
         ("instance-id", |i| vec![i.id.clone()]),
         ("outpost-arn", |i| i.outpost.iter().cloned().collect()),
@@ -41,8 +42,9 @@ pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
     let ids = call.params.list("InstanceId");
     call.params.finish()?;
     ids.iter().try_for_each(|id| Call::check_instance_id(id))?;
-    let mut shown = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
-    shown.retain(|i| matches!(i.life, InstanceState::Running));
+    let named = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
+    let all = named.into_iter().map(|(_, i)| i);
+    let shown = all.filter(|i| matches!(i.life, InstanceState::Running));
     Ok(Xml::default().list("instanceStatusSet", shown, status_of).finish())
 }
 

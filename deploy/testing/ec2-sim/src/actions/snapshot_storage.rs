@@ -188,7 +188,7 @@ pub(super) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     call.params.finish()?;
     ids.iter().try_for_each(|id| Call::check_snapshot_id(id))?;
     let named = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
-    let locked = named.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
+    let locked = named.into_iter().filter_map(|(_, s)| Some((s, s.lock.as_ref()?)));
     let mut x = Xml::default();
     x.list("snapshotSet", locked, |x, (s, l)| {
         x.text("ownerId", &call.realm.account).lock(s, l, call.now)

@@ -125,6 +125,7 @@ static DESCRIBE: Describe<Snapshot> = Describe {
     check_id: Call::check_snapshot_id,
     all: Realm::snapshots,
     missing: ApiError::no_snapshots,
+    tags: |s| &s.tags,
     fields: &[
         ("snapshot-id", |s| vec![s.id.clone()]),
         ("tag-key", |_| Vec::new()),
@@ -137,7 +138,9 @@ static DESCRIBE: Describe<Snapshot> = Describe {
 
 pub(super) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     let (owners, realm) = (call.params.list("Owner"), &*call.realm);
-    let query = DESCRIBE.parse(call)?;
+    let mut query = DESCRIBE.parse(call)?;
+    let (by_tags, now) = (query.filters.are_by_tags(), call.now);
+    query.keep = Box::new(move |s| !by_tags || s.found_by_tags <= now);
     // All simulated snapshots belong to this account, so a query for another owner finds none.
     let mine = owners.is_empty() || owners.iter().any(|o| *o == "self" || *o == realm.account);
     let candidates = if mine { query.candidates(call)? } else { Some(Vec::new()) };
