@@ -44,11 +44,10 @@ pub(crate) struct Call<'a> {
     pub effects: Vec<String>,
 }
 
-type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
+pub(crate) type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
 /// Each action's name, what answers it, and a call that EC2 accepts, as a query that has
-/// `{volume}`,
-/// `{snapshot}` and `{instance}` in the place of ids.
+/// `{volume}`, `{snapshot}` and `{instance}` in the place of ids.
 const ACTIONS: &[(&str, Handler, &str)] = &[
     (
         "AttachVolume",
@@ -100,38 +99,18 @@ const ACTIONS: &[(&str, Handler, &str)] = &[
     ("UnlockSnapshot", snapshot_storage::unlock, "SnapshotId={snapshot}"),
 ];
 
-/// Returns the names of all actions.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    ACTIONS.iter().map(|(name, ..)| *name)
-}
-
 /// Returns the name of each action with a call that EC2 accepts, as a query that has `{volume}`,
 /// `{snapshot}` and `{instance}` in the place of ids.
 pub fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     ACTIONS.iter().map(|(name, _, example)| (*name, *example))
 }
 
-pub(crate) fn known(action: &str) -> bool {
-    handler(action).is_some()
-}
-
-fn handler(action: &str) -> Option<Handler> {
-    ACTIONS.iter().find(|(name, ..)| *name == action).map(|(_, answer, _)| *answer)
-}
-
-/// Answers a call with the members of the reply, or with an error.
-pub(crate) fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
-    match handler(call.action) {
-        Some(answer) => answer(call),
-        None => Err(invalid_action(call.action)),
+/// Returns what answers a call of this action with the members of the reply, or with an error.
+pub(crate) fn handler(action: &str) -> ApiResult<Handler> {
+    match ACTIONS.iter().find(|(name, ..)| *name == action) {
+        Some((_, answer, _)) => Ok(*answer),
+        None => refuse!("InvalidAction", "The action {action} is not valid for this web service."),
     }
-}
-
-pub(crate) fn invalid_action(action: &str) -> ApiError {
-    ApiError::client(
-        "InvalidAction",
-        format!("The action {action} is not valid for this web service."),
-    )
 }
 
 impl Call<'_> {

@@ -53,13 +53,6 @@ pub struct Reply {
     pub delivery: Delivery,
 }
 
-/// A request that the simulator sends itself, and its origin.
-#[derive(Debug)]
-struct PlannedRequest {
-    request: Request,
-    origin: &'static str,
-}
-
 /// The simulated service. It is not concurrent; each call passes the current time.
 pub struct Sim {
     pub(crate) realm: Realm,
@@ -83,8 +76,8 @@ pub struct Sim {
     used_instance_ids: BTreeSet<String>,
     pub(crate) consistency: Consistency,
     pub(crate) quotas: Quotas,
-    /// The requests that the simulator itself sends later.
-    scheduled: BTreeMap<(Millis, u64), PlannedRequest>,
+    /// The requests that the simulator itself sends later, each with its origin.
+    scheduled: BTreeMap<(Millis, u64), (Request, &'static str)>,
     planned: u64,
 }
 

@@ -259,7 +259,7 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
         "VolumeId={NOWHERE}&SourceVolumeId={NOWHERE}&SnapshotId=snap-0123456789abcdef0&\
          InstanceId={NODE_A}&InstanceSpecification.InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"
     );
-    for action in ec2_sim::names() {
+    for (action, _) in ec2_sim::examples() {
         w.refused(action, &parameters, "UnknownParameter");
     }
     let unsigned = ec2_sim::Request {

@@ -27,8 +27,8 @@ impl Sim {
                     }
                 }
                 (_, Some(key)) => {
-                    if let Some(l) = self.scheduled.remove(&key) {
-                        self.answer(now, &l.request, l.origin);
+                    if let Some((request, origin)) = self.scheduled.remove(&key) {
+                        self.answer(now, &request, origin);
                     }
                 }
                 _ => break,
