@@ -120,7 +120,7 @@ async fn serve_until_signal(options: ServerOptions) -> Result<(), Failed> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| failed(1, e))?;
     let server = Server::start(options).await.map_err(|e| {
         let code = match &e {
-            ServeError::Sim(SimError::Scenario(_) | SimError::Latency(_)) => EX_CONFIG,
+            ServeError::Sim(SimError::Scenario(_)) => EX_CONFIG,
             ServeError::NotLoopback(_) => EX_USAGE,
             _ => 1,
         };

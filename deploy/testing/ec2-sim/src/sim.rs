@@ -20,7 +20,7 @@ use crate::sim::journal::{Journal, Statistics};
 use crate::state::consistency::Consistency;
 use crate::state::invariants::Invariants;
 use crate::state::{Ids, Realm};
-use crate::time::{Latency, LatencyError, Millis};
+use crate::time::{Latency, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The relevant parts of a request.
@@ -92,8 +92,6 @@ impl std::fmt::Debug for Sim {
 pub enum SimError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    #[error("scenario: {0}")]
-    Latency(#[from] LatencyError),
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
@@ -113,8 +111,9 @@ impl Sim {
         now: Millis,
     ) -> Result<Self, SimError> {
         scenario.check()?;
-        let mut latency = Latency::new(&scenario.profile, scenario.seed)?;
-        latency.change(&scenario.latency)?;
+        let bad_latency = |why: String| ScenarioError(format!("scenario: {why}"));
+        let mut latency = Latency::new(&scenario.profile, scenario.seed).map_err(bad_latency)?;
+        latency.change(&scenario.latency).map_err(bad_latency)?;
         let mut sim = Self {
             realm: Realm::new(&scenario.account, &scenario.region, scenario.zones.clone()),
             ids: Ids::new(scenario.seed),

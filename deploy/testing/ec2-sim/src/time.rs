@@ -185,19 +185,8 @@ pub struct Latency {
     random: Random,
 }
 
-/// The reason why a change is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum LatencyError {
-    #[error("there is no latency profile {0:?}; the profiles are instant, fast and real")]
-    Profile(String),
-    #[error(
-        "there is no latency item {0:?}; the items are listed in README.md, as api_read or attach"
-    )]
-    Item(String),
-}
-
 impl Latency {
-    pub fn new(profile: &str, seed: u64) -> Result<Self, LatencyError> {
+    pub fn new(profile: &str, seed: u64) -> Result<Self, String> {
         let mut model = Self {
             profile: String::new(),
             api: BTreeMap::new(),
@@ -211,22 +200,26 @@ impl Latency {
         Ok(model)
     }
 
-    /// Applies a change. A refused change changes nothing.
-    pub fn change(&mut self, change: &LatencyChange) -> Result<(), LatencyError> {
+    /// Applies a change. A refused change changes nothing; the error says why.
+    pub fn change(&mut self, change: &LatencyChange) -> Result<(), String> {
         if let Some(bad) = change.items.keys().find(|k| ITEMS.iter().all(|(n, ..)| n != k)) {
-            return Err(LatencyError::Item(bad.clone()));
+            return Err(format!(
+                "there is no latency item {bad:?}; the items are listed in README.md, as api_read or attach"
+            ));
         }
         if let Some(profile) = &change.profile {
-            let pick = |(_, fast, real): &(&str, Distribution, Distribution)| match profile.as_str()
-            {
-                "instant" => Some(fixed(0)),
-                "fast" => Some(*fast),
-                "real" => Some(*real),
-                _ => None,
-            };
-            for item in ITEMS {
-                let value = pick(item).ok_or_else(|| LatencyError::Profile(profile.clone()))?;
-                self.items.insert(item.0.to_owned(), value);
+            for (item, fast, real) in ITEMS {
+                let value = match profile.as_str() {
+                    "instant" => fixed(0),
+                    "fast" => *fast,
+                    "real" => *real,
+                    _ => {
+                        return Err(format!(
+                            "there is no latency profile {profile:?}; the profiles are instant, fast and real"
+                        ));
+                    }
+                };
+                self.items.insert((*item).to_owned(), value);
             }
             self.api.clear();
             self.profile.clone_from(profile);

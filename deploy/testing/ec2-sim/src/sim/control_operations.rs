@@ -2,7 +2,7 @@
 
 use super::{Reply, Request, Sim, SimError};
 use crate::actions::{Power, power};
-use crate::scenario::{InstanceSeed, ScenarioError};
+use crate::scenario::{InstanceSeed, bad_instance};
 use crate::state::Realm;
 use crate::state::resources::{
     Attachment, ChecksChange, Instance, InstanceChecks, InstanceState, Performance, Phase,
@@ -217,8 +217,7 @@ impl Sim {
         now: Millis,
     ) -> Result<(), SimError> {
         if self.used_instance_ids.contains(&seed.id) {
-            let what = "there is, or was, an instance of that id".to_owned();
-            return Err(ScenarioError::Instance(seed.id.clone(), what).into());
+            return Err(bad_instance(&seed.id, "there is, or was, an instance of that id").into());
         }
         seed.check(&self.realm.zones)?;
         self.launch(seed, now)?;
