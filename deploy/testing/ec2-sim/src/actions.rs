@@ -17,7 +17,7 @@ mod volumes;
 pub use instances::Power;
 pub(crate) use instances::power;
 
-use crate::devices::Devices;
+use crate::devices::LoopDevices;
 use crate::faults::Fault;
 use crate::iam::{Caller, Iam};
 use crate::limits::Quotas;
@@ -35,7 +35,7 @@ pub(crate) struct Call<'a> {
     pub realm: &'a mut Realm,
     pub ids: &'a mut Ids,
     pub latency: &'a mut Latency,
-    pub devices: &'a mut dyn Devices,
+    pub devices: Option<&'a LoopDevices>,
     pub faults: &'a [Fault],
     pub(crate) caller: &'a Caller,
     pub iam: &'a Iam,
@@ -176,12 +176,14 @@ impl Call<'_> {
         }
     }
 
-    /// Logs an I/O error of the devices and returns EC2's `InternalError`, whose message says that
-    /// the simulator failed.
-    fn internal(error: &std::io::Error) -> ApiError {
-        tracing::error!(%error, "the simulated devices failed");
-        let message =
-            format!("An internal error has occurred: the simulated devices failed: {error}");
-        ApiError::new(500, "InternalError", message)
+    /// Does something with the data of volumes, if they have any. Logs an I/O error and returns
+    /// EC2's `InternalError`, whose message says that the simulator failed.
+    fn on_devices(&self, f: impl FnOnce(&LoopDevices) -> std::io::Result<()>) -> ApiResult<()> {
+        self.devices.map_or(Ok(()), f).map_err(|error| {
+            tracing::error!(%error, "the simulated devices failed");
+            let message =
+                format!("An internal error has occurred: the simulated devices failed: {error}");
+            ApiError::new(500, "InternalError", message)
+        })
     }
 }

@@ -6,7 +6,7 @@ mod ec2_endpoint;
 mod imds;
 mod reply_body;
 
-use crate::devices::{self, DeviceMode};
+use crate::devices::{DeviceMode, LoopDevices};
 use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
 use crate::time::{Clock, Millis};
@@ -129,8 +129,11 @@ impl Server {
         let lock_file = claim(&options.state_dir).map_err(dir_error)?;
         let state_dir =
             std::fs::canonicalize(&options.state_dir).map_err(|e| dir_error(e.to_string()))?;
-        let devices = devices::open(options.devices, &state_dir)
-            .map_err(|e| dir_error(format!("--devices: {e}")))?;
+        let devices = match options.devices {
+            DeviceMode::None => Ok(None),
+            DeviceMode::Loop => LoopDevices::new(&state_dir).map(Some),
+        };
+        let devices = devices.map_err(|e| dir_error(format!("--devices: {e}")))?;
         let clock = Clock::start();
         let sim = Sim::with_devices(&options.scenario, devices, clock.now())?;
         let shared = Arc::new(Shared {
@@ -208,7 +211,7 @@ fn ready(shared: &Shared) -> Value {
         .collect();
     let sim = lock(&shared.sim);
     let dev: BTreeMap<&String, PathBuf> =
-        imds.keys().filter_map(|id| Some((id, sim.devices.dev_dir(id)?))).collect();
+        imds.keys().filter_map(|id| Some((id, sim.devices.as_ref()?.dev_dir(id)))).collect();
     out["dev_dirs"] = json!(dev);
     out["imds"] = json!(imds);
     out
@@ -241,7 +244,8 @@ async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value
 /// Refreshes the statistics pages of attached volumes.
 async fn statistics(shared: Arc<Shared>) {
     loop {
-        if let Err(error) = shared.with_sim(|sim, _| sim.devices.write_statistics_pages()) {
+        let failed = shared.with_sim(|sim, _| sim.devices.as_ref()?.write_statistics_pages().err());
+        if let Some(error) = failed {
             tracing::warn!(%error, "the statistics pages of volumes are old");
         }
         tokio::time::sleep(STATISTICS_AGE).await;

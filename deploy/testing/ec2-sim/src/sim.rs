@@ -10,7 +10,7 @@ mod settle;
 pub(crate) use control_operations::Forced;
 pub use reply::Delivery;
 
-use crate::devices::{Devices, NoDevices};
+use crate::devices::LoopDevices;
 use crate::faults::Faults;
 use crate::iam::Iam;
 use crate::limits::{Limits, Quotas};
@@ -54,6 +54,7 @@ pub struct Reply {
 }
 
 /// The simulated service. It is not concurrent; each call passes the current time.
+#[derive(Debug)]
 pub struct Sim {
     pub(crate) realm: Realm,
     pub(crate) ids: Ids,
@@ -72,19 +73,14 @@ pub struct Sim {
     pub statistics: Statistics,
     /// The invariants, which must never be violated.
     pub invariants: Invariants,
-    pub(crate) devices: Box<dyn Devices>,
+    /// `None`: volumes have no data.
+    pub(crate) devices: Option<LoopDevices>,
     used_instance_ids: BTreeSet<String>,
     pub(crate) consistency: Consistency,
     pub(crate) quotas: Quotas,
     /// The requests that the simulator itself sends later, each with its origin.
     scheduled: BTreeMap<(Millis, u64), (Request, &'static str)>,
     planned: u64,
-}
-
-impl std::fmt::Debug for Sim {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sim").field("account", &self.realm.account).finish_non_exhaustive()
-    }
 }
 
 /// The reason why the simulator cannot start.
@@ -102,12 +98,12 @@ impl Sim {
     /// # Errors
     /// Fails if the scenario contradicts itself.
     pub fn new(scenario: &Scenario, now: Millis) -> Result<Self, SimError> {
-        Self::with_devices(scenario, Box::new(NoDevices), now)
+        Self::with_devices(scenario, None, now)
     }
 
     pub(crate) fn with_devices(
         scenario: &Scenario,
-        devices: Box<dyn Devices>,
+        devices: Option<LoopDevices>,
         now: Millis,
     ) -> Result<Self, SimError> {
         scenario.check()?;

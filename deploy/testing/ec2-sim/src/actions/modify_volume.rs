@@ -44,7 +44,7 @@ pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     check_rate(call, v)?;
     quota_check::reshape(call, v, &target)?;
     if !v.root && target.size > v.shape.size {
-        call.devices.check_size(target.size).map_err(|e| Call::internal(&e))?;
+        call.on_devices(|d| d.images.check_size(target.size))?;
     }
     let modification = begin(call, id, target);
     let now = call.now;

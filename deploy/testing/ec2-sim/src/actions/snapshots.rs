@@ -91,7 +91,7 @@ pub(super) fn make(
         });
     }
     let members: Vec<_> = made.iter().map(|s| (s.volume.clone(), s.id.clone())).collect();
-    call.devices.snapshot(&members).map_err(|e| Call::internal(&e))?;
+    call.on_devices(|d| d.snapshot(&members))?;
     let now = call.now;
     for s in &made {
         call.realm.put_snapshot(s.clone());
@@ -113,7 +113,7 @@ pub(super) fn delete(call: &mut Call<'_>) -> ApiResult<String> {
         // unverified code and wording.
         refuse!("SnapshotLocked", "The snapshot '{id}' is locked and cannot be deleted.");
     }
-    call.devices.delete_snapshot(id).map_err(|e| Call::internal(&e))?;
+    call.on_devices(|d| d.images.delete_snapshot(id))?;
     call.realm.remove_snapshot(id);
     call.realm.fast_restores.retain(|(snapshot, _)| snapshot != id);
     call.effects.push(id.to_owned());

@@ -99,7 +99,7 @@ fn add_volume(
     token: Option<&str>,
     fingerprint: String,
 ) -> ApiResult<()> {
-    call.devices.create(&volume.id, volume.shape.size, source).map_err(|e| Call::internal(&e))?;
+    call.on_devices(|d| d.images.create(&volume.id, volume.shape.size, source))?;
     if let Some(token) = token {
         let used = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
         call.realm.tokens.insert(token.to_owned(), used);

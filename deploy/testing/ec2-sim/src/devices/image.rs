@@ -46,7 +46,7 @@ impl Images {
 
     /// Creates a volume's image. Replaces an existing image, which belongs to a request that was
     /// never answered.
-    pub(super) fn create(&self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
+    pub(crate) fn create(&self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
         self.check_size(gib)?;
         let file = create(&self.volume(volume))?;
         match source {
@@ -59,7 +59,7 @@ impl Images {
 
     /// Checks that the file system of the images can hold one of this size: ext4 with blocks of
     /// 4 KiB holds files of less than 16 TiB.
-    pub(super) fn check_size(&self, gib: u32) -> io::Result<()> {
+    pub(crate) fn check_size(&self, gib: u32) -> io::Result<()> {
         let path = self.volumes.join("size-check");
         let checked = create(&path)?.set_len(u64::from(gib) * GIB);
         remove(&path)?;
@@ -95,11 +95,11 @@ impl Images {
         Ok(Cut { directory })
     }
 
-    pub(super) fn delete(&self, volume: &str) -> io::Result<()> {
+    pub(crate) fn delete(&self, volume: &str) -> io::Result<()> {
         remove(&self.volume(volume))
     }
 
-    pub(super) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
+    pub(crate) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
         remove(&self.snapshot_path(snapshot))
     }
 
@@ -109,7 +109,7 @@ impl Images {
         file.set_len(u64::from(gib) * GIB)
     }
 
-    pub(super) fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
+    pub(crate) fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
         let file = File::open(self.volume(volume)).ok()?;
         let read = |offset: u64, n: usize| {
             let mut bytes = vec![0; n];

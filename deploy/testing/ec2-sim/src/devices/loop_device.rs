@@ -1,7 +1,7 @@
 //! Loop devices: an attached volume is a real block device.
 
 use super::image::Images;
-use super::{Devices, Release, remove, statistics_page, sys};
+use super::{remove, statistics_page, sys};
 use rustix::fs::{CWD, FileType, Gid, Mode, Uid, mknodat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,10 +11,11 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Volumes as loop devices, with nodes in one device directory per instance.
+/// Volumes as loop devices, with nodes in one device directory per instance. Every method can be
+/// repeated: after an error the simulator calls the method again.
 #[derive(Debug)]
-pub(super) struct LoopDevices {
-    images: Images,
+pub(crate) struct LoopDevices {
+    pub(crate) images: Images,
     dev: PathBuf,
     nodes: PathBuf,
     records: LoopRecords,
@@ -31,7 +32,7 @@ const CUT_TIME: Duration = Duration::from_secs(2);
 impl LoopDevices {
     /// Opens the devices of a state directory. Fails without root, without `/dev/loop-control`, and
     /// on a file system mounted `nodev`.
-    pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn new(state_dir: &Path) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err(io::Error::other(
                 "loop devices need root: run as root, or use --devices none",
@@ -128,11 +129,10 @@ impl LoopDevices {
         record: &LoopRecord,
         instance: &str,
         name: &str,
-    ) -> io::Result<Release> {
+    ) -> io::Result<()> {
         self.remove_nodes(record.number, instance, name)?;
         remove(&self.nodes.join(format!("loop{}", record.number)))?;
-        self.forget(&record.volume)?;
-        Ok(Release::Released)
+        self.forget(&record.volume)
     }
 
     fn remove_nodes(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
@@ -142,20 +142,16 @@ impl LoopDevices {
         remove(&statistics_page::path(&node))?;
         remove(&node)
     }
-}
 
-impl Devices for LoopDevices {
-    fn add_instance(&mut self, instance: &str) -> io::Result<()> {
-        std::fs::create_dir_all(self.dev.join(instance))
-    }
-    fn dev_dir(&self, instance: &str) -> Option<PathBuf> {
-        Some(self.dev.join(instance))
-    }
-    fn images(&self) -> Option<&Images> {
-        Some(&self.images)
+    pub(crate) fn add_instance(&self, instance: &str) -> io::Result<()> {
+        std::fs::create_dir_all(self.dev_dir(instance))
     }
 
-    fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()> {
+    pub(crate) fn dev_dir(&self, instance: &str) -> PathBuf {
+        self.dev.join(instance)
+    }
+
+    pub(crate) fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()> {
         let number = self.bind(volume)?;
         self.records.change(|all| {
             if let Some(r) = all.iter_mut().find(|r| r.volume == volume && !r.abandoned) {
@@ -165,54 +161,54 @@ impl Devices for LoopDevices {
         self.create_nodes(number, instance, name)
     }
 
-    fn release(
+    /// Removes a volume from an instance. Returns false while the instance holds the device (mounted,
+    /// or open), unless `force` is set.
+    pub(crate) fn release(
         &mut self,
         volume: &str,
         instance: &str,
         name: &str,
         force: bool,
-    ) -> io::Result<Release> {
-        let Some(record) = self.records.find(volume).cloned() else { return Ok(Release::Released) };
+    ) -> io::Result<bool> {
+        let Some(record) = self.records.find(volume).cloned() else { return Ok(true) };
         let number = record.number;
         if record.instances.keys().any(|i| i != instance) {
             // Other instances still have the volume, and the kernel does not tell which of them
             // holds the shared device.
             self.remove_nodes(number, instance, name)?;
             self.records.change_of(number, |r| drop(r.instances.remove(instance)))?;
-            return Ok(Release::Released);
+            return Ok(true);
         }
         if !is_ours(&record) {
-            return self.forget_released(&record, instance, name);
+            return self.forget_released(&record, instance, name).map(|()| true);
         }
         // An exclusive open fails while the device is mounted or claimed.
         let device = match open_loop(&self.nodes, number, true) {
             Ok(device) => device,
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && !force => return Ok(Release::Held),
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                open_loop(&self.nodes, number, false)?
-            }
-            Err(e) => return Err(e),
+            Err(e) if e.raw_os_error() != Some(libc::EBUSY) => return Err(e),
+            Err(_) if !force => return Ok(false),
+            Err(_) => open_loop(&self.nodes, number, false)?,
         };
         // Checks again with the device open: before the open, the device's last user may have
         // closed it, and another process may have taken it.
         if !is_ours(&record) {
-            return self.forget_released(&record, instance, name);
+            return self.forget_released(&record, instance, name).map(|()| true);
         }
         self.remove_nodes(number, instance, name)?;
         sys::clear_loop(&device)?;
         drop(device);
         if backing_file(number).is_some() {
             // Another process has the device open; the kernel clears the device on the last close.
-            if !force {
-                return Ok(Release::Held);
+            if force {
+                self.records.change_of(number, |r| r.abandoned = true)?;
             }
-            self.records.change_of(number, |r| r.abandoned = true)?;
-            return Ok(Release::Released);
+            return Ok(force);
         }
-        self.forget_released(&record, instance, name)
+        self.forget_released(&record, instance, name).map(|()| true)
     }
 
-    fn snapshot(&mut self, members: &[(String, String)]) -> io::Result<()> {
+    /// Copies the bytes of volumes, each to its snapshot: pairs of a volume and a snapshot.
+    pub(crate) fn snapshot(&self, members: &[(String, String)]) -> io::Result<()> {
         if self.images.is_subvolume || members.len() < 2 {
             return self.images.snapshot(members);
         }
@@ -236,7 +232,8 @@ impl Devices for LoopDevices {
         }
     }
 
-    fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()> {
+    /// Makes a volume larger, even while the volume is attached.
+    pub(crate) fn resize(&self, volume: &str, gib: u32) -> io::Result<()> {
         self.images.resize(volume, gib)?;
         match self.records.find(volume) {
             Some(r) if is_ours(r) => sys::grow_loop(&open_loop(&self.nodes, r.number, false)?),
@@ -244,7 +241,9 @@ impl Devices for LoopDevices {
         }
     }
 
-    fn write_statistics_pages(&mut self) -> io::Result<()> {
+    /// Rewrites the statistics page of each attached volume, where a node reads it as if from the
+    /// volume's NVMe controller.
+    pub(crate) fn write_statistics_pages(&self) -> io::Result<()> {
         for record in self.records.all().iter().filter(|r| !r.abandoned) {
             for instance in record.instances.keys() {
                 let node = self.dev.join(instance).join(format!("loop{}", record.number));
@@ -256,7 +255,7 @@ impl Devices for LoopDevices {
         Ok(())
     }
 
-    fn loops(&self) -> Vec<LoopRecord> {
+    pub(crate) fn loops(&self) -> Vec<LoopRecord> {
         let all = self.records.all().iter();
         all.filter(|r| !r.abandoned || is_ours(r)).cloned().collect()
     }

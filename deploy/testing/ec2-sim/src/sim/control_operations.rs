@@ -183,7 +183,9 @@ const ROOT_GIB: u32 = 8;
 impl Sim {
     pub(super) fn launch(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
         self.used_instance_ids.insert(seed.id.clone());
-        self.devices.add_instance(&seed.id)?;
+        if let Some(devices) = &self.devices {
+            devices.add_instance(&seed.id)?;
+        }
         let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
             .chain(seed.launch_disks.iter().map(|device| (device.as_str(), 1)))
             .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))

@@ -139,7 +139,7 @@ impl Sim {
             realm,
             ids: &mut self.ids,
             latency: &mut self.latency,
-            devices: &mut *self.devices,
+            devices: self.devices.as_ref(),
             faults: &faults,
             caller,
             iam: &self.iam,
