@@ -4,19 +4,19 @@ pub(crate) mod control_client;
 mod control_routes;
 mod ec2_endpoint;
 mod imds;
-mod reply_body;
 
 use crate::devices::{DeviceMode, LoopDevices};
 use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
 use crate::time::{Clock, Millis};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
+use http::HeaderMap;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use reply_body::ReplyBody;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -232,6 +232,16 @@ async fn serve<F: Future<Output = io::Result<Response<ReplyBody>>>>(
 async fn read(body: Incoming) -> io::Result<Bytes> {
     let body = Limited::new(body, MAX_BODY).collect().await;
     Ok(body.map_err(io::Error::other)?.to_bytes())
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
+}
+
+type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
+
+fn whole(bytes: impl Into<Bytes>) -> ReplyBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value, ServeError> {

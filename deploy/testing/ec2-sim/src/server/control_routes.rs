@@ -1,8 +1,7 @@
 //! The control socket: HTTP with JSON on a unix socket that only the owner may use. `README.md`
 //! lists the requests.
 
-use super::reply_body::{ReplyBody, whole};
-use super::{ServeError, Shared, add_instance, read, serve};
+use super::{ReplyBody, ServeError, Shared, add_instance, read, serve, whole};
 use crate::actions::Power;
 use crate::faults::FaultRule;
 use crate::limits::TokenRate;
