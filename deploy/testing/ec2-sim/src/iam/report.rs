@@ -1,6 +1,6 @@
 //! A report of the evaluated actions and the statements that decided.
 
-use super::principal::Principal;
+use super::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
