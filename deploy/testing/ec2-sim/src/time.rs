@@ -111,24 +111,15 @@ impl Distribution {
                 if p50_ms == 0 {
                     return 0;
                 }
-                let median = as_f64(p50_ms);
-                let sigma = (as_f64(p99_ms.max(p50_ms)) / median).ln() / Z99;
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a float to integer cast saturates, and the value is positive"
-                )]
+                let median = p50_ms as f64;
+                let sigma = (p99_ms.max(p50_ms) as f64 / median).ln() / Z99;
+                // The value is positive, and a value that is too large for `u64` becomes the maximum.
                 let ms = (median * (sigma * random.normal()).exp()).round() as u64;
                 // A tail beyond three times the 99th percentile would only make a run look stuck.
                 ms.min(self.most())
             }
         }
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "durations are far below 2^53 milliseconds")]
-fn as_f64(ms: u64) -> f64 {
-    ms as f64
 }
 
 const fn fixed(fixed_ms: u64) -> Distribution {

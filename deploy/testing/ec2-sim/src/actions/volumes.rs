@@ -39,14 +39,14 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
     request.kind.check_multi_attach(shape.multi_attach)?;
     let fingerprint = fingerprint(&request);
     if call.quotas.before_token {
-        quota_check::volume(call, shape, zone)?;
+        quota_check::volume(call, shape, zone, None)?;
     }
     let token = request.token.as_deref();
     if let Some(v) = replayed(call, token, &fingerprint)? {
         return Ok(members(call, v));
     }
     if !call.quotas.before_token {
-        quota_check::volume(call, shape, zone)?;
+        quota_check::volume(call, shape, zone, None)?;
     }
     let mut source_encryption = (false, None);
     if let Some(id) = &request.snapshot {
@@ -274,7 +274,7 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
         return Ok(copied_members(call, v));
     }
     check_source(call, &from)?;
-    quota_check::volume(call, &shape, &from.zone)?;
+    quota_check::volume(call, &shape, &from.zone, None)?;
     let until = call.begin.plus(call.latency.sample("volume_copy"));
     let keeps_source_key = call.faults.iter().any(|f| matches!(f, Fault::KeepSourceKey {}));
     let (encrypted, kms_key) = match (encrypted == Some(true) && !keeps_source_key, key) {
