@@ -1,7 +1,6 @@
 //! EC2's actions.
 
 mod attachments;
-mod create_snapshots;
 mod describe_query;
 mod describe_volumes;
 mod instances;
@@ -58,7 +57,7 @@ const ACTIONS: &[(&str, Handler, &str)] = &[
     ("CreateSnapshot", snapshots::create, "VolumeId={volume}"),
     (
         "CreateSnapshots",
-        create_snapshots::answer,
+        snapshots::create_set,
         "InstanceSpecification.InstanceId={instance}&InstanceSpecification.ExcludeBootVolume=false",
     ),
     ("CreateTags", tagging::create_tags, "ResourceId.1={volume}&Tag.1.Key=a&Tag.1.Value=b"),

@@ -4,11 +4,10 @@ mod control_operations;
 mod fault_effects;
 mod handle;
 pub(crate) mod journal;
-mod reply;
 mod settle;
 
 pub(crate) use control_operations::Forced;
-pub use reply::Delivery;
+pub use fault_effects::Delivery;
 
 use crate::devices::LoopDevices;
 use crate::faults::Faults;

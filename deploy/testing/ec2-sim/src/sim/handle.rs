@@ -1,15 +1,20 @@
 //! One request: the caller, the limits, the faults, the action and the reply.
 
-use super::fault_effects::FaultEffects;
+use super::fault_effects::{Delivery, FaultEffects, garble};
 use super::journal::{Entry, printable};
-use super::reply::{Service, garble, render};
 use super::{Reply, Request, Sim};
 use crate::actions::{self, Call};
 use crate::faults::{Body, Fault};
 use crate::iam::{Caller, sts};
 use crate::state::Ids;
 use crate::time::Millis;
-use crate::wire::{ApiError, ApiResult, Credential, Params, check_time, query, refuse};
+use crate::wire::{ApiError, ApiResult, Credential, Params, check_time, query, refuse, xml};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Ec2,
+    Sts,
+}
 
 /// What the simulator learns while it answers a request.
 #[derive(Debug, Default)]
@@ -229,4 +234,39 @@ fn service(params: &Params, credential: Option<&Credential>, action: &str) -> Se
     let by_scope = credential.is_some_and(|c| c.service == "sts");
     let by_version = params.peek("Version") == Some("2011-06-15");
     if by_scope || by_version || action == sts::ACTION { Service::Sts } else { Service::Ec2 }
+}
+
+fn render(
+    action: &str,
+    service: Service,
+    request_id: &str,
+    result: &ApiResult<String>,
+    form: Body,
+) -> Reply {
+    let (status, body) = match (result, service) {
+        (Ok(members), Service::Ec2) => (200, xml::ec2_response(action, request_id, members)),
+        (Ok(members), Service::Sts) => (200, xml::sts_response(action, request_id, members)),
+        (Err(e), Service::Ec2) => (e.status, xml::ec2_error(&e.code, &e.message, request_id)),
+        (Err(e), Service::Sts) => (e.status, xml::sts_error(&e.code, &e.message, request_id)),
+    };
+    let (content_type, body) = match form {
+        Body::Xml if service == Service::Sts => ("text/xml", body),
+        Body::Xml => ("text/xml;charset=UTF-8", body),
+        Body::Html => (
+            "text/html",
+            format!(
+                "<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>"
+            ),
+        ),
+        Body::Empty => ("text/plain", String::new()),
+    };
+    Reply {
+        status,
+        content_type,
+        request_id: request_id.to_owned(),
+        retry_after_ms: None,
+        body: body.into_bytes(),
+        delay_ms: 0,
+        delivery: Delivery::Normal,
+    }
 }

@@ -1,9 +1,7 @@
 //! The lifecycle of a volume: creating -> available <-> in-use -> deleting -> gone; `error` if the
 //! creation failed and the volume is kept.
 
-use super::{
-    Attachment, AttachmentEvent, Modification, ModificationState, Shape, Tags, VolumeChecks,
-};
+use super::{Attachment, AttachmentEvent, Modification, ModificationState, Shape, Tags};
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, refuse};
 use serde::{Deserialize, Serialize};
@@ -56,6 +54,36 @@ pub(crate) struct Initialization {
     pub kind: String,
     pub from: Millis,
     pub(crate) until: Millis,
+}
+
+/// The results of EC2's checks of a volume (EBS user guide, "Amazon EBS volume status checks").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct VolumeChecks {
+    /// Whether EC2 has disabled I/O because the data may be inconsistent.
+    pub(crate) io_disabled: bool,
+    pub(crate) performance: Performance,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Performance {
+    #[default]
+    Normal,
+    Degraded,
+    SeverelyDegraded,
+    /// No I/O completes.
+    Stalled,
+}
+
+impl VolumeChecks {
+    /// Returns EC2's overall status.
+    pub(crate) fn status(self) -> &'static str {
+        match (self.io_disabled, self.performance) {
+            (true, _) | (_, Performance::Stalled) => "impaired",
+            (false, Performance::Degraded | Performance::SeverelyDegraded) => "warning",
+            (false, Performance::Normal) => "ok",
+        }
+    }
 }
 
 /// A volume.
@@ -244,4 +272,25 @@ pub(crate) fn find_replayed<'a>(
         );
     }
     Ok(Some(&used.volume))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worst_check_decides_volume_status() {
+        use Performance::{Degraded, Normal, SeverelyDegraded, Stalled};
+        for (io_disabled, performance, status) in [
+            (false, Normal, "ok"),
+            (false, Degraded, "warning"),
+            (false, SeverelyDegraded, "warning"),
+            (false, Stalled, "impaired"),
+            (true, Normal, "impaired"),
+            (true, Degraded, "impaired"),
+        ] {
+            let checks = VolumeChecks { io_disabled, performance };
+            assert_eq!(checks.status(), status, "{checks:?}");
+        }
+    }
 }
