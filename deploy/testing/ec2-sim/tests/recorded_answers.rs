@@ -4,19 +4,9 @@
 mod world;
 
 use serde_json::json;
-use world::{NODE_A, NODE_B, World, attach, text};
+use world::{NODE_A, NODE_B, World, attach, rows, text};
 
 const NOWHERE: &str = "vol-0123456789abcdef0";
-
-/// Splits the rows of a table. A row ends in `|`, because some messages end in a space.
-fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
-    let rows = table.lines().filter(|row| !row.is_empty());
-    rows.map(|row| {
-        let cells = row.strip_suffix('|').expect("the end of a row");
-        let cells: Vec<&str> = cells.splitn(N, " | ").collect();
-        cells.try_into().expect(row)
-    })
-}
 
 /// Parameters, code, message.
 const CREATE_VOLUME: &str = "
