@@ -54,7 +54,6 @@ struct Serve {
 pub const EX_USAGE: u8 = 64;
 pub(crate) const EX_CONFIG: u8 = 78;
 
-/// Why a run failed, and the exit code.
 #[derive(Debug)]
 pub struct Failed {
     /// The reason: one line for stderr.

@@ -134,7 +134,6 @@ pub struct Iam {
 }
 
 impl Iam {
-    /// Creates the state with the scenario's principals.
     pub fn new(setting: IamSetting) -> Self {
         let report = RefCell::new(Report::default());
         Self { setting, sessions: BTreeMap::new(), report }
@@ -147,7 +146,6 @@ impl Iam {
         Ok(())
     }
 
-    /// Begins a session and returns its access key.
     fn begin_session(&mut self, role: &str, shown: &str, expires: Millis) -> String {
         let key = format!("ASIASIM{:013}", self.sessions.len() + 1);
         let session = Session { role: role.to_owned(), shown: shown.to_owned(), expires };

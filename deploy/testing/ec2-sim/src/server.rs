@@ -251,7 +251,6 @@ async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value
     Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
 }
 
-/// Refreshes the statistics pages of attached volumes.
 async fn statistics(shared: Arc<Shared>) {
     loop {
         let failed = shared.with_sim(|sim, _| sim.devices.as_ref()?.write_statistics_pages().err());

@@ -47,7 +47,6 @@ impl Millis {
 /// zone.
 const LAST: i64 = 253_402_207_200_000;
 
-/// The milliseconds of a day.
 pub(crate) const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// The clock of a running server: the machine's time at the start, then a clock that never goes
@@ -82,7 +81,6 @@ pub(crate) enum Distribution {
     /// A log-normal distribution, given by its median and its 99th percentile.
     LogNormal {
         p50_ms: u64,
-        /// The 99th percentile.
         p99_ms: u64,
     },
 }
@@ -113,7 +111,7 @@ impl Distribution {
                 }
                 let median = p50_ms as f64;
                 let sigma = (p99_ms.max(p50_ms) as f64 / median).ln() / Z99;
-                // The value is positive, and a value that is too large for `u64` becomes the maximum.
+                // The value is positive, and the cast saturates.
                 let ms = (median * (sigma * random.normal()).exp()).round() as u64;
                 // A tail beyond three times the 99th percentile would only make a run look stuck.
                 ms.min(self.most())

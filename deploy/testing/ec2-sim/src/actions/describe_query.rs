@@ -166,7 +166,6 @@ struct Page {
 const TOKEN_LIFE_MS: u64 = 3_600_000;
 
 impl Page {
-    /// Parses `MaxResults` and `NextToken`.
     fn parse(
         params: &Params,
         action: &str,

@@ -111,7 +111,6 @@ static MODIFICATIONS: Describe<Volume> = Describe {
     set: "volumeModificationSet",
 };
 
-/// Answers with the latest modification of each volume.
 pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
     let mut query = MODIFICATIONS.parse(call)?;
     query.keep = Box::new(|v| v.modification.is_some());

@@ -122,7 +122,6 @@ pub(super) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume
     copies.filter(move |v| v.initialized_percent(now) < 100)
 }
 
-/// Returns the number of pending snapshots, of one volume or of all.
 fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
     let all = realm.snapshots().values().filter(|s| of.is_none_or(|v| s.volume == v));
     all.filter(|s| matches!(s.life, SnapshotState::Pending { .. })).count()

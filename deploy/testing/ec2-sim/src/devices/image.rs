@@ -136,7 +136,6 @@ impl Images {
     }
 }
 
-/// The name of a cut in the directory of the snapshots.
 const CUT: &str = "cut";
 
 /// The images of all volumes as they were at one moment.

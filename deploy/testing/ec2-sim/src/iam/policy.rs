@@ -58,7 +58,6 @@ pub(crate) enum Effect {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Statement {
-    /// The statement's `Sid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
     pub(crate) effect: Effect,

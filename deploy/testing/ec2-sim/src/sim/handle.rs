@@ -19,7 +19,6 @@ enum Service {
 /// What the simulator learns while it answers a request.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The ids of created or changed resources.
     effects: Vec<String>,
     applied: Vec<(String, Fault)>,
     fault_effects: FaultEffects,

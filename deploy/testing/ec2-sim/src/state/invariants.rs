@@ -15,7 +15,6 @@ pub struct Violation {
     pub(crate) detail: String,
 }
 
-/// The checker of the invariants, with the violations found so far.
 #[derive(Debug, Default)]
 pub struct Invariants {
     found: Vec<Violation>,
@@ -142,7 +141,6 @@ impl Invariants {
         &self.found
     }
 
-    /// Returns the result as the control API shows it.
     pub fn json(&self, realm: &Realm, loops: &Value) -> Value {
         let own = || realm.volumes().values().filter(|v| !v.root);
         json!({

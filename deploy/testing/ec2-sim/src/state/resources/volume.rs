@@ -122,7 +122,6 @@ pub struct Volume {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VolumeEvent {
-    /// The volume no longer exists.
     Gone,
     Attachment(String, AttachmentEvent),
     Reshaped,

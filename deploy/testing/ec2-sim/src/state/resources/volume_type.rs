@@ -153,7 +153,6 @@ impl VolumeType {
         Ok(Some(throughput))
     }
 
-    /// Refuses Multi-Attach if the type does not support it.
     pub(crate) fn check_multi_attach(&self, wanted: bool) -> ApiResult<()> {
         let name = self.name;
         if wanted && !self.multi_attach {
