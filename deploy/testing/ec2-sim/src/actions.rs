@@ -14,7 +14,7 @@ mod tagging;
 mod volumes;
 
 pub use instances::Power;
-pub(crate) use instances::power;
+pub(crate) use instances::change;
 
 use crate::devices::LoopDevices;
 use crate::faults::Fault;

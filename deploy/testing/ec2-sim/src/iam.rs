@@ -14,7 +14,7 @@ use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Credential};
 use condition::Context;
 use policy::Document;
-use report::{DecidingElement, Report};
+use report::Report;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -191,7 +191,7 @@ impl Iam {
         let decided = p.policies.iter().find_map(|(policy, document)| {
             document.statement.all().iter().enumerate().find_map(|(i, s)| {
                 let element = s.matches(action, resource, &context)?.to_owned();
-                Some(DecidingElement { policy: policy.clone(), statement: s.name(i), element })
+                Some((policy.clone(), s.name(i), element))
             })
         });
         let is_allowed = decided.is_some();

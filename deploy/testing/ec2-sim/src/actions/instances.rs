@@ -4,9 +4,10 @@
 use super::Call;
 use super::describe_query::{Describe, by_ids};
 use crate::state::Realm;
-use crate::state::resources::{
-    Instance, InstanceChecks, InstanceState, TYPES, ZoneKind, find_type, name_of,
+use crate::state::resources::InstanceState::{
+    self, Pending, Running, ShuttingDown, Stopped, Stopping, Terminated,
 };
+use crate::state::resources::{Instance, InstanceChecks, TYPES, ZoneKind, find_type, name_of};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
@@ -44,7 +45,7 @@ pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
     ids.iter().try_for_each(|id| Call::check_instance_id(id))?;
     let named = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
     let all = named.into_iter().map(|(_, i)| i);
-    let shown = all.filter(|i| matches!(i.life, InstanceState::Running));
+    let shown = all.filter(|i| matches!(i.life, Running));
     Ok(Xml::default().list("instanceStatusSet", shown, status_of).finish())
 }
 
@@ -133,7 +134,7 @@ fn change_all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     let before: Vec<_> =
         ids.iter().filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state()))).collect();
     for id in ids {
-        power_of(call.realm, call.latency, id, power, call.begin, false);
+        change(call.realm, call.latency, id, power, call.begin, false);
         call.effects.push(id.to_owned());
     }
     x.list("instancesSet", before, |x, (id, was)| {
@@ -143,61 +144,38 @@ fn change_all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// Begins a change of an instance's power state. Returns false if the instance does not exist or
-/// its state does not permit the change.
-pub(crate) fn power(
-    realm: &mut Realm,
-    latency: &mut Latency,
-    instance: &str,
-    power: Power,
-    now: Millis,
-    at_once: bool,
-) -> bool {
-    let is_possible = realm.instances().get(instance).is_some_and(|i| possible(i.life, power));
-    if is_possible {
-        power_of(realm, latency, instance, power, now, at_once);
-    }
-    is_possible
-}
-
 fn possible(life: InstanceState, power: Power) -> bool {
     match power {
-        Power::Start => matches!(
-            life,
-            InstanceState::Stopped | InstanceState::Running | InstanceState::Pending { .. }
-        ),
-        Power::Stop | Power::Hibernate => {
-            !matches!(life, InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. })
-        }
+        Power::Start => matches!(life, Stopped | Running | Pending { .. }),
+        Power::Stop | Power::Hibernate => !matches!(life, ShuttingDown { .. } | Terminated { .. }),
         Power::Terminate => true,
     }
 }
 
-fn power_of(
+/// Begins a change of an instance's power state. Returns false if the instance does not exist or
+/// its state does not permit the change.
+pub(crate) fn change(
     realm: &mut Realm,
     latency: &mut Latency,
     id: &str,
     power: Power,
     from: Millis,
     at_once: bool,
-) {
+) -> bool {
+    if !realm.instances().get(id).is_some_and(|i| possible(i.life, power)) {
+        return false;
+    }
     let mut until = |item| from.plus(if at_once { 0 } else { latency.sample(item) });
     let next = match power {
-        Power::Start => InstanceState::Pending { until: until("instance_start") },
-        Power::Stop | Power::Hibernate => InstanceState::Stopping { until: until("instance_stop") },
-        Power::Terminate => InstanceState::ShuttingDown { until: until("instance_terminate") },
+        Power::Start => Pending { until: until("instance_start") },
+        Power::Stop | Power::Hibernate => Stopping { until: until("instance_stop") },
+        Power::Terminate => ShuttingDown { until: until("instance_terminate") },
     };
     realm.update_instance(id, |i| match (power, i.life) {
         // The instance is already in the requested state or on the way to that state.
-        (Power::Start, InstanceState::Running | InstanceState::Pending { .. })
-        | (
-            Power::Stop | Power::Hibernate,
-            InstanceState::Stopping { .. } | InstanceState::Stopped,
-        )
-        | (
-            Power::Terminate,
-            InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. },
-        ) => {}
+        (Power::Start, Running | Pending { .. })
+        | (Power::Stop | Power::Hibernate, Stopping { .. } | Stopped)
+        | (Power::Terminate, ShuttingDown { .. } | Terminated { .. }) => {}
         _ => {
             i.life = next;
             if power == Power::Start {
@@ -209,6 +187,7 @@ fn power_of(
             }
         }
     });
+    true
 }
 
 pub(super) fn zones(call: &mut Call<'_>) -> ApiResult<String> {

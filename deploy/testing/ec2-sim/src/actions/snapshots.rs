@@ -42,8 +42,8 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
 /// The maximum number of excluded volumes in a request.
 const MAX_EXCLUDED: usize = 40;
 
-/// Answers CreateSnapshots, which takes each volume of an instance, all at one moment. The codes and
-/// wordings of its refusals are unverified, and so is their order.
+/// Answers CreateSnapshots, which takes each volume of an instance, all at one moment. The codes
+/// and wordings of its refusals are unverified, and so is their order.
 pub(super) fn create_set(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let instance = p.required("InstanceSpecification.InstanceId", "InstanceId")?;

@@ -161,8 +161,8 @@ impl LoopDevices {
         self.create_nodes(number, instance, name)
     }
 
-    /// Removes a volume from an instance. Returns false while the instance holds the device (mounted,
-    /// or open), unless `force` is set.
+    /// Removes a volume from an instance. Returns false while the instance holds the device
+    /// (mounted, or open), unless `force` is set.
     pub(crate) fn release(
         &mut self,
         volume: &str,

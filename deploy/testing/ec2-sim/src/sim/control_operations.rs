@@ -1,7 +1,7 @@
 //! The control API's operations that bypass EC2's actions.
 
 use super::{Reply, Request, Sim, SimError};
-use crate::actions::{Power, power};
+use crate::actions::{self, Power};
 use crate::scenario::{InstanceSeed, bad_instance};
 use crate::state::Realm;
 use crate::state::resources::{
@@ -86,7 +86,8 @@ impl Sim {
         at_once: bool,
     ) -> Option<&'static str> {
         self.settle(now);
-        let begins = power(&mut self.realm, &mut self.latency, instance, wanted, now, at_once);
+        let begins =
+            actions::change(&mut self.realm, &mut self.latency, instance, wanted, now, at_once);
         self.settle(now);
         self.realm.instances().get(instance).filter(|_| begins).map(|i| i.state().1)
     }
