@@ -8,7 +8,7 @@ use crate::state::resources::{VolumeState, name_of};
 use crate::state::{Realm, Volume, well_formed};
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
-static VOLUMES: Describe<Volume> = Describe {
+const VOLUMES: Describe<Volume> = Describe {
     ids: ("VolumeId", "volumeIdsSet"),
     check_id: check_volumes_id,
     all: Realm::volumes,
@@ -33,16 +33,13 @@ pub(super) fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 static STATUS: Describe<Volume> = Describe {
-    ids: ("VolumeId", "volumeIdsSet"),
     check_id: check_status_id,
-    all: Realm::volumes,
-    missing: ApiError::no_volumes,
-    tags: |v| &v.tags,
     fields: &[("volume-status.status", |v| vec![overall(v).to_owned()])],
     // Volumes cannot be filtered by id here.
     id_filter: "",
     page_sizes: (5, 1000),
     set: "volumeStatusSet",
+    ..VOLUMES
 };
 
 fn check_status_id(id: &str) -> ApiResult<()> {
@@ -100,15 +97,11 @@ fn volume_status<'x>(call: &Call<'_>, x: &'x mut Xml, v: &Volume) -> &'x mut Xml
 }
 
 static MODIFICATIONS: Describe<Volume> = Describe {
-    ids: ("VolumeId", "volumeIdsSet"),
     check_id,
-    all: Realm::volumes,
-    missing: ApiError::no_volumes,
-    tags: |v| &v.tags,
     fields: &[("volume-id", |v| vec![v.id.clone()])],
-    id_filter: "volume-id",
     page_sizes: (1, 500),
     set: "volumeModificationSet",
+    ..VOLUMES
 };
 
 pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {

@@ -69,12 +69,9 @@ impl Sim {
             }
             VolumeEvent::Attachment(instance, AttachmentEvent::Release { force }) => {
                 // A stopped guest holds no device.
-                let stopped = self
-                    .realm
-                    .instances()
-                    .get(&instance)
-                    .is_none_or(|i| matches!(i.life, InstanceState::Stopped));
-                self.release(id, &instance, force || stopped, now);
+                let on = self.realm.instances().get(&instance);
+                let is_stopped = on.is_none_or(|i| matches!(i.life, InstanceState::Stopped));
+                self.release(id, &instance, force || is_stopped, now);
             }
             VolumeEvent::Reshaped => {
                 if let Some(v) = self.realm.volumes().get(id).filter(|v| !v.root)
