@@ -175,14 +175,10 @@ fn attach_and_detach_errors_match_recorded_messages() {
     }
     let in_use = format!("Volume {v} is currently attached to {NODE_A}");
     w.refused_as("DeleteVolume", &of_v, "VolumeInUse", &in_use);
-    w.refused(
-        "DetachVolume",
-        &format!("VolumeId={v}&InstanceId={NODE_B}"),
-        "InvalidAttachment.NotFound",
-    );
-    let root = w.sim.realm().volumes().values().find(|v| v.root);
-    let root = root.expect("root").id.clone();
-    w.refused("DetachVolume", &format!("VolumeId={root}"), "OperationNotPermitted");
+    let elsewhere = format!("VolumeId={v}&InstanceId={NODE_B}");
+    w.refused("DetachVolume", &elsewhere, "InvalidAttachment.NotFound");
+    let of_root = format!("VolumeId={}", w.root(NODE_A));
+    w.refused("DetachVolume", &of_root, "OperationNotPermitted");
 }
 
 #[test]

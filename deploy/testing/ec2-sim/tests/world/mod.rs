@@ -119,6 +119,11 @@ impl World {
         volumes.filter(|v| !v.root).count()
     }
 
+    /// Describes an instance.
+    pub fn of_instance(&mut self, id: &str) -> String {
+        self.ok("DescribeInstances", &format!("InstanceId.1={id}"))
+    }
+
     /// Returns the text of the first element of this name in the reply of DescribeVolumes for one
     /// volume.
     pub fn of_volume(&mut self, id: &str, element: &str) -> String {
