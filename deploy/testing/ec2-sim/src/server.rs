@@ -147,12 +147,8 @@ impl Server {
             ready: Mutex::new(Value::Null),
         });
         let ec2 = ec2_endpoint::listen(&shared, options.listen).await?;
-        let instances: Vec<String> = {
-            let sim = lock(&shared.sim);
-            sim.realm().instances().keys().cloned().collect()
-        };
-        for id in instances {
-            imds::listen(&shared, &id).await?;
+        for id in options.scenario.instances.iter().map(|instance| &instance.id) {
+            imds::listen(&shared, id).await?;
         }
         let control = state_dir.join("control.sock");
         control_routes::listen(&shared, &control)?;
