@@ -7,8 +7,8 @@ use super::{Call, quota_check};
 use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
-    CreateOutcome, Initialization, MAX_TOKEN_LENGTH, ModificationState, Origin, SnapshotState,
-    TokenUse, Volume, VolumeState, VolumeType, Wanted, ZoneKind, find_replayed, tags, volume_type,
+    CreateOutcome, Initialization, ModificationState, Origin, SnapshotState, TokenUse, Volume,
+    VolumeState, VolumeType, Wanted, ZoneKind, tags, volume_type,
 };
 use crate::state::well_formed;
 use crate::time::Millis;
@@ -76,6 +76,12 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(members)
 }
 
+/// The maximum length of a token, in characters.
+const MAX_TOKEN_LENGTH: usize = 64;
+
+/// How long a token is remembered, in milliseconds.
+const RETENTION_MS: u64 = 12 * 3600 * 1000;
+
 /// Returns the volume that an earlier request with this token made, if the request is a repetition.
 fn replayed<'a>(
     call: &'a Call<'_>,
@@ -86,10 +92,23 @@ fn replayed<'a>(
     if token.chars().count() > MAX_TOKEN_LENGTH {
         refuse_value!("Client token must be less than or equal to 64 characters.");
     }
-    let is_deleted = |id: &str| call.realm.volume(id).is_err();
     let used = call.realm.tokens.get(token);
-    let id = find_replayed(token, used, fingerprint, is_deleted, call.now)?;
-    Ok(id.and_then(|id| call.realm.volumes().get(id)))
+    let used = used.filter(|used| call.now.since(used.at) < RETENTION_MS);
+    let Some(used) = used else { return Ok(None) };
+    let Ok(volume) = call.realm.volume(&used.volume) else {
+        refuse!(
+            "IdempotentParameterMismatch",
+            "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
+            used.volume
+        );
+    };
+    if used.fingerprint != fingerprint {
+        refuse!(
+            "IdempotentParameterMismatch",
+            "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)."
+        );
+    }
+    Ok(Some(volume))
 }
 
 fn add_volume(
@@ -203,7 +222,7 @@ fn build(call: &mut Call<'_>, request: &Request, source: (bool, Option<String>))
     volume.encrypted = request.encrypted == Some(true) || source.0;
     volume.kms_key = volume.kms_key.or(source.1);
     let key_refused = !call.may_use_key(volume.kms_key.as_deref(), source.0);
-    volume.life = creating_state(call.faults, key_refused, call.begin, until);
+    volume.life = creating_state(call, key_refused, until);
     // A rate overrides a fast restore.
     let rate = request.rate;
     volume.initialization_rate = rate;
@@ -227,14 +246,9 @@ fn build(call: &mut Call<'_>, request: &Request, source: (bool, Option<String>))
 
 /// Returns the volume's state while EC2 creates it, given the faults. If the caller may not use the
 /// key, the volume vanishes without an error in the reply.
-fn creating_state(
-    faults: &[Fault],
-    key_refused: bool,
-    begin: Millis,
-    until: Millis,
-) -> VolumeState {
-    let failed = faults.iter().find_map(|f| match f {
-        Fault::FailCreate { outcome, after_ms } => Some((*outcome, begin.plus(*after_ms))),
+fn creating_state(call: &Call<'_>, key_refused: bool, until: Millis) -> VolumeState {
+    let failed = call.faults.iter().find_map(|f| match f {
+        Fault::FailCreate { outcome, after_ms } => Some((*outcome, call.begin.plus(*after_ms))),
         _ => None,
     });
     let usual = if key_refused { CreateOutcome::Vanish } else { CreateOutcome::Available };
@@ -290,7 +304,7 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
         origin: Origin::Volume(source.to_owned()),
         encrypted,
         kms_key,
-        life: creating_state(call.faults, key_refused, call.begin, until),
+        life: creating_state(call, key_refused, until),
         initialization: Some(Initialization {
             kind: "volume-copy".to_owned(),
             from: until,

@@ -1,8 +1,7 @@
 //! Removes the contents of a state directory, going only by the directory's own records.
 
 use super::image::remove_cut;
-use super::loop_device::open_loop;
-use super::loop_device::{LoopRecords, backing_file, is_ours};
+use super::loop_device::{LoopRecords, backing_file, is_ours, open_loop};
 use super::{remove, sys};
 use std::io;
 use std::path::Path;

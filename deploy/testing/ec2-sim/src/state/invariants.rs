@@ -161,8 +161,8 @@ fn grouped<'a>(realm: &'a Realm, id: &str) -> Option<&'a str> {
     member.map(|it| it.volume.as_str())
 }
 
-/// Returns a resource's name by this tag, with the ids of the live resources that share it, if there
-/// are several.
+/// Returns a resource's name by this tag and the ids of the live resources that share the name, if
+/// there are several.
 fn shared_name<'a>(
     realm: &'a Realm,
     id: &str,

@@ -22,8 +22,8 @@ pub(crate) use snapshot::tests::fresh as fresh_snapshot;
 pub(crate) use snapshot::{Archival, Lock, LockEnd, Snapshot, SnapshotState};
 pub(crate) use tags::{NO_TAGS, Tags};
 pub(crate) use volume::{
-    CreateOutcome, Initialization, MAX_MULTI_ATTACH, MAX_TOKEN_LENGTH, Performance, TokenUse,
-    VolumeEvent, VolumeState, find_replayed,
+    CreateOutcome, Initialization, MAX_MULTI_ATTACH, Performance, TokenUse, VolumeEvent,
+    VolumeState,
 };
 pub use volume::{Origin, Volume};
 pub(crate) use volume_type::{VolumeType, Wanted};

@@ -3,7 +3,7 @@
 
 use super::{Attachment, AttachmentEvent, Modification, ModificationState, Shape, Tags};
 use crate::time::Millis;
-use crate::wire::{ApiError, ApiResult, refuse};
+use crate::wire::ApiError;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of instances to which a Multi-Attach volume can be attached at once.
@@ -239,38 +239,6 @@ pub(crate) struct TokenUse {
     /// named the zone.
     pub(crate) fingerprint: String,
     pub at: Millis,
-}
-
-/// The maximum length of a token, in characters.
-pub(crate) const MAX_TOKEN_LENGTH: usize = 64;
-
-/// How long a token is remembered, in milliseconds.
-const RETENTION_MS: u64 = 12 * 3600 * 1000;
-
-/// Checks a request's token. Returns the volume of the earlier request that this one repeats;
-/// `None`: the token is new or forgotten. `is_deleted`: whether a volume was deleted or has failed.
-pub(crate) fn find_replayed<'a>(
-    token: &str,
-    used: Option<&'a TokenUse>,
-    fingerprint: &str,
-    is_deleted: impl Fn(&str) -> bool,
-    now: Millis,
-) -> ApiResult<Option<&'a str>> {
-    let Some(used) = used.filter(|s| now.since(s.at) < RETENTION_MS) else { return Ok(None) };
-    if is_deleted(&used.volume) {
-        refuse!(
-            "IdempotentParameterMismatch",
-            "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
-            used.volume
-        );
-    }
-    if used.fingerprint != fingerprint {
-        refuse!(
-            "IdempotentParameterMismatch",
-            "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)."
-        );
-    }
-    Ok(Some(&used.volume))
 }
 
 #[cfg(test)]
