@@ -34,9 +34,8 @@ impl LoopDevices {
     /// on a file system mounted `nodev`.
     pub(crate) fn new(state_dir: &Path) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
-            return Err(io::Error::other(
-                "loop devices need root: run as root, or use --devices none",
-            ));
+            let why = "loop devices need root: run as root, or use --devices none";
+            return Err(io::Error::other(why));
         }
         if rustix::fs::statvfs(state_dir)?.f_flag.contains(rustix::fs::StatVfsMountFlags::NODEV) {
             return Err(io::Error::other(format!(
@@ -86,15 +85,11 @@ impl LoopDevices {
             })?;
             let bound = open_loop(&self.nodes, number, false)
                 .and_then(|device| sys::bind_loop(&device, &file, &image.to_string_lossy()));
-            match bound {
-                Ok(()) => return Ok(number),
-                Err(e) => {
-                    self.forget(volume)?;
-                    // Another process took the device, or has the device open.
-                    if !matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) {
-                        return Err(e);
-                    }
-                }
+            let Err(error) = bound else { return Ok(number) };
+            self.forget(volume)?;
+            // Another process took the device, or has the device open.
+            if !matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) {
+                return Err(error);
             }
         }
         Err(io::Error::other("no free loop device could be had: others took each one first"))
@@ -262,26 +257,17 @@ impl LoopDevices {
 }
 
 fn control() -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/loop-control")
-        .map_err(|e| {
-            io::Error::new(
-                e.kind(),
-                format!("/dev/loop-control: {e}; the kernel needs loop devices, and this process the right to use them"),
-            )
-        })
+    OpenOptions::new().read(true).write(true).open("/dev/loop-control").map_err(|e| {
+        let why = "the kernel needs loop devices, and this process the right to use them";
+        io::Error::new(e.kind(), format!("/dev/loop-control: {e}; {why}"))
+    })
 }
 
 /// Opens a loop device through the host's node, or through the simulator's own node if the host has
 /// none.
 pub(super) fn open_loop(nodes: &Path, number: u32, exclusive: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    if exclusive {
-        options.custom_flags(libc::O_EXCL);
-    }
+    options.read(true).write(true).custom_flags(if exclusive { libc::O_EXCL } else { 0 });
     let host = PathBuf::from(format!("/dev/loop{number}"));
     if matches(&host, number) {
         return options.open(host);
@@ -329,12 +315,9 @@ fn short_name(name: &str) -> &str {
 
 /// Returns the id of the group `disk`, or 6 if /etc/group does not list that group.
 fn disk_group() -> u32 {
-    std::fs::read_to_string("/etc/group")
-        .ok()
-        .and_then(|text| {
-            text.lines().find_map(|l| l.strip_prefix("disk:")?.split(':').nth(1)?.parse().ok())
-        })
-        .unwrap_or(6)
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let id_of_disk = |line: &str| line.strip_prefix("disk:")?.split(':').nth(1)?.parse().ok();
+    groups.lines().find_map(id_of_disk).unwrap_or(6)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
