@@ -13,14 +13,6 @@ pub(crate) use loop_device::LoopDevices;
 use std::io;
 use std::path::Path;
 
-/// The initial bytes of a new volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source<'a> {
-    Blank,
-    Snapshot(&'a str),
-    Volume(&'a str),
-}
-
 /// The kinds of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum DeviceMode {

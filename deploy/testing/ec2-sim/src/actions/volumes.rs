@@ -4,7 +4,6 @@
 use super::permission::requested;
 use super::render::View;
 use super::{Call, quota_check};
-use crate::devices::Source;
 use crate::faults::Fault;
 use crate::state::resources::{
     CreateOutcome, Initialization, ModificationState, Origin, SnapshotState, TokenUse, Volume,
@@ -67,12 +66,8 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
         source_encryption = (s.encrypted, s.kms_key.clone());
     }
     let volume = build(call, &request, source_encryption);
-    let source = match &request.snapshot {
-        Some(id) => Source::Snapshot(id),
-        None => Source::Blank,
-    };
     let members = members(call, &volume);
-    add_volume(call, volume, source, token, fingerprint)?;
+    add_volume(call, volume, token, fingerprint)?;
     Ok(members)
 }
 
@@ -114,11 +109,10 @@ fn replayed<'a>(
 fn add_volume(
     call: &mut Call<'_>,
     volume: Volume,
-    source: Source<'_>,
     token: Option<&str>,
     fingerprint: String,
 ) -> ApiResult<()> {
-    call.on_devices(|d| d.images.create(&volume.id, volume.shape.size, source))?;
+    call.on_devices(|d| d.images.create(&volume.id, volume.shape.size, &volume.origin))?;
     if let Some(token) = token {
         let used = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
         call.realm.tokens.insert(token.to_owned(), used);
@@ -315,7 +309,7 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
         ..Volume::plain(id, size, &from.zone, call.now)
     };
     let members = copied_members(call, &volume);
-    add_volume(call, volume, Source::Volume(source), token, fingerprint)?;
+    add_volume(call, volume, token, fingerprint)?;
     Ok(members)
 }
 
