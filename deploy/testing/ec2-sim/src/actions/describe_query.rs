@@ -170,7 +170,7 @@ impl Page {
         params: &Params,
         action: &str,
         ids: (&str, bool),
-        range: (i64, i64),
+        (least, most): (i64, i64),
         now: Millis,
     ) -> ApiResult<Self> {
         let max = params.number("MaxResults")?;
@@ -183,26 +183,16 @@ impl Page {
             };
             refuse_combination!("The parameter {} cannot be used with the parameter {with}", ids.0);
         }
-        if let Some(n) = max {
-            let (low, _) = range;
-            if n < low {
-                refuse_value!(
-                    "Value ( {n} ) for parameter maxResults is invalid. Expecting a value greater than {low}."
-                );
-            }
+        if let Some(n) = max.filter(|n| *n < least) {
+            refuse_value!(
+                "Value ( {n} ) for parameter maxResults is invalid. Expecting a value greater than {least}."
+            );
         }
-        let after = match token {
-            None => None,
-            Some(t) => Some(
-                parse_token(t, action, now)
-                    .ok_or_else(|| ApiError::value("Unable to parse pagination token"))?,
-            ),
-        };
-        Ok(Self {
-            // Recorded: EC2 accepts more than the maximum and returns the maximum.
-            max: max.and_then(|n| usize::try_from(n.min(range.1)).ok()),
-            after,
-        })
+        let bad = || ApiError::value("Unable to parse pagination token");
+        let after = token.map(|t| parse_token(t, action, now).ok_or_else(bad)).transpose()?;
+        // Recorded: EC2 accepts more than the maximum and returns the maximum.
+        let max = max.and_then(|n| usize::try_from(n.min(most)).ok());
+        Ok(Self { max, after })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::state::resources::{
 };
 use crate::state::well_formed;
 use crate::time::DAY_MS;
-use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
+use crate::wire::{ApiResult, Xml, refuse, refuse_value};
 
 struct Change<'a> {
     size: Option<u32>,
@@ -89,16 +89,12 @@ fn check_rate(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     if recent.len() < call.quotas.modifications_per_day {
         return Ok(());
     }
-    let free_again = recent
-        .get(recent.len() - call.quotas.modifications_per_day)
-        .map_or(call.now, |t| t.plus(DAY_MS));
-    Err(ApiError::client(
+    let last = recent.get(recent.len() - call.quotas.modifications_per_day);
+    let free_again = last.map_or(call.now, |t| t.plus(DAY_MS)).iso();
+    refuse!(
         "VolumeModificationRateExceeded",
-        format!(
-            "You've reached the maximum modification rate per volume limit. Wait until {} before you can issue the next modification request for this volume.",
-            free_again.iso()
-        ),
-    ))
+        "You've reached the maximum modification rate per volume limit. Wait until {free_again} before you can issue the next modification request for this volume."
+    );
 }
 
 fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {

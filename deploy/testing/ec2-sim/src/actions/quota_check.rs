@@ -49,20 +49,14 @@ pub(super) fn volume(
             );
         }
     }
-    for c in &quotas.capacity {
-        if c.zone != zone {
-            continue;
-        }
+    for c in quotas.capacity.iter().filter(|c| c.zone == zone) {
         let used = sum(call.realm, kind, Some(zone), without, |s| u64::from(s.size));
         if used + size > c.gib {
             // unverified status and wording.
-            return Err(ApiError::new(
-                c.status,
-                "InsufficientVolumeCapacity",
-                format!(
-                    "There is not enough capacity to fulfill your EBS volume create request for {kind} in {zone}. Try again later or create a volume in a different availability zone."
-                ),
-            ));
+            let message = format!(
+                "There is not enough capacity to fulfill your EBS volume create request for {kind} in {zone}. Try again later or create a volume in a different availability zone."
+            );
+            return Err(ApiError::new(c.status, "InsufficientVolumeCapacity", message));
         }
     }
     Ok(())

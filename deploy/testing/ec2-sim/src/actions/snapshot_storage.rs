@@ -46,7 +46,7 @@ fn check_fast(call: &Call<'_>, snapshot: &str, zone: &str) -> ApiResult<()> {
         }
     }
     if call.realm.snapshot(snapshot)?.is_archived(call.now) {
-        return Err(ApiError::client("IncorrectState", "The snapshot is archived."));
+        refuse!("IncorrectState", "The snapshot is archived.");
     }
     call.zone(Some(zone), None).map(drop)
 }
@@ -143,18 +143,18 @@ pub(super) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
 fn end(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<LockEnd> {
     match (days, date) {
         (Some(days), None) if days <= 36_500 => Ok(LockEnd::Days(days)),
-        (Some(_), None) => Err(ApiError::value(
-            "The value specified for LockDuration is not in the allowed range: 1 to 36500 days.",
-        )),
+        (Some(_), None) => refuse_value!(
+            "The value specified for LockDuration is not in the allowed range: 1 to 36500 days."
+        ),
         (None, Some(text)) => match Millis::parse(text) {
             Some(at) if at > now => Ok(LockEnd::Date(at)),
-            _ => Err(ApiError::value(format!(
+            _ => refuse_value!(
                 "Value ({text}) for parameter expirationDate is invalid. It must be in the future."
-            ))),
+            ),
         },
-        (Some(_), Some(_)) => Err(ApiError::combination(
-            "The parameters LockDuration and ExpirationDate cannot be specified together",
-        )),
+        (Some(_), Some(_)) => refuse_combination!(
+            "The parameters LockDuration and ExpirationDate cannot be specified together"
+        ),
         (None, None) => Err(ApiError::missing("LockDuration/ExpirationDate")),
     }
 }

@@ -320,19 +320,19 @@ fn copied_members(call: &Call<'_>, v: &Volume) -> String {
 /// Checks the source's state and the copies in progress. All codes but that of the Region's limit
 /// are unverified.
 fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
-    let state = |what: String| Err(ApiError::client("IncorrectState", what));
+    let id = &from.id;
     if from.life != VolumeState::Ready {
         return Err(from.incorrect_state());
     }
     if from.modification.as_ref().is_some_and(|m| m.state == ModificationState::Modifying) {
-        return state(format!("Volume '{}' is being modified.", from.id));
+        refuse!("IncorrectState", "Volume '{id}' is being modified.");
     }
     if matches!(from.origin, Origin::Volume(_)) && from.initialized_percent(call.now) < 100 {
-        return state(format!("Volume '{}' is a copy that is not initialized yet.", from.id));
+        refuse!("IncorrectState", "Volume '{id}' is a copy that is not initialized yet.");
     }
     let under_way: Vec<&Volume> = quota_check::copies(call.realm, call.now).collect();
-    if under_way.iter().any(|v| v.origin == Origin::Volume(from.id.clone())) {
-        return state(format!("Volume '{}' is already being copied.", from.id));
+    if under_way.iter().any(|v| v.origin == Origin::Volume(id.clone())) {
+        refuse!("IncorrectState", "Volume '{id}' is already being copied.");
     }
     let most = call.quotas.copies;
     if under_way.len() >= most {

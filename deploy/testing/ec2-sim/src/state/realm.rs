@@ -176,11 +176,8 @@ impl Realm {
             })
         };
         if refused {
-            return Err(ApiError::new(
-                503,
-                "Unavailable",
-                "The server is overloaded and can't handle the request.",
-            ));
+            let message = "The server is overloaded and can't handle the request.";
+            return Err(ApiError::new(503, "Unavailable", message));
         }
         Ok(())
     }
