@@ -144,13 +144,8 @@ impl Sim {
     pub(crate) fn commit(&mut self, now: Millis) {
         let keep_ms = self.consistency.keep_ms(self.faults.most_stale());
         let changed = self.realm.take_changes();
-        if keep_ms > 0 {
-            self.realm.note_history(changed.iter(), now, keep_ms);
-        }
-        self.realm.keep_history(keep_ms);
-        if !changed.is_empty() {
-            self.invariants.check(&self.realm, changed.iter(), now);
-        }
+        self.realm.note_history(&changed, now, keep_ms);
+        self.invariants.check(&self.realm, &changed, now);
     }
 
     /// Returns the time of the next event that needs no request.

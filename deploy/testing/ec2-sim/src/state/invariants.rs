@@ -34,8 +34,8 @@ const GROUP: &str = "ebs.csi.aws.com/group-snapshot";
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
 
 impl Invariants {
-    pub fn check<'a>(&mut self, realm: &Realm, keys: impl Iterator<Item = &'a Key>, now: Millis) {
-        for key in keys {
+    pub fn check(&mut self, realm: &Realm, changed: &BTreeSet<Key>, now: Millis) {
+        for key in changed {
             match key {
                 Key::Volume(id) => {
                     if let Some(v) = realm.volumes().get(id) {
@@ -205,7 +205,7 @@ mod tests {
         }
         let changed = realm.take_changes();
         for _ in 0..2 {
-            i.check(&realm, changed.iter(), Millis(0));
+            i.check(&realm, &changed, Millis(0));
         }
         i.found().iter().map(|v| v.rule).collect()
     }
@@ -260,7 +260,7 @@ mod tests {
             realm.put_snapshot(member("snap-2", volumes[1], group));
             let changed = realm.take_changes();
             let mut i = Invariants::default();
-            i.check(&realm, changed.iter(), Millis(0));
+            i.check(&realm, &changed, Millis(0));
             assert_eq!(i.found().iter().any(|it| it.rule == "named_once"), doubled, "{volumes:?}");
             assert_eq!(duplicates(&realm).is_empty(), !doubled, "{volumes:?}");
         }
