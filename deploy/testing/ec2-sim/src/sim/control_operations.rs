@@ -187,12 +187,12 @@ impl Sim {
         if let Some(devices) = &self.devices {
             devices.add_instance(&seed.id)?;
         }
-        let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
-            .chain(seed.launch_disks.iter().map(|device| (device.as_str(), 1)))
-            .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))
-            .collect();
-        let realm = &mut self.realm;
-        realm.put_instance(Instance {
+        let data = seed.launch_disks.iter().map(|device| (device.as_str(), 1));
+        for (device, gib) in std::iter::once((ROOT_DEVICE, ROOT_GIB)).chain(data) {
+            let id = self.ids.issue("vol");
+            self.realm.put_volume(own_volume(id, seed, device, gib, now));
+        }
+        self.realm.put_instance(Instance {
             id: seed.id.clone(),
             instance_type: seed.instance_type.clone(),
             zone: seed.zone.clone(),
@@ -208,9 +208,6 @@ impl Sim {
             launched: now,
             tags: seed.tags.clone(),
         });
-        for volume in own {
-            realm.put_volume(volume);
-        }
         Ok(())
     }
 
