@@ -62,6 +62,7 @@ const MAX_BODY: usize = 1 << 20;
 /// The maximum age of a statistics page.
 const STATISTICS_AGE: Duration = Duration::from_secs(1);
 
+#[derive(Debug)]
 pub(crate) struct Shared {
     sim: Mutex<Sim>,
     clock: Clock,
@@ -104,16 +105,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A running simulator.
+#[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     control: PathBuf,
     _lock: File,
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("control", &self.control).finish_non_exhaustive()
-    }
 }
 
 impl Server {

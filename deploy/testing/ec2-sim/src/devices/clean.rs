@@ -21,7 +21,7 @@ pub(crate) fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     let state_dir = &std::fs::canonicalize(state_dir)?;
     let mut done = Cleaned::default();
     let mut records = LoopRecords::open(state_dir)?;
-    for record in records.all().to_vec() {
+    for record in records.all.clone() {
         if is_ours(&record) {
             let name = format!("loop{}", record.number);
             let device = open_loop(&state_dir.join("nodes"), record.number, false)?;

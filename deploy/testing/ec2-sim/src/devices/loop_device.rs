@@ -64,7 +64,7 @@ impl LoopDevices {
             }
             self.forget(volume)?;
         }
-        if self.records.all().iter().any(|r| r.abandoned && !is_ours(r)) {
+        if self.records.all.iter().any(|r| r.abandoned && !is_ours(r)) {
             self.records.change(|all| all.retain(|r| !r.abandoned || is_ours(r)))?;
         }
         let image = self.images.volume(volume);
@@ -239,7 +239,7 @@ impl LoopDevices {
     /// Rewrites the statistics page of each attached volume, where a node reads it as if from the
     /// volume's NVMe controller.
     pub(crate) fn write_statistics_pages(&self) -> io::Result<()> {
-        for record in self.records.all().iter().filter(|r| !r.abandoned) {
+        for record in self.records.all.iter().filter(|r| !r.abandoned) {
             for instance in record.instances.keys() {
                 let node = self.dev.join(instance).join(format!("loop{}", record.number));
                 if node.exists() && is_ours(record) {
@@ -251,7 +251,7 @@ impl LoopDevices {
     }
 
     pub(crate) fn loops(&self) -> Vec<LoopRecord> {
-        let all = self.records.all().iter();
+        let all = self.records.all.iter();
         all.filter(|r| !r.abandoned || is_ours(r)).cloned().collect()
     }
 }
@@ -337,27 +337,23 @@ pub(crate) struct LoopRecord {
 #[derive(Debug)]
 pub(super) struct LoopRecords {
     path: PathBuf,
-    records: Vec<LoopRecord>,
+    pub(super) all: Vec<LoopRecord>,
 }
 
 impl LoopRecords {
     pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join("loops.json");
-        let records = match std::fs::read(&path) {
+        let all = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(e),
         };
-        Ok(Self { path, records })
-    }
-
-    pub(super) fn all(&self) -> &[LoopRecord] {
-        &self.records
+        Ok(Self { path, all })
     }
 
     /// Returns a volume's record, unless that record is abandoned.
     pub(super) fn find(&self, volume: &str) -> Option<&LoopRecord> {
-        self.records.iter().find(|r| r.volume == volume && !r.abandoned)
+        self.all.iter().find(|r| r.volume == volume && !r.abandoned)
     }
 
     pub(super) fn change_of(
@@ -369,13 +365,13 @@ impl LoopRecords {
     }
 
     pub(super) fn change(&mut self, f: impl FnOnce(&mut Vec<LoopRecord>)) -> io::Result<()> {
-        let mut next = self.records.clone();
+        let mut next = self.all.clone();
         f(&mut next);
         let temporary = self.path.with_extension("next");
         let mut file = File::create(&temporary)?;
         file.write_all(&serde_json::to_vec_pretty(&next).map_err(io::Error::other)?)?;
         std::fs::rename(&temporary, &self.path)?;
-        self.records = next;
+        self.all = next;
         Ok(())
     }
 }
