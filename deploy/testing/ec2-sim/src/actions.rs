@@ -1,7 +1,6 @@
 //! EC2's actions.
 
 mod attachments;
-mod create_snapshots;
 mod describe_query;
 mod describe_volumes;
 mod instances;
@@ -15,9 +14,9 @@ mod tagging;
 mod volumes;
 
 pub use instances::Power;
-pub(crate) use instances::power;
+pub(crate) use instances::change;
 
-use crate::devices::Devices;
+use crate::devices::LoopDevices;
 use crate::faults::Fault;
 use crate::iam::{Caller, Iam};
 use crate::limits::Quotas;
@@ -35,7 +34,7 @@ pub(crate) struct Call<'a> {
     pub realm: &'a mut Realm,
     pub ids: &'a mut Ids,
     pub latency: &'a mut Latency,
-    pub devices: &'a mut dyn Devices,
+    pub devices: Option<&'a LoopDevices>,
     pub faults: &'a [Fault],
     pub(crate) caller: &'a Caller,
     pub iam: &'a Iam,
@@ -44,11 +43,10 @@ pub(crate) struct Call<'a> {
     pub effects: Vec<String>,
 }
 
-type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
+pub(crate) type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
 /// Each action's name, what answers it, and a call that EC2 accepts, as a query that has
-/// `{volume}`,
-/// `{snapshot}` and `{instance}` in the place of ids.
+/// `{volume}`, `{snapshot}` and `{instance}` in the place of ids.
 const ACTIONS: &[(&str, Handler, &str)] = &[
     (
         "AttachVolume",
@@ -59,7 +57,7 @@ const ACTIONS: &[(&str, Handler, &str)] = &[
     ("CreateSnapshot", snapshots::create, "VolumeId={volume}"),
     (
         "CreateSnapshots",
-        create_snapshots::answer,
+        snapshots::create_set,
         "InstanceSpecification.InstanceId={instance}&InstanceSpecification.ExcludeBootVolume=false",
     ),
     ("CreateTags", tagging::create_tags, "ResourceId.1={volume}&Tag.1.Key=a&Tag.1.Value=b"),
@@ -100,38 +98,18 @@ const ACTIONS: &[(&str, Handler, &str)] = &[
     ("UnlockSnapshot", snapshot_storage::unlock, "SnapshotId={snapshot}"),
 ];
 
-/// Returns the names of all actions.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    ACTIONS.iter().map(|(name, ..)| *name)
-}
-
 /// Returns the name of each action with a call that EC2 accepts, as a query that has `{volume}`,
 /// `{snapshot}` and `{instance}` in the place of ids.
 pub fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     ACTIONS.iter().map(|(name, _, example)| (*name, *example))
 }
 
-pub(crate) fn known(action: &str) -> bool {
-    handler(action).is_some()
-}
-
-fn handler(action: &str) -> Option<Handler> {
-    ACTIONS.iter().find(|(name, ..)| *name == action).map(|(_, answer, _)| *answer)
-}
-
-/// Answers a call with the members of the reply, or with an error.
-pub(crate) fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
-    match handler(call.action) {
-        Some(answer) => answer(call),
-        None => Err(invalid_action(call.action)),
+/// Returns what answers a call of this action with the members of the reply, or with an error.
+pub(crate) fn handler(action: &str) -> ApiResult<Handler> {
+    match ACTIONS.iter().find(|(name, ..)| *name == action) {
+        Some((_, answer, _)) => Ok(*answer),
+        None => refuse!("InvalidAction", "The action {action} is not valid for this web service."),
     }
-}
-
-pub(crate) fn invalid_action(action: &str) -> ApiError {
-    ApiError::client(
-        "InvalidAction",
-        format!("The action {action} is not valid for this web service."),
-    )
 }
 
 impl Call<'_> {
@@ -197,12 +175,14 @@ impl Call<'_> {
         }
     }
 
-    /// Logs an I/O error of the devices and returns EC2's `InternalError`, whose message says that
-    /// the simulator failed.
-    fn internal(error: &std::io::Error) -> ApiError {
-        tracing::error!(%error, "the simulated devices failed");
-        let message =
-            format!("An internal error has occurred: the simulated devices failed: {error}");
-        ApiError::new(500, "InternalError", message)
+    /// Does something with the data of volumes, if they have any. Logs an I/O error and returns
+    /// EC2's `InternalError`, whose message says that the simulator failed.
+    fn on_devices(&self, f: impl FnOnce(&LoopDevices) -> std::io::Result<()>) -> ApiResult<()> {
+        self.devices.map_or(Ok(()), f).map_err(|error| {
+            tracing::error!(%error, "the simulated devices failed");
+            let message =
+                format!("An internal error has occurred: the simulated devices failed: {error}");
+            ApiError::new(500, "InternalError", message)
+        })
     }
 }

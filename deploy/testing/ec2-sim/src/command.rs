@@ -4,7 +4,7 @@ use crate::devices::{self, DeviceMode};
 use crate::scenario::Scenario;
 use crate::server::{ServeError, Server, ServerOptions};
 use crate::sim::SimError;
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,7 +24,20 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Serve until SIGTERM or SIGINT. Prints one line of JSON when ready.
-    Serve(Serve),
+    Serve {
+        /// The directory of the state, the images and the device directories. Created if absent.
+        #[arg(long)]
+        state_dir: PathBuf,
+        /// The initial scenario: TOML, or JSON if the name ends in .json.
+        #[arg(long)]
+        scenario: Option<PathBuf>,
+        /// How an attached volume appears.
+        #[arg(long, value_enum, default_value = "none")]
+        devices: DeviceMode,
+        /// The address of EC2 and STS; loopback only.
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: SocketAddr,
+    },
     /// Clear the loop devices that a state directory records, and remove what the simulator created
     /// there.
     Clean {
@@ -34,27 +47,10 @@ enum Verb {
     },
 }
 
-#[derive(Debug, Args)]
-struct Serve {
-    /// The directory of the state, the images and the device directories. Created if absent.
-    #[arg(long)]
-    state_dir: PathBuf,
-    /// The initial scenario: TOML, or JSON if the name ends in .json.
-    #[arg(long)]
-    scenario: Option<PathBuf>,
-    /// How an attached volume appears.
-    #[arg(long, value_enum, default_value = "none")]
-    devices: DeviceMode,
-    /// The address of EC2 and STS; loopback only.
-    #[arg(long, default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
-}
-
 /// Exit code for wrong usage.
 pub const EX_USAGE: u8 = 64;
-pub(crate) const EX_CONFIG: u8 = 78;
+const EX_CONFIG: u8 = 78;
 
-/// Why a run failed, and the exit code.
 #[derive(Debug)]
 pub struct Failed {
     /// The reason: one line for stderr.
@@ -73,8 +69,12 @@ impl Command {
     /// Returns the exit code: 64 for wrong usage, 78 for a wrong scenario, 1 for everything else.
     pub fn run(self) -> Result<(), Failed> {
         match self.verb {
-            Verb::Serve(serve) => {
-                let options = serve.options()?;
+            Verb::Serve { state_dir, scenario, devices, listen } => {
+                let scenario = match scenario {
+                    Some(path) => Scenario::load(&path).map_err(|e| failed(EX_CONFIG, e))?,
+                    None => Scenario::default(),
+                };
+                let options = ServerOptions { state_dir, scenario, devices, listen };
                 tokio::runtime::Builder::new_multi_thread()
                     .enable_all()
                     .build()
@@ -88,30 +88,11 @@ impl Command {
                 if done.held.is_empty() {
                     return Ok(());
                 }
-                Err(failed(
-                    1,
-                    format!(
-                        "still in use: {}; unmount or close them, and they are gone",
-                        done.held.join(", ")
-                    ),
-                ))
+                let held = done.held.join(", ");
+                let why = format!("still in use: {held}; unmount or close them, and they are gone");
+                Err(failed(1, why))
             }
         }
-    }
-}
-
-impl Serve {
-    fn options(self) -> Result<ServerOptions, Failed> {
-        let scenario = match &self.scenario {
-            Some(path) => Scenario::load(path).map_err(|e| failed(EX_CONFIG, e))?,
-            None => Scenario::default(),
-        };
-        Ok(ServerOptions {
-            state_dir: self.state_dir,
-            scenario,
-            devices: self.devices,
-            listen: self.listen,
-        })
     }
 }
 
@@ -120,7 +101,7 @@ async fn serve_until_signal(options: ServerOptions) -> Result<(), Failed> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| failed(1, e))?;
     let server = Server::start(options).await.map_err(|e| {
         let code = match &e {
-            ServeError::Sim(SimError::Scenario(_) | SimError::Latency(_)) => EX_CONFIG,
+            ServeError::Sim(SimError::Scenario(_)) => EX_CONFIG,
             ServeError::NotLoopback(_) => EX_USAGE,
             _ => 1,
         };

@@ -70,7 +70,6 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Creates an empty set of rules.
     pub fn new(seed: u64) -> Self {
         Self { active: Vec::new(), random: Random::new(seed, "faults"), named: 0 }
     }

@@ -6,20 +6,20 @@
 
 pub(crate) mod condition;
 pub(crate) mod policy;
-pub(crate) mod principal;
 mod report;
 pub(crate) mod sts;
-pub(crate) mod trust;
+mod trust;
 
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Credential};
 use condition::Context;
-use principal::Principal;
-use report::{DecidingElement, Report};
+use policy::Document;
+use report::Report;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use trust::Trust;
 
 /// The IAM section of a scenario.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -38,6 +38,66 @@ impl IamSetting {
             if !p.access_keys.iter().chain([&p.arn]).all(|k| seen.insert(k.clone())) {
                 return Err(format!("principal {}: it, or one of its keys, is there twice", p.arn));
             }
+        }
+        Ok(())
+    }
+}
+
+/// A user or a role of a scenario.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Principal {
+    /// `arn:aws:iam::111122223333:role/NAME` or `…:user/NAME`.
+    pub arn: String,
+    #[serde(default)]
+    pub(crate) access_keys: Vec<String>,
+    /// The principal's tags: `aws:PrincipalTag/KEY`.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub policies: BTreeMap<String, Document>,
+    /// Who may assume the role with a token.
+    #[serde(default)]
+    pub(crate) trust: Option<Trust>,
+}
+
+impl Principal {
+    fn account(&self) -> &str {
+        self.arn.split(':').nth(4).unwrap_or("")
+    }
+
+    /// Returns the principal's ARN as messages show it: for a role that of a session. A role's
+    /// long-lived key has none, and shows as a session of a fixed name.
+    fn shown(&self, session: &str) -> String {
+        match self.arn.split_once(":role/") {
+            // The ARN of a session leaves out the role's path.
+            Some((_, role)) => {
+                let name = role.rsplit('/').next().unwrap_or(role);
+                let account = self.account();
+                format!("arn:aws:sts::{account}:assumed-role/{name}/{session}")
+            }
+            None => self.arn.clone(),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let parts: Vec<&str> = self.arn.splitn(6, ':').collect();
+        let good = matches!(parts.as_slice(), ["arn", p, "iam", "", account, name]
+            if p.starts_with("aws") && account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit())
+                && (name.starts_with("role/") || name.starts_with("user/")));
+        if !good {
+            return Err(format!(
+                "principal {:?}: the arn must be as arn:aws:iam::111122223333:role/NAME or …:user/NAME",
+                self.arn
+            ));
+        }
+        for (name, document) in &self.policies {
+            document
+                .check()
+                .map_err(|why| format!("principal {}: policy {name}: {why}", self.arn))?;
+        }
+        if let Some(trust) = &self.trust {
+            trust.check().map_err(|why| format!("principal {}: trust: {why}", self.arn))?;
         }
         Ok(())
     }
@@ -74,7 +134,6 @@ pub struct Iam {
 }
 
 impl Iam {
-    /// Creates the state with the scenario's principals.
     pub fn new(setting: IamSetting) -> Self {
         let report = RefCell::new(Report::default());
         Self { setting, sessions: BTreeMap::new(), report }
@@ -87,7 +146,6 @@ impl Iam {
         Ok(())
     }
 
-    /// Begins a session and returns its access key.
     fn begin_session(&mut self, role: &str, shown: &str, expires: Millis) -> String {
         let key = format!("ASIASIM{:013}", self.sessions.len() + 1);
         let session = Session { role: role.to_owned(), shown: shown.to_owned(), expires };
@@ -133,7 +191,7 @@ impl Iam {
         let decided = p.policies.iter().find_map(|(policy, document)| {
             document.statement.all().iter().enumerate().find_map(|(i, s)| {
                 let element = s.matches(action, resource, &context)?.to_owned();
-                Some(DecidingElement { policy: policy.clone(), statement: s.name(i), element })
+                Some((policy.clone(), s.name(i), element))
             })
         });
         let is_allowed = decided.is_some();

@@ -80,7 +80,6 @@ impl Buckets {
             action.to_owned()
         };
         let (level, at) = self.levels.entry(key).or_insert((capacity, now));
-        #[allow(clippy::cast_precision_loss, reason = "spans are far below 2^53 milliseconds")]
         let seconds = now.since(*at) as f64 / 1000.0;
         *level = (*level + seconds * (refill - drain)).clamp(0.0, capacity.max(0.0));
         *at = now;

@@ -76,15 +76,15 @@ impl Default for InstanceSeed {
 
 impl InstanceSeed {
     pub(crate) fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
-        let bad = |what: String| Err(ScenarioError::Instance(self.id.clone(), what));
+        let bad = |what: &str| Err(bad_instance(&self.id, what));
         if !crate::state::well_formed(&self.id, "i") {
-            return bad("the id must be \"i-\" and 17 lower-case hexadecimal digits".to_owned());
+            return bad("the id must be \"i-\" and 17 lower-case hexadecimal digits");
         }
         if zones.iter().all(|z| z.name != self.zone) {
-            return bad(format!("its zone {:?} is not one of the region's zones", self.zone));
+            return bad(&format!("its zone {:?} is not one of the region's zones", self.zone));
         }
         if !matches!(self.state.as_str(), "running" | "stopped") {
-            return bad(format!("its state {:?} must be running or stopped", self.state));
+            return bad(&format!("its state {:?} must be running or stopped", self.state));
         }
         Ok(())
     }
@@ -123,16 +123,13 @@ impl Default for Scenario {
     }
 }
 
+/// Why a scenario cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ScenarioError {
-    #[error("cannot read the scenario {0}: {1}")]
-    Read(String, std::io::Error),
-    #[error("the scenario {0} is not valid: {1}")]
-    Parse(String, String),
-    #[error("scenario: instance {0}: {1}")]
-    Instance(String, String),
-    #[error("scenario: {0}")]
-    Other(String),
+#[error("{0}")]
+pub struct ScenarioError(pub(crate) String);
+
+pub(crate) fn bad_instance(id: &str, why: &str) -> ScenarioError {
+    ScenarioError(format!("scenario: instance {id}: {why}"))
 }
 
 impl Scenario {
@@ -141,15 +138,16 @@ impl Scenario {
     /// # Errors
     /// Fails if the file cannot be read, has an unknown key, or contradicts itself.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let name = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|e| ScenarioError::Read(name.clone(), e))?;
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| ScenarioError(format!("cannot read the scenario {name}: {e}")))?;
         let parsed = if path.extension().is_some_and(|e| e == "json") {
             serde_json::from_str::<Self>(&text).map_err(|e| e.to_string())
         } else {
             toml::from_str::<Self>(&text).map_err(|e| e.to_string())
         };
-        let scenario = parsed.map_err(|e| ScenarioError::Parse(name, e))?;
+        let scenario =
+            parsed.map_err(|e| ScenarioError(format!("the scenario {name} is not valid: {e}")))?;
         scenario.check()?;
         Ok(scenario)
     }
@@ -159,22 +157,21 @@ impl Scenario {
     /// # Errors
     /// Returns the first contradiction.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let other = |why: String| Err(ScenarioError::Other(why));
+        let bad = |why: String| Err(ScenarioError(format!("scenario: {why}")));
         if let Err(why) = self.iam.check() {
-            return other(format!("iam: {why}"));
+            return bad(format!("iam: {why}"));
         }
         if self.account.len() != 12 || !self.account.bytes().all(|b| b.is_ascii_digit()) {
-            return other(format!("account {:?} must be twelve digits", self.account));
+            return bad(format!("account {:?} must be twelve digits", self.account));
         }
         if self.zones.is_empty() {
-            return other(format!("region {} has no zones", self.region));
+            return bad(format!("region {} has no zones", self.region));
         }
         let mut seen = std::collections::BTreeSet::new();
         for instance in &self.instances {
             instance.check(&self.zones)?;
             if !seen.insert(&instance.id) {
-                let what = "it is there twice".to_owned();
-                return Err(ScenarioError::Instance(instance.id.clone(), what));
+                return Err(bad_instance(&instance.id, "it is there twice"));
             }
         }
         Ok(())

@@ -4,19 +4,19 @@ pub(crate) mod control_client;
 mod control_routes;
 mod ec2_endpoint;
 mod imds;
-mod reply_body;
 
-use crate::devices::{self, DeviceMode};
+use crate::devices::{DeviceMode, LoopDevices};
 use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
 use crate::time::{Clock, Millis};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
+use http::HeaderMap;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use reply_body::ReplyBody;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -62,6 +62,7 @@ const MAX_BODY: usize = 1 << 20;
 /// The maximum age of a statistics page.
 const STATISTICS_AGE: Duration = Duration::from_secs(1);
 
+#[derive(Debug)]
 pub(crate) struct Shared {
     sim: Mutex<Sim>,
     clock: Clock,
@@ -104,16 +105,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A running simulator.
+#[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     control: PathBuf,
     _lock: File,
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("control", &self.control).finish_non_exhaustive()
-    }
 }
 
 impl Server {
@@ -129,8 +125,11 @@ impl Server {
         let lock_file = claim(&options.state_dir).map_err(dir_error)?;
         let state_dir =
             std::fs::canonicalize(&options.state_dir).map_err(|e| dir_error(e.to_string()))?;
-        let devices = devices::open(options.devices, &state_dir)
-            .map_err(|e| dir_error(format!("--devices: {e}")))?;
+        let devices = match options.devices {
+            DeviceMode::None => Ok(None),
+            DeviceMode::Loop => LoopDevices::new(&state_dir).map(Some),
+        };
+        let devices = devices.map_err(|e| dir_error(format!("--devices: {e}")))?;
         let clock = Clock::start();
         let sim = Sim::with_devices(&options.scenario, devices, clock.now())?;
         let shared = Arc::new(Shared {
@@ -144,12 +143,8 @@ impl Server {
             ready: Mutex::new(Value::Null),
         });
         let ec2 = ec2_endpoint::listen(&shared, options.listen).await?;
-        let instances: Vec<String> = {
-            let sim = lock(&shared.sim);
-            sim.realm().instances().keys().cloned().collect()
-        };
-        for id in instances {
-            imds::listen(&shared, &id).await?;
+        for id in options.scenario.instances.iter().map(|instance| &instance.id) {
+            imds::listen(&shared, id).await?;
         }
         let control = state_dir.join("control.sock");
         control_routes::listen(&shared, &control)?;
@@ -208,7 +203,7 @@ fn ready(shared: &Shared) -> Value {
         .collect();
     let sim = lock(&shared.sim);
     let dev: BTreeMap<&String, PathBuf> =
-        imds.keys().filter_map(|id| Some((id, sim.devices.dev_dir(id)?))).collect();
+        imds.keys().filter_map(|id| Some((id, sim.devices.as_ref()?.dev_dir(id)))).collect();
     out["dev_dirs"] = json!(dev);
     out["imds"] = json!(imds);
     out
@@ -231,6 +226,16 @@ async fn read(body: Incoming) -> io::Result<Bytes> {
     Ok(body.map_err(io::Error::other)?.to_bytes())
 }
 
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.to_owned())
+}
+
+type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
+
+fn whole(bytes: impl Into<Bytes>) -> ReplyBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
 async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value, ServeError> {
     shared.with_sim(|sim, now| sim.add_instance(seed, now))?;
     imds::listen(shared, &seed.id).await?;
@@ -238,10 +243,10 @@ async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value
     Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
 }
 
-/// Refreshes the statistics pages of attached volumes.
 async fn statistics(shared: Arc<Shared>) {
     loop {
-        if let Err(error) = shared.with_sim(|sim, _| sim.devices.write_statistics_pages()) {
+        let failed = shared.with_sim(|sim, _| sim.devices.as_ref()?.write_statistics_pages().err());
+        if let Some(error) = failed {
             tracing::warn!(%error, "the statistics pages of volumes are old");
         }
         tokio::time::sleep(STATISTICS_AGE).await;

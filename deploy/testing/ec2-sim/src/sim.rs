@@ -4,13 +4,12 @@ mod control_operations;
 mod fault_effects;
 mod handle;
 pub(crate) mod journal;
-mod reply;
 mod settle;
 
 pub(crate) use control_operations::Forced;
-pub use reply::Delivery;
+pub use fault_effects::Delivery;
 
-use crate::devices::{Devices, NoDevices};
+use crate::devices::LoopDevices;
 use crate::faults::Faults;
 use crate::iam::Iam;
 use crate::limits::{Limits, Quotas};
@@ -20,7 +19,7 @@ use crate::sim::journal::{Journal, Statistics};
 use crate::state::consistency::Consistency;
 use crate::state::invariants::Invariants;
 use crate::state::{Ids, Realm};
-use crate::time::{Latency, LatencyError, Millis};
+use crate::time::{Latency, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The relevant parts of a request.
@@ -53,14 +52,8 @@ pub struct Reply {
     pub delivery: Delivery,
 }
 
-/// A request that the simulator sends itself, and its origin.
-#[derive(Debug)]
-struct PlannedRequest {
-    request: Request,
-    origin: &'static str,
-}
-
 /// The simulated service. It is not concurrent; each call passes the current time.
+#[derive(Debug)]
 pub struct Sim {
     pub(crate) realm: Realm,
     pub(crate) ids: Ids,
@@ -79,19 +72,14 @@ pub struct Sim {
     pub statistics: Statistics,
     /// The invariants, which must never be violated.
     pub invariants: Invariants,
-    pub(crate) devices: Box<dyn Devices>,
+    /// `None`: volumes have no data.
+    pub(crate) devices: Option<LoopDevices>,
     used_instance_ids: BTreeSet<String>,
     pub(crate) consistency: Consistency,
     pub(crate) quotas: Quotas,
-    /// The requests that the simulator itself sends later.
-    scheduled: BTreeMap<(Millis, u64), PlannedRequest>,
+    /// The requests that the simulator itself sends later, each with its origin.
+    scheduled: BTreeMap<(Millis, u64), (Request, &'static str)>,
     planned: u64,
-}
-
-impl std::fmt::Debug for Sim {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sim").field("account", &self.realm.account).finish_non_exhaustive()
-    }
 }
 
 /// The reason why the simulator cannot start.
@@ -99,8 +87,6 @@ impl std::fmt::Debug for Sim {
 pub enum SimError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    #[error("scenario: {0}")]
-    Latency(#[from] LatencyError),
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
@@ -111,17 +97,18 @@ impl Sim {
     /// # Errors
     /// Fails if the scenario contradicts itself.
     pub fn new(scenario: &Scenario, now: Millis) -> Result<Self, SimError> {
-        Self::with_devices(scenario, Box::new(NoDevices), now)
+        Self::with_devices(scenario, None, now)
     }
 
     pub(crate) fn with_devices(
         scenario: &Scenario,
-        devices: Box<dyn Devices>,
+        devices: Option<LoopDevices>,
         now: Millis,
     ) -> Result<Self, SimError> {
         scenario.check()?;
-        let mut latency = Latency::new(&scenario.profile, scenario.seed)?;
-        latency.change(&scenario.latency)?;
+        let bad_latency = |why: String| ScenarioError(format!("scenario: {why}"));
+        let mut latency = Latency::new(&scenario.profile, scenario.seed).map_err(bad_latency)?;
+        latency.change(&scenario.latency).map_err(bad_latency)?;
         let mut sim = Self {
             realm: Realm::new(&scenario.account, &scenario.region, scenario.zones.clone()),
             ids: Ids::new(scenario.seed),
@@ -157,13 +144,8 @@ impl Sim {
     pub(crate) fn commit(&mut self, now: Millis) {
         let keep_ms = self.consistency.keep_ms(self.faults.most_stale());
         let changed = self.realm.take_changes();
-        if keep_ms > 0 {
-            self.realm.note_history(changed.iter(), now, keep_ms);
-        }
-        self.realm.keep_history(keep_ms);
-        if !changed.is_empty() {
-            self.invariants.check(&self.realm, changed.iter(), now);
-        }
+        self.realm.note_history(&changed, now, keep_ms);
+        self.invariants.check(&self.realm, &changed, now);
     }
 
     /// Returns the time of the next event that needs no request.

@@ -47,7 +47,6 @@ impl Millis {
 /// zone.
 const LAST: i64 = 253_402_207_200_000;
 
-/// The milliseconds of a day.
 pub(crate) const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// The clock of a running server: the machine's time at the start, then a clock that never goes
@@ -82,7 +81,6 @@ pub(crate) enum Distribution {
     /// A log-normal distribution, given by its median and its 99th percentile.
     LogNormal {
         p50_ms: u64,
-        /// The 99th percentile.
         p99_ms: u64,
     },
 }
@@ -111,24 +109,15 @@ impl Distribution {
                 if p50_ms == 0 {
                     return 0;
                 }
-                let median = as_f64(p50_ms);
-                let sigma = (as_f64(p99_ms.max(p50_ms)) / median).ln() / Z99;
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a float to integer cast saturates, and the value is positive"
-                )]
+                let median = p50_ms as f64;
+                let sigma = (p99_ms.max(p50_ms) as f64 / median).ln() / Z99;
+                // The value is positive, and the cast saturates.
                 let ms = (median * (sigma * random.normal()).exp()).round() as u64;
                 // A tail beyond three times the 99th percentile would only make a run look stuck.
                 ms.min(self.most())
             }
         }
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "durations are far below 2^53 milliseconds")]
-fn as_f64(ms: u64) -> f64 {
-    ms as f64
 }
 
 const fn fixed(fixed_ms: u64) -> Distribution {
@@ -185,19 +174,8 @@ pub struct Latency {
     random: Random,
 }
 
-/// The reason why a change is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum LatencyError {
-    #[error("there is no latency profile {0:?}; the profiles are instant, fast and real")]
-    Profile(String),
-    #[error(
-        "there is no latency item {0:?}; the items are listed in README.md, as api_read or attach"
-    )]
-    Item(String),
-}
-
 impl Latency {
-    pub fn new(profile: &str, seed: u64) -> Result<Self, LatencyError> {
+    pub fn new(profile: &str, seed: u64) -> Result<Self, String> {
         let mut model = Self {
             profile: String::new(),
             api: BTreeMap::new(),
@@ -211,22 +189,26 @@ impl Latency {
         Ok(model)
     }
 
-    /// Applies a change. A refused change changes nothing.
-    pub fn change(&mut self, change: &LatencyChange) -> Result<(), LatencyError> {
+    /// Applies a change. A refused change changes nothing; the error says why.
+    pub fn change(&mut self, change: &LatencyChange) -> Result<(), String> {
         if let Some(bad) = change.items.keys().find(|k| ITEMS.iter().all(|(n, ..)| n != k)) {
-            return Err(LatencyError::Item(bad.clone()));
+            return Err(format!(
+                "there is no latency item {bad:?}; the items are listed in README.md, as api_read or attach"
+            ));
         }
         if let Some(profile) = &change.profile {
-            let pick = |(_, fast, real): &(&str, Distribution, Distribution)| match profile.as_str()
-            {
-                "instant" => Some(fixed(0)),
-                "fast" => Some(*fast),
-                "real" => Some(*real),
-                _ => None,
-            };
-            for item in ITEMS {
-                let value = pick(item).ok_or_else(|| LatencyError::Profile(profile.clone()))?;
-                self.items.insert(item.0.to_owned(), value);
+            for (item, fast, real) in ITEMS {
+                let value = match profile.as_str() {
+                    "instant" => fixed(0),
+                    "fast" => *fast,
+                    "real" => *real,
+                    _ => {
+                        return Err(format!(
+                            "there is no latency profile {profile:?}; the profiles are instant, fast and real"
+                        ));
+                    }
+                };
+                self.items.insert((*item).to_owned(), value);
             }
             self.api.clear();
             self.profile.clone_from(profile);

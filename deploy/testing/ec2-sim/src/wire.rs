@@ -3,13 +3,11 @@
 mod api_error;
 mod credential;
 pub(crate) mod filter;
-mod page;
 pub(crate) mod query;
 pub(crate) mod xml;
 
 pub(crate) use api_error::{ApiError, ApiResult, refuse, refuse_combination, refuse_value};
 pub(crate) use credential::{Credential, check_time};
 pub(crate) use filter::Filters;
-pub(crate) use page::{Page, issue_token};
 pub(crate) use query::Params;
 pub(crate) use xml::Xml;

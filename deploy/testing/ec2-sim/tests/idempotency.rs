@@ -26,14 +26,9 @@ fn replayed_create_returns_same_volume_in_current_state() {
 #[test]
 fn changed_parameters_mismatch_but_tag_order_does_not() {
     let mut w = World::new();
-    let tag = |n: u32, key: &str, value: &str| {
-        format!("TagSpecification.1.Tag.{n}.Key={key}&TagSpecification.1.Tag.{n}.Value={value}")
-    };
-    let kind = "TagSpecification.1.ResourceType=volume";
-    let a = format!("{kind}&{}&{}", tag(1, "x", "1"), tag(2, "y", "2"));
-    let b = format!("{kind}&{}&{}", tag(1, "y", "2"), tag(2, "x", "1"));
-    assert_eq!(call(&mut w, "t", &a).0, 200);
-    assert_eq!(call(&mut w, "t", &b).0, 200);
+    for tags in [[("x", "1"), ("y", "2")], [("y", "2"), ("x", "1")]] {
+        assert_eq!(call(&mut w, "t", &world::tagged("volume", &tags)).0, 200);
+    }
     let (status, body) = call(&mut w, "t", "Size=5");
     assert_eq!((status, text(&body, "Code").as_str()), (400, "IdempotentParameterMismatch"));
     assert_eq!(
@@ -97,19 +92,12 @@ fn same_seed_and_requests_give_same_answers() {
 fn repeated_call_makes_second_set_of_snapshots() {
     let mut w = World::new();
     w.attached(NODE_A, 2);
-    let tag = |(n, (key, value)): (usize, (&str, &str))| {
-        format!("&TagSpecification.1.Tag.{n}.Key={key}&TagSpecification.1.Tag.{n}.Value={value}")
-    };
-    let tags: String = (1..)
-        .zip([
-            ("CSIVolumeSnapshotName", "vgs-1"),
-            ("ebs.csi.aws.com/group-snapshot", "2 volumes"),
-            ("ebs.csi.aws.com/cluster", "true"),
-        ])
-        .map(tag)
-        .collect();
-    let of = world::set_of(NODE_A);
-    let parameters = format!("{of}&TagSpecification.1.ResourceType=snapshot{tags}");
+    let tags = [
+        ("CSIVolumeSnapshotName", "vgs-1"),
+        ("ebs.csi.aws.com/group-snapshot", "2 volumes"),
+        ("ebs.csi.aws.com/cluster", "true"),
+    ];
+    let parameters = format!("{}&{}", world::set_of(NODE_A), world::tagged("snapshot", &tags));
     let first = all(&w.ok("CreateSnapshots", &parameters), "snapshotId");
     w.check_invariants();
     let second = all(&w.ok("CreateSnapshots", &parameters), "snapshotId");

@@ -410,14 +410,23 @@ fn snapshot_set_on_btrfs_keeps_order_of_writes() {
         let taken = take_both(&p, &volumes).expect("a set");
         assert!(is_one_moment(&p, &w.state, taken));
     }
-    // Two calls are not one moment, or this test would prove nothing.
-    let is_torn = |_| {
-        let take = |volume| p.call(&format!("Action=CreateSnapshot&VolumeId={volume}"));
-        let taken = volumes.clone().map(|volume| text(&take(volume), "snapshotId"));
-        !is_one_moment(&p, &w.state, taken)
+    // Two calls with writes in between are not one moment, or this test would prove nothing.
+    let disk = File::open(&b).expect("open");
+    let number = || {
+        let mut number = [0; 8];
+        disk.read_exact_at(&mut number, 0).expect("read");
+        u64::from_le_bytes(number)
     };
-    assert!((0..200).any(is_torn));
+    let take = |volume| p.call(&format!("Action=CreateSnapshot&VolumeId={volume}"));
+    let taken = volumes.map(|volume| {
+        let snapshot = text(&take(volume), "snapshotId");
+        let before = number();
+        until(|| number() > before + 2);
+        snapshot
+    });
+    assert!(!is_one_moment(&p, &w.state, taken));
     drop(writer);
+    drop(disk);
     let (images, cut) = (w.state.join("volumes"), w.state.join("snapshots/cut"));
     assert!(!cut.exists());
     assert_eq!(p.terminate(), Some(0));

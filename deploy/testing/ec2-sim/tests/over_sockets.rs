@@ -2,8 +2,7 @@
 
 mod process;
 
-use ec2_sim::DeviceMode;
-use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
+use ec2_sim::{ControlClient, DeviceMode, Scenario, Server, ServerOptions};
 use process::{NODE_A, connect, http, signature, text};
 use serde_json::json;
 use std::io::{ErrorKind, Read as _};

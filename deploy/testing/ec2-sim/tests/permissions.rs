@@ -56,7 +56,7 @@ fn each_action_needs_its_own_permission() {
     let id = w.volume("");
     let snapshot = w.snapshot(&id);
     w.step(1);
-    let all: BTreeSet<&str> = ec2_sim::names().collect();
+    let all: BTreeSet<&str> = ec2_sim::examples().map(|(action, _)| action).collect();
     for (action, example) in ec2_sim::examples() {
         let example = example.replace("{volume}", &id).replace("{snapshot}", &snapshot);
         let example = example.replace("{instance}", NODE_A);
@@ -94,19 +94,17 @@ fn conditions_see_requested_and_existing_tags() {
     let theirs = w.volume(TAGGED);
     let not_theirs = w.volume("");
     let team = "${aws:PrincipalTag/team}";
-    allow(
-        &mut w,
-        &json!([
-            {"Effect": "Allow", "Action": "ec2:CreateVolume", "Resource": "arn:*:ec2:*:*:volume/*",
-             "Condition": {"StringEquals": {"aws:RequestTag/owner": "us"}}},
-            {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:*:ec2:*:*:volume/*",
-             "Condition": {"StringEquals": {"ec2:CreateAction": "CreateVolume"}}},
-            {"Effect": "Allow", "Action": "ec2:DeleteVolume", "Resource": "*",
-             "Condition": {"StringLike": {"aws:ResourceTag/owner": "u*"}}},
-            {"Effect": "Allow", "Action": ["ec2:CreateTags", "ec2:DeleteTags"], "Resource": "*",
-             "Condition": {"StringEquals": {"aws:ResourceTag/owner": "us"}, "ForAllValues:StringNotEquals": {"aws:TagKeys": ["owner", team]}}},
-        ]),
-    );
+    let statements = json!([
+        {"Effect": "Allow", "Action": "ec2:CreateVolume", "Resource": "arn:*:ec2:*:*:volume/*",
+         "Condition": {"StringEquals": {"aws:RequestTag/owner": "us"}}},
+        {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:*:ec2:*:*:volume/*",
+         "Condition": {"StringEquals": {"ec2:CreateAction": "CreateVolume"}}},
+        {"Effect": "Allow", "Action": "ec2:DeleteVolume", "Resource": "*",
+         "Condition": {"StringLike": {"aws:ResourceTag/owner": "u*"}}},
+        {"Effect": "Allow", "Action": ["ec2:CreateTags", "ec2:DeleteTags"], "Resource": "*",
+         "Condition": {"StringEquals": {"aws:ResourceTag/owner": "us"}, "ForAllValues:StringNotEquals": {"aws:TagKeys": ["owner", team]}}},
+    ]);
+    allow(&mut w, &statements);
     let tagged = create(&format!("{TAGGED}&DryRun=true"));
     assert!(allowed(&mut w, "CreateVolume", &tagged));
     assert!(!allowed(&mut w, "CreateVolume", &create("")), "without the tag");
@@ -176,14 +174,12 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
     for missing in [None, Some(kms[0]), Some(kms[1])] {
         let mut w = world();
         let actions: Vec<&str> = kms.into_iter().filter(|a| Some(*a) != missing).collect();
-        allow(
-            &mut w,
-            &json!([
-                {"Effect": "Allow", "Action": "ec2:*", "Resource": "*"},
-                {"Effect": "Allow", "Action": actions, "Resource": key,
-                 "Condition": {"StringEquals": {"kms:ViaService": "ec2.us-east-1.amazonaws.com"}}},
-            ]),
-        );
+        let statements = json!([
+            {"Effect": "Allow", "Action": "ec2:*", "Resource": "*"},
+            {"Effect": "Allow", "Action": actions, "Resource": key,
+             "Condition": {"StringEquals": {"kms:ViaService": "ec2.us-east-1.amazonaws.com"}}},
+        ]);
+        allow(&mut w, &statements);
         let p = create("Encrypted=true&KmsKeyId=k&ClientToken=t");
         let (status, made) = call(&mut w, "CreateVolume", &p);
         assert_eq!((status, text(&made, "status").as_str()), (200, "creating"), "{missing:?}");
@@ -309,16 +305,14 @@ fn tagged_snapshot_set_needs_permission_to_tag() {
     let tagged = format!("{set}&{}", TAGGED.replace("=volume", "=snapshot"));
     let copied = format!("{set}&CopyTagsFromSource=volume");
     for (create_action, may) in [("CreateSnapshot", false), ("CreateSnapshots", true)] {
-        allow(
-            &mut w,
-            &json!([
-                {"Effect": "Allow", "Action": "ec2:CreateSnapshots", "Resource": ["arn:*:ec2:*:*:instance/*", "arn:*:ec2:*:*:volume/*"]},
-                {"Effect": "Allow", "Action": "ec2:CreateSnapshots", "Resource": "arn:*:ec2:*:*:snapshot/*",
-                 "Condition": {"StringEquals": {"aws:RequestTag/owner": "us"}}},
-                {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:*:ec2:*:*:snapshot/*",
-                 "Condition": {"StringEquals": {"ec2:CreateAction": create_action}}},
-            ]),
-        );
+        let statements = json!([
+            {"Effect": "Allow", "Action": "ec2:CreateSnapshots", "Resource": ["arn:*:ec2:*:*:instance/*", "arn:*:ec2:*:*:volume/*"]},
+            {"Effect": "Allow", "Action": "ec2:CreateSnapshots", "Resource": "arn:*:ec2:*:*:snapshot/*",
+             "Condition": {"StringEquals": {"aws:RequestTag/owner": "us"}}},
+            {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:*:ec2:*:*:snapshot/*",
+             "Condition": {"StringEquals": {"ec2:CreateAction": create_action}}},
+        ]);
+        allow(&mut w, &statements);
         assert_eq!(allowed(&mut w, "CreateSnapshots", &tagged), may, "{create_action}");
         assert!(!allowed(&mut w, "CreateSnapshots", &set), "without the tag");
         assert!(!allowed(&mut w, "CreateSnapshots", &copied), "a copied tag is not requested");

@@ -2,10 +2,7 @@
 
 mod world;
 
-use ec2_sim::Millis;
-use ec2_sim::Power;
-use ec2_sim::Random;
-use ec2_sim::{Request, Scenario, Sim};
+use ec2_sim::{Millis, Power, Random, Request, Scenario, Sim};
 use serde_json::json;
 
 const NODES: [&str; 3] = ["i-0aaaaaaaaaaaaaaa1", "i-0bbbbbbbbbbbbbbb2", "i-0ccccccccccccccc3"];

@@ -4,19 +4,9 @@
 mod world;
 
 use serde_json::json;
-use world::{NODE_A, NODE_B, World, attach, text};
+use world::{NODE_A, NODE_B, World, attach, rows, text};
 
 const NOWHERE: &str = "vol-0123456789abcdef0";
-
-/// Splits the rows of a table. A row ends in `|`, because some messages end in a space.
-fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
-    let rows = table.lines().filter(|row| !row.is_empty());
-    rows.map(|row| {
-        let cells = row.strip_suffix('|').expect("the end of a row");
-        let cells: Vec<&str> = cells.splitn(N, " | ").collect();
-        cells.try_into().expect(row)
-    })
-}
 
 /// Parameters, code, message.
 const CREATE_VOLUME: &str = "
@@ -185,14 +175,10 @@ fn attach_and_detach_errors_match_recorded_messages() {
     }
     let in_use = format!("Volume {v} is currently attached to {NODE_A}");
     w.refused_as("DeleteVolume", &of_v, "VolumeInUse", &in_use);
-    w.refused(
-        "DetachVolume",
-        &format!("VolumeId={v}&InstanceId={NODE_B}"),
-        "InvalidAttachment.NotFound",
-    );
-    let root = w.sim.realm().volumes().values().find(|v| v.root);
-    let root = root.expect("root").id.clone();
-    w.refused("DetachVolume", &format!("VolumeId={root}"), "OperationNotPermitted");
+    let elsewhere = format!("VolumeId={v}&InstanceId={NODE_B}");
+    w.refused("DetachVolume", &elsewhere, "InvalidAttachment.NotFound");
+    let of_root = format!("VolumeId={}", w.root(NODE_A));
+    w.refused("DetachVolume", &of_root, "OperationNotPermitted");
 }
 
 #[test]
@@ -259,7 +245,7 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
         "VolumeId={NOWHERE}&SourceVolumeId={NOWHERE}&SnapshotId=snap-0123456789abcdef0&\
          InstanceId={NODE_A}&InstanceSpecification.InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"
     );
-    for action in ec2_sim::names() {
+    for (action, _) in ec2_sim::examples() {
         w.refused(action, &parameters, "UnknownParameter");
     }
     let unsigned = ec2_sim::Request {

@@ -13,6 +13,12 @@ fn attach(w: &mut World, volume: &str, instance: &str, device: &str) {
     w.ok("AttachVolume", &world::attach(volume, instance, device));
 }
 
+/// Returns the state of `/dev/xvdba` in the description of its instance.
+fn mapping_status(w: &mut World) -> String {
+    let mapping = w.of_instance(NODE_A);
+    text(mapping.split("<deviceName>/dev/xvdba").nth(1).expect("mapped"), "status")
+}
+
 /// Returns the texts of all `status` elements of a volume's description: the volume's own state,
 /// then those of its attachments.
 fn states(w: &mut World, volume: &str) -> Vec<String> {
@@ -56,9 +62,7 @@ fn instance_mapping_shows_attached_before_volume() {
     w.fault(r#"{"fault":{"kind":"skew_attach","ms":50}}"#);
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     w.step(100);
-    let mapping = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
-    let ours = mapping.split("<deviceName>/dev/xvdba").nth(1).expect("mapped");
-    assert_eq!(text(ours, "status"), "attached");
+    assert_eq!(mapping_status(&mut w), "attached");
     assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
     w.step(50);
     assert_eq!(states(&mut w, &v), ["in-use", "attached"]);
@@ -75,9 +79,7 @@ fn a_stuck_detachment_shows_detaching_or_busy() {
         w.ok("DetachVolume", &format!("VolumeId={v}"));
         w.step(999);
         assert_eq!(states(&mut w, &v), ["in-use", shown]);
-        let mapping = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
-        let ours = mapping.split("<deviceName>/dev/xvdba").nth(1);
-        assert_eq!(text(ours.expect("mapped"), "status"), "detaching");
+        assert_eq!(mapping_status(&mut w), "detaching");
         w.step(1);
         assert_eq!(states(&mut w, &v), ["available"]);
     }
@@ -92,11 +94,7 @@ fn multi_attach_volume_needs_instance_to_detach() {
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     attach(&mut w, &v, NODE_B, "/dev/xvdba");
     w.step(1);
-    w.refused(
-        "AttachVolume",
-        &format!("VolumeId={v}&InstanceId={NODE_B}&Device=/dev/xvdbb"),
-        "VolumeInUse",
-    );
+    w.refused("AttachVolume", &world::attach(&v, NODE_B, "/dev/xvdbb"), "VolumeInUse");
     w.refused("DetachVolume", &format!("VolumeId={v}"), "MissingParameter");
     w.ok("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}"));
     w.step(1);
@@ -122,13 +120,8 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
     assert_eq!(states(&mut w, &v), ["available"]);
     let roots = w.sim.realm().volumes().values().filter(|v| v.root);
     assert_eq!(roots.count(), 1, "the other instance's");
-    let listed = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
-    assert_eq!(text(&listed, "name"), "terminated");
-    w.refused(
-        "AttachVolume",
-        &format!("VolumeId={v}&InstanceId={NODE_A}&Device=/dev/xvdba"),
-        "IncorrectState",
-    );
+    assert_eq!(text(&w.of_instance(NODE_A), "name"), "terminated");
+    w.refused("AttachVolume", &world::attach(&v, NODE_A, "/dev/xvdba"), "IncorrectState");
     w.step(3_600_000);
     w.refused("DescribeInstances", &format!("InstanceId.1={NODE_A}"), "InvalidInstanceID.NotFound");
 }
@@ -255,10 +248,8 @@ fn archived_snapshot_cannot_be_used_until_restored() {
     let tier = |w: &mut World| {
         text(&w.ok("DescribeSnapshots", &format!("SnapshotId.1={s}")), "storageTier")
     };
-    w.ok(
-        "EnableFastSnapshotRestores",
-        &format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a"),
-    );
+    let fast = format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a");
+    w.ok("EnableFastSnapshotRestores", &fast);
     for _ in 0..2 {
         assert_eq!(tier(&mut w), "standard");
         w.refused("RestoreSnapshotTier", &back, "IncorrectState");
@@ -306,10 +297,8 @@ fn copies_run_1_per_source_5_per_region() {
         w.call("CopyVolumes", &format!("SourceVolumeId={v}&VolumeType=gp3"))
     };
     let (_, body) = copy(&mut w, &sources[0]);
-    assert_eq!(
-        (text(&body, "sourceVolumeId"), text(&body, "availabilityZone")),
-        (sources[0].clone(), "us-east-1a".to_owned())
-    );
+    assert_eq!(text(&body, "sourceVolumeId"), sources[0]);
+    assert_eq!(text(&body, "availabilityZone"), "us-east-1a");
     assert_eq!(text(&copy(&mut w, &sources[0]).1, "Code"), "IncorrectState");
     for s in &sources[1..5] {
         assert_eq!(copy(&mut w, s).0, 200);
@@ -322,21 +311,21 @@ fn copies_run_1_per_source_5_per_region() {
 /// EC2 shows a key by its ARN, also where the request has an id or an alias.
 #[test]
 fn copy_has_requested_encryption_and_shows_key_arn() {
-    let arn = |key: &str| format!("arn:aws:kms:us-east-1:111122223333:key/{key}");
+    let under =
+        |key: &str| ("true".to_owned(), format!("arn:aws:kms:us-east-1:111122223333:key/{key}"));
     let mut w = World::new();
     let encrypted = |body: &str| (text(body, "encrypted"), text(body, "kmsKeyId"));
     for (source, copy, shown) in [
-        ("", "", ("false", String::new())),
-        ("", "Encrypted=true", ("true", String::new())),
-        ("", "Encrypted=true&KmsKeyId=k", ("true", arn("k"))),
-        ("", "Encrypted=true&KmsKeyId=alias/x", ("true", arn("of-alias-x"))),
-        ("Encrypted=true&KmsKeyId=k", "", ("true", arn("k"))),
-        ("Encrypted=true&KmsKeyId=k", "Encrypted=true&KmsKeyId=l", ("true", arn("l"))),
+        ("", "", ("false".to_owned(), String::new())),
+        ("", "Encrypted=true", ("true".to_owned(), String::new())),
+        ("", "Encrypted=true&KmsKeyId=k", under("k")),
+        ("", "Encrypted=true&KmsKeyId=alias/x", under("of-alias-x")),
+        ("Encrypted=true&KmsKeyId=k", "", under("k")),
+        ("Encrypted=true&KmsKeyId=k", "Encrypted=true&KmsKeyId=l", under("l")),
     ] {
         let v = w.volume(source);
         let p = format!("SourceVolumeId={v}&VolumeType=gp3&{copy}");
-        let (status, shown) = (shown.0.to_owned(), shown.1);
-        assert_eq!(encrypted(&w.ok("CopyVolumes", &p)), (status, shown), "{source} {copy}");
+        assert_eq!(encrypted(&w.ok("CopyVolumes", &p)), shown, "{source} {copy}");
     }
     let v = w.volume("");
     w.fault(r#"{"fault":{"kind":"keep_source_key"}}"#);
@@ -368,7 +357,7 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
     let mut w = World::new();
     for i in 0..12 {
         let value = if i == 11 { "last" } else { "other" };
-        w.volume(&format!("TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value={value}"));
+        w.volume(&world::tagged("volume", &[("k", value)]));
     }
     let pages = |w: &mut World, filter: Option<&str>| {
         let (mut ids, mut pages, mut token) = (Vec::new(), 0, String::new());
@@ -456,18 +445,15 @@ fn snapshot_set_takes_attached_volumes_not_excluded() {
 fn snapshot_set_has_requested_and_copied_tags() {
     let mut w = World::new();
     let attached = w.attached(NODE_A, 2);
-    for (id, n) in attached.iter().zip(1..) {
-        let tags =
-            format!("ResourceId.1={id}&Tag.1.Key=n&Tag.1.Value={n}&Tag.2.Key=k&Tag.2.Value=v");
-        w.ok("CreateTags", &tags);
+    for (id, n) in attached.iter().zip(["1", "2"]) {
+        let tags = world::tag_list("Tag", &[("n", n), ("k", "v")]);
+        w.ok("CreateTags", &format!("ResourceId.1={id}&{tags}"));
     }
-    let requested = "TagSpecification.1.ResourceType=snapshot&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value=new";
+    let requested = world::tagged("snapshot", &[("k", "new")]);
     let data = world::set_of(NODE_A);
     let reply = w.ok("CreateSnapshots", &format!("{data}&{requested}"));
-    assert_eq!(
-        (all(&reply, "key"), all(&reply, "value")),
-        (vec!["k".to_owned(); 2], vec!["new".to_owned(); 2])
-    );
+    assert_eq!(all(&reply, "key"), ["k"; 2]);
+    assert_eq!(all(&reply, "value"), ["new"; 2]);
     let reply = w.ok("CreateSnapshots", &format!("{data}&{requested}&CopyTagsFromSource=volume"));
     assert_eq!(all(&reply, "value"), ["new", "1", "new", "2"]);
     let by_tag = "Filter.1.Name=tag:k&Filter.1.Value.1=new";

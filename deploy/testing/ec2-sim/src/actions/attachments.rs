@@ -1,6 +1,6 @@
 //! AttachVolume and DetachVolume.
 
-use super::{Call, render};
+use super::Call;
 use crate::faults::Fault;
 use crate::state::resources::{
     Attachment, Instance, InstanceState, MAX_MULTI_ATTACH, Phase, ROOT_DEVICE, Volume, VolumeState,
@@ -32,11 +32,10 @@ pub(super) fn attach(call: &mut Call<'_>) -> ApiResult<String> {
         let card = check_card(i, card)?;
         Attachment { card, ..attachment(call, instance, device) }
     };
-    let mut x = Xml::default();
-    render::attachment(&mut x, volume, &attachment);
+    let members = Xml::default().attachment(volume, &attachment).finish();
     call.realm.update_volume(volume, |v| v.attachments.push(attachment));
     call.effects.push(volume.to_owned());
-    Ok(x.finish())
+    Ok(members)
 }
 
 /// Applies the faults that make the device name taken: by something that EC2 does not list, or by a
@@ -47,17 +46,11 @@ fn apply_device_faults(call: &mut Call<'_>, instance: &str, device: &str) {
             Fault::DeviceTaken {} => {
                 call.realm.update_instance(instance, |i| i.hidden_devices.push(device.to_owned()));
             }
-            Fault::DeviceRaced {} => {
-                let Some(zone) = call.realm.instances().get(instance).map(|i| i.zone.clone())
-                else {
-                    continue;
-                };
-                // Nobody can win the race for a name that is already taken; the request may have
-                // arrived twice.
-                if is_name_listed(call, instance, device) {
-                    continue;
-                }
-                let mut v = Volume::plain(call.ids.issue("vol"), 1, &zone, call.now);
+            // Nobody can win the race for a name that is already taken; the request may have
+            // arrived twice.
+            Fault::DeviceRaced {} if !is_name_listed(call, instance, device) => {
+                let Some(i) = call.realm.instances().get(instance) else { continue };
+                let mut v = Volume::plain(call.ids.issue("vol"), 1, &i.zone, call.now);
                 v.attachments.push(Attachment::new(instance, device, call.now, Some(call.begin)));
                 call.realm.put_volume(v);
             }
@@ -85,12 +78,11 @@ fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
 }
 
 fn check_instance(v: &Volume, i: &Instance) -> ApiResult<()> {
-    let instance = &i.id;
+    let (volume, instance) = (&v.id, &i.id);
     if i.zone != v.zone {
         refuse!(
             "InvalidVolume.ZoneMismatch",
-            "The volume '{}' is not in the same availability zone as instance '{instance}'",
-            v.id
+            "The volume '{volume}' is not in the same availability zone as instance '{instance}'"
         );
     }
     if !matches!(i.life, InstanceState::Running | InstanceState::Stopped) {
@@ -161,9 +153,9 @@ fn check_card(i: &Instance, card: i64) -> ApiResult<u32> {
     let cards = find_type(&i.instance_type).map_or(1, |t| t.cards);
     match u32::try_from(card) {
         Ok(card) if card < cards => Ok(card),
-        _ => Err(ApiError::value(format!(
+        _ => refuse_value!(
             "Value ({card}) for parameter ebsCardIndex is invalid. The instance has {cards} EBS card(s)."
-        ))),
+        ),
     }
 }
 
@@ -197,7 +189,7 @@ pub(super) fn detach(call: &mut Call<'_>) -> ApiResult<String> {
             // The reply always shows `detaching`.
             let mut shown = a.clone();
             shown.phase = Phase::Detaching { until, force };
-            render::attachment(&mut x, volume, &shown);
+            x.attachment(volume, &shown);
         }
     });
     call.effects.push(volume.to_owned());
@@ -222,36 +214,28 @@ fn attached_instance(call: &Call<'_>, v: &Volume, instance: Option<&str>) -> Api
     {
         return Err(ApiError::no_instance(i));
     }
-    if v.attachments.is_empty() {
-        return Err(v.incorrect_state());
-    }
-    let attachment = match instance {
-        Some(i) => v.attachment(i).ok_or_else(|| {
-            // unverified wording.
-            ApiError::client(
-                "InvalidAttachment.NotFound",
-                format!("The volume '{}' is not attached to instance '{i}'", v.id),
-            )
+    // The wordings of the next two refusals are unverified.
+    let id = &v.id;
+    let attachment = match (instance, v.attachments.as_slice()) {
+        (_, []) => return Err(v.incorrect_state()),
+        (Some(i), _) => v.attachment(i).ok_or_else(|| {
+            let message = format!("The volume '{id}' is not attached to instance '{i}'");
+            ApiError::client("InvalidAttachment.NotFound", message)
         })?,
-        None if v.attachments.len() > 1 => {
-            // unverified wording.
-            refuse!(
-                "MissingParameter",
-                "The request must contain the parameter InstanceId: volume '{}' is attached to several instances",
-                v.id
-            );
-        }
-        None => &v.attachments[0],
+        (None, [only]) => only,
+        (None, _) => refuse!(
+            "MissingParameter",
+            "The request must contain the parameter InstanceId: volume '{id}' is attached to several instances"
+        ),
     };
     let boots_from_it = call.realm.instances().get(&attachment.instance).is_some_and(|i| {
         attachment.device == ROOT_DEVICE && !matches!(i.life, InstanceState::Stopped)
     });
     if boots_from_it {
+        let from = &attachment.instance;
         refuse!(
             "OperationNotPermitted",
-            "Unable to detach root volume '{}' from instance '{}'",
-            v.id,
-            attachment.instance
+            "Unable to detach root volume '{id}' from instance '{from}'"
         );
     }
     Ok(attachment.instance.clone())

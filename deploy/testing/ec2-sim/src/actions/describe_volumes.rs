@@ -1,17 +1,19 @@
 //! DescribeVolumes, DescribeVolumeStatus and DescribeVolumesModifications.
 
+use super::Call;
 use super::describe_query::Describe;
 use super::modify_volume::check_id;
-use super::{Call, render};
+use super::render::View;
 use crate::state::resources::{VolumeState, name_of};
 use crate::state::{Realm, Volume, well_formed};
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
-static VOLUMES: Describe<Volume> = Describe {
+const VOLUMES: Describe<Volume> = Describe {
     ids: ("VolumeId", "volumeIdsSet"),
     check_id: check_volumes_id,
     all: Realm::volumes,
     missing: ApiError::no_volumes,
+    tags: |v| &v.tags,
     fields: &[("tag-key", |_| Vec::new()), ("volume-id", |v| vec![v.id.clone()])],
     id_filter: "volume-id",
     page_sizes: (5, 500),
@@ -27,19 +29,17 @@ fn check_volumes_id(id: &str) -> ApiResult<()> {
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
 pub(super) fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
-    VOLUMES.answer(call, |x, v| render::volume(x, call.realm, v, render::View::Full))
+    VOLUMES.answer(call, |x, v| x.volume(call.realm, v, View::Full))
 }
 
 static STATUS: Describe<Volume> = Describe {
-    ids: ("VolumeId", "volumeIdsSet"),
     check_id: check_status_id,
-    all: Realm::volumes,
-    missing: ApiError::no_volumes,
     fields: &[("volume-status.status", |v| vec![overall(v).to_owned()])],
     // Volumes cannot be filtered by id here.
     id_filter: "",
     page_sizes: (5, 1000),
     set: "volumeStatusSet",
+    ..VOLUMES
 };
 
 fn check_status_id(id: &str) -> ApiResult<()> {
@@ -77,51 +77,46 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, String)> {
     out
 }
 
-fn volume_status(call: &Call<'_>, x: &mut Xml, v: &Volume) {
+fn volume_status<'x>(call: &Call<'_>, x: &'x mut Xml, v: &Volume) -> &'x mut Xml {
     x.text("volumeId", &v.id).nest("volumeStatus", |x| {
         x.text("status", overall(v)).list("details", details(call, v), |x, (name, status)| {
-            x.text("name", name).text("status", &status);
-        });
+            x.text("name", name).text("status", &status)
+        })
     });
     if let Some(i) = &v.initialization {
+        // Only a provisioned rate yields an estimate.
+        let seconds =
+            (i.kind == "provisioned-rate").then(|| i.until.since(call.now).div_ceil(1000));
         x.nest("initializationStatusDetails", |x| {
             x.text("initializationType", &i.kind)
-                .value("progress", v.initialized_percent(call.now));
-            // Only a provisioned rate yields an estimate.
-            if i.kind == "provisioned-rate" {
-                x.value("estimatedTimeToCompleteInSeconds", i.until.since(call.now).div_ceil(1000));
-            }
+                .value("progress", v.initialized_percent(call.now))
+                .option("estimatedTimeToCompleteInSeconds", seconds)
         });
     }
+    x
 }
 
 static MODIFICATIONS: Describe<Volume> = Describe {
-    ids: ("VolumeId", "volumeIdsSet"),
     check_id,
-    all: Realm::volumes,
-    missing: ApiError::no_volumes,
     fields: &[("volume-id", |v| vec![v.id.clone()])],
-    id_filter: "volume-id",
     page_sizes: (1, 500),
     set: "volumeModificationSet",
+    ..VOLUMES
 };
 
-/// Answers with the latest modification of each volume.
 pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
     let mut query = MODIFICATIONS.parse(call)?;
-    query.keep = |v| v.modification.is_some();
+    query.keep = Box::new(|v| v.modification.is_some());
     let candidates = query.candidates(call)?;
     let mut named = candidates.iter().flatten().filter(|_| !query.ids.is_empty());
-    if let Some(v) = named.find(|v| v.modification.is_none()) {
-        let id = &v.id;
+    if let Some((id, _)) = named.find(|(_, v)| v.modification.is_none()) {
         refuse!(
             "InvalidVolumeModification.NotFound",
             "Modification for volume '{id}' does not exist."
         );
     }
-    Ok(query.answer(call, candidates, |x, v| {
-        if let Some(m) = &v.modification {
-            render::modification(x, &v.id, m, call.now);
-        }
+    Ok(query.answer(call, candidates, |x, v| match &v.modification {
+        Some(m) => x.modification(&v.id, m, call.now),
+        None => x,
     }))
 }

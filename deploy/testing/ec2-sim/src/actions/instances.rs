@@ -1,13 +1,13 @@
 //! DescribeInstances, DescribeInstanceStatus, DescribeInstanceTypes, StopInstances and
 //! TerminateInstances, and the same changes by the control API.
 
+use super::Call;
 use super::describe_query::{Describe, by_ids};
-use super::{Call, render};
 use crate::state::Realm;
-use crate::state::resources::{
-    CheckResult, Instance, InstanceChecks, InstanceState, InstanceType, TYPES, ZoneKind, find_type,
-    name_of,
+use crate::state::resources::InstanceState::{
+    self, Pending, Running, ShuttingDown, Stopped, Stopping, Terminated,
 };
+use crate::state::resources::{Instance, InstanceChecks, TYPES, ZoneKind, find_type, name_of};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
 
@@ -16,6 +16,7 @@ static DESCRIBE: Describe<Instance> = Describe {
     check_id: Call::check_instance_id,
     all: Realm::instances,
     missing: ApiError::no_instances,
+    tags: |i| &i.tags,
     fields: &[
         ("instance-id", |i| vec![i.id.clone()]),
         ("outpost-arn", |i| i.outpost.iter().cloned().collect()),
@@ -28,11 +29,11 @@ static DESCRIBE: Describe<Instance> = Describe {
 pub(super) fn instances(call: &mut Call<'_>) -> ApiResult<String> {
     let realm = &*call.realm;
     DESCRIBE.answer(call, |x, i| {
-        x.text("reservationId", &i.id.replacen("i-", "r-", 1))
-            .text("ownerId", &realm.account)
-            .list("instancesSet", [i], |x, i| {
-                render::instance(x, realm, i, call.now);
-            });
+        x.text("reservationId", &i.id.replacen("i-", "r-", 1)).text("ownerId", &realm.account).list(
+            "instancesSet",
+            [i],
+            |x, i| x.instance(realm, i, call.now),
+        )
     })
 }
 
@@ -42,31 +43,26 @@ pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
     let ids = call.params.list("InstanceId");
     call.params.finish()?;
     ids.iter().try_for_each(|id| Call::check_instance_id(id))?;
-    let mut shown = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
-    shown.retain(|i| matches!(i.life, InstanceState::Running));
-    let mut x = Xml::default();
-    x.list("instanceStatusSet", shown, status_of);
-    Ok(x.finish())
+    let named = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
+    let all = named.into_iter().map(|(_, i)| i);
+    let shown = all.filter(|i| matches!(i.life, Running));
+    Ok(Xml::default().list("instanceStatusSet", shown, status_of).finish())
 }
 
-fn status_of(x: &mut Xml, i: &Instance) {
-    let (code, name) = i.state();
-    x.text("instanceId", &i.id).text("availabilityZone", &i.zone).nest("instanceState", |x| {
-        x.value("code", code).text("name", name);
-    });
+fn status_of<'x>(x: &'x mut Xml, i: &Instance) -> &'x mut Xml {
+    x.text("instanceId", &i.id).text("availabilityZone", &i.zone).state("instanceState", i.state());
     for (element, outcome) in [
         ("systemStatus", i.checks.system),
         ("instanceStatus", i.checks.instance),
         ("attachedEbsStatus", i.checks.attached_ebs),
     ] {
         x.nest(element, |x| {
-            x.text("status", &name_of(outcome)).list("details", [outcome], detail);
+            x.text("status", &name_of(outcome)).list("details", [outcome], |x, outcome| {
+                x.text("name", "reachability").text("status", &outcome.reachability())
+            })
         });
     }
-}
-
-fn detail(x: &mut Xml, outcome: CheckResult) {
-    x.text("name", "reachability").text("status", &outcome.reachability());
+    x
 }
 
 pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
@@ -84,20 +80,15 @@ pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
     }
     let shown = TYPES.iter().filter(|t| names.is_empty() || names.contains(&t.name));
     let mut x = Xml::default();
-    x.list("instanceTypeSet", shown, instance_type);
-    Ok(x.finish())
-}
-
-fn instance_type(x: &mut Xml, t: &InstanceType) {
-    x.text("instanceType", t.name).text("hypervisor", t.hypervisor);
-    x.nest("ebsInfo", |x| {
-        x.value("maximumEbsAttachments", t.maximum_attachments)
-            .text("attachmentLimitType", t.limit_type)
-            .value("maximumEbsCards", t.cards)
-            .list("ebsCardSet", 0..t.cards, |x, n| {
-                x.value("ebsCardIndex", n);
-            });
+    x.list("instanceTypeSet", shown, |x, t| {
+        x.text("instanceType", t.name).text("hypervisor", t.hypervisor).nest("ebsInfo", |x| {
+            x.value("maximumEbsAttachments", t.maximum_attachments)
+                .text("attachmentLimitType", t.limit_type)
+                .value("maximumEbsCards", t.cards)
+                .list("ebsCardSet", 0..t.cards, |x, n| x.value("ebsCardIndex", n))
+        })
     });
+    Ok(x.finish())
 }
 
 /// A change of an instance's power state.
@@ -143,76 +134,48 @@ fn change_all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     let before: Vec<_> =
         ids.iter().filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state()))).collect();
     for id in ids {
-        power_of(call.realm, call.latency, id, power, call.begin, false);
+        change(call.realm, call.latency, id, power, call.begin, false);
         call.effects.push(id.to_owned());
     }
     x.list("instancesSet", before, |x, (id, was)| {
         let is = call.realm.instances().get(id).map_or(was, |i| i.state());
-        x.text("instanceId", id);
-        for (name, (code, state)) in [("currentState", is), ("previousState", was)] {
-            x.nest(name, |x| {
-                x.value("code", code).text("name", state);
-            });
-        }
+        x.text("instanceId", id).state("currentState", is).state("previousState", was)
     });
     Ok(x.finish())
 }
 
-/// Begins a change of an instance's power state. Returns false if the instance does not exist or
-/// its state does not permit the change.
-pub(crate) fn power(
-    realm: &mut Realm,
-    latency: &mut Latency,
-    instance: &str,
-    power: Power,
-    now: Millis,
-    at_once: bool,
-) -> bool {
-    let is_possible = realm.instances().get(instance).is_some_and(|i| possible(i.life, power));
-    if is_possible {
-        power_of(realm, latency, instance, power, now, at_once);
-    }
-    is_possible
-}
-
 fn possible(life: InstanceState, power: Power) -> bool {
     match power {
-        Power::Start => matches!(
-            life,
-            InstanceState::Stopped | InstanceState::Running | InstanceState::Pending { .. }
-        ),
-        Power::Stop | Power::Hibernate => {
-            !matches!(life, InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. })
-        }
+        Power::Start => matches!(life, Stopped | Running | Pending { .. }),
+        Power::Stop | Power::Hibernate => !matches!(life, ShuttingDown { .. } | Terminated { .. }),
         Power::Terminate => true,
     }
 }
 
-fn power_of(
+/// Begins a change of an instance's power state. Returns false if the instance does not exist or
+/// its state does not permit the change.
+pub(crate) fn change(
     realm: &mut Realm,
     latency: &mut Latency,
     id: &str,
     power: Power,
     from: Millis,
     at_once: bool,
-) {
+) -> bool {
+    if !realm.instances().get(id).is_some_and(|i| possible(i.life, power)) {
+        return false;
+    }
     let mut until = |item| from.plus(if at_once { 0 } else { latency.sample(item) });
     let next = match power {
-        Power::Start => InstanceState::Pending { until: until("instance_start") },
-        Power::Stop | Power::Hibernate => InstanceState::Stopping { until: until("instance_stop") },
-        Power::Terminate => InstanceState::ShuttingDown { until: until("instance_terminate") },
+        Power::Start => Pending { until: until("instance_start") },
+        Power::Stop | Power::Hibernate => Stopping { until: until("instance_stop") },
+        Power::Terminate => ShuttingDown { until: until("instance_terminate") },
     };
     realm.update_instance(id, |i| match (power, i.life) {
         // The instance is already in the requested state or on the way to that state.
-        (Power::Start, InstanceState::Running | InstanceState::Pending { .. })
-        | (
-            Power::Stop | Power::Hibernate,
-            InstanceState::Stopping { .. } | InstanceState::Stopped,
-        )
-        | (
-            Power::Terminate,
-            InstanceState::ShuttingDown { .. } | InstanceState::Terminated { .. },
-        ) => {}
+        (Power::Start, Running | Pending { .. })
+        | (Power::Stop | Power::Hibernate, Stopping { .. } | Stopped)
+        | (Power::Terminate, ShuttingDown { .. } | Terminated { .. }) => {}
         _ => {
             i.life = next;
             if power == Power::Start {
@@ -224,6 +187,7 @@ fn power_of(
             }
         }
     });
+    true
 }
 
 pub(super) fn zones(call: &mut Call<'_>) -> ApiResult<String> {
@@ -242,7 +206,7 @@ pub(super) fn zones(call: &mut Call<'_>) -> ApiResult<String> {
             .text("zoneState", &name_of(z.state))
             .text("regionName", &realm.region)
             .text("zoneType", &name_of(z.kind))
-            .text("optInStatus", opted);
+            .text("optInStatus", opted)
     });
     Ok(x.finish())
 }

@@ -1,6 +1,6 @@
 //! ModifyVolume.
 
-use super::{Call, quota_check, render};
+use super::{Call, quota_check};
 use crate::faults::Fault;
 use crate::state::resources::{
     Modification, ModificationState, Shape, Volume, VolumeState, VolumeType, Wanted, name_of,
@@ -8,7 +8,7 @@ use crate::state::resources::{
 };
 use crate::state::well_formed;
 use crate::time::DAY_MS;
-use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
+use crate::wire::{ApiResult, Xml, refuse, refuse_value};
 
 struct Change<'a> {
     size: Option<u32>,
@@ -44,14 +44,12 @@ pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     check_rate(call, v)?;
     quota_check::reshape(call, v, &target)?;
     if !v.root && target.size > v.shape.size {
-        call.devices.check_size(target.size).map_err(|e| Call::internal(&e))?;
+        call.on_devices(|d| d.images.check_size(target.size))?;
     }
     let modification = begin(call, id, target);
-    let mut x = Xml::default();
-    x.nest("volumeModification", |x| {
-        render::modification(x, id, &modification, call.now);
-    });
     let now = call.now;
+    let mut x = Xml::default();
+    x.nest("volumeModification", |x| x.modification(id, &modification, now));
     call.realm.update_volume(id, |v| {
         v.modified.retain(|t| now.since(*t) < DAY_MS);
         v.modified.push(now);
@@ -91,16 +89,12 @@ fn check_rate(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     if recent.len() < call.quotas.modifications_per_day {
         return Ok(());
     }
-    let free_again = recent
-        .get(recent.len() - call.quotas.modifications_per_day)
-        .map_or(call.now, |t| t.plus(DAY_MS));
-    Err(ApiError::client(
+    let last = recent.get(recent.len() - call.quotas.modifications_per_day);
+    let free_again = last.map_or(call.now, |t| t.plus(DAY_MS)).iso();
+    refuse!(
         "VolumeModificationRateExceeded",
-        format!(
-            "You've reached the maximum modification rate per volume limit. Wait until {} before you can issue the next modification request for this volume.",
-            free_again.iso()
-        ),
-    ))
+        "You've reached the maximum modification rate per volume limit. Wait until {free_again} before you can issue the next modification request for this volume."
+    );
 }
 
 fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {

@@ -2,15 +2,11 @@
 
 use super::Call;
 use crate::state::Realm;
-use crate::state::resources::{ModificationState, Origin, Shape, SnapshotState, Volume};
+use crate::state::resources::{
+    Modification, ModificationState, Origin, Shape, SnapshotState, Volume,
+};
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, refuse};
-
-const GIB_PER_TIB: f64 = 1024.0;
-
-pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
-    check_room(call, shape, zone, None)
-}
 
 /// Checks that there is room for this volume to become larger, faster or of another type. That EC2
 /// counts the modified volume like a new volume is unverified.
@@ -21,16 +17,22 @@ pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<
     if v.root || (same && target.size <= v.shape.size && target.iops <= v.shape.iops) {
         return Ok(());
     }
-    check_room(call, target, &v.zone, Some(&v.id))
+    volume(call, target, &v.zone, Some(&v.id))
 }
 
-fn check_room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> ApiResult<()> {
+/// Checks that there is room for a volume of this shape, beside all others but `without`.
+pub(super) fn volume(
+    call: &Call<'_>,
+    shape: &Shape,
+    zone: &str,
+    without: Option<&str>,
+) -> ApiResult<()> {
     let quotas = call.quotas;
     let kind = shape.volume_type.as_str();
     let size = u64::from(shape.size);
     if let Some(tib) = quotas.storage_tib.get(kind) {
         let used = sum(call.realm, kind, None, without, |s| u64::from(s.size));
-        if as_f64(used + size) > tib * GIB_PER_TIB {
+        if (used + size) as f64 > tib * 1024.0 {
             refuse!(
                 "VolumeLimitExceeded",
                 "You have exceeded your maximum {kind} storage limit of {tib} TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
@@ -47,20 +49,14 @@ fn check_room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>)
             );
         }
     }
-    for c in &quotas.capacity {
-        if c.zone != zone {
-            continue;
-        }
+    for c in quotas.capacity.iter().filter(|c| c.zone == zone) {
         let used = sum(call.realm, kind, Some(zone), without, |s| u64::from(s.size));
         if used + size > c.gib {
             // unverified status and wording.
-            return Err(ApiError::new(
-                c.status,
-                "InsufficientVolumeCapacity",
-                format!(
-                    "There is not enough capacity to fulfill your EBS volume create request for {kind} in {zone}. Try again later or create a volume in a different availability zone."
-                ),
-            ));
+            let message = format!(
+                "There is not enough capacity to fulfill your EBS volume create request for {kind} in {zone}. Try again later or create a volume in a different availability zone."
+            );
+            return Err(ApiError::new(c.status, "InsufficientVolumeCapacity", message));
         }
     }
     Ok(())
@@ -93,61 +89,34 @@ pub(super) fn snapshot(call: &Call<'_>, v: &Volume, before: usize) -> ApiResult<
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss, reason = "GiB of an account are far below 2^53")]
-fn as_f64(gib: u64) -> f64 {
-    gib as f64
-}
-
-/// Returns the shapes that count for a volume: the current one, and the target of an accepted
-/// modification.
-fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
-    let coming = v
-        .modification
-        .as_ref()
-        .filter(|m| m.state == ModificationState::Modifying)
-        .map(|m| &m.target);
-    std::iter::once(&v.shape).chain(coming)
-}
-
-/// Returns the largest amount among a volume's shapes of one type.
-fn claim(v: &Volume, kind: &str, of: impl Fn(&Shape) -> u64) -> u64 {
-    shapes(v).filter(|s| s.volume_type == kind).map(of).max().unwrap_or(0)
-}
-
-/// Returns the volumes that count: neither `root` volumes nor volumes being deleted.
-fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
-    realm.volumes().values().filter(|v| !v.root && !v.deleting())
-}
-
-/// Returns the sum of an amount over the volumes of a type, in one zone or in all; one volume can
-/// be left out.
-pub(crate) fn sum(
+/// Returns the sum of an amount over the volumes of a type, in one zone or in all, but `without`. A
+/// volume counts with its shape or with the target of an accepted modification, whichever is more;
+/// `root` volumes and volumes being deleted do not count.
+fn sum(
     realm: &Realm,
     kind: &str,
     zone: Option<&str>,
     without: Option<&str>,
     amount: fn(&Shape) -> u64,
 ) -> u64 {
-    counted(realm)
+    let counted = realm.volumes().values().filter(|v| !v.root && !v.deleting());
+    counted
         .filter(|v| zone.is_none_or(|z| v.zone == z) && without != Some(v.id.as_str()))
-        .map(|v| claim(v, kind, amount))
+        .map(|v| {
+            let is_coming = |m: &&Modification| m.state == ModificationState::Modifying;
+            let coming = v.modification.as_ref().filter(is_coming).map(|m| &m.target);
+            let shapes = std::iter::once(&v.shape).chain(coming);
+            shapes.filter(|s| s.volume_type == kind).map(amount).max().unwrap_or(0)
+        })
         .sum()
 }
 
-pub(crate) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume> {
-    realm
-        .volumes()
-        .values()
-        .filter(move |v| matches!(v.origin, Origin::Volume(_)) && v.initialized_percent(now) < 100)
+pub(super) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume> {
+    let copies = realm.volumes().values().filter(|v| matches!(v.origin, Origin::Volume(_)));
+    copies.filter(move |v| v.initialized_percent(now) < 100)
 }
 
-/// Returns the number of pending snapshots, of one volume or of all.
-pub(crate) fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
-    realm
-        .snapshots()
-        .values()
-        .filter(|s| {
-            matches!(s.life, SnapshotState::Pending { .. }) && of.is_none_or(|v| s.volume == v)
-        })
-        .count()
+fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
+    let all = realm.snapshots().values().filter(|s| of.is_none_or(|v| s.volume == v));
+    all.filter(|s| matches!(s.life, SnapshotState::Pending { .. })).count()
 }

@@ -2,8 +2,8 @@
 //! the body; locks; and the archive tier. Only the owner of an account uses that, so the simulator
 //! knows the permanent restore alone.
 
+use super::Call;
 use super::describe_query::by_ids;
-use super::{Call, render};
 use crate::faults::Fault;
 use crate::iam::condition::Context;
 use crate::state::resources::{Archival, Lock, LockEnd, Snapshot, SnapshotState};
@@ -30,11 +30,10 @@ pub(super) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     x.list("successful", &enabled, member);
     x.list("unsuccessful", &refused, |x, (snapshot, zone, error)| {
         let set = "fastSnapshotRestoreStateErrorSet";
-        x.text("snapshotId", snapshot).list(set, [()], |x, ()| {
-            x.text("availabilityZone", zone).nest("error", |x| {
-                x.text("code", &error.code).text("message", &error.message);
-            });
-        });
+        x.text("snapshotId", snapshot).list(set, [error], |x, error| {
+            x.text("availabilityZone", zone)
+                .nest("error", |x| x.text("code", &error.code).text("message", &error.message))
+        })
     });
     Ok(x.finish())
 }
@@ -47,7 +46,7 @@ fn check_fast(call: &Call<'_>, snapshot: &str, zone: &str) -> ApiResult<()> {
         }
     }
     if call.realm.snapshot(snapshot)?.is_archived(call.now) {
-        return Err(ApiError::client("IncorrectState", "The snapshot is archived."));
+        refuse!("IncorrectState", "The snapshot is archived.");
     }
     call.zone(Some(zone), None).map(drop)
 }
@@ -67,8 +66,8 @@ fn parse_fast<'a>(call: &Call<'a>) -> ApiResult<(Vec<&'a str>, Vec<&'a str>)> {
     Ok((snapshots, zones))
 }
 
-fn member(x: &mut Xml, (snapshot, zone): &(String, String)) {
-    x.text("snapshotId", snapshot).text("availabilityZone", zone).text("state", "enabled");
+fn member<'x>(x: &'x mut Xml, (snapshot, zone): &(String, String)) -> &'x mut Xml {
+    x.text("snapshotId", snapshot).text("availabilityZone", zone).text("state", "enabled")
 }
 
 pub(super) fn describe_fast(call: &mut Call<'_>) -> ApiResult<String> {
@@ -77,9 +76,7 @@ pub(super) fn describe_fast(call: &mut Call<'_>) -> ApiResult<String> {
     call.params.finish()?;
     let all = call.realm.fast_restores.iter();
     let shown = all.filter(|(snapshot, _)| filters.accept(|_| vec![snapshot.clone()]));
-    let mut x = Xml::default();
-    x.list("fastSnapshotRestoreSet", shown, member);
-    Ok(x.finish())
+    Ok(Xml::default().list("fastSnapshotRestoreSet", shown, member).finish())
 }
 
 /// Wordings unverified.
@@ -136,29 +133,28 @@ pub(super) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
             "The snapshot '{id}' is locked in compliance mode: the lock can only be extended."
         );
     }
-    let mut x = Xml::default();
-    render::lock(&mut x, s, &lock, now);
+    let members = Xml::default().lock(s, &lock, now).finish();
     call.realm.update_snapshot(id, |s| s.lock = Some(lock));
     call.effects.push(id.to_owned());
-    Ok(x.finish())
+    Ok(members)
 }
 
 /// Parses the end of a lock. A date has to be in the future (EBS User Guide, "Lock duration").
 fn end(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<LockEnd> {
     match (days, date) {
         (Some(days), None) if days <= 36_500 => Ok(LockEnd::Days(days)),
-        (Some(_), None) => Err(ApiError::value(
-            "The value specified for LockDuration is not in the allowed range: 1 to 36500 days.",
-        )),
+        (Some(_), None) => refuse_value!(
+            "The value specified for LockDuration is not in the allowed range: 1 to 36500 days."
+        ),
         (None, Some(text)) => match Millis::parse(text) {
             Some(at) if at > now => Ok(LockEnd::Date(at)),
-            _ => Err(ApiError::value(format!(
+            _ => refuse_value!(
                 "Value ({text}) for parameter expirationDate is invalid. It must be in the future."
-            ))),
+            ),
         },
-        (Some(_), Some(_)) => Err(ApiError::combination(
-            "The parameters LockDuration and ExpirationDate cannot be specified together",
-        )),
+        (Some(_), Some(_)) => refuse_combination!(
+            "The parameters LockDuration and ExpirationDate cannot be specified together"
+        ),
         (None, None) => Err(ApiError::missing("LockDuration/ExpirationDate")),
     }
 }
@@ -183,9 +179,7 @@ pub(super) fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
     }
     call.realm.update_snapshot(id, |s| s.lock = None);
     call.effects.push(id.to_owned());
-    let mut x = Xml::default();
-    x.text("snapshotId", id);
-    Ok(x.finish())
+    Ok(Xml::default().text("snapshotId", id).finish())
 }
 
 pub(super) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
@@ -194,11 +188,10 @@ pub(super) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     call.params.finish()?;
     ids.iter().try_for_each(|id| Call::check_snapshot_id(id))?;
     let named = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
-    let locked = named.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
+    let locked = named.into_iter().filter_map(|(_, s)| Some((s, s.lock.as_ref()?)));
     let mut x = Xml::default();
     x.list("snapshotSet", locked, |x, (s, l)| {
-        x.text("ownerId", &call.realm.account);
-        render::lock(x, s, l, call.now);
+        x.text("ownerId", &call.realm.account).lock(s, l, call.now)
     });
     Ok(x.finish())
 }
@@ -255,7 +248,5 @@ fn permitted<'a>(call: &'a Call<'_>, id: &str) -> ApiResult<&'a Snapshot> {
 
 fn members(call: &mut Call<'_>, id: &str, time: &str) -> String {
     call.effects.push(id.to_owned());
-    let mut x = Xml::default();
-    x.text("snapshotId", id).text(time, &call.now.iso());
-    x.finish()
+    Xml::default().text("snapshotId", id).text(time, &call.now.iso()).finish()
 }

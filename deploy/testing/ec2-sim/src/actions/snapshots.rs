@@ -1,17 +1,20 @@
-//! CreateSnapshot, which takes no client token, so that a repeated call creates a second snapshot;
-//! DeleteSnapshot and DescribeSnapshots.
+//! CreateSnapshot and CreateSnapshots, which take no client token, so that a repeated call creates
+//! further snapshots; DeleteSnapshot and DescribeSnapshots.
 
 use super::describe_query::Describe;
-use super::{Call, quota_check, render};
+use super::{Call, quota_check};
 use crate::faults::Fault;
 use crate::state::Realm;
-use crate::state::resources::{Snapshot, SnapshotState, Tags, Volume, VolumeState, tags};
-use crate::wire::{ApiError, ApiResult, Xml, refuse};
+use crate::state::resources::{
+    ROOT_DEVICE, Snapshot, SnapshotState, Tags, Volume, VolumeState, tags,
+};
+use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
+use std::collections::BTreeSet;
 
 /// What one request gives to each snapshot that it makes.
-pub(super) struct Request<'a> {
-    pub(super) description: &'a str,
-    pub(super) outpost: Option<&'a str>,
+struct Request<'a> {
+    description: &'a str,
+    outpost: Option<&'a str>,
 }
 
 pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
@@ -31,14 +34,104 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
     let made = make(call, &request, vec![(volume.to_owned(), tags)])?;
     let mut x = Xml::default();
     for s in &made {
-        render::snapshot(&mut x, call.realm, s, call.now);
+        x.snapshot(call.realm, s, call.now);
     }
     Ok(x.finish())
 }
 
+/// The maximum number of excluded volumes in a request.
+const MAX_EXCLUDED: usize = 40;
+
+/// Answers CreateSnapshots, which takes each volume of an instance, all at one moment. The codes
+/// and wordings of its refusals are unverified, and so is their order.
+pub(super) fn create_set(call: &mut Call<'_>) -> ApiResult<String> {
+    let p = call.params;
+    let instance = p.required("InstanceSpecification.InstanceId", "InstanceId")?;
+    let without_root = p.boolean("InstanceSpecification.ExcludeBootVolume")?.unwrap_or(false);
+    let excluded = p.list("InstanceSpecification.ExcludeDataVolumeId");
+    let request = Request {
+        description: p.text("Description").unwrap_or_default(),
+        outpost: p.text("OutpostArn"),
+    };
+    let copies_tags = match p.text("CopyTagsFromSource") {
+        None => false,
+        Some("volume") => true,
+        Some(other) => {
+            refuse_value!("Value ({other}) for parameter copyTagsFromSource is invalid.")
+        }
+    };
+    let requested = tags::parse_specifications(p, "snapshot")?;
+    p.finish()?;
+    Call::check_instance_id(instance)?;
+    excluded.iter().try_for_each(|id| Call::check_volume_id(id))?;
+    if excluded.len() > MAX_EXCLUDED {
+        refuse_value!("You can exclude at most {MAX_EXCLUDED} data volumes per request.");
+    }
+    let mut members = Vec::new();
+    for volume in volumes(call, instance, without_root, &excluded)? {
+        // A requested tag replaces the volume's tag of the same key: unverified.
+        let mut tags =
+            if copies_tags { call.realm.volume(&volume)?.tags.clone() } else { Tags::new() };
+        tags.extend(requested.clone());
+        tags::check(&tags)?;
+        members.push((volume, tags));
+    }
+    // That excluded volumes need no permission is unverified.
+    call.permit(|c| {
+        let volumes = members.iter().map(|(volume, _)| c.existing(volume));
+        let fixed = [c.existing(instance), c.new_resource("snapshot", &requested)];
+        fixed.into_iter().chain(volumes).collect()
+    })?;
+    // That copied tags need the permission to tag is unverified.
+    members.iter().try_for_each(|(_, tags)| call.permit_tagging("snapshot", tags))?;
+    call.dry_run()?;
+    for (before, (volume, _)) in members.iter().enumerate() {
+        check_source(call, call.realm.volume(volume)?, before)?;
+    }
+    let made = make(call, &request, members)?;
+    let zone = &call.realm.instance(instance)?.zone;
+    let mut x = Xml::default();
+    x.list("snapshotSet", &made, |x, s| x.snapshot_info(call.realm, s, zone, call.now));
+    Ok(x.finish())
+}
+
+/// Returns the volumes to take: all attached ones that are not excluded. Whether EC2 takes a volume
+/// that is attaching or detaching is unverified; this simulator does.
+fn volumes(
+    call: &Call<'_>,
+    instance: &str,
+    without_root: bool,
+    excluded: &[&str],
+) -> ApiResult<Vec<String>> {
+    call.realm.instance(instance)?;
+    let mut rest: BTreeSet<&str> = excluded.iter().copied().collect();
+    let mut taken = Vec::new();
+    for v in call.realm.volumes_of(instance) {
+        let is_root = v.attachment(instance).is_some_and(|a| a.device == ROOT_DEVICE);
+        let is_excluded = rest.remove(v.id.as_str());
+        if is_excluded && is_root {
+            refuse_value!(
+                "The volume '{}' is the root volume of instance '{instance}'. Use ExcludeBootVolume to exclude it.",
+                v.id
+            );
+        }
+        if !(is_excluded || is_root && without_root) {
+            taken.push(v.id.clone());
+        }
+    }
+    if let Some(id) = rest.first() {
+        let message = format!("The volume '{id}' is not attached to instance '{instance}'");
+        return Err(ApiError::client("InvalidAttachment.NotFound", message));
+    }
+    if taken.is_empty() {
+        refuse_combination!("The instance '{instance}' has no volumes that are not excluded.");
+    }
+    Ok(taken)
+}
+
 /// Checks that a snapshot of this volume is possible now, after `before` other snapshots of the
 /// same request.
-pub(super) fn check_source(call: &Call<'_>, v: &Volume, before: usize) -> ApiResult<()> {
+fn check_source(call: &Call<'_>, v: &Volume, before: usize) -> ApiResult<()> {
     if v.life != VolumeState::Ready {
         return Err(v.incorrect_state());
     }
@@ -54,7 +147,7 @@ pub(super) fn check_source(call: &Call<'_>, v: &Volume, before: usize) -> ApiRes
 }
 
 /// Makes a snapshot of each volume, with these tags, all with the bytes of one moment.
-pub(super) fn make(
+fn make(
     call: &mut Call<'_>,
     request: &Request<'_>,
     of: Vec<(String, Tags)>,
@@ -91,7 +184,7 @@ pub(super) fn make(
         });
     }
     let members: Vec<_> = made.iter().map(|s| (s.volume.clone(), s.id.clone())).collect();
-    call.devices.snapshot(&members).map_err(|e| Call::internal(&e))?;
+    call.on_devices(|d| d.snapshot(&members))?;
     let now = call.now;
     for s in &made {
         call.realm.put_snapshot(s.clone());
@@ -113,7 +206,7 @@ pub(super) fn delete(call: &mut Call<'_>) -> ApiResult<String> {
         // unverified code and wording.
         refuse!("SnapshotLocked", "The snapshot '{id}' is locked and cannot be deleted.");
     }
-    call.devices.delete_snapshot(id).map_err(|e| Call::internal(&e))?;
+    call.on_devices(|d| d.images.delete_snapshot(id))?;
     call.realm.remove_snapshot(id);
     call.realm.fast_restores.retain(|(snapshot, _)| snapshot != id);
     call.effects.push(id.to_owned());
@@ -125,6 +218,7 @@ static DESCRIBE: Describe<Snapshot> = Describe {
     check_id: Call::check_snapshot_id,
     all: Realm::snapshots,
     missing: ApiError::no_snapshots,
+    tags: |s| &s.tags,
     fields: &[
         ("snapshot-id", |s| vec![s.id.clone()]),
         ("tag-key", |_| Vec::new()),
@@ -137,9 +231,11 @@ static DESCRIBE: Describe<Snapshot> = Describe {
 
 pub(super) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     let (owners, realm) = (call.params.list("Owner"), &*call.realm);
-    let query = DESCRIBE.parse(call)?;
+    let mut query = DESCRIBE.parse(call)?;
+    let (by_tags, now) = (query.filters.are_by_tags(), call.now);
+    query.keep = Box::new(move |s| !by_tags || s.found_by_tags <= now);
     // All simulated snapshots belong to this account, so a query for another owner finds none.
     let mine = owners.is_empty() || owners.iter().any(|o| *o == "self" || *o == realm.account);
     let candidates = if mine { query.candidates(call)? } else { Some(Vec::new()) };
-    Ok(query.answer(call, candidates, |x, s| render::snapshot(x, realm, s, call.now)))
+    Ok(query.answer(call, candidates, |x, s| x.snapshot(realm, s, call.now)))
 }

@@ -2,12 +2,12 @@
 //! zone, and DeleteVolume.
 
 use super::permission::requested;
-use super::{Call, quota_check, render};
-use crate::devices::Source;
+use super::render::View;
+use super::{Call, quota_check};
 use crate::faults::Fault;
 use crate::state::resources::{
-    CreateOutcome, Initialization, MAX_TOKEN_LENGTH, ModificationState, Origin, SnapshotState,
-    TokenUse, Volume, VolumeState, VolumeType, Wanted, ZoneKind, find_replayed, tags, volume_type,
+    CreateOutcome, Initialization, ModificationState, Origin, SnapshotState, TokenUse, Volume,
+    VolumeState, VolumeType, Wanted, ZoneKind, tags, volume_type,
 };
 use crate::state::well_formed;
 use crate::time::Millis;
@@ -38,14 +38,14 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
     request.kind.check_multi_attach(shape.multi_attach)?;
     let fingerprint = fingerprint(&request);
     if call.quotas.before_token {
-        quota_check::volume(call, shape, zone)?;
+        quota_check::volume(call, shape, zone, None)?;
     }
     let token = request.token.as_deref();
     if let Some(v) = replayed(call, token, &fingerprint)? {
         return Ok(members(call, v));
     }
     if !call.quotas.before_token {
-        quota_check::volume(call, shape, zone)?;
+        quota_check::volume(call, shape, zone, None)?;
     }
     let mut source_encryption = (false, None);
     if let Some(id) = &request.snapshot {
@@ -66,14 +66,16 @@ pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
         source_encryption = (s.encrypted, s.kms_key.clone());
     }
     let volume = build(call, &request, source_encryption);
-    let source = match &request.snapshot {
-        Some(id) => Source::Snapshot(id),
-        None => Source::Blank,
-    };
     let members = members(call, &volume);
-    add_volume(call, volume, source, token, fingerprint)?;
+    add_volume(call, volume, token, fingerprint)?;
     Ok(members)
 }
+
+/// The maximum length of a token, in characters.
+const MAX_TOKEN_LENGTH: usize = 64;
+
+/// How long a token is remembered, in milliseconds.
+const RETENTION_MS: u64 = 12 * 3600 * 1000;
 
 /// Returns the volume that an earlier request with this token made, if the request is a repetition.
 fn replayed<'a>(
@@ -85,20 +87,32 @@ fn replayed<'a>(
     if token.chars().count() > MAX_TOKEN_LENGTH {
         refuse_value!("Client token must be less than or equal to 64 characters.");
     }
-    let is_deleted = |id: &str| call.realm.volume(id).is_err();
     let used = call.realm.tokens.get(token);
-    let id = find_replayed(token, used, fingerprint, is_deleted, call.now)?;
-    Ok(id.and_then(|id| call.realm.volumes().get(id)))
+    let used = used.filter(|used| call.now.since(used.at) < RETENTION_MS);
+    let Some(used) = used else { return Ok(None) };
+    let Ok(volume) = call.realm.volume(&used.volume) else {
+        refuse!(
+            "IdempotentParameterMismatch",
+            "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
+            used.volume
+        );
+    };
+    if used.fingerprint != fingerprint {
+        refuse!(
+            "IdempotentParameterMismatch",
+            "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)."
+        );
+    }
+    Ok(Some(volume))
 }
 
 fn add_volume(
     call: &mut Call<'_>,
     volume: Volume,
-    source: Source<'_>,
     token: Option<&str>,
     fingerprint: String,
 ) -> ApiResult<()> {
-    call.devices.create(&volume.id, volume.shape.size, source).map_err(|e| Call::internal(&e))?;
+    call.on_devices(|d| d.images.create(&volume.id, volume.shape.size, &volume.origin))?;
     if let Some(token) = token {
         let used = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
         call.realm.tokens.insert(token.to_owned(), used);
@@ -117,9 +131,7 @@ fn permit(call: &Call<'_>, request: &Request) -> ApiResult<()> {
 }
 
 fn members(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::default();
-    render::volume(&mut x, call.realm, v, render::View::Created);
-    x.finish()
+    Xml::default().volume(call.realm, v, View::Created).finish()
 }
 
 fn parse(call: &Call<'_>) -> ApiResult<Request> {
@@ -204,7 +216,7 @@ fn build(call: &mut Call<'_>, request: &Request, source: (bool, Option<String>))
     volume.encrypted = request.encrypted == Some(true) || source.0;
     volume.kms_key = volume.kms_key.or(source.1);
     let key_refused = !call.may_use_key(volume.kms_key.as_deref(), source.0);
-    volume.life = creating_state(call.faults, key_refused, call.begin, until);
+    volume.life = creating_state(call, key_refused, until);
     // A rate overrides a fast restore.
     let rate = request.rate;
     volume.initialization_rate = rate;
@@ -228,14 +240,9 @@ fn build(call: &mut Call<'_>, request: &Request, source: (bool, Option<String>))
 
 /// Returns the volume's state while EC2 creates it, given the faults. If the caller may not use the
 /// key, the volume vanishes without an error in the reply.
-fn creating_state(
-    faults: &[Fault],
-    key_refused: bool,
-    begin: Millis,
-    until: Millis,
-) -> VolumeState {
-    let failed = faults.iter().find_map(|f| match f {
-        Fault::FailCreate { outcome, after_ms } => Some((*outcome, begin.plus(*after_ms))),
+fn creating_state(call: &Call<'_>, key_refused: bool, until: Millis) -> VolumeState {
+    let failed = call.faults.iter().find_map(|f| match f {
+        Fault::FailCreate { outcome, after_ms } => Some((*outcome, call.begin.plus(*after_ms))),
         _ => None,
     });
     let usual = if key_refused { CreateOutcome::Vanish } else { CreateOutcome::Available };
@@ -275,7 +282,7 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
         return Ok(copied_members(call, v));
     }
     check_source(call, &from)?;
-    quota_check::volume(call, &shape, &from.zone)?;
+    quota_check::volume(call, &shape, &from.zone, None)?;
     let until = call.begin.plus(call.latency.sample("volume_copy"));
     let keeps_source_key = call.faults.iter().any(|f| matches!(f, Fault::KeepSourceKey {}));
     let (encrypted, kms_key) = match (encrypted == Some(true) && !keeps_source_key, key) {
@@ -291,7 +298,7 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
         origin: Origin::Volume(source.to_owned()),
         encrypted,
         kms_key,
-        life: creating_state(call.faults, key_refused, call.begin, until),
+        life: creating_state(call, key_refused, until),
         initialization: Some(Initialization {
             kind: "volume-copy".to_owned(),
             from: until,
@@ -302,34 +309,30 @@ pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
         ..Volume::plain(id, size, &from.zone, call.now)
     };
     let members = copied_members(call, &volume);
-    add_volume(call, volume, Source::Volume(source), token, fingerprint)?;
+    add_volume(call, volume, token, fingerprint)?;
     Ok(members)
 }
 
 fn copied_members(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::default();
-    x.list("volumeSet", [v], |x, v| {
-        render::volume(x, call.realm, v, render::View::Full);
-    });
-    x.finish()
+    Xml::default().list("volumeSet", [v], |x, v| x.volume(call.realm, v, View::Full)).finish()
 }
 
 /// Checks the source's state and the copies in progress. All codes but that of the Region's limit
 /// are unverified.
 fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
-    let state = |what: String| Err(ApiError::client("IncorrectState", what));
+    let id = &from.id;
     if from.life != VolumeState::Ready {
         return Err(from.incorrect_state());
     }
     if from.modification.as_ref().is_some_and(|m| m.state == ModificationState::Modifying) {
-        return state(format!("Volume '{}' is being modified.", from.id));
+        refuse!("IncorrectState", "Volume '{id}' is being modified.");
     }
     if matches!(from.origin, Origin::Volume(_)) && from.initialized_percent(call.now) < 100 {
-        return state(format!("Volume '{}' is a copy that is not initialized yet.", from.id));
+        refuse!("IncorrectState", "Volume '{id}' is a copy that is not initialized yet.");
     }
     let under_way: Vec<&Volume> = quota_check::copies(call.realm, call.now).collect();
-    if under_way.iter().any(|v| v.origin == Origin::Volume(from.id.clone())) {
-        return state(format!("Volume '{}' is already being copied.", from.id));
+    if under_way.iter().any(|v| v.origin == Origin::Volume(id.clone())) {
+        refuse!("IncorrectState", "Volume '{id}' is already being copied.");
     }
     let most = call.quotas.copies;
     if under_way.len() >= most {

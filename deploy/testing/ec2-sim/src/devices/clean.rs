@@ -1,8 +1,7 @@
 //! Removes the contents of a state directory, going only by the directory's own records.
 
 use super::image::remove_cut;
-use super::loop_device::open_loop;
-use super::loop_device::{LoopRecords, backing_file, is_ours};
+use super::loop_device::{LoopRecords, backing_file, is_ours, open_loop};
 use super::{remove, sys};
 use std::io;
 use std::path::Path;
@@ -22,7 +21,7 @@ pub(crate) fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     let state_dir = &std::fs::canonicalize(state_dir)?;
     let mut done = Cleaned::default();
     let mut records = LoopRecords::open(state_dir)?;
-    for record in records.all().to_vec() {
+    for record in records.all.clone() {
         if is_ours(&record) {
             let name = format!("loop{}", record.number);
             let device = open_loop(&state_dir.join("nodes"), record.number, false)?;

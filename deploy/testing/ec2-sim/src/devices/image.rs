@@ -1,6 +1,7 @@
 //! Volume and snapshot images: sparse files under the state directory.
 
-use super::{Source, remove, sys};
+use super::{remove, sys};
+use crate::state::resources::Origin;
 use rustix::fs::{SeekFrom, seek};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -46,20 +47,20 @@ impl Images {
 
     /// Creates a volume's image. Replaces an existing image, which belongs to a request that was
     /// never answered.
-    pub(super) fn create(&self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
+    pub(crate) fn create(&self, volume: &str, gib: u32, origin: &Origin) -> io::Result<()> {
         self.check_size(gib)?;
         let file = create(&self.volume(volume))?;
-        match source {
-            Source::Blank => {}
-            Source::Snapshot(id) => copy(&self.snapshot_path(id), &file)?,
-            Source::Volume(id) => copy(&self.volume(id), &file)?,
+        match origin {
+            Origin::Blank => {}
+            Origin::Snapshot(id) => copy(&self.snapshot_path(id), &file)?,
+            Origin::Volume(id) => copy(&self.volume(id), &file)?,
         }
         file.set_len(u64::from(gib) * GIB)
     }
 
     /// Checks that the file system of the images can hold one of this size: ext4 with blocks of
     /// 4 KiB holds files of less than 16 TiB.
-    pub(super) fn check_size(&self, gib: u32) -> io::Result<()> {
+    pub(crate) fn check_size(&self, gib: u32) -> io::Result<()> {
         let path = self.volumes.join("size-check");
         let checked = create(&path)?.set_len(u64::from(gib) * GIB);
         remove(&path)?;
@@ -95,11 +96,11 @@ impl Images {
         Ok(Cut { directory })
     }
 
-    pub(super) fn delete(&self, volume: &str) -> io::Result<()> {
+    pub(crate) fn delete(&self, volume: &str) -> io::Result<()> {
         remove(&self.volume(volume))
     }
 
-    pub(super) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
+    pub(crate) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
         remove(&self.snapshot_path(snapshot))
     }
 
@@ -109,7 +110,7 @@ impl Images {
         file.set_len(u64::from(gib) * GIB)
     }
 
-    pub(super) fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
+    pub(crate) fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
         let file = File::open(self.volume(volume)).ok()?;
         let read = |offset: u64, n: usize| {
             let mut bytes = vec![0; n];
@@ -136,7 +137,6 @@ impl Images {
     }
 }
 
-/// The name of a cut in the directory of the snapshots.
 const CUT: &str = "cut";
 
 /// The images of all volumes as they were at one moment.
@@ -210,12 +210,12 @@ mod tests {
     #[test]
     fn restored_snapshot_keeps_old_bytes_and_stays_sparse() {
         let (_dir, images) = images();
-        images.create("vol-1", 1, Source::Blank).expect("create");
+        images.create("vol-1", 1, &Origin::Blank).expect("create");
         let file = OpenOptions::new().write(true).open(images.volume("vol-1")).expect("open");
         file.write_all_at(b"before", 5 << 20).expect("write");
         images.snapshot(&[pair("vol-1", "snap-1")]).expect("snapshot");
         file.write_all_at(b"after!", 5 << 20).expect("write");
-        images.create("vol-2", 2, Source::Snapshot("snap-1")).expect("restore");
+        images.create("vol-2", 2, &Origin::Snapshot("snap-1".to_owned())).expect("restore");
         let restored = File::open(images.volume("vol-2")).expect("open");
         let meta = restored.metadata().expect("metadata");
         assert_eq!(meta.len(), 2 << 30);
@@ -223,7 +223,7 @@ mod tests {
         let mut bytes = [0; 6];
         restored.read_exact_at(&mut bytes, 5 << 20).expect("read");
         assert_eq!(&bytes, b"before");
-        images.create("vol-3", 1, Source::Volume("vol-1")).expect("copy");
+        images.create("vol-3", 1, &Origin::Volume("vol-1".to_owned())).expect("copy");
         File::open(images.volume("vol-3"))
             .expect("open")
             .read_exact_at(&mut bytes, 5 << 20)
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn file_system_fingerprint_changes_with_its_uuid() {
         let (_dir, images) = images();
-        images.create("vol-1", 1, Source::Blank).expect("create");
+        images.create("vol-1", 1, &Origin::Blank).expect("create");
         assert_eq!(images.fingerprint("vol-1"), None);
         let file = OpenOptions::new().write(true).open(images.volume("vol-1")).expect("open");
         file.write_all_at(b"XFSB", 0).expect("write");

@@ -1,7 +1,7 @@
 //! Loop devices: an attached volume is a real block device.
 
 use super::image::Images;
-use super::{Devices, Release, remove, statistics_page, sys};
+use super::{remove, statistics_page, sys};
 use rustix::fs::{CWD, FileType, Gid, Mode, Uid, mknodat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,10 +11,11 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Volumes as loop devices, with nodes in one device directory per instance.
+/// Volumes as loop devices, with nodes in one device directory per instance. Every method can be
+/// repeated: after an error the simulator calls the method again.
 #[derive(Debug)]
-pub(super) struct LoopDevices {
-    images: Images,
+pub(crate) struct LoopDevices {
+    pub(crate) images: Images,
     dev: PathBuf,
     nodes: PathBuf,
     records: LoopRecords,
@@ -31,11 +32,10 @@ const CUT_TIME: Duration = Duration::from_secs(2);
 impl LoopDevices {
     /// Opens the devices of a state directory. Fails without root, without `/dev/loop-control`, and
     /// on a file system mounted `nodev`.
-    pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn new(state_dir: &Path) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
-            return Err(io::Error::other(
-                "loop devices need root: run as root, or use --devices none",
-            ));
+            let why = "loop devices need root: run as root, or use --devices none";
+            return Err(io::Error::other(why));
         }
         if rustix::fs::statvfs(state_dir)?.f_flag.contains(rustix::fs::StatVfsMountFlags::NODEV) {
             return Err(io::Error::other(format!(
@@ -64,7 +64,7 @@ impl LoopDevices {
             }
             self.forget(volume)?;
         }
-        if self.records.all().iter().any(|r| r.abandoned && !is_ours(r)) {
+        if self.records.all.iter().any(|r| r.abandoned && !is_ours(r)) {
             self.records.change(|all| all.retain(|r| !r.abandoned || is_ours(r)))?;
         }
         let image = self.images.volume(volume);
@@ -85,15 +85,11 @@ impl LoopDevices {
             })?;
             let bound = open_loop(&self.nodes, number, false)
                 .and_then(|device| sys::bind_loop(&device, &file, &image.to_string_lossy()));
-            match bound {
-                Ok(()) => return Ok(number),
-                Err(e) => {
-                    self.forget(volume)?;
-                    // Another process took the device, or has the device open.
-                    if !matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) {
-                        return Err(e);
-                    }
-                }
+            let Err(error) = bound else { return Ok(number) };
+            self.forget(volume)?;
+            // Another process took the device, or has the device open.
+            if !matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) {
+                return Err(error);
             }
         }
         Err(io::Error::other("no free loop device could be had: others took each one first"))
@@ -128,11 +124,10 @@ impl LoopDevices {
         record: &LoopRecord,
         instance: &str,
         name: &str,
-    ) -> io::Result<Release> {
+    ) -> io::Result<()> {
         self.remove_nodes(record.number, instance, name)?;
         remove(&self.nodes.join(format!("loop{}", record.number)))?;
-        self.forget(&record.volume)?;
-        Ok(Release::Released)
+        self.forget(&record.volume)
     }
 
     fn remove_nodes(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
@@ -142,20 +137,16 @@ impl LoopDevices {
         remove(&statistics_page::path(&node))?;
         remove(&node)
     }
-}
 
-impl Devices for LoopDevices {
-    fn add_instance(&mut self, instance: &str) -> io::Result<()> {
-        std::fs::create_dir_all(self.dev.join(instance))
-    }
-    fn dev_dir(&self, instance: &str) -> Option<PathBuf> {
-        Some(self.dev.join(instance))
-    }
-    fn images(&self) -> Option<&Images> {
-        Some(&self.images)
+    pub(crate) fn add_instance(&self, instance: &str) -> io::Result<()> {
+        std::fs::create_dir_all(self.dev_dir(instance))
     }
 
-    fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()> {
+    pub(crate) fn dev_dir(&self, instance: &str) -> PathBuf {
+        self.dev.join(instance)
+    }
+
+    pub(crate) fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()> {
         let number = self.bind(volume)?;
         self.records.change(|all| {
             if let Some(r) = all.iter_mut().find(|r| r.volume == volume && !r.abandoned) {
@@ -165,54 +156,54 @@ impl Devices for LoopDevices {
         self.create_nodes(number, instance, name)
     }
 
-    fn release(
+    /// Removes a volume from an instance. Returns false while the instance holds the device
+    /// (mounted, or open), unless `force` is set.
+    pub(crate) fn release(
         &mut self,
         volume: &str,
         instance: &str,
         name: &str,
         force: bool,
-    ) -> io::Result<Release> {
-        let Some(record) = self.records.find(volume).cloned() else { return Ok(Release::Released) };
+    ) -> io::Result<bool> {
+        let Some(record) = self.records.find(volume).cloned() else { return Ok(true) };
         let number = record.number;
         if record.instances.keys().any(|i| i != instance) {
             // Other instances still have the volume, and the kernel does not tell which of them
             // holds the shared device.
             self.remove_nodes(number, instance, name)?;
             self.records.change_of(number, |r| drop(r.instances.remove(instance)))?;
-            return Ok(Release::Released);
+            return Ok(true);
         }
         if !is_ours(&record) {
-            return self.forget_released(&record, instance, name);
+            return self.forget_released(&record, instance, name).map(|()| true);
         }
         // An exclusive open fails while the device is mounted or claimed.
         let device = match open_loop(&self.nodes, number, true) {
             Ok(device) => device,
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && !force => return Ok(Release::Held),
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                open_loop(&self.nodes, number, false)?
-            }
-            Err(e) => return Err(e),
+            Err(e) if e.raw_os_error() != Some(libc::EBUSY) => return Err(e),
+            Err(_) if !force => return Ok(false),
+            Err(_) => open_loop(&self.nodes, number, false)?,
         };
         // Checks again with the device open: before the open, the device's last user may have
         // closed it, and another process may have taken it.
         if !is_ours(&record) {
-            return self.forget_released(&record, instance, name);
+            return self.forget_released(&record, instance, name).map(|()| true);
         }
         self.remove_nodes(number, instance, name)?;
         sys::clear_loop(&device)?;
         drop(device);
         if backing_file(number).is_some() {
             // Another process has the device open; the kernel clears the device on the last close.
-            if !force {
-                return Ok(Release::Held);
+            if force {
+                self.records.change_of(number, |r| r.abandoned = true)?;
             }
-            self.records.change_of(number, |r| r.abandoned = true)?;
-            return Ok(Release::Released);
+            return Ok(force);
         }
-        self.forget_released(&record, instance, name)
+        self.forget_released(&record, instance, name).map(|()| true)
     }
 
-    fn snapshot(&mut self, members: &[(String, String)]) -> io::Result<()> {
+    /// Copies the bytes of volumes, each to its snapshot: pairs of a volume and a snapshot.
+    pub(crate) fn snapshot(&self, members: &[(String, String)]) -> io::Result<()> {
         if self.images.is_subvolume || members.len() < 2 {
             return self.images.snapshot(members);
         }
@@ -236,7 +227,8 @@ impl Devices for LoopDevices {
         }
     }
 
-    fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()> {
+    /// Makes a volume larger, even while the volume is attached.
+    pub(crate) fn resize(&self, volume: &str, gib: u32) -> io::Result<()> {
         self.images.resize(volume, gib)?;
         match self.records.find(volume) {
             Some(r) if is_ours(r) => sys::grow_loop(&open_loop(&self.nodes, r.number, false)?),
@@ -244,8 +236,10 @@ impl Devices for LoopDevices {
         }
     }
 
-    fn write_statistics_pages(&mut self) -> io::Result<()> {
-        for record in self.records.all().iter().filter(|r| !r.abandoned) {
+    /// Rewrites the statistics page of each attached volume, where a node reads it as if from the
+    /// volume's NVMe controller.
+    pub(crate) fn write_statistics_pages(&self) -> io::Result<()> {
+        for record in self.records.all.iter().filter(|r| !r.abandoned) {
             for instance in record.instances.keys() {
                 let node = self.dev.join(instance).join(format!("loop{}", record.number));
                 if node.exists() && is_ours(record) {
@@ -256,33 +250,24 @@ impl Devices for LoopDevices {
         Ok(())
     }
 
-    fn loops(&self) -> Vec<LoopRecord> {
-        let all = self.records.all().iter();
+    pub(crate) fn loops(&self) -> Vec<LoopRecord> {
+        let all = self.records.all.iter();
         all.filter(|r| !r.abandoned || is_ours(r)).cloned().collect()
     }
 }
 
 fn control() -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/loop-control")
-        .map_err(|e| {
-            io::Error::new(
-                e.kind(),
-                format!("/dev/loop-control: {e}; the kernel needs loop devices, and this process the right to use them"),
-            )
-        })
+    OpenOptions::new().read(true).write(true).open("/dev/loop-control").map_err(|e| {
+        let why = "the kernel needs loop devices, and this process the right to use them";
+        io::Error::new(e.kind(), format!("/dev/loop-control: {e}; {why}"))
+    })
 }
 
 /// Opens a loop device through the host's node, or through the simulator's own node if the host has
 /// none.
 pub(super) fn open_loop(nodes: &Path, number: u32, exclusive: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    if exclusive {
-        options.custom_flags(libc::O_EXCL);
-    }
+    options.read(true).write(true).custom_flags(if exclusive { libc::O_EXCL } else { 0 });
     let host = PathBuf::from(format!("/dev/loop{number}"));
     if matches(&host, number) {
         return options.open(host);
@@ -330,12 +315,9 @@ fn short_name(name: &str) -> &str {
 
 /// Returns the id of the group `disk`, or 6 if /etc/group does not list that group.
 fn disk_group() -> u32 {
-    std::fs::read_to_string("/etc/group")
-        .ok()
-        .and_then(|text| {
-            text.lines().find_map(|l| l.strip_prefix("disk:")?.split(':').nth(1)?.parse().ok())
-        })
-        .unwrap_or(6)
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let id_of_disk = |line: &str| line.strip_prefix("disk:")?.split(':').nth(1)?.parse().ok();
+    groups.lines().find_map(id_of_disk).unwrap_or(6)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -355,27 +337,23 @@ pub(crate) struct LoopRecord {
 #[derive(Debug)]
 pub(super) struct LoopRecords {
     path: PathBuf,
-    records: Vec<LoopRecord>,
+    pub(super) all: Vec<LoopRecord>,
 }
 
 impl LoopRecords {
     pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join("loops.json");
-        let records = match std::fs::read(&path) {
+        let all = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(e),
         };
-        Ok(Self { path, records })
-    }
-
-    pub(super) fn all(&self) -> &[LoopRecord] {
-        &self.records
+        Ok(Self { path, all })
     }
 
     /// Returns a volume's record, unless that record is abandoned.
     pub(super) fn find(&self, volume: &str) -> Option<&LoopRecord> {
-        self.records.iter().find(|r| r.volume == volume && !r.abandoned)
+        self.all.iter().find(|r| r.volume == volume && !r.abandoned)
     }
 
     pub(super) fn change_of(
@@ -387,13 +365,13 @@ impl LoopRecords {
     }
 
     pub(super) fn change(&mut self, f: impl FnOnce(&mut Vec<LoopRecord>)) -> io::Result<()> {
-        let mut next = self.records.clone();
+        let mut next = self.all.clone();
         f(&mut next);
         let temporary = self.path.with_extension("next");
         let mut file = File::create(&temporary)?;
         file.write_all(&serde_json::to_vec_pretty(&next).map_err(io::Error::other)?)?;
         std::fs::rename(&temporary, &self.path)?;
-        self.records = next;
+        self.all = next;
         Ok(())
     }
 }

@@ -45,7 +45,7 @@ impl Operator {
         let any =
             |test: Test, value: &String| wanted.iter().any(|w| test.matches(value, w, context));
         match self {
-            Self::Null => wanted.iter().any(|w| w.eq_ignore_ascii_case("true") != context.has(key)),
+            Self::Null => wanted.iter().any(|w| w.eq_ignore_ascii_case("true") == have.is_empty()),
             Self::Is(test) => have.iter().any(|value| any(test, value)),
             Self::None(test) => !have.iter().any(|value| any(test, value)),
         }
@@ -85,17 +85,12 @@ pub(super) fn matches_with_variables(pattern: &str, text: &str, context: &Contex
 /// Returns the text of a pattern with its variables replaced and its wildcards taken literally, or
 /// `None` if the request has no value for one of the variables.
 pub(super) fn resolved(pattern: &str, context: &Context) -> Option<String> {
-    let pieces = pieces(pattern, context)?;
-    Some(
-        pieces
-            .into_iter()
-            .map(|p| match p {
-                Piece::Run => '*',
-                Piece::One => '?',
-                Piece::Char(c) => c,
-            })
-            .collect(),
-    )
+    let literally = |piece| match piece {
+        Piece::Run => '*',
+        Piece::One => '?',
+        Piece::Char(c) => c,
+    };
+    Some(pieces(pattern, context)?.into_iter().map(literally).collect())
 }
 
 fn pieces(pattern: &str, context: &Context) -> Option<Vec<Piece>> {
@@ -147,20 +142,13 @@ impl Context {
         self
     }
 
-    pub fn extend(&mut self, other: &Self) -> &mut Self {
-        for (k, v) in &other.values {
-            self.values.insert(k.clone(), v.clone());
-        }
-        self
+    pub fn extend(&mut self, other: &Self) {
+        self.values.extend(other.values.clone());
     }
 
     /// Returns a key's values; empty if the request does not have the key.
     pub fn get(&self, key: &str) -> &[String] {
         self.values.get(&key.to_ascii_lowercase()).map_or(&[], Vec::as_slice)
-    }
-
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.values.contains_key(&key.to_ascii_lowercase())
     }
 }
 

@@ -39,6 +39,16 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
+/// The conditions of a statement: operator, key, values.
+pub(super) type Conditions = BTreeMap<String, BTreeMap<String, OneOrMany<String>>>;
+
+pub(super) fn hold(conditions: &Conditions, context: &Context) -> bool {
+    conditions.iter().all(|(operator, keys)| {
+        Operator::parse(operator)
+            .is_some_and(|o| keys.iter().all(|(key, wanted)| o.holds(key, wanted.all(), context)))
+    })
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Effect {
     /// Allows the action. A document with `Deny` is refused.
@@ -48,7 +58,6 @@ pub(crate) enum Effect {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Statement {
-    /// The statement's `Sid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
     pub(crate) effect: Effect,
@@ -58,9 +67,8 @@ pub struct Statement {
     /// Resources to which the statement does not apply, in place of `resource`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_resource: Option<OneOrMany<String>>,
-    /// The conditions: operator, key, values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) condition: BTreeMap<String, BTreeMap<String, OneOrMany<String>>>,
+    pub(crate) condition: Conditions,
 }
 
 /// A policy document.
@@ -103,12 +111,8 @@ impl Statement {
     }
 
     fn check(&self) -> Result<(), String> {
-        if let Some(bad) = self
-            .action
-            .all()
-            .iter()
-            .find(|a| *a != "*" && a.split(':').filter(|p| !p.is_empty()).count() != 2)
-        {
+        let is_bad = |a: &&String| *a != "*" && a.split(':').filter(|p| !p.is_empty()).count() != 2;
+        if let Some(bad) = self.action.all().iter().find(is_bad) {
             return Err(format!("{bad:?} is not an action such as \"ec2:CreateVolume\""));
         }
         if self.resource.is_some() == self.not_resource.is_some() {
@@ -135,12 +139,7 @@ impl Statement {
         };
         let is_listed = self.resource.as_ref().is_some_and(is_among)
             || self.not_resource.as_ref().is_some_and(|list| !is_among(list));
-        let holds = |operator: &String, keys: &BTreeMap<String, OneOrMany<String>>| {
-            Operator::parse(operator).is_some_and(|o| {
-                keys.iter().all(|(key, wanted)| o.holds(key, wanted.all(), context))
-            })
-        };
-        (is_listed && self.condition.iter().all(|(o, k)| holds(o, k))).then_some(element)
+        (is_listed && hold(&self.condition, context)).then_some(element)
     }
 }
 

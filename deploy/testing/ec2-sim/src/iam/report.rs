@@ -1,29 +1,18 @@
 //! A report of the evaluated actions and the statements that decided.
 
-use super::principal::Principal;
+use super::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The statement that allowed an action, and the statement's element that named the action.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DecidingElement {
-    pub(super) policy: String,
-    pub(super) statement: String,
-    /// The matching `Action` element of the statement.
-    pub(super) element: String,
-}
+/// The statement that allowed an action: policy, statement, and the matching `Action` element.
+pub(super) type Deciding = (String, String, String);
 
-/// Counts by principal, action and kind of resource.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    evaluated: BTreeMap<(String, String, String), Count>,
-}
-
-#[derive(Debug, Default)]
-struct Count {
-    allowed: u64,
-    denied: u64,
-    by: BTreeMap<DecidingElement, u64>,
+    /// How often an action was allowed and denied, by principal, action and kind of resource.
+    evaluated: BTreeMap<(String, String, String), (u64, u64)>,
+    /// How often a statement of a principal decided.
+    decided: BTreeMap<(String, Deciding), u64>,
 }
 
 impl Report {
@@ -32,16 +21,16 @@ impl Report {
         principal: &str,
         action: &str,
         resource: &str,
-        decided: Option<DecidingElement>,
+        decided: Option<Deciding>,
     ) {
         let key = (principal.to_owned(), action.to_owned(), kind(resource));
-        let count = self.evaluated.entry(key).or_default();
+        let (allowed, denied) = self.evaluated.entry(key).or_default();
         match decided {
-            Some(s) => {
-                count.allowed += 1;
-                *count.by.entry(s).or_default() += 1;
+            Some(by) => {
+                *allowed += 1;
+                *self.decided.entry((principal.to_owned(), by)).or_default() += 1;
             }
-            None => count.denied += 1,
+            None => *denied += 1,
         }
     }
 
@@ -52,33 +41,23 @@ impl Report {
         let asked: Vec<Value> = self
             .evaluated
             .iter()
-            .map(|((principal, action, resource), c)| {
-                json!({"principal": principal, "action": action, "resource": resource, "allowed": c.allowed, "denied": c.denied})
+            .map(|((principal, action, resource), (allowed, denied))| {
+                json!({"principal": principal, "action": action, "resource": resource, "allowed": allowed, "denied": denied})
             })
             .collect();
         let mut statements = Vec::new();
         for p in principals {
             for (policy, document) in &p.policies {
                 for (i, s) in document.statement.all().iter().enumerate() {
-                    let statement = s.name(i);
                     for element in s.action.all() {
-                        let times = self.times(&p.arn, policy, &statement, element);
-                        statements.push(json!({"principal": p.arn, "policy": policy, "statement": statement, "element": element, "times": times}));
+                        let by = (policy.clone(), s.name(i), element.clone());
+                        let times = self.decided.get(&(p.arn.clone(), by)).unwrap_or(&0);
+                        statements.push(json!({"principal": p.arn, "policy": policy, "statement": s.name(i), "element": element, "times": times}));
                     }
                 }
             }
         }
         json!({ "asked": asked, "statements": statements })
-    }
-
-    fn times(&self, principal: &str, policy: &str, statement: &str, element: &str) -> u64 {
-        self.evaluated
-            .iter()
-            .filter(|((p, ..), _)| p == principal)
-            .flat_map(|(_, c)| &c.by)
-            .filter(|(s, _)| s.policy == policy && s.statement == statement && s.element == element)
-            .map(|(_, times)| times)
-            .sum()
     }
 }
 

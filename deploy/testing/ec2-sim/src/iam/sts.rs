@@ -29,13 +29,13 @@ pub(crate) fn answer(
 
 fn identity(params: &Params, account: &str, caller: &Caller) -> ApiResult<String> {
     params.finish()?;
-    let mut x = Xml::default();
-    match caller.arn.as_str() {
-        "" => x.text("Arn", &format!("arn:aws:iam::{account}:user/ec2-sim")),
-        arn => x.text("Arn", arn),
+    let arn = match caller.arn.as_str() {
+        "" => format!("arn:aws:iam::{account}:user/ec2-sim"),
+        arn => arn.to_owned(),
     };
-    x.text("UserId", &caller.user_id).text("Account", caller.account.as_deref().unwrap_or(account));
-    Ok(x.finish())
+    let account = caller.account.as_deref().unwrap_or(account);
+    let mut x = Xml::default();
+    Ok(x.text("Arn", &arn).text("UserId", &caller.user_id).text("Account", account).finish())
 }
 
 /// Begins a session of a role that trusts the token. All wordings are unverified.
@@ -77,11 +77,11 @@ fn assume(iam: &mut Iam, now: Millis, params: &Params) -> ApiResult<String> {
         x.text("AccessKeyId", &key)
             .text("SecretAccessKey", "secret-of-a-simulated-session")
             .text("SessionToken", "token-of-a-simulated-session")
-            .text("Expiration", &expires.iso());
+            .text("Expiration", &expires.iso())
     })
     .text("SubjectFromWebIdentityToken", &token.sub)
     .nest("AssumedRoleUser", |x| {
-        x.text("AssumedRoleId", &format!("{key}:{name}")).text("Arn", &shown);
+        x.text("AssumedRoleId", &format!("{key}:{name}")).text("Arn", &shown)
     })
     .text("Provider", &format!("arn:aws:iam::oidc-provider/{provider}"))
     .text("Audience", token.aud.all().first().map_or("", String::as_str));

@@ -1,9 +1,8 @@
 //! Trust policies: which token of an OIDC provider may assume a role.
 
 use super::condition::{Context, Operator, matches_action};
-use super::policy::{Effect, OneOrMany};
+use super::policy::{Conditions, Effect, OneOrMany, hold};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 const ACTION: &str = "sts:AssumeRoleWithWebIdentity";
 
@@ -23,8 +22,8 @@ struct Statement {
     effect: Effect,
     principal: Provider,
     action: OneOrMany<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    condition: BTreeMap<String, BTreeMap<String, OneOrMany<String>>>,
+    #[serde(default, skip_serializing_if = "Conditions::is_empty")]
+    condition: Conditions,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,23 +56,17 @@ impl Trust {
             .set_all(&format!("{provider}:aud"), token.aud.all().to_vec())
             .set(&format!("{provider}:sub"), &token.sub);
         self.statement.all().iter().any(|s| {
-            let mut conditions = s.condition.iter();
             s.is_about(provider)
                 && s.action.all().iter().any(|pattern| matches_action(pattern, ACTION))
-                && conditions.all(|(operator, keys)| {
-                    let operator = Operator::parse(operator);
-                    let mut keys = keys.iter();
-                    operator.is_some_and(|o| keys.all(|(k, v)| o.holds(k, v.all(), &context)))
-                })
+                && hold(&s.condition, &context)
         })
     }
 }
 
 impl Statement {
     fn is_about(&self, provider: &str) -> bool {
-        let name =
-            |arn: &String| arn.split_once(":oidc-provider/").map(|(_, name)| name.to_owned());
-        self.principal.federated.all().iter().filter_map(name).any(|name| name == provider)
+        let mut arns = self.principal.federated.all().iter();
+        arns.any(|arn| arn.split_once(":oidc-provider/").is_some_and(|(_, name)| name == provider))
     }
 }
 

@@ -1,8 +1,7 @@
 //! The control socket: HTTP with JSON on a unix socket that only the owner may use. `README.md`
 //! lists the requests.
 
-use super::reply_body::{ReplyBody, whole};
-use super::{ServeError, Shared, add_instance, read, serve};
+use super::{ReplyBody, ServeError, Shared, add_instance, read, serve, whole};
 use crate::actions::Power;
 use crate::faults::FaultRule;
 use crate::limits::TokenRate;
@@ -23,20 +22,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
 
-pub(super) struct ControlRequest {
-    pub(crate) method: String,
-    pub path: Vec<String>,
-    pub(crate) query: BTreeMap<String, String>,
-    pub body: Vec<u8>,
+struct ControlRequest {
+    method: String,
+    path: Vec<String>,
+    query: BTreeMap<String, String>,
+    body: Vec<u8>,
 }
 
-pub(super) struct ControlError {
-    pub status: u16,
-    pub why: String,
-}
+/// A refusal: the HTTP status, and the reason.
+type ControlError = (u16, String);
 
 fn refuse(status: u16, why: impl std::fmt::Display) -> ControlError {
-    ControlError { status, why: why.to_string() }
+    (status, why.to_string())
 }
 
 /// Refuses the request if what it names is absent.
@@ -96,10 +93,7 @@ struct Foreign {
     parameters: BTreeMap<String, String>,
 }
 
-pub(super) async fn answer(
-    shared: &Arc<Shared>,
-    request: &ControlRequest,
-) -> Result<Value, ControlError> {
+async fn answer(shared: &Arc<Shared>, request: &ControlRequest) -> Result<Value, ControlError> {
     let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
     match (request.method.as_str(), path.as_slice()) {
         ("POST", ["v1", "outage"]) => {
@@ -130,19 +124,19 @@ fn with_sim(
     path: &[&str],
     request: &ControlRequest,
 ) -> Result<Value, ControlError> {
-    let query = |name: &str| request.query.get(name).map(String::as_str);
     match (method, path) {
         ("GET", ["state"]) => Ok(sim.dump(now)),
         ("GET", ["statistics"]) => Ok(sim.statistics.json()),
         ("GET", ["journal"]) => {
             let limit = usize::try_from(request.number("limit", 1000)?).unwrap_or(usize::MAX);
-            let records = sim.journal.after(request.number("after", 0)?, limit, query("action"));
+            let action = request.query.get("action").map(String::as_str);
+            let records = sim.journal.after(request.number("after", 0)?, limit, action);
             Ok(json!({"records": records, "last": sim.journal.last_seq()}))
         }
         ("GET", ["invariants"]) => {
             sim.settle(now);
-            let loops = json!(sim.devices.loops());
-            Ok(sim.invariants.json(sim.realm(), &loops))
+            let loops = sim.devices.as_ref().map_or_else(Vec::new, |devices| devices.loops());
+            Ok(sim.invariants.json(sim.realm(), &json!(loops)))
         }
         ("GET", ["latency"]) => Ok(json!(sim.latency)),
         ("PUT", ["latency"]) => {
@@ -184,11 +178,10 @@ fn with_sim(
                 "start" => Power::Start,
                 _ => Power::Terminate,
             };
-            sim.set_power(now, id, wanted, change.at_once)
-                .map(|state| json!({ "state": state }))
-                .ok_or_else(|| {
-                    refuse(409, format!("there is no instance {id} that can {power} now"))
-                })
+            match sim.set_power(now, id, wanted, change.at_once) {
+                Some(state) => Ok(json!({ "state": state })),
+                None => Err(refuse(409, format!("there is no instance {id} that can {power} now"))),
+            }
         }
         ("PUT", ["instances", id, "checks"]) => {
             let checks = sim.set_checks(now, id, request.json()?);
@@ -247,7 +240,7 @@ async fn respond(
     };
     let (status, value) = match answer(shared, &request).await {
         Ok(value) => (200, value),
-        Err(refused) => (refused.status, serde_json::json!({ "error": refused.why })),
+        Err((status, why)) => (status, json!({ "error": why })),
     };
     let mut text = value.to_string();
     text.push('\n');

@@ -1,18 +1,19 @@
 //! The EC2 and STS endpoint.
 
-use super::reply_body::{ReplyBody, short, slow, whole};
-use super::{ServeError, Shared, read, serve};
+use super::{ReplyBody, ServeError, Shared, read, serve, text, whole};
 use crate::sim::{Delivery, Reply, Request};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http::{Method, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
 
 /// Opens the endpoint and serves it in the background.
 pub(super) async fn listen(
@@ -90,7 +91,9 @@ async fn respond(
 ) -> io::Result<Response<ReplyBody>> {
     let (head, body) = request.into_parts();
     if head.method != Method::POST {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED));
+        let mut refused = Response::new(whole(Bytes::new()));
+        *refused.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        return Ok(refused);
     }
     let form = read(body).await?.to_vec();
     let request = Request {
@@ -139,12 +142,34 @@ async fn deliver(socket: &OwnedFd, reply: Reply) -> io::Result<Response<ReplyBod
     response.body(body).map_err(io::Error::other)
 }
 
-fn plain(status: StatusCode) -> Response<ReplyBody> {
-    let mut response = Response::new(whole(Bytes::new()));
-    *response.status_mut() = status;
-    response
+/// How long the sent bytes have to leave before the connection breaks.
+const FLUSH: Duration = Duration::from_millis(20);
+
+/// Returns a body that sends all of `bytes` and then breaks the connection.
+fn short(bytes: Bytes) -> ReplyBody {
+    paced([Ok(bytes), Err(io::Error::other("cut short on purpose"))], FLUSH)
 }
 
-fn text(headers: &HeaderMap, name: &str) -> Option<String> {
-    Some(headers.get(name)?.to_str().ok()?.to_owned())
+/// Returns a body that sends one byte at once and pauses before each other byte.
+fn slow(bytes: Bytes, between: Duration) -> ReplyBody {
+    paced((0..bytes.len()).map(move |at| Ok(bytes.slice(at..=at))), between)
+}
+
+/// Returns a body of these parts, with a pause after each. Its size is unknown, so that hyper
+/// accepts the length in the header.
+fn paced<P>(parts: P, pause: Duration) -> ReplyBody
+where
+    P: IntoIterator<Item = io::Result<Bytes>, IntoIter: Send> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        for part in parts {
+            // The client has left.
+            if sender.send(part.map(Frame::data)).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    });
+    StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync()
 }

@@ -1,7 +1,6 @@
 //! Instance metadata, version 2: the data that an instance can read about itself.
 
-use super::reply_body::{ReplyBody, whole};
-use super::{ServeError, Shared, lock, serve};
+use super::{ReplyBody, ServeError, Shared, lock, serve, text, whole};
 use crate::random::Random;
 use crate::state::Realm;
 use crate::state::resources::{Instance, mac};
@@ -18,45 +17,32 @@ use tokio::net::TcpListener;
 const MAX_TTL: u64 = 21_600;
 
 #[derive(Debug, Default)]
-pub(super) struct Sessions {
+struct Sessions {
     tokens: Vec<(String, Millis)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct MetadataReply {
-    pub status: u16,
-    pub body: String,
-}
-
-fn answer(status: u16, body: impl Into<String>) -> MetadataReply {
-    MetadataReply { status, body: body.into() }
-}
+/// The status and the body of a reply.
+type Answer = (u16, String);
 
 impl Sessions {
     /// Answers `PUT /latest/api/token`. `ttl` is the header's value, `fresh` a random text for the
     /// new token.
-    pub(super) fn put(
-        &mut self,
-        ttl: Option<&str>,
-        forwarded: bool,
-        fresh: String,
-        now: Millis,
-    ) -> MetadataReply {
+    fn put(&mut self, ttl: Option<&str>, forwarded: bool, fresh: String, now: Millis) -> Answer {
         if forwarded {
             // Refused, as a guard against open proxies: the request came through a proxy.
-            return answer(403, "");
+            return (403, String::new());
         }
         let Some(ttl) =
             ttl.and_then(|t| t.trim().parse::<u64>().ok()).filter(|t| (1..=MAX_TTL).contains(t))
         else {
-            return answer(400, "");
+            return (400, String::new());
         };
         self.tokens.retain(|(_, until)| *until > now);
         self.tokens.push((fresh.clone(), now.plus(ttl * 1000)));
-        answer(200, fresh)
+        (200, fresh)
     }
 
-    pub(super) fn allows(&self, token: Option<&str>, now: Millis) -> bool {
+    fn allows(&self, token: Option<&str>, now: Millis) -> bool {
         let known = |token: &str| self.tokens.iter().find(|(one, _)| one == token);
         token.and_then(known).is_some_and(|(_, until)| *until > now)
     }
@@ -64,44 +50,32 @@ impl Sessions {
 
 /// Returns whether a path leads to credentials or to user data. Nothing on a node needs these
 /// paths.
-pub(super) fn is_credential_path(path: &str) -> bool {
+fn is_credential_path(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     ["/latest/meta-data/iam", "/latest/meta-data/identity-credentials", "/latest/user-data"]
         .iter()
         .any(|p| path == *p || path.starts_with(&format!("{p}/")))
 }
 
-pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
-    let Some(path) = path.strip_prefix("/latest/") else { return missing() };
-    match path {
-        "dynamic/instance-identity/document" => answer(
-            200,
-            json!({
-                "instanceId": i.id, "instanceType": i.instance_type, "region": realm.region,
-                "availabilityZone": i.zone, "accountId": realm.account, "version": "2017-09-30",
-            })
-            .to_string(),
-        ),
-        "meta-data/instance-id" => answer(200, &i.id),
-        "meta-data/placement/availability-zone" => answer(200, &i.zone),
-        "meta-data/outpost-arn" => match &i.outpost {
-            Some(arn) => answer(200, arn),
-            None => missing(),
-        },
-        "meta-data/network/interfaces/macs/" => answer(200, format!("{}/", mac(&i.id))),
+fn read(path: &str, realm: &Realm, i: &Instance) -> Option<String> {
+    Some(match path.strip_prefix("/latest/")? {
+        "dynamic/instance-identity/document" => json!({
+            "instanceId": i.id, "instanceType": i.instance_type, "region": realm.region,
+            "availabilityZone": i.zone, "accountId": realm.account, "version": "2017-09-30",
+        })
+        .to_string(),
+        "meta-data/instance-id" => i.id.clone(),
+        "meta-data/placement/availability-zone" => i.zone.clone(),
+        "meta-data/outpost-arn" => i.outpost.clone()?,
+        "meta-data/network/interfaces/macs/" => format!("{}/", mac(&i.id)),
         // The list shows the devices at launch; later attachments do not appear.
-        "meta-data/block-device-mapping/" => answer(200, "ami\nroot"),
-        _ => missing(),
-    }
+        "meta-data/block-device-mapping/" => "ami\nroot".to_owned(),
+        _ => return None,
+    })
 }
 
-/// Returns the page that the real service returns for an unknown path.
-pub(super) fn missing() -> MetadataReply {
-    answer(
-        404,
-        "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?>\n<html><head><title>404 - Not Found</title></head><body><h1>404 - Not Found</h1></body></html>\n",
-    )
-}
+/// The page that the real service returns for an unknown path.
+const MISSING: &str = "<?xml version=\"1.0\" encoding=\"iso-8859-1\"?>\n<html><head><title>404 - Not Found</title></head><body><h1>404 - Not Found</h1></body></html>\n";
 
 struct Endpoint {
     instance: String,
@@ -145,13 +119,8 @@ async fn respond(
         let instance = sim.realm().instances().get(&endpoint.instance)?;
         Some(instance.state().1)
     });
-    let path = request.uri().path();
-    let header_text = |name: &str| {
-        let value = request.headers().get(name)?;
-        Some(value.to_str().ok()?.to_owned())
-    };
-    let now = shared.now();
-    let answer = match state {
+    let (path, headers) = (request.uri().path(), request.headers());
+    let (status, body) = match state {
         // An instance that does not run sends no requests.
         None => return Err(io::Error::other("the instance is gone")),
         Some("stopped" | "terminated") => {
@@ -160,29 +129,26 @@ async fn respond(
         _ if request.method() == Method::PUT && path == "/latest/api/token" => {
             let mut sessions = lock(&endpoint.sessions);
             let fresh = sessions.1.hex(56);
-            sessions.0.put(
-                header_text("x-aws-ec2-metadata-token-ttl-seconds").as_deref(),
-                request.headers().contains_key("x-forwarded-for"),
-                fresh,
-                now,
-            )
+            let ttl = text(headers, "x-aws-ec2-metadata-token-ttl-seconds");
+            let forwarded = headers.contains_key("x-forwarded-for");
+            sessions.0.put(ttl.as_deref(), forwarded, fresh, shared.now())
         }
         _ if request.method() == Method::GET => {
-            let token = header_text("x-aws-ec2-metadata-token");
+            let token = text(headers, "x-aws-ec2-metadata-token");
             get(shared, endpoint, path, token.as_deref())
         }
-        _ => MetadataReply { status: 405, body: String::new() },
+        _ => (405, String::new()),
     };
     Response::builder()
-        .status(answer.status)
-        .header(header::CONTENT_TYPE, if answer.status == 404 { "text/html" } else { "text/plain" })
-        .body(whole(answer.body))
+        .status(status)
+        .header(header::CONTENT_TYPE, if status == 404 { "text/html" } else { "text/plain" })
+        .body(whole(body))
         .map_err(io::Error::other)
 }
 
-fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) -> MetadataReply {
-    let now = shared.now();
-    let allowed = lock(&endpoint.sessions).0.allows(token, now);
+fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) -> Answer {
+    let missing = || (404, MISSING.to_owned());
+    let allowed = lock(&endpoint.sessions).0.allows(token, shared.now());
     shared.with_sim(|sim, now| {
         let trap = is_credential_path(path);
         sim.statistics.add_imds(trap);
@@ -192,12 +158,11 @@ fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) ->
             return missing();
         }
         if !allowed {
-            return MetadataReply { status: 401, body: String::new() };
+            return (401, String::new());
         }
-        match sim.realm().instances().get(&endpoint.instance) {
-            Some(i) => read(path, sim.realm(), i),
-            None => missing(),
-        }
+        let instance = sim.realm().instances().get(&endpoint.instance);
+        let found = instance.and_then(|i| read(path, sim.realm(), i));
+        found.map_or_else(missing, |body| (200, body))
     })
 }
 
@@ -208,9 +173,8 @@ mod tests {
     #[test]
     fn imds_access_needs_unexpired_token() {
         let mut s = Sessions::default();
-        let put = |s: &mut Sessions, ttl, forwarded| {
-            s.put(ttl, forwarded, "t".to_owned(), Millis(0)).status
-        };
+        let put =
+            |s: &mut Sessions, ttl, forwarded| s.put(ttl, forwarded, "t".to_owned(), Millis(0)).0;
         assert_eq!(put(&mut s, None, false), 400);
         assert_eq!(put(&mut s, Some("0"), false), 400);
         assert_eq!(put(&mut s, Some("21601"), false), 400);

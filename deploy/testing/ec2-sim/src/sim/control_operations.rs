@@ -1,8 +1,8 @@
 //! The control API's operations that bypass EC2's actions.
 
 use super::{Reply, Request, Sim, SimError};
-use crate::actions::{Power, power};
-use crate::scenario::{InstanceSeed, ScenarioError};
+use crate::actions::{self, Power};
+use crate::scenario::{InstanceSeed, bad_instance};
 use crate::state::Realm;
 use crate::state::resources::{
     Attachment, ChecksChange, Instance, InstanceChecks, InstanceState, Performance, Phase,
@@ -86,7 +86,8 @@ impl Sim {
         at_once: bool,
     ) -> Option<&'static str> {
         self.settle(now);
-        let begins = power(&mut self.realm, &mut self.latency, instance, wanted, now, at_once);
+        let begins =
+            actions::change(&mut self.realm, &mut self.latency, instance, wanted, now, at_once);
         self.settle(now);
         self.realm.instances().get(instance).filter(|_| begins).map(|i| i.state().1)
     }
@@ -183,13 +184,15 @@ const ROOT_GIB: u32 = 8;
 impl Sim {
     pub(super) fn launch(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
         self.used_instance_ids.insert(seed.id.clone());
-        self.devices.add_instance(&seed.id)?;
-        let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
-            .chain(seed.launch_disks.iter().map(|device| (device.as_str(), 1)))
-            .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))
-            .collect();
-        let realm = &mut self.realm;
-        realm.put_instance(Instance {
+        if let Some(devices) = &self.devices {
+            devices.add_instance(&seed.id)?;
+        }
+        let data = seed.launch_disks.iter().map(|device| (device.as_str(), 1));
+        for (device, gib) in std::iter::once((ROOT_DEVICE, ROOT_GIB)).chain(data) {
+            let id = self.ids.issue("vol");
+            self.realm.put_volume(own_volume(id, seed, device, gib, now));
+        }
+        self.realm.put_instance(Instance {
             id: seed.id.clone(),
             instance_type: seed.instance_type.clone(),
             zone: seed.zone.clone(),
@@ -205,9 +208,6 @@ impl Sim {
             launched: now,
             tags: seed.tags.clone(),
         });
-        for volume in own {
-            realm.put_volume(volume);
-        }
         Ok(())
     }
 
@@ -217,8 +217,7 @@ impl Sim {
         now: Millis,
     ) -> Result<(), SimError> {
         if self.used_instance_ids.contains(&seed.id) {
-            let what = "there is, or was, an instance of that id".to_owned();
-            return Err(ScenarioError::Instance(seed.id.clone(), what).into());
+            return Err(bad_instance(&seed.id, "there is, or was, an instance of that id").into());
         }
         seed.check(&self.realm.zones)?;
         self.launch(seed, now)?;

@@ -1,9 +1,32 @@
 //! The effects of a request's faults on the outcome and the reply.
 
-use super::Delivery;
+use super::Reply;
 use crate::faults::{Body, Fault, Garble, Loss};
 use crate::wire::ApiError;
 use std::time::Duration;
+
+/// What the transport does with a reply after its delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delivery {
+    /// Sends the reply.
+    #[default]
+    Normal,
+    /// Keeps the connection open for this long without a reply, then closes it.
+    Hang(Duration),
+    /// Closes the connection.
+    Close,
+    /// Resets the connection.
+    Reset,
+    /// Announces more bytes than it sends, then breaks the connection.
+    Short,
+    /// Waits for the first byte, then sends one byte at a time.
+    Slow {
+        /// The delay before the first byte.
+        first: Duration,
+        /// The delay between bytes.
+        between: Duration,
+    },
+}
 
 #[derive(Debug, Default)]
 pub(super) struct FaultEffects {
@@ -77,5 +100,26 @@ impl FaultEffects {
             | Fault::FailModify { .. }
             | Fault::Unsuccessful { .. } => {}
         }
+    }
+}
+
+pub(super) fn garble(reply: &mut Reply, how: Option<Garble>, action: &str) {
+    let Some(how) = how else { return };
+    reply.status = 200;
+    match how {
+        Garble::Unparsable => reply.body = b"}{ this is not XML <".to_vec(),
+        Garble::Empty => reply.body.clear(),
+        Garble::WrongRoot => {
+            reply.body = format!(
+                "<Not{action}Response><requestId>{}</requestId></Not{action}Response>",
+                reply.request_id
+            )
+            .into_bytes();
+        }
+        Garble::Cut => {
+            let half = reply.body.len() * 2 / 3;
+            reply.body.truncate(half);
+        }
+        Garble::Short => reply.delivery = Delivery::Short,
     }
 }

@@ -1,34 +1,39 @@
 //! One request: the caller, the limits, the faults, the action and the reply.
 
-use super::fault_effects::FaultEffects;
+use super::fault_effects::{Delivery, FaultEffects, garble};
 use super::journal::{Entry, printable};
-use super::reply::{Service, garble, render};
-use super::{PlannedRequest, Reply, Request, Sim};
-use crate::actions;
-use crate::actions::Call;
+use super::{Reply, Request, Sim};
+use crate::actions::{self, Call};
 use crate::faults::{Body, Fault};
 use crate::iam::{Caller, sts};
 use crate::state::Ids;
 use crate::time::Millis;
-use crate::wire::{ApiError, ApiResult, Credential, Params, check_time, query, refuse};
+use crate::wire::{ApiError, ApiResult, Credential, Params, check_time, query, refuse, xml};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Ec2,
+    Sts,
+}
 
 /// What the simulator learns while it answers a request.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The ids of created or changed resources.
     effects: Vec<String>,
     applied: Vec<(String, Fault)>,
     fault_effects: FaultEffects,
 }
 
-struct AuthenticatedRequest<'a> {
+/// A request that arrives at `now`, with what its parameters and its signature say.
+struct Incoming<'a> {
     now: Millis,
+    request: &'a Request,
+    origin: &'static str,
     action: &'a str,
     params: &'a Params,
+    credential: Option<&'a Credential>,
     service: Service,
-    caller: Caller,
     delay_ms: u64,
-    origin: &'static str,
 }
 
 impl Sim {
@@ -40,54 +45,40 @@ impl Sim {
     }
 
     pub(super) fn answer(&mut self, now: Millis, request: &Request, origin: &'static str) -> Reply {
-        let params = Params::parse(&request.form);
-        let action = params.peek("Action").unwrap_or("").to_owned();
+        let params = &Params::parse(&request.form);
+        let action = params.peek("Action").unwrap_or("");
         let credential = request.authorization.as_deref().and_then(Credential::parse);
-        let service = service(&params, credential.as_ref(), &action);
+        let credential = credential.as_ref();
+        let service = service(params, credential, action);
         let request_id = Ids::request_id(&mut self.request_ids);
-        let delay_ms = self.latency.api(&action);
+        let delay_ms = self.latency.api(action);
+        let incoming =
+            Incoming { now, request, origin, action, params, credential, service, delay_ms };
         let mut notes = Notes::default();
-
-        let caller =
-            self.authenticate(now, request, &params, credential.as_ref(), &action, service);
-        let result = caller.and_then(|caller| {
-            let authenticated = AuthenticatedRequest {
-                now,
-                action: &action,
-                params: &params,
-                service,
-                caller,
-                delay_ms,
-                origin,
-            };
-            self.perform(&authenticated, &mut notes)
-        });
+        let caller = self.authenticate(&incoming);
+        let result = caller.and_then(|caller| self.perform(&incoming, &caller, &mut notes));
         self.commit(now);
-        self.schedule_consequences(now, request, origin, &params, &notes);
-        let mut body_form = Body::Xml;
-        let result = match notes.fault_effects.instead.take() {
-            Some((error, form)) => {
-                body_form = form;
-                Err(error)
-            }
-            None => result,
+        self.schedule_consequences(&incoming, &notes);
+        let (result, form) = match notes.fault_effects.instead.take() {
+            Some((error, form)) => (Err(error), form),
+            None => (result, Body::Xml),
         };
-        let mut reply = render(&action, service, &request_id, &result, body_form);
+        let mut reply = render(action, service, &request_id, &result, form);
         reply.delay_ms = delay_ms;
         reply.delivery = notes.fault_effects.delivery;
         reply.retry_after_ms = notes.fault_effects.retry_after_ms;
-        garble(&mut reply, notes.fault_effects.garble, &action);
+        garble(&mut reply, notes.fault_effects.garble, action);
 
-        let code = result.as_ref().err().map(|e| e.code.clone());
-        let counted = if action.is_empty() { "(none)" } else { &action };
+        let code = result.err().map(|e| e.code);
+        let counted = if action.is_empty() { "(none)" } else { action };
         self.statistics.add(counted, code.as_deref(), notes.fault_effects.throttled);
         self.journal.add(Entry {
             seq: 0,
             at: now.iso(),
             account: self.realm.account.clone(),
             region: self.realm.region.clone(),
-            action,
-            access_key: credential.map(|c| c.access_key),
+            action: action.to_owned(),
+            access_key: credential.map(|c| c.access_key.clone()),
             parameters: params
                 .pairs()
                 .filter(|(k, _)| !matches!(*k, "Action" | "Version"))
@@ -104,7 +95,12 @@ impl Sim {
         reply
     }
 
-    fn perform(&mut self, u: &AuthenticatedRequest<'_>, notes: &mut Notes) -> ApiResult<String> {
+    fn perform(
+        &mut self,
+        u: &Incoming<'_>,
+        caller: &Caller,
+        notes: &mut Notes,
+    ) -> ApiResult<String> {
         if u.service == Service::Ec2 {
             let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);
             let buckets = &mut self.realm.buckets;
@@ -128,15 +124,15 @@ impl Sim {
         }
         if u.service == Service::Sts {
             let (iam, account) = (&mut self.iam, &self.realm.account);
-            return sts::answer(iam, u.now, u.action, u.params, account, &u.caller);
+            return sts::answer(iam, u.now, u.action, u.params, account, caller);
         }
+        let answer = actions::handler(u.action)?;
         let realm = &mut self.realm;
         realm.check_zones(u.action, u.params)?;
-        let view = if u.action.starts_with("Describe") {
-            let stale_ms = notes.fault_effects.stale_ms;
-            self.consistency.view(u.action, u.params, stale_ms)
-        } else {
-            None
+        let stale_ms = notes.fault_effects.stale_ms;
+        let view = match u.action.starts_with("Describe") {
+            true => self.consistency.view(u.action, u.params, stale_ms),
+            false => None,
         };
         let current = view.map(|v| realm.show_view(u.now, &v));
         let mut call = Call {
@@ -147,14 +143,14 @@ impl Sim {
             realm,
             ids: &mut self.ids,
             latency: &mut self.latency,
-            devices: &mut *self.devices,
+            devices: self.devices.as_ref(),
             faults: &faults,
-            caller: &u.caller,
+            caller,
             iam: &self.iam,
             quotas: &self.quotas,
             effects: Vec::new(),
         };
-        let result = actions::dispatch(&mut call);
+        let result = answer(&mut call);
         notes.effects = call.effects;
         if let Some(current) = current {
             self.realm.restore_current(current);
@@ -164,34 +160,27 @@ impl Sim {
 
     /// Schedules what the request's faults cause afterwards: the duplicate of the request, and the
     /// calls of other users.
-    fn schedule_consequences(
-        &mut self,
-        now: Millis,
-        request: &Request,
-        origin: &'static str,
-        params: &Params,
-        notes: &Notes,
-    ) {
+    fn schedule_consequences(&mut self, u: &Incoming<'_>, notes: &Notes) {
         if let Some(after) = notes.fault_effects.duplicate_ms
-            && origin != "duplicate"
+            && u.origin != "duplicate"
         {
-            self.schedule(now.plus(after), request.clone(), "duplicate");
+            self.schedule(u.now.plus(after), u.request.clone(), "duplicate");
         }
-        if origin != "sdk" {
+        if u.origin != "sdk" {
             return;
         }
         for (_, fault) in &notes.applied {
             if let Fault::Foreign { action, parameters, after_ms: Some(after) } = fault {
                 let made = notes.effects.first().map(String::as_str);
-                let call = self.foreign_request(action, parameters, Some(params), made);
-                self.schedule(now.plus(*after), call, "foreign");
+                let call = self.foreign_request(action, parameters, Some(u.params), made);
+                self.schedule(u.now.plus(*after), call, "foreign");
             }
         }
     }
 
     fn schedule(&mut self, at: Millis, request: Request, origin: &'static str) {
         self.planned += 1;
-        self.scheduled.insert((at, self.planned), PlannedRequest { request, origin });
+        self.scheduled.insert((at, self.planned), (request, origin));
     }
 
     /// Makes the calls of other users that take effect just before a request.
@@ -205,58 +194,78 @@ impl Sim {
             }
         }
     }
-}
 
-impl Sim {
     /// Checks credentials, version and action, and returns the caller. All codes and wordings but
     /// those of InvalidAction are unverified.
-    pub(super) fn authenticate(
-        &self,
-        now: Millis,
-        request: &Request,
-        params: &Params,
-        credential: Option<&Credential>,
-        action: &str,
-        service: Service,
-    ) -> ApiResult<Caller> {
-        if action.is_empty() {
+    fn authenticate(&self, u: &Incoming<'_>) -> ApiResult<Caller> {
+        if u.action.is_empty() {
             refuse!("MissingAction", "The request must contain the parameter Action");
         }
-        let version = match service {
+        let version = match u.service {
             Service::Ec2 => "2016-11-15",
             Service::Sts => "2011-06-15",
         };
-        let given = params.peek("Version").ok_or_else(|| ApiError::missing("Version"))?;
+        let given = u.params.peek("Version").ok_or_else(|| ApiError::missing("Version"))?;
         if given != version {
             refuse!("NoSuchVersion", "The requested version ({given}) of service is not valid.");
         }
-        if service == Service::Ec2 && !actions::known(action) {
-            return Err(actions::invalid_action(action));
+        match u.service {
+            Service::Ec2 => _ = actions::handler(u.action)?,
+            Service::Sts if u.action == sts::WITH_TOKEN => return Ok(Caller::default()),
+            Service::Sts => {}
         }
-        if service == Service::Sts && action == sts::WITH_TOKEN {
-            return Ok(Caller::default());
+        let c = u.credential.ok_or_else(ApiError::bad_credentials)?;
+        if let Some(date) = &u.request.date {
+            check_time(date, u.now)?;
         }
-        let c = credential.ok_or_else(ApiError::bad_credentials)?;
-        if let (Some(_), Some(date)) = (&request.authorization, &request.date) {
-            check_time(date, now)?;
+        let (account, region) = (&self.realm.account, &c.region);
+        if u.service == Service::Ec2 && *region != self.realm.region {
+            let message = format!(
+                "Credential should be scoped to a valid region, not '{region}': account {account} has no such region in the scenario"
+            );
+            return Err(ApiError::new(401, "AuthFailure", message));
         }
-        let (account, region) = (&self.realm.account, &self.realm.region);
-        if service == Service::Ec2 && c.region != *region {
-            return Err(ApiError::new(
-                401,
-                "AuthFailure",
-                format!(
-                    "Credential should be scoped to a valid region, not '{}': account {account} has no such region in the scenario",
-                    c.region
-                ),
-            ));
-        }
-        self.iam.caller(c, now)
+        self.iam.caller(c, u.now)
     }
 }
 
-pub(super) fn service(params: &Params, credential: Option<&Credential>, action: &str) -> Service {
+fn service(params: &Params, credential: Option<&Credential>, action: &str) -> Service {
     let by_scope = credential.is_some_and(|c| c.service == "sts");
     let by_version = params.peek("Version") == Some("2011-06-15");
     if by_scope || by_version || action == sts::ACTION { Service::Sts } else { Service::Ec2 }
+}
+
+fn render(
+    action: &str,
+    service: Service,
+    request_id: &str,
+    result: &ApiResult<String>,
+    form: Body,
+) -> Reply {
+    let (status, body) = match (result, service) {
+        (Ok(members), Service::Ec2) => (200, xml::ec2_response(action, request_id, members)),
+        (Ok(members), Service::Sts) => (200, xml::sts_response(action, request_id, members)),
+        (Err(e), Service::Ec2) => (e.status, xml::ec2_error(&e.code, &e.message, request_id)),
+        (Err(e), Service::Sts) => (e.status, xml::sts_error(&e.code, &e.message, request_id)),
+    };
+    let (content_type, body) = match form {
+        Body::Xml if service == Service::Sts => ("text/xml", body),
+        Body::Xml => ("text/xml;charset=UTF-8", body),
+        Body::Html => (
+            "text/html",
+            format!(
+                "<html><head><title>{status}</title></head><body><h1>{status}</h1></body></html>"
+            ),
+        ),
+        Body::Empty => ("text/plain", String::new()),
+    };
+    Reply {
+        status,
+        content_type,
+        request_id: request_id.to_owned(),
+        retry_after_ms: None,
+        body: body.into_bytes(),
+        delay_ms: 0,
+        delivery: Delivery::Normal,
+    }
 }

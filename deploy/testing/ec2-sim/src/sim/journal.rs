@@ -23,7 +23,6 @@ pub struct Entry {
     pub status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The ids of created or changed resources.
     pub effects: Vec<String>,
     pub delay_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -32,7 +31,6 @@ pub struct Entry {
     pub origin: &'static str,
 }
 
-/// The last entries.
 #[derive(Debug, Default)]
 pub struct Journal {
     last: VecDeque<Entry>,
@@ -110,7 +108,6 @@ impl Statistics {
         self.imds_credential_reads += u64::from(credentials);
     }
 
-    /// Returns the statistics as the control API shows them.
     pub fn json(&self) -> Value {
         let sum = |f: fn(&ActionCounts) -> u64| self.actions.values().map(f).sum::<u64>();
         json!({

@@ -2,7 +2,6 @@
 //! on devices.
 
 use super::Sim;
-use crate::devices::Release;
 use crate::state::Key;
 use crate::state::resources::{
     AttachmentEvent, InstanceEvent, InstanceState, Phase, VolumeEvent, VolumeState,
@@ -27,8 +26,8 @@ impl Sim {
                     }
                 }
                 (_, Some(key)) => {
-                    if let Some(l) = self.scheduled.remove(&key) {
-                        self.answer(now, &l.request, l.origin);
+                    if let Some((request, origin)) = self.scheduled.remove(&key) {
+                        self.answer(now, &request, origin);
                     }
                 }
                 _ => break,
@@ -61,24 +60,24 @@ impl Sim {
         match event {
             VolumeEvent::Gone => {
                 self.realm.remove_volume(id);
-                log(self.devices.delete(id), "the image of a volume stays", id);
+                if let Some(devices) = &self.devices {
+                    log(devices.images.delete(id), "the image of a volume stays", id);
+                }
             }
             VolumeEvent::Attachment(instance, AttachmentEvent::Appear) => {
                 self.attach_device(id, &instance, now);
             }
             VolumeEvent::Attachment(instance, AttachmentEvent::Release { force }) => {
                 // A stopped guest holds no device.
-                let stopped = self
-                    .realm
-                    .instances()
-                    .get(&instance)
-                    .is_none_or(|i| matches!(i.life, InstanceState::Stopped));
-                self.release(id, &instance, force || stopped, now);
+                let on = self.realm.instances().get(&instance);
+                let is_stopped = on.is_none_or(|i| matches!(i.life, InstanceState::Stopped));
+                self.release(id, &instance, force || is_stopped, now);
             }
             VolumeEvent::Reshaped => {
-                if let Some(v) = self.realm.volumes().get(id).filter(|v| !v.root) {
-                    let size = v.shape.size;
-                    log(self.devices.resize(id, size), "a volume could not be made larger", id);
+                if let Some(v) = self.realm.volumes().get(id).filter(|v| !v.root)
+                    && let Some(devices) = &self.devices
+                {
+                    log(devices.resize(id, v.shape.size), "a volume could not be made larger", id);
                 }
             }
         }
@@ -86,9 +85,9 @@ impl Sim {
 
     fn attach_device(&mut self, volume: &str, instance: &str, now: Millis) {
         let Some(name) = self.device_of(volume, instance) else { return };
-        let holds = self.devices.fingerprint(volume);
-        self.invariants.attached(volume, holds);
-        if let Err(error) = self.devices.attach(volume, instance, &name) {
+        let Some(devices) = &mut self.devices else { return };
+        self.invariants.attached(volume, devices.images.fingerprint(volume));
+        if let Err(error) = devices.attach(volume, instance, &name) {
             tracing::error!(%error, volume, instance, "a device could not be made; it is tried again");
             self.realm.update_volume(volume, |v| {
                 if let Some(a) = v.attachment_mut(instance) {
@@ -105,26 +104,23 @@ impl Sim {
     }
 
     fn release(&mut self, volume: &str, instance: &str, force: bool, now: Millis) {
-        if let Some(name) = self.device_of(volume, instance) {
-            match self.devices.release(volume, instance, &name, force) {
-                Ok(Release::Released) => {}
-                Ok(Release::Held) => return self.retry_release(volume, instance, now),
-                Err(error) => {
-                    tracing::error!(%error, volume, instance, "a device could not be taken away; it is tried again");
-                    return self.retry_release(volume, instance, now);
-                }
+        let mut is_released = true;
+        if let Some(name) = self.device_of(volume, instance)
+            && let Some(devices) = &mut self.devices
+        {
+            is_released = devices.release(volume, instance, &name, force).unwrap_or_else(|error| {
+                tracing::error!(%error, volume, instance, "a device could not be taken away; it is tried again");
+                false
+            });
+            if is_released {
+                let holds = devices.images.fingerprint(volume);
+                self.invariants.released(volume, holds.as_ref(), now);
             }
-            let holds = self.devices.fingerprint(volume);
-            self.invariants.released(volume, holds.as_ref(), now);
         }
         self.realm.update_volume(volume, |v| {
-            v.attachments.retain(|a| a.instance != instance);
-        });
-    }
-
-    fn retry_release(&mut self, volume: &str, instance: &str, now: Millis) {
-        self.realm.update_volume(volume, |v| {
-            if let Some(a) = v.attachment_mut(instance) {
+            if is_released {
+                v.attachments.retain(|a| a.instance != instance);
+            } else if let Some(a) = v.attachment_mut(instance) {
                 a.phase = Phase::Busy { again: Some(now.plus(RETRY_MS)) };
             }
         });

@@ -1,6 +1,6 @@
 //! The invariants, checked after each step.
 
-use super::resources::{MAX_MULTI_ATTACH, Phase, Volume, attachment_limit, device_suffix};
+use super::resources::{MAX_MULTI_ATTACH, Phase, Tags, Volume, attachment_limit, device_suffix};
 use super::{Key, Realm};
 use crate::devices::Fingerprint;
 use crate::time::Millis;
@@ -15,7 +15,6 @@ pub struct Violation {
     pub(crate) detail: String,
 }
 
-/// The checker of the invariants, with the violations found so far.
 #[derive(Debug, Default)]
 pub struct Invariants {
     found: Vec<Violation>,
@@ -35,8 +34,8 @@ const GROUP: &str = "ebs.csi.aws.com/group-snapshot";
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
 
 impl Invariants {
-    pub fn check<'a>(&mut self, realm: &Realm, keys: impl Iterator<Item = &'a Key>, now: Millis) {
-        for key in keys {
+    pub fn check(&mut self, realm: &Realm, changed: &BTreeSet<Key>, now: Millis) {
+        for key in changed {
             match key {
                 Key::Volume(id) => {
                     if let Some(v) = realm.volumes().get(id) {
@@ -94,17 +93,15 @@ impl Invariants {
         }
     }
 
-    fn names(&mut self, realm: &Realm, id: &str, tags: &BTreeMap<String, String>, now: Millis) {
+    fn names(&mut self, realm: &Realm, id: &str, tags: &Tags, now: Millis) {
         let named = NAMES.iter().any(|(tag, _)| tags.contains_key(*tag));
         if tags.contains_key(CLUSTER) && !named {
             let detail = "has no name by which a cluster knows it";
             self.report(now, "traceable", format!("{id} is tagged {CLUSTER} and {detail}"));
         }
         for (tag, prefix) in NAMES {
-            let Some(name) = tags.get(tag) else { continue };
-            let live = live_with(realm, tag, name, prefix, grouped(realm, id));
-            if live.len() > 1 {
-                self.report(now, "named_once", format!("{tag}={name}: {}", live.join(", ")));
+            if let Some((name, ids)) = shared_name(realm, id, tags, tag, prefix) {
+                self.report(now, "named_once", format!("{tag}={name}: {}", ids.join(", ")));
             }
         }
     }
@@ -142,7 +139,6 @@ impl Invariants {
         &self.found
     }
 
-    /// Returns the result as the control API shows it.
     pub fn json(&self, realm: &Realm, loops: &Value) -> Value {
         let own = || realm.volumes().values().filter(|v| !v.root);
         json!({
@@ -165,17 +161,21 @@ fn grouped<'a>(realm: &'a Realm, id: &str) -> Option<&'a str> {
     member.map(|it| it.volume.as_str())
 }
 
-fn live_with<'a>(
+/// Returns a resource's name by this tag and the ids of the live resources that share the name, if
+/// there are several.
+fn shared_name<'a>(
     realm: &'a Realm,
+    id: &str,
+    tags: &'a Tags,
     tag: &str,
-    name: &str,
     prefix: &str,
-    of: Option<&str>,
-) -> Vec<&'a str> {
+) -> Option<(&'a String, Vec<&'a str>)> {
+    let (name, group) = (tags.get(tag)?, grouped(realm, id));
     let is_live = |id: &&str| realm.volumes().get(*id).is_none_or(|v| !v.deleting());
     let ids = realm.tagged(tag, name).map(String::as_str);
     let ids = ids.filter(|id| id.starts_with(prefix)).filter(is_live);
-    ids.filter(|id| of.is_none() || grouped(realm, id) == of).collect()
+    let ids: Vec<_> = ids.filter(|id| group.is_none() || grouped(realm, id) == group).collect();
+    (ids.len() > 1).then_some((name, ids))
 }
 
 /// Returns the names that two live resources currently share.
@@ -184,11 +184,8 @@ fn duplicates(realm: &Realm) -> Vec<Value> {
     let of_volumes = realm.volumes().iter().map(|(id, v)| (id, &v.tags));
     for (id, t) in of_volumes.chain(realm.snapshots().iter().map(|(id, s)| (id, &s.tags))) {
         for (tag, prefix) in NAMES {
-            let Some(name) = t.get(tag) else { continue };
-            let ids = live_with(realm, tag, name, prefix, grouped(realm, id));
-            if ids.len() > 1 {
-                seen.insert((tag, name.clone(), ids));
-            }
+            let shared = shared_name(realm, id, t, tag, prefix);
+            seen.extend(shared.map(|(name, ids)| (tag, name, ids)));
         }
     }
     let shown = seen.into_iter();
@@ -208,7 +205,7 @@ mod tests {
         }
         let changed = realm.take_changes();
         for _ in 0..2 {
-            i.check(&realm, changed.iter(), Millis(0));
+            i.check(&realm, &changed, Millis(0));
         }
         i.found().iter().map(|v| v.rule).collect()
     }
@@ -263,7 +260,7 @@ mod tests {
             realm.put_snapshot(member("snap-2", volumes[1], group));
             let changed = realm.take_changes();
             let mut i = Invariants::default();
-            i.check(&realm, changed.iter(), Millis(0));
+            i.check(&realm, &changed, Millis(0));
             assert_eq!(i.found().iter().any(|it| it.rule == "named_once"), doubled, "{volumes:?}");
             assert_eq!(duplicates(&realm).is_empty(), !doubled, "{volumes:?}");
         }

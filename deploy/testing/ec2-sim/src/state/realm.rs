@@ -1,12 +1,11 @@
 //! The state of one account in one Region: resources, their indexes, and the queue of due events.
 
 mod history;
-mod zone_outage;
 
-use super::resources::{Instance, Snapshot, Tags, TokenUse, Volume, Zone};
+use super::resources::{Instance, Snapshot, Tags, TokenUse, Volume, Zone, ZoneState};
 use crate::limits::Buckets;
 use crate::time::Millis;
-use crate::wire::{ApiError, ApiResult};
+use crate::wire::{ApiError, ApiResult, Params};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +138,55 @@ impl Realm {
         } else {
             self.update_instance(id, |i| f(&mut i.tags));
         }
+    }
+
+    /// Refuses calls that an unavailable zone cannot answer: changes of resources in the zone, and
+    /// reads.
+    ///
+    /// EC2's API reference says about DescribeInstances that calls without instance ids, or with
+    /// ids of the affected zone, may fail, and that calls with only ids of other zones work. In the
+    /// simulator the former always fail, and so do the corresponding calls for volumes. Status and
+    /// wording unverified.
+    pub(crate) fn check_zones(&self, action: &str, params: &Params) -> ApiResult<()> {
+        let down: Vec<_> =
+            self.zones.iter().filter(|z| z.state == ZoneState::Unavailable).collect();
+        if down.is_empty() {
+            return Ok(());
+        }
+        let is_down = |zone: &str| down.iter().any(|z| z.name == zone || z.id == zone);
+        let refused = if action.starts_with("Describe") {
+            matches!(
+                action,
+                "DescribeInstances"
+                    | "DescribeInstanceStatus"
+                    | "DescribeVolumes"
+                    | "DescribeVolumeStatus"
+                    | "DescribeVolumesModifications"
+            ) && {
+                let mut ids = params
+                    .pairs()
+                    .filter(|(k, _)| k.starts_with("InstanceId.") || k.starts_with("VolumeId."))
+                    .peekable();
+                ids.peek().is_none() || ids.any(|(_, id)| self.zone_of(id).is_some_and(is_down))
+            }
+        } else {
+            params.pairs().any(|(_, v)| match self.zone_of(v) {
+                Some(zone) => is_down(zone),
+                None => is_down(v),
+            })
+        };
+        if refused {
+            let message = "The server is overloaded and can't handle the request.";
+            return Err(ApiError::new(503, "Unavailable", message));
+        }
+        Ok(())
+    }
+
+    fn zone_of(&self, id: &str) -> Option<&str> {
+        if let Some(v) = self.volumes.get(id) {
+            return Some(&v.zone);
+        }
+        Some(&self.instances.get(id)?.zone)
     }
 
     fn index_tags(&mut self, id: &str, tags: &Tags) {

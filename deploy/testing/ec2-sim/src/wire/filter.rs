@@ -62,7 +62,6 @@ impl Filters {
         })
     }
 
-    /// Returns whether a filter is one by tags.
     pub(crate) fn are_by_tags(&self) -> bool {
         self.0.iter().any(|f| is_tag_filter(&f.name))
     }

@@ -1,7 +1,7 @@
 //! Parses a Query request's parameters: flattened lists and typed values; leftover parameters are
 //! refused.
 
-use super::{ApiError, ApiResult};
+use super::{ApiError, ApiResult, refuse, refuse_value};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -60,36 +60,29 @@ impl Params {
             None => Ok(None),
             Some(v) if v.eq_ignore_ascii_case("true") => Ok(Some(true)),
             Some(v) if v.eq_ignore_ascii_case("false") => Ok(Some(false)),
-            Some(v) => {
-                Err(ApiError::value(format!("Invalid value '{v}' for boolean parameter {name}")))
-            }
+            Some(v) => refuse_value!("Invalid value '{v}' for boolean parameter {name}"),
         }
     }
 
     pub(crate) fn number(&self, name: &str) -> ApiResult<Option<i64>> {
-        match self.text(name) {
-            None => Ok(None),
-            Some(v) => v.parse().map(Some).map_err(|_| {
-                ApiError::value(format!(
-                    "Value ({v}) for parameter {} is invalid. Expected an integer.",
-                    lower_first(name)
-                ))
-            }),
-        }
+        let Some(v) = self.text(name) else { return Ok(None) };
+        let Ok(number) = v.parse() else {
+            let name = lower_first(name);
+            refuse_value!("Value ({v}) for parameter {name} is invalid. Expected an integer.");
+        };
+        Ok(Some(number))
     }
 
     /// Parses a positive integer. The error has EC2's recorded wording.
     pub(crate) fn positive(&self, name: &str) -> ApiResult<Option<u32>> {
-        match self.number(name)? {
-            None => Ok(None),
-            Some(v) => match u32::try_from(v) {
-                Ok(v) if v > 0 => Ok(Some(v)),
-                _ => Err(ApiError::value(format!(
-                    "Value ({v}) for parameter {} is invalid. Value must be a positive integer.",
-                    lower_first(name)
-                ))),
-            },
-        }
+        let Some(v) = self.number(name)? else { return Ok(None) };
+        let Some(positive) = u32::try_from(v).ok().filter(|v| *v > 0) else {
+            let name = lower_first(name);
+            refuse_value!(
+                "Value ({v}) for parameter {name} is invalid. Value must be a positive integer."
+            );
+        };
+        Ok(Some(positive))
     }
 
     /// Returns the values of `name.1`, `name.2`, …, in numeric order.
@@ -118,18 +111,15 @@ impl Params {
     /// Refuses parameters that the action did not read.
     pub(crate) fn finish(&self) -> ApiResult<()> {
         let known = |k: &str| matches!(k, "Action" | "Version" | "DryRun");
-        match self.map.iter().find(|(k, e)| !e.used.get() && !known(k)) {
-            None => Ok(()),
-            Some((k, _)) => Err(ApiError::client(
-                "UnknownParameter",
-                format!("The parameter {k} is not recognized"),
-            )),
+        if let Some((k, _)) = self.map.iter().find(|(k, e)| !e.used.get() && !known(k)) {
+            refuse!("UnknownParameter", "The parameter {k} is not recognized");
         }
+        Ok(())
     }
 }
 
 /// Turns `VolumeId` into `volumeId`, the form in which EC2's messages name parameters.
-pub(crate) fn lower_first(name: &str) -> String {
+fn lower_first(name: &str) -> String {
     let mut chars = name.chars();
     match chars.next() {
         Some(c) => c.to_lowercase().chain(chars).collect(),

@@ -37,7 +37,11 @@ impl Xml {
         self
     }
 
-    pub(crate) fn nest(&mut self, name: &str, members: impl FnOnce(&mut Self)) -> &mut Self {
+    pub(crate) fn nest(
+        &mut self,
+        name: &str,
+        members: impl FnOnce(&mut Self) -> &mut Self,
+    ) -> &mut Self {
         self.out.push('<');
         self.out.push_str(name);
         self.out.push('>');
@@ -56,12 +60,13 @@ impl Xml {
         &mut self,
         name: &str,
         items: impl IntoIterator<Item = T>,
-        mut each: impl FnMut(&mut Self, T),
+        mut each: impl FnMut(&mut Self, T) -> &mut Self,
     ) -> &mut Self {
         self.nest(name, |x| {
             for item in items {
                 x.nest("item", |x| each(x, item));
             }
+            x
         })
     }
 
@@ -72,8 +77,9 @@ impl Xml {
         self
     }
 
-    pub(crate) fn finish(self) -> String {
-        self.out
+    /// Takes what was written.
+    pub(crate) fn finish(&mut self) -> String {
+        std::mem::take(&mut self.out)
     }
 }
 
@@ -141,10 +147,8 @@ mod tests {
         x.text("a", "1 < 2")
             .text("b", "")
             .option("c", None::<u8>)
-            .list("s", [1, 2], |x, v| {
-                x.value("v", v);
-            })
-            .list("e", Vec::<u8>::new(), |_, _| {});
+            .list("s", [1, 2], |x, v| x.value("v", v))
+            .list("e", Vec::<u8>::new(), |x, _| x);
         assert_eq!(
             x.finish(),
             "<a>1 &lt; 2</a><b/><s><item><v>1</v></item><item><v>2</v></item></s><e/>"

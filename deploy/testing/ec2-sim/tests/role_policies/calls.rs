@@ -4,7 +4,7 @@
 use ec2_sim::{Document, IamSetting};
 use serde_json::{Value, json};
 
-use super::world::{World, request, text};
+use super::world::{World, request, rows, tag_list, tagged, text};
 use super::{BY_FEATURE, CLUSTER, CLUSTER_SCOPED, Policies, policies};
 
 const KEY: &str = "AKIADRIVER";
@@ -13,19 +13,11 @@ const KEY: &str = "AKIADRIVER";
 /// what has these tags.
 type Owner = (&'static str, &'static [(&'static str, &'static str)], bool, bool);
 
+const OWNED: (&str, &str) = ("ebs.csi.aws.com/cluster", "true");
+
 const OWNERS: &[Owner] = &[
-    (
-        "own",
-        &[("ebs.csi.aws.com/cluster", "true"), ("ebs.csi.aws.com/cluster-name", CLUSTER)],
-        true,
-        true,
-    ),
-    (
-        "another",
-        &[("ebs.csi.aws.com/cluster", "true"), ("ebs.csi.aws.com/cluster-name", "another")],
-        true,
-        false,
-    ),
+    ("own", &[OWNED, ("ebs.csi.aws.com/cluster-name", CLUSTER)], true, true),
+    ("another", &[OWNED, ("ebs.csi.aws.com/cluster-name", "another")], true, false),
     ("nobody", &[("team", "red")], false, false),
     // IAM compares the keys of tags without regard to case, and no condition can change that.
     (
@@ -83,88 +75,43 @@ const INSTANCES: &[(&str, &str, (&str, &str))] = &[
     ("fenced-by-another", "i-0aaaaaaaaaaaaaaa5", ("ebs.csi.aws.com/fence", "another")),
 ];
 
-/// Action, parameters, and whether the policies by feature and the cluster-scoped one allow it.
-const CALLS: &[(&str, &str, bool, bool)] = &[
-    ("CreateVolume", "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3&{volume-tags}", true, true),
-    ("CreateVolume", "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3", false, false),
-    ("CopyVolumes", "SourceVolumeId={own}&VolumeType=gp3", false, false),
-    ("CreateSnapshot", "VolumeId={own}", false, false),
-    ("AttachVolume", "VolumeId={own}&InstanceId={tagged}&Device=/dev/xvdba", true, true),
-    ("AttachVolume", "VolumeId={own}&InstanceId={foreign}&Device=/dev/xvdba", true, false),
-    ("DetachVolume", "VolumeId={own}&InstanceId={foreign}", true, false),
-    (
-        "LockSnapshot",
-        "SnapshotId={own.snapshot}&LockMode=compliance&LockDuration=366",
-        false,
-        false,
-    ),
-    // EC2's documentation does not say whether a date has a duration.
-    (
-        "LockSnapshot",
-        "SnapshotId={own.snapshot}&LockMode=compliance&ExpirationDate=2099-01-01T00:00:00Z",
-        false,
-        false,
-    ),
-    ("StopInstances", "InstanceId.1={fenced}", true, true),
-    ("StopInstances", "InstanceId.1={fenced-by-another}", false, false),
-    ("StopInstances", "InstanceId.1={node}", false, false),
-    ("TerminateInstances", "InstanceId.1={fenced}", true, true),
-    ("TerminateInstances", "InstanceId.1={fenced-by-another}", false, false),
-    ("TerminateInstances", "InstanceId.1={foreign}", false, false),
-    ("CreateTags", "ResourceId.1={own}&Tag.1.Key=team&Tag.1.Value=red", true, true),
-    ("CreateTags", "ResourceId.1={own}&Tag.1.Key=CSIVolumeName&Tag.1.Value=x", false, false),
-    ("CreateTags", "ResourceId.1={own}&Tag.1.Key=csivolumename&Tag.1.Value=x", false, false),
-    (
-        "CreateTags",
-        "ResourceId.1={own}&Tag.1.Key=ebs.csi.aws.com/cluster-name&Tag.1.Value=x",
-        false,
-        false,
-    ),
-    (
-        "CreateTags",
-        "ResourceId.1={own}&Tag.1.Key=EBS.csi.aws.com/cluster-name&Tag.1.Value=x",
-        false,
-        false,
-    ),
-    (
-        "CreateTags",
-        "ResourceId.1={own}&Tag.1.Key=kubernetes.io/created-for/pvc/name&Tag.1.Value=x",
-        false,
-        false,
-    ),
-    // To adopt what is not the cluster's.
-    (
-        "CreateTags",
-        "ResourceId.1={nobody}&Tag.1.Key=ebs.csi.aws.com/cluster&Tag.1.Value=true",
-        false,
-        false,
-    ),
-    (
-        "CreateTags",
-        "ResourceId.1={nobody}&Tag.1.Key=EBS.csi.aws.com/cluster&Tag.1.Value=true",
-        false,
-        false,
-    ),
-    ("CreateTags", "ResourceId.1={nobody}&{adopt}", false, false),
-    ("CreateTags", "ResourceId.1={another}&{adopt}", false, false),
-    ("CreateTags", "ResourceId.1={nobody.snapshot}&{adopt}", false, false),
-    (
-        "CreateTags",
-        "ResourceId.1={foreign}&Tag.1.Key=ebs.csi.aws.com/fence&Tag.1.Value=test",
-        false,
-        false,
-    ),
-    ("DeleteTags", "ResourceId.1={own}&Tag.1.Key=team", true, true),
-    ("DeleteTags", "ResourceId.1={own}", false, false),
-    (
-        "DeleteTags",
-        "ResourceId.1={own}&Tag.1.Key=team&Tag.2.Key=ebs.csi.aws.com/cluster",
-        false,
-        false,
-    ),
-    ("DeleteTags", "ResourceId.1={another}&Tag.1.Key=team", true, false),
-    ("DeleteTags", "ResourceId.1={nobody}&Tag.1.Key=team", false, false),
-];
+/// Action, parameters, and which allow it: the policies by feature, and the cluster-scoped one.
+/// Whether a lock until a date has a duration is not documented. Rows with `{adopt}`, or with the
+/// tag of a cluster for `{nobody}`, would adopt what is not the cluster's.
+const CALLS: &str = "
+CreateVolume | AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3&{volume-tags} | both|
+CreateVolume | AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3 | neither|
+CopyVolumes | SourceVolumeId={own}&VolumeType=gp3 | neither|
+CreateSnapshot | VolumeId={own} | neither|
+AttachVolume | VolumeId={own}&InstanceId={tagged}&Device=/dev/xvdba | both|
+AttachVolume | VolumeId={own}&InstanceId={foreign}&Device=/dev/xvdba | by feature|
+DetachVolume | VolumeId={own}&InstanceId={foreign} | by feature|
+LockSnapshot | SnapshotId={own.snapshot}&LockMode=compliance&LockDuration=366 | neither|
+LockSnapshot | SnapshotId={own.snapshot}&LockMode=compliance&ExpirationDate=2099-01-01T00:00:00Z | neither|
+StopInstances | InstanceId.1={fenced} | both|
+StopInstances | InstanceId.1={fenced-by-another} | neither|
+StopInstances | InstanceId.1={node} | neither|
+TerminateInstances | InstanceId.1={fenced} | both|
+TerminateInstances | InstanceId.1={fenced-by-another} | neither|
+TerminateInstances | InstanceId.1={foreign} | neither|
+CreateTags | ResourceId.1={own}&Tag.1.Key=team&Tag.1.Value=red | both|
+CreateTags | ResourceId.1={own}&Tag.1.Key=CSIVolumeName&Tag.1.Value=x | neither|
+CreateTags | ResourceId.1={own}&Tag.1.Key=csivolumename&Tag.1.Value=x | neither|
+CreateTags | ResourceId.1={own}&Tag.1.Key=ebs.csi.aws.com/cluster-name&Tag.1.Value=x | neither|
+CreateTags | ResourceId.1={own}&Tag.1.Key=EBS.csi.aws.com/cluster-name&Tag.1.Value=x | neither|
+CreateTags | ResourceId.1={own}&Tag.1.Key=kubernetes.io/created-for/pvc/name&Tag.1.Value=x | neither|
+CreateTags | ResourceId.1={nobody}&Tag.1.Key=ebs.csi.aws.com/cluster&Tag.1.Value=true | neither|
+CreateTags | ResourceId.1={nobody}&Tag.1.Key=EBS.csi.aws.com/cluster&Tag.1.Value=true | neither|
+CreateTags | ResourceId.1={nobody}&{adopt} | neither|
+CreateTags | ResourceId.1={another}&{adopt} | neither|
+CreateTags | ResourceId.1={nobody.snapshot}&{adopt} | neither|
+CreateTags | ResourceId.1={foreign}&Tag.1.Key=ebs.csi.aws.com/fence&Tag.1.Value=test | neither|
+DeleteTags | ResourceId.1={own}&Tag.1.Key=team | both|
+DeleteTags | ResourceId.1={own} | neither|
+DeleteTags | ResourceId.1={own}&Tag.1.Key=team&Tag.2.Key=ebs.csi.aws.com/cluster | neither|
+DeleteTags | ResourceId.1={another}&Tag.1.Key=team | by feature|
+DeleteTags | ResourceId.1={nobody}&Tag.1.Key=team | neither|
+";
 
 /// Questions to IAM that no call of the simulator asks: action, resource, condition keys, answers.
 type Question = (&'static str, &'static str, &'static [(&'static str, &'static str)], bool, bool);
@@ -178,6 +125,7 @@ const EC2: (&str, &str) = ("kms:ViaService", "ec2.us-east-1.amazonaws.com");
 const CHINESE_EC2: (&str, &str) = ("kms:ViaService", "ec2.cn-north-1.amazonaws.com.cn");
 const S3: (&str, &str) = ("kms:ViaService", "s3.us-east-1.amazonaws.com");
 const FOR_AWS: (&str, &str) = ("kms:GrantIsForAWSResource", "true");
+const OF_ANOTHER: (&str, &str) = ("aws:ResourceTag/eks:cluster-name", "another");
 
 const QUESTIONS: &[Question] = &[
     ("kms:Decrypt", A_KEY, &[EC2], true, true),
@@ -194,26 +142,8 @@ const QUESTIONS: &[Question] = &[
     ("ec2:CreateTags", NEW_SNAPSHOT, &[("ec2:CreateAction", "CreateSnapshot")], false, false),
     ("ec2:CreateTags", NEW_SNAPSHOT, &[("ec2:CreateAction", "CreateSnapshots")], false, false),
     ("ec2:CreateSnapshots", NEW_SNAPSHOT, &[], false, false),
-    (
-        "ec2:CreateSnapshots",
-        AN_INSTANCE,
-        &[("aws:ResourceTag/eks:cluster-name", "another")],
-        true,
-        false,
-    ),
+    ("ec2:CreateSnapshots", AN_INSTANCE, &[OF_ANOTHER], true, false),
 ];
-
-fn tag_list(prefix: &str, tags: &[(&str, &str)]) -> String {
-    let tag = |(i, (key, value)): (usize, &(&str, &str))| {
-        format!("{prefix}Tag.{0}.Key={key}&{prefix}Tag.{0}.Value={value}", i + 1)
-    };
-    tags.iter().enumerate().map(tag).collect::<Vec<_>>().join("&")
-}
-
-fn tags_of(kind: &str, tags: &[(&str, &str)]) -> String {
-    let list = tag_list("TagSpecification.1.", tags);
-    format!("TagSpecification.1.ResourceType={kind}&{list}")
-}
 
 fn setting(policies: &Policies) -> IamSetting {
     let principal = json!({
@@ -226,61 +156,59 @@ fn setting(policies: &Policies) -> IamSetting {
 /// A simulator with resources of every owner, and the calls with their ids.
 struct Rows {
     world: World,
-    calls: Vec<(String, String, bool, bool)>,
+    calls: Vec<(&'static str, String, bool, bool)>,
 }
 
 impl Rows {
     fn new() -> Self {
-        let instance = |(_, id, (key, value)): &(&str, &str, (&str, &str))| {
-            let tags = json!({*key: value});
-            json!({"id": id, "type": "m5.large", "zone": "us-east-1a", "tags": tags})
-        };
-        let mut instances: Vec<Value> = INSTANCES.iter().map(instance).collect();
         let owners = || OWNERS.iter().chain(MIGRATED);
-        let holders = owners().map(|(owner, ..)| {
-            let id = holder_of(owner);
-            json!({"id": id, "type": "m5.large", "zone": "us-east-1a", "tags": {"eks:cluster-name": CLUSTER}})
-        });
-        instances.extend(holders);
+        let instance = |id: &str, key: &str, value: &str| json!({"id": id, "zone": "us-east-1a", "tags": {key: value}});
+        let named = INSTANCES.iter().map(|(_, id, (key, value))| instance(id, key, value));
+        let holders =
+            owners().map(|(owner, ..)| instance(&holder_of(owner), "eks:cluster-name", CLUSTER));
+        let instances: Vec<Value> = named.chain(holders).collect();
         let mut world = World::with(json!({"instances": instances, "limits": {"enabled": false}}));
         let own = OWNERS[0].1;
         let mut names = vec![
-            ("{volume-tags}".to_owned(), tags_of("volume", own)),
-            ("{snapshot-tags}".to_owned(), tags_of("snapshot", own)),
-            ("{adopt}".to_owned(), tag_list("", own)),
+            ("{volume-tags}".to_owned(), tagged("volume", own)),
+            ("{snapshot-tags}".to_owned(), tagged("snapshot", own)),
+            ("{adopt}".to_owned(), tag_list("Tag", own)),
         ];
         names.extend(INSTANCES.iter().map(|(name, id, _)| (format!("{{{name}}}"), (*id).into())));
         let mut calls = Vec::new();
         for (owner, tags, by_feature, scoped) in owners() {
-            let (held, holder) = (world.volume(&tags_of("volume", tags)), holder_of(owner));
+            let (held, holder) = (world.volume(&tagged("volume", tags)), holder_of(owner));
             let place = format!("VolumeId={held}&InstanceId={holder}&Device=/dev/xvdba");
             world.ok("AttachVolume", &place);
             let together = format!("InstanceSpecification.InstanceId={holder}&{TOGETHER}");
-            calls.push(("CreateSnapshots".to_owned(), together, *by_feature, *scoped));
-            let id = world.volume(&tags_of("volume", tags));
+            calls.push(("CreateSnapshots", together, *by_feature, *scoped));
+            let id = world.volume(&tagged("volume", tags));
             names.push((format!("{{{owner}}}"), id.clone()));
-            let of_volume = OF_VOLUMES.iter().map(|(action, parameters)| {
-                let parameters = parameters.replace("{volume}", &id);
-                ((*action).to_owned(), parameters, *by_feature, *scoped)
-            });
-            calls.extend(of_volume);
+            calls.extend(OF_VOLUMES.iter().map(|(action, parameters)| {
+                (*action, parameters.replace("{volume}", &id), *by_feature, *scoped)
+            }));
         }
         let source = world.volume("");
         for (owner, tags, by_feature, scoped) in OWNERS {
-            let parameters = format!("VolumeId={source}&{}", tags_of("snapshot", tags));
+            let parameters = format!("VolumeId={source}&{}", tagged("snapshot", tags));
             let id = text(&world.ok("CreateSnapshot", &parameters), "snapshotId");
             names.push((format!("{{{owner}.snapshot}}"), id.clone()));
-            let of_snapshot = OF_SNAPSHOTS.iter().map(|(action, parameters)| {
-                let parameters = parameters.replace("{snapshot}", &id);
-                ((*action).to_owned(), parameters, *by_feature, *scoped)
-            });
-            calls.extend(of_snapshot);
+            calls.extend(OF_SNAPSHOTS.iter().map(|(action, parameters)| {
+                (*action, parameters.replace("{snapshot}", &id), *by_feature, *scoped)
+            }));
         }
         world.step(1);
-        let single = CALLS.iter().map(|(action, parameters, by_feature, scoped)| {
-            ((*action).to_owned(), (*parameters).to_owned(), *by_feature, *scoped)
-        });
-        calls.extend(single);
+        for [action, parameters, allowed] in rows(CALLS) {
+            let (by_feature, scoped) = match allowed {
+                "both" => (true, true),
+                "by feature" => (true, false),
+                _ => {
+                    assert_eq!(allowed, "neither");
+                    (false, false)
+                }
+            };
+            calls.push((action, parameters.to_owned(), by_feature, scoped));
+        }
         for (_, parameters, ..) in &mut calls {
             for (name, value) in &names {
                 *parameters = parameters.replace(name, value);
@@ -342,7 +270,7 @@ fn encrypted_volume_stays_in_every_partition() {
             world.step(10_000);
             String::from_utf8(reply.body).expect("text")
         };
-        let tags = tags_of("volume", OWNERS[0].1);
+        let tags = tagged("volume", OWNERS[0].1);
         let encrypted = "Size=1&VolumeType=gp3&Encrypted=true&KmsKeyId=k";
         let made = call("CreateVolume", &format!("AvailabilityZone={zone}&{encrypted}&{tags}"));
         let id = text(&made, "volumeId");

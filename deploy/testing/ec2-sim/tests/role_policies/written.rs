@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use ec2_sim::Document;
 use serde_json::Value;
 
+use super::world::rows;
 use super::{BY_FEATURE, CLUSTER_SCOPED, text};
 
 /// Condition keys; one that ends with `/` continues with the key of a tag.
@@ -236,73 +237,36 @@ fn trust_policies_name_one_account_exactly() {
     }
 }
 
+/// File, a text in it, what replaces the text, a part of the finding.
+const FAULTS: &str = r#"
+base | ec2:CreateVolume" | ec2:CreateVolumes" | unknown action ec2:CreateVolumes|
+base | ec2:CreateVolume" | ec2:Create*" | unknown action ec2:Create*|
+base | "UseInstances" | "UseOwnVolumes" | "UseOwnVolumes" is missing or there twice|
+base | "UseInstances" | "UseNodes" | UseNodes: ec2:AttachVolume has no condition|
+base | 2012-10-17 | 2008-10-17 | must be "2012-10-17"|
+base | :instance/* | :snapshot/* | ec2:AttachVolume has no resource type snapshot|
+fence | arn:*:ec2:*:*:instance/* | * | ec2:StopInstances has no resource type *|
+kms | kms:ViaService | kms:ViaServices | unknown condition key kms:ViaServices|
+kms | kms:ViaService | kms:GrantIsForAWSResource | kms:Decrypt on key has no condition key|
+fast-restore-and-lock | SnapshotLockDuration | CoolOffPeriod | unknown condition key ec2:CoolOffPeriod|
+fast-restore-and-lock | LockSnapshot" | DeleteSnapshot" | ec2:DeleteSnapshot on snapshot has no condition key ec2:SnapshotLockDuration|
+base | "aws:RequestTag/ | "aws:ResourceTag/ | ec2:CreateVolume on volume has no condition key aws:ResourceTag/|
+base | "aws:ResourceTag/ | "ec2:CreateAction/ | unknown condition key ec2:CreateAction/|
+clone | ec2:ResourceTag | aws:ResourceTag | ec2:CopyVolumes on volume has no condition key aws:ResourceTag|
+clone | NotResource | Resources | unknown field|
+migrated | /NAME | /${aws:PrincipalTag/eks-cluster-name} | IAM replaces no variable|
+modify | "Null" | "Bool" | holds without aws:TagKeys|
+modify | "aws:TagKeys": "false" | "aws:TagKeys": "true" | holds without aws:TagKeys|
+modify | "CSIVolumeName" | LONG | are more than 6144|
+"#;
+
 #[test]
 fn planted_faults_are_found() {
     let long = format!("\"{}\"", "a".repeat(MANAGED));
-    for (file, from, to, finding) in [
-        ("base", "ec2:CreateVolume\"", "ec2:CreateVolumes\"", "unknown action ec2:CreateVolumes"),
-        ("base", "ec2:CreateVolume\"", "ec2:Create*\"", "unknown action ec2:Create*"),
-        (
-            "base",
-            "\"UseInstances\"",
-            "\"UseOwnVolumes\"",
-            "\"UseOwnVolumes\" is missing or there twice",
-        ),
-        ("base", "\"UseInstances\"", "\"UseNodes\"", "UseNodes: ec2:AttachVolume has no condition"),
-        ("base", "2012-10-17", "2008-10-17", "must be \"2012-10-17\""),
-        ("base", ":instance/*", ":snapshot/*", "ec2:AttachVolume has no resource type snapshot"),
-        ("fence", "arn:*:ec2:*:*:instance/*", "*", "ec2:StopInstances has no resource type *"),
-        ("kms", "kms:ViaService", "kms:ViaServices", "unknown condition key kms:ViaServices"),
-        (
-            "kms",
-            "kms:ViaService",
-            "kms:GrantIsForAWSResource",
-            "kms:Decrypt on key has no condition key",
-        ),
-        (
-            "fast-restore-and-lock",
-            "SnapshotLockDuration",
-            "CoolOffPeriod",
-            "unknown condition key ec2:CoolOffPeriod",
-        ),
-        (
-            "fast-restore-and-lock",
-            "LockSnapshot\"",
-            "DeleteSnapshot\"",
-            "ec2:DeleteSnapshot on snapshot has no condition key ec2:SnapshotLockDuration",
-        ),
-        (
-            "base",
-            "\"aws:RequestTag/",
-            "\"aws:ResourceTag/",
-            "ec2:CreateVolume on volume has no condition key aws:ResourceTag/",
-        ),
-        (
-            "base",
-            "\"aws:ResourceTag/",
-            "\"ec2:CreateAction/",
-            "unknown condition key ec2:CreateAction/",
-        ),
-        (
-            "clone",
-            "ec2:ResourceTag",
-            "aws:ResourceTag",
-            "ec2:CopyVolumes on volume has no condition key aws:ResourceTag",
-        ),
-        ("clone", "NotResource", "Resources", "unknown field"),
-        ("migrated", "/NAME", "/${aws:PrincipalTag/eks-cluster-name}", "IAM replaces no variable"),
-        ("modify", "\"Null\"", "\"Bool\"", "holds without aws:TagKeys"),
-        (
-            "modify",
-            "\"aws:TagKeys\": \"false\"",
-            "\"aws:TagKeys\": \"true\"",
-            "holds without aws:TagKeys",
-        ),
-        ("modify", "\"CSIVolumeName\"", long.as_str(), "are more than 6144"),
-    ] {
+    for [file, from, to, finding] in rows(FAULTS) {
         let text = text(file);
         assert!(text.contains(from), "{file} has no {from}");
-        let found = findings(file, &text.replace(from, to));
+        let found = findings(file, &text.replace(from, &to.replace("LONG", &long)));
         assert!(found.iter().any(|one| one.contains(finding)), "{file} {to}: {found:?}");
     }
 }

@@ -2,8 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use ec2_sim::Millis;
-use ec2_sim::{Reply, Request, Scenario, Sim, Volume};
+use ec2_sim::{Millis, Reply, Request, Scenario, Sim, Volume};
 use serde_json::{Value, json};
 
 pub const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
@@ -120,6 +119,11 @@ impl World {
         volumes.filter(|v| !v.root).count()
     }
 
+    /// Describes an instance.
+    pub fn of_instance(&mut self, id: &str) -> String {
+        self.ok("DescribeInstances", &format!("InstanceId.1={id}"))
+    }
+
     /// Returns the text of the first element of this name in the reply of DescribeVolumes for one
     /// volume.
     pub fn of_volume(&mut self, id: &str, element: &str) -> String {
@@ -143,15 +147,30 @@ pub fn without(volumes: &[String]) -> String {
     volumes.iter().enumerate().map(one).collect()
 }
 
+/// Returns the parameters that give tags to a new resource.
+pub fn tagged(kind: &str, tags: &[(&str, &str)]) -> String {
+    let list = tag_list("TagSpecification.1.Tag", tags);
+    format!("TagSpecification.1.ResourceType={kind}&{list}")
+}
+
+/// Returns tags as the parameters `NAME.1.Key`, `NAME.1.Value`, ….
+pub fn tag_list(name: &str, tags: &[(&str, &str)]) -> String {
+    let tag = |(n, (key, value)): (u32, &(&str, &str))| {
+        format!("{name}.{n}.Key={key}&{name}.{n}.Value={value}")
+    };
+    (1..).zip(tags).map(tag).collect::<Vec<_>>().join("&")
+}
+
 pub fn attach(volume: &str, instance: &str, device: &str) -> String {
     format!("VolumeId={volume}&InstanceId={instance}&Device={device}")
 }
 
 /// Returns a signed request; `parameters` is a query string.
 pub fn request(key: &str, region: &str, action: &str, parameters: &str) -> Request {
-    let is_sts = matches!(action, "GetCallerIdentity" | "AssumeRoleWithWebIdentity");
-    let service = if is_sts { "sts" } else { "ec2" };
-    let version = if service == "sts" { "2011-06-15" } else { "2016-11-15" };
+    let (service, version) = match action {
+        "GetCallerIdentity" | "AssumeRoleWithWebIdentity" => ("sts", "2011-06-15"),
+        _ => ("ec2", "2016-11-15"),
+    };
     Request {
         form: format!("Action={action}&Version={version}&{parameters}").into_bytes(),
         authorization: Some(format!(
@@ -159,6 +178,16 @@ pub fn request(key: &str, region: &str, action: &str, parameters: &str) -> Reque
         )),
         ..Request::default()
     }
+}
+
+/// Splits the rows of a table. A row ends in `|`, because some messages end in a space.
+pub fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
+    let rows = table.lines().filter(|row| !row.is_empty());
+    rows.map(|row| {
+        let cells = row.strip_suffix('|').expect("the end of a row");
+        let cells: Vec<&str> = cells.splitn(N, " | ").collect();
+        cells.try_into().expect(row)
+    })
 }
 
 /// Returns the unescaped text of the first element of this name, or an empty string.

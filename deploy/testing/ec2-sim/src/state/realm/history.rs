@@ -32,7 +32,7 @@ impl<T: Clone> Versions<T> {
         Self { all: current.iter().map(first).collect(), recent: BTreeSet::new() }
     }
 
-    fn record_version(&mut self, id: &str, now: Millis, value: Option<&T>) {
+    fn record(&mut self, id: &str, now: Millis, value: Option<&T>) {
         let versions =
             self.all.entry(id.to_owned()).or_insert_with(|| VecDeque::from([(ALWAYS, None)]));
         if versions.back().is_some_and(|(at, _)| *at == now) {
@@ -85,37 +85,26 @@ pub(crate) struct Displaced {
 }
 
 impl Realm {
-    /// Keeps versions for `keep_ms` from now on; 0 drops the history.
-    pub(crate) fn keep_history(&mut self, keep_ms: u64) {
+    /// Records the new versions of changed resources, and drops versions that are older than
+    /// `keep_ms`, which no read can see any longer; 0 drops the history.
+    pub(crate) fn note_history(&mut self, changed: &BTreeSet<Key>, now: Millis, keep_ms: u64) {
         if keep_ms == 0 {
             self.history = None;
-        } else if self.history.is_none() {
+            return;
+        }
+        let Some(history) = &mut self.history else {
             self.history = Some(Box::new(History {
                 volumes: Versions::begin(&self.volumes),
                 snapshots: Versions::begin(&self.snapshots),
                 instances: Versions::begin(&self.instances),
             }));
-        }
-    }
-
-    /// Records the new versions of changed resources, and drops versions that no read can see any
-    /// longer.
-    pub(crate) fn note_history<'a>(
-        &mut self,
-        changed: impl Iterator<Item = &'a Key>,
-        now: Millis,
-        keep_ms: u64,
-    ) {
-        let Some(history) = &mut self.history else { return };
+            return;
+        };
         for key in changed {
             match key {
-                Key::Volume(id) => history.volumes.record_version(id, now, self.volumes.get(id)),
-                Key::Snapshot(id) => {
-                    history.snapshots.record_version(id, now, self.snapshots.get(id))
-                }
-                Key::Instance(id) => {
-                    history.instances.record_version(id, now, self.instances.get(id))
-                }
+                Key::Volume(id) => history.volumes.record(id, now, self.volumes.get(id)),
+                Key::Snapshot(id) => history.snapshots.record(id, now, self.snapshots.get(id)),
+                Key::Instance(id) => history.instances.record(id, now, self.instances.get(id)),
             }
         }
         history.volumes.drop_old(now, keep_ms);
@@ -140,22 +129,17 @@ impl Realm {
         drop(self.exchange(current));
     }
 
-    fn exchange(&mut self, new: Displaced) -> Displaced {
-        fn each<T>(
-            new: Vec<(String, Option<T>)>,
-            mut swap: impl FnMut(&str, Option<T>) -> Option<T>,
-        ) -> Vec<(String, Option<T>)> {
-            let old = new.into_iter().map(|(id, t)| {
-                let old = swap(&id, t);
-                (id, old)
-            });
-            old.collect()
+    fn exchange(&mut self, mut new: Displaced) -> Displaced {
+        for (id, volume) in &mut new.volumes {
+            *volume = self.swap_volume(id, volume.take());
         }
-        Displaced {
-            volumes: each(new.volumes, |id, v| self.swap_volume(id, v)),
-            snapshots: each(new.snapshots, |id, s| self.swap_snapshot(id, s)),
-            instances: each(new.instances, |id, i| self.swap_instance(id, i)),
+        for (id, snapshot) in &mut new.snapshots {
+            *snapshot = self.swap_snapshot(id, snapshot.take());
         }
+        for (id, instance) in &mut new.instances {
+            *instance = self.swap_instance(id, instance.take());
+        }
+        new
     }
 
     pub(super) fn swap_volume(&mut self, id: &str, new: Option<Volume>) -> Option<Volume> {

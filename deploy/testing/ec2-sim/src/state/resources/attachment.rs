@@ -24,7 +24,6 @@ pub(crate) enum Phase {
     },
     /// The guest still holds the device after DetachVolume was accepted.
     Busy {
-        /// When to check again.
         again: Option<Millis>,
     },
 }
@@ -48,7 +47,6 @@ pub(crate) enum AttachmentEvent {
     Appear,
     /// The device must be removed, unless the guest holds it.
     Release {
-        /// Whether to remove the device even if the guest holds it.
         force: bool,
     },
 }

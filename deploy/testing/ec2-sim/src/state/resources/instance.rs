@@ -1,8 +1,8 @@
 //! The lifecycle of an instance: running <-> stopped, then terminated.
 
-use super::{InstanceChecks, Tags};
+use super::Tags;
 use crate::time::Millis;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The state of an instance; `until` is when a passing state ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,6 +39,59 @@ pub(crate) enum InstanceEvent {
     Terminated,
     /// The instance is no longer listed.
     Gone,
+}
+
+/// The result of one of EC2's checks of a running instance (EC2 user guide, "Status checks for
+/// Amazon EC2 instances").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckResult {
+    #[default]
+    Ok,
+    Impaired,
+    /// The check was not made yet.
+    Initializing,
+    /// The check could not be made.
+    InsufficientData,
+}
+
+impl CheckResult {
+    /// Returns EC2's name of the reachability that belongs to the status.
+    pub(crate) fn reachability(self) -> String {
+        match self {
+            Self::Ok => "passed".to_owned(),
+            Self::Impaired => "failed".to_owned(),
+            Self::Initializing | Self::InsufficientData => super::name_of(self),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct InstanceChecks {
+    /// The check of the host, with its network and power.
+    pub(crate) system: CheckResult,
+    /// The check of the guest.
+    pub instance: CheckResult,
+    pub(crate) attached_ebs: CheckResult,
+}
+
+/// Results to report from now on; a result that is not given stays.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChecksChange {
+    pub(crate) system: Option<CheckResult>,
+    pub instance: Option<CheckResult>,
+    pub(crate) attached_ebs: Option<CheckResult>,
+}
+
+impl InstanceChecks {
+    pub fn with(self, findings: ChecksChange) -> Self {
+        Self {
+            system: findings.system.unwrap_or(self.system),
+            instance: findings.instance.unwrap_or(self.instance),
+            attached_ebs: findings.attached_ebs.unwrap_or(self.attached_ebs),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]

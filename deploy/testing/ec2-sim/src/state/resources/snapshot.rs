@@ -48,7 +48,6 @@ pub(crate) struct Archival {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Snapshot {
-    /// The snapshot's id, `snap-…`.
     pub id: String,
     pub volume: String,
     /// The size of that volume, in GiB.

@@ -8,7 +8,6 @@ pub(crate) type Tags = BTreeMap<String, String>;
 /// The tags of rows that have none.
 pub(crate) static NO_TAGS: Tags = Tags::new();
 
-/// The maximum number of tags of a resource.
 const MAX_TAGS: usize = 50;
 
 /// Reads `TagSpecification.N` for a new resource of the given type.

@@ -1,11 +1,9 @@
 //! The lifecycle of a volume: creating -> available <-> in-use -> deleting -> gone; `error` if the
 //! creation failed and the volume is kept.
 
-use super::{
-    Attachment, AttachmentEvent, Modification, ModificationState, Shape, Tags, VolumeChecks,
-};
+use super::{Attachment, AttachmentEvent, Modification, ModificationState, Shape, Tags};
 use crate::time::Millis;
-use crate::wire::{ApiError, ApiResult, refuse};
+use crate::wire::ApiError;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of instances to which a Multi-Attach volume can be attached at once.
@@ -58,6 +56,36 @@ pub(crate) struct Initialization {
     pub(crate) until: Millis,
 }
 
+/// The results of EC2's checks of a volume (EBS user guide, "Amazon EBS volume status checks").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct VolumeChecks {
+    /// Whether EC2 has disabled I/O because the data may be inconsistent.
+    pub(crate) io_disabled: bool,
+    pub(crate) performance: Performance,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Performance {
+    #[default]
+    Normal,
+    Degraded,
+    SeverelyDegraded,
+    /// No I/O completes.
+    Stalled,
+}
+
+impl VolumeChecks {
+    /// Returns EC2's overall status.
+    pub(crate) fn status(self) -> &'static str {
+        match (self.io_disabled, self.performance) {
+            (true, _) | (_, Performance::Stalled) => "impaired",
+            (false, Performance::Degraded | Performance::SeverelyDegraded) => "warning",
+            (false, Performance::Normal) => "ok",
+        }
+    }
+}
+
 /// A volume.
 #[derive(Debug, Clone, Serialize)]
 pub struct Volume {
@@ -94,7 +122,6 @@ pub struct Volume {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VolumeEvent {
-    /// The volume no longer exists.
     Gone,
     Attachment(String, AttachmentEvent),
     Reshaped,
@@ -214,34 +241,23 @@ pub(crate) struct TokenUse {
     pub at: Millis,
 }
 
-/// The maximum length of a token, in characters.
-pub(crate) const MAX_TOKEN_LENGTH: usize = 64;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// How long a token is remembered, in milliseconds.
-const RETENTION_MS: u64 = 12 * 3600 * 1000;
-
-/// Checks a request's token. Returns the volume of the earlier request that this one repeats;
-/// `None`: the token is new or forgotten. `is_deleted`: whether a volume was deleted or has failed.
-pub(crate) fn find_replayed<'a>(
-    token: &str,
-    used: Option<&'a TokenUse>,
-    fingerprint: &str,
-    is_deleted: impl Fn(&str) -> bool,
-    now: Millis,
-) -> ApiResult<Option<&'a str>> {
-    let Some(used) = used.filter(|s| now.since(s.at) < RETENTION_MS) else { return Ok(None) };
-    if is_deleted(&used.volume) {
-        refuse!(
-            "IdempotentParameterMismatch",
-            "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
-            used.volume
-        );
+    #[test]
+    fn worst_check_decides_volume_status() {
+        use Performance::{Degraded, Normal, SeverelyDegraded, Stalled};
+        for (io_disabled, performance, status) in [
+            (false, Normal, "ok"),
+            (false, Degraded, "warning"),
+            (false, SeverelyDegraded, "warning"),
+            (false, Stalled, "impaired"),
+            (true, Normal, "impaired"),
+            (true, Degraded, "impaired"),
+        ] {
+            let checks = VolumeChecks { io_disabled, performance };
+            assert_eq!(checks.status(), status, "{checks:?}");
+        }
     }
-    if used.fingerprint != fingerprint {
-        refuse!(
-            "IdempotentParameterMismatch",
-            "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)."
-        );
-    }
-    Ok(Some(&used.volume))
 }

@@ -30,21 +30,16 @@ const fn plain(name: &'static str, min_size: u32, max_size: u32) -> VolumeType {
     }
 }
 
+const fn provisioned(name: &'static str, max_size: u32, iops: (u32, u32)) -> VolumeType {
+    let plain = plain(name, 4, max_size);
+    VolumeType { iops: Some(iops), iops_required: true, multi_attach: true, ..plain }
+}
+
 pub(crate) const TYPES: &[VolumeType] = &[
     VolumeType { iops: Some((80_000, 500)), throughput: Some(2_000), ..plain("gp3", 1, 65_536) },
     plain("gp2", 1, 16_384),
-    VolumeType {
-        iops: Some((64_000, 50)),
-        iops_required: true,
-        multi_attach: true,
-        ..plain("io1", 4, 16_384)
-    },
-    VolumeType {
-        iops: Some((256_000, 1_000)),
-        iops_required: true,
-        multi_attach: true,
-        ..plain("io2", 4, 65_536)
-    },
+    provisioned("io1", 16_384, (64_000, 50)),
+    provisioned("io2", 65_536, (256_000, 1_000)),
     plain("st1", 125, 16_384),
     plain("sc1", 125, 16_384),
     plain("standard", 1, 1_024),
@@ -153,7 +148,6 @@ impl VolumeType {
         Ok(Some(throughput))
     }
 
-    /// Refuses Multi-Attach if the type does not support it.
     pub(crate) fn check_multi_attach(&self, wanted: bool) -> ApiResult<()> {
         let name = self.name;
         if wanted && !self.multi_attach {
