@@ -1,7 +1,7 @@
 //! Searches the areas where a blank disk must be zero for a byte that is not.
 //!
 //! Each direct read waits for the disk once, on EBS for half a millisecond or more, and the areas
-//! need more than eighty reads. The opener, which may have threads, therefore makes 24 reads at
+//! need more than eighty reads. The opener, which may have threads, therefore makes 21 reads at
 //! a time.
 use super::direct_read::{AlignedBuffer, first_nonzero, read_exact_at};
 use ebs_csi_confine::ThreadStarts;
@@ -14,10 +14,10 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Number of threads that read beside the one that searches.
-const READERS: usize = 23;
+const READERS: usize = 20;
 
 /// Length of the longest of these reads, in bytes: the most that EBS counts as one request to a
-/// volume on SSDs. The buffers of all readers take 6 MiB while a disk is searched.
+/// volume on SSDs. The buffers of all readers take 5 MiB while a disk is searched.
 const PIECE: u64 = 256 << 10;
 
 /// Returns the parts of the areas of a disk of `size` bytes that lie within `within`, in ascending
