@@ -2,7 +2,7 @@
 //! unchecked file system is mounted.
 use crate::rig::{
     Attached, Client, LONG, MIB, Rig, become_user, children, done, send_signal, set_mode, shell,
-    staged, text, write_synced,
+    staged, text, wait_until, write_synced,
 };
 use ebs_csi_wire::{Failed, FsType, Outcome, Refusal, Step, ToolEnd, VolumeId};
 
@@ -30,6 +30,9 @@ fn held(rig: &Rig, volume: &VolumeId) -> (Client, u32, u32) {
     rig.wait_for_more(HELD, before);
     let runner = rig.part("runner");
     let tool = children(runner)[0];
+    // Until then, it has the signal handlers of the runner.
+    let name = || fs::read_to_string(format!("/proc/{tool}/comm")).unwrap_or_default();
+    wait_until(|| format!("no checker, but {}", name()), || name() == "e2fsck\n");
     (client, runner, tool)
 }
 
