@@ -6,9 +6,10 @@
 //! up or this process ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use ebs_csi_wire as wire;
 use ebs_csi_wire::{HelperRequest, Operation, Outcome, Refusal, Slots, VolumeId};
 use tokio::sync::Semaphore;
@@ -204,7 +205,7 @@ impl Helper {
 
     async fn connect(&self, deadline: Deadline) -> Result<Connection, HelperError> {
         let connection = Connection::open(&self.target, deadline).await?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.as_ref() != Some(connection.welcome()) {
             let welcome = connection.welcome();
             tracing::info!(
@@ -223,11 +224,11 @@ impl Helper {
     }
 
     fn take_idle(&self) -> Option<Connection> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        lock(&self.idle).pop()
     }
 
     fn keep_idle(&self, connection: Connection) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.idle);
         if idle.len() < MOST_IDLE {
             idle.push(connection);
         }

@@ -1,9 +1,10 @@
 //! Metrics of the process.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use ebs_csi_proto::metrics::{self, Sampled};
 use ebs_csi_wire::HeldVolume;
 use prometheus_client::collector::Collector;
@@ -57,17 +58,13 @@ struct LateGauge(Arc<Mutex<Option<u32>>>);
 
 impl LateGauge {
     fn set(&self, value: Option<u32>) {
-        *self.value() = value;
-    }
-
-    fn value(&self) -> MutexGuard<'_, Option<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0) = value;
     }
 }
 
 impl EncodeMetric for LateGauge {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        encoder.encode_gauge(&self.value().unwrap_or_default())
+        encoder.encode_gauge(&lock(&self.0).unwrap_or_default())
     }
 
     fn metric_type(&self) -> MetricType {
@@ -75,7 +72,7 @@ impl EncodeMetric for LateGauge {
     }
 
     fn is_empty(&self) -> bool {
-        self.value().is_none()
+        lock(&self.0).is_none()
     }
 }
 

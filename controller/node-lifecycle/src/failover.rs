@@ -227,7 +227,7 @@ fn questions<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> Vec<Question> {
 }
 
 impl Failover {
-    pub(super) fn report_unproven(&self, suspect: &Suspect, phase: NodePhase) {
+    fn report_unproven(&self, suspect: &Suspect, phase: NodePhase) {
         if !matches!(phase, NodePhase::Querying | NodePhase::VolumesProven) {
             return;
         }
@@ -243,7 +243,7 @@ impl Failover {
         self.send_event(suspect, EventReason::Unproven, note);
     }
 
-    pub(super) fn report_act(&self, suspect: &Suspect, intent: &Intent) {
+    fn report_act(&self, suspect: &Suspect, intent: &Intent) {
         let (reason, note) = match intent {
             Intent::AddTaint(tainted) => (
                 EventReason::ProvenDown,
@@ -269,7 +269,7 @@ impl Failover {
         self.send_event(suspect, reason, &note);
     }
 
-    pub(super) fn send_event(&self, suspect: &Suspect, reason: EventReason, note: &str) {
+    fn send_event(&self, suspect: &Suspect, reason: EventReason, note: &str) {
         let subject = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
         self.context.events.send(subject, reason, note);
     }

@@ -2,10 +2,11 @@
 //! pod, and kubelet into the node facts files.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::keys::{ATTACH_LIMIT, AttachLimit};
+use ebs_csi_proto::lock;
 
 use super::{NodeFacts, node_facts_file};
 use crate::deadline::Deadline;
@@ -38,7 +39,7 @@ impl LearnedLimit {
         let text = node_facts_file::entries(&self.files).remove(ATTACH_LIMIT);
         let text = text.filter(|text| !text.is_empty())?;
         let limit = of_this_instance(&text, facts);
-        let mut last_logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_logged = lock(&self.last_logged);
         if last_logged.as_ref() != Some(&text) {
             let shown: String = text.chars().take(MAX_SHOWN).collect();
             match &limit {

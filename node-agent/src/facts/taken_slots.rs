@@ -6,10 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ebs_csi_policy::disk_class::DiskClass;
+use ebs_csi_proto::lock;
 use ebs_csi_wire::VolumeId;
 
 use crate::facts::count;
@@ -92,7 +93,7 @@ impl Attachments {
 
     fn foreign(&self, held: Option<&[VolumeId]>, now: Instant) -> Option<u32> {
         let present = ebs_disks(&self.sysfs);
-        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disks = lock(&self.disks);
         // A detached disk is forgotten: when its serial returns, it counts as a new disk.
         disks.at_start.retain(|serial| present.contains(serial));
         disks.own.retain(|serial| present.contains(serial));

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::lock;
 use ebs_csi_wire::{NvmeStatistics, Refusal, VolumeId};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
@@ -121,7 +122,7 @@ impl VolumeStatistics {
         errors: u64,
         took: Duration,
     ) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         let collected = state.get_or_insert_with(|| Collected {
             instance: instance.to_owned(),
             volumes: Vec::new(),
@@ -218,7 +219,7 @@ fn seconds(microseconds: u64) -> f64 {
 
 impl Collector for VolumeStatistics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.0);
         let Some(collected) = &*state else { return Ok(()) };
         let instance = ("instance_id", collected.instance.as_str());
         let volumes: &[_] = &collected.volumes;

@@ -258,13 +258,10 @@ pub(super) fn failure_of(
 }
 
 fn turn_missed(call: NodeCall, volume: &VolumeId) -> Failure {
-    Failure::new(
-        Condition::OperationPending,
-        format!(
-            "{} {volume}: another request about the volume is still running; retry",
-            call.verb()
-        ),
-    )
+    Failure::pending(format!(
+        "{} {volume}: another request about the volume is still running; retry",
+        call.verb()
+    ))
 }
 
 pub(super) fn not_at(id: &str, path: &KubeletPath) -> Failure {

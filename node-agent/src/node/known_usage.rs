@@ -2,8 +2,9 @@
 //! blocks a stats request for as long as it hangs; callers get the last known usage from here.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use ebs_csi_proto::lock;
 use ebs_csi_wire::{KubeletPath, Usage, VolumeId};
 
 /// One entry for each place that was queried and still exists.
@@ -26,7 +27,7 @@ impl KnownUsage {
         path: &KubeletPath,
         usage: Usage,
     ) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let entry = (volume.clone(), usage);
         state.places.insert(path.as_str().to_owned(), entry);
         state.hung.remove(volume)
@@ -39,7 +40,7 @@ impl KnownUsage {
         volume: &VolumeId,
         path: &KubeletPath,
     ) -> (bool, Option<Usage>) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let known = state.places.get(path.as_str());
         let known = known.filter(|(owner, _)| owner == volume).map(|(_, usage)| *usage);
         (state.hung.insert(volume.clone()), known)
@@ -47,23 +48,19 @@ impl KnownUsage {
 
     /// Records that the volume is no longer at the path.
     pub(super) fn remove_path(&self, path: &KubeletPath) {
-        self.state().places.remove(path.as_str());
+        lock(&self.state).places.remove(path.as_str());
     }
 
     /// Records that the volume is no longer on this node. Returns whether its file system had hung.
     pub(super) fn remove_volume(&self, volume: &VolumeId) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.places.retain(|_, (owner, _)| owner != volume);
         state.hung.remove(volume)
     }
 
     /// Returns the volumes whose file systems do not answer.
     pub(super) fn hung(&self) -> Vec<VolumeId> {
-        self.state().hung.iter().cloned().collect()
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).hung.iter().cloned().collect()
     }
 }
 

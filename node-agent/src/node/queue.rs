@@ -5,8 +5,9 @@
 //! turn or its caller's deadline.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use ebs_csi_proto::lock;
 use ebs_csi_wire::VolumeId;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
@@ -47,7 +48,7 @@ impl Queue {
     }
 
     fn lock(&self, volume: &VolumeId) -> Arc<RwLock<()>> {
-        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut volumes = lock(&self.volumes);
         if let Some(lock) = volumes.get(volume).and_then(Weak::upgrade) {
             return lock;
         }

@@ -3,8 +3,10 @@
 //! A node whose agent runs but is not registered looks healthy from outside, and no volume is ever
 //! mounted there.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use ebs_csi_proto::lock;
 
 use crate::metrics::Metrics;
 
@@ -70,7 +72,7 @@ impl RegistrationState {
     /// Returns why no volume can be mounted through this agent.
     #[must_use]
     pub fn fault(&self, now: Instant) -> Option<String> {
-        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.state) {
             State::Elsewhere | State::Registered => None,
             State::Waiting { since } => {
                 let waited = now.saturating_duration_since(*since);
@@ -89,7 +91,7 @@ impl RegistrationState {
 
     fn set(&self, state: State) {
         self.metrics.kubelet_registered(matches!(state, State::Registered));
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *lock(&self.state) = state;
     }
 }
 

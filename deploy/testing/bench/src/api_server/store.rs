@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::mem;
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
+use ebs_csi_proto::lock;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -54,10 +55,6 @@ impl Default for Store {
 }
 
 impl Store {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn put(&self, kind: &str, object: Value) {
         let _ = self.change(kind, None, object);
     }
@@ -76,7 +73,7 @@ impl Store {
 
     /// Deletes an object, if it exists.
     pub(crate) fn delete(&self, kind: &str, key: &str) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         inner.version += 1;
         let version = inner.version;
         let held = inner.kinds.entry(kind.to_owned()).or_default();
@@ -97,7 +94,7 @@ impl Store {
 
     /// Drops all events, so that every watcher must list again.
     pub(crate) fn expire(&self) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         // A watcher that has seen every event becomes outdated, too.
         inner.version += 1;
         let version = inner.version;
@@ -112,25 +109,25 @@ impl Store {
 
     /// Returns the kinds that a client has begun to watch since all events were dropped.
     pub(crate) fn watched(&self) -> BTreeSet<String> {
-        self.lock().watched.clone()
+        lock(&self.inner).watched.clone()
     }
 
     /// Returns the patches and deletes that clients asked for since the last call of this function,
     /// each as `VERB KIND KEY`.
     pub(crate) fn take_changes(&self) -> Vec<String> {
-        mem::take(&mut self.lock().changes)
+        mem::take(&mut lock(&self.inner).changes)
     }
 
     pub(super) fn record_watch(&self, kind: &str) {
-        self.lock().watched.insert(kind.to_owned());
+        lock(&self.inner).watched.insert(kind.to_owned());
     }
 
     pub(super) fn record_change(&self, change: String) {
-        self.lock().changes.push(change);
+        lock(&self.inner).changes.push(change);
     }
 
     pub(super) fn raw(&self, kind: &str, key: &str) -> Option<Bytes> {
-        self.lock().kinds.get(kind)?.objects.get(key).map(|(_, object)| object.clone())
+        lock(&self.inner).kinds.get(kind)?.objects.get(key).map(|(_, object)| object.clone())
     }
 
     pub(super) fn latest(&self) -> watch::Receiver<u64> {
@@ -146,7 +143,7 @@ impl Store {
         after: Option<&str>,
         limit: usize,
     ) -> Page {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let mut page = Page { version: inner.version, ..Page::default() };
         let Some(held) = inner.kinds.get(kind) else {
             return page;
@@ -176,7 +173,7 @@ impl Store {
     /// Returns the events after `version` and the resulting version, or `None` when some of those
     /// events have been dropped.
     pub(super) fn events(&self, kind: &str, version: u64) -> Option<(u64, Vec<Bytes>)> {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let Some(held) = inner.kinds.get(kind) else {
             return Some((inner.version, Vec::new()));
         };
@@ -198,7 +195,7 @@ impl Store {
     ) -> Option<Bytes> {
         let meta = &object["metadata"];
         let key = key(meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let version = inner.version + 1;
         let held = inner.kinds.entry(kind.to_owned()).or_default();
         let old = held.objects.get(&key).map_or(0, |(version, _)| *version);

@@ -1,9 +1,10 @@
 //! The throughput in an account whose request rates differ from the documented ones, when the
 //! controller has no flag about rates.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::lock;
 use ebs_csi_sandbox::World;
 use serde_json::json;
 
@@ -117,7 +118,7 @@ async fn share(world: &World, phase: Duration) -> Result<Vec<f64>> {
         tasks.spawn(async move {
             let claim = claim(index);
             if let Ok((_, done)) = creators.run(|| co.create(&claim)).await {
-                let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut ended = lock(&ended);
                 ended.push(done.ended);
             }
         });
@@ -129,7 +130,7 @@ async fn share(world: &World, phase: Duration) -> Result<Vec<f64>> {
     }
     tokio::time::sleep(phase).await;
     tasks.shutdown().await;
-    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = lock(&ended);
     let off = |phases: u32, share: f64| {
         let from = began + phase * phases + phase / 3;
         let to = began + phase * (phases + 1);

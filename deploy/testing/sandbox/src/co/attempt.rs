@@ -1,9 +1,10 @@
 //! Deadlines, retries and their record: how a sidecar or kubelet repeats a call until it succeeds.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebs_csi_proto::lock;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -126,7 +127,7 @@ pub struct Attempts {
 impl Attempts {
     /// Returns the records so far.
     pub fn all(&self) -> Vec<CallRecord> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.records).clone()
     }
 
     /// Returns the latest call of `rpc`.
@@ -170,7 +171,7 @@ impl Attempts {
                 wait = (wait * 2).min(policy.max_backoff);
                 continue;
             }
-            let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut records = lock(&self.records);
             records.push(CallRecord { rpc, elapsed, attempts });
             return match answer {
                 Ok(reply) => Ok(reply.into_inner()),

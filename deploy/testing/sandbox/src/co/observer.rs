@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use ebs_csi_proto::lock;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{Node, Report};
 use tokio::sync::mpsc;
@@ -48,7 +49,7 @@ impl Observer {
         let answering = tokio::spawn(async move {
             while let Ok(Some(question)) = questions.message().await {
                 let node = {
-                    let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                    let known = lock(&known);
                     known.get(&question.instance_id).cloned()
                 };
                 let report = Report { ask: question.ask, nodes: node.into_iter().collect() };
@@ -62,7 +63,7 @@ impl Observer {
 
     /// Sets the content of this instance's Node object from now on.
     pub fn set_node(&self, instance: &str, node: Node) {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(instance.to_owned(), node);
+        lock(&self.nodes).insert(instance.to_owned(), node);
     }
 }
 
