@@ -26,18 +26,18 @@ def play(rig):
 
 
 def _by_hand(rig, space):
-    apply, look, delete = _commands(rig)
+    apply, *look, delete = _commands(rig)
     level = "pod-security.kubernetes.io/enforce"
     rig.kubectl("label", "namespace", NAMESPACE, f"{level}=restricted")
     try:
         _run(rig, apply)
-        status, said = _run(rig, look)
+        status, said = _look(rig, look)
         expect(status == 0 and said.endswith("nothing is refused\n"), f"nothing is refused: {said}")
         space.step("pod as the page starts it, as restricted: nothing is refused, status 0")
         rig.api.apply(_CLASS)
-        status, said = _run(rig, look)
+        status, said = _look(rig, look)
         expect(status == 1 and "refused  StorageClass/refused" in said, f"the class: {said}")
-        status, said = _run(rig, f"{look} --output=json")
+        status, said = _look(rig, look, "--output=json")
         expect(status == 1 and json.loads(said)["refused"] == 1, f"a document: {said}")
         space.step("pod names a StorageClass that would be refused, status 1")
         _run(rig, delete)
@@ -56,6 +56,15 @@ def _commands(rig):
     expect(image in lines, "the page names the image")
     lines = lines.replace(image, f"{DRIVER}-node-lifecycle:{TAG}")
     return lines.replace("\\\n", "").splitlines()
+
+
+def _look(rig, commands, *arguments):
+    """The status of the pod that the page starts, and its log."""
+    run, logs, delete = commands
+    status, _ = _run(rig, run.replace(" -- preflight", " ".join([" -- preflight", *arguments])))
+    _, said = _run(rig, logs)
+    _run(rig, delete)
+    return status, said
 
 
 def _run(rig, command):
