@@ -37,6 +37,11 @@ const PROGRAMS: [&str; 14] = [
     "/usr/sbin/xfs_repair",
 ];
 
+/// Names the directory of `deploy/testing/observed-calls`, which has put a tracer in the helper's
+/// place: the helper is in `programs`, and the tracer writes to `traces`. The traces of the tests
+/// of vsock then go from the machine to `machine`.
+const TRACED: &str = "EBS_CSI_TRACED";
+
 /// The script that the machine's first process runs.
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/tmp
@@ -49,6 +54,7 @@ for name in MODULES; do /bin/busybox insmod /$name; done
 echo booted
 /tests --exact NAMES --include-ignored --nocapture --test-threads=1
 echo ended
+[ -z \"TRACES\" ] || /bin/busybox tar -c -f /dev/nvme0n1 -C \"TRACES\" .
 /bin/busybox poweroff -f
 ";
 
@@ -97,7 +103,7 @@ fn install(root: &Path, program: &Path, at: &Path) {
     }
 }
 
-fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
+fn archive(directory: &Path, kernel: &Path, tests: &str, traced: Option<&Path>) -> PathBuf {
     let root = directory.join("root");
     for made in
         ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "proc", "sys", "dev", "tmp", "run", "etc"]
@@ -117,6 +123,14 @@ fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
     for program in PROGRAMS {
         install(&root, Path::new(program), Path::new(program));
     }
+    let traces = traced.map(|all| all.join("traces"));
+    if let (Some(all), Some(traces)) = (traced, &traces) {
+        let helper = all.join("programs").join(Path::new(HELPER).file_name().expect("a name"));
+        for program in [Path::new("/usr/bin/strace"), &helper] {
+            install(&root, program, program);
+        }
+        fs::create_dir_all(root.join(traces.strip_prefix("/").expect("absolute"))).expect("mkdir");
+    }
     if Path::new("/etc/mke2fs.conf").exists() {
         fs::copy("/etc/mke2fs.conf", root.join("etc/mke2fs.conf")).expect("copy");
     }
@@ -124,8 +138,11 @@ fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
         fs::copy(kernel.with_file_name(name), root.join(name)).expect("copy");
     }
     let init = root.join("init");
-    fs::write(&init, INIT.replace("NAMES", tests).replace("MODULES", &MODULES.join(" ")))
-        .expect("write");
+    let script = INIT
+        .replace("NAMES", tests)
+        .replace("MODULES", &MODULES.join(" "))
+        .replace("TRACES", traces.as_deref().map_or("", text));
+    fs::write(&init, script).expect("write");
     set_mode(&init, 0o755);
     let archive = directory.join("initrd");
     let packed = Command::new("sh")
@@ -238,7 +255,7 @@ fn host_restricted_tests_pass_in_virtual_machine() {
         Err(why) => return println!("skipped: {why}"),
     };
     let directory = tempfile::tempdir().expect("tempdir");
-    let tests = [
+    let mut tests = vec![
         "attacks::confinement::broker::broker_cannot_open_disk_or_write_root_file",
         "attacks::confinement::opener::opener_opens_disk_for_writing_only_if_unheld",
         "attacks::confinement::supervisor::broker_gets_at_most_12_runners",
@@ -260,12 +277,23 @@ fn host_restricted_tests_pass_in_virtual_machine() {
         "vsock::silent_peers_do_not_displace_agents",
         "vsock::unproved_peer_is_cut_off_and_journalled",
     ];
-    let initrd = archive(directory.path(), &kernel, &tests.join(" "));
+    let traced = std::env::var_os(TRACED).map(PathBuf::from);
+    if traced.is_some() {
+        tests.retain(|name| name.starts_with("vsock::"));
+    }
+    let initrd = archive(directory.path(), &kernel, &tests.join(" "), traced.as_deref());
     let disk = directory.path().join("disk");
-    sparse_file(&disk, 16 << 20);
+    sparse_file(&disk, if traced.is_some() { 256 << 20 } else { 16 << 20 });
     let Some(output) = console(&kernel, &initrd, &disk) else {
         return println!("skipped: the virtual machine did not end in {LIMIT} s");
     };
+    if let Some(all) = traced {
+        println!("{output}");
+        let machine = all.join("machine");
+        fs::create_dir(&machine).expect("mkdir");
+        shell("tar", &["-x", "-f", text(&disk), "-C", text(&machine)]);
+        return;
+    }
     for line in [
         "test result: ok. 20 passed",
         "grown at its stage, mounted: true",
