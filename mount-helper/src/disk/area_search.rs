@@ -276,6 +276,32 @@ mod tests {
     }
 
     #[test]
+    fn pieces_in_any_order_show_first_byte() {
+        let disk = Arc::new(disk(SIZE, &[0, 1 << 20]));
+        for order in [[0, 1 << 20], [1 << 20, 0]] {
+            let progress = Arc::<Progress>::default();
+            progress.lock().left = order.len();
+            for start in order {
+                let (disk, progress) = (Arc::clone(&disk), Arc::clone(&progress));
+                Job { disk, piece: start..start + PIECE, progress }.carry_out(&mut None);
+            }
+            assert_eq!(progress.lock().found, Some((0, Ok(0))), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn readers_carry_out_what_waits() {
+        let readers = Readers::start(&ThreadStarts::default()).expect("threads");
+        let progress = Arc::<Progress>::default();
+        progress.lock().left = 1;
+        let disk = Arc::new(disk(SIZE, &[7]));
+        readers.0.lock().push_back(Job { disk, piece: 0..PIECE, progress: Arc::clone(&progress) });
+        readers.0.arrived.notify_all();
+        let waiting = progress.ended.wait_while(progress.lock(), |state| state.left > 0);
+        assert_eq!(waiting.expect("the state").found, Some((0, Ok(7))));
+    }
+
+    #[test]
     fn concurrent_searches_share_the_readers() {
         let readers = Readers::start(&ThreadStarts::default()).expect("threads");
         std::thread::scope(|scope| {

@@ -5,6 +5,7 @@ mod cycles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use ebs_csi_e2e::repository::{quoted, root, tracked};
 
@@ -117,6 +118,32 @@ fn rust_files_named_in_markdown_exist() {
             }
         }
     });
+}
+
+/// `deploy/testing/mutants` takes hours, and so runs by hand.
+#[test]
+fn files_and_functions_of_mutants_exist() {
+    let script = read(Path::new("deploy/testing/mutants"));
+    let parts = script.lines().filter(|line| line.starts_with("part "));
+    let files: Vec<_> = parts.filter_map(|line| line.split('"').nth(1)).collect();
+    assert!(files.len() > 10, "{files:?}");
+    let mut list = Command::new("bash");
+    list.args(["-c", &format!("ls -d {}", files.join(" "))]).current_dir(root());
+    let listed = list.output().expect("bash");
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let survivors = read(Path::new("deploy/testing/mutants.txt"));
+    for line in survivors.lines().filter(|line| !line.starts_with('#')) {
+        let (file, mutant) = line.split_once(": ").expect("a file");
+        assert!(listed.lines().any(|known| known == file), "{file}");
+        let mutant = mutant.split(" # ").next().unwrap_or_default();
+        if let Some((_, function)) = mutant.rsplit_once(" in ") {
+            let name = function.rsplit("::").next().unwrap_or_default();
+            let is_there = read(Path::new(file)).contains(&format!("fn {name}"));
+            assert!(is_there, "{file} has no {function}");
+        }
+    }
 }
 
 /// Every `F12`, `S3` or `L4` in the code and the pages about safe detach has a row in
