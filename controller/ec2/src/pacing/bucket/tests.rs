@@ -180,10 +180,12 @@ async fn full_bucket_grants_capacity_less_reserve_then_refill() {
 async fn throttled_burst_empties_bucket_and_keeps_rate() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
+    assert_eq!(bucket.last_throttle(), None);
     let later = now + Duration::from_millis(50);
     for _ in 0..20 {
         bucket.note_end(later, now, Token::Estimated, CallOutcome::Throttled);
     }
+    assert_eq!(bucket.last_throttle(), Some(later));
     assert_eq!(bucket.level(later), 0.0);
     assert_eq!(bucket.refill(), 5.0);
 }
