@@ -410,6 +410,12 @@ fn each_privilege_beyond_profile_is_deviation() {
 }
 
 #[test]
+fn profile_gives_held_capability_by_name() {
+    let number = |name| BROKER.capability(name).map(|held| held.number);
+    assert_eq!([number("CAP_SYS_ADMIN"), number("CAP_CHOWN")], [Some(21), None]);
+}
+
+#[test]
 fn optional_capability_may_be_absent_required_may_not() {
     let needed = 1 << 21;
     let status = Status { permitted: needed, bounding: needed, ..exact(BROKER) };
