@@ -185,9 +185,19 @@ fn list_of_flags_names_the_refused_one() {
     let many: Vec<String> = (0..33).map(|at| format!("commit={at}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     for (strings, fs, read_only, words) in [
-        (&["noatime,nouuid"][..], &[FsType::Ext4][..], false, &["\"nouuid\" is not allowed on ext4", "mounts.toml"][..]),
+        (
+            &["noatime,nouuid"][..],
+            &[FsType::Ext4][..],
+            false,
+            &["\"nouuid\" is not allowed on ext4", "mounts.toml"][..],
+        ),
         (&["nouuid", "data=ordered"], FsType::ALL, false, &["\"nouuid\""]),
-        (&["journal_path=/dev/x"], FsType::ALL, false, &["journal_path", "any file system", "another device"]),
+        (
+            &["journal_path=/dev/x"],
+            FsType::ALL,
+            false,
+            &["journal_path", "any file system", "another device"],
+        ),
         (&["ro,rw"], FsType::ALL, true, &["\"rw\"", "read-only"]),
         (&["a b"], FsType::ALL, false, &["a b", "lower-case"]),
         (&many, FsType::ALL, false, &["33 mount flags"]),
