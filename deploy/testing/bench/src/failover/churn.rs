@@ -145,8 +145,11 @@ impl<'a> Churn<'a> {
         while !self.dead.is_empty() {
             if ending.elapsed() > TIMEOUT {
                 let left: Vec<_> = self.dead.keys().collect();
-                let what = "were not tainted, or kept the taint";
-                return Err(format!("nodes {left:?} {what} for {TIMEOUT:?}").into());
+                let log = self.testbed.log()?;
+                return Err(format!(
+                    "nodes {left:?} were not tainted, or kept the taint, for {TIMEOUT:?}; node-lifecycle wrote:\n{log}"
+                )
+                .into());
             }
             tokio::time::sleep(TICK).await;
             self.check_dead_nodes().await?;

@@ -144,9 +144,7 @@ impl Testbed {
         ];
         loop {
             if let Some(status) = self.lifecycle.try_wait()? {
-                let log = self.world()?.state_dir().join("node-lifecycle/log");
-                let said = std::fs::read_to_string(log).unwrap_or_default();
-                return Err(format!("node-lifecycle ended: {status}\n{said}").into());
+                return Err(format!("node-lifecycle ended: {status}\n{}", self.log()?).into());
             }
             // A client watches a kind only after it has listed the kind completely.
             let watched = self.store.watched();
@@ -259,6 +257,11 @@ impl Testbed {
         self.world.as_ref().ok_or_else(|| "the world has ended".to_owned().into())
     }
 
+    /// Returns what node-lifecycle has written.
+    pub(super) fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.world()?.state_dir().join("node-lifecycle/log"))?)
+    }
+
     /// Waits until `done` holds for the Node object of each of these nodes. Returns the seconds
     /// since each node's own instant.
     pub(super) async fn wait_for_each(
@@ -278,8 +281,12 @@ impl Testbed {
                 !done
             });
             if begun.elapsed() > CHANGE_TIMEOUT {
-                let left = waiting.len();
-                return Err(format!("{left} nodes did not change in {CHANGE_TIMEOUT:?}").into());
+                let left: Vec<usize> = waiting.iter().map(|(node, _)| *node).collect();
+                let log = self.log()?;
+                return Err(format!(
+                    "nodes {left:?} did not change in {CHANGE_TIMEOUT:?}; node-lifecycle wrote:\n{log}"
+                )
+                .into());
             }
             tokio::time::sleep(pause).await;
         }
