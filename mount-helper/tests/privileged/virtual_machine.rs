@@ -168,8 +168,10 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
             "stdio",
             "-append",
             // The kernel counts the ticks of an emulated timer, which a busy machine delays.
-            // Without this option the kernel would try to repair a timer that works.
-            "console=ttyS0 quiet panic=-1 no_timer_check",
+            // Without this option the kernel would try to repair a timer that works. The kernel
+            // repeats a request that the emulated disk loses, and shows which task waits for it.
+            "console=ttyS0 loglevel=5 panic=-1 no_timer_check nvme_core.io_timeout=10 \
+             sysctl.kernel.hung_task_timeout_secs=20",
         ])
         .args(["-device", "nvme,drive=disk,serial=vol0123456789abcdef0"])
         .arg("-drive")
