@@ -237,6 +237,14 @@ mod tests {
     }
 
     #[test]
+    fn file_without_directory_is_in_current_one() {
+        let here = std::env::current_dir().expect("a directory");
+        let found = Places::new().with_file("here", "--here", Path::new("Cargo.toml"));
+        let wanted = format!("here={}", here.display());
+        assert_eq!(found.expect("open").of_settings(), [wanted]);
+    }
+
+    #[test]
     fn usual_directories_of_settings_are_open() {
         for path in [
             "/aws",

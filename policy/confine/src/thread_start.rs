@@ -47,3 +47,29 @@ impl ThreadStarts {
 fn take_random_numbers() {
     let _ = RandomState::new();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn wait_returns_when_every_thread_has_begun() {
+        let (starts, begun) = (ThreadStarts::default(), Arc::new(AtomicBool::new(false)));
+        starts.change(|starting| starting + 1);
+        let (slow, is_begun) = (starts.clone(), Arc::clone(&begun));
+        let slow = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            is_begun.store(true, Ordering::SeqCst);
+            slow.change(|starting| starting - 1);
+        });
+        starts.wait();
+        assert!(begun.load(Ordering::SeqCst), "returned before");
+        slow.join().expect("no panic");
+        let thread = starts.spawn(Builder::new(), || ()).expect("a thread");
+        starts.wait();
+        thread.join().expect("no panic");
+    }
+}

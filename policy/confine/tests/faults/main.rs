@@ -9,7 +9,8 @@ use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Barrier, OnceLock};
 
-use ebs_csi_confine::{Enforced, Entering, Fault, LandlockState, Places};
+use ebs_csi_confine::{Enforced, Entering, Fault, LandlockState, Places, ThreadStarts};
+use ebs_csi_policy::process_status::Status;
 use ebs_csi_policy::profile::{self, Profile};
 use landlock::{AccessFs, LandlockStatus, Ruleset, RulesetAttr, RulesetError};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -88,9 +89,53 @@ const CASES: &[(&str, Case)] = &[
         steps[2].wait();
         let status = status.get().and_then(|status| status.as_ref().ok()).ok_or("no status")?;
         let filters = enforced.status.seccomp_filters;
-        let other = ebs_csi_policy::process_status::Status::parse(status.as_bytes())?;
+        let other = Status::parse(status.as_bytes())?;
         expect(other.seccomp == 2 && other.seccomp_filters == filters, &enforced)?;
         expect(other.effective == 1 << 21 && other.uids == [65531; 4], &enforced)
+    }),
+    ("threads_that_have_begun_need_no_random_numbers_later", || {
+        let entering = Entering::begin(profile::OPENER)?.identity()?.files(&Places::new())?;
+        let starts = ThreadStarts::default();
+        let steps = Arc::new([(); 2].map(|()| Barrier::new(2)));
+        let met = Arc::clone(&steps);
+        let hash = || drop(std::hash::RandomState::new());
+        starts.spawn(std::thread::Builder::new(), move || {
+            met[0].wait();
+            hash();
+            met[1].wait();
+            loop {
+                std::thread::park();
+            }
+        })?;
+        starts.wait();
+        // The opener's filter has no getrandom(2).
+        entering.calls_of_all_threads()?;
+        steps[0].wait();
+        hash();
+        steps[1].wait();
+        Ok(())
+    }),
+    ("the_filters_are_as_many_as_the_kernel_counts", || {
+        let own = rustix::process::getpid();
+        let filters = ebs_csi_confine::filters(profile::NODE_AGENT, None, own)?;
+        // A program is a list of `struct sock_filter` of 8 bytes (linux/filter.h).
+        let whole = |program: &Vec<u8>| !program.is_empty() && program.len() % 8 == 0;
+        expect(filters.iter().all(whole), &filters)?;
+        let before = std::fs::read("/proc/self/status")?;
+        let before = Status::parse(&before)?.seccomp_filters.ok_or("the kernel does not say")?;
+        let enforced = enter(profile::NODE_AGENT, false)?;
+        let added = enforced.status.seccomp_filters.map(|all| all - before);
+        expect(added.map(usize::try_from) == Some(Ok(filters.len())), &(filters.len(), added))
+    }),
+    ("a_start_without_settings_reports_no_places", || {
+        let plain = enter_directories(Places::new().with("kubelet-root", "/tmp")?)?;
+        expect(!plain.contains("places="), &plain)
+    }),
+    ("the_places_of_settings_are_reported", || {
+        let places =
+            Places::new().with_directory("kubelet-root", "--kubelet-root", "/tmp".as_ref())?;
+        let told = enter_directories(places)?;
+        expect(told.contains(" places=\"kubelet-root=/tmp\""), &told)
     }),
     ("a_choice_that_the_profile_lacks_is_a_fault", || {
         let entering = Entering::begin(profile::NODE_AGENT)?;
@@ -207,6 +252,10 @@ fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enfo
         .identity()?
         .files(&places)?
         .calls()
+}
+
+fn enter_directories(places: Places) -> Result<String, Fault> {
+    ebs_csi_confine::enter(profile::DIRECTORIES, &places).map(|enforced| enforced.to_string())
 }
 
 fn below_the_floor(profile: &'static Profile) -> TestResult {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::path::{Path, PathBuf};
 
-use ebs_csi_confine::start;
-use ebs_csi_policy::profile::Profile;
+use ebs_csi_confine::{Entering, Fault, start};
 use ebs_csi_policy::profile::environment::KEPT;
+use ebs_csi_policy::profile::{self, Profile};
 
 use super::{Case, TestResult, expect, refuse};
 
@@ -41,6 +41,25 @@ pub(super) const CASES: &[(&str, Case)] = &[
         let errno = error.as_ref().and_then(io::Error::raw_os_error);
         expect(errno == Some(libc::ENOSYS), &error)
     }),
+    ("no_number_of_a_kept_descriptor_stays_free", || {
+        start::close_inherited_descriptors(&[])?;
+        let kept = i32::try_from(profile::OPENER.kept_descriptors)?;
+        let output = std::io::stdout();
+        let beyond = rustix::io::fcntl_dupfd_cloexec(&output, kept)?;
+        let entering = Entering::begin(profile::OPENER)?;
+        let refused = entering.keep_descriptors(&[beyond.as_fd()]).err();
+        let is_right = matches!(refused, Some(Fault::Descriptor(number)) if number == kept);
+        expect(is_right, &refused)?;
+        drop(beyond);
+        let entering = Entering::begin(profile::OPENER)?.keep_descriptors(&[output.as_fd()])?;
+        let free: Vec<i32> = (0..kept).filter(|number| !is_open(*number)).collect();
+        expect(free.is_empty(), &free)?;
+        // The step before the filter does it once more, and leaves nothing open beyond them.
+        let entering = entering.keep_descriptors(&[])?;
+        let next = File::open("/dev/null")?.as_raw_fd();
+        drop(entering);
+        expect(next == kept, &next)
+    }),
 ];
 
 /// Returns the names that some row keeps, and their neighbours.
@@ -53,9 +72,12 @@ pub(super) fn variables() -> BTreeSet<String> {
     near.chain(["LD_PRELOAD_NOT".to_owned()]).collect()
 }
 
-/// Removes the variables that a profile does not keep, in a process that has [`variables`] alone.
+/// Removes the variables that a profile does not keep, in a process that has [`variables`] alone,
+/// and a descriptor that a parent process left open.
 pub(super) fn keeps_variables(profile: &Profile) -> TestResult {
-    start::keep_environment(profile)?;
+    let inherited = File::open("/dev/null")?.into_raw_fd();
+    start::clean(profile)?;
+    expect(!is_open(inherited), &inherited)?;
     let left: BTreeSet<String> = std::env::vars().map(|(name, _)| name).collect();
     let rows = KEPT.iter().filter(|row| row.profiles.contains(&profile.name));
     let begins: Vec<_> = rows.flat_map(|row| row.begins).collect();
