@@ -67,7 +67,8 @@ fn attach(p: &Process, volume: &str, instance: &str, device: &str) -> PathBuf {
     Path::new(dir).join(device)
 }
 
-/// Waits at most a minute; the caller checks the condition again.
+/// Waits until a condition holds, at most a minute.
+#[track_caller]
 fn until(mut is_so: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if is_so() {
@@ -75,6 +76,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+    panic!("the condition does not hold");
 }
 
 /// Returns the loop devices that the kernel reports to be bound to images of this state directory.
@@ -177,7 +179,6 @@ fn loop_device_follows_volume_through_its_whole_life() {
     assert!(!other.exists());
     // A mount namespace that another process made meanwhile holds the disk until its end.
     until(|| bound(&w.state).is_empty());
-    assert!(bound(&w.state).is_empty());
     let invariants = p.control.get("/v1/invariants").expect("invariants");
     assert_eq!(invariants["ok"], true, "{invariants}");
     assert_eq!(p.terminate(), Some(0));
@@ -231,7 +232,7 @@ fn multi_attach_instances_share_one_loop_device() {
     assert_eq!(rdev(&first), rdev(&second));
     p.call(&format!("Action=DetachVolume&VolumeId={volume}&InstanceId={NODE_A}"));
     until(|| !first.exists());
-    assert!(!first.exists() && second.exists());
+    assert!(second.exists());
     p.call(&format!("Action=DetachVolume&VolumeId={volume}&InstanceId=i-0aaaaaaaaaaaaaaa2"));
     p.wait_for(&volume, "<status>available</status>");
     assert!(bound(&w.state).is_empty());
@@ -259,7 +260,6 @@ fn forced_detach_or_stopped_instance_ignores_mounted_device() {
         assert_eq!(bound(&w.state).len(), 1, "the kernel keeps a mounted device");
         w.unmount();
         until(|| bound(&w.state).is_empty());
-        assert!(bound(&w.state).is_empty(), "the kernel releases the device after the unmount");
     }
 }
 
