@@ -119,7 +119,7 @@ const CASES: &[(&str, Case)] = &[
         let own = rustix::process::getpid();
         let filters = ebs_csi_confine::filters(profile::NODE_AGENT, None, own)?;
         // A program is a list of `struct sock_filter` of 8 bytes (linux/filter.h).
-        let whole = |program: &Vec<u8>| !program.is_empty() && program.len() % 8 == 0;
+        let whole = |program: &Vec<u8>| !program.is_empty() && program.len().is_multiple_of(8);
         expect(filters.iter().all(whole), &filters)?;
         let before = std::fs::read("/proc/self/status")?;
         let before = Status::parse(&before)?.seccomp_filters.ok_or("the kernel does not say")?;

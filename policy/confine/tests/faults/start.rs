@@ -44,7 +44,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
     ("no_number_of_a_kept_descriptor_stays_free", || {
         start::close_inherited_descriptors(&[])?;
         let kept = i32::try_from(profile::OPENER.kept_descriptors)?;
-        let output = std::io::stdout();
+        let output = io::stdout();
         let beyond = rustix::io::fcntl_dupfd_cloexec(&output, kept)?;
         let entering = Entering::begin(profile::OPENER)?;
         let refused = entering.keep_descriptors(&[beyond.as_fd()]).err();
