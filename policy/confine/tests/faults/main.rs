@@ -128,14 +128,15 @@ const CASES: &[(&str, Case)] = &[
         expect(added.map(usize::try_from) == Some(Ok(filters.len())), &(filters.len(), added))
     }),
     ("a_start_without_settings_reports_no_places", || {
-        let plain = enter_directories(Places::new().with("kubelet-root", "/tmp")?)?;
-        expect(!plain.contains("places="), &plain)
+        let enforced = enter(profile::DIRECTORIES, false)?;
+        expect(!enforced.to_string().contains("places="), &enforced)
     }),
     ("the_places_of_settings_are_reported", || {
         let places =
             Places::new().with_directory("kubelet-root", "--kubelet-root", "/tmp".as_ref())?;
-        let told = enter_directories(places)?;
-        expect(told.contains(" places=\"kubelet-root=/tmp\""), &told)
+        let enforced = ebs_csi_confine::enter(profile::DIRECTORIES, &places)?;
+        let told = enforced.to_string().contains(" places=\"kubelet-root=/tmp\"");
+        expect(told, &enforced)
     }),
     ("a_choice_that_the_profile_lacks_is_a_fault", || {
         let entering = Entering::begin(profile::NODE_AGENT)?;
@@ -252,10 +253,6 @@ fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enfo
         .identity()?
         .files(&places)?
         .calls()
-}
-
-fn enter_directories(places: Places) -> Result<String, Fault> {
-    ebs_csi_confine::enter(profile::DIRECTORIES, &places).map(|enforced| enforced.to_string())
 }
 
 fn below_the_floor(profile: &'static Profile) -> TestResult {

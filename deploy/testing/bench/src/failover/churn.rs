@@ -145,11 +145,9 @@ impl<'a> Churn<'a> {
         while !self.dead.is_empty() {
             if ending.elapsed() > TIMEOUT {
                 let left: Vec<_> = self.dead.keys().collect();
-                let log = self.testbed.log()?;
-                return Err(format!(
-                    "nodes {left:?} were not tainted, or kept the taint, for {TIMEOUT:?}; node-lifecycle wrote:\n{log}"
-                )
-                .into());
+                return Err(self.testbed.failure(&format!(
+                    "nodes {left:?} were not tainted, or kept the taint, for {TIMEOUT:?}"
+                )));
             }
             tokio::time::sleep(TICK).await;
             self.check_dead_nodes().await?;

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::api_server::{self, Store, kind};
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::world::{
     UNLIMITED, WITHOUT_QUOTA, call_as_other_client, calls_of, create_as_other_client, instance,
     without_nodes,
@@ -144,7 +144,7 @@ impl Testbed {
         ];
         loop {
             if let Some(status) = self.lifecycle.try_wait()? {
-                return Err(format!("node-lifecycle ended: {status}\n{}", self.log()?).into());
+                return Err(self.failure(&format!("node-lifecycle ended: {status}")));
             }
             // A client watches a kind only after it has listed the kind completely.
             let watched = self.store.watched();
@@ -153,9 +153,9 @@ impl Testbed {
                 return Ok(());
             }
             if begun.elapsed() > TIMEOUT {
-                return Err(format!(
+                return Err(self.failure(&format!(
                     "node-lifecycle had not listed everything and taken the lead within {TIMEOUT:?}; it watches {watched:?}"
-                ).into());
+                )));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -186,7 +186,7 @@ impl Testbed {
         let (before, begun) = (self.metric(sample).await?, Instant::now());
         while self.metric(sample).await? < before + more {
             if begun.elapsed() > TIMEOUT {
-                return Err("the controller did not answer node-lifecycle".to_owned().into());
+                return Err(self.failure("the controller did not answer node-lifecycle"));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -257,9 +257,11 @@ impl Testbed {
         self.world.as_ref().ok_or_else(|| "the world has ended".to_owned().into())
     }
 
-    /// Returns what node-lifecycle has written.
-    pub(super) fn log(&self) -> Result<String> {
-        Ok(std::fs::read_to_string(self.world()?.state_dir().join("node-lifecycle/log"))?)
+    /// Returns an error of this text that also holds what node-lifecycle has written.
+    pub(super) fn failure(&self, what: &str) -> BenchError {
+        let log = self.world.as_ref().map(|world| world.state_dir().join("node-lifecycle/log"));
+        let log = log.and_then(|log| std::fs::read_to_string(log).ok()).unwrap_or_default();
+        format!("{what}; node-lifecycle wrote:\n{log}").into()
     }
 
     /// Waits until `done` holds for the Node object of each of these nodes. Returns the seconds
@@ -282,11 +284,8 @@ impl Testbed {
             });
             if begun.elapsed() > CHANGE_TIMEOUT {
                 let left: Vec<usize> = waiting.iter().map(|(node, _)| *node).collect();
-                let log = self.log()?;
-                return Err(format!(
-                    "nodes {left:?} did not change in {CHANGE_TIMEOUT:?}; node-lifecycle wrote:\n{log}"
-                )
-                .into());
+                let what = format!("nodes {left:?} did not change in {CHANGE_TIMEOUT:?}");
+                return Err(self.failure(&what));
             }
             tokio::time::sleep(pause).await;
         }
@@ -304,8 +303,9 @@ impl Testbed {
         if changes == expected {
             return Ok(());
         }
-        Err(format!("these changes were expected: {expected:?}; these were made: {changes:?}")
-            .into())
+        Err(self.failure(&format!(
+            "these changes were expected: {expected:?}; these were made: {changes:?}"
+        )))
     }
 }
 
