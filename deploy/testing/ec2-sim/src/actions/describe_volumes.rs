@@ -1,12 +1,18 @@
 //! DescribeVolumes, DescribeVolumeStatus and DescribeVolumesModifications.
 
-use super::Call;
 use super::describe_query::Describe;
 use super::modify_volume::check_id;
 use super::render::View;
+use super::{Call, Row};
 use crate::state::resources::{VolumeState, name_of};
 use crate::state::{Realm, Volume, well_formed};
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_value};
+
+pub(super) const ACTIONS: &[Row] = &[
+    ("DescribeVolumeStatus", status, "", &[]),
+    ("DescribeVolumes", volumes, "", &[]),
+    ("DescribeVolumesModifications", modifications, "", &[]),
+];
 
 const VOLUMES: Describe<Volume> = Describe {
     ids: ("VolumeId", "volumeIdsSet"),
@@ -28,7 +34,7 @@ fn check_volumes_id(id: &str) -> ApiResult<()> {
 }
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
-pub(super) fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
+fn volumes(call: &mut Call<'_>) -> ApiResult<String> {
     VOLUMES.answer(call, |x, v| x.volume(call.realm, v, View::Full))
 }
 
@@ -49,7 +55,7 @@ fn check_status_id(id: &str) -> ApiResult<()> {
     Ok(())
 }
 
-pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
+fn status(call: &mut Call<'_>) -> ApiResult<String> {
     STATUS.answer(call, |x, v| volume_status(call, x, v))
 }
 
@@ -104,7 +110,7 @@ static MODIFICATIONS: Describe<Volume> = Describe {
     ..VOLUMES
 };
 
-pub(super) fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
+fn modifications(call: &mut Call<'_>) -> ApiResult<String> {
     let mut query = MODIFICATIONS.parse(call)?;
     query.keep = Box::new(|v| v.modification.is_some());
     let candidates = query.candidates(call)?;

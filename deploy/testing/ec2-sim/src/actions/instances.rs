@@ -1,8 +1,8 @@
 //! DescribeInstances, DescribeInstanceStatus, DescribeInstanceTypes, StopInstances and
 //! TerminateInstances, and the same changes by the control API.
 
-use super::Call;
 use super::describe_query::{Describe, by_ids};
+use super::{Call, EXISTING, Row};
 use crate::state::Realm;
 use crate::state::resources::InstanceState::{
     self, Pending, Running, ShuttingDown, Stopped, Stopping, Terminated,
@@ -10,6 +10,20 @@ use crate::state::resources::InstanceState::{
 use crate::state::resources::{Instance, InstanceChecks, TYPES, ZoneKind, find_type, name_of};
 use crate::time::{Latency, Millis};
 use crate::wire::{ApiError, ApiResult, Xml, refuse};
+
+pub(super) const ACTIONS: &[Row] = &[
+    ("DescribeAvailabilityZones", zones, "", &[]),
+    ("DescribeInstanceStatus", status, "", &[]),
+    ("DescribeInstanceTypes", types, "", &[]),
+    ("DescribeInstances", instances, "", &[]),
+    ("StopInstances", stop_instances, "InstanceId.1={instance}", &[("instance", EXISTING)]),
+    (
+        "TerminateInstances",
+        terminate_instances,
+        "InstanceId.1={instance}",
+        &[("instance", EXISTING)],
+    ),
+];
 
 static DESCRIBE: Describe<Instance> = Describe {
     ids: ("InstanceId", "instancesSet"),
@@ -26,7 +40,7 @@ static DESCRIBE: Describe<Instance> = Describe {
     set: "reservationSet",
 };
 
-pub(super) fn instances(call: &mut Call<'_>) -> ApiResult<String> {
+fn instances(call: &mut Call<'_>) -> ApiResult<String> {
     let realm = &*call.realm;
     DESCRIBE.answer(call, |x, i| {
         x.text("reservationId", &i.id.replacen("i-", "r-", 1)).text("ownerId", &realm.account).list(
@@ -38,7 +52,7 @@ pub(super) fn instances(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 /// Answers DescribeInstanceStatus with the instances that run, without filters and pages.
-pub(super) fn status(call: &mut Call<'_>) -> ApiResult<String> {
+fn status(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("InstanceId");
     call.params.finish()?;
@@ -65,7 +79,7 @@ fn status_of<'x>(x: &'x mut Xml, i: &Instance) -> &'x mut Xml {
     x
 }
 
-pub(super) fn types(call: &mut Call<'_>) -> ApiResult<String> {
+fn types(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let names = p.list("InstanceType");
@@ -104,12 +118,12 @@ pub enum Power {
     Terminate,
 }
 
-pub(super) fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
+fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
     call.params.boolean("Force")?;
     change_all(call, Power::Stop)
 }
 
-pub(super) fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
+fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
     change_all(call, Power::Terminate)
 }
 
@@ -190,7 +204,7 @@ pub(crate) fn change(
     true
 }
 
-pub(super) fn zones(call: &mut Call<'_>) -> ApiResult<String> {
+fn zones(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     call.params.finish()?;
     let realm = &*call.realm;

@@ -1,6 +1,6 @@
 //! ModifyVolume.
 
-use super::{Call, quota_check};
+use super::{Call, EXISTING, Row, quota_check};
 use crate::faults::Fault;
 use crate::state::resources::{
     Modification, ModificationState, Shape, Volume, VolumeState, VolumeType, Wanted, name_of,
@@ -10,6 +10,9 @@ use crate::state::well_formed;
 use crate::time::DAY_MS;
 use crate::wire::{ApiResult, Xml, refuse, refuse_value};
 
+pub(super) const ACTIONS: &[Row] =
+    &[("ModifyVolume", answer, "VolumeId={volume}", &[("volume", EXISTING)])];
+
 struct Change<'a> {
     size: Option<u32>,
     kind: Option<&'a str>,
@@ -17,7 +20,7 @@ struct Change<'a> {
 }
 
 /// Answers ModifyVolume. A dry run is answered before any other check.
-pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
+fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     call.permit(|c| {
         // Without an id, IAM judges the action on `*`.

