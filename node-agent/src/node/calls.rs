@@ -16,7 +16,7 @@ use crate::facts::live_facts::LiveFacts;
 use crate::helper::call_failure::{NodeCall, failure};
 use crate::helper::{Helper, HelperError};
 use crate::metrics::Metrics;
-use crate::request::{self, Handle, Staging, VolumeAtPath};
+use crate::request::{self, Handle, VolumeAtPath};
 
 /// The state that the calls need.
 #[derive(Debug)]
@@ -37,10 +37,9 @@ impl Calls {
         deadline: Deadline,
     ) -> Result<csi::NodeStageVolumeResponse, Failure> {
         let done = csi::NodeStageVolumeResponse {};
-        let stage = match request::stage(request, self.options.legacy_xfs)? {
+        let Some(stage) = request::stage(request, self.options.legacy_xfs)? else {
             // A publish uses the device itself; there is nothing to prepare.
-            Staging::Nothing(_) => return Ok(done),
-            Staging::Filesystem(stage) => *stage,
+            return Ok(done);
         };
         let (volume, path) = (stage.disk.volume.clone(), stage.staging.clone());
         let _turn = self.exclusive_turn(NodeCall::Stage, &volume, deadline).await?;
@@ -79,7 +78,8 @@ impl Calls {
         request: &csi::NodeUnstageVolumeRequest,
         deadline: Deadline,
     ) -> Result<csi::NodeUnstageVolumeResponse, Failure> {
-        let place = request::unstage(request)?;
+        let (id, path) = (&request.volume_id, &request.staging_target_path);
+        let place = request::place(id, "staging_target_path", path)?;
         let done = csi::NodeUnstageVolumeResponse {};
         let Some(volume) = self.volume_at(NodeCall::Unstage, &place, deadline).await? else {
             // This driver cannot have staged anything there.
@@ -127,7 +127,7 @@ impl Calls {
         request: &csi::NodeUnpublishVolumeRequest,
         deadline: Deadline,
     ) -> Result<csi::NodeUnpublishVolumeResponse, Failure> {
-        let place = request::unpublish(request)?;
+        let place = request::place(&request.volume_id, "target_path", &request.target_path)?;
         let done = csi::NodeUnpublishVolumeResponse {};
         let Some(volume) = self.volume_at(NodeCall::Unpublish, &place, deadline).await? else {
             return Ok(done);

@@ -39,7 +39,7 @@ impl Calls {
         request: &csi::NodeGetVolumeStatsRequest,
         deadline: Deadline,
     ) -> Result<csi::NodeGetVolumeStatsResponse, Failure> {
-        let place = request::stats(request)?;
+        let place = request::look_up(&request.volume_id, &request.volume_path)?;
         let volume = self
             .volume_at(NodeCall::Stats, &place, deadline)
             .await?

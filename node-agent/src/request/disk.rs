@@ -19,7 +19,8 @@ const LAST_PARTITION: u32 = 255;
 /// Prefix of a static volume that stands for a device name on every node that uses it.
 const NODE_LOCAL: &str = "local-ebs://";
 
-type Context = HashMap<String, String>;
+/// A volume context or a publish context.
+pub(super) type Context = HashMap<String, String>;
 
 /// The object that a volume id names.
 #[derive(Clone, Debug, PartialEq, Eq)]
