@@ -5,31 +5,29 @@
 //! helper continues the work, and a repeated request joins it. No work is lost when a caller gives
 //! up or this process ends.
 
+use std::borrow::Cow;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_proto::lock;
 use ebs_csi_wire as wire;
-use ebs_csi_wire::{HelperRequest, Operation, Outcome, Refusal, Slots, VolumeId};
+use ebs_csi_wire::{Failed, HelperRequest, Operation, Outcome, Refusal, Refused, Slots, VolumeId};
 use tokio::sync::Semaphore;
 
 use crate::deadline::Deadline;
 use crate::metrics::Metrics;
 
-mod address;
 pub(crate) mod call_failure;
 mod connection;
-mod error;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/answers.rs"]
 pub mod fuzz_answers;
 mod target;
 
-pub use address::Address;
 use connection::Connection;
-pub use error::HelperError;
-pub use target::Target;
+pub use target::{Address, Target};
 
 /// Simultaneous requests that may take minutes, each on its own connection: more than a node has
 /// volumes.
@@ -46,6 +44,62 @@ const MOST_IDLE: usize = 4;
 const TRANSIT_TIME: Duration = Duration::from_millis(500);
 /// Pause between two attempts while the helper is busy with the volume.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    /// No process listens.
+    #[error("the mount-helper does not listen at {address}")]
+    Down {
+        /// The helper's address.
+        address: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection ended before an answer: the helper was restarted or died.
+    #[error("the mount-helper ended before it answered")]
+    Lost(#[source] io::Error),
+    /// The helper neither answered nor reported that the work continues.
+    #[error("the mount-helper does not answer")]
+    Silent,
+    /// An answer that no helper of this protocol sends.
+    #[error("the mount-helper answered with {0}")]
+    Foreign(Cow<'static, str>),
+    /// The program at the address does not have this process's key.
+    #[error("the program at the mount-helper's address does not have the key")]
+    Unproved,
+    /// All connections were in use until the deadline.
+    #[error("too many requests wait for the mount-helper")]
+    Crowded,
+    /// The policy or the facts forbid the request.
+    #[error("refused")]
+    Refused(Refused),
+    /// A step failed.
+    #[error("failed")]
+    Failed(Failed),
+    /// The work continues; a repeated request joins it.
+    #[error("still running")]
+    Pending,
+}
+
+impl HelperError {
+    /// Returns a label for metrics.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Down { .. } => "down",
+            Self::Lost(_) => "lost",
+            Self::Silent => "silent",
+            Self::Foreign(_) => "foreign",
+            Self::Unproved => "unproved",
+            Self::Crowded => "crowded",
+            Self::Refused(_) => "refused",
+            Self::Failed(_) => "failed",
+            Self::Pending => "pending",
+        }
+    }
+}
 
 /// A client of the mount-helper.
 #[derive(Debug)]
@@ -86,14 +140,24 @@ impl Helper {
         self.send_operation(request.into(), deadline).await
     }
 
-    /// Sends an operation whose answer is of this type.
+    /// Sends an operation whose answer is of this type, and repeats it while the helper reports
+    /// another operation on the volume.
     pub(crate) async fn send_operation<A: TryFrom<Outcome>>(
         &self,
         operation: Operation,
         deadline: Deadline,
     ) -> Result<A, HelperError> {
         let name = operation.properties().name;
-        let result = self.send_until_not_busy(operation, deadline).await;
+        let result = loop {
+            match self.send_once(&operation, deadline).await {
+                Err(HelperError::Refused(refused))
+                    if refused.reason == Refusal::Busy && deadline.left() > BUSY_PAUSE =>
+                {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                result => break result,
+            }
+        };
         let outcome = match &result {
             Ok(_) => "ok",
             Err(error) => error.label(),
@@ -149,24 +213,6 @@ impl Helper {
         Ok(welcome)
     }
 
-    /// Sends a request, and repeats it while the helper reports another operation on the volume.
-    async fn send_until_not_busy(
-        &self,
-        operation: Operation,
-        deadline: Deadline,
-    ) -> Result<Outcome, HelperError> {
-        loop {
-            match self.send_once(&operation, deadline).await {
-                Err(HelperError::Refused(refused))
-                    if refused.reason == Refusal::Busy && deadline.left() > BUSY_PAUSE =>
-                {
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                other => return other,
-            }
-        }
-    }
-
     async fn send_once(
         &self,
         operation: &Operation,
@@ -181,7 +227,8 @@ impl Helper {
             return Err(HelperError::Crowded);
         };
         loop {
-            let (mut connection, reused) = match self.take_idle() {
+            let idle = lock(&self.idle).pop();
+            let (mut connection, reused) = match idle {
                 Some(connection) => (connection, true),
                 None => (self.connect(deadline).await?, false),
             };
@@ -221,10 +268,6 @@ impl Helper {
             *known = Some(welcome.clone());
         }
         Ok(connection)
-    }
-
-    fn take_idle(&self) -> Option<Connection> {
-        lock(&self.idle).pop()
     }
 
     fn keep_idle(&self, connection: Connection) {
