@@ -148,7 +148,8 @@ fn round_trip(outcome: Outcome) {
 
 /// What the caller and the log are told is one line of a bounded length.
 fn is_told(call: NodeCall, error: &HelperError) {
-    let failure = failure(call, "vol-0123456789abcdef0", "/k/pods/u", error, false);
+    let deadline = Deadline::after(Duration::ZERO);
+    let failure = failure(call, &"vol-0123456789abcdef0", &"/k/pods/u", error, deadline);
     let text = failure.text();
     assert!(text.len() <= LONGEST_TEXT && !text.contains(char::is_control), "{text:?}");
 }

@@ -4,16 +4,14 @@
 //! other.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ebs_csi_proto::http_endpoint::{Pages, StatusCode};
 use ebs_csi_proto::metrics::Metrics as Registered;
 
-use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
-use crate::node::READY_TIMEOUT;
+use crate::node;
 use crate::registration::RegistrationState;
 
 pub(crate) mod held_page;
@@ -47,11 +45,7 @@ impl Pages for PageSources {
     }
 
     async fn ready(&self) -> Result<(), String> {
-        if let Some(fault) = self.registration_state.fault(Instant::now()) {
-            return Err(fault);
-        }
-        let greeting = self.helper.greet(Deadline::after(READY_TIMEOUT)).await;
-        greeting.map(drop).map_err(|error| error.to_string())
+        node::ready(&self.helper, &self.registration_state).await
     }
 
     async fn other(&self, path: &str, query: &str) -> Option<(StatusCode, String)> {

@@ -4,10 +4,12 @@
 //! call: the same missing path is an invalid argument of a publish and a missing volume of a stats
 //! call.
 
+use std::fmt::Display;
+
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{Failed, Observation, Refusal, Refused, Signature, Step, ToolEnd};
 
-use super::HelperError;
+use super::{Deadline, HelperError};
 
 /// As in errno(3).
 const EPERM: i32 = 1;
@@ -67,10 +69,10 @@ impl NodeCall {
 #[must_use]
 pub(crate) fn failure(
     call: NodeCall,
-    volume: &str,
-    path: &str,
+    volume: &dyn Display,
+    path: &dyn Display,
     error: &HelperError,
-    caller_chose_deadline: bool,
+    deadline: Deadline,
 ) -> Failure {
     let what = match error {
         // The path itself is at fault: the text names its field.
@@ -87,7 +89,7 @@ pub(crate) fn failure(
         HelperError::Failed(failed) => (step_condition(call, failed), step_text(failed)),
         HelperError::Pending => (
             // A caller without its own deadline still waits, and has to retry.
-            if caller_chose_deadline {
+            if deadline.chosen_by_caller() {
                 Condition::DeadlinePassed
             } else {
                 Condition::OperationPending

@@ -11,12 +11,12 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire as wire;
 use ebs_csi_wire::{KubeletPath, VolumeId};
 
-use super::calls::{Calls, failure_of, not_at};
+use super::calls::{Calls, not_at};
 use super::usage;
 use crate::attach_limit::TakenSlots;
 use crate::deadline::Deadline;
 use crate::helper::HelperError;
-use crate::helper::call_failure::NodeCall;
+use crate::helper::call_failure::{NodeCall, failure};
 use crate::request;
 
 /// A file system whose usage is not known within this time counts as hung.
@@ -45,7 +45,7 @@ impl Calls {
             .await?
             .ok_or_else(|| not_at(&request.volume_id, &place.path))?;
         let result = self.query_usage(&volume, &place.path, deadline).await;
-        match result.map_err(|e| failure_of(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
+        match result.map_err(|e| failure(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
             UsageResult::Answered(usage) | UsageResult::Hung(Some(usage)) => {
                 Ok(csi::NodeGetVolumeStatsResponse { usage: usage::entries(&usage) })
             }
@@ -90,7 +90,7 @@ impl Calls {
                     break;
                 }
                 Err(e) => {
-                    return Err(failure_of(NodeCall::Stats, &volume, &place.path, &e, deadline));
+                    return Err(failure(NodeCall::Stats, &volume, &place.path, &e, deadline));
                 }
             }
         }

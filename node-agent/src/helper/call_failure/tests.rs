@@ -1,13 +1,23 @@
 //! Tests of the table of answers.
 
+use std::time::Duration;
+
 use super::*;
 use ebs_csi_wire::{
     ContentState, Features, FsType, KernelVersion, KubeletPath, MountFlag, Observation, Signature,
 };
 use tonic::Code;
 
+const VOLUME: &str = "vol-0123456789abcdef0";
+
+fn chosen_deadline() -> Deadline {
+    let mut request = tonic::Request::new(());
+    request.set_timeout(Duration::from_secs(60));
+    Deadline::of(request.metadata())
+}
+
 fn failure_of(call: NodeCall, error: &HelperError) -> Failure {
-    failure(call, "vol-0123456789abcdef0", "/k/p", error, true)
+    failure(call, &VOLUME, &"/k/p", error, chosen_deadline())
 }
 
 #[test]
@@ -102,7 +112,7 @@ fn every_refusal_names_volume_path_and_next_step() {
     for call in NodeCall::ALL {
         for refusal in Refusal::ALL {
             let failure = failure_of(call, &HelperError::Refused((*refusal).into()));
-            for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
+            for words in [VOLUME, "/k/p", refusal.explain()] {
                 assert!(failure.text().contains(words), "{failure}");
             }
             assert_ne!(failure.condition().code(), Code::Internal, "{refusal:?}");
@@ -266,8 +276,8 @@ fn helper_error_without_outcome_may_be_in_progress() {
         HelperError::Foreign("x".into()),
         HelperError::Down { address: "unix:///h".to_owned(), source: lost() },
     ] {
-        for chosen in [true, false] {
-            let failure = failure(NodeCall::Stage, "vol-0123456789abcdef0", "/k/p", &error, chosen);
+        for deadline in [chosen_deadline(), Deadline::after(Duration::from_secs(60))] {
+            let failure = failure(NodeCall::Stage, &VOLUME, &"/k/p", &error, deadline);
             assert!(failure.condition().may_be_in_progress(), "{error:?}");
         }
     }
