@@ -89,23 +89,10 @@ fn pieces(mut input: &[u8]) -> Vec<u8> {
 }
 
 fn page(statistics: &Statistics) -> Vec<u8> {
-    let counters = [
-        statistics.read_ops,
-        statistics.write_ops,
-        statistics.read_bytes,
-        statistics.write_bytes,
-        statistics.read_us,
-        statistics.write_us,
-        statistics.volume_iops_exceeded_us,
-        statistics.volume_throughput_exceeded_us,
-        statistics.instance_iops_exceeded_us,
-        statistics.instance_throughput_exceeded_us,
-        statistics.queue_length,
-    ];
     let mut page = vec![0; PAGE];
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &[0x10, 0xb5, 0x23, 0x3c]);
-    for (index, counter) in counters.iter().enumerate() {
+    for (index, counter) in statistics.counters.iter().enumerate() {
         put(8 + index * 8, &counter.to_le_bytes());
     }
     for (at, bins) in [(512, &statistics.read_latency), (2056, &statistics.write_latency)] {

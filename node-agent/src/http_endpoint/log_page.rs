@@ -18,29 +18,8 @@ const BIN: usize = 24;
 /// The counts of a volume's controller since the volume was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Statistics {
-    /// Completed reads.
-    pub(crate) read_ops: u64,
-    /// Completed writes.
-    pub(crate) write_ops: u64,
-    /// Bytes read.
-    pub(crate) read_bytes: u64,
-    /// Bytes written.
-    pub(crate) write_bytes: u64,
-    /// Time spent on reads, in microseconds.
-    pub(crate) read_us: u64,
-    /// Time spent on writes, in microseconds.
-    pub(crate) write_us: u64,
-    /// Time in which the requested operations exceeded the volume's provisioned rate, in
-    /// microseconds.
-    pub(crate) volume_iops_exceeded_us: u64,
-    /// Time in which the requested throughput exceeded the volume's, in microseconds.
-    pub(crate) volume_throughput_exceeded_us: u64,
-    /// Time in which the requested operations exceeded the instance's limit, in microseconds.
-    pub(crate) instance_iops_exceeded_us: u64,
-    /// Time in which the requested throughput exceeded the instance's, in microseconds.
-    pub(crate) instance_throughput_exceeded_us: u64,
-    /// Operations that wait now.
-    pub(crate) queue_length: u64,
+    /// The counters in the order of the page, which `NUMBERS` of the metrics explains.
+    pub(crate) counters: [u64; 11],
     /// Reads by their latency.
     pub(crate) read_latency: Vec<Bin>,
     /// Writes by their latency.
@@ -81,19 +60,8 @@ impl Statistics {
         if magic != MAGIC {
             return Err(Malformed::Magic(magic));
         }
-        let counter = |index: usize| u64_at(page, COUNTERS + index * 8);
         Ok(Self {
-            read_ops: counter(0),
-            write_ops: counter(1),
-            read_bytes: counter(2),
-            write_bytes: counter(3),
-            read_us: counter(4),
-            write_us: counter(5),
-            volume_iops_exceeded_us: counter(6),
-            volume_throughput_exceeded_us: counter(7),
-            instance_iops_exceeded_us: counter(8),
-            instance_throughput_exceeded_us: counter(9),
-            queue_length: counter(10),
+            counters: std::array::from_fn(|index| u64_at(page, COUNTERS + index * 8)),
             read_latency: histogram(page, READ_HISTOGRAM)?,
             write_latency: histogram(page, WRITE_HISTOGRAM)?,
         })
@@ -146,20 +114,7 @@ mod tests {
     #[test]
     fn every_nvme_statistics_field_is_parsed() {
         let read = Statistics::parse(&example()).unwrap();
-        let numbers = [
-            read.read_ops,
-            read.write_ops,
-            read.read_bytes,
-            read.write_bytes,
-            read.read_us,
-            read.write_us,
-            read.volume_iops_exceeded_us,
-            read.volume_throughput_exceeded_us,
-            read.instance_iops_exceeded_us,
-            read.instance_throughput_exceeded_us,
-            read.queue_length,
-        ];
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(read.counters, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
         let bins = [(500, 7), (2_000_000, 3)].map(|(upper_us, count)| Bin { upper_us, count });
         assert_eq!(read.read_latency, bins);
         assert!(read.write_latency.is_empty());
