@@ -7,10 +7,11 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use ebs_csi_proto::endpoint::{is_socket, remove_socket};
 use rustix::fs::{Mode, OFlags};
 
 /// A socket that listens under a temporary name. A drop removes the temporary file.
@@ -37,7 +38,8 @@ impl Prepared {
         let temporary = directory.join(hidden);
         remove_socket(&temporary)?;
         let (listener, temporary) = SocketFile::bind(&temporary)?;
-        temporary.share(mode)?;
+        // A confined process may not change the mode, and need not.
+        std::fs::set_permissions(&temporary.path, Permissions::from_mode(mode))?;
         Ok(Self { listener, temporary, path: path.to_owned() })
     }
 
@@ -97,11 +99,6 @@ impl SocketFile {
         Ok((listener, bound))
     }
 
-    /// Sets the permission bits. A confined process may not change them, and need not.
-    fn share(&self, mode: u32) -> io::Result<()> {
-        std::fs::set_permissions(&self.path, Permissions::from_mode(mode))
-    }
-
     /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -130,31 +127,6 @@ impl Drop for SocketFile {
             // replaces the file.
             let _ = std::fs::remove_file(&self.path);
         }
-    }
-}
-
-/// Removes the socket at this path. Returns whether there was one.
-///
-/// # Errors
-/// As unlink(2); `AlreadyExists` when the path is another kind of file.
-pub(super) fn remove_socket(path: &Path) -> io::Result<bool> {
-    let there = is_socket(path)?;
-    if there {
-        std::fs::remove_file(path)?;
-    }
-    Ok(there)
-}
-
-/// Returns whether a socket exists; `AlreadyExists` when another kind of file does.
-fn is_socket(path: &Path) -> io::Result<bool> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => Ok(true),
-        Ok(_) => Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            format!("{} exists and is not a socket", path.display()),
-        )),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 
