@@ -7,7 +7,6 @@ use ebs_csi_wire::InstanceId;
 
 use crate::facts::dmi::{Machine, is_instance_type};
 use crate::facts::node_facts_file::{facts, parse};
-use crate::facts::topology::segments;
 use crate::http_endpoint::log_page::{Bin, Statistics};
 
 #[cfg(test)]
@@ -36,7 +35,7 @@ pub fn facts_file(input: &[u8]) -> bool {
     assert!(is_instance_type(&found.instance_type), "{found:?}");
     assert!(found.network_interfaces <= 1000 && found.other_volumes <= 1000, "{found:?}");
     let stated: Vec<&str> = entries.values().map(String::as_str).collect();
-    for (key, value) in segments(&found) {
+    for (key, value) in found.topology() {
         assert!(value == "linux" || stated.contains(&&*value), "{key}={value:?} was not stated");
         assert!(!value.is_empty(), "{key} is empty");
     }

@@ -1,9 +1,13 @@
 //! The facts about the instance, read before the process confines itself, and again from the node
 //! facts files while a fact is missing there.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebs_csi_proto::keys::topology::{
+    DRIVER_ZONE, OUTPOST_ACCOUNT, OUTPOST_ID, OUTPOST_PARTITION, OUTPOST_REGION, ZONE,
+};
 use ebs_csi_wire::InstanceId;
 
 use node_facts_file::NodeFactsError;
@@ -15,7 +19,9 @@ mod learned_limit;
 pub mod live_facts;
 pub(crate) mod node_facts_file;
 pub(crate) mod taken_slots;
-pub(crate) mod topology;
+
+/// The operating system, in the topology.
+const OS: &str = "kubernetes.io/os";
 
 /// The facts behind `NodeGetInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +54,21 @@ impl NodeFacts {
             source = self.source.as_str(),
             "this node"
         );
+    }
+
+    /// Returns the node's location, in the keys that the scheduler and the controller compare.
+    pub(crate) fn topology(&self) -> HashMap<String, String> {
+        let mut segments =
+            vec![(ZONE, self.zone.as_str()), (DRIVER_ZONE, &self.zone), (OS, "linux")];
+        if let Some(outpost) = &self.outpost {
+            segments.extend([
+                (OUTPOST_REGION, outpost.region.as_str()),
+                (OUTPOST_PARTITION, &outpost.partition),
+                (OUTPOST_ACCOUNT, &outpost.account),
+                (OUTPOST_ID, &outpost.id),
+            ]);
+        }
+        segments.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 }
 
@@ -208,6 +229,24 @@ mod tests {
         ] {
             assert_eq!(Outpost::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn outpost_node_topology_has_outpost_segments() {
+        let own = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let mut wanted = own(&[(ZONE, "us-east-1a"), (DRIVER_ZONE, "us-east-1a"), (OS, "linux")]);
+        assert_eq!(example().topology(), wanted);
+        let arn = "arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0";
+        wanted.extend(own(&[
+            (OUTPOST_REGION, "us-west-2"),
+            (OUTPOST_PARTITION, "aws"),
+            (OUTPOST_ACCOUNT, "123456789012"),
+            (OUTPOST_ID, "op-0123456789abcdef0"),
+        ]));
+        let outpost = Outpost::parse(arn);
+        assert_eq!(NodeFacts { outpost, ..example() }.topology(), wanted);
     }
 
     #[test]

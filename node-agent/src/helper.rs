@@ -208,7 +208,7 @@ impl Helper {
     /// [`HelperError`].
     pub async fn greet(&self, deadline: Deadline) -> Result<wire::Welcome, HelperError> {
         let connection = self.connect(deadline).await?;
-        let welcome = connection.welcome().clone();
+        let welcome = connection.welcome.clone();
         self.keep_idle(connection);
         Ok(welcome)
     }
@@ -252,9 +252,8 @@ impl Helper {
 
     async fn connect(&self, deadline: Deadline) -> Result<Connection, HelperError> {
         let connection = Connection::open(&self.target, deadline).await?;
-        let mut known = lock(&self.known);
-        if known.as_ref() != Some(connection.welcome()) {
-            let welcome = connection.welcome();
+        let (welcome, mut known) = (&connection.welcome, lock(&self.known));
+        if known.as_ref() != Some(welcome) {
             tracing::info!(
                 release = %welcome.release,
                 version = welcome.version,

@@ -14,7 +14,6 @@ use tonic::{Code, Request, Response, Status};
 use crate::attach_limit::{self, Attachments, SlotSettings};
 use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
-use crate::facts::topology;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::registration::RegistrationState;
@@ -228,7 +227,7 @@ impl csi::node_server::Node for Node {
             Ok(csi::NodeGetInfoResponse {
                 node_id: facts.instance.to_string(),
                 max_volumes_per_node: max.into(),
-                accessible_topology: Some(csi::Topology { segments: topology::segments(facts) }),
+                accessible_topology: Some(csi::Topology { segments: facts.topology() }),
             })
         })
         .await

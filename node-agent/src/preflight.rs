@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::facts::dmi::{self, Machine};
 use crate::settings::flags::{Output, Preflight};
 
 mod disks;
 mod kernel;
 mod kubelet;
-mod machine;
 mod registered;
 
 /// The severity of a check.
@@ -102,9 +102,24 @@ pub fn run_checks(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
     let mut checks = kernel::checks(&host, ebs_csi_confine::landlock_abi());
     checks.push(disks::check(&host));
     checks.extend(kubelet::checks(&host));
-    checks.extend(machine::checks(&host));
+    checks.extend(machine_checks(&host));
     checks.extend(registered::checks(&host));
     checks
+}
+
+/// Returns what the firmware reports of the machine.
+fn machine_checks(host: &Host) -> [Check; 2] {
+    let machine = Machine::read(&host.path(dmi::DIRECTORY));
+    let next =
+        "let the instance metadata service or a node facts file say it (deploy/docs/node-agent.md)";
+    let row = |what, known: Option<String>| match known {
+        Some(known) => Check::ok(what, known),
+        None => Check::warn(what, "DMI does not say it", next),
+    };
+    [
+        row("instance id", machine.instance.map(|id| id.to_string())),
+        row("instance type", machine.instance_type),
+    ]
 }
 
 /// Returns the report, and whether the driver can run.

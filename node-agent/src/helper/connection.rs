@@ -36,7 +36,8 @@ impl<T: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for T {}
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     received: Vec<u8>,
-    welcome: Welcome,
+    /// The helper's greeting.
+    pub(super) welcome: Welcome,
 }
 
 impl Connection {
@@ -109,11 +110,6 @@ impl Connection {
         }
         let proof = key.prove(Side::Agent, &transcript);
         Ok(Hello::with_key(KeyStep::Proof(proof)))
-    }
-
-    /// Returns the helper's greeting.
-    pub(super) fn welcome(&self) -> &Welcome {
-        &self.welcome
     }
 
     /// Sends a request and reads the answer. After an error the connection cannot be used.

@@ -83,9 +83,7 @@ fn welcome() -> Outcome {
         version: PROTOCOL_WITH_KEY,
         release: "0.0.1".to_owned(),
         policy_digest: "0".repeat(64),
-        sandbox: false,
-        landlock: None,
-        wider: Vec::new(),
+        ..Welcome::default()
     })
 }
 
@@ -236,7 +234,7 @@ async fn unproved_helper_is_left_and_next_greeting_works() {
             let error = Connection::open(&target, deadline_in_a_minute()).await.unwrap_err();
             assert_eq!(error.label(), label, "{row:?}: {error:?}");
             let connection = Connection::open(&target, deadline_in_a_minute()).await.unwrap();
-            assert_eq!(connection.welcome().version, PROTOCOL_WITH_KEY, "{row:?}");
+            assert_eq!(connection.welcome.version, PROTOCOL_WITH_KEY, "{row:?}");
             assert_eq!(hypervisor.connections.load(Ordering::Relaxed), 2);
         })
     });
