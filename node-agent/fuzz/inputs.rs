@@ -69,7 +69,7 @@ const PAGE: usize = 4096;
 pub fn statistics_page(input: &[u8]) -> bool {
     assert!(input.len() == PAGE || Statistics::parse(input).is_err());
     let Ok(found) = Statistics::parse(&pieces(input)) else { return false };
-    assert!(found.read_latency.len() <= 64 && found.write_latency.len() <= 64);
+    assert!(found.latency.iter().all(|bins| bins.len() <= 64));
     assert_eq!(Statistics::parse(&page(&found)), Ok(found));
     true
 }
@@ -94,7 +94,7 @@ fn page(statistics: &Statistics) -> Vec<u8> {
     for (index, counter) in statistics.counters.iter().enumerate() {
         put(8 + index * 8, &counter.to_le_bytes());
     }
-    for (at, bins) in [(512, &statistics.read_latency), (2056, &statistics.write_latency)] {
+    for (at, bins) in [512, 2056].into_iter().zip(&statistics.latency) {
         put(at, &(bins.len() as u64).to_le_bytes());
         for (index, Bin { upper_us, count }) in bins.iter().enumerate() {
             let bin = at + 8 + index * 24;

@@ -20,16 +20,13 @@ const BIN: usize = 24;
 pub(crate) struct Statistics {
     /// The counters in the order of the page, which `NUMBERS` of the metrics explains.
     pub(crate) counters: [u64; 11],
-    /// Reads by their latency.
-    pub(crate) read_latency: Vec<Bin>,
-    /// Writes by their latency.
-    pub(crate) write_latency: Vec<Bin>,
+    /// The reads, then the writes, by their latency.
+    pub(crate) latency: [Vec<Bin>; 2],
 }
 
 /// The number of operations whose latency was between two bounds, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bin {
-    /// Upper bound.
     pub(crate) upper_us: u64,
     /// Operations above the lower and up to the upper bound.
     pub(crate) count: u32,
@@ -38,22 +35,15 @@ pub(crate) struct Bin {
 /// A page that is not a valid statistics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// The length is wrong.
     #[error("a statistics page has 4096 bytes, this one {0}")]
     Length(usize),
-    /// The magic number is wrong.
     #[error("a statistics page begins with 0x3c23b510, this one with {0:#010x}")]
     Magic(u32),
-    /// More bins than a histogram can have.
     #[error("a histogram has at most 64 bins, this one {0}")]
     Bins(u64),
 }
 
 impl Statistics {
-    /// Parses a page.
-    ///
-    /// # Errors
-    /// [`Malformed`].
     pub(crate) fn parse(page: &[u8]) -> Result<Self, Malformed> {
         let page: &[u8; PAGE] = page.try_into().map_err(|_| Malformed::Length(page.len()))?;
         let magic = u32_at(page, 0);
@@ -62,8 +52,7 @@ impl Statistics {
         }
         Ok(Self {
             counters: std::array::from_fn(|index| u64_at(page, COUNTERS + index * 8)),
-            read_latency: histogram(page, READ_HISTOGRAM)?,
-            write_latency: histogram(page, WRITE_HISTOGRAM)?,
+            latency: [histogram(page, READ_HISTOGRAM)?, histogram(page, WRITE_HISTOGRAM)?],
         })
     }
 }
@@ -116,8 +105,7 @@ mod tests {
         let read = Statistics::parse(&example()).unwrap();
         assert_eq!(read.counters, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
         let bins = [(500, 7), (2_000_000, 3)].map(|(upper_us, count)| Bin { upper_us, count });
-        assert_eq!(read.read_latency, bins);
-        assert!(read.write_latency.is_empty());
+        assert_eq!(read.latency, [bins.to_vec(), Vec::new()]);
     }
 
     #[test]
@@ -129,7 +117,7 @@ mod tests {
         page[WRITE_HISTOGRAM] = 65;
         assert_eq!(Statistics::parse(&page), Err(Malformed::Bins(65)));
         page[WRITE_HISTOGRAM] = 64;
-        assert_eq!(Statistics::parse(&page).unwrap().write_latency.len(), 64);
+        assert_eq!(Statistics::parse(&page).unwrap().latency[1].len(), 64);
     }
 
     proptest! {

@@ -16,7 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Mutex;
 
-use super::log_page::{Bin, Statistics};
+use super::log_page::Statistics;
 use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::{Helper, HelperError};
@@ -185,27 +185,12 @@ const NUMBERS: [(&str, &str, Served); 11] = [
     ),
     ("aws_ebs_csi_volume_queue_length", "Operations that wait at the volume", Served::Gauge),
 ];
-/// The counters with the total time of the reads and of the writes.
-const READ_MICROSECONDS: usize = 4;
-const WRITE_MICROSECONDS: usize = 5;
 
-/// Bins of [`Statistics`].
-type Bins = fn(&Statistics) -> &[Bin];
-
-/// Name, help, bins, and the counter with the total time of the operations.
-const HISTOGRAMS: [(&str, &str, Bins, usize); 2] = [
-    (
-        "aws_ebs_csi_read_io_latency_seconds",
-        "Reads by latency",
-        |statistics| &statistics.read_latency,
-        READ_MICROSECONDS,
-    ),
-    (
-        "aws_ebs_csi_write_io_latency_seconds",
-        "Writes by latency",
-        |statistics| &statistics.write_latency,
-        WRITE_MICROSECONDS,
-    ),
+/// Name, help, and the index of the counter with the total time of the operations, in the order of
+/// [`Statistics::latency`].
+const HISTOGRAMS: [(&str, &str, usize); 2] = [
+    ("aws_ebs_csi_read_io_latency_seconds", "Reads by latency", 4),
+    ("aws_ebs_csi_write_io_latency_seconds", "Writes by latency", 5),
 ];
 
 fn seconds(microseconds: u64) -> f64 {
@@ -237,12 +222,12 @@ impl Collector for VolumeStatistics {
                     }
                 }
             }
-            for (name, help, bins, total) in HISTOGRAMS {
+            for (index, (name, help, total)) in HISTOGRAMS.into_iter().enumerate() {
                 let mut family =
                     encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
                 for (volume, statistics) in volumes {
                     let labels = [instance, ("volume_id", volume.as_str())];
-                    let bins = bins(statistics);
+                    let bins = &statistics.latency[index];
                     let count = bins.iter().map(|bin| u64::from(bin.count)).sum();
                     // The last bin of a page may have no upper bound.
                     let bounded = bins.iter().filter(|bin| bin.upper_us < u64::MAX);
