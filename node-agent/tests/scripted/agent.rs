@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -34,8 +35,14 @@ impl Drop for Agent {
     }
 }
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ebs-csi-node-agent");
+
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-node-agent"));
+    without_environment(PROGRAM)
+}
+
+fn without_environment(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     command.env_clear().stdin(Stdio::null());
     command
 }
@@ -102,37 +109,29 @@ impl Host {
         let reachable = self.path().join("ebs-csi-node-agent");
         // By another process: a child that another test starts meanwhile would inherit the
         // descriptor of a copy made here, and the kernel runs no file that is open for writing.
-        let copied = Command::new("cp")
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
-            .arg(&reachable)
-            .status();
+        let copied = Command::new("cp").arg(PROGRAM).arg(&reachable).status();
         assert!(copied.unwrap().success());
-        let mut command = Command::new(reachable);
-        command.env_clear().stdin(Stdio::null()).uid(user).gid(user);
+        let mut command = without_environment(reachable);
+        command.uid(user).gid(user);
         Agent::run(command, self, arguments)
     }
 
     /// Starts the program as root, but without the capability to become another user.
     pub(crate) fn start_without_setuid(&self, arguments: &[&str]) -> Agent {
-        let mut command = Command::new("setpriv");
+        let mut command = without_environment("setpriv");
         command
-            .args(["--bounding-set=-setuid", "--inh-caps=-setuid", "--"])
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .stdin(Stdio::null());
+            .args(["--bounding-set=-setuid", "--inh-caps=-setuid", "--", PROGRAM])
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         Agent::run(command, self, arguments)
     }
 
     /// As user 0 with the group and capabilities of the agent's container.
     pub(crate) fn start_as_pod(&self, arguments: &[&str]) -> Agent {
-        let mut command = Command::new("setpriv");
+        let mut command = without_environment("setpriv");
         command
-            .env_clear()
-            .stdin(Stdio::null())
             .arg("--bounding-set=-all,+setuid,+setgid,+setpcap")
             .arg(format!("--regid={}", NODE_AGENT.identity.gid))
-            .args(["--clear-groups", env!("CARGO_BIN_EXE_ebs-csi-node-agent")]);
+            .args(["--clear-groups", PROGRAM]);
         Agent::run(command, self, arguments)
     }
 }

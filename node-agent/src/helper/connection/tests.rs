@@ -1,7 +1,6 @@
 //! A hypervisor's socket with a helper behind it that does what the row says.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -198,13 +197,9 @@ impl Hypervisor {
             std::fs::write(&file, [7; 32]).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).unwrap();
         }
-        target(&self.directory.path().join("vm.sock"), &file)
+        let address = format!("hvsock://{}/vm.sock:{PORT}", self.directory.path().display());
+        Target::read(&address, Some(&file)).unwrap()
     }
-}
-
-fn target(socket: &Path, key: &Path) -> Target {
-    let address = format!("hvsock://{}:{PORT}", socket.display());
-    Target::read(&address, Some(key)).unwrap()
 }
 
 fn deadline_in_a_minute() -> Deadline {
