@@ -90,15 +90,16 @@ impl Outpost {
     /// text.
     #[must_use]
     pub fn parse(arn: &str) -> Option<Self> {
-        let mut parts = arn.trim().splitn(6, ':');
-        let (scheme, partition, service) = (parts.next()?, parts.next()?, parts.next()?);
-        let (region, account, resource) = (parts.next()?, parts.next()?, parts.next()?);
+        let parts: Vec<&str> = arn.trim().splitn(6, ':').collect();
+        let ["arn", partition, "outposts", region, account, resource] = parts[..] else {
+            return None;
+        };
         let id = resource.strip_prefix("outpost/")?;
         let filled = [partition, region, account, id].iter().all(|part| {
             !part.is_empty()
                 && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         });
-        (scheme == "arn" && service == "outposts" && filled).then(|| Self {
+        filled.then(|| Self {
             partition: partition.to_owned(),
             region: region.to_owned(),
             account: account.to_owned(),

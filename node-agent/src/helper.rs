@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ebs_csi_proto::lock;
 use ebs_csi_wire as wire;
-use ebs_csi_wire::{Failed, HelperRequest, Operation, Outcome, Refusal, Refused, Slots, VolumeId};
+use ebs_csi_wire::{Failed, HelperRequest, Operation, Outcome, Refusal, Refused, Slots};
 use tokio::sync::Semaphore;
 
 use crate::deadline::Deadline;
@@ -187,19 +187,6 @@ impl Helper {
             }
         }
         Err(HelperError::Foreign("an inventory that does not end".into()))
-    }
-
-    /// Returns the volume that is held at a path, if there is one.
-    ///
-    /// # Errors
-    /// [`HelperError`].
-    pub async fn held_at(
-        &self,
-        path: &wire::KubeletPath,
-        deadline: Deadline,
-    ) -> Result<Option<VolumeId>, HelperError> {
-        let held = self.held(deadline).await?;
-        Ok(held.into_iter().find(|entry| entry.path == *path).map(|entry| entry.volume))
     }
 
     /// Checks that the helper answers, and returns its greeting.

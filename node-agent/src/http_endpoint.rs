@@ -23,17 +23,11 @@ pub use nvme_metrics::{Collection, VolumeStatistics};
 /// The sources of the pages.
 #[derive(Debug)]
 pub(crate) struct PageSources {
-    /// The counters.
     pub(crate) metrics: Arc<Metrics>,
-    /// The mount-helper.
     pub(crate) helper: Arc<Helper>,
-    /// The volumes' statistics.
     pub(crate) collection: Arc<Collection>,
-    /// The state of the registration with kubelet.
     pub(crate) registration_state: Arc<RegistrationState>,
-    /// The facts about the node.
     pub(crate) facts: Arc<LiveFacts>,
-    /// What the page of holders says of this process.
     pub(crate) pod_and_boot: held_page::PodAndBoot,
 }
 

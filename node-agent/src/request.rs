@@ -24,11 +24,8 @@ pub(crate) use disk::Handle;
 /// The work of NodePublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publishing {
-    /// The request to the helper.
     pub(crate) operation: wire::Operation,
-    /// The volume.
     pub(crate) volume: VolumeId,
-    /// The target path.
     pub(crate) target: KubeletPath,
     /// No other target may have the volume (SINGLE_NODE_SINGLE_WRITER).
     pub(crate) single: bool,
@@ -37,16 +34,13 @@ pub(crate) struct Publishing {
 /// A volume and one of its paths, for the calls that have no other fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeAtPath {
-    /// The volume as the request names it.
     pub(crate) handle: Handle,
-    /// The path.
     pub(crate) path: KubeletPath,
 }
 
 /// The work of NodeExpandVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Growing {
-    /// Volume and path.
     pub(crate) place: VolumeAtPath,
     /// The least size of the disk, in bytes.
     pub(crate) required_bytes: Option<NonZeroU64>,

@@ -1,7 +1,7 @@
 //! Starts and runs the service, in the order that gives up each privilege as early as possible.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ use ebs_csi_proto::serve;
 use tonic::service::Routes;
 
 use crate::attach_limit::{self, Attachments};
-use crate::facts;
 use crate::facts::live_facts::LiveFacts;
+use crate::facts::{self, dmi};
 use crate::helper::Helper;
 use crate::http_endpoint::held_page::PodAndBoot;
 use crate::http_endpoint::{self as pages, Collection, PageSources, VolumeStatistics};
@@ -96,7 +96,9 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         })
         .transpose()?;
 
-    let pod_and_boot = PodAndBoot { pod: settings.pod_uid, boot: boot_id() };
+    // Kubelet writes this id into the Node object, too.
+    let boot = dmi::line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
+    let pod_and_boot = PodAndBoot { pod: settings.pod_uid, boot };
     let enforced = confinement::enter(places, settings.helper.is_vsock()).map_err(unconfined)?;
     let wider = &settings.wider;
     let policy = setting::digest_in_force(&PRODUCTION, wider);
@@ -171,12 +173,6 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
 
 pub(crate) fn unconfined(fault: Fault) -> Exit {
     Exit::new(fault.exit_status(), fault)
-}
-
-/// Returns the kernel's id of this boot, which kubelet writes into the Node object, too.
-fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
 }
 
 /// Returns when the file of the CSI socket was removed. A replacement of the file does not end this

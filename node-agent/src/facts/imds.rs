@@ -187,11 +187,8 @@ fn checked_token(body: &str) -> Result<String, ImdsError> {
 }
 
 fn is_mac(text: &str) -> bool {
-    let mut bytes = 0;
-    text.split(':').all(|part| {
-        bytes += 1;
-        part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit())
-    }) && bytes == 6
+    let is_byte = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    text.split(':').count() == 6 && text.split(':').all(is_byte)
 }
 
 /// The fields of the instance identity document that are used.

@@ -29,7 +29,6 @@ pub(crate) struct LearnedLimit {
 }
 
 impl LearnedLimit {
-    /// Expects the limit in these files.
     pub(crate) fn new(files: Vec<PathBuf>) -> Self {
         Self { files, ..Self::default() }
     }

@@ -20,20 +20,14 @@ const EOPNOTSUPP: i32 = 95;
 /// signal(7).
 const SIGKILL: u8 = 9;
 
-/// The CSI call.
+/// A call of the CSI Node service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeCall {
-    /// NodeStageVolume.
     Stage,
-    /// NodeUnstageVolume.
     Unstage,
-    /// NodePublishVolume.
     Publish,
-    /// NodeUnpublishVolume.
     Unpublish,
-    /// NodeExpandVolume.
     Expand,
-    /// NodeGetVolumeStats.
     Stats,
 }
 

@@ -36,7 +36,6 @@ impl<T: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for T {}
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     received: Vec<u8>,
-    /// The helper's greeting.
     pub(super) welcome: Welcome,
 }
 

@@ -34,7 +34,6 @@ pub(crate) struct PodAndBoot {
     pub(crate) boot: String,
 }
 
-/// Answers one question.
 pub(super) async fn answer(
     helper: &Helper,
     facts: &LiveFacts,

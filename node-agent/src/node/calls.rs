@@ -189,11 +189,13 @@ impl Calls {
         match &place.handle {
             Handle::Volume(volume) => Ok(Some(volume.clone())),
             Handle::Unknown => Ok(None),
-            Handle::NodeLocal => self
-                .helper
-                .held_at(&place.path, deadline)
-                .await
-                .map_err(|e| failure(call, &"a node-local volume", &place.path, &e, deadline)),
+            Handle::NodeLocal => {
+                let held = self.helper.held(deadline).await.map_err(|e| {
+                    failure(call, &"a node-local volume", &place.path, &e, deadline)
+                })?;
+                let here = held.into_iter().find(|entry| entry.path == place.path);
+                Ok(here.map(|entry| entry.volume))
+            }
         }
     }
 

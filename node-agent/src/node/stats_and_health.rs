@@ -25,9 +25,7 @@ const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// NodeGetInfo waits at most this long for the list of held volumes.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The result of querying a place.
 enum UsageResult {
-    /// The usage.
     Answered(wire::Usage),
     /// No answer in time; the last known usage.
     Hung(Option<wire::Usage>),

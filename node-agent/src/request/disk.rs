@@ -25,7 +25,6 @@ pub(super) type Context = HashMap<String, String>;
 /// The object that a volume id names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Handle {
-    /// An EBS volume.
     Volume(VolumeId),
     /// A node-local volume: the publish context, or the helper's inventory, tells which EBS volume
     /// it is on this node.
@@ -103,7 +102,6 @@ pub(super) fn require_device_path(publish_context: &Context) -> Result<(), Failu
     }
 }
 
-/// Reads the complete description of the disk.
 pub(super) fn read(
     volume: VolumeId,
     partition: Option<NonZeroU32>,
