@@ -48,7 +48,8 @@ fn has_instance_or_nothing(entries: &HashMap<String, String>, firmware: &Instanc
     assert!(is_same, "facts of {stated:?} on {firmware}");
 }
 
-fn quoted(value: &str) -> String {
+/// Quotes a value as kubelet does.
+pub(crate) fn quoted(value: &str) -> String {
     let escape = |one: char| match one {
         '"' => "\\\"".to_owned(),
         '\\' => "\\\\".to_owned(),
@@ -87,7 +88,7 @@ fn pieces(mut input: &[u8]) -> Vec<u8> {
     page
 }
 
-fn page(statistics: &Statistics) -> Vec<u8> {
+pub(crate) fn page(statistics: &Statistics) -> Vec<u8> {
     let mut page = vec![0; PAGE];
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &[0x10, 0xb5, 0x23, 0x3c]);

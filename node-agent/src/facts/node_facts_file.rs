@@ -178,6 +178,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fuzz_inputs::quoted;
 
     const WHOLE: &str = "app=\"ebs-csi-node\"\n\
         topology.kubernetes.io/zone=\"eu-central-1b\"\n\
@@ -275,13 +276,7 @@ mod tests {
     proptest! {
         #[test]
         fn kubelet_quoted_value_round_trips_between_noise_lines(value in "[ -~\n\t\r]{0,40}", noise in ".{0,40}") {
-            let quoted = value
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n")
-                .replace('\t', "\\t")
-                .replace('\r', "\\r");
-            let text = format!("{noise}\nkey=\"{quoted}\"\n{noise}");
+            let text = format!("{noise}\nkey={}\n{noise}", quoted(&value));
             let entries = parse(&text);
             prop_assert_eq!(entries.get("key"), Some(&value));
         }

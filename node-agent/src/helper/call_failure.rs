@@ -7,7 +7,7 @@
 use std::fmt::Display;
 
 use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{Failed, Observation, Refusal, Refused, Signature, Step, ToolEnd};
+use ebs_csi_wire::{Failed, Observation, Refusal, Refused, Signature, Step, ToolEnd, listed_enum};
 
 use super::{Deadline, HelperError};
 
@@ -20,41 +20,32 @@ const EOPNOTSUPP: i32 = 95;
 /// signal(7).
 const SIGKILL: u8 = 9;
 
-/// A call of the CSI Node service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeCall {
-    Stage,
-    Unstage,
-    Publish,
-    Unpublish,
-    Expand,
-    Stats,
+listed_enum! {
+    /// A call of the CSI Node service, with a word for its work.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum NodeCall with pub(crate) fn verb -> &'static str {
+        /// NodeStageVolume.
+        Stage = "staging",
+        /// NodeUnstageVolume.
+        Unstage = "unstaging",
+        /// NodePublishVolume.
+        Publish = "publishing",
+        /// NodeUnpublishVolume.
+        Unpublish = "unpublishing",
+        /// NodeExpandVolume.
+        Expand = "growing",
+        /// NodeGetVolumeStats.
+        Stats = "measuring",
+    }
 }
 
 impl NodeCall {
-    /// Every call, for tests that must cover all of them.
-    #[cfg(test)]
-    const ALL: [Self; 6] =
-        [Self::Stage, Self::Unstage, Self::Publish, Self::Unpublish, Self::Expand, Self::Stats];
-
     /// Returns the field of the request that has the path.
     const fn path_field(self) -> &'static str {
         match self {
             Self::Stage | Self::Unstage => "staging_target_path",
             Self::Publish | Self::Unpublish => "target_path",
             Self::Expand | Self::Stats => "volume_path",
-        }
-    }
-
-    /// Returns a word for the work of the call.
-    pub(crate) const fn verb(self) -> &'static str {
-        match self {
-            Self::Stage => "staging",
-            Self::Unstage => "unstaging",
-            Self::Publish => "publishing",
-            Self::Unpublish => "unpublishing",
-            Self::Expand => "growing",
-            Self::Stats => "measuring",
         }
     }
 }

@@ -80,18 +80,9 @@ fn u32_at(page: &[u8; PAGE], at: usize) -> u32 {
 /// Returns a page for tests: counters 1 to 11, two bins for reads, none for writes.
 #[cfg(test)]
 pub(crate) fn example() -> Vec<u8> {
-    let mut page = vec![0; PAGE];
-    page[..4].copy_from_slice(&MAGIC.to_le_bytes());
-    for index in 0..11_u8 {
-        page[COUNTERS + usize::from(index) * 8] = index + 1;
-    }
-    page[READ_HISTOGRAM] = 2;
-    for (bin, upper, count) in [(0, 500_u64, 7_u32), (1, 2_000_000, 3)] {
-        let at = READ_HISTOGRAM + 8 + bin * BIN;
-        page[at + 8..at + 16].copy_from_slice(&upper.to_le_bytes());
-        page[at + 16..at + 20].copy_from_slice(&count.to_le_bytes());
-    }
-    page
+    let bins = [(500, 7), (2_000_000, 3)].map(|(upper_us, count)| Bin { upper_us, count });
+    let counters = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+    crate::fuzz_inputs::page(&Statistics { counters, latency: [bins.to_vec(), Vec::new()] })
 }
 
 #[cfg(test)]
