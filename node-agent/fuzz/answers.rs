@@ -32,7 +32,6 @@ pub struct Peer {
 
 impl Peer {
     /// Listens in a directory. Panics when that fails.
-    #[must_use]
     pub fn new(directory: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let socket = directory.join("s");

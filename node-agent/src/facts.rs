@@ -88,7 +88,6 @@ pub struct Outpost {
 impl Outpost {
     /// Parses `arn:PARTITION:outposts:REGION:ACCOUNT:outpost/ID`; returns `None` for any other
     /// text.
-    #[must_use]
     pub fn parse(arn: &str) -> Option<Self> {
         let parts: Vec<&str> = arn.trim().splitn(6, ':').collect();
         let ["arn", partition, "outposts", region, account, resource] = parts[..] else {
@@ -119,7 +118,6 @@ pub enum Source {
 
 impl Source {
     /// Returns the name on the command line.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Imds => "imds",

@@ -85,7 +85,6 @@ pub enum HelperError {
 
 impl HelperError {
     /// Returns a label for metrics.
-    #[must_use]
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Down { .. } => "down",
@@ -115,7 +114,6 @@ pub struct Helper {
 
 impl Helper {
     /// Creates a client that connects at its first request.
-    #[must_use]
     pub fn new(target: Target, metrics: Arc<Metrics>) -> Self {
         Self {
             target,
@@ -129,9 +127,6 @@ impl Helper {
     }
 
     /// Sends a request and returns its answer.
-    ///
-    /// # Errors
-    /// [`HelperError`], as for every request here.
     pub async fn send<R: HelperRequest>(
         &self,
         request: R,
@@ -168,9 +163,6 @@ impl Helper {
     }
 
     /// Returns every place where the helper holds a volume.
-    ///
-    /// # Errors
-    /// [`HelperError`].
     pub async fn held(&self, deadline: Deadline) -> Result<Vec<wire::HeldVolume>, HelperError> {
         let mut held = Vec::new();
         for _ in 0..MOST_PAGES {
@@ -190,9 +182,6 @@ impl Helper {
     }
 
     /// Checks that the helper answers, and returns its greeting.
-    ///
-    /// # Errors
-    /// [`HelperError`].
     pub async fn greet(&self, deadline: Deadline) -> Result<wire::Welcome, HelperError> {
         let connection = self.connect(deadline).await?;
         let welcome = connection.welcome.clone();

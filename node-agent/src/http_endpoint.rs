@@ -66,7 +66,6 @@ pub(crate) fn metrics(
 }
 
 /// Returns a page on which each metric has a sample.
-#[must_use]
 pub fn example_page() -> String {
     metrics(Registered::new(true), "", "", Arc::new(VolumeStatistics::example())).page()
 }

@@ -53,7 +53,6 @@ pub struct Node {
 
 impl Node {
     /// Creates the service for the node that the facts describe.
-    #[must_use]
     pub fn new(
         facts: Arc<LiveFacts>,
         options: Options,
@@ -75,7 +74,6 @@ impl Node {
     }
 
     /// Returns the check of [`ready`], for gRPC health.
-    #[must_use]
     pub fn readiness(&self, registration_state: Arc<RegistrationState>) -> ReadyLater {
         let calls = Arc::clone(&self.calls);
         Arc::new(move || {

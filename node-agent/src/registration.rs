@@ -70,7 +70,6 @@ pub struct RegistrationTarget {
 
 impl RegistrationTarget {
     /// Returns the path of the socket file.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.join(SOCKET)
     }

@@ -83,9 +83,6 @@ pub(crate) fn stage(
 }
 
 /// Parses NodePublishVolume.
-///
-/// # Errors
-/// As [`stage`].
 pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Failure> {
     require("volume_id", &request.volume_id)?;
     require("staging_target_path", &request.staging_target_path)?;
@@ -160,9 +157,6 @@ pub(crate) fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
 }
 
 /// Parses NodeGetVolumeHealth: the places where the volume should be, the published one first.
-///
-/// # Errors
-/// As [`look_up`].
 pub(crate) fn health(
     request: &csi::NodeGetVolumeHealthRequest,
 ) -> Result<Vec<VolumeAtPath>, Failure> {

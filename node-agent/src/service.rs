@@ -34,9 +34,6 @@ pub mod confinement;
 mod promises;
 
 /// Reads the node's facts, binds, confines the process, serves, and drains at SIGTERM or SIGINT.
-///
-/// # Errors
-/// [`Exit`].
 pub fn run(settings: Settings) -> Result<(), Exit> {
     for flag in &settings.ignored {
         tracing::info!(flag, "this flag has no effect");
@@ -237,9 +234,6 @@ fn bind_error(address: impl Display) -> impl FnOnce(std::io::Error) -> Exit {
 
 /// Serves Identity, Node and gRPC health on a bound listener. Readiness depends on the mount-helper
 /// and the registration; liveness means that the process answers.
-///
-/// # Errors
-/// [`Exit`]: serving failed.
 pub async fn serve_until(
     listener: Listener,
     node: Node,

@@ -34,7 +34,6 @@ impl From<NodeFacts> for LiveFacts {
 
 impl LiveFacts {
     /// Returns facts that are known; the files may still tell the attachment limit.
-    #[must_use]
     pub fn known(facts: NodeFacts, files: Vec<PathBuf>) -> Self {
         let limit = LearnedLimit::new(files.clone());
         Self { known: OnceLock::from(facts), machine: Machine::default(), files, limit }

@@ -51,7 +51,6 @@ impl NodeCall {
 }
 
 /// Returns the failure of an RPC about `volume` at `path`.
-#[must_use]
 pub(crate) fn failure(
     call: NodeCall,
     volume: &dyn Display,

@@ -36,7 +36,6 @@ pub enum Address {
 
 impl Address {
     /// Returns the vsock port; `None` for a unix socket, whose peer the kernel names.
-    #[must_use]
     pub const fn port(&self) -> Option<u32> {
         match self {
             Self::Unix(_) => None,
@@ -153,7 +152,6 @@ impl Target {
     }
 
     /// Returns the path of the unix socket to which this process connects, if it is one.
-    #[must_use]
     pub fn socket(&self) -> Option<&Path> {
         match &self.address {
             Address::Unix(path) | Address::Hypervisor { socket: path, .. } => Some(path),
@@ -162,7 +160,6 @@ impl Target {
     }
 
     /// Returns whether this process connects by a socket of AF_VSOCK.
-    #[must_use]
     pub const fn is_vsock(&self) -> bool {
         matches!(self.address, Address::Vsock { .. })
     }

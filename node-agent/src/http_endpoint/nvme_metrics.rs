@@ -43,7 +43,6 @@ pub struct Collection {
 
 impl Collection {
     /// Creates a collection for the volumes that the helper holds on the instance of these facts.
-    #[must_use]
     pub fn new(
         helper: Arc<Helper>,
         facts: Arc<LiveFacts>,

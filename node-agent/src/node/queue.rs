@@ -47,9 +47,6 @@ impl Queue {
     }
 
     /// Waits until no exclusive request about the volume runs.
-    ///
-    /// # Errors
-    /// As [`Queue::exclusive`].
     pub(super) async fn shared(
         &self,
         call: NodeCall,

@@ -43,12 +43,6 @@ impl Prepared {
         Ok(Self { listener, temporary, path: path.to_owned() })
     }
 
-    /// Returns the final path of the socket.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Renames the socket to its final path. The former listener keeps its connections and gets no
     /// new ones.
     ///
@@ -75,12 +69,10 @@ pub struct SocketFile {
 pub enum Holder {
     /// This file.
     This,
-    /// Another file.
+    /// Another file, or the process may not see whether there is one.
     Another,
     /// No file.
     Nobody,
-    /// Not this file; the process may not see whether another file has the name.
-    NotThis,
 }
 
 impl SocketFile {
@@ -100,22 +92,19 @@ impl SocketFile {
     }
 
     /// Returns the path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns which file has the path now.
-    #[must_use]
     pub fn holder(&self) -> Holder {
         // A file whose status cannot be read counts as present.
         if self.file.metadata().map_or(1, |found| found.nlink()) > 0 {
             return Holder::This;
         }
         match std::fs::symlink_metadata(&self.path) {
-            Ok(_) => Holder::Another,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Holder::Nobody,
-            Err(_) => Holder::NotThis,
+            _ => Holder::Another,
         }
     }
 }

@@ -35,7 +35,6 @@ pub(crate) enum Handle {
 
 impl Handle {
     /// Classifies an id by its form.
-    #[must_use]
     pub(crate) fn read(id: &str) -> Self {
         match VolumeId::parse(id) {
             Ok(volume) => Self::Volume(volume),

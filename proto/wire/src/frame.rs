@@ -26,9 +26,6 @@ fn checked_length(length: u32) -> Result<usize, FrameError> {
 }
 
 /// Returns a message with its length prefix.
-///
-/// # Errors
-/// [`FrameError::TooLong`], [`FrameError::Empty`].
 pub fn framed(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     checked_length(length)?;

@@ -31,7 +31,6 @@ impl Hello {
     }
 
     /// Returns the newest version that both sides speak.
-    #[must_use]
     pub fn common(self, other: Self) -> Option<u32> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
