@@ -15,7 +15,6 @@ use node_facts_file::NodeFactsError;
 pub(crate) mod dmi;
 mod http_client;
 pub mod imds;
-mod learned_limit;
 pub mod live_facts;
 pub(crate) mod node_facts_file;
 pub(crate) mod taken_slots;

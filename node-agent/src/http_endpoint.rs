@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::node;
 use crate::registration::RegistrationState;
 
-pub(crate) mod held_page;
+mod held_page;
 pub(crate) mod log_page;
 mod nvme_metrics;
 
@@ -28,7 +28,10 @@ pub(crate) struct PageSources {
     pub(crate) collection: Arc<Collection>,
     pub(crate) registration_state: Arc<RegistrationState>,
     pub(crate) facts: Arc<LiveFacts>,
-    pub(crate) pod_and_boot: held_page::PodAndBoot,
+    /// The uid of the agent's pod; empty when the agent was not told.
+    pub(crate) pod: String,
+    /// The kernel's id of this boot.
+    pub(crate) boot: String,
 }
 
 impl Pages for PageSources {
@@ -46,7 +49,7 @@ impl Pages for PageSources {
         if path != held_page::PATH {
             return None;
         }
-        Some(held_page::answer(&self.helper, &self.facts, &self.pod_and_boot, query).await)
+        Some(self.held(query).await)
     }
 }
 

@@ -203,12 +203,12 @@ impl csi::node_server::Node for Node {
         request: Request<csi::NodeGetInfoRequest>,
     ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
         let deadline = Deadline::of(request.metadata()).at_most(FACTS_TIMEOUT);
-        let Calls { facts, options, .. } = &*self.calls;
+        let Calls { facts: live, options, .. } = &*self.calls;
         self.answer("NodeGetInfo", async {
-            let (limit, facts) = (&facts.limit, facts.wait(deadline).await?);
+            let facts = live.wait(deadline).await?;
             let learned = match attach_limit::is_guessed(facts, options.slot_settings, None) {
-                true => limit.wait(facts, deadline).await,
-                false => limit.read(facts),
+                true => live.wait_for_limit(deadline).await,
+                false => live.limit(),
             };
             let learned = learned.as_ref();
             let taken = self.calls.taken_slots().await;

@@ -23,7 +23,6 @@ use crate::attach_limit::{self, Attachments};
 use crate::facts::live_facts::LiveFacts;
 use crate::facts::{self, dmi};
 use crate::helper::Helper;
-use crate::http_endpoint::held_page::PodAndBoot;
 use crate::http_endpoint::{self as pages, Collection, PageSources, VolumeStatistics};
 use crate::node::Node;
 use crate::registration::socket_file::{Holder, Prepared, SocketFile};
@@ -95,7 +94,6 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
 
     // Kubelet writes this id into the Node object, too.
     let boot = dmi::line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
-    let pod_and_boot = PodAndBoot { pod: settings.pod_uid, boot };
     let enforced = confinement::enter(places, settings.helper.is_vsock()).map_err(unconfined)?;
     let wider = &settings.wider;
     let policy = setting::digest_in_force(&PRODUCTION, wider);
@@ -132,7 +130,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
                 collection,
                 registration_state: Arc::clone(&registration_state),
                 facts: live_facts,
-                pod_and_boot,
+                pod: settings.pod_uid,
+                boot,
             };
             tokio::spawn(http_endpoint::serve(http, PlainText, sources));
         }
