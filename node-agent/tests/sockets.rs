@@ -158,7 +158,7 @@ async fn an_agent_ends_when_its_successor_is_gone() {
     let Some(host) = Host::new() else { return };
     let registry = registry(host.path());
     // Gives the directory to the agent, so that the agent may remove its socket there.
-    host.give_directory();
+    agent::own(host.path());
     let arguments = registering(&registry);
     let mut first = host.serve(&arguments).await;
     let before = inode(&first.socket);

@@ -113,9 +113,10 @@ impl Target {
     /// [`Exit`] with the flag, the problem and the next step: status 64 for a wrong command line,
     /// 78 where the machine is not as the command line says.
     pub fn read(address: &str, key_file: Option<&Path>) -> Result<Self, Exit> {
-        Self::read_on(address, key_file, own_cid)
+        Self::read_on(address, key_file, || vsock::get_local_cid().ok())
     }
 
+    /// `own` returns this machine's CID; `None` where the kernel does not say.
     fn read_on(
         address: &str,
         key_file: Option<&Path>,
@@ -172,11 +173,6 @@ impl FromStr for Target {
     fn from_str(address: &str) -> Result<Self, Exit> {
         Self::read(address, None)
     }
-}
-
-/// Returns this machine's CID; `None` where the kernel does not say.
-fn own_cid() -> Option<u32> {
-    vsock::get_local_cid().ok()
 }
 
 #[cfg(test)]

@@ -74,11 +74,6 @@ impl Host {
         self.dir.path()
     }
 
-    /// Gives the directory to the program's own user.
-    pub(crate) fn give_directory(&self) {
-        own(self.path());
-    }
-
     pub(crate) fn helper(&self) -> &ScriptedHelper {
         self.helper.as_ref().expect("a running helper")
     }
@@ -215,18 +210,17 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// Does what kubelet does when it sees a socket in its registration directory. Returns `None` while
-/// nobody answers at the socket.
-pub(crate) async fn registered(socket: &Path) -> Option<PluginInfo> {
-    let mut kubelet = RegistrationClient::new(world::channel(socket));
-    let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
-    let status = RegistrationStatus { plugin_registered: true, error: String::new() };
-    kubelet.notify_registration_status(status).await.ok()?;
-    Some(info)
-}
-
+/// Waits until somebody answers at a socket in kubelet's registration directory, and does what
+/// kubelet does when it sees one.
 pub(crate) async fn registered_soon(socket: &Path) -> PluginInfo {
-    soon(&socket.display().to_string(), async || registered(socket).await).await
+    soon(&socket.display().to_string(), async || {
+        let mut kubelet = RegistrationClient::new(world::channel(socket));
+        let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
+        let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+        kubelet.notify_registration_status(status).await.ok()?;
+        Some(info)
+    })
+    .await
 }
 
 /// Repeats an attempt until it succeeds.
