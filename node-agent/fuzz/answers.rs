@@ -32,7 +32,6 @@ pub struct Peer {
 
 impl Peer {
     /// Listens in a directory. Panics when that fails.
-    #[must_use]
     pub fn new(directory: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let socket = directory.join("s");
@@ -148,7 +147,8 @@ fn round_trip(outcome: Outcome) {
 
 /// What the caller and the log are told is one line of a bounded length.
 fn is_told(call: NodeCall, error: &HelperError) {
-    let failure = failure(call, "vol-0123456789abcdef0", "/k/pods/u", error, false);
+    let deadline = Deadline::after(Duration::ZERO);
+    let failure = failure(call, &"vol-0123456789abcdef0", &"/k/pods/u", error, deadline);
     let text = failure.text();
     assert!(text.len() <= LONGEST_TEXT && !text.contains(char::is_control), "{text:?}");
 }

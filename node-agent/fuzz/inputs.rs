@@ -1,13 +1,10 @@
 //! What the fuzz targets do with an input, and the replay of their inputs. A target returns whether
 //! the input was accepted.
 
-use std::collections::HashMap;
-
 use ebs_csi_wire::InstanceId;
 
 use crate::facts::dmi::{Machine, is_instance_type};
 use crate::facts::node_facts_file::{facts, parse};
-use crate::facts::topology::segments;
 use crate::http_endpoint::log_page::{Bin, Statistics};
 
 #[cfg(test)]
@@ -29,27 +26,24 @@ pub fn facts_file(input: &[u8]) -> bool {
     let known = Machine { instance: Some(firmware.clone()), instance_type: None };
     if let Ok(found) = facts(&known, &entries) {
         assert_eq!(found.instance, firmware);
-        has_instance_or_nothing(&entries, &firmware);
+        let stated = entries.get("ebs.csi.aws.com/instance-id");
+        let is_same = stated.is_none_or(|id| id.is_empty() || id == firmware.as_str());
+        assert!(is_same, "facts of {stated:?} on {firmware}");
     }
     let Ok(found) = facts(&Machine::default(), &entries) else { return false };
     assert_eq!(InstanceId::parse(found.instance.as_str()), Ok(found.instance.clone()));
     assert!(is_instance_type(&found.instance_type), "{found:?}");
     assert!(found.network_interfaces <= 1000 && found.other_volumes <= 1000, "{found:?}");
     let stated: Vec<&str> = entries.values().map(String::as_str).collect();
-    for (key, value) in segments(&found) {
+    for (key, value) in found.topology() {
         assert!(value == "linux" || stated.contains(&&*value), "{key}={value:?} was not stated");
         assert!(!value.is_empty(), "{key} is empty");
     }
     true
 }
 
-fn has_instance_or_nothing(entries: &HashMap<String, String>, firmware: &InstanceId) {
-    let stated = entries.get("ebs.csi.aws.com/instance-id");
-    let is_same = stated.is_none_or(|id| id.is_empty() || id == firmware.as_str());
-    assert!(is_same, "facts of {stated:?} on {firmware}");
-}
-
-fn quoted(value: &str) -> String {
+/// Quotes a value as kubelet does.
+pub(crate) fn quoted(value: &str) -> String {
     let escape = |one: char| match one {
         '"' => "\\\"".to_owned(),
         '\\' => "\\\\".to_owned(),
@@ -70,7 +64,7 @@ const PAGE: usize = 4096;
 pub fn statistics_page(input: &[u8]) -> bool {
     assert!(input.len() == PAGE || Statistics::parse(input).is_err());
     let Ok(found) = Statistics::parse(&pieces(input)) else { return false };
-    assert!(found.read_latency.len() <= 64 && found.write_latency.len() <= 64);
+    assert!(found.latency.iter().all(|bins| bins.len() <= 64));
     assert_eq!(Statistics::parse(&page(&found)), Ok(found));
     true
 }
@@ -88,27 +82,14 @@ fn pieces(mut input: &[u8]) -> Vec<u8> {
     page
 }
 
-fn page(statistics: &Statistics) -> Vec<u8> {
-    let counters = [
-        statistics.read_ops,
-        statistics.write_ops,
-        statistics.read_bytes,
-        statistics.write_bytes,
-        statistics.read_us,
-        statistics.write_us,
-        statistics.volume_iops_exceeded_us,
-        statistics.volume_throughput_exceeded_us,
-        statistics.instance_iops_exceeded_us,
-        statistics.instance_throughput_exceeded_us,
-        statistics.queue_length,
-    ];
+pub(crate) fn page(statistics: &Statistics) -> Vec<u8> {
     let mut page = vec![0; PAGE];
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &[0x10, 0xb5, 0x23, 0x3c]);
-    for (index, counter) in counters.iter().enumerate() {
+    for (index, counter) in statistics.counters.iter().enumerate() {
         put(8 + index * 8, &counter.to_le_bytes());
     }
-    for (at, bins) in [(512, &statistics.read_latency), (2056, &statistics.write_latency)] {
+    for (at, bins) in [512, 2056].into_iter().zip(&statistics.latency) {
         put(at, &(bins.len() as u64).to_le_bytes());
         for (index, Bin { upper_us, count }) in bins.iter().enumerate() {
             let bin = at + 8 + index * 24;

@@ -1,5 +1,7 @@
 //! How many volumes the scheduler may place on the node.
 
+use std::str::SplitWhitespace;
+
 use ebs_csi_proto::keys::AttachLimit;
 
 use crate::facts::NodeFacts;
@@ -38,9 +40,9 @@ pub struct SlotSettings {
 /// Returns the slots of an instance type: those of its row, else the usual ones.
 pub(crate) fn slots(instance_type: &str) -> Slots {
     let row = instance_type.split_once('.').and_then(|(family, size)| {
-        rows().find(|row| row.family == family && row.sizes().any(|listed| listed == size))
+        rows().find(|(of, _, sizes)| *of == family && sizes.clone().any(|listed| listed == size))
     });
-    row.map_or(USUAL, |LimitRow { limit, shared, .. }| Slots { limit, shared, listed: true })
+    row.map_or(USUAL, |(_, slots, _)| slots)
 }
 
 /// Returns the slots of an instance: those that EC2 says, else those of its type.
@@ -90,36 +92,22 @@ pub(crate) fn max_volumes(
     slots.limit.saturating_sub(reserved).saturating_sub(sharing).saturating_sub(own).max(1)
 }
 
-/// One line of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LimitRow {
-    family: &'static str,
-    limit: u32,
-    shared: bool,
-    /// Separated by blanks.
-    sizes: &'static str,
-}
-
-impl LimitRow {
-    fn sizes(self) -> impl Iterator<Item = &'static str> {
-        self.sizes.split_whitespace()
-    }
-}
+/// A line of the table: the family, the slots, and the sizes that have them.
+type LimitRow = (&'static str, Slots, SplitWhitespace<'static>);
 
 fn rows() -> impl Iterator<Item = LimitRow> {
     TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(row)
 }
 
 fn row(line: &'static str) -> Option<LimitRow> {
-    let (family, rest) = line.split_once(' ')?;
-    let (limit, rest) = rest.trim_start().split_once(' ')?;
-    let (kind, sizes) = rest.trim_start().split_once(' ')?;
+    let mut words = line.split_whitespace();
+    let (family, limit, kind) = (words.next()?, words.next()?, words.next()?);
     let shared = match kind {
         "shared" => true,
         "dedicated" => false,
         _ => return None,
     };
-    Some(LimitRow { family, limit: limit.parse().ok()?, shared, sizes })
+    Some((family, Slots { limit: limit.parse().ok()?, shared, listed: true }, words))
 }
 
 #[cfg(test)]
@@ -142,10 +130,10 @@ mod tests {
     fn limit_table_lines_parse_with_unique_types() {
         let mut seen = std::collections::HashSet::new();
         for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
-            let row = row(line).unwrap_or_else(|| panic!("not a row: {line}"));
-            assert!(row.limit != 0 && row.sizes().count() > 0, "{line}");
-            for size in row.sizes() {
-                assert!(seen.insert((row.family, size)), "{size} twice: {line}");
+            let (family, slots, sizes) = row(line).unwrap_or_else(|| panic!("not a row: {line}"));
+            assert!(slots.limit != 0 && sizes.clone().count() > 0, "{line}");
+            for size in sizes {
+                assert!(seen.insert((family, size)), "{size} twice: {line}");
             }
         }
     }

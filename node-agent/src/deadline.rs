@@ -20,7 +20,6 @@ pub struct Deadline {
 impl Deadline {
     /// Reads the deadline from the `grpc-timeout` of a request, minus a margin for sending the
     /// answer.
-    #[must_use]
     pub fn of(metadata: &MetadataMap) -> Self {
         match caller_timeout::of(metadata) {
             Some(timeout) => {
@@ -31,31 +30,26 @@ impl Deadline {
     }
 
     /// Returns a deadline this span from now, not chosen by a caller.
-    #[must_use]
     pub fn after(span: Duration) -> Self {
         Self { at: Instant::now() + span, chosen_by_caller: false }
     }
 
     /// Returns the same deadline, or this span from now when that is sooner.
-    #[must_use]
     pub fn at_most(self, span: Duration) -> Self {
         Self { at: self.at.min(Instant::now() + span), ..self }
     }
 
     /// Returns the remaining time; zero when the deadline has passed.
-    #[must_use]
     pub fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 
     /// Returns the deadline for tokio's timers.
-    #[must_use]
     pub fn instant(self) -> tokio::time::Instant {
         self.at.into()
     }
 
     /// Returns whether the caller chose the deadline.
-    #[must_use]
     pub fn chosen_by_caller(self) -> bool {
         self.chosen_by_caller
     }

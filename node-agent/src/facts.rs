@@ -1,9 +1,13 @@
 //! The facts about the instance, read before the process confines itself, and again from the node
 //! facts files while a fact is missing there.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebs_csi_proto::keys::topology::{
+    DRIVER_ZONE, OUTPOST_ACCOUNT, OUTPOST_ID, OUTPOST_PARTITION, OUTPOST_REGION, ZONE,
+};
 use ebs_csi_wire::InstanceId;
 
 use node_facts_file::NodeFactsError;
@@ -11,11 +15,12 @@ use node_facts_file::NodeFactsError;
 pub(crate) mod dmi;
 mod http_client;
 pub mod imds;
-mod learned_limit;
 pub mod live_facts;
 pub(crate) mod node_facts_file;
 pub(crate) mod taken_slots;
-pub(crate) mod topology;
+
+/// The operating system, in the topology.
+const OS: &str = "kubernetes.io/os";
 
 /// The facts behind `NodeGetInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +54,21 @@ impl NodeFacts {
             "this node"
         );
     }
+
+    /// Returns the node's location, in the keys that the scheduler and the controller compare.
+    pub(crate) fn topology(&self) -> HashMap<String, String> {
+        let mut segments =
+            vec![(ZONE, self.zone.as_str()), (DRIVER_ZONE, &self.zone), (OS, "linux")];
+        if let Some(outpost) = &self.outpost {
+            segments.extend([
+                (OUTPOST_REGION, outpost.region.as_str()),
+                (OUTPOST_PARTITION, &outpost.partition),
+                (OUTPOST_ACCOUNT, &outpost.account),
+                (OUTPOST_ID, &outpost.id),
+            ]);
+        }
+        segments.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
 }
 
 /// An Outpost, by the parts of its ARN.
@@ -67,17 +87,17 @@ pub struct Outpost {
 impl Outpost {
     /// Parses `arn:PARTITION:outposts:REGION:ACCOUNT:outpost/ID`; returns `None` for any other
     /// text.
-    #[must_use]
     pub fn parse(arn: &str) -> Option<Self> {
-        let mut parts = arn.trim().splitn(6, ':');
-        let (scheme, partition, service) = (parts.next()?, parts.next()?, parts.next()?);
-        let (region, account, resource) = (parts.next()?, parts.next()?, parts.next()?);
+        let parts: Vec<&str> = arn.trim().splitn(6, ':').collect();
+        let ["arn", partition, "outposts", region, account, resource] = parts[..] else {
+            return None;
+        };
         let id = resource.strip_prefix("outpost/")?;
         let filled = [partition, region, account, id].iter().all(|part| {
             !part.is_empty()
                 && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         });
-        (scheme == "arn" && service == "outposts" && filled).then(|| Self {
+        filled.then(|| Self {
             partition: partition.to_owned(),
             region: region.to_owned(),
             account: account.to_owned(),
@@ -97,7 +117,6 @@ pub enum Source {
 
 impl Source {
     /// Returns the name on the command line.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Imds => "imds",
@@ -208,6 +227,24 @@ mod tests {
         ] {
             assert_eq!(Outpost::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn outpost_node_topology_has_outpost_segments() {
+        let own = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let mut wanted = own(&[(ZONE, "us-east-1a"), (DRIVER_ZONE, "us-east-1a"), (OS, "linux")]);
+        assert_eq!(example().topology(), wanted);
+        let arn = "arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0";
+        wanted.extend(own(&[
+            (OUTPOST_REGION, "us-west-2"),
+            (OUTPOST_PARTITION, "aws"),
+            (OUTPOST_ACCOUNT, "123456789012"),
+            (OUTPOST_ID, "op-0123456789abcdef0"),
+        ]));
+        let outpost = Outpost::parse(arn);
+        assert_eq!(NodeFacts { outpost, ..example() }.topology(), wanted);
     }
 
     #[test]

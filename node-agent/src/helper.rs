@@ -5,31 +5,29 @@
 //! helper continues the work, and a repeated request joins it. No work is lost when a caller gives
 //! up or this process ends.
 
+use std::borrow::Cow;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_proto::lock;
 use ebs_csi_wire as wire;
-use ebs_csi_wire::{HelperRequest, Operation, Outcome, Refusal, Slots, VolumeId};
+use ebs_csi_wire::{Failed, HelperRequest, Operation, Outcome, Refusal, Refused, Slots};
 use tokio::sync::Semaphore;
 
 use crate::deadline::Deadline;
 use crate::metrics::Metrics;
 
-mod address;
 pub(crate) mod call_failure;
 mod connection;
-mod error;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/answers.rs"]
 pub mod fuzz_answers;
 mod target;
 
-pub use address::Address;
 use connection::Connection;
-pub use error::HelperError;
-pub use target::Target;
+pub use target::{Address, Target};
 
 /// Simultaneous requests that may take minutes, each on its own connection: more than a node has
 /// volumes.
@@ -47,6 +45,61 @@ const TRANSIT_TIME: Duration = Duration::from_millis(500);
 /// Pause between two attempts while the helper is busy with the volume.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    /// No process listens.
+    #[error("the mount-helper does not listen at {address}")]
+    Down {
+        /// The helper's address.
+        address: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection ended before an answer: the helper was restarted or died.
+    #[error("the mount-helper ended before it answered")]
+    Lost(#[source] io::Error),
+    /// The helper neither answered nor reported that the work continues.
+    #[error("the mount-helper does not answer")]
+    Silent,
+    /// An answer that no helper of this protocol sends.
+    #[error("the mount-helper answered with {0}")]
+    Foreign(Cow<'static, str>),
+    /// The program at the address does not have this process's key.
+    #[error("the program at the mount-helper's address does not have the key")]
+    Unproved,
+    /// All connections were in use until the deadline.
+    #[error("too many requests wait for the mount-helper")]
+    Crowded,
+    /// The policy or the facts forbid the request.
+    #[error("refused")]
+    Refused(Refused),
+    /// A step failed.
+    #[error("failed")]
+    Failed(Failed),
+    /// The work continues; a repeated request joins it.
+    #[error("still running")]
+    Pending,
+}
+
+impl HelperError {
+    /// Returns a label for metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Down { .. } => "down",
+            Self::Lost(_) => "lost",
+            Self::Silent => "silent",
+            Self::Foreign(_) => "foreign",
+            Self::Unproved => "unproved",
+            Self::Crowded => "crowded",
+            Self::Refused(_) => "refused",
+            Self::Failed(_) => "failed",
+            Self::Pending => "pending",
+        }
+    }
+}
+
 /// A client of the mount-helper.
 #[derive(Debug)]
 pub struct Helper {
@@ -61,7 +114,6 @@ pub struct Helper {
 
 impl Helper {
     /// Creates a client that connects at its first request.
-    #[must_use]
     pub fn new(target: Target, metrics: Arc<Metrics>) -> Self {
         Self {
             target,
@@ -75,9 +127,6 @@ impl Helper {
     }
 
     /// Sends a request and returns its answer.
-    ///
-    /// # Errors
-    /// [`HelperError`], as for every request here.
     pub async fn send<R: HelperRequest>(
         &self,
         request: R,
@@ -86,14 +135,24 @@ impl Helper {
         self.send_operation(request.into(), deadline).await
     }
 
-    /// Sends an operation whose answer is of this type.
+    /// Sends an operation whose answer is of this type, and repeats it while the helper reports
+    /// another operation on the volume.
     pub(crate) async fn send_operation<A: TryFrom<Outcome>>(
         &self,
         operation: Operation,
         deadline: Deadline,
     ) -> Result<A, HelperError> {
         let name = operation.properties().name;
-        let result = self.send_until_not_busy(operation, deadline).await;
+        let result = loop {
+            match self.send_once(&operation, deadline).await {
+                Err(HelperError::Refused(refused))
+                    if refused.reason == Refusal::Busy && deadline.left() > BUSY_PAUSE =>
+                {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                result => break result,
+            }
+        };
         let outcome = match &result {
             Ok(_) => "ok",
             Err(error) => error.label(),
@@ -104,9 +163,6 @@ impl Helper {
     }
 
     /// Returns every place where the helper holds a volume.
-    ///
-    /// # Errors
-    /// [`HelperError`].
     pub async fn held(&self, deadline: Deadline) -> Result<Vec<wire::HeldVolume>, HelperError> {
         let mut held = Vec::new();
         for _ in 0..MOST_PAGES {
@@ -125,46 +181,12 @@ impl Helper {
         Err(HelperError::Foreign("an inventory that does not end".into()))
     }
 
-    /// Returns the volume that is held at a path, if there is one.
-    ///
-    /// # Errors
-    /// [`HelperError`].
-    pub async fn held_at(
-        &self,
-        path: &wire::KubeletPath,
-        deadline: Deadline,
-    ) -> Result<Option<VolumeId>, HelperError> {
-        let held = self.held(deadline).await?;
-        Ok(held.into_iter().find(|entry| entry.path == *path).map(|entry| entry.volume))
-    }
-
     /// Checks that the helper answers, and returns its greeting.
-    ///
-    /// # Errors
-    /// [`HelperError`].
     pub async fn greet(&self, deadline: Deadline) -> Result<wire::Welcome, HelperError> {
         let connection = self.connect(deadline).await?;
-        let welcome = connection.welcome().clone();
+        let welcome = connection.welcome.clone();
         self.keep_idle(connection);
         Ok(welcome)
-    }
-
-    /// Sends a request, and repeats it while the helper reports another operation on the volume.
-    async fn send_until_not_busy(
-        &self,
-        operation: Operation,
-        deadline: Deadline,
-    ) -> Result<Outcome, HelperError> {
-        loop {
-            match self.send_once(&operation, deadline).await {
-                Err(HelperError::Refused(refused))
-                    if refused.reason == Refusal::Busy && deadline.left() > BUSY_PAUSE =>
-                {
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                other => return other,
-            }
-        }
     }
 
     async fn send_once(
@@ -181,7 +203,8 @@ impl Helper {
             return Err(HelperError::Crowded);
         };
         loop {
-            let (mut connection, reused) = match self.take_idle() {
+            let idle = lock(&self.idle).pop();
+            let (mut connection, reused) = match idle {
                 Some(connection) => (connection, true),
                 None => (self.connect(deadline).await?, false),
             };
@@ -205,9 +228,8 @@ impl Helper {
 
     async fn connect(&self, deadline: Deadline) -> Result<Connection, HelperError> {
         let connection = Connection::open(&self.target, deadline).await?;
-        let mut known = lock(&self.known);
-        if known.as_ref() != Some(connection.welcome()) {
-            let welcome = connection.welcome();
+        let (welcome, mut known) = (&connection.welcome, lock(&self.known));
+        if known.as_ref() != Some(welcome) {
             tracing::info!(
                 release = %welcome.release,
                 version = welcome.version,
@@ -221,10 +243,6 @@ impl Helper {
             *known = Some(welcome.clone());
         }
         Ok(connection)
-    }
-
-    fn take_idle(&self) -> Option<Connection> {
-        lock(&self.idle).pop()
     }
 
     fn keep_idle(&self, connection: Connection) {

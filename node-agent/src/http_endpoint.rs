@@ -4,19 +4,17 @@
 //! other.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ebs_csi_proto::http_endpoint::{Pages, StatusCode};
 use ebs_csi_proto::metrics::Metrics as Registered;
 
-use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
-use crate::node::READY_TIMEOUT;
+use crate::node;
 use crate::registration::RegistrationState;
 
-pub(crate) mod held_page;
+mod held_page;
 pub(crate) mod log_page;
 mod nvme_metrics;
 
@@ -25,18 +23,15 @@ pub use nvme_metrics::{Collection, VolumeStatistics};
 /// The sources of the pages.
 #[derive(Debug)]
 pub(crate) struct PageSources {
-    /// The counters.
     pub(crate) metrics: Arc<Metrics>,
-    /// The mount-helper.
     pub(crate) helper: Arc<Helper>,
-    /// The volumes' statistics.
     pub(crate) collection: Arc<Collection>,
-    /// The state of the registration with kubelet.
     pub(crate) registration_state: Arc<RegistrationState>,
-    /// The facts about the node.
     pub(crate) facts: Arc<LiveFacts>,
-    /// What the page of holders says of this process.
-    pub(crate) pod_and_boot: held_page::PodAndBoot,
+    /// The uid of the agent's pod; empty when the agent was not told.
+    pub(crate) pod: String,
+    /// The kernel's id of this boot.
+    pub(crate) boot: String,
 }
 
 impl Pages for PageSources {
@@ -47,18 +42,14 @@ impl Pages for PageSources {
     }
 
     async fn ready(&self) -> Result<(), String> {
-        if let Some(fault) = self.registration_state.fault(Instant::now()) {
-            return Err(fault);
-        }
-        let greeting = self.helper.greet(Deadline::after(READY_TIMEOUT)).await;
-        greeting.map(drop).map_err(|error| error.to_string())
+        node::ready(&self.helper, &self.registration_state).await
     }
 
     async fn other(&self, path: &str, query: &str) -> Option<(StatusCode, String)> {
         if path != held_page::PATH {
             return None;
         }
-        Some(held_page::answer(&self.helper, &self.facts, &self.pod_and_boot, query).await)
+        Some(self.held(query).await)
     }
 }
 
@@ -78,7 +69,6 @@ pub(crate) fn metrics(
 }
 
 /// Returns a page on which each metric has a sample.
-#[must_use]
 pub fn example_page() -> String {
     metrics(Registered::new(true), "", "", Arc::new(VolumeStatistics::example())).page()
 }

@@ -1,18 +1,13 @@
 //! The unprivileged CSI Node service.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use ebs_csi_confine::{Places, start};
-use ebs_csi_node_agent::helper::Target;
-use ebs_csi_node_agent::http_endpoint;
-use ebs_csi_node_agent::pre_stop::{self, Wait};
-use ebs_csi_node_agent::preflight;
-use ebs_csi_node_agent::registration::{self, own_directories};
+use ebs_csi_node_agent::registration::own_directories;
 use ebs_csi_node_agent::service::{self, confinement};
-use ebs_csi_node_agent::settings::flags::{CommandLine, Job, PreStop};
+use ebs_csi_node_agent::settings::flags::{CommandLine, Job};
 use ebs_csi_node_agent::settings::{self, Settings};
+use ebs_csi_node_agent::{http_endpoint, pre_stop, preflight};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::observe::{LogFlags, init_log};
 use ebs_csi_proto::program::{self, Exit};
@@ -37,7 +32,7 @@ fn main() -> ExitCode {
 
 fn run_job(job: Job) -> Result<(), Exit> {
     match job {
-        Job::PreStopHook(hook) => pre_stop_hook(hook),
+        Job::PreStopHook(hook) => pre_stop::run(&hook),
         Job::Preflight(flags) => {
             let (report, runs) = preflight::report(&flags);
             program::print(&report)?;
@@ -53,46 +48,4 @@ fn run_job(job: Job) -> Result<(), Exit> {
             confinement::enter(Places::new(), false).map(drop).map_err(Exit::not_confined)
         }
     }
-}
-
-fn pre_stop_hook(hook: PreStop) -> Result<(), Exit> {
-    init_log(LogFlags::default());
-    let helper = Target::read(&hook.helper, hook.helper_key_file.as_deref())?;
-    if !pre_stop::is_draining(&hook.node_facts_file) {
-        tracing::info!("the node is not being drained");
-        return remove_registration_socket(&hook.plugin_registration_path);
-    }
-    let files = hook.node_facts_file.iter().map(PathBuf::as_path);
-    confinement::places(None, None, files, helper.socket())
-        .and_then(|places| confinement::enter(places, helper.is_vsock()))
-        .map_err(|fault| Exit::new(fault.exit_status(), fault))?;
-    program::block_on(async {
-        let timeout = Duration::from_secs(hook.timeout);
-        match pre_stop::wait(helper, &hook.node_facts_file, timeout).await {
-            Wait::NotDraining => tracing::info!("the node is no longer being drained"),
-            Wait::Clear => tracing::info!("no volume is staged"),
-            Wait::Overdue(held) => {
-                let held =
-                    held.map_or_else(|| "an unknown number of".to_owned(), |n| n.to_string());
-                return Err(Exit::failed(format_args!(
-                    "{held} places of volumes were still mounted after {} s",
-                    hook.timeout
-                )));
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Removes the registration socket before the agent ends. While a node is drained the socket stays,
-/// so that kubelet continues to call this driver for unmounts.
-fn remove_registration_socket(directory: &Path) -> Result<(), Exit> {
-    program::block_on(async {
-        match registration::withdraw(directory) {
-            Ok(true) => tracing::info!("removed the registration socket"),
-            Ok(false) => tracing::info!("no registration socket of this container"),
-            Err(error) => tracing::warn!(%error, "the registration socket stays"),
-        }
-        Ok(())
-    })
 }

@@ -110,7 +110,6 @@ impl Default for Metrics {
 impl Metrics {
     /// Registers the metrics. `facts` about the process do not change: they are the labels of
     /// `ebs_csi_node_agent_info`.
-    #[must_use]
     pub fn new(mut all: metrics::Metrics, facts: Vec<(&'static str, String)>) -> Self {
         all.registry().register("ebs_csi_node_agent", "What this process is", Info::new(facts));
         all.set_prefix("ebs_csi_node_agent_");
@@ -261,7 +260,6 @@ impl Metrics {
     }
 
     /// Returns the page, as OpenMetrics.
-    #[must_use]
     pub fn page(&self) -> String {
         self.all.page()
     }

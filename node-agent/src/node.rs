@@ -14,20 +14,18 @@ use tonic::{Code, Request, Response, Status};
 use crate::attach_limit::{self, Attachments, SlotSettings};
 use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
-use crate::facts::topology;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::registration::RegistrationState;
 
 mod calls;
-mod known_usage;
 mod queue;
 mod stats_and_health;
 mod usage;
 
 use calls::Calls;
-use known_usage::KnownUsage;
 use queue::Queue;
+use usage::KnownUsage;
 
 /// Options of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +39,7 @@ pub struct Options {
 }
 
 /// How long the helper may take to show that it answers.
-pub const READY_TIMEOUT: Duration = Duration::from_secs(2);
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long NodeGetInfo waits for missing facts before it answers UNAVAILABLE. Kubelet, whose own
 /// limit is two minutes, then waits longer after each failure.
@@ -51,12 +49,10 @@ const FACTS_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Node {
     calls: Arc<Calls>,
-    metrics: Arc<Metrics>,
 }
 
 impl Node {
     /// Creates the service for the node that the facts describe.
-    #[must_use]
     pub fn new(
         facts: Arc<LiveFacts>,
         options: Options,
@@ -72,23 +68,17 @@ impl Node {
                 helper,
                 queue: Queue::default(),
                 known: KnownUsage::default(),
-                metrics: Arc::clone(&metrics),
+                metrics,
             }),
-            metrics,
         }
     }
 
-    /// Returns whether kubelet has registered the driver and the mount-helper answers. Without
-    /// both, nothing can be done on this node.
-    #[must_use]
+    /// Returns the check of [`ready`], for gRPC health.
     pub fn readiness(&self, registration_state: Arc<RegistrationState>) -> ReadyLater {
         let calls = Arc::clone(&self.calls);
         Arc::new(move || {
-            let (calls, fault) = (Arc::clone(&calls), registration_state.fault(Instant::now()));
-            Box::pin(async move {
-                let greeting = Deadline::after(READY_TIMEOUT);
-                fault.is_none() && calls.helper.greet(greeting).await.is_ok()
-            })
+            let (calls, state) = (Arc::clone(&calls), Arc::clone(&registration_state));
+            Box::pin(async move { ready(&calls.helper, &state).await.is_ok() })
         })
     }
 
@@ -104,9 +94,25 @@ impl Node {
             Ok(_) => Code::Ok,
             Err(failure) => failure.condition().code(),
         };
-        self.metrics.rpc_answered(method, code_name(code), started.elapsed());
+        self.calls.metrics.rpc_answered(method, code_name(code), started.elapsed());
         Ok(Response::new(result?))
     }
+}
+
+/// Checks that kubelet has registered the driver and that the mount-helper answers. Without both,
+/// nothing can be done on this node.
+///
+/// # Errors
+/// What is missing, in one line.
+pub(crate) async fn ready(
+    helper: &Helper,
+    registration_state: &RegistrationState,
+) -> Result<(), String> {
+    if let Some(fault) = registration_state.fault(Instant::now()) {
+        return Err(fault);
+    }
+    let greeting = helper.greet(Deadline::after(READY_TIMEOUT)).await;
+    greeting.map(drop).map_err(|error| error.to_string())
 }
 
 /// Returns the message and the deadline of a request, and names the volume in the log.
@@ -197,19 +203,19 @@ impl csi::node_server::Node for Node {
         request: Request<csi::NodeGetInfoRequest>,
     ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
         let deadline = Deadline::of(request.metadata()).at_most(FACTS_TIMEOUT);
-        let Calls { facts, options, .. } = &*self.calls;
+        let Calls { facts: live, options, .. } = &*self.calls;
         self.answer("NodeGetInfo", async {
-            let (limit, facts) = (&facts.limit, facts.wait(deadline).await?);
+            let facts = live.wait(deadline).await?;
             let learned = match attach_limit::is_guessed(facts, options.slot_settings, None) {
-                true => limit.wait(facts, deadline).await,
-                false => limit.read(facts),
+                true => live.wait_for_limit(deadline).await,
+                false => live.limit(),
             };
             let learned = learned.as_ref();
             let taken = self.calls.taken_slots().await;
             let guessed = attach_limit::is_guessed(facts, options.slot_settings, learned);
             if !guessed {
-                self.metrics.attach_limit_known();
-            } else if self.metrics.attach_limit_guessed(&facts.instance_type) {
+                self.calls.metrics.attach_limit_known();
+            } else if self.calls.metrics.attach_limit_guessed(&facts.instance_type) {
                 tracing::warn!(
                     instance_type = facts.instance_type,
                     "the table of attachment limits lacks this instance type, and no annotation of the pod has EC2's limit, so 27 slots are assumed; --volume-attach-limit sets another number"
@@ -219,7 +225,7 @@ impl csi::node_server::Node for Node {
             Ok(csi::NodeGetInfoResponse {
                 node_id: facts.instance.to_string(),
                 max_volumes_per_node: max.into(),
-                accessible_topology: Some(csi::Topology { segments: topology::segments(facts) }),
+                accessible_topology: Some(csi::Topology { segments: facts.topology() }),
             })
         })
         .await

@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::facts::dmi::{self, Machine};
 use crate::settings::flags::{Output, Preflight};
 
 mod disks;
 mod kernel;
 mod kubelet;
-mod machine;
 mod registered;
 
 /// The severity of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+enum Level {
     /// The node meets the driver's needs.
     Ok,
     /// The driver runs, but a person should look.
@@ -40,15 +40,12 @@ impl Level {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// The severity.
-    pub level: Level,
-    /// What was checked.
-    pub what: String,
-    /// What was found.
-    pub finding: String,
+struct Check {
+    level: Level,
+    what: String,
+    finding: String,
     /// What to do next; empty when nothing is to do.
-    pub next: String,
+    next: String,
 }
 
 impl Check {
@@ -71,7 +68,7 @@ impl Check {
 
 /// The node as this process sees it.
 #[derive(Debug)]
-pub struct Host {
+struct Host {
     root: PathBuf,
     kubelet: PathBuf,
 }
@@ -95,22 +92,29 @@ impl Host {
     }
 }
 
-/// Runs all checks.
-#[must_use]
-pub fn run_checks(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
-    let host = Host { root: host_root, kubelet: kubelet_root };
-    let mut checks = kernel::checks(&host, ebs_csi_confine::landlock_abi());
-    checks.push(disks::check(&host));
-    checks.extend(kubelet::checks(&host));
-    checks.extend(machine::checks(&host));
-    checks.extend(registered::checks(&host));
-    checks
+/// Returns what the firmware reports of the machine.
+fn machine_checks(host: &Host) -> [Check; 2] {
+    let machine = Machine::read(&host.path(dmi::DIRECTORY));
+    let next =
+        "let the instance metadata service or a node facts file say it (deploy/docs/node-agent.md)";
+    let row = |what, known: Option<String>| match known {
+        Some(known) => Check::ok(what, known),
+        None => Check::warn(what, "DMI does not say it", next),
+    };
+    [
+        row("instance id", machine.instance.map(|id| id.to_string())),
+        row("instance type", machine.instance_type),
+    ]
 }
 
 /// Returns the report, and whether the driver can run.
-#[must_use]
 pub fn report(flags: &Preflight) -> (String, bool) {
-    let checks = run_checks(flags.host_root.clone(), flags.kubelet_root.clone());
+    let host = Host { root: flags.host_root.clone(), kubelet: flags.kubelet_root.clone() };
+    let mut checks = kernel::checks(&host, ebs_csi_confine::landlock_abi());
+    checks.push(disks::check(&host));
+    checks.extend(kubelet::checks(&host));
+    checks.extend(machine_checks(&host));
+    checks.extend(registered::checks(&host));
     let runs = checks.iter().all(|check| check.level < Level::Fail);
     let text = match flags.output {
         Output::Text => as_text(&checks),

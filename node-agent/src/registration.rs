@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebs_csi_proto::endpoint::Listener;
+use ebs_csi_proto::endpoint::{Listener, remove_socket};
 use ebs_csi_proto::pluginregistration::registration_server::{
     Registration as Service, RegistrationServer,
 };
@@ -29,7 +29,7 @@ pub mod own_directories;
 pub(crate) mod socket_file;
 mod state;
 
-use socket_file::{Holder, Prepared, SocketFile, remove_socket};
+use socket_file::{Holder, Prepared, SocketFile};
 pub use state::RegistrationState;
 
 /// Name of the socket beneath the registration directory. It must contain an `@`.
@@ -70,7 +70,6 @@ pub struct RegistrationTarget {
 
 impl RegistrationTarget {
     /// Returns the path of the socket file.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.join(SOCKET)
     }
@@ -79,7 +78,9 @@ impl RegistrationTarget {
     /// gives kubelet time to notice. Logs a failure to remove them.
     pub fn remove_former(&self) {
         remove_former(&self.directory);
-        own_directories::remove_left_behind(&self.directory);
+        // Kubelet would refuse the driver at another socket.
+        let own = self.directory.join(own_directories::DIRECTORY);
+        own_directories::remove_unserved(&own.join(SOCKET));
     }
 }
 

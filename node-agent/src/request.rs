@@ -7,6 +7,9 @@
 use std::num::NonZeroU64;
 
 use ebs_csi_policy::flag;
+use ebs_csi_policy::format_option::{
+    FormatOptions, GivenBy, OptionKind, OptionRow, ROWS, parse_number,
+};
 use ebs_csi_proto::csi::{self, volume_capability::access_mode::Mode};
 use ebs_csi_proto::{AccessMode, AccessType, Capability, CapacityRange, Condition, Failure};
 use ebs_csi_wire as wire;
@@ -14,27 +17,15 @@ use ebs_csi_wire::path::PathProblem;
 use ebs_csi_wire::{FsType, KubeletPath, VolumeId};
 
 mod disk;
-mod format;
 
+use disk::Context;
 pub(crate) use disk::Handle;
-
-/// The work of NodeStageVolume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Staging {
-    /// A raw block volume: nothing to do, a publish uses the device itself.
-    Nothing(VolumeId),
-    /// A file system.
-    Filesystem(Box<wire::Stage>),
-}
 
 /// The work of NodePublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publishing {
-    /// The request to the helper.
     pub(crate) operation: wire::Operation,
-    /// The volume.
     pub(crate) volume: VolumeId,
-    /// The target path.
     pub(crate) target: KubeletPath,
     /// No other target may have the volume (SINGLE_NODE_SINGLE_WRITER).
     pub(crate) single: bool,
@@ -43,16 +34,13 @@ pub(crate) struct Publishing {
 /// A volume and one of its paths, for the calls that have no other fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeAtPath {
-    /// The volume as the request names it.
     pub(crate) handle: Handle,
-    /// The path.
     pub(crate) path: KubeletPath,
 }
 
 /// The work of NodeExpandVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Growing {
-    /// Volume and path.
     pub(crate) place: VolumeAtPath,
     /// The least size of the disk, in bytes.
     pub(crate) required_bytes: Option<NonZeroU64>,
@@ -60,14 +48,15 @@ pub(crate) struct Growing {
     pub(crate) limit_bytes: Option<NonZeroU64>,
 }
 
-/// Parses NodeStageVolume. `legacy_xfs`: see `policy/format-options.toml`.
+/// Parses NodeStageVolume; returns `None` for a raw block volume, which needs no staging.
+/// `legacy_xfs`: see `policy/format-options.toml`.
 ///
 /// # Errors
 /// A [`Failure`] that names the field; NOT_FOUND for a volume id that EC2 cannot have issued.
 pub(crate) fn stage(
     request: &csi::NodeStageVolumeRequest,
     legacy_xfs: bool,
-) -> Result<Staging, Failure> {
+) -> Result<Option<wire::Stage>, Failure> {
     require("volume_id", &request.volume_id)?;
     require("staging_target_path", &request.staging_target_path)?;
     let handle = Handle::read(&request.volume_id);
@@ -75,27 +64,25 @@ pub(crate) fn stage(
     let partition = disk::partition(&request.volume_context)?;
     let staging = path("staging_target_path", &request.staging_target_path)?;
     let AccessType::Mount { fs_type, flags } = &capability.kind else {
-        return Ok(Staging::Nothing(handle.volume(&request.volume_id, &request.publish_context)?));
+        handle.volume(&request.volume_id, &request.publish_context)?;
+        return Ok(None);
     };
     let fs = file_system(fs_type)?;
-    let format = format::options(&request.volume_context, fs, legacy_xfs)?;
+    let format = format_options(&request.volume_context, fs, legacy_xfs)?;
     let flags = mount_flags(flags, &[fs], capability.is_read_only())?;
     disk::require_device_path(&request.publish_context)?;
     let volume = handle.volume(&request.volume_id, &request.publish_context)?;
-    Ok(Staging::Filesystem(Box::new(wire::Stage {
+    Ok(Some(wire::Stage {
         disk: disk::read(volume, partition, &request.publish_context)?,
         staging,
         fs,
         read_only: capability.is_read_only(),
         flags,
         format,
-    })))
+    }))
 }
 
 /// Parses NodePublishVolume.
-///
-/// # Errors
-/// As [`stage`].
 pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Failure> {
     require("volume_id", &request.volume_id)?;
     require("staging_target_path", &request.staging_target_path)?;
@@ -138,37 +125,38 @@ pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publish
     Ok(Publishing { operation, volume, target, single })
 }
 
-/// Parses NodeUnstageVolume.
+/// Parses the volume and the path of NodeUnstageVolume and NodeUnpublishVolume.
 ///
 /// # Errors
 /// As [`stage`], but an unknown volume is not an error.
-pub(crate) fn unstage(request: &csi::NodeUnstageVolumeRequest) -> Result<VolumeAtPath, Failure> {
-    place(&request.volume_id, "staging_target_path", &request.staging_target_path)
+pub(crate) fn place(id: &str, field: &str, text: &str) -> Result<VolumeAtPath, Failure> {
+    require("volume_id", id)?;
+    require(field, text)?;
+    Ok(VolumeAtPath { handle: Handle::read(id), path: path(field, text)? })
 }
 
-/// Parses NodeUnpublishVolume.
+/// Parses the volume and the path of NodeGetVolumeStats and NodeExpandVolume.
 ///
 /// # Errors
-/// As [`unstage`].
-pub(crate) fn unpublish(
-    request: &csi::NodeUnpublishVolumeRequest,
-) -> Result<VolumeAtPath, Failure> {
-    place(&request.volume_id, "target_path", &request.target_path)
-}
-
-/// Parses NodeGetVolumeStats.
-///
-/// # Errors
-/// As [`stage`]; NOT_FOUND for a volume id that EC2 cannot have issued, and for a relative path,
-/// where no volume can be.
-pub(crate) fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<VolumeAtPath, Failure> {
-    look_up(&request.volume_id, &request.volume_path)
+/// As [`stage`]; NOT_FOUND also for a relative path, where no volume can be.
+pub(crate) fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
+    require("volume_id", id)?;
+    require("volume_path", text)?;
+    let handle = Handle::read(id);
+    if handle == Handle::Unknown {
+        return Err(disk::unknown(id));
+    }
+    match KubeletPath::parse(text) {
+        Ok(path) => Ok(VolumeAtPath { handle, path }),
+        Err(error) if error.problem() == PathProblem::NotAbsolute => Err(Failure::new(
+            Condition::NotFound,
+            format!("volume_path: volume {} is not at {text:?}: {error}", shortened(id)),
+        )),
+        Err(error) => Err(Failure::invalid("volume_path", error)),
+    }
 }
 
 /// Parses NodeGetVolumeHealth: the places where the volume should be, the published one first.
-///
-/// # Errors
-/// As [`stats`].
 pub(crate) fn health(
     request: &csi::NodeGetVolumeHealthRequest,
 ) -> Result<Vec<VolumeAtPath>, Failure> {
@@ -190,7 +178,7 @@ pub(crate) fn health(
 /// Parses NodeExpandVolume.
 ///
 /// # Errors
-/// As [`stats`], and OUT_OF_RANGE for a capacity range that contains no size.
+/// As [`look_up`], and OUT_OF_RANGE for a capacity range that contains no size.
 pub(crate) fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, Failure> {
     require("volume_id", &request.volume_id)?;
     require("volume_path", &request.volume_path)?;
@@ -206,29 +194,6 @@ pub(crate) fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, 
         required_bytes: NonZeroU64::new(range.required.0),
         limit_bytes: range.limit.and_then(|limit| NonZeroU64::new(limit.0)),
     })
-}
-
-fn place(id: &str, field: &str, text: &str) -> Result<VolumeAtPath, Failure> {
-    require("volume_id", id)?;
-    require(field, text)?;
-    Ok(VolumeAtPath { handle: Handle::read(id), path: path(field, text)? })
-}
-
-fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
-    require("volume_id", id)?;
-    require("volume_path", text)?;
-    let handle = Handle::read(id);
-    if handle == Handle::Unknown {
-        return Err(disk::unknown(id));
-    }
-    match KubeletPath::parse(text) {
-        Ok(path) => Ok(VolumeAtPath { handle, path }),
-        Err(error) if error.problem() == PathProblem::NotAbsolute => Err(Failure::new(
-            Condition::NotFound,
-            format!("volume_path: volume {} is not at {text:?}: {error}", shortened(id)),
-        )),
-        Err(error) => Err(Failure::invalid("volume_path", error)),
-    }
 }
 
 fn require(field: &str, value: &str) -> Result<(), Failure> {
@@ -276,6 +241,39 @@ fn mount_flags(
         let advice = "remove it from the StorageClass or PersistentVolume";
         Failure::invalid("volume_capability.mount.mount_flags", format!("{error}; {advice}"))
     })
+}
+
+/// Parses the options of a new file system, whose keys the controller writes in lower case, and
+/// checks them against the file system.
+fn format_options(
+    volume_context: &Context,
+    fs: FsType,
+    legacy_xfs: bool,
+) -> Result<Vec<wire::FormatOption>, Failure> {
+    let value = |row: &OptionRow| {
+        let text = volume_context.get(row.context_key).map_or("", String::as_str);
+        let (value, fault) = match (row.given_by, row.kind) {
+            (GivenBy::LegacyXfsFlag, _) => return Ok(legacy_xfs.into()),
+            (GivenBy::StorageClass, _) if text.is_empty() => return Ok(0),
+            (GivenBy::StorageClass, OptionKind::Number) => {
+                (parse_number(text), "not a positive number")
+            }
+            (GivenBy::StorageClass, OptionKind::Switch) => {
+                (text.parse::<bool>().ok().map(u64::from), "neither true nor false")
+            }
+        };
+        value.ok_or_else(|| {
+            Failure::invalid(
+                &format!("volume_context.{}", row.context_key),
+                format!("{:?} is {fault}; correct it in the StorageClass", shortened(text)),
+            )
+        })
+    };
+    let given =
+        ROWS.iter().map(|row| Ok(row.with(value(row)?))).collect::<Result<Vec<_>, Failure>>()?;
+    FormatOptions::check(&given, fs)
+        .map(|options| options.to_wire())
+        .map_err(|error| Failure::invalid("volume_context", error))
 }
 
 /// Shortens a text for an error message.

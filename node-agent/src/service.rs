@@ -1,7 +1,7 @@
 //! Starts and runs the service, in the order that gives up each privilege as early as possible.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,10 +20,9 @@ use ebs_csi_proto::serve;
 use tonic::service::Routes;
 
 use crate::attach_limit::{self, Attachments};
-use crate::facts;
 use crate::facts::live_facts::LiveFacts;
+use crate::facts::{self, dmi};
 use crate::helper::Helper;
-use crate::http_endpoint::held_page::PodAndBoot;
 use crate::http_endpoint::{self as pages, Collection, PageSources, VolumeStatistics};
 use crate::node::Node;
 use crate::registration::socket_file::{Holder, Prepared, SocketFile};
@@ -34,9 +33,6 @@ pub mod confinement;
 mod promises;
 
 /// Reads the node's facts, binds, confines the process, serves, and drains at SIGTERM or SIGINT.
-///
-/// # Errors
-/// [`Exit`].
 pub fn run(settings: Settings) -> Result<(), Exit> {
     for flag in &settings.ignored {
         tracing::info!(flag, "this flag has no effect");
@@ -96,7 +92,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
         })
         .transpose()?;
 
-    let pod_and_boot = PodAndBoot { pod: settings.pod_uid, boot: boot_id() };
+    // Kubelet writes this id into the Node object, too.
+    let boot = dmi::line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
     let enforced = confinement::enter(places, settings.helper.is_vsock()).map_err(unconfined)?;
     let wider = &settings.wider;
     let policy = setting::digest_in_force(&PRODUCTION, wider);
@@ -133,7 +130,8 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
                 collection,
                 registration_state: Arc::clone(&registration_state),
                 facts: live_facts,
-                pod_and_boot,
+                pod: settings.pod_uid,
+                boot,
             };
             tokio::spawn(http_endpoint::serve(http, PlainText, sources));
         }
@@ -171,12 +169,6 @@ pub fn run(settings: Settings) -> Result<(), Exit> {
 
 pub(crate) fn unconfined(fault: Fault) -> Exit {
     Exit::new(fault.exit_status(), fault)
-}
-
-/// Returns the kernel's id of this boot, which kubelet writes into the Node object, too.
-fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
 }
 
 /// Returns when the file of the CSI socket was removed. A replacement of the file does not end this
@@ -241,9 +233,6 @@ fn bind_error(address: impl Display) -> impl FnOnce(std::io::Error) -> Exit {
 
 /// Serves Identity, Node and gRPC health on a bound listener. Readiness depends on the mount-helper
 /// and the registration; liveness means that the process answers.
-///
-/// # Errors
-/// [`Exit`]: serving failed.
 pub async fn serve_until(
     listener: Listener,
     node: Node,

@@ -39,7 +39,6 @@ const WITHOUT_EFFECT: [&str; 10] = [
 ];
 
 /// Returns the names of the environment's variables that have no effect here.
-#[must_use]
 pub fn variables_without_effect(names: impl IntoIterator<Item = String>) -> Vec<String> {
     names
         .into_iter()

@@ -71,7 +71,7 @@ async fn agent_started_as_root_drops_all_privileges() {
 #[tokio::test]
 async fn agent_started_under_own_user_needs_no_root() {
     let Some(host) = Host::new() else { return };
-    host.give_directory();
+    agent::own(host.path());
     let mut agent = host.start_as(NODE_AGENT.identity.uid, &[]);
     agent.ready().await;
     world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();

@@ -158,7 +158,7 @@ async fn an_agent_ends_when_its_successor_is_gone() {
     let Some(host) = Host::new() else { return };
     let registry = registry(host.path());
     // Gives the directory to the agent, so that the agent may remove its socket there.
-    host.give_directory();
+    agent::own(host.path());
     let arguments = registering(&registry);
     let mut first = host.serve(&arguments).await;
     let before = inode(&first.socket);
@@ -296,5 +296,5 @@ fn link_is_not_given_to_agent() {
     let registry = registry(host.path());
     std::os::unix::fs::symlink("/", host.path().join("link")).unwrap();
     let refused = own_directories::give(&host.path().join("link"), &registry);
-    assert!(refused.unwrap_err().to_string().contains("link"));
+    assert!(refused.unwrap_err().contains("link"));
 }

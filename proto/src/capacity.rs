@@ -16,15 +16,6 @@ pub struct GiB(pub u32);
 /// 2^30.
 const GIB: u64 = 1 << 30;
 
-impl Bytes {
-    /// Returns the smallest whole number of GiB that holds this many bytes; `None` beyond the range
-    /// of EC2's 32-bit sizes.
-    pub fn to_gib_rounding_up(self) -> Option<GiB> {
-        let gib = self.0.div_ceil(GIB);
-        i32::try_from(gib).ok().map(|gib| GiB(gib.unsigned_abs()))
-    }
-}
-
 impl GiB {
     /// Size of a volume whose request gives none.
     pub const DEFAULT: Self = Self(100);
@@ -94,7 +85,9 @@ impl CapacityRange {
                 None => default,
             }
         } else {
-            self.required.to_gib_rounding_up().ok_or_else(|| {
+            // EC2's sizes have 32 bits and a sign.
+            let gib = i32::try_from(self.required.0.div_ceil(GIB));
+            gib.map(|gib| GiB(gib.unsigned_abs())).map_err(|_| {
                 Failure::new(
                     Condition::CapacityOutOfRange,
                     format!(

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,29 +16,17 @@ pub enum Endpoint {
     Tcp(SocketAddr),
 }
 
-/// A text that is not a valid endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointError(String);
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "endpoint {:?} cannot be used; give unix:///path/csi.sock or tcp://127.0.0.1:PORT",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for EndpointError {}
-
 impl std::str::FromStr for Endpoint {
-    type Err = EndpointError;
+    type Err = String;
 
     /// Parses an endpoint. The host and path of a unix address are joined and made absolute:
     /// `unix://tmp/csi.sock` is `/tmp/csi.sock`.
-    fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let fail = || EndpointError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fail = || {
+            format!(
+                "endpoint {text:?} cannot be used; give unix:///path/csi.sock or tcp://127.0.0.1:PORT"
+            )
+        };
         let (scheme, rest) = text.split_once(':').ok_or_else(fail)?;
         let rest = rest.trim_start_matches('/');
         if rest.is_empty() {
@@ -82,15 +70,7 @@ impl Endpoint {
     pub fn bind(&self, mode: u32) -> io::Result<Listener> {
         match self {
             Self::Unix(path) => {
-                match std::fs::symlink_metadata(path) {
-                    Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
-                    Ok(_) => {
-                        let why = format!("{} exists and is not a socket", path.display());
-                        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                    Err(e) => return Err(e),
-                }
+                remove_socket(path)?;
                 let listener = UnixListener::bind(path)?;
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
                 listener.set_nonblocking(true)?;
@@ -102,6 +82,34 @@ impl Endpoint {
                 Ok(Listener::Tcp(listener))
             }
         }
+    }
+}
+
+/// Removes the socket at this path. Returns whether there was one.
+///
+/// # Errors
+/// As unlink(2); `AlreadyExists` when the path is another kind of file.
+pub fn remove_socket(path: &Path) -> io::Result<bool> {
+    let there = is_socket(path)?;
+    if there {
+        std::fs::remove_file(path)?;
+    }
+    Ok(there)
+}
+
+/// Returns whether there is a socket at this path.
+///
+/// # Errors
+/// As stat(2); `AlreadyExists` when the path is another kind of file.
+pub fn is_socket(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("{} exists and is not a socket", path.display()),
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -81,9 +81,6 @@ pub trait Transport: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin;
 
     /// Performs the handshake.
-    ///
-    /// # Errors
-    /// When the handshake fails.
     fn accept(
         &self,
         connection: Connection,

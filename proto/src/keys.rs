@@ -101,13 +101,11 @@ const fn same_label_and_annotation(key: &'static str) -> (&'static str, Option<&
 
 impl NodeFact {
     /// Returns the key of the annotation.
-    #[must_use]
     pub const fn annotation(self) -> &'static str {
         self.annotation_and_label().0
     }
 
     /// Returns the key of the label; `None` where there is none.
-    #[must_use]
     pub const fn label(self) -> Option<&'static str> {
         self.annotation_and_label().1
     }

@@ -48,7 +48,6 @@ pub struct Metrics {
 
 impl Metrics {
     /// Creates the metrics of a process, or those of an example in which each metric has a sample.
-    #[must_use]
     pub fn new(is_example: bool) -> Self {
         Self { is_example, ..Self::default() }
     }
@@ -76,7 +75,6 @@ impl Metrics {
     }
 
     /// Returns the page, as OpenMetrics.
-    #[must_use]
     pub fn page(&self) -> String {
         let mut page = String::new();
         // Writing to a String cannot fail.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tonic::Code;
-use tower::{Layer, Service};
+use tower::Service;
 use tracing::{Instrument, Span, field};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt};
@@ -180,23 +180,9 @@ pub fn record_field(key: &'static str, value: &str) {
     Span::current().record(key, beginning(value, MAX_VALUE));
 }
 
-/// The layer that creates a span for each RPC and writes its line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Observe;
-
-impl<S> Layer<S> for Observe {
-    type Service = Observed<S>;
-
-    fn layer(&self, inner: S) -> Observed<S> {
-        Observed { inner }
-    }
-}
-
-/// A service under [`Observe`].
+/// A service that creates a span for each RPC and writes its line.
 #[derive(Clone, Debug)]
-pub struct Observed<S> {
-    inner: S,
-}
+pub struct Observed<S>(pub S);
 
 static NEXT_RPC_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -212,7 +198,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+        self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
@@ -231,7 +217,7 @@ where
             || method.ends_with("GetCapabilities")
             || method.ends_with("Health/Check");
         let started = Instant::now();
-        let response = self.inner.call(request);
+        let response = self.0.call(request);
         Box::pin(
             async move {
                 let answer = response.await;

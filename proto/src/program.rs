@@ -187,7 +187,6 @@ impl HttpAddress {
 
 impl HttpFlags {
     /// Returns the address, if one is given.
-    #[must_use]
     pub const fn address(&self) -> Option<SocketAddr> {
         self.http_endpoint.0
     }

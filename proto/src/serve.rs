@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tower::layer::layer_fn;
 
 use crate::endpoint::Listener;
-use crate::observe::Observe;
+use crate::observe::Observed;
 use crate::program::Exit;
 
 /// Serves `routes` until `stop` resolves, then waits at most `grace` for the calls in flight.
@@ -65,7 +66,7 @@ fn serve_boxed(
 
 /// Accepts and serves until `signal` resolves, then until the last call has ended.
 fn serve_until(listener: Listener, routes: Routes, signal: Boxed<()>) -> Boxed<Result<(), Exit>> {
-    let router = Server::builder().layer(Observe).add_routes(routes);
+    let router = Server::builder().layer(layer_fn(Observed)).add_routes(routes);
     let serve_error = |e: &dyn std::error::Error| Exit::failed(format_args!("serving gRPC: {e}"));
     match listener {
         Listener::Unix(listener) => Box::pin(async move {

@@ -14,9 +14,7 @@ pub(crate) const DIRECTORY: &str = "/sys/devices/virtual/dmi/id";
 /// read is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// The instance.
     pub(crate) instance: Option<InstanceId>,
-    /// The instance type.
     pub(crate) instance_type: Option<String>,
 }
 

@@ -12,7 +12,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// An answer's status and body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HttpResponse {
     pub(super) status: u16,

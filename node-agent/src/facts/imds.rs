@@ -122,7 +122,7 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
         .map_err(|e| ImdsError::Session(Box::new(e)))?;
     let get = |path| request("GET", path, ("x-aws-ec2-metadata-token", &token));
 
-    let document = Document::parse(&body_of(DOCUMENT, get(DOCUMENT)?)?)?;
+    let document = parse_document(&body_of(DOCUMENT, get(DOCUMENT)?)?)?;
     let macs = body_of(MACS, get(MACS)?)?;
     let block_devices = body_of(BLOCK_DEVICES, get(BLOCK_DEVICES)?)?;
     let outpost = match get(OUTPOST)? {
@@ -137,14 +137,10 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
         }
     };
     Ok(NodeFacts {
-        instance: document.instance,
-        instance_type: document.instance_type,
-        zone: document.zone,
-        region: Some(document.region),
         network_interfaces: count(macs.lines().filter(|line| is_mac(line.trim_end_matches('/')))),
         other_volumes: count(block_devices.lines().filter(|line| line.starts_with("ebs"))),
         outpost,
-        source: Source::Imds,
+        ..document
     })
 }
 
@@ -187,46 +183,37 @@ fn checked_token(body: &str) -> Result<String, ImdsError> {
 }
 
 fn is_mac(text: &str) -> bool {
-    let mut bytes = 0;
-    text.split(':').all(|part| {
-        bytes += 1;
-        part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit())
-    }) && bytes == 6
+    let is_byte = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    text.split(':').count() == 6 && text.split(':').all(is_byte)
 }
 
-/// The fields of the instance identity document that are used.
-struct Document {
-    instance: InstanceId,
-    instance_type: String,
-    region: String,
-    zone: String,
-}
-
-impl Document {
-    fn parse(text: &str) -> Result<Self, ImdsError> {
-        let wrong = |what: String| ImdsError::Content { path: DOCUMENT, what };
-        let json: serde_json::Value =
-            serde_json::from_str(text).map_err(|_| wrong("not JSON".to_owned()))?;
-        let field = |name: &str| {
-            json.get(name)
-                .and_then(serde_json::Value::as_str)
-                .filter(|value| !value.is_empty() && value.len() <= 128)
-                .map(str::to_owned)
-                .ok_or_else(|| wrong(format!("{name} is missing")))
-        };
-        let instance =
-            InstanceId::parse(&field("instanceId")?).map_err(|e| wrong(e.to_string()))?;
-        let instance_type = field("instanceType")?;
-        if !dmi::is_instance_type(&instance_type) {
-            return Err(wrong("instanceType is not an instance type".to_owned()));
-        }
-        Ok(Self {
-            instance,
-            instance_type,
-            region: field("region")?,
-            zone: field("availabilityZone")?,
-        })
+/// Returns what the instance identity document says; it says nothing of attachments and Outposts.
+fn parse_document(text: &str) -> Result<NodeFacts, ImdsError> {
+    let wrong = |what: String| ImdsError::Content { path: DOCUMENT, what };
+    let json: serde_json::Value =
+        serde_json::from_str(text).map_err(|_| wrong("not JSON".to_owned()))?;
+    let field = |name: &str| {
+        json.get(name)
+            .and_then(serde_json::Value::as_str)
+            .filter(|value| !value.is_empty() && value.len() <= 128)
+            .map(str::to_owned)
+            .ok_or_else(|| wrong(format!("{name} is missing")))
+    };
+    let instance = InstanceId::parse(&field("instanceId")?).map_err(|e| wrong(e.to_string()))?;
+    let instance_type = field("instanceType")?;
+    if !dmi::is_instance_type(&instance_type) {
+        return Err(wrong("instanceType is not an instance type".to_owned()));
     }
+    Ok(NodeFacts {
+        instance,
+        instance_type,
+        region: Some(field("region")?),
+        zone: field("availabilityZone")?,
+        network_interfaces: 0,
+        other_volumes: 0,
+        outpost: None,
+        source: Source::Imds,
+    })
 }
 
 #[cfg(test)]
@@ -273,7 +260,7 @@ mod tests {
     #[test]
     fn unusable_document_error_names_field_or_value() {
         let whole = r#"{"instanceId":"i-1a2b3c4d","instanceType":"m5.large","region":"r","availabilityZone":"z"}"#;
-        assert!(Document::parse(whole).is_ok());
+        assert!(parse_document(whole).is_ok());
         for (from, to, says) in [
             ("instanceId", "other", "instanceId"),
             ("instanceType", "other", "instanceType"),
@@ -283,11 +270,11 @@ mod tests {
             ("m5.large", "Standard_D2s", "instance type"),
             (":\"z\"", ":\"\"", "availabilityZone"),
         ] {
-            let error = Document::parse(&whole.replace(from, to)).err().unwrap().to_string();
+            let error = parse_document(&whole.replace(from, to)).err().unwrap().to_string();
             assert!(error.contains(says), "{error}");
         }
         for text in ["", "[]", r#"{"instanceId":7}"#] {
-            assert!(Document::parse(text).is_err(), "{text}");
+            assert!(parse_document(text).is_err(), "{text}");
         }
     }
 }

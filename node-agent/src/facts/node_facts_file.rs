@@ -29,32 +29,15 @@ pub(crate) enum NodeFactsError {
         "{what} is not known: the firmware does not say it, and the node facts files (labels and annotations of \
          this pod) have neither {label} nor {annotation}"
     )]
-    Missing {
-        /// The missing fact.
-        what: &'static str,
-        /// The label that would provide it.
-        label: &'static str,
-        /// The annotation that would provide it.
-        annotation: &'static str,
-    },
+    Missing { what: &'static str, label: &'static str, annotation: &'static str },
     /// The firmware and a file contradict each other.
     #[error(
         "the firmware says instance {firmware}, the node facts file says {file}: the file is another node's"
     )]
-    OtherNode {
-        /// The instance according to DMI.
-        firmware: InstanceId,
-        /// The instance according to the file.
-        file: String,
-    },
+    OtherNode { firmware: InstanceId, file: String },
     /// A value that must be a number is not one.
     #[error("{key} in the node facts file is {given:?}, not a number from 0 to 1000")]
-    Number {
-        /// The key.
-        key: &'static str,
-        /// The value.
-        given: String,
-    },
+    Number { key: &'static str, given: String },
 }
 
 /// Reads DMI and the files, repeatedly until they are sufficient or `timeout` has passed.
@@ -195,6 +178,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fuzz_inputs::quoted;
 
     const WHOLE: &str = "app=\"ebs-csi-node\"\n\
         topology.kubernetes.io/zone=\"eu-central-1b\"\n\
@@ -292,13 +276,7 @@ mod tests {
     proptest! {
         #[test]
         fn kubelet_quoted_value_round_trips_between_noise_lines(value in "[ -~\n\t\r]{0,40}", noise in ".{0,40}") {
-            let quoted = value
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n")
-                .replace('\t', "\\t")
-                .replace('\r', "\\r");
-            let text = format!("{noise}\nkey=\"{quoted}\"\n{noise}");
+            let text = format!("{noise}\nkey={}\n{noise}", quoted(&value));
             let entries = parse(&text);
             prop_assert_eq!(entries.get("key"), Some(&value));
         }

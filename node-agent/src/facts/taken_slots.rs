@@ -65,7 +65,6 @@ struct Disks {
 impl Attachments {
     /// Reads the disks for the first time: a disk that is present now and never held later is not
     /// the driver's.
-    #[must_use]
     pub fn new(sysfs: impl Into<PathBuf>) -> Self {
         let sysfs = sysfs.into();
         let disks = Disks { at_start: ebs_disks(&sysfs), ..Disks::default() };
@@ -73,14 +72,12 @@ impl Attachments {
     }
 
     /// Returns whether sysfs shows an EBS disk: otherwise the list of held disks does not matter.
-    #[must_use]
     pub fn shows_disks(&self) -> bool {
         !ebs_disks(&self.sysfs).is_empty()
     }
 
     /// Returns the taken slots. `held` are the volumes that this driver has staged or published;
     /// `None` when they are not known.
-    #[must_use]
     pub fn taken(&self, held: Option<&[VolumeId]>, now: Instant) -> TakenSlots {
         let (interfaces, accelerators) = pci_devices(&self.sysfs);
         let instance_store = count(serials(&self.sysfs, INSTANCE_STORE_MODEL));

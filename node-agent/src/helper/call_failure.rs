@@ -4,10 +4,12 @@
 //! call: the same missing path is an invalid argument of a publish and a missing volume of a stats
 //! call.
 
-use ebs_csi_proto::{Condition, Failure};
-use ebs_csi_wire::{Failed, Observation, Refusal, Refused, Signature, Step, ToolEnd};
+use std::fmt::Display;
 
-use super::HelperError;
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{Failed, Observation, Refusal, Refused, Signature, Step, ToolEnd, listed_enum};
+
+use super::{Deadline, HelperError};
 
 /// As in errno(3).
 const EPERM: i32 = 1;
@@ -18,29 +20,26 @@ const EOPNOTSUPP: i32 = 95;
 /// signal(7).
 const SIGKILL: u8 = 9;
 
-/// The CSI call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeCall {
-    /// NodeStageVolume.
-    Stage,
-    /// NodeUnstageVolume.
-    Unstage,
-    /// NodePublishVolume.
-    Publish,
-    /// NodeUnpublishVolume.
-    Unpublish,
-    /// NodeExpandVolume.
-    Expand,
-    /// NodeGetVolumeStats.
-    Stats,
+listed_enum! {
+    /// A call of the CSI Node service, with a word for its work.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum NodeCall with pub(crate) fn verb -> &'static str {
+        /// NodeStageVolume.
+        Stage = "staging",
+        /// NodeUnstageVolume.
+        Unstage = "unstaging",
+        /// NodePublishVolume.
+        Publish = "publishing",
+        /// NodeUnpublishVolume.
+        Unpublish = "unpublishing",
+        /// NodeExpandVolume.
+        Expand = "growing",
+        /// NodeGetVolumeStats.
+        Stats = "measuring",
+    }
 }
 
 impl NodeCall {
-    /// Every call, for tests that must cover all of them.
-    #[cfg(test)]
-    const ALL: [Self; 6] =
-        [Self::Stage, Self::Unstage, Self::Publish, Self::Unpublish, Self::Expand, Self::Stats];
-
     /// Returns the field of the request that has the path.
     const fn path_field(self) -> &'static str {
         match self {
@@ -49,28 +48,15 @@ impl NodeCall {
             Self::Expand | Self::Stats => "volume_path",
         }
     }
-
-    /// Returns a word for the work of the call.
-    pub(crate) const fn verb(self) -> &'static str {
-        match self {
-            Self::Stage => "staging",
-            Self::Unstage => "unstaging",
-            Self::Publish => "publishing",
-            Self::Unpublish => "unpublishing",
-            Self::Expand => "growing",
-            Self::Stats => "measuring",
-        }
-    }
 }
 
 /// Returns the failure of an RPC about `volume` at `path`.
-#[must_use]
 pub(crate) fn failure(
     call: NodeCall,
-    volume: &str,
-    path: &str,
+    volume: &dyn Display,
+    path: &dyn Display,
     error: &HelperError,
-    caller_chose_deadline: bool,
+    deadline: Deadline,
 ) -> Failure {
     let what = match error {
         // The path itself is at fault: the text names its field.
@@ -87,7 +73,7 @@ pub(crate) fn failure(
         HelperError::Failed(failed) => (step_condition(call, failed), step_text(failed)),
         HelperError::Pending => (
             // A caller without its own deadline still waits, and has to retry.
-            if caller_chose_deadline {
+            if deadline.chosen_by_caller() {
                 Condition::DeadlinePassed
             } else {
                 Condition::OperationPending

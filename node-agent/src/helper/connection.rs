@@ -1,5 +1,8 @@
 //! One connection to the mount-helper: a greeting, then one request at a time.
 
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use ebs_csi_wire::{
@@ -7,13 +10,12 @@ use ebs_csi_wire::{
     Transcript, Welcome, frame,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
+use tokio_vsock::{VsockAddr, VsockStream};
 
-use super::{Deadline, HelperError, Target};
-
-mod transport;
-
-use transport::Stream;
+use super::{Address, Deadline, HelperError, Target};
 
 /// How long to wait for a helper that is being restarted.
 const CONNECT: Duration = Duration::from_millis(1500);
@@ -21,13 +23,20 @@ const CONNECT: Duration = Duration::from_millis(1500);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Limit for the greeting, which is short.
 const GREETING: Duration = Duration::from_secs(3);
+/// The longest answer of a hypervisor to CONNECT: `OK`, a port of ten digits, the end of the line.
+const LONGEST_ANSWER: usize = 16;
+
+/// A connected stream of either kind of socket. The frames are the same over both.
+trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for T {}
 
 /// A connection after its greeting.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: Stream,
+    stream: Box<dyn Stream>,
     received: Vec<u8>,
-    welcome: Welcome,
+    pub(super) welcome: Welcome,
 }
 
 impl Connection {
@@ -37,7 +46,7 @@ impl Connection {
         let address = &target.address;
         let mut refused = None;
         let stream = loop {
-            match timeout_at(until, address.connect()).await {
+            match timeout_at(until, connect(address)).await {
                 Ok(Ok(stream)) => break stream,
                 Ok(Err(error)) => refused = Some(error),
                 Err(_) if refused.is_none() => return Err(HelperError::Silent),
@@ -49,18 +58,7 @@ impl Connection {
                 return Err(HelperError::Down { address: address.to_string(), source });
             }
         };
-        let mut connection = Self {
-            stream,
-            received: Vec::new(),
-            welcome: Welcome {
-                version: 0,
-                release: String::new(),
-                policy_digest: String::new(),
-                sandbox: false,
-                landlock: None,
-                wider: Vec::new(),
-            },
-        };
+        let mut connection = Self { stream, received: Vec::new(), welcome: Welcome::default() };
         let hello = match (&target.key, address.port()) {
             (Some(key), Some(port)) => {
                 connection.prove(key, port, GREETING.min(deadline.left())).await?
@@ -93,7 +91,7 @@ impl Connection {
         let mut own = [0; 32];
         match getrandom(&mut own[..], GetRandomFlags::empty()) {
             Ok(filled) if filled == own.len() => {}
-            _ => return Err(HelperError::Lost(std::io::Error::other("no random bytes"))),
+            _ => return Err(HelperError::Lost(io::Error::other("no random bytes"))),
         }
         let agent = Nonce(own);
         let hello = Hello::with_key(KeyStep::Nonce(agent));
@@ -111,11 +109,6 @@ impl Connection {
         }
         let proof = key.prove(Side::Agent, &transcript);
         Ok(Hello::with_key(KeyStep::Proof(proof)))
-    }
-
-    /// Returns the helper's greeting.
-    pub(super) fn welcome(&self) -> &Welcome {
-        &self.welcome
     }
 
     /// Sends a request and reads the answer. After an error the connection cannot be used.
@@ -140,9 +133,9 @@ impl Connection {
                 Ok(None) => {}
                 Err(_) => return Err(HelperError::Foreign("bytes that are no frame".into())),
             }
-            match self.stream.read(&mut self.received).await {
+            match self.stream.read_buf(&mut self.received).await {
                 Ok(0) if self.received.is_empty() => {
-                    return Err(HelperError::Lost(std::io::ErrorKind::UnexpectedEof.into()));
+                    return Err(HelperError::Lost(io::ErrorKind::UnexpectedEof.into()));
                 }
                 Ok(0) => return Err(HelperError::Foreign("an answer that ends too early".into())),
                 Ok(_) => {}
@@ -158,6 +151,55 @@ impl Connection {
             return Err(HelperError::Foreign("more than one answer".into()));
         }
         Ok(reply.outcome)
+    }
+}
+
+async fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
+    Ok(match address {
+        Address::Unix(path) => Box::new(connect_to_helper(path).await?),
+        Address::Vsock { cid, port } => {
+            Box::new(VsockStream::connect(VsockAddr::new(*cid, *port)).await?)
+        }
+        Address::Hypervisor { socket, port } => Box::new(connect_through(socket, *port).await?),
+    })
+}
+
+/// Connects to a socket at which root listens, as the mount-helper does before it becomes its own
+/// users. In a test without root, the helper has this process's user.
+async fn connect_to_helper(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path).await?;
+    let user = stream.peer_cred()?.uid();
+    if user == 0 || user == rustix::process::geteuid().as_raw() {
+        return Ok(stream);
+    }
+    let why = format!("user {user} listens at the socket; the mount-helper listens as root");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+/// Connects to a port of a virtual machine through its hypervisor's socket.
+async fn connect_through(socket: &Path, port: u32) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let request = format!("CONNECT {port}\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::with_capacity(LONGEST_ANSWER);
+    // Byte by byte: what follows the line belongs to the helper.
+    while answer.last() != Some(&b'\n') {
+        if answer.len() == LONGEST_ANSWER {
+            return Err(io::Error::other("no hypervisor answers at the socket"));
+        }
+        match stream.read_u8().await {
+            Ok(byte) => answer.push(byte),
+            // Hypervisors close the connection when nobody listens at the port.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let number = answer.strip_prefix(b"OK ").and_then(|rest| rest.strip_suffix(b"\n"));
+    match number {
+        Some(digits) if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Ok(stream),
+        _ => Err(io::Error::other("no hypervisor answers at the socket")),
     }
 }
 

@@ -16,52 +16,39 @@
 use ebs_csi_proto::http_endpoint::StatusCode;
 use ebs_csi_wire::{AttachedAt, Held, Holder, Holding, Refusal, VolumeId};
 
+use super::PageSources;
 use crate::deadline::Deadline;
-use crate::facts::live_facts::LiveFacts;
-use crate::helper::{Helper, HelperError};
+use crate::helper::HelperError;
 
 /// The path of the page.
 pub(super) const PATH: &str = "/held";
 /// How long the helper may take. A look at a claimed disk takes half a second.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1500);
 
-/// What the page says of this process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodAndBoot {
-    /// The uid of the agent's pod; empty when the agent was not told.
-    pub(crate) pod: String,
-    /// The kernel's id of this boot.
-    pub(crate) boot: String,
-}
-
-/// Answers one question.
-pub(super) async fn answer(
-    helper: &Helper,
-    facts: &LiveFacts,
-    pod_and_boot: &PodAndBoot,
-    query: &str,
-) -> (StatusCode, String) {
-    let Some(request) = parse(query) else {
-        let usage = format!("{PATH}?volume=ID&attached=TIME&question=NUMBER\n");
-        return (StatusCode::BAD_REQUEST, usage);
-    };
-    let Some(instance) = facts.instance() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the instance is not known yet\n".to_owned());
-    };
-    let question = request.question;
-    match state(helper.send(request, Deadline::after(TIMEOUT)).await, question) {
-        Ok((state, by, promised)) => {
-            let PodAndBoot { pod, boot } = pod_and_boot;
-            let promised = if promised { "yes" } else { "no" };
-            let page = format!(
-                "question {question}\npod {pod}\ninstance {instance}\nboot {boot}\n\
-                 state {state}\nby {by}\npromised {promised}\n"
-            );
-            (StatusCode::OK, page)
-        }
-        Err(error) => {
-            tracing::debug!(%error, "the mount-helper did not say who holds a volume");
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
+impl PageSources {
+    pub(super) async fn held(&self, query: &str) -> (StatusCode, String) {
+        let Some(request) = parse(query) else {
+            let usage = format!("{PATH}?volume=ID&attached=TIME&question=NUMBER\n");
+            return (StatusCode::BAD_REQUEST, usage);
+        };
+        let Self { pod, boot, .. } = self;
+        let Some(instance) = self.facts.instance() else {
+            return (StatusCode::SERVICE_UNAVAILABLE, "the instance is not known yet\n".to_owned());
+        };
+        let question = request.question;
+        match state(self.helper.send(request, Deadline::after(TIMEOUT)).await, question) {
+            Ok((state, by, promised)) => {
+                let promised = if promised { "yes" } else { "no" };
+                let page = format!(
+                    "question {question}\npod {pod}\ninstance {instance}\nboot {boot}\n\
+                     state {state}\nby {by}\npromised {promised}\n"
+                );
+                (StatusCode::OK, page)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the mount-helper did not say who holds a volume");
+                (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
+            }
         }
     }
 }

@@ -18,39 +18,15 @@ const BIN: usize = 24;
 /// The counts of a volume's controller since the volume was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Statistics {
-    /// Completed reads.
-    pub(crate) read_ops: u64,
-    /// Completed writes.
-    pub(crate) write_ops: u64,
-    /// Bytes read.
-    pub(crate) read_bytes: u64,
-    /// Bytes written.
-    pub(crate) write_bytes: u64,
-    /// Time spent on reads, in microseconds.
-    pub(crate) read_us: u64,
-    /// Time spent on writes, in microseconds.
-    pub(crate) write_us: u64,
-    /// Time in which the requested operations exceeded the volume's provisioned rate, in
-    /// microseconds.
-    pub(crate) volume_iops_exceeded_us: u64,
-    /// Time in which the requested throughput exceeded the volume's, in microseconds.
-    pub(crate) volume_throughput_exceeded_us: u64,
-    /// Time in which the requested operations exceeded the instance's limit, in microseconds.
-    pub(crate) instance_iops_exceeded_us: u64,
-    /// Time in which the requested throughput exceeded the instance's, in microseconds.
-    pub(crate) instance_throughput_exceeded_us: u64,
-    /// Operations that wait now.
-    pub(crate) queue_length: u64,
-    /// Reads by their latency.
-    pub(crate) read_latency: Vec<Bin>,
-    /// Writes by their latency.
-    pub(crate) write_latency: Vec<Bin>,
+    /// The counters in the order of the page, which `NUMBERS` of the metrics explains.
+    pub(crate) counters: [u64; 11],
+    /// The reads, then the writes, by their latency.
+    pub(crate) latency: [Vec<Bin>; 2],
 }
 
 /// The number of operations whose latency was between two bounds, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bin {
-    /// Upper bound.
     pub(crate) upper_us: u64,
     /// Operations above the lower and up to the upper bound.
     pub(crate) count: u32,
@@ -59,43 +35,24 @@ pub(crate) struct Bin {
 /// A page that is not a valid statistics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// The length is wrong.
     #[error("a statistics page has 4096 bytes, this one {0}")]
     Length(usize),
-    /// The magic number is wrong.
     #[error("a statistics page begins with 0x3c23b510, this one with {0:#010x}")]
     Magic(u32),
-    /// More bins than a histogram can have.
     #[error("a histogram has at most 64 bins, this one {0}")]
     Bins(u64),
 }
 
 impl Statistics {
-    /// Parses a page.
-    ///
-    /// # Errors
-    /// [`Malformed`].
     pub(crate) fn parse(page: &[u8]) -> Result<Self, Malformed> {
         let page: &[u8; PAGE] = page.try_into().map_err(|_| Malformed::Length(page.len()))?;
         let magic = u32_at(page, 0);
         if magic != MAGIC {
             return Err(Malformed::Magic(magic));
         }
-        let counter = |index: usize| u64_at(page, COUNTERS + index * 8);
         Ok(Self {
-            read_ops: counter(0),
-            write_ops: counter(1),
-            read_bytes: counter(2),
-            write_bytes: counter(3),
-            read_us: counter(4),
-            write_us: counter(5),
-            volume_iops_exceeded_us: counter(6),
-            volume_throughput_exceeded_us: counter(7),
-            instance_iops_exceeded_us: counter(8),
-            instance_throughput_exceeded_us: counter(9),
-            queue_length: counter(10),
-            read_latency: histogram(page, READ_HISTOGRAM)?,
-            write_latency: histogram(page, WRITE_HISTOGRAM)?,
+            counters: std::array::from_fn(|index| u64_at(page, COUNTERS + index * 8)),
+            latency: [histogram(page, READ_HISTOGRAM)?, histogram(page, WRITE_HISTOGRAM)?],
         })
     }
 }
@@ -123,18 +80,9 @@ fn u32_at(page: &[u8; PAGE], at: usize) -> u32 {
 /// Returns a page for tests: counters 1 to 11, two bins for reads, none for writes.
 #[cfg(test)]
 pub(crate) fn example() -> Vec<u8> {
-    let mut page = vec![0; PAGE];
-    page[..4].copy_from_slice(&MAGIC.to_le_bytes());
-    for index in 0..11_u8 {
-        page[COUNTERS + usize::from(index) * 8] = index + 1;
-    }
-    page[READ_HISTOGRAM] = 2;
-    for (bin, upper, count) in [(0, 500_u64, 7_u32), (1, 2_000_000, 3)] {
-        let at = READ_HISTOGRAM + 8 + bin * BIN;
-        page[at + 8..at + 16].copy_from_slice(&upper.to_le_bytes());
-        page[at + 16..at + 20].copy_from_slice(&count.to_le_bytes());
-    }
-    page
+    let bins = [(500, 7), (2_000_000, 3)].map(|(upper_us, count)| Bin { upper_us, count });
+    let counters = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+    crate::fuzz_inputs::page(&Statistics { counters, latency: [bins.to_vec(), Vec::new()] })
 }
 
 #[cfg(test)]
@@ -146,23 +94,9 @@ mod tests {
     #[test]
     fn every_nvme_statistics_field_is_parsed() {
         let read = Statistics::parse(&example()).unwrap();
-        let numbers = [
-            read.read_ops,
-            read.write_ops,
-            read.read_bytes,
-            read.write_bytes,
-            read.read_us,
-            read.write_us,
-            read.volume_iops_exceeded_us,
-            read.volume_throughput_exceeded_us,
-            read.instance_iops_exceeded_us,
-            read.instance_throughput_exceeded_us,
-            read.queue_length,
-        ];
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(read.counters, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
         let bins = [(500, 7), (2_000_000, 3)].map(|(upper_us, count)| Bin { upper_us, count });
-        assert_eq!(read.read_latency, bins);
-        assert!(read.write_latency.is_empty());
+        assert_eq!(read.latency, [bins.to_vec(), Vec::new()]);
     }
 
     #[test]
@@ -174,7 +108,7 @@ mod tests {
         page[WRITE_HISTOGRAM] = 65;
         assert_eq!(Statistics::parse(&page), Err(Malformed::Bins(65)));
         page[WRITE_HISTOGRAM] = 64;
-        assert_eq!(Statistics::parse(&page).unwrap().write_latency.len(), 64);
+        assert_eq!(Statistics::parse(&page).unwrap().latency[1].len(), 64);
     }
 
     proptest! {

@@ -16,7 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Mutex;
 
-use super::log_page::{Bin, Statistics};
+use super::log_page::Statistics;
 use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
 use crate::helper::{Helper, HelperError};
@@ -43,7 +43,6 @@ pub struct Collection {
 
 impl Collection {
     /// Creates a collection for the volumes that the helper holds on the instance of these facts.
-    #[must_use]
     pub fn new(
         helper: Arc<Helper>,
         facts: Arc<LiveFacts>,
@@ -146,10 +145,7 @@ impl VolumeStatistics {
     }
 }
 
-/// A number of [`Statistics`].
-type Field = fn(&Statistics) -> u64;
-
-/// How a number is served.
+/// How a counter of [`Statistics`] is served.
 #[derive(Clone, Copy)]
 enum Served {
     Count,
@@ -158,58 +154,42 @@ enum Served {
     Gauge,
 }
 
-/// Name, help, field, and how it is served.
-const NUMBERS: [(&str, &str, Field, Served); 11] = [
-    ("aws_ebs_csi_read_ops", "Completed reads", |s| s.read_ops, Served::Count),
-    ("aws_ebs_csi_write_ops", "Completed writes", |s| s.write_ops, Served::Count),
-    ("aws_ebs_csi_read_bytes", "Bytes read", |s| s.read_bytes, Served::Count),
-    ("aws_ebs_csi_write_bytes", "Bytes written", |s| s.write_bytes, Served::Count),
-    ("aws_ebs_csi_read_seconds", "Time spent on reads", |s| s.read_us, Served::Seconds),
-    ("aws_ebs_csi_write_seconds", "Time spent on writes", |s| s.write_us, Served::Seconds),
+/// Name, help, and how each counter is served, in the order of [`Statistics::counters`].
+const NUMBERS: [(&str, &str, Served); 11] = [
+    ("aws_ebs_csi_read_ops", "Completed reads", Served::Count),
+    ("aws_ebs_csi_write_ops", "Completed writes", Served::Count),
+    ("aws_ebs_csi_read_bytes", "Bytes read", Served::Count),
+    ("aws_ebs_csi_write_bytes", "Bytes written", Served::Count),
+    ("aws_ebs_csi_read_seconds", "Time spent on reads", Served::Seconds),
+    ("aws_ebs_csi_write_seconds", "Time spent on writes", Served::Seconds),
     (
         "aws_ebs_csi_exceeded_iops_seconds",
         "Time in which the volume's provisioned IOPS were exceeded",
-        |s| s.volume_iops_exceeded_us,
         Served::Seconds,
     ),
     (
         "aws_ebs_csi_exceeded_tp_seconds",
         "Time in which the volume's provisioned throughput was exceeded",
-        |s| s.volume_throughput_exceeded_us,
         Served::Seconds,
     ),
     (
         "aws_ebs_csi_ec2_exceeded_iops_seconds",
         "Time in which the instance's IOPS were exceeded",
-        |s| s.instance_iops_exceeded_us,
         Served::Seconds,
     ),
     (
         "aws_ebs_csi_ec2_exceeded_tp_seconds",
         "Time in which the instance's throughput was exceeded",
-        |s| s.instance_throughput_exceeded_us,
         Served::Seconds,
     ),
-    (
-        "aws_ebs_csi_volume_queue_length",
-        "Operations that wait at the volume",
-        |s| s.queue_length,
-        Served::Gauge,
-    ),
+    ("aws_ebs_csi_volume_queue_length", "Operations that wait at the volume", Served::Gauge),
 ];
 
-/// Bins of [`Statistics`].
-type Bins = fn(&Statistics) -> &[Bin];
-
-/// Name, help, bins, and the total time of the operations.
-const HISTOGRAMS: [(&str, &str, Bins, Field); 2] = [
-    ("aws_ebs_csi_read_io_latency_seconds", "Reads by latency", |s| &s.read_latency, |s| s.read_us),
-    (
-        "aws_ebs_csi_write_io_latency_seconds",
-        "Writes by latency",
-        |s| &s.write_latency,
-        |s| s.write_us,
-    ),
+/// Name, help, and the index of the counter with the total time of the operations, in the order of
+/// [`Statistics::latency`].
+const HISTOGRAMS: [(&str, &str, usize); 2] = [
+    ("aws_ebs_csi_read_io_latency_seconds", "Reads by latency", 4),
+    ("aws_ebs_csi_write_io_latency_seconds", "Writes by latency", 5),
 ];
 
 fn seconds(microseconds: u64) -> f64 {
@@ -224,7 +204,7 @@ impl Collector for VolumeStatistics {
         let instance = ("instance_id", collected.instance.as_str());
         let volumes: &[_] = &collected.volumes;
         if !volumes.is_empty() {
-            for (name, help, field, served) in NUMBERS {
+            for (index, (name, help, served)) in NUMBERS.into_iter().enumerate() {
                 let kind = match served {
                     Served::Gauge => MetricType::Gauge,
                     Served::Count | Served::Seconds => MetricType::Counter,
@@ -232,7 +212,8 @@ impl Collector for VolumeStatistics {
                 let mut family = encoder.encode_descriptor(name, help, None, kind)?;
                 for (volume, statistics) in volumes {
                     let labels = [instance, ("volume_id", volume.as_str())];
-                    let (value, encoder) = (field(statistics), family.encode_family(&labels)?);
+                    let (value, encoder) =
+                        (statistics.counters[index], family.encode_family(&labels)?);
                     match served {
                         Served::Count => ConstCounter::new(value).encode(encoder)?,
                         Served::Seconds => ConstCounter::new(seconds(value)).encode(encoder)?,
@@ -240,12 +221,12 @@ impl Collector for VolumeStatistics {
                     }
                 }
             }
-            for (name, help, bins, sum) in HISTOGRAMS {
+            for (index, (name, help, total)) in HISTOGRAMS.into_iter().enumerate() {
                 let mut family =
                     encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
                 for (volume, statistics) in volumes {
                     let labels = [instance, ("volume_id", volume.as_str())];
-                    let bins = bins(statistics);
+                    let bins = &statistics.latency[index];
                     let count = bins.iter().map(|bin| u64::from(bin.count)).sum();
                     // The last bin of a page may have no upper bound.
                     let bounded = bins.iter().filter(|bin| bin.upper_us < u64::MAX);
@@ -254,7 +235,7 @@ impl Collector for VolumeStatistics {
                     let within: u64 = buckets.iter().map(|(_, count)| count).sum();
                     buckets.push((f64::INFINITY, count - within));
                     family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
-                        seconds(sum(statistics)),
+                        seconds(statistics.counters[total]),
                         count,
                         &buckets,
                         None,

@@ -7,16 +7,16 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire as wire;
 use ebs_csi_wire::{KubeletPath, Operation, VolumeId};
 
-use super::known_usage::KnownUsage;
-use super::queue::{Queue, Turn};
-use super::{Options, usage};
+use super::Options;
+use super::queue::Queue;
+use super::usage::{self, KnownUsage};
 use crate::attach_limit::Attachments;
 use crate::deadline::Deadline;
 use crate::facts::live_facts::LiveFacts;
+use crate::helper::Helper;
 use crate::helper::call_failure::{NodeCall, failure};
-use crate::helper::{Helper, HelperError};
 use crate::metrics::Metrics;
-use crate::request::{self, Handle, Staging, VolumeAtPath};
+use crate::request::{self, Handle, VolumeAtPath};
 
 /// The state that the calls need.
 #[derive(Debug)]
@@ -37,18 +37,17 @@ impl Calls {
         deadline: Deadline,
     ) -> Result<csi::NodeStageVolumeResponse, Failure> {
         let done = csi::NodeStageVolumeResponse {};
-        let stage = match request::stage(request, self.options.legacy_xfs)? {
+        let Some(stage) = request::stage(request, self.options.legacy_xfs)? else {
             // A publish uses the device itself; there is nothing to prepare.
-            Staging::Nothing(_) => return Ok(done),
-            Staging::Filesystem(stage) => *stage,
+            return Ok(done);
         };
         let (volume, path) = (stage.disk.volume.clone(), stage.staging.clone());
-        let _turn = self.exclusive_turn(NodeCall::Stage, &volume, deadline).await?;
+        let _turn = self.queue.exclusive(NodeCall::Stage, &volume, deadline).await?;
         let staged = self
             .helper
             .send(stage, deadline)
             .await
-            .map_err(|e| failure_of(NodeCall::Stage, &volume, &path, &e, deadline))?;
+            .map_err(|e| failure(NodeCall::Stage, &volume, &path, &e, deadline))?;
         tracing::info!(
             volume.id = %volume,
             already = staged.already,
@@ -79,13 +78,14 @@ impl Calls {
         request: &csi::NodeUnstageVolumeRequest,
         deadline: Deadline,
     ) -> Result<csi::NodeUnstageVolumeResponse, Failure> {
-        let place = request::unstage(request)?;
+        let (id, path) = (&request.volume_id, &request.staging_target_path);
+        let place = request::place(id, "staging_target_path", path)?;
         let done = csi::NodeUnstageVolumeResponse {};
         let Some(volume) = self.volume_at(NodeCall::Unstage, &place, deadline).await? else {
             // This driver cannot have staged anything there.
             return Ok(done);
         };
-        let _turn = self.exclusive_turn(NodeCall::Unstage, &volume, deadline).await?;
+        let _turn = self.queue.exclusive(NodeCall::Unstage, &volume, deadline).await?;
         let request = wire::Unstage { volume: volume.clone(), staging: place.path.clone() };
         let released =
             self.perform(NodeCall::Unstage, request, &volume, &place.path, deadline).await?;
@@ -112,11 +112,11 @@ impl Calls {
         let publishing = request::publish(request)?;
         let (volume, target) = (&publishing.volume, &publishing.target);
         let _turn = if publishing.single {
-            let turn = self.exclusive_turn(NodeCall::Publish, volume, deadline).await?;
+            let turn = self.queue.exclusive(NodeCall::Publish, volume, deadline).await?;
             self.refuse_second_target(volume, target, deadline).await?;
             turn
         } else {
-            self.shared_turn(NodeCall::Publish, volume, deadline).await?
+            self.queue.shared(NodeCall::Publish, volume, deadline).await?
         };
         self.perform(NodeCall::Publish, publishing.operation, volume, target, deadline).await?;
         Ok(csi::NodePublishVolumeResponse {})
@@ -127,12 +127,12 @@ impl Calls {
         request: &csi::NodeUnpublishVolumeRequest,
         deadline: Deadline,
     ) -> Result<csi::NodeUnpublishVolumeResponse, Failure> {
-        let place = request::unpublish(request)?;
+        let place = request::place(&request.volume_id, "target_path", &request.target_path)?;
         let done = csi::NodeUnpublishVolumeResponse {};
         let Some(volume) = self.volume_at(NodeCall::Unpublish, &place, deadline).await? else {
             return Ok(done);
         };
-        let _turn = self.shared_turn(NodeCall::Unpublish, &volume, deadline).await?;
+        let _turn = self.queue.shared(NodeCall::Unpublish, &volume, deadline).await?;
         let request = wire::Unpublish { volume: volume.clone(), target: place.path.clone() };
         self.perform(NodeCall::Unpublish, request, &volume, &place.path, deadline).await?;
         self.known.remove_path(&place.path);
@@ -150,7 +150,7 @@ impl Calls {
             .volume_at(NodeCall::Expand, &growing.place, deadline)
             .await?
             .ok_or_else(|| not_at(&request.volume_id, path))?;
-        let _turn = self.exclusive_turn(NodeCall::Expand, &volume, deadline).await?;
+        let _turn = self.queue.exclusive(NodeCall::Expand, &volume, deadline).await?;
         let expand = wire::Expand {
             volume: volume.clone(),
             path: path.clone(),
@@ -161,7 +161,7 @@ impl Calls {
             .helper
             .send(expand, deadline)
             .await
-            .map_err(|e| failure_of(NodeCall::Expand, &volume, path, &e, deadline))?;
+            .map_err(|e| failure(NodeCall::Expand, &volume, path, &e, deadline))?;
         Ok(csi::NodeExpandVolumeResponse { capacity_bytes: usage::signed(expanded.device_bytes) })
     }
 
@@ -176,7 +176,7 @@ impl Calls {
         self.helper
             .send_operation(operation.into(), deadline)
             .await
-            .map_err(|e| failure_of(call, volume, path, &e, deadline))
+            .map_err(|e| failure(call, volume, path, &e, deadline))
     }
 
     /// Returns the EBS volume of a request that has an id and a path; `None` when there is none.
@@ -190,10 +190,11 @@ impl Calls {
             Handle::Volume(volume) => Ok(Some(volume.clone())),
             Handle::Unknown => Ok(None),
             Handle::NodeLocal => {
-                self.helper.held_at(&place.path, deadline).await.map_err(|error| {
-                    let chosen = deadline.chosen_by_caller();
-                    failure(call, "a node-local volume", place.path.as_str(), &error, chosen)
-                })
+                let held = self.helper.held(deadline).await.map_err(|e| {
+                    failure(call, &"a node-local volume", &place.path, &e, deadline)
+                })?;
+                let here = held.into_iter().find(|entry| entry.path == place.path);
+                Ok(here.map(|entry| entry.volume))
             }
         }
     }
@@ -209,7 +210,7 @@ impl Calls {
             .helper
             .held(deadline)
             .await
-            .map_err(|e| failure_of(NodeCall::Publish, volume, target, &e, deadline))?;
+            .map_err(|e| failure(NodeCall::Publish, volume, target, &e, deadline))?;
         let is_other = |entry: &&wire::HeldVolume| {
             !entry.staged && entry.volume == *volume && entry.path != *target
         };
@@ -224,44 +225,6 @@ impl Calls {
             )),
         }
     }
-
-    async fn exclusive_turn(
-        &self,
-        call: NodeCall,
-        volume: &VolumeId,
-        deadline: Deadline,
-    ) -> Result<Turn, Failure> {
-        let turn = self.queue.exclusive(volume, deadline).await;
-        turn.ok_or_else(|| turn_missed(call, volume))
-    }
-
-    async fn shared_turn(
-        &self,
-        call: NodeCall,
-        volume: &VolumeId,
-        deadline: Deadline,
-    ) -> Result<Turn, Failure> {
-        let turn = self.queue.shared(volume, deadline).await;
-        turn.ok_or_else(|| turn_missed(call, volume))
-    }
-}
-
-pub(super) fn failure_of(
-    call: NodeCall,
-    volume: &VolumeId,
-    path: &KubeletPath,
-    error: &HelperError,
-    deadline: Deadline,
-) -> Failure {
-    let chosen = deadline.chosen_by_caller();
-    failure(call, volume.as_str(), path.as_str(), error, chosen)
-}
-
-fn turn_missed(call: NodeCall, volume: &VolumeId) -> Failure {
-    Failure::pending(format!(
-        "{} {volume}: another request about the volume is still running; retry",
-        call.verb()
-    ))
 }
 
 pub(super) fn not_at(id: &str, path: &KubeletPath) -> Failure {

@@ -7,22 +7,24 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use ebs_csi_proto::lock;
+use ebs_csi_proto::{Failure, lock};
 use ebs_csi_wire::VolumeId;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::time::timeout_at;
 
 use crate::deadline::Deadline;
+use crate::helper::call_failure::NodeCall;
 
 /// One lock for each volume that has a request now.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(super) struct Queue {
     volumes: Mutex<HashMap<VolumeId, Weak<RwLock<()>>>>,
 }
 
 /// A turn; dropping it admits the next request.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Turn {
+pub(super) enum Turn {
     /// The request excludes all others about the volume.
     Exclusive(#[allow(dead_code)] OwnedRwLockWriteGuard<()>),
     /// The request runs in parallel with others that share.
@@ -30,21 +32,29 @@ pub(crate) enum Turn {
 }
 
 impl Queue {
-    /// Waits until no other request about the volume runs; returns `None` when the deadline passes
-    /// first.
-    pub(crate) async fn exclusive(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
-        let lock = self.lock(volume);
-        tokio::time::timeout_at(deadline.instant(), lock.write_owned())
-            .await
-            .ok()
-            .map(Turn::Exclusive)
+    /// Waits until no other request about the volume runs.
+    ///
+    /// # Errors
+    /// ABORTED when the deadline passes first.
+    pub(super) async fn exclusive(
+        &self,
+        call: NodeCall,
+        volume: &VolumeId,
+        deadline: Deadline,
+    ) -> Result<Turn, Failure> {
+        let turn = timeout_at(deadline.instant(), self.lock(volume).write_owned()).await;
+        turn.map(Turn::Exclusive).map_err(|_| missed(call, volume))
     }
 
-    /// Waits until no exclusive request about the volume runs; returns `None` when the deadline
-    /// passes first.
-    pub(crate) async fn shared(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
-        let lock = self.lock(volume);
-        tokio::time::timeout_at(deadline.instant(), lock.read_owned()).await.ok().map(Turn::Shared)
+    /// Waits until no exclusive request about the volume runs.
+    pub(super) async fn shared(
+        &self,
+        call: NodeCall,
+        volume: &VolumeId,
+        deadline: Deadline,
+    ) -> Result<Turn, Failure> {
+        let turn = timeout_at(deadline.instant(), self.lock(volume).read_owned()).await;
+        turn.map(Turn::Shared).map_err(|_| missed(call, volume))
     }
 
     fn lock(&self, volume: &VolumeId) -> Arc<RwLock<()>> {
@@ -59,11 +69,20 @@ impl Queue {
     }
 }
 
+fn missed(call: NodeCall, volume: &VolumeId) -> Failure {
+    Failure::pending(format!(
+        "{} {volume}: another request about the volume is still running; retry",
+        call.verb()
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    const STAGE: NodeCall = NodeCall::Stage;
 
     fn volume(digit: u8) -> VolumeId {
         VolumeId::parse(&format!("vol-0123456789abcdef{digit}")).unwrap()
@@ -76,22 +95,22 @@ mod tests {
     #[tokio::test]
     async fn exclusive_turn_blocks_only_same_volume() {
         let queue = Queue::default();
-        let turn = queue.exclusive(&volume(1), short_deadline()).await.unwrap();
-        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_none());
-        assert!(queue.shared(&volume(1), short_deadline()).await.is_none());
-        assert!(queue.exclusive(&volume(2), short_deadline()).await.is_some());
+        let turn = queue.exclusive(STAGE, &volume(1), short_deadline()).await.unwrap();
+        assert!(queue.exclusive(STAGE, &volume(1), short_deadline()).await.is_err());
+        assert!(queue.shared(STAGE, &volume(1), short_deadline()).await.is_err());
+        assert!(queue.exclusive(STAGE, &volume(2), short_deadline()).await.is_ok());
         drop(turn);
-        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_some());
+        assert!(queue.exclusive(STAGE, &volume(1), short_deadline()).await.is_ok());
     }
 
     #[tokio::test]
     async fn shared_turns_coexist_and_block_exclusive_turn() {
         let queue = Queue::default();
-        let first = queue.shared(&volume(1), short_deadline()).await.unwrap();
-        let second = queue.shared(&volume(1), short_deadline()).await.unwrap();
-        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_none());
+        let first = queue.shared(STAGE, &volume(1), short_deadline()).await.unwrap();
+        let second = queue.shared(STAGE, &volume(1), short_deadline()).await.unwrap();
+        assert!(queue.exclusive(STAGE, &volume(1), short_deadline()).await.is_err());
         drop((first, second));
-        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_some());
+        assert!(queue.exclusive(STAGE, &volume(1), short_deadline()).await.is_ok());
     }
 
     /// The entry of the last idle volume may stay until the next request arrives.
@@ -99,7 +118,7 @@ mod tests {
     async fn queue_drops_entries_of_idle_volumes() {
         let queue = Queue::default();
         for digit in 0..9 {
-            let _ = queue.exclusive(&volume(digit), short_deadline()).await.unwrap();
+            let _ = queue.exclusive(STAGE, &volume(digit), short_deadline()).await.unwrap();
         }
         assert!(queue.volumes.lock().unwrap().len() <= 1);
     }

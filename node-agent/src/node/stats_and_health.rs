@@ -11,12 +11,12 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire as wire;
 use ebs_csi_wire::{KubeletPath, VolumeId};
 
-use super::calls::{Calls, failure_of, not_at};
+use super::calls::{Calls, not_at};
 use super::usage;
 use crate::attach_limit::TakenSlots;
 use crate::deadline::Deadline;
 use crate::helper::HelperError;
-use crate::helper::call_failure::NodeCall;
+use crate::helper::call_failure::{NodeCall, failure};
 use crate::request;
 
 /// A file system whose usage is not known within this time counts as hung.
@@ -25,9 +25,7 @@ const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// NodeGetInfo waits at most this long for the list of held volumes.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The result of querying a place.
 enum UsageResult {
-    /// The usage.
     Answered(wire::Usage),
     /// No answer in time; the last known usage.
     Hung(Option<wire::Usage>),
@@ -39,13 +37,13 @@ impl Calls {
         request: &csi::NodeGetVolumeStatsRequest,
         deadline: Deadline,
     ) -> Result<csi::NodeGetVolumeStatsResponse, Failure> {
-        let place = request::stats(request)?;
+        let place = request::look_up(&request.volume_id, &request.volume_path)?;
         let volume = self
             .volume_at(NodeCall::Stats, &place, deadline)
             .await?
             .ok_or_else(|| not_at(&request.volume_id, &place.path))?;
         let result = self.query_usage(&volume, &place.path, deadline).await;
-        match result.map_err(|e| failure_of(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
+        match result.map_err(|e| failure(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
             UsageResult::Answered(usage) | UsageResult::Hung(Some(usage)) => {
                 Ok(csi::NodeGetVolumeStatsResponse { usage: usage::entries(&usage) })
             }
@@ -90,7 +88,7 @@ impl Calls {
                     break;
                 }
                 Err(e) => {
-                    return Err(failure_of(NodeCall::Stats, &volume, &place.path, &e, deadline));
+                    return Err(failure(NodeCall::Stats, &volume, &place.path, &e, deadline));
                 }
             }
         }

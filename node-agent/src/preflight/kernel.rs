@@ -1,9 +1,11 @@
 //! The kernel's version and its security modules.
 
+use ebs_csi_wire::KernelVersion;
+
 use super::{Check, Host};
 
 /// The oldest kernel with all the interfaces that the driver uses.
-const OLDEST: (u32, u32) = (5, 15);
+const OLDEST: KernelVersion = KernelVersion { major: 5, minor: 15 };
 /// The answers of the profiles' filters.
 const ACTIONS: [&str; 4] = ["kill_process", "errno", "user_notif", "allow"];
 
@@ -15,18 +17,12 @@ fn version(host: &Host) -> Check {
     const WHAT: &str = "kernel";
     let next = "use a node image with kernel 5.15 or newer";
     match host.read("/proc/sys/kernel/osrelease") {
-        Ok(release) if parse_version(&release).is_some_and(|found| found >= OLDEST) => {
+        Ok(release) if KernelVersion::parse(&release).is_some_and(|found| found >= OLDEST) => {
             Check::ok(WHAT, release)
         }
         Ok(release) => Check::fail(WHAT, release, next),
         Err(error) => Check::fail(WHAT, super::describe_error(&error), "mount /proc"),
     }
-}
-
-/// Returns major and minor of a release such as `6.1.0-13-cloud`.
-fn parse_version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn landlock(abi: u8) -> Check {

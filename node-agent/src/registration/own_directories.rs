@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ebs_csi_policy::profile::NODE_AGENT;
 
@@ -21,26 +21,21 @@ pub const DIRECTORY: &str = "ebs-csi";
 /// CAP_DAC_OVERRIDE, but with the agent's group: the chart's default, also after another setting.
 const MODE: u32 = 0o775;
 
-/// A directory cannot be given to the agent's user.
-#[derive(Debug, thiserror::Error)]
-#[error("{path} cannot be given to user {}: {source}", NODE_AGENT.identity.uid)]
-pub struct GiveError {
-    path: PathBuf,
-    source: io::Error,
-}
-
 /// Gives the directory of the CSI socket, and a directory beneath kubelet's registration directory,
 /// to the agent's user. Removes the sockets there that a stock registrar or an agent that started
 /// as root has left; a socket that an agent still serves stays.
 ///
 /// # Errors
-/// [`GiveError`], with the errors of mkdir(2) and chown(2).
-pub fn give(socket_directory: &Path, registry: &Path) -> Result<(), GiveError> {
+/// Which directory cannot be given, with the errors of mkdir(2) and chown(2).
+pub fn give(socket_directory: &Path, registry: &Path) -> Result<(), String> {
     let own = registry.join(DIRECTORY);
     remove_former(registry);
     remove_unserved(&registry.join(SOCKET));
     for path in [socket_directory, &own] {
-        give_one(path).map_err(|source| GiveError { path: path.to_owned(), source })?;
+        give_one(path).map_err(|error| {
+            let (path, user) = (path.display(), NODE_AGENT.identity.uid);
+            format!("{path} cannot be given to user {user}: {error}")
+        })?;
     }
     Ok(())
 }
@@ -63,14 +58,8 @@ fn give_one(path: &Path) -> io::Result<()> {
     lchown(path, Some(own.uid), Some(own.gid))
 }
 
-/// Removes the registration socket that a killed agent has left in its own directory beneath
-/// `registry`. Kubelet would refuse the driver at another socket.
-pub(super) fn remove_left_behind(registry: &Path) {
-    remove_unserved(&registry.join(DIRECTORY).join(SOCKET));
-}
-
 /// Removes a registration socket that nobody serves any more.
-fn remove_unserved(path: &Path) {
+pub(super) fn remove_unserved(path: &Path) {
     let unserved = std::os::unix::net::UnixStream::connect(path)
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     if unserved {

@@ -7,10 +7,11 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use ebs_csi_proto::endpoint::{is_socket, remove_socket};
 use rustix::fs::{Mode, OFlags};
 
 /// A socket that listens under a temporary name. A drop removes the temporary file.
@@ -37,14 +38,9 @@ impl Prepared {
         let temporary = directory.join(hidden);
         remove_socket(&temporary)?;
         let (listener, temporary) = SocketFile::bind(&temporary)?;
-        temporary.share(mode)?;
+        // A confined process may not change the mode, and need not.
+        std::fs::set_permissions(&temporary.path, Permissions::from_mode(mode))?;
         Ok(Self { listener, temporary, path: path.to_owned() })
-    }
-
-    /// Returns the final path of the socket.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Renames the socket to its final path. The former listener keeps its connections and gets no
@@ -73,12 +69,10 @@ pub struct SocketFile {
 pub enum Holder {
     /// This file.
     This,
-    /// Another file.
+    /// Another file, or the process may not see whether there is one.
     Another,
     /// No file.
     Nobody,
-    /// Not this file; the process may not see whether another file has the name.
-    NotThis,
 }
 
 impl SocketFile {
@@ -97,28 +91,20 @@ impl SocketFile {
         Ok((listener, bound))
     }
 
-    /// Sets the permission bits. A confined process may not change them, and need not.
-    fn share(&self, mode: u32) -> io::Result<()> {
-        std::fs::set_permissions(&self.path, Permissions::from_mode(mode))
-    }
-
     /// Returns the path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns which file has the path now.
-    #[must_use]
     pub fn holder(&self) -> Holder {
         // A file whose status cannot be read counts as present.
         if self.file.metadata().map_or(1, |found| found.nlink()) > 0 {
             return Holder::This;
         }
         match std::fs::symlink_metadata(&self.path) {
-            Ok(_) => Holder::Another,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Holder::Nobody,
-            Err(_) => Holder::NotThis,
+            _ => Holder::Another,
         }
     }
 }
@@ -130,31 +116,6 @@ impl Drop for SocketFile {
             // replaces the file.
             let _ = std::fs::remove_file(&self.path);
         }
-    }
-}
-
-/// Removes the socket at this path. Returns whether there was one.
-///
-/// # Errors
-/// As unlink(2); `AlreadyExists` when the path is another kind of file.
-pub(super) fn remove_socket(path: &Path) -> io::Result<bool> {
-    let there = is_socket(path)?;
-    if there {
-        std::fs::remove_file(path)?;
-    }
-    Ok(there)
-}
-
-/// Returns whether a socket exists; `AlreadyExists` when another kind of file does.
-fn is_socket(path: &Path) -> io::Result<bool> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => Ok(true),
-        Ok(_) => Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            format!("{} exists and is not a socket", path.display()),
-        )),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

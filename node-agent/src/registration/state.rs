@@ -37,13 +37,11 @@ enum State {
 
 impl RegistrationState {
     /// Creates the state of an agent that leaves the registration to a separate registrar.
-    #[must_use]
     pub fn elsewhere(metrics: Arc<Metrics>) -> Self {
         Self { state: Mutex::new(State::Elsewhere), metrics }
     }
 
     /// Creates the state of an agent that has just put its socket where kubelet finds it.
-    #[must_use]
     pub fn waiting(metrics: Arc<Metrics>, now: Instant) -> Self {
         let registration_state = Self::elsewhere(metrics);
         registration_state.record_new_socket(now);
@@ -70,7 +68,6 @@ impl RegistrationState {
     }
 
     /// Returns why no volume can be mounted through this agent.
-    #[must_use]
     pub fn fault(&self, now: Instant) -> Option<String> {
         match &*lock(&self.state) {
             State::Elsewhere | State::Registered => None,

@@ -19,12 +19,12 @@ const LAST_PARTITION: u32 = 255;
 /// Prefix of a static volume that stands for a device name on every node that uses it.
 const NODE_LOCAL: &str = "local-ebs://";
 
-type Context = HashMap<String, String>;
+/// A volume context or a publish context.
+pub(super) type Context = HashMap<String, String>;
 
 /// The object that a volume id names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Handle {
-    /// An EBS volume.
     Volume(VolumeId),
     /// A node-local volume: the publish context, or the helper's inventory, tells which EBS volume
     /// it is on this node.
@@ -35,7 +35,6 @@ pub(crate) enum Handle {
 
 impl Handle {
     /// Classifies an id by its form.
-    #[must_use]
     pub(crate) fn read(id: &str) -> Self {
         match VolumeId::parse(id) {
             Ok(volume) => Self::Volume(volume),
@@ -102,7 +101,6 @@ pub(super) fn require_device_path(publish_context: &Context) -> Result<(), Failu
     }
 }
 
-/// Reads the complete description of the disk.
 pub(super) fn read(
     volume: VolumeId,
     partition: Option<NonZeroU32>,

@@ -2,69 +2,25 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_policy::format_option::{GivenBy, OptionKind, OptionRow, ROWS, storage_class_rows};
-use ebs_csi_proto::csi::volume_capability::{
-    AccessMode as WireMode, AccessType as WireType, BlockVolume, MountVolume, access_mode::Mode,
-};
+use ebs_csi_policy::format_option::storage_class_rows;
 use ebs_csi_wire::{Operation, Origin, Source};
 use proptest::prelude::*;
 
 use super::*;
 
-const VOLUME: &str = "vol-0123456789abcdef0";
-const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/h/globalmount";
-const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount";
+#[path = "../../tests/scripted/requests.rs"]
+mod requests;
+
+use requests::{
+    STAGING, TARGET, VOLUME, block, mount, publish as good_publish, stage as good_stage, with_mode,
+};
 
 fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
     entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn mount(fs_type: &str, flags: &[&str]) -> csi::VolumeCapability {
-    csi::VolumeCapability {
-        access_type: Some(WireType::Mount(MountVolume {
-            fs_type: fs_type.to_owned(),
-            mount_flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
-            ..Default::default()
-        })),
-        access_mode: Some(WireMode { mode: Mode::SingleNodeWriter as i32 }),
-    }
-}
-
-fn block() -> csi::VolumeCapability {
-    csi::VolumeCapability { access_type: Some(WireType::Block(BlockVolume {})), ..mount("", &[]) }
-}
-
-fn with_mode(mut capability: csi::VolumeCapability, mode: Mode) -> csi::VolumeCapability {
-    capability.access_mode = Some(WireMode { mode: mode as i32 });
-    capability
-}
-
-fn good_stage() -> csi::NodeStageVolumeRequest {
-    csi::NodeStageVolumeRequest {
-        volume_id: VOLUME.to_owned(),
-        staging_target_path: STAGING.to_owned(),
-        volume_capability: Some(mount("", &[])),
-        publish_context: map(&[("devicePath", "/dev/xvdaa")]),
-        ..Default::default()
-    }
-}
-
-fn good_publish() -> csi::NodePublishVolumeRequest {
-    csi::NodePublishVolumeRequest {
-        volume_id: VOLUME.to_owned(),
-        staging_target_path: STAGING.to_owned(),
-        target_path: TARGET.to_owned(),
-        volume_capability: Some(mount("", &[])),
-        publish_context: map(&[("devicePath", "/dev/xvdaa")]),
-        ..Default::default()
-    }
-}
-
 fn staged(request: &csi::NodeStageVolumeRequest) -> wire::Stage {
-    match stage(request, false).unwrap() {
-        Staging::Filesystem(request) => *request,
-        Staging::Nothing(_) => panic!("nothing to stage"),
-    }
+    stage(request, false).unwrap().expect("something to stage")
 }
 
 #[test]
@@ -229,10 +185,7 @@ fn all_stage_parameters_reach_helper_request() {
         ("ebs.csi.aws.com/origin", "snapshot"),
         ("ebs.csi.aws.com/attached-at", "2026-01-01T00:00:00Z"),
     ]);
-    let request = match stage(&request, true).unwrap() {
-        Staging::Filesystem(request) => *request,
-        Staging::Nothing(_) => panic!("nothing to stage"),
-    };
+    let request = stage(&request, true).unwrap().expect("something to stage");
     assert!(request.read_only);
     assert_eq!(request.disk.partition.unwrap().get(), 3);
     assert_eq!(request.disk.size_at_attach.unwrap().get(), 1 << 30);
@@ -290,7 +243,7 @@ fn raw_block_volume_skips_stage_and_publishes_device() {
     let mut request = good_stage();
     request.volume_capability = Some(with_mode(block(), Mode::MultiNodeMultiWriter));
     request.publish_context.clear();
-    assert!(matches!(stage(&request, false), Ok(Staging::Nothing(_))));
+    assert_eq!(stage(&request, false), Ok(None));
 
     let mut request = good_publish();
     request.volume_capability = Some(block());
@@ -337,13 +290,8 @@ fn node_local_volume_takes_id_from_publish_context() {
 /// An empty field is reported as missing, and a path with .. as invalid.
 #[test]
 fn stats_for_relative_path_is_not_found() {
-    let condition = |volume_id: &str, volume_path: &str| {
-        stats(&csi::NodeGetVolumeStatsRequest {
-            volume_id: volume_id.to_owned(),
-            volume_path: volume_path.to_owned(),
-            ..Default::default()
-        })
-        .map_err(|failure| failure.condition())
+    let condition = |volume_id, volume_path| {
+        look_up(volume_id, volume_path).map_err(|failure| failure.condition())
     };
     assert_eq!(condition("", TARGET), Err(Condition::MissingField));
     assert_eq!(condition("fake", ""), Err(Condition::MissingField));
@@ -421,12 +369,12 @@ proptest! {
         request.publish_context = map(&[("devicePath", &device)]);
         match stage(&request, false) {
             Err(failure) => prop_assert!(!failure.text().is_empty()),
-            Ok(Staging::Nothing(_)) => prop_assert!(false, "a mount has something to stage"),
-            Ok(Staging::Filesystem(stage)) => {
+            Ok(None) => prop_assert!(false, "a mount has something to stage"),
+            Ok(Some(stage)) => {
                 let question = wire::Request {
                     id: 1,
                     wait: std::time::Duration::from_secs(1),
-                    operation: Operation::Stage(*stage),
+                    operation: Operation::Stage(stage),
                 };
                 prop_assert_eq!(wire::Request::decode(&question.encode()).unwrap(), question);
             }

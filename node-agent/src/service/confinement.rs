@@ -79,18 +79,12 @@ pub fn enter(mut places: Places, vsock: bool) -> Result<Enforced, Fault> {
         .calls()
 }
 
-/// The process cannot be confined; it has not given up anything yet.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unconfinable(String);
-
 /// Lets a child take every step of [`enter`] and end. A process that cannot be confined thereby
 /// ends before it has taken anything over from the serving agent.
 ///
 /// # Errors
-/// [`Unconfinable`] with the child's reason. A child that cannot be started is logged; [`enter`]
-/// itself then decides.
-pub fn rehearse() -> Result<(), Unconfinable> {
+/// The child's reason. A child that cannot be started is logged; [`enter`] itself then decides.
+pub fn rehearse() -> Result<(), String> {
     let child = Command::new("/proc/self/exe")
         .arg(REHEARSE)
         .stdin(Stdio::null())
@@ -101,7 +95,7 @@ pub fn rehearse() -> Result<(), Unconfinable> {
         Ok(child) => {
             let why = String::from_utf8_lossy(&child.stderr);
             let why = why.trim().trim_start_matches("ebs-csi-node-agent: ");
-            Err(Unconfinable(format!("{why} ({})", child.status)))
+            Err(format!("{why} ({})", child.status))
         }
         Err(error) => {
             tracing::warn!(%error, "the confinement cannot be tried beforehand");

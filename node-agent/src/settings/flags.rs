@@ -188,7 +188,6 @@ pub struct Ignored {
 
 impl Ignored {
     /// Returns the given flags that have no effect.
-    #[must_use]
     pub fn names(&self) -> Vec<&'static str> {
         [
             ("--kubeconfig", self.kubeconfig.is_some()),

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -34,8 +35,14 @@ impl Drop for Agent {
     }
 }
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ebs-csi-node-agent");
+
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-node-agent"));
+    without_environment(PROGRAM)
+}
+
+fn without_environment(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     command.env_clear().stdin(Stdio::null());
     command
 }
@@ -65,11 +72,6 @@ impl Host {
 
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
-    }
-
-    /// Gives the directory to the program's own user.
-    pub(crate) fn give_directory(&self) {
-        own(self.path());
     }
 
     pub(crate) fn helper(&self) -> &ScriptedHelper {
@@ -102,37 +104,29 @@ impl Host {
         let reachable = self.path().join("ebs-csi-node-agent");
         // By another process: a child that another test starts meanwhile would inherit the
         // descriptor of a copy made here, and the kernel runs no file that is open for writing.
-        let copied = Command::new("cp")
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
-            .arg(&reachable)
-            .status();
+        let copied = Command::new("cp").arg(PROGRAM).arg(&reachable).status();
         assert!(copied.unwrap().success());
-        let mut command = Command::new(reachable);
-        command.env_clear().stdin(Stdio::null()).uid(user).gid(user);
+        let mut command = without_environment(reachable);
+        command.uid(user).gid(user);
         Agent::run(command, self, arguments)
     }
 
     /// Starts the program as root, but without the capability to become another user.
     pub(crate) fn start_without_setuid(&self, arguments: &[&str]) -> Agent {
-        let mut command = Command::new("setpriv");
+        let mut command = without_environment("setpriv");
         command
-            .args(["--bounding-set=-setuid", "--inh-caps=-setuid", "--"])
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .stdin(Stdio::null());
+            .args(["--bounding-set=-setuid", "--inh-caps=-setuid", "--", PROGRAM])
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         Agent::run(command, self, arguments)
     }
 
     /// As user 0 with the group and capabilities of the agent's container.
     pub(crate) fn start_as_pod(&self, arguments: &[&str]) -> Agent {
-        let mut command = Command::new("setpriv");
+        let mut command = without_environment("setpriv");
         command
-            .env_clear()
-            .stdin(Stdio::null())
             .arg("--bounding-set=-all,+setuid,+setgid,+setpcap")
             .arg(format!("--regid={}", NODE_AGENT.identity.gid))
-            .args(["--clear-groups", env!("CARGO_BIN_EXE_ebs-csi-node-agent")]);
+            .args(["--clear-groups", PROGRAM]);
         Agent::run(command, self, arguments)
     }
 }
@@ -216,18 +210,17 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// Does what kubelet does when it sees a socket in its registration directory. Returns `None` while
-/// nobody answers at the socket.
-pub(crate) async fn registered(socket: &Path) -> Option<PluginInfo> {
-    let mut kubelet = RegistrationClient::new(world::channel(socket));
-    let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
-    let status = RegistrationStatus { plugin_registered: true, error: String::new() };
-    kubelet.notify_registration_status(status).await.ok()?;
-    Some(info)
-}
-
+/// Waits until somebody answers at a socket in kubelet's registration directory, and does what
+/// kubelet does when it sees one.
 pub(crate) async fn registered_soon(socket: &Path) -> PluginInfo {
-    soon(&socket.display().to_string(), async || registered(socket).await).await
+    soon(&socket.display().to_string(), async || {
+        let mut kubelet = RegistrationClient::new(world::channel(socket));
+        let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
+        let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+        kubelet.notify_registration_status(status).await.ok()?;
+        Some(info)
+    })
+    .await
 }
 
 /// Repeats an attempt until it succeeds.

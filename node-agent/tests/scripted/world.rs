@@ -1,4 +1,4 @@
-//! A node service in this process, its socket, and requests for the service.
+//! A node service in this process, and its socket.
 
 #![allow(dead_code)]
 
@@ -15,22 +15,19 @@ use ebs_csi_node_agent::node::{Node, Options};
 use ebs_csi_node_agent::registration::RegistrationState;
 use ebs_csi_node_agent::service;
 use ebs_csi_proto::Endpoint;
-use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
 use ebs_csi_proto::csi::node_client::NodeClient;
-use ebs_csi_proto::csi::volume_capability::{
-    AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode,
-};
 use ebs_csi_wire::{HeldVolume, InstanceId, KubeletPath, VolumeId};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::scripted_helper::{Greeting, ScriptedHelper};
 
+mod requests;
+
+pub(crate) use requests::*;
+
 pub(crate) const INSTANCE: &str = "i-0123456789abcdef0";
-pub(crate) const VOLUME: &str = "vol-0123456789abcdef0";
-pub(crate) const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/h/globalmount";
-pub(crate) const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount";
 
 /// The service, its helper, and the directory with the sockets of both.
 pub(crate) struct World {
@@ -128,72 +125,6 @@ pub(crate) fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(limit);
     request
-}
-
-pub(crate) fn mount() -> csi::VolumeCapability {
-    csi::VolumeCapability {
-        access_type: Some(AccessType::Mount(MountVolume::default())),
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),
-    }
-}
-
-pub(crate) fn block() -> csi::VolumeCapability {
-    csi::VolumeCapability { access_type: Some(AccessType::Block(BlockVolume {})), ..mount() }
-}
-
-pub(crate) fn single_writer() -> csi::VolumeCapability {
-    csi::VolumeCapability {
-        access_mode: Some(AccessMode { mode: Mode::SingleNodeSingleWriter as i32 }),
-        ..mount()
-    }
-}
-
-pub(crate) fn stage() -> csi::NodeStageVolumeRequest {
-    csi::NodeStageVolumeRequest {
-        volume_id: VOLUME.to_owned(),
-        staging_target_path: STAGING.to_owned(),
-        volume_capability: Some(mount()),
-        publish_context: [("devicePath".to_owned(), "/dev/xvdaa".to_owned())].into(),
-        ..Default::default()
-    }
-}
-
-pub(crate) fn publish() -> csi::NodePublishVolumeRequest {
-    csi::NodePublishVolumeRequest {
-        volume_id: VOLUME.to_owned(),
-        staging_target_path: STAGING.to_owned(),
-        target_path: TARGET.to_owned(),
-        volume_capability: Some(mount()),
-        publish_context: [("devicePath".to_owned(), "/dev/xvdaa".to_owned())].into(),
-        ..Default::default()
-    }
-}
-
-pub(crate) fn stats() -> csi::NodeGetVolumeStatsRequest {
-    csi::NodeGetVolumeStatsRequest {
-        volume_id: VOLUME.to_owned(),
-        volume_path: TARGET.to_owned(),
-        ..Default::default()
-    }
-}
-
-pub(crate) fn expand() -> csi::NodeExpandVolumeRequest {
-    csi::NodeExpandVolumeRequest {
-        volume_id: VOLUME.to_owned(),
-        volume_path: TARGET.to_owned(),
-        ..Default::default()
-    }
-}
-
-pub(crate) fn unstage() -> csi::NodeUnstageVolumeRequest {
-    csi::NodeUnstageVolumeRequest {
-        volume_id: VOLUME.to_owned(),
-        staging_target_path: STAGING.to_owned(),
-    }
-}
-
-pub(crate) fn unpublish() -> csi::NodeUnpublishVolumeRequest {
-    csi::NodeUnpublishVolumeRequest { volume_id: VOLUME.to_owned(), target_path: TARGET.to_owned() }
 }
 
 /// Returns the volume as the helper's inventory shows it at a path.

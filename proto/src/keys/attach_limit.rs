@@ -27,7 +27,6 @@ pub struct AttachLimit {
 
 impl AttachLimit {
     /// Returns the limit of an instance; `None` when the number is none that counts as a limit.
-    #[must_use]
     pub fn new(
         limit: u32,
         shared: bool,
@@ -39,7 +38,6 @@ impl AttachLimit {
     }
 
     /// Parses exactly what [`fmt::Display`] writes.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let (limit, kind) = (words.next()?, words.next()?);
@@ -51,7 +49,6 @@ impl AttachLimit {
     }
 
     /// Returns the number of slots: 1 to 1000.
-    #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
     }

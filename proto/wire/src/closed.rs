@@ -40,7 +40,6 @@ macro_rules! listed_enum {
             $visibility const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
             /// Returns the documentation of the value.
-            #[must_use]
             $visibility const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($doc),+).trim_ascii(),)+ }
             }
@@ -60,7 +59,6 @@ macro_rules! listed_enum {
 
         impl $name {
             #[doc = concat!("Returns the ", stringify!($function), " of the value.")]
-            #[must_use]
             $function_visibility const fn $function(self) -> $constant {
                 match self { $(Self::$variant => $value,)+ }
             }

@@ -1,33 +1,20 @@
 //! Frames on a byte stream: a length (unsigned, 32 bits, little-endian), then a message.
 
-use std::fmt;
-
 /// The longest message, in bytes, without its length prefix.
 pub const MAX_FRAME: usize = 16 * 1024;
 /// Bytes of the length prefix.
 pub const PREFIX: usize = 4;
 
 /// A length that no frame has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// More than [`MAX_FRAME`] bytes.
+    #[error("a frame of {0} bytes, the limit is {MAX_FRAME}")]
     TooLong(usize),
     /// Zero bytes: every message has at least one.
+    #[error("a frame without a byte")]
     Empty,
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong(given) => {
-                write!(f, "a frame of {given} bytes, the limit is {MAX_FRAME}")
-            }
-            Self::Empty => f.write_str("a frame without a byte"),
-        }
-    }
-}
-
-impl std::error::Error for FrameError {}
 
 fn checked_length(length: u32) -> Result<usize, FrameError> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -39,9 +26,6 @@ fn checked_length(length: u32) -> Result<usize, FrameError> {
 }
 
 /// Returns a message with its length prefix.
-///
-/// # Errors
-/// [`FrameError::TooLong`], [`FrameError::Empty`].
 pub fn framed(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     checked_length(length)?;
@@ -51,17 +35,19 @@ pub fn framed(payload: &[u8]) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
+/// Returns where the first frame of a buffer ends, once its length prefix has arrived.
+fn end(buffer: &[u8]) -> Result<Option<usize>, FrameError> {
+    let prefix = buffer.first_chunk::<PREFIX>();
+    prefix.map(|prefix| Ok(PREFIX + checked_length(u32::from_le_bytes(*prefix))?)).transpose()
+}
+
 /// Returns how many bytes to read next for the first frame of a buffer: the rest of its length
 /// prefix, then the rest of its message. Whoever reads no more leaves the next frame unread.
 ///
 /// # Errors
 /// [`FrameError::TooLong`] or [`FrameError::Empty`] as soon as the prefix has arrived.
 pub fn missing(buffer: &[u8]) -> Result<usize, FrameError> {
-    let Some(prefix) = buffer.first_chunk::<PREFIX>() else {
-        return Ok(PREFIX - buffer.len());
-    };
-    let end = PREFIX + checked_length(u32::from_le_bytes(*prefix))?;
-    Ok(end.saturating_sub(buffer.len()))
+    Ok(end(buffer)?.unwrap_or(PREFIX).saturating_sub(buffer.len()))
 }
 
 /// Removes the first frame from a buffer that fills as bytes arrive; returns `None` while the frame
@@ -70,13 +56,9 @@ pub fn missing(buffer: &[u8]) -> Result<usize, FrameError> {
 /// # Errors
 /// [`FrameError::TooLong`] or [`FrameError::Empty`] as soon as the prefix has arrived.
 pub fn split(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, FrameError> {
-    let Some(prefix) = buffer.first_chunk::<PREFIX>() else {
+    let Some(end) = end(buffer)?.filter(|end| *end <= buffer.len()) else {
         return Ok(None);
     };
-    let end = PREFIX + checked_length(u32::from_le_bytes(*prefix))?;
-    if buffer.len() < end {
-        return Ok(None);
-    }
     let payload = buffer[PREFIX..end].to_vec();
     buffer.drain(..end);
     Ok(Some(payload))

@@ -31,7 +31,6 @@ impl Hello {
     }
 
     /// Returns the newest version that both sides speak.
-    #[must_use]
     pub fn common(self, other: Self) -> Option<u32> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
@@ -45,15 +44,21 @@ impl Wire for Hello {
         if wire.oldest == 0 || wire.newest < wire.oldest {
             return Err(Malformed::Invalid { field: "hello" });
         }
-        Ok(Self {
-            oldest: wire.oldest,
-            newest: wire.newest,
-            key: KeyStep::from_wire(&wire.nonce, &wire.proof)?,
-        })
+        let key = match (wire.nonce.is_empty(), wire.proof.is_empty()) {
+            (true, true) => KeyStep::None,
+            (false, true) => KeyStep::Nonce(Nonce::read(wire.nonce)?),
+            (true, false) => KeyStep::Proof(Proof::read(wire.proof)?),
+            (false, false) => return Err(Malformed::Invalid { field: "hello" }),
+        };
+        Ok(Self { oldest: wire.oldest, newest: wire.newest, key })
     }
 
     fn write(&self) -> pb::Hello {
-        let (nonce, proof) = self.key.to_wire();
+        let (nonce, proof) = match self.key {
+            KeyStep::None => (Vec::new(), Vec::new()),
+            KeyStep::Nonce(nonce) => (nonce.write(), Vec::new()),
+            KeyStep::Proof(proof) => (Vec::new(), proof.write()),
+        };
         pb::Hello { oldest: self.oldest, newest: self.newest, nonce, proof }
     }
 }
@@ -96,25 +101,6 @@ values! {
 impl fmt::Debug for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Proof(..)")
-    }
-}
-
-impl KeyStep {
-    pub(crate) fn from_wire(nonce: &[u8], proof: &[u8]) -> Result<Self, Malformed> {
-        match (nonce, proof) {
-            ([], []) => Ok(Self::None),
-            (nonce, []) => Ok(Self::Nonce(Nonce(exact_bytes(nonce, "nonce")?))),
-            ([], proof) => Ok(Self::Proof(Proof(exact_bytes(proof, "proof")?))),
-            _ => Err(Malformed::Invalid { field: "hello" }),
-        }
-    }
-
-    pub(crate) fn to_wire(self) -> (Vec<u8>, Vec<u8>) {
-        match self {
-            Self::None => (Vec::new(), Vec::new()),
-            Self::Nonce(nonce) => (nonce.0.to_vec(), Vec::new()),
-            Self::Proof(proof) => (Vec::new(), proof.0.to_vec()),
-        }
     }
 }
 

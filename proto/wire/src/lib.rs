@@ -71,7 +71,6 @@ pub const VSOCK_PORTS: std::ops::Range<u32> = 1024..u32::MAX;
 
 /// Parses a CID or a port of AF_VSOCK, in decimal digits alone: no sign, no space, no second way to
 /// write a number.
-#[must_use]
 pub fn parse_vsock_number(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| plain)

@@ -76,7 +76,6 @@ impl KubeletPath {
     }
 
     /// Returns the part beneath `root`; `None` when the path is elsewhere or is the root itself.
-    #[must_use]
     pub fn strip_root(&self, root: &Self) -> Option<RelativePath<'_>> {
         self.0.strip_prefix(&*root.0).and_then(|rest| rest.strip_prefix('/')).map(RelativePath)
     }

@@ -258,7 +258,6 @@ pub enum ToolEnd {
 impl Failed {
     /// Creates the failure of a system call with `errno`; a number that is not an errno counts as
     /// none.
-    #[must_use]
     pub fn call(step: Step, errno: i32) -> Self {
         let errno =
             NonZeroI32::new(errno).filter(|number| (1..=ERRNO_LIMIT).contains(&number.get()));

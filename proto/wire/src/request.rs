@@ -262,19 +262,12 @@ pub struct Request {
     pub operation: Operation,
 }
 
-impl TryFrom<pb::Request> for Request {
-    type Error = Malformed;
-
-    fn try_from(wire: pb::Request) -> Result<Self, Malformed> {
-        let operation = Operation::read(required(wire.operation, "operation")?)?;
-        Ok(Self { id: wire.id, wait: Duration::from_millis(wire.wait_ms.into()), operation })
-    }
-}
-
 impl Request {
     /// Decodes a wire message.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        pb::Request::decode(bytes).map_err(|_| Malformed::NotProtobuf)?.try_into()
+        let wire = pb::Request::decode(bytes).map_err(|_| Malformed::NotProtobuf)?;
+        let operation = Operation::read(required(wire.operation, "operation")?)?;
+        Ok(Self { id: wire.id, wait: Duration::from_millis(wire.wait_ms.into()), operation })
     }
 
     /// Encodes the wire message.

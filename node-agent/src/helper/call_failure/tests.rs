@@ -1,13 +1,24 @@
 //! Tests of the table of answers.
 
+use std::num::NonZeroU8;
+use std::time::Duration;
+
 use super::*;
 use ebs_csi_wire::{
     ContentState, Features, FsType, KernelVersion, KubeletPath, MountFlag, Observation, Signature,
 };
 use tonic::Code;
 
+const VOLUME: &str = "vol-0123456789abcdef0";
+
+fn chosen_deadline() -> Deadline {
+    let mut request = tonic::Request::new(());
+    request.set_timeout(Duration::from_secs(60));
+    Deadline::of(request.metadata())
+}
+
 fn failure_of(call: NodeCall, error: &HelperError) -> Failure {
-    failure(call, "vol-0123456789abcdef0", "/k/p", error, true)
+    failure(call, &VOLUME, &"/k/p", error, chosen_deadline())
 }
 
 #[test]
@@ -21,20 +32,6 @@ fn refused_path_error_names_request_field() {
             let failure = failure_of(call, &HelperError::Refused(refusal.into()));
             assert!(failure.text().contains(&format!(": {field} /k/p: ")), "{failure}");
         }
-    }
-}
-
-#[test]
-fn denied_growth_names_cap_sys_resource_and_remedy() {
-    let failed = Failed {
-        step: Step::Grow,
-        errno: std::num::NonZeroI32::new(EPERM),
-        tool: None,
-        node: None,
-    };
-    let failure = failure_of(NodeCall::Expand, &HelperError::Failed(failed));
-    for word in ["CAP_SYS_RESOURCE", "the next stage"] {
-        assert!(failure.text().contains(word), "{failure}");
     }
 }
 
@@ -65,20 +62,6 @@ fn growth_that_cannot_be_is_failed_precondition() {
 }
 
 #[test]
-fn denied_device_node_reports_owner_mode_and_remedy() {
-    let failed = Failed {
-        step: Step::FindDevice,
-        errno: std::num::NonZeroI32::new(13),
-        tool: None,
-        node: Some(ebs_csi_wire::Node { uid: 0, gid: 485, mode: 0o660 }),
-    };
-    let failure = failure_of(NodeCall::Stage, &HelperError::Failed(failed));
-    for word in ["0:485 mode 0660", "restart the mount-helper", "udev"] {
-        assert!(failure.text().contains(word), "{failure}");
-    }
-}
-
-#[test]
 fn failed_mount_points_to_kernels_log() {
     let failed = HelperError::Failed(Failed::call(Step::CreateMount, 22));
     let failure = failure_of(NodeCall::Stage, &failed);
@@ -88,7 +71,7 @@ fn failed_mount_points_to_kernels_log() {
 /// e2fsck(8) ends with 8 or more when it could not do its work.
 #[test]
 fn failed_checker_says_nothing_about_file_system() {
-    let end = ToolEnd::Exited(std::num::NonZeroU8::new(12).unwrap());
+    let end = ToolEnd::Exited(NonZeroU8::new(12).unwrap());
     let failed = HelperError::Failed(Failed::tool(Step::Check, end));
     let failure = failure_of(NodeCall::Stage, &failed);
     let said = failure.text();
@@ -102,7 +85,7 @@ fn every_refusal_names_volume_path_and_next_step() {
     for call in NodeCall::ALL {
         for refusal in Refusal::ALL {
             let failure = failure_of(call, &HelperError::Refused((*refusal).into()));
-            for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
+            for words in [VOLUME, "/k/p", refusal.explain()] {
                 assert!(failure.text().contains(words), "{failure}");
             }
             assert_ne!(failure.condition().code(), Code::Internal, "{refusal:?}");
@@ -240,17 +223,45 @@ fn failed_step_after_mount_may_be_in_progress() {
 
 /// Signal 9 also brings the advice to raise the memory limit.
 #[test]
-fn failed_tool_reports_exit_status_or_signal() {
-    let nine = std::num::NonZeroU8::new(9).unwrap();
-    let eleven = std::num::NonZeroU8::new(11).unwrap();
-    for (end, words) in [
-        (ToolEnd::Exited(nine), "status 9"),
-        (ToolEnd::Signalled(nine), "signal 9; when that comes again"),
-        (ToolEnd::Signalled(nine), "raise the memory limit"),
-        (ToolEnd::Signalled(eleven), "signal 11; it is tried again"),
+fn failed_step_reports_cause_and_remedy() {
+    let denied = Failed {
+        node: Some(ebs_csi_wire::Node { uid: 0, gid: 485, mode: 0o660 }),
+        ..Failed::call(Step::FindDevice, EACCES)
+    };
+    let ended = |end: fn(NonZeroU8) -> ToolEnd, number| {
+        Failed::tool(Step::Check, end(NonZeroU8::new(number).unwrap()))
+    };
+    for (name, call, failed, words) in [
+        (
+            "denied growth",
+            NodeCall::Expand,
+            Failed::call(Step::Grow, EPERM),
+            &["CAP_SYS_RESOURCE", "the next stage"][..],
+        ),
+        (
+            "denied device node",
+            NodeCall::Stage,
+            denied,
+            &["0:485 mode 0660", "restart the mount-helper", "udev"],
+        ),
+        ("exit status", NodeCall::Stage, ended(ToolEnd::Exited, 9), &["status 9"]),
+        (
+            "SIGKILL",
+            NodeCall::Stage,
+            ended(ToolEnd::Signalled, SIGKILL),
+            &["signal 9; when that comes again", "raise the memory limit"],
+        ),
+        (
+            "another signal",
+            NodeCall::Stage,
+            ended(ToolEnd::Signalled, 11),
+            &["signal 11; it is tried again"],
+        ),
     ] {
-        let failed = HelperError::Failed(Failed::tool(Step::Check, end));
-        assert!(failure_of(NodeCall::Stage, &failed).text().contains(words));
+        let failure = failure_of(call, &HelperError::Failed(failed));
+        for word in words {
+            assert!(failure.text().contains(word), "{name}: {failure}");
+        }
     }
 }
 
@@ -266,8 +277,8 @@ fn helper_error_without_outcome_may_be_in_progress() {
         HelperError::Foreign("x".into()),
         HelperError::Down { address: "unix:///h".to_owned(), source: lost() },
     ] {
-        for chosen in [true, false] {
-            let failure = failure(NodeCall::Stage, "vol-0123456789abcdef0", "/k/p", &error, chosen);
+        for deadline in [chosen_deadline(), Deadline::after(Duration::from_secs(60))] {
+            let failure = failure(NodeCall::Stage, &VOLUME, &"/k/p", &error, deadline);
             assert!(failure.condition().may_be_in_progress(), "{error:?}");
         }
     }

@@ -1,7 +1,6 @@
 //! A hypervisor's socket with a helper behind it that does what the row says.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -83,9 +82,7 @@ fn welcome() -> Outcome {
         version: PROTOCOL_WITH_KEY,
         release: "0.0.1".to_owned(),
         policy_digest: "0".repeat(64),
-        sandbox: false,
-        landlock: None,
-        wider: Vec::new(),
+        ..Welcome::default()
     })
 }
 
@@ -200,13 +197,9 @@ impl Hypervisor {
             std::fs::write(&file, [7; 32]).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).unwrap();
         }
-        target(&self.directory.path().join("vm.sock"), &file)
+        let address = format!("hvsock://{}/vm.sock:{PORT}", self.directory.path().display());
+        Target::read(&address, Some(&file)).unwrap()
     }
-}
-
-fn target(socket: &Path, key: &Path) -> Target {
-    let address = format!("hvsock://{}:{PORT}", socket.display());
-    Target::read(&address, Some(key)).unwrap()
 }
 
 fn deadline_in_a_minute() -> Deadline {
@@ -236,7 +229,7 @@ async fn unproved_helper_is_left_and_next_greeting_works() {
             let error = Connection::open(&target, deadline_in_a_minute()).await.unwrap_err();
             assert_eq!(error.label(), label, "{row:?}: {error:?}");
             let connection = Connection::open(&target, deadline_in_a_minute()).await.unwrap();
-            assert_eq!(connection.welcome().version, PROTOCOL_WITH_KEY, "{row:?}");
+            assert_eq!(connection.welcome.version, PROTOCOL_WITH_KEY, "{row:?}");
             assert_eq!(hypervisor.connections.load(Ordering::Relaxed), 2);
         })
     });

@@ -107,7 +107,6 @@ const fn of_checkers(fs: FsType) -> [u32; 3] {
 
 /// Returns the size, in bytes, of the largest block that a kernel mounts, with pages of
 /// `page_bytes`.
-#[must_use]
 pub fn largest_block(fs: FsType, kernel: KernelVersion, page_bytes: u32) -> u32 {
     let any_since = match fs {
         FsType::Xfs => KernelVersion { major: 6, minor: 12 },
@@ -119,7 +118,6 @@ pub fn largest_block(fs: FsType, kernel: KernelVersion, page_bytes: u32) -> u32 
 impl Features {
     /// Returns what a kernel lacks that has refused to mount the file system; `None` when nothing
     /// is known to be lacking.
-    #[must_use]
     pub fn lacking(self, kernel: KernelVersion, page_bytes: u32, read_only: bool) -> Option<Self> {
         let has = |since: Option<(u32, u32)>| {
             since.is_some_and(|(major, minor)| kernel >= KernelVersion { major, minor })
@@ -146,7 +144,6 @@ impl Features {
 
     /// Returns what the checker lacks that has refused to check the file system; `None` when
     /// nothing is known to be lacking.
-    #[must_use]
     pub fn newer_than_checker(self) -> Option<Self> {
         let [compatible, incompatible, read_only_compatible] = of_checkers(self.fs);
         Self {
