@@ -14,8 +14,7 @@ mod step;
 pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
 pub use fence::{FenceWhen, fence_candidate, instance_to_fence, reason_left_alone};
 pub use node::{
-    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, TaintedBoot,
-    VolumeEvidence,
+    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, TaintedBoot, VolumeEvidence,
 };
 pub use step::{FailoverMode, Intent, NodePhase, Transition, step};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::brake::NodeState;
-use ebs_csi_safe_detach::lifecycle::{self, Attachment, NodeFacts, OutOfService, Readiness};
+use ebs_csi_safe_detach::lifecycle::{self, Attachment, NodeFacts, OutOfService};
 use futures_util::future::try_join;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
@@ -62,7 +62,7 @@ pub(crate) struct Suspect {
 impl Suspect {
     /// Returns whether the Node object exists and is not Ready.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(&self.facts.object, Fact::Present(node) if node.ready == Readiness::NotReady)
+        matches!(&self.facts.object, Fact::Present(node) if !node.ready)
     }
 }
 
@@ -71,7 +71,7 @@ fn has_own_taint(node: &lifecycle::Node) -> bool {
 }
 
 fn is_healthy(node: &lifecycle::Node) -> bool {
-    node.ready == Readiness::Ready && !has_own_taint(node)
+    node.ready && !has_own_taint(node)
 }
 
 impl Tables {
@@ -261,9 +261,7 @@ impl Tables {
             suspect,
             ..NodeState::default()
         };
-        let mut all = self
-            .nodes
-            .map(|node| state(&node.name, &node.zone, node.node.ready == Readiness::NotReady));
+        let mut all = self.nodes.map(|node| state(&node.name, &node.zone, !node.node.ready));
         let gone = suspects.iter().filter(|suspect| suspect.facts.object == Fact::Absent);
         all.extend(gone.map(|suspect| state(&suspect.name, "", true)));
         all

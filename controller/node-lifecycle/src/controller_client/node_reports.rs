@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use ebs_csi_proto::safe_detach::agent::State;
 use ebs_csi_proto::safe_detach::{Ask, Node, Report};
-use ebs_csi_safe_detach::lifecycle::Readiness;
 use ebs_csi_safe_detach::{
     Agent, AgentAnswer, AttachTime, Fact, KernelState, NodeEvidence, NodeReport, OldAgents,
     node_evidence,
@@ -208,7 +207,7 @@ impl NodeReports {
         Node {
             provider_id: object.spec.and_then(|spec| spec.provider_id).unwrap_or_default(),
             csi_node_id: csi_node_id.unwrap_or_default().to_owned(),
-            ready: row.node.ready == Readiness::Ready,
+            ready: row.node.ready,
             lease_age_ms: age.and_then(|age| u64::try_from(age.as_millis()).ok()),
             volumes_in_use: status.volumes_in_use.unwrap_or_default(),
             volumes_attached: attached.map(|volume| volume.name).collect(),

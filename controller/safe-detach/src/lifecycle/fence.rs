@@ -1,7 +1,7 @@
 //! When an instance may be stopped to prove that its node is dead.
 
 use crate::facts::Fact;
-use crate::lifecycle::{InstanceEvidence, NodeFacts, OutOfService, Readiness, eligible};
+use crate::lifecycle::{InstanceEvidence, NodeFacts, OutOfService, eligible};
 
 /// The state that EC2 must report for an instance before it is fenced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub fn fence_candidate(facts: &NodeFacts) -> Option<&str> {
         return None;
     };
     let is_permitted = node.may_fence && !node.opted_out;
-    let is_lost = node.ready == Readiness::NotReady && node.lost_for_long;
+    let is_lost = !node.ready && node.lost_for_long;
     let has_own_taint = matches!(node.out_of_service, OutOfService::Ours(_));
     let instance = node.instance.as_deref()?;
     let mut pods = facts.pods.iter().filter(|pod| !pod.ended);
@@ -97,7 +97,7 @@ mod tests {
             ("nobody permits it", |f| node(f).may_fence = false, false),
             ("the node is opted out", |f| node(f).opted_out = true, false),
             ("not long enough", |f| node(f).lost_for_long = false, false),
-            ("F44: it is Ready again", |f| node(f).ready = Readiness::Ready, false),
+            ("F44: it is Ready again", |f| node(f).ready = true, false),
             ("it has our taint", |f| node(f).out_of_service = tainted("boot-1"), false),
             ("nothing is known of its instance", |f| f.instances.clear(), false),
             ("F32: another instance runs", |f| node(f).instance = Some("i-2".to_owned()), false),

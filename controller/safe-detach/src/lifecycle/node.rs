@@ -24,8 +24,8 @@ pub struct NodeFacts {
 /// The contents of a Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// The node's Ready condition.
-    pub ready: Readiness,
+    /// Whether the node's condition Ready is True.
+    pub ready: bool,
     /// The instance that `spec.providerID` names.
     pub instance: Option<String>,
     /// `status.nodeInfo.bootID`.
@@ -38,16 +38,6 @@ pub struct Node {
     pub may_fence: bool,
     /// Whether the node has been not Ready for as long as a fence must wait.
     pub lost_for_long: bool,
-}
-
-/// The Ready condition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Readiness {
-    /// True.
-    Ready,
-    /// False, Unknown or missing.
-    #[default]
-    NotReady,
 }
 
 /// The taint `node.kubernetes.io/out-of-service`.

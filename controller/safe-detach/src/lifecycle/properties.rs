@@ -65,9 +65,9 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
     });
     let taints =
         prop_oneof![3 => Just(OutOfService::None), 1 => Just(OutOfService::Foreign), 1 => ours];
-    let readiness = prop_oneof![1 => Just(Readiness::Ready), 3 => Just(Readiness::NotReady)];
+    let ready = prop::bool::weighted(0.25);
     let instance = prop::option::weighted(0.9, text(INSTANCES));
-    let nodes = (readiness, instance, boots(), taints, rarely()).prop_map(
+    let nodes = (ready, instance, boots(), taints, rarely()).prop_map(
         |(ready, instance, boot, out_of_service, opted_out)| {
             let node = Node { ready, instance, boot, out_of_service, opted_out, ..Node::default() };
             Fact::Present(node)
@@ -147,7 +147,7 @@ proptest! {
         for intent in step(&facts, mode).intents {
             if let Intent::AddTaint(about) = intent {
                 let node = node_of(&facts);
-                prop_assert_eq!(node.ready, Readiness::NotReady);
+                prop_assert!(!node.ready);
                 prop_assert_eq!(&node.out_of_service, &OutOfService::None);
                 prop_assert!(!node.opted_out);
                 // S10: Kubernetes evicts every pod of a node with the taint.
@@ -176,7 +176,7 @@ proptest! {
             let OutOfService::Ours(about) = &node.out_of_service else {
                 panic!("somebody else's taint");
             };
-            prop_assert_eq!(node.ready, Readiness::Ready);
+            prop_assert!(node.ready);
             prop_assert_ne!(&about.boot, &node.boot);
             prop_assert!(facts.pods.iter().all(|pod| !pod.deleting));
             // What is attached is used by a pod that stays.
@@ -213,7 +213,7 @@ proptest! {
                 prop_assert!(users.flat_map(Pod::volumes).all(|v| v != a.volume));
                 if let Fact::Present(node) = &facts.object {
                     prop_assert_eq!(&a.instance, &node.instance);
-                    prop_assert_eq!(node.ready, Readiness::NotReady);
+                    prop_assert!(!node.ready);
                 }
                 if mode == FailoverMode::ProveFirst {
                     prop_assert!(facts.is_proven(a.instance.as_deref(), &a.volume));

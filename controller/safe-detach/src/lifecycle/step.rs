@@ -4,8 +4,8 @@ use ebs_csi_wire::listed_enum;
 
 use crate::facts::Fact;
 use crate::lifecycle::{
-    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, Readiness, TaintedBoot,
-    Toleration, eligible,
+    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, TaintedBoot, Toleration,
+    eligible,
 };
 
 /// The condition under which a pod is force-deleted.
@@ -120,18 +120,17 @@ pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Transition {
 
 fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
     match (&node.out_of_service, node.ready) {
-        (OutOfService::Ours(tainted), ready) => {
-            let has_rebooted = ready == Readiness::Ready && tainted.boot != node.boot;
+        (OutOfService::Ours(tainted), is_ready) => {
+            let has_rebooted = is_ready && tainted.boot != node.boot;
             let has_leftovers = facts.pods.iter().any(|pod| pod.deleting)
                 || facts.attachments.iter().any(|a| is_leftover(facts, a));
-            let mut intents = match ready {
+            let mut intents = if is_ready {
+                Vec::new()
+            } else {
                 // Kubernetes, which has evicted these pods because of the taint, deletes them as
                 // well, but its pod garbage collector runs every 20 s (`gcCheckPeriod` in
                 // `pkg/controller/podgc/gc_controller.go`).
-                Readiness::NotReady => {
-                    pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))
-                }
-                Readiness::Ready => Vec::new(),
+                pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))
             };
             intents.extend(detach_retries(facts));
             if has_rebooted && !has_leftovers {
@@ -140,16 +139,16 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             let phase = if has_rebooted { NodePhase::Recovering } else { NodePhase::Acting };
             Transition { phase, intents }
         }
-        (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => {
+        (OutOfService::None | OutOfService::Foreign, true) => {
             Transition::without_intents(NodePhase::Healthy)
         }
-        (OutOfService::Foreign, Readiness::NotReady) => Transition {
+        (OutOfService::Foreign, false) => Transition {
             // Kubernetes evicts and detaches because of that taint; the controller decides each
             // detach.
             phase: phase_by_evidence(facts),
             intents: detach_retries(facts),
         },
-        (OutOfService::None, Readiness::NotReady) => {
+        (OutOfService::None, false) => {
             let phase = phase_by_evidence(facts);
             let intents = match (phase, instance_off(facts)) {
                 _ if node.opted_out => detach_retries(facts),

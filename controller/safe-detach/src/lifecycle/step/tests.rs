@@ -88,7 +88,7 @@ const BOTH_UNPROVEN: Change = |facts| {
     ONE_UNPROVEN(facts);
     OTHER_UNPROVEN(facts);
 };
-const READY: Change = |facts| node(facts).ready = Readiness::Ready;
+const READY: Change = |facts| node(facts).ready = true;
 const NO_OBJECT: Change = |facts| facts.object = Fact::Absent;
 const NO_PODS: Change = |facts| facts.pods.clear();
 const NOTHING_LEFT: Change = |facts| {

@@ -11,16 +11,6 @@ use super::{CALL_TIMEOUT, Cluster, DETACH, LONGEST_PAUSE};
 use crate::kubernetes_objects::{ATTACHED, AgentView, NodeView};
 
 impl Cluster {
-    pub(super) fn read_ec2(&self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
-        let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Attached };
-        let shown = match self.is_attached {
-            true => Fact::Present(AttachmentFact { phase, since: Some(ATTACHED) }),
-            false => Fact::Absent,
-        };
-        let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
-        (shown, instance)
-    }
-
     fn node_evidence(&self) -> Fact<NodeEvidence> {
         let state = if self.mounted { KernelState::Held } else { KernelState::Free };
         let node = NodeView {
@@ -37,8 +27,14 @@ impl Cluster {
         NodeView::evidence(Some(node), OldAgents::Refuse)
     }
 
+    /// Returns what EC2 shows.
     pub(super) fn facts(&self) -> Facts {
-        let (attachment, instance) = self.read_ec2();
+        let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Attached };
+        let attachment = match self.is_attached {
+            true => Fact::Present(AttachmentFact { phase, since: Some(ATTACHED) }),
+            false => Fact::Absent,
+        };
+        let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
         Facts { mode: Mode::Enforce, attachment, instance, ..Facts::default() }
     }
 

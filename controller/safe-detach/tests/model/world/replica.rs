@@ -7,8 +7,8 @@ use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
     Claim, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts, NodePhase,
-    OutOfService, Pod as PodFacts, Readiness, TaintedBoot, Toleration, VolumeEvidence,
-    instance_to_fence, step,
+    OutOfService, Pod as PodFacts, TaintedBoot, Toleration, VolumeEvidence, instance_to_fence,
+    step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
@@ -308,7 +308,7 @@ fn facts(
     instance: InstanceEvidence,
 ) -> NodeFacts {
     let node_facts = |node: NodeObject| Node {
-        ready: if node.ready { Readiness::Ready } else { Readiness::NotReady },
+        ready: node.ready,
         instance: Some(INSTANCE.to_owned()),
         boot: boot(node.boot),
         out_of_service: match node.taint {
