@@ -232,14 +232,15 @@ impl Failover {
             return;
         }
         let instance = suspect.facts.instance().unwrap_or_default();
+        let answer = lock(&self.query_schedule).answers.instances.get(instance).cloned();
         if let Some(why) = self.fencing.reason_left_alone(&suspect.facts) {
-            let checks = lock(&self.query_schedule).answers.checks.get(instance).cloned();
-            let note = fencing::fence_held_note(why, &checks.unwrap_or_default());
+            let checks = answer.map(|answer| answer.checks).unwrap_or_default();
+            let note = fencing::fence_held_note(why, &checks);
             self.send_event(suspect, EventReason::FenceHeld, &note);
             return;
         }
-        let text = lock(&self.query_schedule).answers.texts.get(instance).cloned();
-        let note = text.as_deref().unwrap_or("nothing proves that its volumes may leave it");
+        let text = answer.as_ref().map(|answer| answer.text.as_str());
+        let note = text.unwrap_or("nothing proves that its volumes may leave it");
         self.send_event(suspect, EventReason::Unproven, note);
     }
 
