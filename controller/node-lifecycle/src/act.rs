@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cluster::{
     OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, RETRY_ANNOTATION, TAINTED_BOOT, is_own_taint,
 };
+use crate::context::Context;
 
 /// The label of what failover deletes. The admission policy lets failover delete nothing else, and
 /// compares only objects with this label with their nodes.
@@ -35,7 +36,7 @@ impl ActResult {
         }
     }
 
-    pub(crate) const fn label(self) -> &'static str {
+    const fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Conflict => "overtaken",
@@ -43,7 +44,7 @@ impl ActResult {
     }
 }
 
-pub(crate) const fn intent_label(intent: &Intent) -> &'static str {
+const fn intent_label(intent: &Intent) -> &'static str {
     match intent {
         Intent::AddTaint(_) => "add-taint",
         Intent::RemoveTaint => "remove-taint",
@@ -53,9 +54,30 @@ pub(crate) const fn intent_label(intent: &Intent) -> &'static str {
     }
 }
 
+impl Context {
+    /// Carries out one intent, counts it, and logs it with the message `why`. `None`: it failed.
+    pub(crate) async fn perform(
+        &self,
+        node: Option<&str>,
+        object: Option<&core::Node>,
+        intent: &Intent,
+        why: &'static str,
+    ) -> Option<ActResult> {
+        let act = intent_label(intent);
+        let outcome = perform(&self.client, object, intent).await;
+        let result = outcome.as_ref().map_or("failed", |done| done.label());
+        self.metrics.count_act(act, result);
+        match &outcome {
+            Ok(_) => tracing::info!(node, act, result, ?intent, "{why}"),
+            Err(error) => tracing::warn!(node, act, %error, ?intent, "{why}"),
+        }
+        outcome.ok()
+    }
+}
+
 /// Carries out one intent. `node` is the Node object that the intent is based on, where there is
 /// one.
-pub(crate) async fn perform(
+async fn perform(
     client: &Client,
     node: Option<&core::Node>,
     intent: &Intent,

@@ -18,7 +18,7 @@ use ebs_csi_safe_detach::lifecycle::{Attachment, Intent};
 use ebs_csi_safe_detach::{Fact, NodeEvidence};
 use jiff::Timestamp;
 
-use crate::act::{self, ActResult, perform};
+use crate::act::ActResult;
 use crate::cluster::{BREAK_GLASS, RefusedDetach};
 use crate::context::Context;
 use crate::controller_client::node_reports::{NodeReports, READ_TIMEOUT};
@@ -216,26 +216,13 @@ impl DetachRetries {
 
     async fn request_retry(&mut self, attachment: Attachment) -> bool {
         let intent = Intent::RetryDetach { name: attachment.name, uid: attachment.uid.clone() };
-        let label = act::intent_label(&intent);
-        match perform(&self.context.client, None, &intent).await {
-            Ok(done) => {
-                self.context.metrics.count_act(label, done.label());
-                tracing::info!(
-                    act = label,
-                    result = done.label(),
-                    ?intent,
-                    "a refused detach can be tried again"
-                );
-                let progress = self.progress.entry(attachment.uid).or_default();
-                progress.last_retry = Some(Instant::now());
-                done == ActResult::Done
-            }
-            Err(error) => {
-                self.context.metrics.count_act(label, "failed");
-                tracing::warn!(act = label, %error, ?intent, "a refused detach can be tried again");
-                false
-            }
+        let why = "a refused detach can be tried again";
+        let done = self.context.perform(None, None, &intent, why).await;
+        if done.is_some() {
+            let progress = self.progress.entry(attachment.uid).or_default();
+            progress.last_retry = Some(Instant::now());
         }
+        done == Some(ActResult::Done)
     }
 }
 
