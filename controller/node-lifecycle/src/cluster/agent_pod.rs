@@ -3,6 +3,7 @@
 use ebs_csi_proto::keys::{ATTACH_LIMIT, DRAINING, HELD_PORT, LEAVING, NodeFact};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::object_table::{TableRow, Texts};
 use super::{Object, Retained, node_fact};
@@ -124,6 +125,16 @@ impl AgentPodRow {
         self.texts.get(LIMIT)
     }
 
+    /// Returns the patch that sets or removes annotations, which applies only to the pod that was
+    /// seen, in the version that was seen.
+    pub(crate) fn patch(&self, annotations: Value) -> Value {
+        json!({"metadata": {
+            "uid": self.uid(),
+            "resourceVersion": self.version(),
+            "annotations": annotations,
+        }})
+    }
+
     pub(crate) fn has(&self, fact: NodeFact) -> bool {
         self.has_fact[fact as usize]
     }
@@ -139,8 +150,6 @@ impl AgentPodRow {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::cluster::object::retained;
 

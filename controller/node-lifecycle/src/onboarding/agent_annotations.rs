@@ -13,6 +13,7 @@ use ebs_csi_proto::keys::NodeFact;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::Value;
 
 use crate::act::ActResult;
 use crate::cluster::{AgentPodRow, Table, TableRow};
@@ -160,7 +161,7 @@ impl AgentAnnotations {
 
     /// Patches one pod. Returns the result's label.
     async fn patch(&mut self, pod: &AgentPodRow, difference: &Difference) -> &'static str {
-        let annotated = annotate(&self.context.client, pod, difference);
+        let annotated = annotate(&self.context.client, pod, difference.patch(pod));
         match tokio::time::timeout(PATCH_TIMEOUT, annotated).await {
             Ok(Ok(ActResult::Done)) => {
                 let keys: Vec<&str> = difference.annotations.iter().map(|(key, _)| *key).collect();
@@ -190,14 +191,14 @@ impl AgentAnnotations {
     }
 }
 
-/// Writes the annotations of one pod.
-async fn annotate(
+/// Writes annotations of one pod.
+pub(crate) async fn annotate(
     client: &Client,
     pod: &AgentPodRow,
-    difference: &Difference,
+    patch: Value,
 ) -> Result<ActResult, kube::Error> {
     let (namespace, name) = pod.name();
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let patch = Patch::Merge(difference.patch(pod));
+    let patch = Patch::Merge(patch);
     ActResult::of(api.patch_metadata(name, &PatchParams::default(), &patch).await)
 }

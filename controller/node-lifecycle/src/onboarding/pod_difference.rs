@@ -73,15 +73,9 @@ impl Difference {
         !self.annotations.is_empty()
     }
 
-    /// Returns the patch, which applies only to the pod that was seen, in the version that was
-    /// seen.
     pub(super) fn patch(&self, pod: &AgentPodRow) -> Value {
         let annotations: HashMap<_, _> = self.annotations.iter().cloned().collect();
-        json!({"metadata": {
-            "uid": pod.uid(),
-            "resourceVersion": pod.version(),
-            "annotations": annotations,
-        }})
+        pod.patch(json!(annotations))
     }
 }
 
