@@ -5,11 +5,11 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{EnumValueParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use clap::{Parser, ValueEnum};
 use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::{self, Exit, HttpFlags};
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
+use ebs_csi_safe_detach::lifecycle::{self, FailoverMode};
 
 /// The version, as the driver's other processes report it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
@@ -45,15 +45,6 @@ enum SafeDetach {
     Enforce,
 }
 
-/// Parses the value of an enumeration, and converts it.
-fn value_of<F, T>() -> impl TypedValueParser<Value = T>
-where
-    F: ValueEnum + Into<T> + Clone + Send + Sync + 'static,
-    T: Clone + Send + Sync + 'static,
-{
-    EnumValueParser::<F>::new().map(Into::into)
-}
-
 /// Parses a number of seconds in a range.
 fn seconds(range: impl RangeBounds<i64>) -> impl TypedValueParser<Value = Duration> {
     clap::value_parser!(u32).range(range).map(|seconds| Duration::from_secs(seconds.into()))
@@ -80,19 +71,19 @@ pub enum Switch {
 }
 
 /// What EC2 must say of an instance before it is fenced.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FenceWhenFlag {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FenceWhen {
     /// Its status check or its host's fails: it hangs, or its host has failed.
     Impaired,
     /// That it runs, whatever its checks say: one that is only cut off is fenced, too.
     Lost,
 }
 
-impl From<FenceWhenFlag> for FenceWhen {
-    fn from(flag: FenceWhenFlag) -> Self {
+impl From<FenceWhen> for lifecycle::FenceWhen {
+    fn from(flag: FenceWhen) -> Self {
         match flag {
-            FenceWhenFlag::Impaired => Self::Impaired,
-            FenceWhenFlag::Lost => Self::Lost,
+            FenceWhen::Impaired => Self::Impaired,
+            FenceWhen::Lost => Self::Lost,
         }
     }
 }
@@ -123,7 +114,7 @@ pub struct Config {
     #[arg(long, value_enum, default_value_t = Fence::Off)]
     pub fence: Fence,
     /// What EC2 must say of such an instance, which runs.
-    #[arg(long, default_value = "impaired", value_parser = value_of::<FenceWhenFlag, FenceWhen>())]
+    #[arg(long, value_enum, default_value_t = FenceWhen::Impaired)]
     pub fence_when: FenceWhen,
     /// How long this process must have seen such a node not Ready.
     #[arg(long = "fence-after-seconds", value_name = "SECONDS", default_value = "300", value_parser = seconds(5..))]

@@ -34,7 +34,6 @@ pub struct Leader {
 #[derive(Debug, Default)]
 struct ObservedLease {
     lease: Option<Lease>,
-    version: Option<String>,
     changed: Option<Instant>,
 }
 
@@ -204,9 +203,8 @@ impl Leader {
 
 impl ObservedLease {
     fn observe(&mut self, lease: Lease) {
-        let version = lease.resource_version();
-        if self.version != version {
-            self.version = version;
+        let former = self.lease.as_ref().and_then(Lease::resource_version);
+        if former != lease.resource_version() {
             self.changed = Some(Instant::now());
         }
         self.lease = Some(lease);

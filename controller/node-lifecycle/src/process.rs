@@ -11,7 +11,7 @@ use kube::{Client, Config as ApiConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cluster::{LeaseAges, Task, watch_agent_pods};
+use crate::cluster::{LeaseAges, Tables, Task, watch_agent_pods};
 use crate::context::Context;
 use crate::controller_client::node_reports::NodeReports;
 use crate::controller_client::{Controller, override_orders};
@@ -78,8 +78,7 @@ pub async fn run(
         Some(_) => task,
         None => start_after(controller_listens.subscribe(), task),
     };
-    let watched = tables.watch_volumes(&client).into_iter().chain([tables.watch_pods(&client)]);
-    for watch in watched {
+    for watch in tables.watch_volumes_and_pods(&client) {
         spawn_endless("a watch", when_controller_listens(watch));
     }
     let candidate = Arc::clone(&leader);
@@ -115,21 +114,15 @@ pub async fn run(
     spawn_endless("the retries", Box::pin(retries.run()));
     let unidentified = unidentified_nodes::run(Arc::clone(&tables), Arc::clone(&metrics));
     spawn_endless("the unidentified nodes", Box::pin(unidentified));
-    let controller = context.controller.clone();
-    spawn_endless("the node reports", Box::pin(node_reports.run(controller)));
+    spawn_endless("the node reports", Box::pin(node_reports.run()));
     if let Some(mode) = mode {
-        let fencing = Fencing { power_off: config.fence, when: config.fence_when };
+        let fencing = Fencing { power_off: config.fence, when: config.fence_when.into() };
         let failover =
             Failover::new(context, mode, fencing, config.fence_after, config.query_interval);
         spawn_endless("failover", Box::pin(failover.run()));
     }
     if let Some(listener) = listener {
-        let ready = move || match tables.nodes.is_complete() {
-            true => Ok(()),
-            false => Err("the nodes have not been listed yet"),
-        };
-        let pages = PageSources { metrics, ready };
-        let serving = http_endpoint::serve(listener, PlainText, pages);
+        let serving = http_endpoint::serve(listener, PlainText, PageSources { metrics, tables });
         spawn_endless("metrics", Box::pin(serving));
     }
     tokio::select! {
@@ -182,21 +175,20 @@ pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Exit> {
 
 /// The sources of the pages.
 #[derive(Debug)]
-struct PageSources<R> {
+struct PageSources {
     metrics: Arc<Metrics>,
-    /// Returns the reason while the process is not ready.
-    ready: R,
+    tables: Arc<Tables>,
 }
 
-impl<R> Pages for PageSources<R>
-where
-    R: Fn() -> Result<(), &'static str> + Send + Sync + 'static,
-{
+impl Pages for PageSources {
     async fn metrics(&self) -> Result<String, StatusCode> {
         Ok(self.metrics.page())
     }
 
     async fn ready(&self) -> Result<(), String> {
-        (self.ready)().map_err(str::to_owned)
+        match self.tables.nodes.is_complete() {
+            true => Ok(()),
+            false => Err("the nodes have not been listed yet".to_owned()),
+        }
     }
 }

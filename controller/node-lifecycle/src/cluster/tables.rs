@@ -80,14 +80,9 @@ impl Tables {
         [watch(client, &self.nodes), watch(client, &self.csi_nodes)]
     }
 
-    /// Returns the tasks that follow the volumes and their attachments.
-    pub fn watch_volumes(&self, client: &Client) -> [Task; 2] {
-        [watch(client, &self.volumes), watch(client, &self.attachments)]
-    }
-
-    /// Returns the task that follows the pods.
-    pub fn watch_pods(&self, client: &Client) -> Task {
-        watch(client, &self.pods)
+    /// Returns the tasks that follow the volumes, their attachments, and the pods.
+    pub fn watch_volumes_and_pods(&self, client: &Client) -> [Task; 3] {
+        [watch(client, &self.volumes), watch(client, &self.attachments), watch(client, &self.pods)]
     }
 
     /// Returns whether each kind has been listed once.

@@ -53,8 +53,10 @@ async fn world_of(api: SharedApiServer, fresh: Duration) -> World {
     let socket = directory.path().join("safe-detach.sock");
     let controller = Controller::serve(&socket);
     let tables = Arc::new(Tables::default());
-    let watches = tables.watch_nodes(&client).into_iter().chain(tables.watch_volumes(&client));
-    watches.chain([tables.watch_pods(&client)]).for_each(|watch| drop(tokio::spawn(watch)));
+    let watches = tables.watch_nodes(&client).into_iter();
+    watches
+        .chain(tables.watch_volumes_and_pods(&client))
+        .for_each(|watch| drop(tokio::spawn(watch)));
     let leader = Leader::new(client.clone(), "kube-system", "one".to_owned(), LONG);
     let election = tokio::spawn({
         let leader = Arc::clone(&leader);
