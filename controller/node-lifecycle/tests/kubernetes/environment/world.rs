@@ -306,29 +306,6 @@ impl World<'_> {
         wait_until(line, || async { Ok(self.driver.metric(line) >= 1.0) }).await
     }
 
-    pub(crate) async fn wait_until_pod_gone(&self, name: &str) -> TestResult {
-        wait_until(&format!("pod {name} is gone"), || async {
-            Ok(self.pods().get_opt(name).await?.is_none())
-        })
-        .await
-    }
-
-    /// Returns the values of the node's out-of-service taints.
-    pub(crate) async fn taints(&self, node: &str) -> TestResult<Vec<String>> {
-        let spec = self.all_nodes().get_opt(node).await?.and_then(|node| node.spec);
-        let taints = spec.and_then(|spec| spec.taints).into_iter().flatten();
-        let ours = taints.filter(|taint| taint.key == "node.kubernetes.io/out-of-service");
-        Ok(ours.map(|taint| taint.value.unwrap_or_default()).collect())
-    }
-
-    /// Waits until the node has the driver's own out-of-service taint.
-    pub(crate) async fn wait_until_tainted(&self, node: &str) -> TestResult {
-        wait_until(&format!("our taint is on {node}"), || async {
-            Ok(self.taints(node).await? == ["ebs-safe-detach"])
-        })
-        .await
-    }
-
     pub(crate) async fn leader(&self) -> TestResult<Option<String>> {
         let lease = self.leases().get_opt("ebs-csi-node-lifecycle").await?;
         Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity))

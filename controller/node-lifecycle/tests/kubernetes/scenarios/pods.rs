@@ -79,8 +79,7 @@ async fn not_eligible(world: &World<'_>) -> TestResult {
 async fn one_by_one(world: &World<'_>) -> TestResult {
     let both = with_two_volumes(world, "single", ["single-a", "single-b"]).await?;
     let [one, _] = &both;
-    one.stop_heartbeats();
-    one.wait_until_not_ready().await?;
+    one.fall_silent().await?;
     both.iter().try_for_each(detach_in_ec2)?;
     one.wait_until_pod_gone().await?;
     for volume in &both {

@@ -24,8 +24,7 @@ async fn one_of_three(world: &World<'_>) -> TestResult {
         users.push(user);
     }
     let dead = users.remove(0);
-    dead.power("stop")?;
-    dead.stop_heartbeats();
+    dead.power_off()?;
     dead.wait_until_tainted().await?;
     dead.wait_until_pod_gone().await?;
     dead.wait_until_detached().await?;
@@ -52,8 +51,7 @@ async fn by_hand(world: &World<'_>) -> TestResult {
     world.bound_as("f50", handle, ("ReadWriteOnce", "Filesystem")).await?;
     let at = world.existing("f50", node, &instance, handle);
     world.run_pod(&at.pod, node, &["f50"]).await?;
-    at.power("stop")?;
-    at.stop_heartbeats();
+    at.power_off()?;
     at.wait_until_pod_gone().await?;
     at.wait_until_detached().await?;
     at.move_to_new("f50-b").await
