@@ -22,7 +22,7 @@ use crate::act::ActResult;
 use crate::cluster::{BREAK_GLASS, RefusedDetach};
 use crate::context::Context;
 use crate::controller_client::node_reports::{NodeReports, READ_TIMEOUT};
-use crate::events::{EventReason, EventSubject};
+use crate::events::{EventReason, EventSubject, VOLUME_ATTACHMENT};
 use crate::failover::stop_reason;
 
 /// Pause between two rounds.
@@ -80,11 +80,9 @@ impl DetachRetries {
         let all = self.context.tables.refused_detaches();
         self.context.metrics.set_refused(&all, Timestamp::now());
         self.report_waiting_pods(&all);
-        self.context.events.retain(|subject, _| match subject {
-            EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
-            EventSubject::Attachment { name, .. } => {
-                all.iter().any(|refused| refused.name == *name)
-            }
+        self.context.events.retain(|subject, reason| {
+            reason.object() != VOLUME_ATTACHMENT
+                || all.iter().any(|refused| refused.name == subject.name)
         });
         for refused in all {
             let mut note = format!(
@@ -94,7 +92,7 @@ impl DetachRetries {
             if !self.context.tables.is_identified(&refused.name) {
                 note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
             }
-            let subject = EventSubject::Attachment { name: refused.name, uid: refused.uid };
+            let subject = EventSubject::new(("", &refused.name), &refused.uid);
             self.context.events.send(subject, EventReason::Refused, &note);
         }
     }
@@ -105,16 +103,13 @@ impl DetachRetries {
         let mut waiting = Vec::new();
         for refused in all {
             for pod in tables.pods_waiting_for_end(&refused.name) {
-                let subject = EventSubject::pod(pod.name(), pod.uid());
+                let subject = EventSubject::new(pod.name(), pod.uid());
                 events.send(subject, EventReason::PodWaits, &waiting_note(refused, pod.node()));
                 waiting.push(pod);
             }
         }
-        events.retain(|subject, reason| match subject {
-            EventSubject::Pod { uid, .. } if reason == EventReason::PodWaits => {
-                waiting.iter().any(|pod| pod.uid() == uid)
-            }
-            _ => true,
+        events.retain(|subject, reason| {
+            reason != EventReason::PodWaits || waiting.iter().any(|pod| pod.uid() == subject.uid)
         });
     }
 

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use crate::cluster::Suspect;
 use crate::context::Context;
 use crate::controller_client::ControllerAnswers;
-use crate::events::{EventReason, EventSubject};
+use crate::events::{EventReason, EventSubject, NODE};
 use crate::metrics::Metrics;
 pub(crate) use choose::stop_reason;
 pub use choose::{ADVERTISED, ADVERTISED_VERSION};
@@ -98,10 +98,9 @@ impl Failover {
     pub async fn round(&self) -> Duration {
         self.context.metrics.set_taints(&self.context.tables.own_taint_times(), Timestamp::now());
         let mut suspects = self.context.tables.suspects();
-        self.context.events.retain(|about, _| match about {
-            EventSubject::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
-            // The retries report on attachments, onboarding on pods.
-            EventSubject::Attachment { .. } | EventSubject::Pod { .. } => true,
+        // The retries report on attachments, onboarding on pods.
+        self.context.events.retain(|about, reason| {
+            reason.object() != NODE || suspects.iter().any(|suspect| suspect.name == about.name)
         });
         let now = Instant::now();
         let lost = suspects.iter().filter(|suspect| suspect.is_lost());
@@ -271,7 +270,7 @@ impl Failover {
     }
 
     fn send_event(&self, suspect: &Suspect, reason: EventReason, note: &str) {
-        let subject = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
+        let subject = EventSubject::new(("", &suspect.name), &suspect.uid);
         self.context.events.send(subject, reason, note);
     }
 }

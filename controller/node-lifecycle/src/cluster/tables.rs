@@ -1,7 +1,7 @@
 //! What is known about unhealthy nodes: about all nodes from the tables, about one node from the
 //! API server.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -135,12 +135,10 @@ impl Tables {
 
     /// Returns the nodes that have neither a provider id nor an entry of this driver in their
     /// CSINode: their instance cannot be determined.
-    pub fn unidentified(&self) -> Vec<String> {
+    pub fn unidentified(&self) -> BTreeSet<String> {
         let without_id = self.nodes.filter(|row| row.lacks_provider_id);
         let unknown = without_id.iter().filter(|row| self.instance_of(row).is_none());
-        let mut names: Vec<String> = unknown.map(|row| row.name.clone()).collect();
-        names.sort();
-        names
+        unknown.map(|row| row.name.clone()).collect()
     }
 
     /// Returns, for the nodes with the startup taint, how many wait for the driver, and the names

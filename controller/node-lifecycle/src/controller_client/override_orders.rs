@@ -47,8 +47,7 @@ pub(crate) async fn run(context: Context) {
                     still_sent.insert(order.clone(), Instant::now());
                     if before.is_none() && context.leader.is_leader() {
                         let note = "by the annotation its volume is detached, whatever is known";
-                        let (name, uid) = (attachment.name, attachment.uid);
-                        let subject = EventSubject::Attachment { name, uid };
+                        let subject = EventSubject::new(("", &attachment.name), &attachment.uid);
                         context.events.send(subject, EventReason::OverrideOrdered, note);
                     }
                 }

@@ -144,15 +144,12 @@ impl AgentAnnotations {
             let since = before.get(pod.uid()).copied().unwrap_or(now);
             self.lacking_since.insert(pod.uid().to_owned(), since);
             if difference.unknown && now.duration_since(since) >= REPORT_AFTER {
-                let subject = EventSubject::pod(pod.name(), pod.uid());
+                let subject = EventSubject::new(pod.name(), pod.uid());
                 self.context.events.send(subject, EventReason::FactsUnknown, ZONE_UNKNOWN_NOTE);
             }
         }
-        self.context.events.retain(|subject, reason| match subject {
-            EventSubject::Pod { uid, .. } if reason == EventReason::FactsUnknown => {
-                self.lacking_since.contains_key(uid)
-            }
-            _ => true,
+        self.context.events.retain(|subject, reason| {
+            reason != EventReason::FactsUnknown || self.lacking_since.contains_key(&subject.uid)
         });
         let lasting = self.lacking_since.values();
         let lasting = lasting.filter(|since| now.duration_since(**since) >= REPORT_AFTER);
