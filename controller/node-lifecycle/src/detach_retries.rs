@@ -119,8 +119,9 @@ impl DetachRetries {
         self.report_refusals();
         let now = Instant::now();
         let mut refused = self.context.tables.refused_attachments();
-        self.progress.retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
-        let progress = |attachment: &Attachment| self.progress.get(&attachment.uid).copied();
+        self.progress
+            .retain(|uid, _| refused.iter().any(|attachment| attachment.object.uid == *uid));
+        let progress = |attachment: &Attachment| self.progress.get(&attachment.object.uid).copied();
         refused.retain(|attachment| {
             let last_retry = progress(attachment).and_then(|progress| progress.last_retry);
             last_retry.is_none_or(|at| now.duration_since(at) >= RETRY_PAUSE)
@@ -130,7 +131,8 @@ impl DetachRetries {
         });
         refused.truncate(MAX_PER_ROUND);
         for attachment in &refused {
-            self.progress.entry(attachment.uid.clone()).or_default().last_checked = Some(now);
+            let uid = attachment.object.uid.clone();
+            self.progress.entry(uid).or_default().last_checked = Some(now);
         }
         let retryable = self.retryable(refused).await;
         if retryable.is_empty() {
@@ -210,11 +212,12 @@ impl DetachRetries {
     }
 
     async fn request_retry(&mut self, attachment: Attachment) -> bool {
-        let intent = Intent::RetryDetach { name: attachment.name, uid: attachment.uid.clone() };
+        let uid = attachment.object.uid.clone();
+        let intent = Intent::RetryDetach(attachment.object);
         let why = "a refused detach can be tried again";
         let done = self.context.perform(None, None, &intent, why).await;
         if done.is_some() {
-            let progress = self.progress.entry(attachment.uid).or_default();
+            let progress = self.progress.entry(uid).or_default();
             progress.last_retry = Some(Instant::now());
         }
         done == Some(ActResult::Done)

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_proto::lock;
 use ebs_csi_safe_detach::Fact;
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, NodePhase, step};
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, NodePhase, ObjectVersion, step};
 use jiff::Timestamp;
 
 use crate::cluster::Suspect;
@@ -256,15 +256,15 @@ impl Failover {
                 EventReason::TaintRemoved,
                 "the node has booted again and nothing of the former boot is left".to_owned(),
             ),
-            Intent::DeletePod { namespace, name, .. } => (
+            Intent::DeletePod(ObjectVersion { namespace, name, .. }) => (
                 EventReason::FailedOver,
                 format!("pod {namespace}/{name} was deleted: its volumes may leave the node"),
             ),
-            Intent::DeleteAttachment { name, .. } => (
+            Intent::DeleteAttachment(ObjectVersion { name, .. }) => (
                 EventReason::FailedOver,
                 format!("VolumeAttachment {name} was deleted: its volume may leave the node"),
             ),
-            Intent::RetryDetach { .. } => return,
+            Intent::RetryDetach(_) => return,
         };
         self.send_event(suspect, reason, &note);
     }

@@ -14,7 +14,8 @@ mod step;
 pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
 pub use fence::{FenceWhen, fence_candidate, instance_to_fence, reason_left_alone};
 pub use node::{
-    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, TaintedBoot, VolumeEvidence,
+    Attachment, InstanceEvidence, Node, NodeFacts, ObjectVersion, OutOfService, TaintedBoot,
+    VolumeEvidence,
 };
 pub use step::{FailoverMode, Intent, NodePhase, Transition, step};
 

@@ -1,7 +1,7 @@
 //! This driver's VolumeAttachments.
 
 use ebs_csi_proto::DRIVER_NAME;
-use ebs_csi_safe_detach::lifecycle::Attachment;
+use ebs_csi_safe_detach::lifecycle::{Attachment, ObjectVersion};
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde::Deserialize;
@@ -163,9 +163,12 @@ impl AttachmentRow {
         let volume = volume.as_ref().and_then(|volume| volume.volume());
         let instance = self.texts.get(INSTANCE);
         Attachment {
-            name: self.key().to_owned(),
-            uid: self.texts.get(UID).to_owned(),
-            version: self.texts.get(VERSION).to_owned(),
+            object: ObjectVersion {
+                namespace: String::new(),
+                name: self.key().to_owned(),
+                uid: self.texts.get(UID).to_owned(),
+                version: self.texts.get(VERSION).to_owned(),
+            },
             volume: volume.unwrap_or_default().to_owned(),
             instance: (volume.is_some() && !instance.is_empty()).then(|| instance.to_owned()),
             deleting: self.deleting,
@@ -199,7 +202,7 @@ mod tests {
         assert_eq!(attachment.order(), None);
         let resolved = attachment.resolve(&Table::default());
         assert_eq!(resolved.instance, None, "its volume has not been seen");
-        assert_eq!((resolved.uid.as_str(), resolved.deleting), ("u", false));
+        assert_eq!((resolved.object.uid.as_str(), resolved.deleting), ("u", false));
 
         let other = row(|a| a["spec"]["attacher"] = json!("other.example.com"));
         assert!(other.is_none());

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
-use ebs_csi_safe_detach::lifecycle::Attachment;
+use ebs_csi_safe_detach::lifecycle::{Attachment, ObjectVersion};
 
 use super::Controller;
 use crate::cluster::{AnnotatedOrder, BREAK_GLASS};
@@ -46,8 +46,9 @@ pub(crate) async fn run(context: Context) {
                     }
                     still_sent.insert(order.clone(), Instant::now());
                     if before.is_none() && context.leader.is_leader() {
+                        let read = &attachment.object;
                         let note = "by the annotation its volume is detached, whatever is known";
-                        let subject = EventSubject::new(("", &attachment.name), &attachment.uid);
+                        let subject = EventSubject::new(("", &read.name), &read.uid);
                         context.events.send(subject, EventReason::OverrideOrdered, note);
                     }
                 }
@@ -63,7 +64,7 @@ async fn send_order(
     attachment: &Attachment,
     was_refused: bool,
 ) -> bool {
-    let Attachment { name, uid, volume, .. } = attachment;
+    let Attachment { object: ObjectVersion { name, uid, .. }, volume, .. } = attachment;
     let request = BreakGlassRequest {
         subject: Some(Subject { volume_id: volume.clone(), instance_id: order.instance.clone() }),
         attached_since: order.since.clone(),

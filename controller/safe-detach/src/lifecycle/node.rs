@@ -64,15 +64,24 @@ pub struct TaintedBoot {
     pub boot: String,
 }
 
+/// An object as it was read. An act names exactly this object, and fails on a newer version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectVersion {
+    /// The object's namespace; empty for a kind without namespaces.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// The object's uid.
+    pub uid: String,
+    /// The version that was read.
+    pub version: String,
+}
+
 /// A VolumeAttachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
-    /// The VolumeAttachment's name.
-    pub name: String,
-    /// The VolumeAttachment's uid: an act names exactly this object.
-    pub uid: String,
-    /// The version that was read; it changes once the volume is attached by this object.
-    pub version: String,
+    /// The object. Its version changes once the volume is attached by this object.
+    pub object: ObjectVersion,
     /// The volume.
     pub volume: String,
     /// The instance to which the volume was attached, if known.

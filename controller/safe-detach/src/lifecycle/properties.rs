@@ -95,10 +95,10 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
             // A uid belongs to one object:
             // <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#uids>.
             for (number, attachment) in attachments.iter_mut().enumerate() {
-                attachment.uid = format!("uid-{number}");
+                attachment.object.uid = format!("uid-{number}");
             }
             for (number, pod) in pods.iter_mut().enumerate() {
-                pod.uid = format!("uid-{number}");
+                pod.object.uid = format!("uid-{number}");
             }
             NodeFacts { object, attachments, pods, volumes, instances }
         })
@@ -108,8 +108,12 @@ fn modes() -> impl Strategy<Value = FailoverMode> {
     select(vec![FailoverMode::ProveFirst, FailoverMode::Kep])
 }
 
-fn pod_of<'a>(facts: &'a NodeFacts, uid: &str) -> &'a Pod {
-    facts.pods.iter().find(|pod| pod.uid == uid).expect("an intent names a pod that was seen")
+fn pod_of<'a>(facts: &'a NodeFacts, object: &ObjectVersion) -> &'a Pod {
+    facts
+        .pods
+        .iter()
+        .find(|pod| pod.object == *object)
+        .expect("an intent names a pod that was seen")
 }
 
 fn node_of(facts: &NodeFacts) -> &Node {
@@ -133,9 +137,9 @@ proptest! {
     #[test]
     fn pod_deletion_needs_proof_of_all_volumes(facts in facts()) {
         for intent in step(&facts, FailoverMode::ProveFirst).intents {
-            if let Intent::DeletePod { uid, .. } = intent {
+            if let Intent::DeletePod(object) = intent {
                 let here = facts.instance();
-                prop_assert!(pod_of(&facts, &uid).volumes().all(|v| facts.is_proven(here, v)));
+                prop_assert!(pod_of(&facts, &object).volumes().all(|v| facts.is_proven(here, v)));
             }
         }
     }
@@ -196,8 +200,8 @@ proptest! {
     #[test]
     fn pods_that_are_not_eligible_are_left_alone(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
-            if let Intent::DeletePod { uid, .. } = intent {
-                prop_assert_eq!(eligible(pod_of(&facts, &uid)), Ok(()));
+            if let Intent::DeletePod(object) = intent {
+                prop_assert_eq!(eligible(pod_of(&facts, &object)), Ok(()));
             }
         }
     }
@@ -207,8 +211,8 @@ proptest! {
     #[test]
     fn attachment_is_deleted_only_after_its_pods(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
-            if let Intent::DeleteAttachment { uid, .. } = intent {
-                let a = facts.attachments.iter().find(|a| a.uid == uid).expect("seen");
+            if let Intent::DeleteAttachment(object) = intent {
+                let a = facts.attachments.iter().find(|a| a.object == object).expect("seen");
                 let users = facts.pods.iter().filter(|pod| !pod.ended || pod.deleting);
                 prop_assert!(users.flat_map(Pod::volumes).all(|v| v != a.volume));
                 if let Fact::Present(node) = &facts.object {

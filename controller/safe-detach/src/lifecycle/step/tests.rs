@@ -8,20 +8,20 @@ use NodePhase::{Acting, Healthy, NodeProven, Querying, Recovering, Suspect, Volu
 const HERE: &str = "i-1";
 const ELSEWHERE: &str = "i-2";
 
+fn object(name: &str) -> ObjectVersion {
+    let (name, uid) = (name.to_owned(), format!("uid-{name}"));
+    ObjectVersion { name, uid, ..ObjectVersion::default() }
+}
+
 pub(crate) fn pod(name: &str, volumes: &[&str]) -> Pod {
     let ours = |volume: &&str| Claim::Ours { volume: (*volume).to_owned(), shared: false };
-    Pod {
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        claims: volumes.iter().map(ours).collect(),
-        ..Pod::default()
-    }
+    let claims = volumes.iter().map(ours).collect();
+    Pod { object: object(name), claims, ..Pod::default() }
 }
 
 fn attachment(volume: &str) -> Attachment {
     Attachment {
-        name: format!("csi-{volume}"),
-        uid: format!("uid-csi-{volume}"),
+        object: object(&format!("csi-{volume}")),
         volume: volume.to_owned(),
         instance: Some(HERE.to_owned()),
         ..Attachment::default()
@@ -106,9 +106,9 @@ fn word(intent: &Intent) -> String {
     match intent {
         Intent::AddTaint(about) => format!("taint {} {}", about.instance, about.boot),
         Intent::RemoveTaint => "remove taint".to_owned(),
-        Intent::DeletePod { name, .. } => format!("pod {name}"),
-        Intent::DeleteAttachment { name, .. } => format!("attachment {name}"),
-        Intent::RetryDetach { name, .. } => format!("retry {name}"),
+        Intent::DeletePod(pod) => format!("pod {}", pod.name),
+        Intent::DeleteAttachment(attachment) => format!("attachment {}", attachment.name),
+        Intent::RetryDetach(attachment) => format!("retry {}", attachment.name),
     }
 }
 

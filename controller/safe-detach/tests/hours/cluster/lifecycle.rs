@@ -57,13 +57,13 @@ impl Cluster {
                 self.taint = OutOfService::Ours(about);
             }
             Intent::RemoveTaint => self.taint = OutOfService::None,
-            Intent::DeletePod { .. } => {
+            Intent::DeletePod(_) => {
                 assert!(!self.mounted, "S8: {self:?}");
                 self.pods_deleted += 1;
                 self.pod = None;
             }
-            Intent::DeleteAttachment { .. } => self.attachment = Some((true, false)),
-            Intent::RetryDetach { .. } => {
+            Intent::DeleteAttachment(_) => self.attachment = Some((true, false)),
+            Intent::RetryDetach(_) => {
                 self.attachment = self.attachment.map(|(deleting, _)| (deleting, true));
                 self.next_call = self.now;
             }

@@ -133,9 +133,9 @@ impl World {
                     plan.taint = Some(node.boot).filter(|_| rules.fault != Fault::NoTaint);
                 }
                 Intent::RemoveTaint => plan.remove_taint = true,
-                Intent::DeletePod { .. } => plan.pod = true,
-                Intent::DeleteAttachment { .. } => plan.attachment = true,
-                Intent::RetryDetach { .. } => plan.retry = true,
+                Intent::DeletePod(_) => plan.pod = true,
+                Intent::DeleteAttachment(_) => plan.attachment = true,
+                Intent::RetryDetach(_) => plan.retry = true,
             }
         }
         // An act with proof comes before a fence.
