@@ -26,6 +26,8 @@ pub(crate) const REPLICAS: usize = 2;
 
 pub(crate) struct Driver {
     directory: PathBuf,
+    /// The kubeconfig file of node-lifecycle.
+    kubeconfig: PathBuf,
     pub(crate) control: PathBuf,
     pub(crate) csi: PathBuf,
     pub(crate) safe_detach: PathBuf,
@@ -60,7 +62,7 @@ pub(crate) fn programs() -> TestResult {
 
 impl Driver {
     /// Starts the simulator, without instances, and the controller.
-    pub(crate) async fn start(directory: &Path) -> TestResult<Self> {
+    pub(crate) async fn start(directory: &Path, kubeconfig: PathBuf) -> TestResult<Self> {
         let scenario = directory.join("scenario.json");
         let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": [],
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}]});
@@ -110,6 +112,7 @@ impl Driver {
         }
         Ok(Self {
             directory: directory.to_owned(),
+            kubeconfig,
             control,
             csi,
             safe_detach,
@@ -121,9 +124,9 @@ impl Driver {
         })
     }
 
-    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> TestResult {
+    pub(crate) fn start_lifecycle(&self) -> TestResult {
         for number in 0..REPLICAS {
-            let process = self.replica(number, kubeconfig)?;
+            let process = self.replica(number)?;
             self.replicas().push(process);
         }
         Ok(())
@@ -133,10 +136,10 @@ impl Driver {
         self.lifecycle.lock().expect("not poisoned")
     }
 
-    fn replica(&self, number: usize, kubeconfig: &Path) -> TestResult<Process> {
+    fn replica(&self, number: usize) -> TestResult<Process> {
         let mut arguments = vec![
             format!("--safe-detach-endpoint=unix://{}", self.safe_detach.display()),
-            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--kubeconfig={}", self.kubeconfig.display()),
             format!("--http-endpoint=127.0.0.1:{}", self.http[number]),
             "--namespace=kube-system".to_owned(),
             format!("--identity=replica-{number}"),
@@ -150,21 +153,17 @@ impl Driver {
         Process::start(&self.directory, &name, &program, &arguments, &[])
     }
 
-    pub(crate) fn change_lifecycle(
-        &self,
-        kubeconfig: &Path,
-        lifecycle_flags: &[&str],
-    ) -> TestResult {
+    pub(crate) fn change_lifecycle(&self, lifecycle_flags: &[&str]) -> TestResult {
         *self.lifecycle_flags.lock().expect("not poisoned") =
             lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect();
-        (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
+        (0..REPLICAS).try_for_each(|number| self.kill_replica(number))
     }
 
-    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> TestResult {
+    pub(crate) fn kill_replica(&self, number: usize) -> TestResult {
         let mut replicas = self.replicas();
         // Dropping a process kills it.
         drop(replicas.remove(number));
-        replicas.insert(number, self.replica(number, kubeconfig)?);
+        replicas.insert(number, self.replica(number)?);
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::fmt::Debug;
 use std::future::Future;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,6 @@ pub(crate) struct World<'a> {
     pub(crate) nodes: Nodes,
     pub(crate) driver: &'a Driver,
     pub(crate) plane: &'a ControlPlane,
-    pub(crate) kubeconfig: &'a Path,
     /// The number of instances that scenarios have created for themselves.
     pub(crate) made: AtomicUsize,
 }

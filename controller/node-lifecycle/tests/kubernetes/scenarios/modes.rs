@@ -20,9 +20,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// stays attached until EC2 shows the instance off.
 async fn as_proposed(world: &World<'_>) -> TestResult {
     let from = world.attached("kep", "kep-a").await?;
-    world
-        .driver
-        .change_lifecycle(world.kubeconfig, &["--failover=kep", "--safe-detach=enforce"])?;
+    world.driver.change_lifecycle(&["--failover=kep", "--safe-detach=enforce"])?;
     from.fall_silent().await?;
     from.wait_until_pod_gone().await?;
     from.check_refused("node-not-ready").await?;
@@ -34,8 +32,7 @@ async fn as_proposed(world: &World<'_>) -> TestResult {
 
 async fn refused_fences(world: &World<'_>) -> TestResult {
     // EC2's status checks of these instances pass: the nodes are only cut off.
-    let flags = ["--fence=terminate", "--fence-when=lost"];
-    world.driver.change_lifecycle(world.kubeconfig, &flags)?;
+    world.driver.change_lifecycle(&["--fence=terminate", "--fence-when=lost"])?;
     let (one, other) = tokio::join!(recovered(world), terminated(world));
     one.and(other)
 }
