@@ -3,8 +3,9 @@
 use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_safe_detach::lifecycle::{Attachment, ObjectVersion};
 use jiff::Timestamp;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
-use serde::Deserialize;
+use k8s_openapi::api::storage::v1::{
+    VolumeAttachment, VolumeAttachmentSpec, VolumeAttachmentStatus,
+};
 
 use super::object_table::{Table, TableRow, Texts};
 use super::{Object, Retained, VolumeRow};
@@ -53,32 +54,6 @@ pub(crate) struct AttachmentRow {
     retry_requested: bool,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Spec {
-    attacher: String,
-    node_name: String,
-    source: Source,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Source {
-    persistent_volume_name: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Status {
-    detach_error: Option<DetachError>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct DetachError {
-    message: Option<String>,
-}
-
 /// Returns the controller's reason for a refused detach, from its message:
 /// `SafeDetachRefused/TOKEN: …`.
 fn refusal_token(message: &str) -> Option<&str> {
@@ -95,11 +70,11 @@ impl TableRow for AttachmentRow {
 
 impl Retained for AttachmentRow {
     type Kind = VolumeAttachment;
-    type Spec = Spec;
-    type Status = Status;
+    type Spec = VolumeAttachmentSpec;
+    type Status = VolumeAttachmentStatus;
 
     /// Returns `None` for another driver's attachment, and for one without a PersistentVolume.
-    fn new(object: Object<Spec, Status>) -> Option<Self> {
+    fn new(object: Object<VolumeAttachmentSpec, VolumeAttachmentStatus>) -> Option<Self> {
         let (meta, spec) = (object.metadata, object.spec);
         if spec.attacher != DRIVER_NAME {
             return None;

@@ -35,29 +35,15 @@ pub(crate) struct PodRow {
 pub(crate) struct Spec {
     node_name: Option<String>,
     volumes: Vec<Volume>,
-    tolerations: Vec<Tolerated>,
+    tolerations: Vec<core::Toleration>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Volume {
     name: String,
-    persistent_volume_claim: Option<Source>,
+    persistent_volume_claim: Option<core::PersistentVolumeClaimVolumeSource>,
     ephemeral: Option<IgnoredAny>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Source {
-    claim_name: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Tolerated {
-    key: String,
-    effect: String,
-    toleration_seconds: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -101,7 +87,10 @@ impl Retained for PodRow {
         }
         let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
         let endless = spec.tolerations.into_iter().filter(|t| t.toleration_seconds.is_none());
-        let endless = endless.map(|t| Toleration { key: t.key, effect: t.effect });
+        let endless = endless.map(|t| Toleration {
+            key: t.key.unwrap_or_default(),
+            effect: t.effect.unwrap_or_default(),
+        });
         let mut managers = meta.owner_references.iter().filter(|o| o.controller);
         Some(Self {
             tolerations: endless.collect(),
