@@ -72,7 +72,7 @@ impl Leader {
     }
 
     /// Acquires the Lease and renews it, until the future is dropped.
-    pub async fn run(&self) {
+    pub async fn run(self: Arc<Self>) {
         let pause = self.duration / 5;
         loop {
             let led = self.is_leader();
@@ -265,10 +265,8 @@ impl Journal {
 
     /// Writes the journal to the Lease, without entries that no longer count.
     pub fn write(&self, lease: &mut Lease, now: Timestamp) {
-        let at: BTreeMap<&str, String> = self
-            .nodes(now)
-            .filter_map(|node| Some((node, self.at.get(node)?.to_string())))
-            .collect();
+        let at: BTreeMap<_, _> =
+            self.nodes(now).map(|node| (node, self.at[node].to_string())).collect();
         // The serialization of a map of strings cannot fail.
         let text = serde_json::to_string(&at).unwrap_or_default();
         lease.annotations_mut().insert(JOURNAL.to_owned(), text);

@@ -67,8 +67,7 @@ pub async fn run(
     for watch in tables.watch_nodes(&client) {
         spawn_endless("a watch", watch);
     }
-    let (watched_ages, lease_client) = (Arc::clone(&ages), client.clone());
-    spawn_endless("the leases", Box::pin(async move { watched_ages.run(lease_client).await }));
+    spawn_endless("the leases", Box::pin(Arc::clone(&ages).run(client.clone())));
     let (agent_pods, agent_watches): (Vec<_>, Vec<_>) =
         config.node_namespaces.iter().map(|namespace| watch_agent_pods(&client, namespace)).unzip();
     let node_reports = NodeReports::new(&context, ages, agent_pods.clone());
@@ -81,8 +80,7 @@ pub async fn run(
     for watch in tables.watch_volumes_and_pods(&client) {
         spawn_endless("a watch", when_controller_listens(watch));
     }
-    let candidate = Arc::clone(&leader);
-    let election: Task = Box::pin(async move { candidate.run().await });
+    let election: Task = Box::pin(Arc::clone(&leader).run());
     spawn_endless("the events", Box::pin(event_writer.run()));
     let writes_annotations = [config.node_facts, config.drain_annotation].contains(&Switch::On);
     match config.onboarding {

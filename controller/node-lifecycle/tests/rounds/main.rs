@@ -67,10 +67,7 @@ async fn world_of(api: SharedApiServer, fresh: Duration) -> World {
         .chain(tables.watch_volumes_and_pods(&client))
         .for_each(|watch| drop(tokio::spawn(watch)));
     let leader = Leader::new(client.clone(), "kube-system", "one".to_owned(), LONG);
-    let election = tokio::spawn({
-        let leader = Arc::clone(&leader);
-        async move { leader.run().await }
-    });
+    let election = tokio::spawn(Arc::clone(&leader).run());
     while !(leader.is_leader() && tables.are_complete()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
