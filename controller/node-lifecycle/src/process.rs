@@ -83,12 +83,9 @@ pub async fn run(
     let election: Task = Box::pin(Arc::clone(&leader).run());
     spawn_endless("the events", Box::pin(event_writer.run()));
     let writes_annotations = [config.node_facts, config.drain_annotation].contains(&Switch::On);
-    match config.onboarding {
-        Switch::Off if !writes_annotations => {
-            spawn_endless("leader election", when_controller_listens(election))
-        }
-        _ => spawn_endless("leader election", election),
-    }
+    let needs_leader = config.onboarding == Switch::On || writes_annotations;
+    let election = if needs_leader { election } else { when_controller_listens(election) };
+    spawn_endless("leader election", election);
     if config.onboarding == Switch::On {
         let onboarding = Onboarding { context: context.clone(), last_patched: HashMap::new() };
         spawn_endless("onboarding", Box::pin(onboarding.run()));
