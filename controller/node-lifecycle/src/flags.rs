@@ -5,10 +5,11 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::{self, Exit, HttpFlags};
+use ebs_csi_safe_detach::Mode;
 use ebs_csi_safe_detach::lifecycle::{self, FailoverMode};
 
 /// The version, as the driver's other processes report it.
@@ -37,12 +38,9 @@ impl Failover {
     }
 }
 
-/// How much the controller must have proved before a volume leaves a node: its `--safe-detach`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SafeDetach {
-    Off,
-    Ec2Only,
-    Enforce,
+/// Parses the controller's `--safe-detach`.
+fn modes() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
 }
 
 /// Parses a number of seconds in a range.
@@ -106,8 +104,8 @@ pub struct Config {
     #[arg(long, value_enum, default_value_t = Failover::ProveFirst)]
     pub failover: Failover,
     /// The controller's --safe-detach. Kep needs enforce.
-    #[arg(long, value_enum, value_name = "MODE")]
-    safe_detach: Option<SafeDetach>,
+    #[arg(long, value_name = "MODE", value_parser = modes())]
+    safe_detach: Option<Mode>,
     /// Have the controller stop or terminate the instance of a node that carries the label
     /// ebs.csi.aws.com/fence=true and has not been Ready for long, while EC2 says that it runs, so
     /// that its pods can move. The controller needs --safe-detach-fence, too.
@@ -167,7 +165,7 @@ impl Config {
     /// [`Exit`]: the help, the version, or a wrong flag.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
         let mut config: Self = program::parse(arguments)?;
-        if config.failover == Failover::Kep && config.safe_detach != Some(SafeDetach::Enforce) {
+        if config.failover == Failover::Kep && config.safe_detach != Some(Mode::Enforce) {
             return Err(Exit::usage(
                 "--failover=kep needs --safe-detach=enforce, here and in the controller: otherwise a node that runs and is cut off loses its volumes while it writes to them",
             ));
