@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::environment::world::{TestResult, World, ensure, patch, wait_until};
 
@@ -21,17 +21,7 @@ pub(crate) struct Attached<'a> {
 
 impl<'a> World<'a> {
     pub(crate) async fn attached(&'a self, claim: &str, node: &str) -> TestResult<Attached<'a>> {
-        self.attached_with(claim, node, &json!({})).await
-    }
-
-    /// Like [`World::attached`]; `more` describes the instance as in the simulator's scenario file.
-    pub(crate) async fn attached_with(
-        &'a self,
-        claim: &str,
-        node: &str,
-        more: &Value,
-    ) -> TestResult<Attached<'a>> {
-        let instance = self.node_with(node, more).await?;
+        let instance = self.node(node).await?;
         let handle = self.volume(claim).await?;
         let attached = self.existing(claim, node, &instance, &handle);
         self.run_pod(&attached.pod, node, &[claim]).await?;

@@ -89,16 +89,12 @@ impl World<'_> {
 
     /// Creates a Ready node of that name on an instance of its own. Returns the instance's id.
     pub(crate) async fn node(&self, name: &str) -> TestResult<String> {
-        self.node_with(name, &json!({})).await
-    }
-
-    /// Like [`World::node`]; `more` describes the instance as in the simulator's scenario file.
-    pub(crate) async fn node_with(&self, name: &str, more: &Value) -> TestResult<String> {
-        let instance = self.instance(more)?;
+        let instance = self.instance(&json!({}))?;
         self.nodes.create(name, &instance, "us-east-1a").await?;
         Ok(instance)
     }
 
+    /// Creates an instance; `more` describes it as in the simulator's scenario file.
     pub(crate) fn instance(&self, more: &Value) -> TestResult<String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let id = format!("i-{:017x}", 0xa000 + number);

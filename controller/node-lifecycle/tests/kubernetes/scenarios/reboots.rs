@@ -19,7 +19,10 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// A hibernated instance saves its mounts in its memory: while stopped it keeps its volumes, and
 /// after the resume it continues to use them.
 async fn hibernated(world: &World<'_>) -> TestResult {
-    let at = world.attached_with("f5", "f5-a", &json!({"hibernation": true})).await?;
+    let instance = world.instance(&json!({"hibernation": true}))?;
+    world.nodes.create("f5-a", &instance, "us-east-1a").await?;
+    let at = world.existing("f5", "f5-a", &instance, &world.volume("f5").await?);
+    world.run_pod(&at.pod, &at.node, &["f5"]).await?;
     at.power("hibernate")?;
     at.stop_heartbeats();
     at.check_left_alone().await?;
