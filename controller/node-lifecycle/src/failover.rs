@@ -219,10 +219,8 @@ impl Failover {
 }
 
 fn questions<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> Vec<Question> {
-    let mut questions: Vec<_> = suspects.flat_map(|suspect| suspect.facts.questions()).collect();
-    questions.sort();
-    questions.dedup();
-    questions
+    let questions: BTreeSet<_> = suspects.flat_map(|suspect| suspect.facts.questions()).collect();
+    questions.into_iter().collect()
 }
 
 impl Failover {

@@ -1,6 +1,6 @@
 //! The facts about one node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decide::{Evidence, Refusal, Verdict};
 use crate::facts::Fact;
@@ -179,15 +179,12 @@ impl NodeFacts {
 
     /// Returns the questions for the controller: every pair of instance and volume that a step
     /// could rest on.
-    pub fn questions(&self) -> Vec<(String, String)> {
+    pub fn questions(&self) -> BTreeSet<(String, String)> {
         let instance = self.instance();
         let of_pods = self.pods.iter().flat_map(Pod::volumes);
         let of_pods = of_pods.filter_map(|volume| Some((instance?.to_owned(), volume.to_owned())));
         let of_attachments =
             self.attachments.iter().filter_map(|a| Some((a.instance.clone()?, a.volume.clone())));
-        let mut all: Vec<_> = of_attachments.chain(of_pods).collect();
-        all.sort();
-        all.dedup();
-        all
+        of_attachments.chain(of_pods).collect()
     }
 }
