@@ -12,7 +12,7 @@ mod node;
 mod step;
 
 pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
-pub use fence::{FenceWhen, fence_candidate, instance_to_fence, reason_left_alone};
+pub use fence::{FenceWhen, decide_fence, fence_candidate};
 pub use node::{
     Attachment, InstanceEvidence, Node, NodeFacts, ObjectVersion, OutOfService, TaintedBoot,
     VolumeEvidence,

@@ -7,8 +7,7 @@ use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
     Claim, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts, NodePhase,
-    OutOfService, Pod as PodFacts, TaintedBoot, Toleration, VolumeEvidence, instance_to_fence,
-    step,
+    OutOfService, Pod as PodFacts, TaintedBoot, Toleration, VolumeEvidence, decide_fence, step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
@@ -141,7 +140,7 @@ impl World {
         // An act with proof comes before a fence.
         let nothing_proved = !step.intents.iter().any(Intent::is_braked);
         if let Some(when) = rules.fences.filter(|_| nothing_proved) {
-            plan.fence = instance_to_fence(&facts, when).is_some();
+            plan.fence = matches!(decide_fence(&facts, when), Some(Ok(_)));
         }
         if let Some(node) = look.node {
             let is_taintable = !node.ready && node.taint == Taint::None;
