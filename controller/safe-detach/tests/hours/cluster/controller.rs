@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ebs_csi_safe_detach::{
-    AttachmentFact, Fact, Facts, InstanceFact, KernelState, Mode, NodeEvidence, OldAgents, Phase,
-    Refusal, Verdict, Waiting, decide,
+    Agent, AttachmentFact, Fact, Facts, InstanceFact, KernelState, Mode, NodeEvidence, OldAgents,
+    Phase, Refusal, Verdict, Waiting, decide,
 };
 
 use super::{CALL_TIMEOUT, Cluster, DETACH, LONGEST_PAUSE};
-use crate::kubernetes_objects::{ATTACHED, AgentView, NodeView};
+use crate::kubernetes_objects::{ATTACHED, NodeView, answered};
 
 impl Cluster {
     fn node_evidence(&self) -> Fact<NodeEvidence> {
@@ -20,8 +20,8 @@ impl Cluster {
             attached: self.attached,
             young: false,
             agent: match self.reaches_api_server {
-                true => AgentView::Answered(state, false),
-                false => AgentView::Silent,
+                true => answered(state, false),
+                false => Agent::Silent,
             },
         };
         NodeView::evidence(Some(node), OldAgents::Refuse)

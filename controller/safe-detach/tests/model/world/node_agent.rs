@@ -1,10 +1,10 @@
 //! Node A's node-agent and mount-helper, and the annotation that requests a promise.
 
-use ebs_csi_safe_detach::KernelState;
+use ebs_csi_safe_detach::{Agent, KernelState};
 
 use super::{Agents, Fault, Hold, On, Rules, World};
 use crate::explore::Steps;
-use crate::kubernetes_objects::AgentView;
+use crate::kubernetes_objects::answered;
 
 impl World {
     pub(super) fn add_agent_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
@@ -52,12 +52,12 @@ impl World {
     }
 
     /// Returns what the node-agent answers now.
-    pub(super) fn agent(&self, rules: Rules) -> AgentView {
+    pub(super) fn agent(&self, rules: Rules) -> Agent {
         if !self.is_running() {
-            return AgentView::Silent;
+            return Agent::Silent;
         }
         if self.guest.old_agent {
-            return AgentView::WithoutPage;
+            return Agent::WithoutPage;
         }
         let state = match self.guest.hold {
             Hold::Stage if rules.fault == Fault::LookWithoutLock => KernelState::Free,
@@ -68,6 +68,6 @@ impl World {
             Hold::Nothing => KernelState::NoDisk,
         };
         let requested = rules.fault == Fault::RequestCountsAsPromise && self.promise_requested;
-        AgentView::Answered(state, self.guest.promised || requested)
+        answered(state, self.guest.promised || requested)
     }
 }
