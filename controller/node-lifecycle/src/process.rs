@@ -1,6 +1,5 @@
 //! Runs the process's tasks, from its confinement to its end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ebs_csi_proto::http_endpoint::{self, Pages, PlainText, StatusCode};
@@ -21,7 +20,7 @@ use crate::failover::{Failover, Fencing};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
 use crate::metrics::{Metrics, unidentified_nodes};
-use crate::onboarding::Onboarding;
+use crate::onboarding;
 use crate::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
 
 pub mod confinement;
@@ -87,8 +86,7 @@ pub async fn run(
     let election = if needs_leader { election } else { when_controller_listens(election) };
     spawn_endless("leader election", election);
     if config.onboarding == Switch::On {
-        let onboarding = Onboarding { context: context.clone(), last_patched: HashMap::new() };
-        spawn_endless("onboarding", Box::pin(onboarding.run()));
+        spawn_endless("onboarding", Box::pin(onboarding::run(context.clone())));
     }
     for watch in agent_watches {
         let watch = if writes_annotations { watch } else { when_controller_listens(watch) };
