@@ -26,8 +26,8 @@ const LIMIT: usize = 7;
 pub struct AgentPodRow {
     texts: Texts<8>,
     has_fact: [bool; NodeFact::ALL.len()],
-    draining: bool,
-    restarted: bool,
+    pub(crate) draining: bool,
+    pub(crate) restarted: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -138,14 +138,6 @@ impl AgentPodRow {
     pub(crate) fn has(&self, fact: NodeFact) -> bool {
         self.has_fact[fact as usize]
     }
-
-    pub(crate) fn is_marked_draining(&self) -> bool {
-        self.draining
-    }
-
-    pub(crate) fn has_restarted(&self) -> bool {
-        self.restarted
-    }
 }
 
 #[cfg(test)]
@@ -185,11 +177,11 @@ mod tests {
         assert_eq!(asked.attach_limit(), "100");
         assert!(pod.has(NodeFact::Zone) && pod.has(NodeFact::Region));
         assert!(!pod.has(NodeFact::Instance) && !pod.has(NodeFact::InstanceType));
-        assert!(!pod.is_marked_draining() && !pod.has_restarted());
+        assert!(!pod.draining && !pod.restarted);
         let drained = row(|p| p["metadata"]["annotations"][DRAINING] = json!("true"));
-        assert!(drained.expect("retained").is_marked_draining());
+        assert!(drained.expect("retained").draining);
         let restarted = row(|p| p["status"]["containerStatuses"][0]["restartCount"] = json!(1));
-        assert!(restarted.expect("retained").has_restarted());
+        assert!(restarted.expect("retained").restarted);
     }
 
     #[test]
