@@ -1,11 +1,11 @@
 //! Runs the simulator, the real controller in `enforce`, and the real node-lifecycle.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi;
@@ -34,9 +34,9 @@ pub(crate) struct Driver {
     http: [u16; REPLICAS],
     simulator: Process,
     pub(crate) controller: Process,
-    lifecycle: Mutex<Vec<Process>>,
+    lifecycle: RefCell<Vec<Process>>,
     /// The flags of node-lifecycle that scenarios change.
-    lifecycle_flags: Mutex<Vec<String>>,
+    lifecycle_flags: RefCell<Vec<String>>,
 }
 
 /// Returns the path of one of the driver's programs, as this test's build has it: in the directory
@@ -119,21 +119,17 @@ impl Driver {
             http: std::array::from_fn(|_| port()),
             simulator,
             controller,
-            lifecycle: Mutex::default(),
-            lifecycle_flags: Mutex::new(vec!["--fence=stop".to_owned()]),
+            lifecycle: RefCell::default(),
+            lifecycle_flags: RefCell::new(vec!["--fence=stop".to_owned()]),
         })
     }
 
     pub(crate) fn start_lifecycle(&self) -> TestResult {
         for number in 0..REPLICAS {
             let process = self.replica(number)?;
-            self.replicas().push(process);
+            self.lifecycle.borrow_mut().push(process);
         }
         Ok(())
-    }
-
-    fn replicas(&self) -> MutexGuard<'_, Vec<Process>> {
-        self.lifecycle.lock().expect("not poisoned")
     }
 
     fn replica(&self, number: usize) -> TestResult<Process> {
@@ -147,20 +143,20 @@ impl Driver {
             "--query-interval-seconds=1".to_owned(),
             "--fence-after-seconds=5".to_owned(),
         ];
-        arguments.extend_from_slice(&self.lifecycle_flags.lock().expect("not poisoned"));
+        arguments.extend_from_slice(&self.lifecycle_flags.borrow());
         let program = program("ebs-csi-node-lifecycle")?;
         let name = format!("node-lifecycle-{number}");
         Process::start(&self.directory, &name, &program, &arguments, &[])
     }
 
     pub(crate) fn change_lifecycle(&self, lifecycle_flags: &[&str]) -> TestResult {
-        *self.lifecycle_flags.lock().expect("not poisoned") =
-            lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.lifecycle_flags
+            .replace(lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect());
         (0..REPLICAS).try_for_each(|number| self.kill_replica(number))
     }
 
     pub(crate) fn kill_replica(&self, number: usize) -> TestResult {
-        let mut replicas = self.replicas();
+        let mut replicas = self.lifecycle.borrow_mut();
         // Dropping a process kills it.
         drop(replicas.remove(number));
         replicas.insert(number, self.replica(number)?);
@@ -168,12 +164,12 @@ impl Driver {
     }
 
     pub(crate) fn lifecycle_log(&self) -> String {
-        self.replicas().iter().map(Process::log).collect()
+        self.lifecycle.borrow().iter().map(Process::log).collect()
     }
 
     /// Returns an error when a process has ended.
     pub(crate) fn check(&mut self) -> TestResult {
-        let replicas = self.lifecycle.get_mut().expect("not poisoned");
+        let replicas = self.lifecycle.get_mut();
         let all = [&mut self.simulator, &mut self.controller];
         let mut all = all.into_iter().chain(replicas.iter_mut());
         all.find_map(Process::exit_report).map_or(Ok(()), |end| Err(end.into()))

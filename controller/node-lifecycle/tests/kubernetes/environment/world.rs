@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::DRIVER_NAME;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -27,6 +28,9 @@ pub(crate) struct World<'a> {
     /// The number of instances that scenarios have created for themselves.
     pub(crate) made: AtomicUsize,
 }
+
+/// The modes of a volume with a file system, for one node.
+pub(crate) const ONE_WRITER: (&str, &str) = ("ReadWriteOnce", "Filesystem");
 
 pub(crate) type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -106,31 +110,16 @@ impl World<'_> {
     /// volume's id.
     pub(crate) async fn volume(&self, name: &str) -> TestResult<String> {
         let handle = self.driver.volume(name).await?;
-        self.bound_as(name, &handle, ("ReadWriteOnce", "Filesystem")).await?;
+        self.bound(name, (DRIVER_NAME, &handle), ONE_WRITER).await?;
         Ok(handle)
     }
 
-    /// Creates a claim of that name, bound to a volume of this driver, with that access mode and
-    /// volume mode.
-    pub(crate) async fn bound_as(
+    /// Creates a claim of that name, bound to a driver's volume, with that access mode and volume
+    /// mode.
+    pub(crate) async fn bound(
         &self,
         name: &str,
-        handle: &str,
-        modes: (&str, &str),
-    ) -> TestResult {
-        self.bound(name, "ebs.csi.aws.com", handle, modes).await
-    }
-
-    /// Creates a claim of that name, bound to a volume of a driver that is not installed.
-    pub(crate) async fn foreign_volume(&self, name: &str) -> TestResult {
-        self.bound(name, "other.example.com", "x", ("ReadWriteOnce", "Filesystem")).await
-    }
-
-    async fn bound(
-        &self,
-        name: &str,
-        driver: &str,
-        handle: &str,
+        (driver, handle): (&str, &str),
         (access, kind): (&str, &str),
     ) -> TestResult {
         let capacity = json!({"storage": "1Gi"});
