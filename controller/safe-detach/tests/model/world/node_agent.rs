@@ -2,14 +2,13 @@
 
 use ebs_csi_safe_detach::{Agent, KernelState};
 
-use super::{Agents, Fault, Hold, On, Rules, World};
+use super::{Agents, Fault, Hold, Rules, World};
 use crate::explore::Steps;
 use crate::kubernetes_objects::answered;
 
 impl World {
     pub(super) fn add_agent_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
-        let is_going = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-        let is_over = self.promise_requested && !is_going;
+        let is_over = self.promise_requested && !self.is_leaving();
         steps.add_if(is_over, "the request for a promise is withdrawn", |w| {
             w.promise_requested = false;
         });

@@ -222,7 +222,7 @@ impl World {
     }
 
     fn fence(&self, rules: Rules) -> (&'static str, Result<Self, &'static str>) {
-        let runs = self.ec2.power == Power::Running;
+        let runs = self.instance_runs();
         // The controller asks EC2 again; the answer that the replica has may be out of date.
         let needs_impaired = rules.fences == Some(FenceWhen::Impaired);
         let asks = needs_impaired && rules.fault != Fault::FenceOnFormerChecks;

@@ -97,8 +97,7 @@ impl World {
 
     pub(super) fn add_controller_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let Some(call) = self.calls[slot] else {
-            let is_deleting = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-            steps.add_if(is_deleting, "a call begins", |w| {
+            steps.add_if(self.is_leaving(), "a call begins", |w| {
                 w.calls[slot] = Some(Call { stage: Stage::Began, gone: false, stale: false });
             });
             return;
