@@ -16,9 +16,6 @@ fn fact<T: Clone + fmt::Debug + 'static>(
 }
 
 fn any_facts() -> impl Strategy<Value = Facts> {
-    use Power::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated, Unrecognised};
-    let power =
-        select(vec![Pending, Running, ShuttingDown, Terminated, Stopping, Stopped, Unrecognised]);
     let phase =
         select(vec![Phase::Attached, Phase::Leaving, Phase::NotAttached, Phase::Unrecognised]);
     let since = || select(vec![SINCE, LATER]);
@@ -33,7 +30,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         .prop_map(|(instance, since)| OverrideOrder { instance, since, subject: node() });
     let attachment = (phase, proptest::option::of(since()))
         .prop_map(|(phase, since)| AttachmentFact { phase, since });
-    let instance = (power, fact(Just(())))
+    let instance = (select(Power::ALL.to_vec()), fact(Just(())))
         .prop_map(|(power, hibernation)| InstanceFact { power, hibernation });
     (
         select(Mode::ALL.to_vec()),
