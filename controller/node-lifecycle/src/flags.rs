@@ -43,7 +43,6 @@ fn modes() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
 }
 
-/// Parses a number of seconds in a range.
 fn seconds(range: impl RangeBounds<i64>) -> impl TypedValueParser<Value = Duration> {
     clap::value_parser!(u32).range(range).map(|seconds| Duration::from_secs(seconds.into()))
 }

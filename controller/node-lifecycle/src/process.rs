@@ -166,7 +166,6 @@ pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Exit> {
     Client::try_from(config).map_err(Exit::setting)
 }
 
-/// The sources of the pages.
 #[derive(Debug)]
 struct PageSources {
     metrics: Arc<Metrics>,

@@ -17,7 +17,6 @@ use super::{Object, Retained, Watched};
 
 const NAMESPACE: &str = "kube-node-lease";
 
-/// A node's Lease.
 #[derive(Clone, Debug)]
 struct LeaseRow {
     node: String,

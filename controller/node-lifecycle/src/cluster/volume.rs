@@ -84,7 +84,6 @@ impl VolumeRow {
     }
 }
 
-/// Returns what a claim is bound to.
 pub(crate) fn claim_of(volumes: &Table<VolumeRow>, namespace: &str, name: &str) -> Claim {
     match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
         None => Claim::Unknown,

@@ -15,7 +15,6 @@ use crate::cluster::{AnnotatedOrder, BREAK_GLASS};
 use crate::context::Context;
 use crate::events::{EventReason, EventSubject};
 
-/// Pause between two rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(2);
 /// The controller forgets an order after some minutes, so an order that still exists is sent again.
 const RESEND_AFTER: Duration = Duration::from_secs(60);

@@ -24,7 +24,6 @@ const UNNEEDED: Duration = Duration::from_secs(15);
 /// Attempts to write one entry beside other writers.
 const ATTEMPTS: usize = 5;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(200);
-/// Limit for one write.
 const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the annotations. Clones share nothing but the tables.

@@ -32,7 +32,6 @@ impl Fencing {
         }
     }
 
-    /// Returns the instance to fence, and how.
     pub(super) fn instance_to_fence<'a>(
         self,
         facts: &'a NodeFacts,

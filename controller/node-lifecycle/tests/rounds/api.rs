@@ -158,7 +158,6 @@ impl ApiServer {
         );
     }
 
-    /// Labels that node with its instance type.
     pub(crate) fn set_instance_type(&mut self, number: usize, instance_type: &str) {
         let labels = &mut self.node(number)["metadata"]["labels"];
         labels["node.kubernetes.io/instance-type"] = json!(instance_type);

@@ -130,7 +130,6 @@ pub(crate) struct Rules {
 /// What kubelet and the kernel do beyond the order of CSI calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kubelet {
-    /// Whether kubelet starts anew.
     pub(crate) restarts: bool,
     /// Whether something still holds the disk after an unstage that kubelet takes for done.
     pub(crate) holders: bool,
@@ -238,7 +237,6 @@ pub(crate) struct Pod {
     pub(crate) deleting: bool,
 }
 
-/// The VolumeAttachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attachment {
     pub(crate) on: On,
@@ -284,7 +282,6 @@ pub(crate) enum Lists {
     Attached,
 }
 
-/// A replica of node-lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Replica {
     Idle,

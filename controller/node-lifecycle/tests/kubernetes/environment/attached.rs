@@ -110,7 +110,6 @@ impl Attached<'_> {
         Ok(())
     }
 
-    /// Sets a person's override order on the attachment.
     pub(crate) async fn order_override(&self, since: &str) -> TestResult {
         let name = self.attachment_name().await?.ok_or("no attachment")?;
         let order = format!("{} {since}", self.instance);

@@ -84,7 +84,6 @@ fn permits_detach(verdict: Verdict) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Losing a fact never makes a detach safe.
     #[test]
     fn losing_fact_never_permits_detach(facts in any_facts()) {
         if !permits_detach(decide(&facts)) {
@@ -94,7 +93,6 @@ proptest! {
         }
     }
 
-    /// An unknown attachment is never detached.
     #[test]
     fn unknown_attachment_is_refused(facts in any_facts()) {
         let facts = Facts { attachment: Fact::Unknown, ..facts };

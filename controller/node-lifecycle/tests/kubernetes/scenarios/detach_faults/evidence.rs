@@ -29,7 +29,6 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// The agent of one node.
 struct FakeAgent {
     page: Arc<Page>,
     serving: JoinHandle<()>,
