@@ -1,7 +1,7 @@
 //! The acts in Kubernetes. Every call names exactly the object that was read, and fails when the
 //! object has been replaced.
 
-use ebs_csi_safe_detach::lifecycle::{Intent, TaintedBoot};
+use ebs_csi_safe_detach::lifecycle::{Intent, ObjectVersion, TaintedBoot};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cluster::{
     OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, RETRY_ANNOTATION, TAINTED_BOOT, is_own_taint,
 };
+use crate::context::Context;
 
 /// The label of what failover deletes. The admission policy lets failover delete nothing else, and
 /// compares only objects with this label with their nodes.
@@ -35,7 +36,7 @@ impl ActResult {
         }
     }
 
-    pub(crate) const fn label(self) -> &'static str {
+    const fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Conflict => "overtaken",
@@ -43,57 +44,77 @@ impl ActResult {
     }
 }
 
-pub(crate) const fn intent_label(intent: &Intent) -> &'static str {
+const fn intent_label(intent: &Intent) -> &'static str {
     match intent {
         Intent::AddTaint(_) => "add-taint",
         Intent::RemoveTaint => "remove-taint",
-        Intent::DeletePod { .. } => "delete-pod",
-        Intent::DeleteAttachment { .. } => "delete-attachment",
-        Intent::RetryDetach { .. } => "nudge",
+        Intent::DeletePod(_) => "delete-pod",
+        Intent::DeleteAttachment(_) => "delete-attachment",
+        Intent::RetryDetach(_) => "nudge",
+    }
+}
+
+impl Context {
+    /// Carries out one intent, counts it, and logs it with the message `why`. `None`: it failed.
+    pub(crate) async fn perform(
+        &self,
+        node: Option<&str>,
+        object: Option<&core::Node>,
+        intent: &Intent,
+        why: &'static str,
+    ) -> Option<ActResult> {
+        let act = intent_label(intent);
+        let outcome = perform(&self.client, object, intent).await;
+        let result = outcome.as_ref().map_or("failed", |done| done.label());
+        self.metrics.count_act(act, result);
+        match &outcome {
+            Ok(_) => tracing::info!(node, act, result, ?intent, "{why}"),
+            Err(error) => tracing::warn!(node, act, %error, ?intent, "{why}"),
+        }
+        outcome.ok()
     }
 }
 
 /// Carries out one intent. `node` is the Node object that the intent is based on, where there is
 /// one.
-pub(crate) async fn perform(
+async fn perform(
     client: &Client,
     node: Option<&core::Node>,
     intent: &Intent,
 ) -> Result<ActResult, kube::Error> {
     let outcome = match (intent, node) {
-        (Intent::AddTaint(tainted), Some(node)) => {
-            let annotation = json!({"instance": tainted.instance, "launched": tainted.launched, "boot": tainted.boot});
-            patch_taint(client, node, Some(tainted), json!(annotation.to_string())).await
-        }
-        (Intent::RemoveTaint, Some(node)) => patch_taint(client, node, None, Value::Null).await,
+        (Intent::AddTaint(tainted), Some(node)) => patch_taint(client, node, Some(tainted)).await,
+        (Intent::RemoveTaint, Some(node)) => patch_taint(client, node, None).await,
         // A step never has these intents for a node that is gone.
         (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(ActResult::Conflict),
-        (Intent::DeletePod { namespace, name, uid, version }, _) => {
-            delete_pod(client, namespace, name, uid, version).await
-        }
-        (Intent::DeleteAttachment { name, uid, version }, _) => {
+        (Intent::DeletePod(pod), _) => delete_pod(client, pod).await,
+        (Intent::DeleteAttachment(read), _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
             // An attachment that was not attached when it was read, and is by now, is in use by its
             // new user.
-            let patch = json!({"metadata":
-                {"uid": uid, "resourceVersion": version, "labels": {FAILED_OVER: "true"}}});
-            let parameters = PatchParams::default();
-            match api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await {
-                Ok(labelled) => delete(&api, name, uid, labelled.resource_version(), None).await,
+            let patch = Patch::Merge(json!({"metadata": failed_over(read)}));
+            match api.patch_metadata(&read.name, &PatchParams::default(), &patch).await {
+                Ok(labelled) => delete(&api, read, labelled.resource_version(), None).await,
                 Err(error) => Err(error),
             }
         }
-        (Intent::RetryDetach { name, uid }, _) => {
+        (Intent::RetryDetach(read), _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
             // The time makes the patch a change, even where an earlier annotation exists:
             // external-attacher does not queue an unchanged object.
             let now = jiff::Timestamp::now().to_string();
-            let patch = json!({"metadata": {"uid": uid, "annotations": {RETRY_ANNOTATION: now}}});
-            let parameters = PatchParams::default();
-            api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await.map(drop)
+            let metadata = json!({"uid": read.uid, "annotations": {RETRY_ANNOTATION: now}});
+            let patch = Patch::Merge(json!({"metadata": metadata}));
+            api.patch_metadata(&read.name, &PatchParams::default(), &patch).await.map(drop)
         }
     };
     ActResult::of(outcome)
+}
+
+/// Returns the metadata that labels the object, in the version that was read.
+fn failed_over(read: &ObjectVersion) -> Value {
+    let labels = json!({FAILED_OVER: "true"});
+    json!({"uid": read.uid, "resourceVersion": read.version, "labels": labels})
 }
 
 /// Sets or removes the driver's taint; all other taints stay as they were read. A Node that has
@@ -102,7 +123,6 @@ async fn patch_taint(
     client: &Client,
     node: &core::Node,
     tainted: Option<&TaintedBoot>,
-    annotation: Value,
 ) -> Result<(), kube::Error> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
     let mut taints: Vec<core::Taint> = taints.unwrap_or_default();
@@ -115,6 +135,9 @@ async fn patch_taint(
             time_added: Some(Time(jiff::Timestamp::now())),
         });
     }
+    let annotation = tainted.map(|TaintedBoot { instance, launched, boot }| {
+        json!({"instance": instance, "launched": launched, "boot": boot}).to_string()
+    });
     let patch = json!({
         "metadata": {
             "uid": node.uid(),
@@ -130,16 +153,10 @@ async fn patch_taint(
 
 /// Deletes a pod as Kubernetes' own pod garbage collector does: first sets the phase Failed, so
 /// that its owner counts it as disrupted, then deletes it at once.
-async fn delete_pod(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    uid: &str,
-    version: &str,
-) -> Result<(), kube::Error> {
-    let api: Api<core::Pod> = Api::namespaced(client.clone(), namespace);
+async fn delete_pod(client: &Client, read: &ObjectVersion) -> Result<(), kube::Error> {
+    let api: Api<core::Pod> = Api::namespaced(client.clone(), &read.namespace);
     let patch = json!({
-        "metadata": {"uid": uid, "resourceVersion": version, "labels": {FAILED_OVER: "true"}},
+        "metadata": failed_over(read),
         "status": {
             "phase": "Failed",
             "conditions": [{
@@ -152,25 +169,24 @@ async fn delete_pod(
         },
     });
     let parameters = PatchParams::default();
-    let failed = api.patch_status(name, &parameters, &Patch::Strategic(patch)).await?;
-    delete(&api, name, uid, failed.resource_version(), Some(0)).await
+    let failed = api.patch_status(&read.name, &parameters, &Patch::Strategic(patch)).await?;
+    delete(&api, read, failed.resource_version(), Some(0)).await
 }
 
-/// Deletes the object if it still has this uid and this version.
+/// Deletes the object if it is still the one that was read, in this version.
 async fn delete<K>(
     api: &Api<K>,
-    name: &str,
-    uid: &str,
+    read: &ObjectVersion,
     version: Option<String>,
     grace_period: Option<u32>,
 ) -> Result<(), kube::Error>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
+    let preconditions = Preconditions { uid: Some(read.uid.clone()), resource_version: version };
     let parameters = DeleteParams {
         grace_period_seconds: grace_period,
         ..DeleteParams::default().preconditions(preconditions)
     };
-    api.delete(name, &parameters).await.map(drop)
+    api.delete(&read.name, &parameters).await.map(drop)
 }

@@ -46,12 +46,18 @@ pub struct ControllerAnswers {
     /// By instance and volume.
     pub volumes: BTreeMap<(String, String), VolumeEvidence>,
     /// By instance.
-    pub instances: BTreeMap<String, InstanceEvidence>,
-    /// The controller's text about each instance.
-    pub texts: BTreeMap<String, String>,
-    /// The controller's text about the status checks of each instance for which they were
-    /// requested.
-    pub checks: BTreeMap<String, String>,
+    pub instances: BTreeMap<String, InstanceAnswer>,
+}
+
+/// The controller's answer about an instance.
+#[derive(Clone, Debug)]
+pub struct InstanceAnswer {
+    /// What it proves.
+    pub evidence: InstanceEvidence,
+    /// The controller's text about the instance.
+    pub text: String,
+    /// The controller's text about the status checks; empty where they were not requested.
+    pub checks: String,
 }
 
 impl Controller {
@@ -144,13 +150,10 @@ impl Controller {
             let wire = answer.verdict.as_ref();
             let text = wire.map(|wire| wire.text.clone()).unwrap_or_default();
             let impaired = parse_status_checks(answer.status_checks());
-            if !answer.status_checks_text.is_empty() {
-                let checks = (answer.instance_id.clone(), answer.status_checks_text);
-                answers.checks.extend([checks]);
-            }
             let evidence = InstanceEvidence::new(parse_verdict(wire), answer.launch_time, impaired);
-            answers.instances.insert(answer.instance_id.clone(), evidence);
-            answers.texts.insert(answer.instance_id, text);
+            let checks = answer.status_checks_text;
+            let answer_of_instance = InstanceAnswer { evidence, text, checks };
+            answers.instances.insert(answer.instance_id, answer_of_instance);
         }
         Ok(answers)
     }

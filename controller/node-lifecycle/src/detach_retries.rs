@@ -18,11 +18,11 @@ use ebs_csi_safe_detach::lifecycle::{Attachment, Intent};
 use ebs_csi_safe_detach::{Fact, NodeEvidence};
 use jiff::Timestamp;
 
-use crate::act::{self, ActResult, perform};
+use crate::act::ActResult;
 use crate::cluster::{BREAK_GLASS, RefusedDetach};
 use crate::context::Context;
 use crate::controller_client::node_reports::{NodeReports, READ_TIMEOUT};
-use crate::events::{EventReason, EventSubject};
+use crate::events::{EventReason, EventSubject, VOLUME_ATTACHMENT};
 use crate::failover::stop_reason;
 
 /// Pause between two rounds.
@@ -80,11 +80,9 @@ impl DetachRetries {
         let all = self.context.tables.refused_detaches();
         self.context.metrics.set_refused(&all, Timestamp::now());
         self.report_waiting_pods(&all);
-        self.context.events.retain(|subject, _| match subject {
-            EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
-            EventSubject::Attachment { name, .. } => {
-                all.iter().any(|refused| refused.name == *name)
-            }
+        self.context.events.retain(|subject, reason| {
+            reason.object() != VOLUME_ATTACHMENT
+                || all.iter().any(|refused| refused.name == subject.name)
         });
         for refused in all {
             let mut note = format!(
@@ -94,7 +92,7 @@ impl DetachRetries {
             if !self.context.tables.is_identified(&refused.name) {
                 note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
             }
-            let subject = EventSubject::Attachment { name: refused.name, uid: refused.uid };
+            let subject = EventSubject::new(("", &refused.name), &refused.uid);
             self.context.events.send(subject, EventReason::Refused, &note);
         }
     }
@@ -105,16 +103,13 @@ impl DetachRetries {
         let mut waiting = Vec::new();
         for refused in all {
             for pod in tables.pods_waiting_for_end(&refused.name) {
-                let subject = EventSubject::pod(pod.name(), pod.uid());
+                let subject = EventSubject::new(pod.name(), pod.uid());
                 events.send(subject, EventReason::PodWaits, &waiting_note(refused, pod.node()));
                 waiting.push(pod);
             }
         }
-        events.retain(|subject, reason| match subject {
-            EventSubject::Pod { uid, .. } if reason == EventReason::PodWaits => {
-                waiting.iter().any(|pod| pod.uid() == uid)
-            }
-            _ => true,
+        events.retain(|subject, reason| {
+            reason != EventReason::PodWaits || waiting.iter().any(|pod| pod.uid() == subject.uid)
         });
     }
 
@@ -124,8 +119,9 @@ impl DetachRetries {
         self.report_refusals();
         let now = Instant::now();
         let mut refused = self.context.tables.refused_attachments();
-        self.progress.retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
-        let progress = |attachment: &Attachment| self.progress.get(&attachment.uid).copied();
+        self.progress
+            .retain(|uid, _| refused.iter().any(|attachment| attachment.object.uid == *uid));
+        let progress = |attachment: &Attachment| self.progress.get(&attachment.object.uid).copied();
         refused.retain(|attachment| {
             let last_retry = progress(attachment).and_then(|progress| progress.last_retry);
             last_retry.is_none_or(|at| now.duration_since(at) >= RETRY_PAUSE)
@@ -135,7 +131,8 @@ impl DetachRetries {
         });
         refused.truncate(MAX_PER_ROUND);
         for attachment in &refused {
-            self.progress.entry(attachment.uid.clone()).or_default().last_checked = Some(now);
+            let uid = attachment.object.uid.clone();
+            self.progress.entry(uid).or_default().last_checked = Some(now);
         }
         let retryable = self.retryable(refused).await;
         if retryable.is_empty() {
@@ -215,27 +212,15 @@ impl DetachRetries {
     }
 
     async fn request_retry(&mut self, attachment: Attachment) -> bool {
-        let intent = Intent::RetryDetach { name: attachment.name, uid: attachment.uid.clone() };
-        let label = act::intent_label(&intent);
-        match perform(&self.context.client, None, &intent).await {
-            Ok(done) => {
-                self.context.metrics.count_act(label, done.label());
-                tracing::info!(
-                    act = label,
-                    result = done.label(),
-                    ?intent,
-                    "a refused detach can be tried again"
-                );
-                let progress = self.progress.entry(attachment.uid).or_default();
-                progress.last_retry = Some(Instant::now());
-                done == ActResult::Done
-            }
-            Err(error) => {
-                self.context.metrics.count_act(label, "failed");
-                tracing::warn!(act = label, %error, ?intent, "a refused detach can be tried again");
-                false
-            }
+        let uid = attachment.object.uid.clone();
+        let intent = Intent::RetryDetach(attachment.object);
+        let why = "a refused detach can be tried again";
+        let done = self.context.perform(None, None, &intent, why).await;
+        if done.is_some() {
+            let progress = self.progress.entry(uid).or_default();
+            progress.last_retry = Some(Instant::now());
         }
+        done == Some(ActResult::Done)
     }
 }
 

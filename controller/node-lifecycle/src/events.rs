@@ -20,38 +20,33 @@ const QUEUE_LENGTH: usize = 1024;
 /// in the next round when they find no place.
 const RESERVED_PLACES: usize = 256;
 
-const NODE: &str = "Node";
+pub(crate) const NODE: &str = "Node";
 const POD: &str = "Pod";
-const VOLUME_ATTACHMENT: &str = "VolumeAttachment";
+pub(crate) const VOLUME_ATTACHMENT: &str = "VolumeAttachment";
 
-/// The object of an event. The uid of a node is empty when its object is gone.
+/// The object of an event; its kind is that of the event's reason. The namespace is empty where the
+/// kind has none, and the uid is empty when the object is gone.
 #[derive(Clone, Debug)]
-pub(crate) enum EventSubject {
-    Node { name: String, uid: String },
-    Pod { namespace: String, name: String, uid: String },
-    Attachment { name: String, uid: String },
+pub(crate) struct EventSubject {
+    namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
 }
 
 impl EventSubject {
-    pub(crate) fn pod((namespace, name): (&str, &str), uid: &str) -> Self {
+    pub(crate) fn new((namespace, name): (&str, &str), uid: &str) -> Self {
         let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
-        Self::Pod { namespace, name, uid }
+        Self { namespace, name, uid }
     }
 
-    fn reference(&self) -> ObjectReference {
-        let (version, kind, namespace, name, uid) = match self {
-            Self::Node { name, uid } => ("v1", NODE, None, name, uid),
-            Self::Pod { namespace, name, uid } => ("v1", POD, Some(namespace), name, uid),
-            Self::Attachment { name, uid } => {
-                ("storage.k8s.io/v1", VOLUME_ATTACHMENT, None, name, uid)
-            }
-        };
+    fn reference(&self, kind: &str) -> ObjectReference {
+        let version = if kind == VOLUME_ATTACHMENT { "storage.k8s.io/v1" } else { "v1" };
         ObjectReference {
             api_version: Some(version.to_owned()),
             kind: Some(kind.to_owned()),
-            namespace: namespace.cloned(),
-            name: Some(name.clone()),
-            uid: Some(uid.clone()),
+            namespace: Some(self.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
             ..ObjectReference::default()
         }
     }
@@ -132,6 +127,11 @@ listed_enum! {
 }
 
 impl EventReason {
+    /// Returns the kind of the event's object.
+    pub(crate) const fn object(self) -> &'static str {
+        self.row().object
+    }
+
     /// Returns what this process was doing.
     const fn action(self) -> &'static str {
         match self {
@@ -188,19 +188,15 @@ impl EventSender {
     /// Queues an event about the object, unless it equals the object's last event.
     pub(crate) fn send(&self, subject: EventSubject, reason: EventReason, note: &str) {
         let note = &note[..note.floor_char_boundary(NOTE_LIMIT)];
-        let reference = subject.reference();
-        let kind = reference.kind.clone().unwrap_or_default();
-        let name = reference.name.clone().unwrap_or_default();
-        let namespace = reference.namespace.clone().unwrap_or_default();
-        let key = [kind.clone(), namespace, name.clone()];
+        let row = reason.row();
+        let (kind, name) = (row.object, subject.name.clone());
+        let key = [kind.to_owned(), subject.namespace.clone(), name.clone()];
         let mut last = lock(&self.last);
         if let Some((_, last_reason, last_note)) = last.get(&key)
             && (*last_reason, last_note.as_str()) == (reason, note)
         {
             return;
         }
-        let row = reason.row();
-        debug_assert_eq!(kind, row.object, "{reason:?}");
         let event = Event {
             type_: row.type_,
             reason: row.reason.to_owned(),
@@ -209,7 +205,7 @@ impl EventSender {
             secondary: None,
         };
         let is_reserved = row.is_sent_each_round && self.events.capacity() <= RESERVED_PLACES;
-        if is_reserved || self.events.try_send((reference, event)).is_err() {
+        if is_reserved || self.events.try_send((subject.reference(kind), event)).is_err() {
             tracing::debug!(
                 kind,
                 name,

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_proto::lock;
 use ebs_csi_safe_detach::Fact;
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, NodePhase, step};
+use ebs_csi_safe_detach::lifecycle::{FailoverMode, Intent, NodePhase, ObjectVersion, step};
 use jiff::Timestamp;
 
 use crate::cluster::Suspect;
 use crate::context::Context;
 use crate::controller_client::ControllerAnswers;
-use crate::events::{EventReason, EventSubject};
+use crate::events::{EventReason, EventSubject, NODE};
 use crate::metrics::Metrics;
 pub(crate) use choose::stop_reason;
 pub use choose::{ADVERTISED, ADVERTISED_VERSION};
@@ -98,10 +98,9 @@ impl Failover {
     pub async fn round(&self) -> Duration {
         self.context.metrics.set_taints(&self.context.tables.own_taint_times(), Timestamp::now());
         let mut suspects = self.context.tables.suspects();
-        self.context.events.retain(|about, _| match about {
-            EventSubject::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
-            // The retries report on attachments, onboarding on pods.
-            EventSubject::Attachment { .. } | EventSubject::Pod { .. } => true,
+        // The retries report on attachments, onboarding on pods.
+        self.context.events.retain(|about, reason| {
+            reason.object() != NODE || suspects.iter().any(|suspect| suspect.name == about.name)
         });
         let now = Instant::now();
         let lost = suspects.iter().filter(|suspect| suspect.is_lost());
@@ -220,10 +219,8 @@ impl Failover {
 }
 
 fn questions<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> Vec<Question> {
-    let mut questions: Vec<_> = suspects.flat_map(|suspect| suspect.facts.questions()).collect();
-    questions.sort();
-    questions.dedup();
-    questions
+    let questions: BTreeSet<_> = suspects.flat_map(|suspect| suspect.facts.questions()).collect();
+    questions.into_iter().collect()
 }
 
 impl Failover {
@@ -232,14 +229,15 @@ impl Failover {
             return;
         }
         let instance = suspect.facts.instance().unwrap_or_default();
+        let answer = lock(&self.query_schedule).answers.instances.get(instance).cloned();
         if let Some(why) = self.fencing.reason_left_alone(&suspect.facts) {
-            let checks = lock(&self.query_schedule).answers.checks.get(instance).cloned();
-            let note = fencing::fence_held_note(why, &checks.unwrap_or_default());
+            let checks = answer.map(|answer| answer.checks).unwrap_or_default();
+            let note = fencing::fence_held_note(why, &checks);
             self.send_event(suspect, EventReason::FenceHeld, &note);
             return;
         }
-        let text = lock(&self.query_schedule).answers.texts.get(instance).cloned();
-        let note = text.as_deref().unwrap_or("nothing proves that its volumes may leave it");
+        let text = answer.as_ref().map(|answer| answer.text.as_str());
+        let note = text.unwrap_or("nothing proves that its volumes may leave it");
         self.send_event(suspect, EventReason::Unproven, note);
     }
 
@@ -256,21 +254,21 @@ impl Failover {
                 EventReason::TaintRemoved,
                 "the node has booted again and nothing of the former boot is left".to_owned(),
             ),
-            Intent::DeletePod { namespace, name, .. } => (
+            Intent::DeletePod(ObjectVersion { namespace, name, .. }) => (
                 EventReason::FailedOver,
                 format!("pod {namespace}/{name} was deleted: its volumes may leave the node"),
             ),
-            Intent::DeleteAttachment { name, .. } => (
+            Intent::DeleteAttachment(ObjectVersion { name, .. }) => (
                 EventReason::FailedOver,
                 format!("VolumeAttachment {name} was deleted: its volume may leave the node"),
             ),
-            Intent::RetryDetach { .. } => return,
+            Intent::RetryDetach(_) => return,
         };
         self.send_event(suspect, reason, &note);
     }
 
     fn send_event(&self, suspect: &Suspect, reason: EventReason, note: &str) {
-        let subject = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
+        let subject = EventSubject::new(("", &suspect.name), &suspect.uid);
         self.context.events.send(subject, reason, note);
     }
 }

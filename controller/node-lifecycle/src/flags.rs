@@ -5,11 +5,12 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{EnumValueParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::{self, Exit, HttpFlags};
-use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
+use ebs_csi_safe_detach::Mode;
+use ebs_csi_safe_detach::lifecycle::{self, FailoverMode};
 
 /// The version, as the driver's other processes report it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
@@ -37,24 +38,11 @@ impl Failover {
     }
 }
 
-/// How much the controller must have proved before a volume leaves a node: its `--safe-detach`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SafeDetach {
-    Off,
-    Ec2Only,
-    Enforce,
+/// Parses the controller's `--safe-detach`.
+fn modes() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
 }
 
-/// Parses the value of an enumeration, and converts it.
-fn value_of<F, T>() -> impl TypedValueParser<Value = T>
-where
-    F: ValueEnum + Into<T> + Clone + Send + Sync + 'static,
-    T: Clone + Send + Sync + 'static,
-{
-    EnumValueParser::<F>::new().map(Into::into)
-}
-
-/// Parses a number of seconds in a range.
 fn seconds(range: impl RangeBounds<i64>) -> impl TypedValueParser<Value = Duration> {
     clap::value_parser!(u32).range(range).map(|seconds| Duration::from_secs(seconds.into()))
 }
@@ -80,19 +68,19 @@ pub enum Switch {
 }
 
 /// What EC2 must say of an instance before it is fenced.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FenceWhenFlag {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FenceWhen {
     /// Its status check or its host's fails: it hangs, or its host has failed.
     Impaired,
     /// That it runs, whatever its checks say: one that is only cut off is fenced, too.
     Lost,
 }
 
-impl From<FenceWhenFlag> for FenceWhen {
-    fn from(flag: FenceWhenFlag) -> Self {
+impl From<FenceWhen> for lifecycle::FenceWhen {
+    fn from(flag: FenceWhen) -> Self {
         match flag {
-            FenceWhenFlag::Impaired => Self::Impaired,
-            FenceWhenFlag::Lost => Self::Lost,
+            FenceWhen::Impaired => Self::Impaired,
+            FenceWhen::Lost => Self::Lost,
         }
     }
 }
@@ -115,15 +103,15 @@ pub struct Config {
     #[arg(long, value_enum, default_value_t = Failover::ProveFirst)]
     pub failover: Failover,
     /// The controller's --safe-detach. Kep needs enforce.
-    #[arg(long, value_enum, value_name = "MODE")]
-    safe_detach: Option<SafeDetach>,
+    #[arg(long, value_name = "MODE", value_parser = modes())]
+    safe_detach: Option<Mode>,
     /// Have the controller stop or terminate the instance of a node that carries the label
     /// ebs.csi.aws.com/fence=true and has not been Ready for long, while EC2 says that it runs, so
     /// that its pods can move. The controller needs --safe-detach-fence, too.
     #[arg(long, value_enum, default_value_t = Fence::Off)]
     pub fence: Fence,
     /// What EC2 must say of such an instance, which runs.
-    #[arg(long, default_value = "impaired", value_parser = value_of::<FenceWhenFlag, FenceWhen>())]
+    #[arg(long, value_enum, default_value_t = FenceWhen::Impaired)]
     pub fence_when: FenceWhen,
     /// How long this process must have seen such a node not Ready.
     #[arg(long = "fence-after-seconds", value_name = "SECONDS", default_value = "300", value_parser = seconds(5..))]
@@ -176,7 +164,7 @@ impl Config {
     /// [`Exit`]: the help, the version, or a wrong flag.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
         let mut config: Self = program::parse(arguments)?;
-        if config.failover == Failover::Kep && config.safe_detach != Some(SafeDetach::Enforce) {
+        if config.failover == Failover::Kep && config.safe_detach != Some(Mode::Enforce) {
             return Err(Exit::usage(
                 "--failover=kep needs --safe-detach=enforce, here and in the controller: otherwise a node that runs and is cut off loses its volumes while it writes to them",
             ));

@@ -34,7 +34,6 @@ pub struct Leader {
 #[derive(Debug, Default)]
 struct ObservedLease {
     lease: Option<Lease>,
-    version: Option<String>,
     changed: Option<Instant>,
 }
 
@@ -73,7 +72,7 @@ impl Leader {
     }
 
     /// Acquires the Lease and renews it, until the future is dropped.
-    pub async fn run(&self) {
+    pub async fn run(self: Arc<Self>) {
         let pause = self.duration / 5;
         loop {
             let led = self.is_leader();
@@ -204,9 +203,8 @@ impl Leader {
 
 impl ObservedLease {
     fn observe(&mut self, lease: Lease) {
-        let version = lease.resource_version();
-        if self.version != version {
-            self.version = version;
+        let former = self.lease.as_ref().and_then(Lease::resource_version);
+        if former != lease.resource_version() {
             self.changed = Some(Instant::now());
         }
         self.lease = Some(lease);
@@ -267,10 +265,8 @@ impl Journal {
 
     /// Writes the journal to the Lease, without entries that no longer count.
     pub fn write(&self, lease: &mut Lease, now: Timestamp) {
-        let at: BTreeMap<&str, String> = self
-            .nodes(now)
-            .filter_map(|node| Some((node, self.at.get(node)?.to_string())))
-            .collect();
+        let at: BTreeMap<_, _> =
+            self.nodes(now).map(|node| (node, self.at[node].to_string())).collect();
         // The serialization of a map of strings cannot fail.
         let text = serde_json::to_string(&at).unwrap_or_default();
         lease.annotations_mut().insert(JOURNAL.to_owned(), text);

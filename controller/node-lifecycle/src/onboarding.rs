@@ -31,54 +31,46 @@ const PATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most nodes that one round patches, so that a starting cluster does not flood the API server.
 const MAX_PER_ROUND: usize = 25;
 
-pub(crate) struct Onboarding {
-    pub(crate) context: Context,
-    pub(crate) last_patched: HashMap<String, Instant>,
-}
-
-impl Onboarding {
-    pub(crate) async fn run(mut self) {
-        loop {
-            if wait_for_round(&self.context).await {
-                self.remove_taints().await;
-            } else {
-                self.last_patched.clear();
-                self.context.metrics.startup_tainted.set(0);
-            }
+/// Removes startup taints, for ever.
+pub(crate) async fn run(context: Context) {
+    let mut last_patched = HashMap::new();
+    loop {
+        if wait_for_round(&context).await {
+            remove_taints(&context, &mut last_patched).await;
+        } else {
+            last_patched.clear();
+            context.metrics.startup_tainted.set(0);
         }
     }
+}
 
-    async fn remove_taints(&mut self) {
-        let (waiting, mut ready) = self.context.tables.startup_tainted();
-        self.context.metrics.startup_tainted.set(as_gauge(waiting + ready.len()));
-        self.last_patched.retain(|_, patched_at| patched_at.elapsed() < PATCH_PAUSE);
-        ready.retain(|name| !self.last_patched.contains_key(name));
-        for name in ready.into_iter().take(MAX_PER_ROUND) {
-            let removal = remove_startup_taint(&self.context.client, &name);
-            let result = match tokio::time::timeout(PATCH_TIMEOUT, removal).await {
-                Ok(Ok(ActResult::Done)) => {
-                    tracing::info!(
-                        node = name,
-                        "the driver is ready there: the startup taint is gone"
-                    );
-                    "done"
-                }
-                Ok(Ok(ActResult::Conflict)) => "overtaken",
-                Err(_) => {
-                    tracing::warn!(
-                        node = name,
-                        "the API server does not answer in time: the startup taint stays for now"
-                    );
-                    "failed"
-                }
-                Ok(Err(error)) => {
-                    tracing::warn!(node = name, %error, "the startup taint could not be taken off");
-                    "failed"
-                }
-            };
-            Metrics::count(&self.context.metrics.startup_taints, result);
-            self.last_patched.insert(name, Instant::now());
-        }
+async fn remove_taints(context: &Context, last_patched: &mut HashMap<String, Instant>) {
+    let (waiting, mut ready) = context.tables.startup_tainted();
+    context.metrics.startup_tainted.set(as_gauge(waiting + ready.len()));
+    last_patched.retain(|_, patched_at| patched_at.elapsed() < PATCH_PAUSE);
+    ready.retain(|name| !last_patched.contains_key(name));
+    for name in ready.into_iter().take(MAX_PER_ROUND) {
+        let removal = remove_startup_taint(&context.client, &name);
+        let result = match tokio::time::timeout(PATCH_TIMEOUT, removal).await {
+            Ok(Ok(ActResult::Done)) => {
+                tracing::info!(node = name, "the driver is ready there: the startup taint is gone");
+                "done"
+            }
+            Ok(Ok(ActResult::Conflict)) => "overtaken",
+            Err(_) => {
+                tracing::warn!(
+                    node = name,
+                    "the API server does not answer in time: the startup taint stays for now"
+                );
+                "failed"
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(node = name, %error, "the startup taint could not be taken off");
+                "failed"
+            }
+        };
+        Metrics::count(&context.metrics.startup_taints, result);
+        last_patched.insert(name, Instant::now());
     }
 }
 

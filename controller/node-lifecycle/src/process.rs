@@ -1,6 +1,5 @@
 //! Runs the process's tasks, from its confinement to its end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ebs_csi_proto::http_endpoint::{self, Pages, PlainText, StatusCode};
@@ -11,7 +10,7 @@ use kube::{Client, Config as ApiConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cluster::{LeaseAges, Task, watch_agent_pods};
+use crate::cluster::{LeaseAges, Tables, Task, watch_agent_pods};
 use crate::context::Context;
 use crate::controller_client::node_reports::NodeReports;
 use crate::controller_client::{Controller, override_orders};
@@ -21,7 +20,7 @@ use crate::failover::{Failover, Fencing};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
 use crate::metrics::{Metrics, unidentified_nodes};
-use crate::onboarding::Onboarding;
+use crate::onboarding;
 use crate::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
 
 pub mod confinement;
@@ -67,8 +66,7 @@ pub async fn run(
     for watch in tables.watch_nodes(&client) {
         spawn_endless("a watch", watch);
     }
-    let (watched_ages, lease_client) = (Arc::clone(&ages), client.clone());
-    spawn_endless("the leases", Box::pin(async move { watched_ages.run(lease_client).await }));
+    spawn_endless("the leases", Box::pin(Arc::clone(&ages).run(client.clone())));
     let (agent_pods, agent_watches): (Vec<_>, Vec<_>) =
         config.node_namespaces.iter().map(|namespace| watch_agent_pods(&client, namespace)).unzip();
     let node_reports = NodeReports::new(&context, ages, agent_pods.clone());
@@ -78,23 +76,17 @@ pub async fn run(
         Some(_) => task,
         None => start_after(controller_listens.subscribe(), task),
     };
-    let watched = tables.watch_volumes(&client).into_iter().chain([tables.watch_pods(&client)]);
-    for watch in watched {
+    for watch in tables.watch_volumes_and_pods(&client) {
         spawn_endless("a watch", when_controller_listens(watch));
     }
-    let candidate = Arc::clone(&leader);
-    let election: Task = Box::pin(async move { candidate.run().await });
+    let election: Task = Box::pin(Arc::clone(&leader).run());
     spawn_endless("the events", Box::pin(event_writer.run()));
     let writes_annotations = [config.node_facts, config.drain_annotation].contains(&Switch::On);
-    match config.onboarding {
-        Switch::Off if !writes_annotations => {
-            spawn_endless("leader election", when_controller_listens(election))
-        }
-        _ => spawn_endless("leader election", election),
-    }
+    let needs_leader = config.onboarding == Switch::On || writes_annotations;
+    let election = if needs_leader { election } else { when_controller_listens(election) };
+    spawn_endless("leader election", election);
     if config.onboarding == Switch::On {
-        let onboarding = Onboarding { context: context.clone(), last_patched: HashMap::new() };
-        spawn_endless("onboarding", Box::pin(onboarding.run()));
+        spawn_endless("onboarding", Box::pin(onboarding::run(context.clone())));
     }
     for watch in agent_watches {
         let watch = if writes_annotations { watch } else { when_controller_listens(watch) };
@@ -115,21 +107,15 @@ pub async fn run(
     spawn_endless("the retries", Box::pin(retries.run()));
     let unidentified = unidentified_nodes::run(Arc::clone(&tables), Arc::clone(&metrics));
     spawn_endless("the unidentified nodes", Box::pin(unidentified));
-    let controller = context.controller.clone();
-    spawn_endless("the node reports", Box::pin(node_reports.run(controller)));
+    spawn_endless("the node reports", Box::pin(node_reports.run()));
     if let Some(mode) = mode {
-        let fencing = Fencing { power_off: config.fence, when: config.fence_when };
+        let fencing = Fencing { power_off: config.fence, when: config.fence_when.into() };
         let failover =
             Failover::new(context, mode, fencing, config.fence_after, config.query_interval);
         spawn_endless("failover", Box::pin(failover.run()));
     }
     if let Some(listener) = listener {
-        let ready = move || match tables.nodes.is_complete() {
-            true => Ok(()),
-            false => Err("the nodes have not been listed yet"),
-        };
-        let pages = PageSources { metrics, ready };
-        let serving = http_endpoint::serve(listener, PlainText, pages);
+        let serving = http_endpoint::serve(listener, PlainText, PageSources { metrics, tables });
         spawn_endless("metrics", Box::pin(serving));
     }
     tokio::select! {
@@ -180,23 +166,21 @@ pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Exit> {
     Client::try_from(config).map_err(Exit::setting)
 }
 
-/// The sources of the pages.
 #[derive(Debug)]
-struct PageSources<R> {
+struct PageSources {
     metrics: Arc<Metrics>,
-    /// Returns the reason while the process is not ready.
-    ready: R,
+    tables: Arc<Tables>,
 }
 
-impl<R> Pages for PageSources<R>
-where
-    R: Fn() -> Result<(), &'static str> + Send + Sync + 'static,
-{
+impl Pages for PageSources {
     async fn metrics(&self) -> Result<String, StatusCode> {
         Ok(self.metrics.page())
     }
 
     async fn ready(&self) -> Result<(), String> {
-        (self.ready)().map_err(str::to_owned)
+        match self.tables.nodes.is_complete() {
+            true => Ok(()),
+            false => Err("the nodes have not been listed yet".to_owned()),
+        }
     }
 }

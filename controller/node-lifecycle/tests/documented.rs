@@ -7,9 +7,13 @@ use ebs_csi_node_lifecycle::failover::{ADVERTISED, ADVERTISED_VERSION};
 use ebs_csi_node_lifecycle::metrics::Metrics;
 use serde_json::{Value, json};
 
+/// Returns the directory of this crate.
+fn here() -> PathBuf {
+    PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
+}
+
 fn deploy(name: &str) -> String {
-    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    let path = PathBuf::from(here).join("../../deploy").join(name);
+    let path = here().join("../../deploy").join(name);
     std::fs::read_to_string(&path).expect("a file of deploy/")
 }
 
@@ -112,7 +116,6 @@ fn no_container_has_both_aws_and_kubernetes_credentials() {
 
 #[test]
 fn every_rbac_rule_names_existing_code() {
-    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let files = ["node-lifecycle-rbac", "admission/node-facts-rbac"];
     let manifest = files.map(|file| deploy(&format!("install/manifests/{file}.yaml"))).concat();
     let lines: Vec<&str> = manifest.lines().collect();
@@ -139,7 +142,7 @@ fn every_rbac_rule_names_existing_code() {
                 continue;
             };
             let file = format!("{}.rs", file.rsplit(' ').next().unwrap_or_default());
-            let text = std::fs::read_to_string(PathBuf::from(&here).join("src").join(&file));
+            let text = std::fs::read_to_string(here().join("src").join(&file));
             let text = text.unwrap_or_else(|_| panic!("{file} is not there: {comment}"));
             let function = rest.split([')', ',']).next().unwrap_or_default();
             assert!(text.contains(&format!("fn {function}(")), "{file}: no {function}: {comment}");
@@ -169,10 +172,9 @@ fn every_scenario_names_existing_tests() {
     let table = page.split("## Scenarios").nth(1);
     let table = table.and_then(|rest| rest.split("\n## ").next());
     let rows = table.expect("the section").lines().filter(|line| line.starts_with("| F"));
-    let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let mut text = String::new();
     for folder in ["..", "../../deploy/testing/bench/tests", "../../deploy/testing/e2e/tests"] {
-        sources(&PathBuf::from(&here).join(folder), &mut text);
+        sources(&here().join(folder), &mut text);
     }
     let mut named = BTreeSet::new();
     for row in rows {

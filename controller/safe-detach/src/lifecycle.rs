@@ -12,9 +12,9 @@ mod node;
 mod step;
 
 pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
-pub use fence::{FenceWhen, fence_candidate, instance_to_fence, reason_left_alone};
+pub use fence::{FenceWhen, decide_fence, fence_candidate};
 pub use node::{
-    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, TaintedBoot,
+    Attachment, InstanceEvidence, Node, NodeFacts, ObjectVersion, OutOfService, TaintedBoot,
     VolumeEvidence,
 };
 pub use step::{FailoverMode, Intent, NodePhase, Transition, step};

@@ -3,6 +3,7 @@
 use ebs_csi_proto::keys::{ATTACH_LIMIT, DRAINING, HELD_PORT, LEAVING, NodeFact};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::object_table::{TableRow, Texts};
 use super::{Object, Retained, node_fact};
@@ -25,8 +26,8 @@ const LIMIT: usize = 7;
 pub struct AgentPodRow {
     texts: Texts<8>,
     has_fact: [bool; NodeFact::ALL.len()],
-    draining: bool,
-    restarted: bool,
+    pub(crate) draining: bool,
+    pub(crate) restarted: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -124,23 +125,23 @@ impl AgentPodRow {
         self.texts.get(LIMIT)
     }
 
+    /// Returns the patch that sets or removes annotations, which applies only to the pod that was
+    /// seen, in the version that was seen.
+    pub(crate) fn patch(&self, annotations: Value) -> Value {
+        json!({"metadata": {
+            "uid": self.uid(),
+            "resourceVersion": self.version(),
+            "annotations": annotations,
+        }})
+    }
+
     pub(crate) fn has(&self, fact: NodeFact) -> bool {
         self.has_fact[fact as usize]
-    }
-
-    pub(crate) fn is_marked_draining(&self) -> bool {
-        self.draining
-    }
-
-    pub(crate) fn has_restarted(&self) -> bool {
-        self.restarted
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::cluster::object::retained;
 
@@ -176,11 +177,11 @@ mod tests {
         assert_eq!(asked.attach_limit(), "100");
         assert!(pod.has(NodeFact::Zone) && pod.has(NodeFact::Region));
         assert!(!pod.has(NodeFact::Instance) && !pod.has(NodeFact::InstanceType));
-        assert!(!pod.is_marked_draining() && !pod.has_restarted());
+        assert!(!pod.draining && !pod.restarted);
         let drained = row(|p| p["metadata"]["annotations"][DRAINING] = json!("true"));
-        assert!(drained.expect("retained").is_marked_draining());
+        assert!(drained.expect("retained").draining);
         let restarted = row(|p| p["status"]["containerStatuses"][0]["restartCount"] = json!(1));
-        assert!(restarted.expect("retained").has_restarted());
+        assert!(restarted.expect("retained").restarted);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! This driver's VolumeAttachments.
 
 use ebs_csi_proto::DRIVER_NAME;
-use ebs_csi_safe_detach::lifecycle::Attachment;
+use ebs_csi_safe_detach::lifecycle::{Attachment, ObjectVersion};
 use jiff::Timestamp;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
-use serde::Deserialize;
+use k8s_openapi::api::storage::v1::{
+    VolumeAttachment, VolumeAttachmentSpec, VolumeAttachmentStatus,
+};
 
 use super::object_table::{Table, TableRow, Texts};
 use super::{Object, Retained, VolumeRow};
@@ -53,32 +54,6 @@ pub(crate) struct AttachmentRow {
     retry_requested: bool,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Spec {
-    attacher: String,
-    node_name: String,
-    source: Source,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Source {
-    persistent_volume_name: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Status {
-    detach_error: Option<DetachError>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct DetachError {
-    message: Option<String>,
-}
-
 /// Returns the controller's reason for a refused detach, from its message:
 /// `SafeDetachRefused/TOKEN: …`.
 fn refusal_token(message: &str) -> Option<&str> {
@@ -95,11 +70,11 @@ impl TableRow for AttachmentRow {
 
 impl Retained for AttachmentRow {
     type Kind = VolumeAttachment;
-    type Spec = Spec;
-    type Status = Status;
+    type Spec = VolumeAttachmentSpec;
+    type Status = VolumeAttachmentStatus;
 
     /// Returns `None` for another driver's attachment, and for one without a PersistentVolume.
-    fn new(object: Object<Spec, Status>) -> Option<Self> {
+    fn new(object: Object<VolumeAttachmentSpec, VolumeAttachmentStatus>) -> Option<Self> {
         let (meta, spec) = (object.metadata, object.spec);
         if spec.attacher != DRIVER_NAME {
             return None;
@@ -163,9 +138,12 @@ impl AttachmentRow {
         let volume = volume.as_ref().and_then(|volume| volume.volume());
         let instance = self.texts.get(INSTANCE);
         Attachment {
-            name: self.key().to_owned(),
-            uid: self.texts.get(UID).to_owned(),
-            version: self.texts.get(VERSION).to_owned(),
+            object: ObjectVersion {
+                namespace: String::new(),
+                name: self.key().to_owned(),
+                uid: self.texts.get(UID).to_owned(),
+                version: self.texts.get(VERSION).to_owned(),
+            },
             volume: volume.unwrap_or_default().to_owned(),
             instance: (volume.is_some() && !instance.is_empty()).then(|| instance.to_owned()),
             deleting: self.deleting,
@@ -199,7 +177,7 @@ mod tests {
         assert_eq!(attachment.order(), None);
         let resolved = attachment.resolve(&Table::default());
         assert_eq!(resolved.instance, None, "its volume has not been seen");
-        assert_eq!((resolved.uid.as_str(), resolved.deleting), ("u", false));
+        assert_eq!((resolved.object.uid.as_str(), resolved.deleting), ("u", false));
 
         let other = row(|a| a["spec"]["attacher"] = json!("other.example.com"));
         assert!(other.is_none());

@@ -2,8 +2,7 @@
 
 use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_wire::InstanceId;
-use k8s_openapi::api::storage::v1::CSINode;
-use serde::Deserialize;
+use k8s_openapi::api::storage::v1::{CSINode, CSINodeSpec};
 use serde::de::IgnoredAny;
 
 use super::object_table::{TableRow, Texts};
@@ -20,28 +19,6 @@ pub(crate) struct CsiNodeRow {
     has_volume_limit: bool,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Spec {
-    /// The API server writes `null` where there are no drivers.
-    drivers: Option<Vec<Driver>>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Driver {
-    name: String,
-    #[serde(rename = "nodeID")]
-    node_id: String,
-    allocatable: Option<Allocatable>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Allocatable {
-    count: Option<i32>,
-}
-
 impl TableRow for CsiNodeRow {
     fn key(&self) -> &str {
         self.texts.get(NAME)
@@ -50,13 +27,13 @@ impl TableRow for CsiNodeRow {
 
 impl Retained for CsiNodeRow {
     type Kind = CSINode;
-    type Spec = Spec;
+    type Spec = CSINodeSpec;
     type Status = IgnoredAny;
 
     /// Returns `None` while this driver is not registered on the node.
-    fn new(object: Object<Spec, IgnoredAny>) -> Option<Self> {
+    fn new(object: Object<CSINodeSpec, IgnoredAny>) -> Option<Self> {
         let meta = object.metadata;
-        let mut drivers = object.spec.drivers.into_iter().flatten();
+        let mut drivers = object.spec.drivers.into_iter();
         let ours = drivers.find(|driver| driver.name == DRIVER_NAME)?;
         let owner = meta.owner_references.iter().find(|o| o.kind == "Node");
         let instance = ours.node_id.parse::<InstanceId>();

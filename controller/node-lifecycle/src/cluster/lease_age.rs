@@ -1,25 +1,22 @@
 //! How long each node's Lease has not been renewed, by this process's own clock.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::lock;
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{Object, Retained, Watched};
 
 const NAMESPACE: &str = "kube-node-lease";
 
-/// A node's Lease.
 #[derive(Clone, Debug)]
 struct LeaseRow {
     node: String,
@@ -27,18 +24,12 @@ struct LeaseRow {
     renewed: Option<Timestamp>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    renew_time: Option<MicroTime>,
-}
-
 impl Retained for LeaseRow {
     type Kind = Lease;
-    type Spec = Spec;
+    type Spec = LeaseSpec;
     type Status = IgnoredAny;
 
-    fn new(object: Object<Spec, IgnoredAny>) -> Option<Self> {
+    fn new(object: Object<LeaseSpec, IgnoredAny>) -> Option<Self> {
         Some(Self {
             node: object.metadata.name,
             renewed: object.spec.renew_time.map(|time| time.0),
@@ -84,7 +75,7 @@ impl LeaseAges {
     }
 
     /// Follows the Leases for ever.
-    pub async fn run(&self, client: Client) {
+    pub async fn run(self: Arc<Self>, client: Client) {
         let api: Api<Watched<LeaseRow>> = Api::namespaced(client, NAMESPACE);
         let config = watcher::Config::default();
         let mut events = watcher(api, config).default_backoff().boxed();

@@ -1,7 +1,7 @@
 //! Nodes.
 
 use ebs_csi_proto::keys::{NodeFact, topology};
-use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, TaintedBoot};
+use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, TaintedBoot};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
@@ -102,13 +102,12 @@ impl NodeRow {
         let Object { metadata: meta, spec, status } = object;
         let provider_id = spec.provider_id.as_deref().unwrap_or_default();
         let mut conditions = status.conditions.iter();
-        let ready = conditions.any(|of| of.kind == "Ready" && of.status == "True");
         let mut own_taints = spec.taints.iter().filter(|taint| is_own_taint(taint));
         let label = |key: &str| meta.labels.get(key).map(String::as_str);
         Self {
             zone: label(topology::ZONE).unwrap_or_default().to_owned(),
             node: Node {
-                ready: if ready { Readiness::Ready } else { Readiness::NotReady },
+                ready: conditions.any(|of| of.kind == "Ready" && of.status == "True"),
                 instance: instance_of(provider_id),
                 out_of_service: out_of_service(&spec.taints, &meta),
                 opted_out: label(OPT_OUT) == Some("off"),
@@ -188,10 +187,7 @@ mod tests {
             "spec": {"providerID": "aws:///us-east-1a/i-0123456789abcdef0", "taints": taints},
             "status": {
                 "conditions": [{"type": "Ready", "status": "Unknown"}],
-                "nodeInfo": {
-                    "bootID": "b", "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
-                    "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""
-                }
+                "nodeInfo": {"bootID": "b"},
             }
         });
         let row: NodeRow = retained(object.clone()).expect("retained");
@@ -263,7 +259,7 @@ mod tests {
     #[test]
     fn unknown_readiness_and_non_ec2_ids_are_rejected() {
         let node = node(json!([]), json!({}));
-        assert_eq!(node.ready, Readiness::NotReady);
+        assert!(!node.ready);
         assert_eq!(node.instance.as_deref(), Some("i-0123456789abcdef0"));
         for other in ["", "gce://p/z/i", "aws:///us-east-1a/fargate-ip", "aws://"] {
             assert_eq!(instance_of(other), None, "{other}");

@@ -1,5 +1,6 @@
-//! Objects as read from the API server, with only the fields that are used. The parser skips the
-//! other fields, so that a page of a list costs little more memory than its text.
+//! Objects as read from the API server. Of kinds with large objects, only the fields that are used
+//! are parsed, and of every object only what is needed is kept, so that a page of a list costs
+//! little more memory than its text.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

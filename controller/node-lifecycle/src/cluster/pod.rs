@@ -1,6 +1,6 @@
 //! Pods that have claims, and pods that are opted out of failover.
 
-use ebs_csi_safe_detach::lifecycle::{Pod, Toleration};
+use ebs_csi_safe_detach::lifecycle::{ObjectVersion, Pod, Toleration};
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -35,29 +35,15 @@ pub(crate) struct PodRow {
 pub(crate) struct Spec {
     node_name: Option<String>,
     volumes: Vec<Volume>,
-    tolerations: Vec<Tolerated>,
+    tolerations: Vec<core::Toleration>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Volume {
     name: String,
-    persistent_volume_claim: Option<Source>,
+    persistent_volume_claim: Option<core::PersistentVolumeClaimVolumeSource>,
     ephemeral: Option<IgnoredAny>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Source {
-    claim_name: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Tolerated {
-    key: String,
-    effect: String,
-    toleration_seconds: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -101,7 +87,10 @@ impl Retained for PodRow {
         }
         let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
         let endless = spec.tolerations.into_iter().filter(|t| t.toleration_seconds.is_none());
-        let endless = endless.map(|t| Toleration { key: t.key, effect: t.effect });
+        let endless = endless.map(|t| Toleration {
+            key: t.key.unwrap_or_default(),
+            effect: t.effect.unwrap_or_default(),
+        });
         let mut managers = meta.owner_references.iter().filter(|o| o.controller);
         Some(Self {
             tolerations: endless.collect(),
@@ -143,10 +132,12 @@ impl PodRow {
         let (namespace, name) = self.name();
         let claims = self.texts.get(CLAIMS).split('\n').filter(|claim| !claim.is_empty());
         Pod {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: self.uid().to_owned(),
-            version: self.texts.get(VERSION).to_owned(),
+            object: ObjectVersion {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                uid: self.uid().to_owned(),
+                version: self.texts.get(VERSION).to_owned(),
+            },
             deleting: self.deleting,
             ended: self.ended,
             claims: claims.map(|claim| claim_of(volumes, namespace, claim)).collect(),
@@ -184,8 +175,8 @@ mod tests {
         let pod = row(|_| ()).expect("retained");
         assert_eq!((pod.key(), pod.node()), ("db/db-0", "n"));
         let pod = pod.resolve(&Table::default());
-        assert_eq!((pod.namespace.as_str(), pod.name.as_str()), ("db", "db-0"));
-        assert_eq!((pod.uid.as_str(), pod.version.as_str()), ("u", "7"));
+        let [namespace, name, uid, version] = ["db", "db-0", "u", "7"].map(str::to_owned);
+        assert_eq!(pod.object, ObjectVersion { namespace, name, uid, version });
         assert_eq!(pod.claims, [Claim::Unknown, Claim::Unknown]);
         assert!(!pod.deleting && !pod.ended && !pod.mirror && !pod.of_daemon_set);
         assert!(pod.tolerations.is_empty());

@@ -1,13 +1,13 @@
 //! What is known about unhealthy nodes: about all nodes from the tables, about one node from the
 //! API server.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::brake::NodeState;
-use ebs_csi_safe_detach::lifecycle::{self, Attachment, NodeFacts, OutOfService, Readiness};
+use ebs_csi_safe_detach::lifecycle::{self, Attachment, NodeFacts, OutOfService};
 use futures_util::future::try_join;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
@@ -62,7 +62,7 @@ pub(crate) struct Suspect {
 impl Suspect {
     /// Returns whether the Node object exists and is not Ready.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(&self.facts.object, Fact::Present(node) if node.ready == Readiness::NotReady)
+        matches!(&self.facts.object, Fact::Present(node) if !node.ready)
     }
 }
 
@@ -71,7 +71,7 @@ fn has_own_taint(node: &lifecycle::Node) -> bool {
 }
 
 fn is_healthy(node: &lifecycle::Node) -> bool {
-    node.ready == Readiness::Ready && !has_own_taint(node)
+    node.ready && !has_own_taint(node)
 }
 
 impl Tables {
@@ -80,14 +80,9 @@ impl Tables {
         [watch(client, &self.nodes), watch(client, &self.csi_nodes)]
     }
 
-    /// Returns the tasks that follow the volumes and their attachments.
-    pub fn watch_volumes(&self, client: &Client) -> [Task; 2] {
-        [watch(client, &self.volumes), watch(client, &self.attachments)]
-    }
-
-    /// Returns the task that follows the pods.
-    pub fn watch_pods(&self, client: &Client) -> Task {
-        watch(client, &self.pods)
+    /// Returns the tasks that follow the volumes, their attachments, and the pods.
+    pub fn watch_volumes_and_pods(&self, client: &Client) -> [Task; 3] {
+        [watch(client, &self.volumes), watch(client, &self.attachments), watch(client, &self.pods)]
     }
 
     /// Returns whether each kind has been listed once.
@@ -140,12 +135,10 @@ impl Tables {
 
     /// Returns the nodes that have neither a provider id nor an entry of this driver in their
     /// CSINode: their instance cannot be determined.
-    pub fn unidentified(&self) -> Vec<String> {
+    pub fn unidentified(&self) -> BTreeSet<String> {
         let without_id = self.nodes.filter(|row| row.lacks_provider_id);
         let unknown = without_id.iter().filter(|row| self.instance_of(row).is_none());
-        let mut names: Vec<String> = unknown.map(|row| row.name.clone()).collect();
-        names.sort();
-        names
+        unknown.map(|row| row.name.clone()).collect()
     }
 
     /// Returns, for the nodes with the startup taint, how many wait for the driver, and the names
@@ -261,9 +254,7 @@ impl Tables {
             suspect,
             ..NodeState::default()
         };
-        let mut all = self
-            .nodes
-            .map(|node| state(&node.name, &node.zone, node.node.ready == Readiness::NotReady));
+        let mut all = self.nodes.map(|node| state(&node.name, &node.zone, !node.node.ready));
         let gone = suspects.iter().filter(|suspect| suspect.facts.object == Fact::Absent);
         all.extend(gone.map(|suspect| state(&suspect.name, "", true)));
         all

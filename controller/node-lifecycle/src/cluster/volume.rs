@@ -25,16 +25,9 @@ pub(crate) struct VolumeRow {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Spec {
-    claim_ref: Option<Reference>,
+    claim_ref: Option<core::ObjectReference>,
     csi: Option<Csi>,
     access_modes: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Reference {
-    namespace: Option<String>,
-    name: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -91,7 +84,6 @@ impl VolumeRow {
     }
 }
 
-/// Returns what a claim is bound to.
 pub(crate) fn claim_of(volumes: &Table<VolumeRow>, namespace: &str, name: &str) -> Claim {
     match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
         None => Claim::Unknown,

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use ebs_csi_proto::safe_detach::agent::State;
 use ebs_csi_proto::safe_detach::{Ask, Node, Report};
-use ebs_csi_safe_detach::lifecycle::Readiness;
 use ebs_csi_safe_detach::{
     Agent, AgentAnswer, AttachTime, Fact, KernelState, NodeEvidence, NodeReport, OldAgents,
     node_evidence,
@@ -20,10 +19,9 @@ use kube::Api;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Controller;
 use super::agent_page::{AgentPages, NodeAgent};
 use super::promise_requests::PromiseRequests;
-use crate::cluster::{AgentPodRow, CsiNodeRow, LeaseAges, NodeRow, Table, Tables, Watched};
+use crate::cluster::{AgentPodRow, CsiNodeRow, LeaseAges, NodeRow, Table, Watched};
 use crate::context::Context;
 use crate::metrics::Metrics;
 
@@ -39,12 +37,8 @@ pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Answers the controller's questions about nodes.
 #[derive(Clone)]
 pub struct NodeReports {
-    api: Api<core::Node>,
-    /// For nodes without a provider id.
-    csi_nodes: Api<Watched<CsiNodeRow>>,
-    tables: Arc<Tables>,
+    context: Context,
     ages: Arc<LeaseAges>,
-    metrics: Arc<Metrics>,
     pages: AgentPages,
     promises: PromiseRequests,
     /// Whether the controller's stream of questions is open.
@@ -61,11 +55,8 @@ impl NodeReports {
         Self {
             pages: AgentPages::new(pods.clone()),
             promises: PromiseRequests::new(context, pods),
-            api: Api::all(context.client.clone()),
-            csi_nodes: Api::all(context.client.clone()),
-            tables: Arc::clone(&context.tables),
+            context: context.clone(),
             ages,
-            metrics: Arc::clone(&context.metrics),
             controller_listens: watch::Sender::new(false),
         }
     }
@@ -79,13 +70,13 @@ impl NodeReports {
     ///
     /// A controller with safe detach off never asks: that is logged once, and the attempts become
     /// less and less frequent.
-    pub async fn run(self, controller: Controller) {
+    pub async fn run(self) {
         tokio::spawn(self.pages.clone().wait_for_page());
         let mut pause = FIRST_PAUSE;
         let mut last_logged = None;
         loop {
-            let ended = self.answer(&controller).await;
-            self.metrics.connected.set(0);
+            let ended = self.answer().await;
+            self.context.metrics.connected.set(0);
             if self.controller_listens.send_replace(false) {
                 (pause, last_logged) = (FIRST_PAUSE, None);
             }
@@ -107,12 +98,12 @@ impl NodeReports {
         }
     }
 
-    async fn answer(&self, controller: &Controller) -> Result<(), tonic::Status> {
+    async fn answer(&self) -> Result<(), tonic::Status> {
         let (send, reports) = mpsc::channel(QUEUE_LENGTH);
         let stream = ReceiverStream::new(reports);
-        let mut questions = controller.client().observe(stream).await?.into_inner();
+        let mut questions = self.context.controller.client().observe(stream).await?.into_inner();
         tracing::info!("the controller may ask for nodes' answers");
-        self.metrics.connected.set(1);
+        self.context.metrics.connected.set(1);
         self.controller_listens.send_replace(true);
         while let Some(ask) = questions.message().await? {
             let (reporter, send) = (self.clone(), send.clone());
@@ -136,7 +127,7 @@ impl NodeReports {
                     }
                     Err(_) => "late",
                 };
-                Metrics::count(&reporter.metrics.node_answers, outcome);
+                Metrics::count(&reporter.context.metrics.node_answers, outcome);
             });
         }
         Ok(())
@@ -179,19 +170,21 @@ impl NodeReports {
     /// # Errors
     /// The API server's error.
     pub async fn read_reports(&self, instance: &str) -> Result<Vec<Node>, kube::Error> {
-        if !self.tables.nodes.is_complete() {
+        let Context { client, tables, .. } = &self.context;
+        if !tables.nodes.is_complete() {
             return Err(kube::Error::Service("the nodes have not been listed yet".into()));
         }
-        let is_of_instance =
-            |row: &NodeRow| self.tables.instance_of(row).as_deref() == Some(instance);
+        let api: Api<core::Node> = Api::all(client.clone());
+        let csi_nodes: Api<Watched<CsiNodeRow>> = Api::all(client.clone());
+        let is_of_instance = |row: &NodeRow| tables.instance_of(row).as_deref() == Some(instance);
         let mut nodes = Vec::new();
-        for listed in self.tables.nodes.filter(is_of_instance) {
-            let Some(object) = self.api.get_opt(&listed.name).await? else {
+        for listed in tables.nodes.filter(is_of_instance) {
+            let Some(object) = api.get_opt(&listed.name).await? else {
                 continue;
             };
             let row = NodeRow::from_node(&object)?;
             let csi_node = match row.lacks_provider_id {
-                true => self.csi_nodes.get_opt(&row.name).await?.and_then(Watched::row),
+                true => csi_nodes.get_opt(&row.name).await?.and_then(Watched::row),
                 false => None,
             };
             nodes.push(self.node_report(object, row, csi_node.as_deref()));
@@ -208,7 +201,7 @@ impl NodeReports {
         Node {
             provider_id: object.spec.and_then(|spec| spec.provider_id).unwrap_or_default(),
             csi_node_id: csi_node_id.unwrap_or_default().to_owned(),
-            ready: row.node.ready == Readiness::Ready,
+            ready: row.node.ready,
             lease_age_ms: age.and_then(|age| u64::try_from(age.as_millis()).ok()),
             volumes_in_use: status.volumes_in_use.unwrap_or_default(),
             volumes_attached: attached.map(|volume| volume.name).collect(),

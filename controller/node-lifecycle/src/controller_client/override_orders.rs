@@ -4,57 +4,50 @@
 //! Every replica passes the order to the controller in its own pod, because any of the controllers
 //! may be the one that detaches.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
-use ebs_csi_safe_detach::lifecycle::Attachment;
+use ebs_csi_safe_detach::lifecycle::{Attachment, ObjectVersion};
 
 use super::Controller;
 use crate::cluster::{AnnotatedOrder, BREAK_GLASS};
 use crate::context::Context;
 use crate::events::{EventReason, EventSubject};
 
-/// Pause between two rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(2);
 /// The controller forgets an order after some minutes, so an order that still exists is sent again.
 const RESEND_AFTER: Duration = Duration::from_secs(60);
 
 /// Passes on the orders, for ever. The leader reports them.
 pub(crate) async fn run(context: Context) {
-    let mut sent: HashMap<AnnotatedOrder, Instant> = HashMap::new();
-    // Orders that the controller refused in the last round: each refusal is logged once.
-    let mut refused: HashSet<AnnotatedOrder> = HashSet::new();
+    // When each order was passed on. `None`: the controller refused it; that is logged once.
+    let mut orders: HashMap<AnnotatedOrder, Option<Instant>> = HashMap::new();
     loop {
         tokio::time::sleep(ROUND_PAUSE).await;
-        let ordered = context.tables.attachments.filter(|row| row.order().is_some());
-        let (mut still_sent, mut still_refused) = (HashMap::new(), HashSet::new());
-        for row in &ordered {
+        let mut present = HashMap::new();
+        for row in context.tables.attachments.filter(|row| row.order().is_some()) {
             let Some(order) = row.order() else {
                 continue;
             };
-            let attachment = row.resolve(&context.tables.volumes);
-            match sent.get(order) {
-                Some(at) if at.elapsed() < RESEND_AFTER => {
-                    still_sent.insert(order.clone(), *at);
+            let before = orders.get(order).copied();
+            let mut sent = before.flatten();
+            if sent.is_none_or(|at| at.elapsed() >= RESEND_AFTER) {
+                let attachment = row.resolve(&context.tables.volumes);
+                let was_refused = before == Some(None);
+                let is_accepted =
+                    send_order(&context.controller, order, &attachment, was_refused).await;
+                if is_accepted && sent.is_none() && context.leader.is_leader() {
+                    let note = "by the annotation its volume is detached, whatever is known";
+                    let read = &attachment.object;
+                    let subject = EventSubject::new(("", &read.name), &read.uid);
+                    context.events.send(subject, EventReason::OverrideOrdered, note);
                 }
-                before => {
-                    let was_refused = refused.contains(order);
-                    if !send_order(&context.controller, order, &attachment, was_refused).await {
-                        still_refused.insert(order.clone());
-                        continue;
-                    }
-                    still_sent.insert(order.clone(), Instant::now());
-                    if before.is_none() && context.leader.is_leader() {
-                        let note = "by the annotation its volume is detached, whatever is known";
-                        let (name, uid) = (attachment.name, attachment.uid);
-                        let subject = EventSubject::Attachment { name, uid };
-                        context.events.send(subject, EventReason::OverrideOrdered, note);
-                    }
-                }
+                sent = is_accepted.then(Instant::now);
             }
+            present.insert(order.clone(), sent);
         }
-        (sent, refused) = (still_sent, still_refused);
+        orders = present;
     }
 }
 
@@ -64,7 +57,7 @@ async fn send_order(
     attachment: &Attachment,
     was_refused: bool,
 ) -> bool {
-    let Attachment { name, uid, volume, .. } = attachment;
+    let Attachment { object: ObjectVersion { name, uid, .. }, volume, .. } = attachment;
     let request = BreakGlassRequest {
         subject: Some(Subject { volume_id: volume.clone(), instance_id: order.instance.clone() }),
         attached_since: order.since.clone(),

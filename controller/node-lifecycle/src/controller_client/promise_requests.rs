@@ -9,15 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::keys::LEAVING;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::act::ActResult;
 use crate::cluster::{AgentPodRow, Table, TableRow};
 use crate::context::Context;
 use crate::metrics::Metrics;
+use crate::onboarding::agent_annotations::annotate;
 
 /// Pause between two looks for entries that nobody needs.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -26,7 +24,6 @@ const UNNEEDED: Duration = Duration::from_secs(15);
 /// Attempts to write one entry beside other writers.
 const ATTEMPTS: usize = 5;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(200);
-/// Limit for one write.
 const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the annotations. Clones share nothing but the tables.
@@ -35,13 +32,6 @@ pub(crate) struct PromiseRequests {
     context: Context,
     /// The agents' pods, by namespace.
     pods: Vec<Arc<Table<AgentPodRow>>>,
-}
-
-/// One version of a pod, and its entries.
-struct Version {
-    uid: String,
-    version: String,
-    entries: BTreeSet<String>,
 }
 
 fn entry(volume: &str, attached_at: &str) -> String {
@@ -59,7 +49,7 @@ impl PromiseRequests {
     }
 
     /// Requests the promise for one attachment, unless it is requested already.
-    pub(crate) async fn request(&self, pod: &AgentPodRow, volume: &str, attached_at: &str) {
+    pub(crate) async fn request(&self, pod: &Arc<AgentPodRow>, volume: &str, attached_at: &str) {
         let wanted = entry(volume, attached_at);
         let former = entry(volume, "");
         let add = |entries: &mut BTreeSet<String>| {
@@ -129,21 +119,19 @@ impl PromiseRequests {
     /// Changes the list of one pod. Returns whether it was changed.
     async fn change(
         &self,
-        pod: &AgentPodRow,
+        pod: &Arc<AgentPodRow>,
         change: impl Fn(&mut BTreeSet<String>) -> bool,
     ) -> bool {
-        let (namespace, name) = pod.name();
-        let api: Api<Pod> = Api::namespaced(self.context.client.clone(), namespace);
-        let mut seen = Version {
-            uid: pod.uid().to_owned(),
-            version: pod.version().to_owned(),
-            entries: entries(pod.leaving()),
-        };
+        let mut seen = Arc::clone(pod);
         for _ in 0..ATTEMPTS {
-            if !change(&mut seen.entries) {
+            let mut entries = entries(seen.leaving());
+            if !change(&mut entries) {
                 return false;
             }
-            match tokio::time::timeout(PATCH_TIMEOUT, write(&api, name, &seen)).await {
+            let list = entries.into_iter().collect::<Vec<_>>().join(",");
+            let patch = seen.patch(json!({LEAVING: Some(list).filter(|list| !list.is_empty())}));
+            let annotated = annotate(&self.context.client, &seen, patch);
+            match tokio::time::timeout(PATCH_TIMEOUT, annotated).await {
                 Ok(Ok(ActResult::Done)) => {
                     Metrics::count(&self.context.metrics.pods_annotated, "done");
                     return true;
@@ -153,15 +141,14 @@ impl PromiseRequests {
                     tokio::time::sleep(CONFLICT_PAUSE).await;
                     let now = self.pods.iter().find_map(|table| table.get(pod.key()));
                     // Another pod of that name is another agent.
-                    let Some(now) = now.filter(|now| now.uid() == pod.uid()) else {
-                        return false;
-                    };
-                    now.version().clone_into(&mut seen.version);
-                    seen.entries = entries(now.leaving());
+                    match now.filter(|now| now.uid() == pod.uid()) {
+                        Some(now) => seen = now,
+                        None => return false,
+                    }
                 }
                 Ok(Err(error)) => {
                     Metrics::count(&self.context.metrics.pods_annotated, "failed");
-                    tracing::warn!(pod = name, node = pod.node(), %error, "the node-agent's pod could not be annotated: its node does not learn which attachments to leave alone");
+                    tracing::warn!(pod = pod.name().1, node = pod.node(), %error, "the node-agent's pod could not be annotated: its node does not learn which attachments to leave alone");
                     return false;
                 }
                 Err(_) => {
@@ -173,18 +160,6 @@ impl PromiseRequests {
         Metrics::count(&self.context.metrics.pods_annotated, "overtaken");
         false
     }
-}
-
-async fn write(api: &Api<Pod>, name: &str, seen: &Version) -> Result<ActResult, kube::Error> {
-    let words: Vec<&str> = seen.entries.iter().map(String::as_str).collect();
-    let value = if words.is_empty() { json!(null) } else { json!(words.join(",")) };
-    let patch = json!({"metadata": {
-        "uid": seen.uid,
-        "resourceVersion": seen.version,
-        "annotations": {LEAVING: value},
-    }});
-    let patch = Patch::Merge(patch);
-    ActResult::of(api.patch_metadata(name, &PatchParams::default(), &patch).await)
 }
 
 #[cfg(test)]

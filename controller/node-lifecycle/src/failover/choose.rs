@@ -34,23 +34,17 @@ impl Failover {
         suspects: &'a [Suspect],
         steps: &[Transition],
     ) -> Chosen<'a> {
-        let is_braked = |suspect: &Suspect, step: &Transition| {
+        let is_braked = |(suspect, step): &(&Suspect, &Transition)| {
             step.intents.iter().any(Intent::is_braked)
                 || self.fencing.instance_to_fence(&suspect.facts, step).is_some()
         };
-        let mut suspects_with_steps = suspects.iter().zip(steps);
-        let braked: BTreeSet<&str> = suspects_with_steps
-            .clone()
-            .filter(|(suspect, step)| is_braked(suspect, step))
-            .map(|(suspect, _)| suspect.name.as_str())
-            .collect();
+        let braked = suspects.iter().zip(steps).filter(is_braked);
+        let braked: BTreeSet<&str> = braked.map(|(suspect, _)| suspect.name.as_str()).collect();
         let (admitted, term) = match braked.is_empty() {
             true => (Admitted::default(), Term::default()),
             false => self.brake(suspects, &braked).await,
         };
-        let has_work = suspects_with_steps.any(|(suspect, step)| {
-            !step.intents.is_empty() || braked.contains(suspect.name.as_str())
-        });
+        let has_work = !braked.is_empty() || steps.iter().any(|step| !step.intents.is_empty());
         let stop_reason = match has_work {
             true => stop_reason(&self.context.client, &self.context.namespace).await,
             false => None,

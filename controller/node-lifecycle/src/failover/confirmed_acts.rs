@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use ebs_csi_safe_detach::lifecycle::{Intent, step};
+use ebs_csi_safe_detach::lifecycle::step;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 
 use super::choose::Chosen;
 use super::query_schedule::{MAX_INSTANCES, fill_answers};
 use super::{Failover, questions};
-use crate::act::{self, perform};
+use crate::act::ActResult;
 use crate::cluster::Suspect;
 use crate::controller_client::ControllerAnswers;
 
@@ -120,31 +120,11 @@ impl Failover {
             if intent.is_braked() && is_answer_old() {
                 return false;
             }
-            self.perform_intent(object, second, intent).await;
+            let done = self.context.perform(Some(&second.name), object, intent, "failover").await;
+            if done == Some(ActResult::Done) {
+                self.report_act(second, intent);
+            }
         }
         true
-    }
-
-    async fn perform_intent(&self, object: Option<&Node>, second: &Suspect, intent: &Intent) {
-        let label = act::intent_label(intent);
-        match perform(&self.context.client, object, intent).await {
-            Ok(done) => {
-                self.context.metrics.count_act(label, done.label());
-                tracing::info!(
-                    node = second.name,
-                    act = label,
-                    result = done.label(),
-                    ?intent,
-                    "failover"
-                );
-                if done == act::ActResult::Done {
-                    self.report_act(second, intent);
-                }
-            }
-            Err(error) => {
-                self.context.metrics.count_act(label, "failed");
-                tracing::warn!(node = second.name, act = label, %error, ?intent, "failover");
-            }
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ebs_csi_proto::lock;
 use ebs_csi_proto::safe_detach::fence_request::Mode as FenceMode;
 use ebs_csi_safe_detach::lifecycle::{
-    FenceWhen, Intent, NodeFacts, Transition, fence_candidate, instance_to_fence, reason_left_alone,
+    FenceWhen, Intent, NodeFacts, Transition, decide_fence, fence_candidate,
 };
 
 use super::Failover;
@@ -32,7 +32,6 @@ impl Fencing {
         }
     }
 
-    /// Returns the instance to fence, and how.
     pub(super) fn instance_to_fence<'a>(
         self,
         facts: &'a NodeFacts,
@@ -43,7 +42,7 @@ impl Fencing {
         if step.intents.iter().any(Intent::is_braked) {
             return None;
         }
-        Some((instance_to_fence(facts, self.when)?, mode))
+        Some((decide_fence(facts, self.when)?.ok()?, mode))
     }
 
     /// Returns the instance whose status checks decide; `None` where they make no difference, so
@@ -59,7 +58,7 @@ impl Fencing {
     /// Returns why a running instance that may be fenced is not fenced, as a stable label.
     pub(super) fn reason_left_alone(self, facts: &NodeFacts) -> Option<&'static str> {
         self.mode()?;
-        reason_left_alone(facts, self.when)
+        decide_fence(facts, self.when)?.err()
     }
 }
 

@@ -91,21 +91,18 @@ impl QuerySchedule {
     ) {
         let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
         for instance in chosen.iter().filter(|i| !checks.contains(i.as_str())) {
-            let before = self.answers.instances.get(*instance);
-            let now = answers.instances.get_mut(*instance);
-            if let Some(InstanceEvidence::Running { impaired: before }) = before
-                && let Some(InstanceEvidence::Running { impaired: now @ Fact::Unknown }) = now
+            if let Some(before) = self.answers.instances.get(*instance)
+                && let Some(now) = answers.instances.get_mut(*instance)
+                && let InstanceEvidence::Running { .. } = before.evidence
+                && now.evidence == (InstanceEvidence::Running { impaired: Fact::Unknown })
             {
-                *now = *before;
-                let text = self.answers.checks.get(*instance).cloned();
-                answers.checks.extend(text.map(|text| ((*instance).clone(), text)));
+                now.evidence.clone_from(&before.evidence);
+                now.checks.clone_from(&before.checks);
             }
         }
         self.forget(|instance| chosen.contains(instance));
         self.answers.volumes.extend(answers.volumes);
         self.answers.instances.extend(answers.instances);
-        self.answers.texts.extend(answers.texts);
-        self.answers.checks.extend(answers.checks);
     }
 
     /// Forgets all answers, because the controller does not answer.
@@ -115,11 +112,8 @@ impl QuerySchedule {
     }
 
     fn forget(&mut self, gone: impl Fn(&String) -> bool) {
-        let answers = &mut self.answers;
-        answers.volumes.retain(|(instance, _), _| !gone(instance));
-        answers.instances.retain(|instance, _| !gone(instance));
-        answers.texts.retain(|instance, _| !gone(instance));
-        answers.checks.retain(|instance, _| !gone(instance));
+        self.answers.volumes.retain(|(instance, _), _| !gone(instance));
+        self.answers.instances.retain(|instance, _| !gone(instance));
     }
 }
 
@@ -129,8 +123,8 @@ pub(super) fn fill_answers(answers: &ControllerAnswers, facts: &mut NodeFacts) {
     facts.volumes.clear();
     facts.instances.clear();
     for question in questions {
-        if let Some(evidence) = answers.instances.get(&question.0) {
-            facts.instances.insert(question.0.clone(), evidence.clone());
+        if let Some(answer) = answers.instances.get(&question.0) {
+            facts.instances.insert(question.0.clone(), answer.evidence.clone());
         }
         if let Some(evidence) = answers.volumes.get(&question) {
             facts.volumes.insert(question, *evidence);
@@ -157,6 +151,7 @@ mod tests {
     use ebs_csi_safe_detach::lifecycle::VolumeEvidence;
 
     use super::*;
+    use crate::controller_client::InstanceAnswer;
 
     fn questions(instances: std::ops::Range<usize>) -> Vec<Question> {
         let all = instances.flat_map(|number| {
@@ -165,11 +160,14 @@ mod tests {
         all.collect()
     }
 
+    fn answer(evidence: InstanceEvidence, checks: &str) -> InstanceAnswer {
+        InstanceAnswer { evidence, text: "runs".to_owned(), checks: checks.to_owned() }
+    }
+
     fn answers(questions: &[Question]) -> ControllerAnswers {
         let mut answers = ControllerAnswers::default();
         for question in questions {
-            answers.instances.insert(question.0.clone(), InstanceEvidence::NotOff);
-            answers.texts.insert(question.0.clone(), "runs".to_owned());
+            answers.instances.insert(question.0.clone(), answer(InstanceEvidence::NotOff, ""));
             answers.volumes.insert(question.clone(), VolumeEvidence::Unproven);
         }
         answers
@@ -202,8 +200,9 @@ mod tests {
         let none = BTreeSet::new();
         let chosen = query_schedule.choose(&questions(0..3));
         query_schedule.record_answers(&chosen, &none, answers(&chosen));
-        let text =
-            |schedule: &QuerySchedule, instance| schedule.answers.texts.get(instance).cloned();
+        let text = |schedule: &QuerySchedule, instance| {
+            schedule.answers.instances.get(instance).map(|answer| answer.text.clone())
+        };
         assert_eq!(text(&query_schedule, "i-0002").as_deref(), Some("runs"));
         let chosen = query_schedule.choose(&questions(0..2));
         assert_eq!(text(&query_schedule, "i-0002"), None);
@@ -247,12 +246,8 @@ mod tests {
         let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
         let queried: BTreeSet<String> = ["i-0001".to_owned()].into();
         let says = |evidence: InstanceEvidence, text: &str| {
-            let mut answers = ControllerAnswers::default();
-            answers.instances.insert("i-0001".to_owned(), evidence);
-            if !text.is_empty() {
-                answers.checks.insert("i-0001".to_owned(), text.to_owned());
-            }
-            answers
+            let instances = [("i-0001".to_owned(), answer(evidence, text))].into();
+            ControllerAnswers { instances, ..ControllerAnswers::default() }
         };
         let running = |impaired| InstanceEvidence::Running { impaired };
         let (failing, none) = (Fact::Present(()), BTreeSet::new());
@@ -271,9 +266,9 @@ mod tests {
         for (number, (checks, said, text, want, words)) in rows.into_iter().enumerate() {
             let chosen = query_schedule.choose(&all);
             query_schedule.record_answers(&chosen, checks, says(said, text));
-            assert_eq!(query_schedule.answers.instances["i-0001"], want, "row {number}");
-            let known = query_schedule.answers.checks.get("i-0001").map_or("", String::as_str);
-            assert_eq!(known, words, "row {number}");
+            let known = &query_schedule.answers.instances["i-0001"];
+            assert_eq!(known.evidence, want, "row {number}");
+            assert_eq!(known.checks, words, "row {number}");
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
     let (mut before, mut logged) = (BTreeSet::new(), BTreeSet::new());
     loop {
         if tables.identities_are_complete() {
-            let now = BTreeSet::from_iter(tables.unidentified());
+            let now = tables.unidentified();
             // A node is logged only after two consecutive rounds, so that a node that is just
             // joining is not logged.
             let lasting = &now & &before;

@@ -13,6 +13,7 @@ use ebs_csi_proto::keys::NodeFact;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::Value;
 
 use crate::act::ActResult;
 use crate::cluster::{AgentPodRow, Table, TableRow};
@@ -143,15 +144,12 @@ impl AgentAnnotations {
             let since = before.get(pod.uid()).copied().unwrap_or(now);
             self.lacking_since.insert(pod.uid().to_owned(), since);
             if difference.unknown && now.duration_since(since) >= REPORT_AFTER {
-                let subject = EventSubject::pod(pod.name(), pod.uid());
+                let subject = EventSubject::new(pod.name(), pod.uid());
                 self.context.events.send(subject, EventReason::FactsUnknown, ZONE_UNKNOWN_NOTE);
             }
         }
-        self.context.events.retain(|subject, reason| match subject {
-            EventSubject::Pod { uid, .. } if reason == EventReason::FactsUnknown => {
-                self.lacking_since.contains_key(uid)
-            }
-            _ => true,
+        self.context.events.retain(|subject, reason| {
+            reason != EventReason::FactsUnknown || self.lacking_since.contains_key(&subject.uid)
         });
         let lasting = self.lacking_since.values();
         let lasting = lasting.filter(|since| now.duration_since(**since) >= REPORT_AFTER);
@@ -160,7 +158,7 @@ impl AgentAnnotations {
 
     /// Patches one pod. Returns the result's label.
     async fn patch(&mut self, pod: &AgentPodRow, difference: &Difference) -> &'static str {
-        let annotated = annotate(&self.context.client, pod, difference);
+        let annotated = annotate(&self.context.client, pod, difference.patch(pod));
         match tokio::time::timeout(PATCH_TIMEOUT, annotated).await {
             Ok(Ok(ActResult::Done)) => {
                 let keys: Vec<&str> = difference.annotations.iter().map(|(key, _)| *key).collect();
@@ -190,14 +188,14 @@ impl AgentAnnotations {
     }
 }
 
-/// Writes the annotations of one pod.
-async fn annotate(
+/// Writes annotations of one pod.
+pub(crate) async fn annotate(
     client: &Client,
     pod: &AgentPodRow,
-    difference: &Difference,
+    patch: Value,
 ) -> Result<ActResult, kube::Error> {
     let (namespace, name) = pod.name();
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let patch = Patch::Merge(difference.patch(pod));
+    let patch = Patch::Merge(patch);
     ActResult::of(api.patch_metadata(name, &PatchParams::default(), &patch).await)
 }

@@ -41,7 +41,7 @@ impl Difference {
             let zone_is_known = !node.fact(NodeFact::Zone).is_empty();
             // Where Kubernetes has copied the zone, firmware has the rest; an agent that lacked it
             // has ended.
-            let wants_more = pod.has_restarted() && !registered;
+            let wants_more = pod.restarted && !registered;
             if lacks_zone && zone_is_known || !lacks_zone && wants_more {
                 let missing = NodeFact::ALL.into_iter().filter(|fact| !pod.has(*fact));
                 let known = missing.filter(|fact| !node.fact(*fact).is_empty());
@@ -51,7 +51,7 @@ impl Difference {
             }
             difference.unknown = lacks_zone && !zone_is_known && !registered;
         }
-        if switches.draining && node.draining != pod.is_marked_draining() {
+        if switches.draining && node.draining != pod.draining {
             let value = node.draining.then(|| "true".to_owned());
             difference.annotations.push((DRAINING, value));
         }
@@ -73,15 +73,9 @@ impl Difference {
         !self.annotations.is_empty()
     }
 
-    /// Returns the patch, which applies only to the pod that was seen, in the version that was
-    /// seen.
     pub(super) fn patch(&self, pod: &AgentPodRow) -> Value {
         let annotations: HashMap<_, _> = self.annotations.iter().cloned().collect();
-        json!({"metadata": {
-            "uid": pod.uid(),
-            "resourceVersion": pod.version(),
-            "annotations": annotations,
-        }})
+        pod.patch(json!(annotations))
     }
 }
 

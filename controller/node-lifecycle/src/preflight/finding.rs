@@ -68,7 +68,6 @@ struct Document<'a> {
     findings: &'a [Finding],
 }
 
-/// Writes the findings.
 pub(super) fn print(findings: &[Finding], output: Output, to: &mut impl Write) -> io::Result<()> {
     let refused = findings.iter().filter(|f| f.severity == Severity::Refused);
     let refused = refused.count();

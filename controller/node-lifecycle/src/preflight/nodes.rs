@@ -165,9 +165,7 @@ mod tests {
 
     fn found(name: &str, os: &str, arch: &str, kernel: &str, spec: Value) -> Vec<Severity> {
         let node = json!({"metadata": {"name": name}, "spec": spec, "status": {"nodeInfo": {
-            "operatingSystem": os, "architecture": arch, "kernelVersion": kernel, "bootID": "",
-            "containerRuntimeVersion": "", "kubeProxyVersion": "", "kubeletVersion": "",
-            "machineID": "", "osImage": "", "systemUUID": ""}}});
+            "operatingSystem": os, "architecture": arch, "kernelVersion": kernel}}});
         let served = json!({"metadata": {"name": "served"}, "spec": {"drivers": [
             {"name": DRIVER_NAME, "nodeID": "i-0123456789abcdef0"}]}});
         let served = super::served(&serde_json::from_value(served).unwrap());

@@ -1,6 +1,7 @@
 //! Pods that hold copies of the host's mounts.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -15,7 +16,7 @@ const ABOVE_KUBELET: [&str; 5] =
 /// A host path above kubelet's mounts that a pod has without propagation.
 pub(super) struct Copy {
     owner: String,
-    path: String,
+    path: &'static str,
     pod: String,
 }
 
@@ -30,7 +31,7 @@ pub(super) fn copies(pod: &Pod) -> Vec<Copy> {
 
 /// Returns one finding for the pods of one owner.
 pub(super) fn findings(all: &[Copy]) -> Vec<Finding> {
-    let mut by_owner: BTreeMap<(&String, &String), Vec<String>> = BTreeMap::new();
+    let mut by_owner: BTreeMap<(&String, &str), Vec<String>> = BTreeMap::new();
     for Copy { owner, path, pod } in all {
         by_owner.entry((owner, path)).or_default().push(pod.clone());
     }
@@ -65,14 +66,16 @@ fn owner(pod: &Pod) -> String {
     }
 }
 
-fn unpropagated_host_paths(pod: &Pod) -> Vec<String> {
+fn unpropagated_host_paths(pod: &Pod) -> Vec<&'static str> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
     let volumes = spec.volumes.iter().flatten();
     let host = volumes.filter_map(|volume| {
-        let path = normalized(&volume.host_path.as_ref()?.path);
-        ABOVE_KUBELET.contains(&path.as_str()).then_some((&volume.name, path))
+        let path = Path::new("/").join(&volume.host_path.as_ref()?.path);
+        // Equal paths may differ in slashes and in `.`.
+        let above = ABOVE_KUBELET.into_iter().find(|above| path == Path::new(above))?;
+        Some((&volume.name, above))
     });
     let init = spec.init_containers.iter().flatten();
     let containers: Vec<_> = spec.containers.iter().chain(init).collect();
@@ -83,12 +86,6 @@ fn unpropagated_host_paths(pod: &Pod) -> Vec<String> {
             .any(|mount| matches!(mount.mount_propagation.as_deref(), None | Some("" | "None")))
     };
     host.filter(|(name, _)| is_copied(name)).map(|(_, path)| path).collect()
-}
-
-fn normalized(path: &str) -> String {
-    let parts: Vec<&str> =
-        path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    format!("/{}", parts.join("/"))
 }
 
 #[cfg(test)]

@@ -7,5 +7,5 @@ pub(crate) mod driver;
 mod ec2;
 pub(crate) mod manifests;
 pub(crate) mod nodes;
-mod process;
+pub(crate) mod process;
 pub(crate) mod world;

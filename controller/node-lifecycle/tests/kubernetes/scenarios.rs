@@ -5,7 +5,6 @@
 //! name begins with its number, where `deploy/docs/failure-scenarios.md` gives it one.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -89,7 +88,7 @@ async fn begin(filter: &[String]) -> TestResult<ScenarioResults> {
         true => vec![(repeated::NAME, repeated::applied(&admin).await)],
         false => Vec::new(),
     };
-    let mut driver = Driver::start(scratch.path()).await?;
+    let mut driver = Driver::start(scratch.path(), plane.kubeconfig("lifecycle")).await?;
     let rbac = [
         "node-lifecycle-rbac.yaml",
         "admission/node-facts-rbac.yaml",
@@ -110,17 +109,10 @@ async fn begin(filter: &[String]) -> TestResult<ScenarioResults> {
         nodes.create(&name, &format!("i-{number:017x}"), zone).await?;
     }
     plane.start_controllers(&driver.csi)?;
-    let kubeconfig: PathBuf = plane.kubeconfig("lifecycle");
-    driver.start_lifecycle(&kubeconfig)?;
+    driver.start_lifecycle()?;
 
-    let world = World {
-        admin,
-        nodes,
-        driver: &driver,
-        plane: &plane,
-        kubeconfig: &kubeconfig,
-        made: AtomicUsize::new(0),
-    };
+    let made = AtomicUsize::new(0);
+    let world = World { admin, nodes, driver: &driver, plane: &plane, made };
     let mut outcomes = play(&world, filter).await;
     outcomes.extend(repeated);
     drop(renewing);

@@ -37,8 +37,7 @@ pub(crate) fn node(number: usize, ready: bool) -> Value {
         "spec": {"providerID": format!("aws:///{zone}/{}", instance(number))},
         "status": {
             "conditions": [{"type": "Ready", "status": if ready { "True" } else { "Unknown" }}],
-            "nodeInfo": {"bootID": "boot-1", "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
-                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
+            "nodeInfo": {"bootID": "boot-1"},
         },
     })
 }
@@ -81,13 +80,19 @@ impl ApiServer {
         self.objects.insert(format!("{collection}/{name}"), object);
     }
 
+    fn object(&mut self, path: &str) -> &mut Value {
+        self.objects.get_mut(path).expect("an object of that path")
+    }
+
+    fn node(&mut self, number: usize) -> &mut Value {
+        self.object(&format!("/api/v1/nodes/node-{number:04}"))
+    }
+
     /// Removes the node's provider id; its CSINode names the instance, and is owned by the Node of
     /// that uid.
     pub(crate) fn name_by_csi_node(&mut self, number: usize, owner: &str) {
         let name = format!("node-{number:04}");
-        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/{name}")) {
-            object["spec"] = json!({});
-        }
+        self.node(number)["spec"] = json!({});
         let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": owner}]);
         let drivers = json!([{"name": ebs_csi_proto::DRIVER_NAME, "nodeID": instance(number)}]);
         self.put(
@@ -100,12 +105,11 @@ impl ApiServer {
     pub(crate) fn evict(&mut self, number: usize) {
         let (node, volume) = (format!("node-{number:04}"), format!("pv-{number:04}"));
         let about = json!({"instance": instance(number), "launched": "t", "boot": "boot-1"});
-        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/{node}")) {
-            object["metadata"]["annotations"] =
-                json!({"ebs.csi.aws.com/out-of-service": about.to_string()});
-            object["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service",
-                "value": "ebs-safe-detach", "effect": "NoExecute"}]);
-        }
+        let object = self.node(number);
+        object["metadata"]["annotations"] =
+            json!({"ebs.csi.aws.com/out-of-service": about.to_string()});
+        object["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service",
+            "value": "ebs-safe-detach", "effect": "NoExecute"}]);
         self.bind(&volume, "default");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -121,10 +125,9 @@ impl ApiServer {
 
     /// Binds the volume to the claim `data` of that namespace.
     fn bind(&mut self, volume: &str, namespace: &str) {
-        if let Some(object) = self.objects.get_mut(&format!("/api/v1/persistentvolumes/{volume}")) {
-            object["spec"]["claimRef"] = json!({"namespace": namespace, "name": "data"});
-            object["status"] = json!({"phase": "Bound"});
-        }
+        let object = self.object(&format!("/api/v1/persistentvolumes/{volume}"));
+        object["spec"]["claimRef"] = json!({"namespace": namespace, "name": "data"});
+        object["status"] = json!({"phase": "Bound"});
     }
 
     /// Adds a pod on that node in which no container has started, and which uses the volume of the
@@ -155,30 +158,25 @@ impl ApiServer {
         );
     }
 
-    /// Labels that node with its instance type.
     pub(crate) fn set_instance_type(&mut self, number: usize, instance_type: &str) {
-        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/node-{number:04}")) {
-            object["metadata"]["labels"]["node.kubernetes.io/instance-type"] = json!(instance_type);
-        }
+        let labels = &mut self.node(number)["metadata"]["labels"];
+        labels["node.kubernetes.io/instance-type"] = json!(instance_type);
     }
 
     /// Makes kubelet of that node report the node's volume as in use.
     pub(crate) fn use_volume(&mut self, number: usize) {
-        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/node-{number:04}")) {
-            object["status"]["volumesInUse"] =
-                json!([format!("kubernetes.io/csi/ebs.csi.aws.com^vol-0a{number:015x}")]);
-        }
+        let volume = format!("kubernetes.io/csi/ebs.csi.aws.com^vol-0a{number:015x}");
+        self.node(number)["status"]["volumesInUse"] = json!([volume]);
     }
 
     /// Marks the attachment of that node's volume as being deleted, with a detach that was refused
     /// with that token.
     pub(crate) fn refuse(&mut self, number: usize, token: &str) {
         let path = format!("/apis/storage.k8s.io/v1/volumeattachments/csi-{number:04}");
-        if let Some(object) = self.objects.get_mut(&path) {
-            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-            let message = format!("SafeDetachRefused/{token}: it stays");
-            object["status"] = json!({"attached": true, "detachError": {"message": message}});
-        }
+        let object = self.object(&path);
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let message = format!("SafeDetachRefused/{token}: it stays");
+        object["status"] = json!({"attached": true, "detachError": {"message": message}});
     }
 
     /// Returns how often a request (`PATCH nodes`) was made.

@@ -11,10 +11,7 @@ use crate::api::{self, ApiServer, lock};
 
 /// Waits, without a time limit, until this replica leads. Returns the task that renews the Lease.
 async fn lead(leader: &Arc<Leader>) -> JoinHandle<()> {
-    let election = tokio::spawn({
-        let leader = Arc::clone(leader);
-        async move { leader.run().await }
-    });
+    let election = tokio::spawn(Arc::clone(leader).run());
     while !leader.is_leader() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -41,6 +41,15 @@ struct World {
     _directory: tempfile::TempDir,
 }
 
+impl World {
+    /// Returns the events, once all are written.
+    async fn events_after(self, retries: DetachRetries) -> Vec<Value> {
+        drop((retries, self.failover));
+        self.event_writer.await.expect("all events are written");
+        lock(&self.api).events.clone()
+    }
+}
+
 /// Returns a process that leads and whose tables are complete; of `nodes`, the first `lost` are not
 /// Ready.
 async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
@@ -53,13 +62,12 @@ async fn world_of(api: SharedApiServer, fresh: Duration) -> World {
     let socket = directory.path().join("safe-detach.sock");
     let controller = Controller::serve(&socket);
     let tables = Arc::new(Tables::default());
-    let watches = tables.watch_nodes(&client).into_iter().chain(tables.watch_volumes(&client));
-    watches.chain([tables.watch_pods(&client)]).for_each(|watch| drop(tokio::spawn(watch)));
+    let watches = tables.watch_nodes(&client).into_iter();
+    watches
+        .chain(tables.watch_volumes_and_pods(&client))
+        .for_each(|watch| drop(tokio::spawn(watch)));
     let leader = Leader::new(client.clone(), "kube-system", "one".to_owned(), LONG);
-    let election = tokio::spawn({
-        let leader = Arc::clone(&leader);
-        async move { leader.run().await }
-    });
+    let election = tokio::spawn(Arc::clone(&leader).run());
     while !(leader.is_leader() && tables.are_complete()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -150,9 +158,7 @@ async fn refused_detach_emits_event_once_on_attachment() {
     let mut retries = retries_of(&world.failover, &[]);
     retries.check_refused().await;
     retries.check_refused().await;
-    drop((retries, world.failover));
-    world.event_writer.await.expect("all events are written");
-    let events = lock(&world.api).events.clone();
+    let events = world.events_after(retries).await;
     let said: Vec<_> =
         events.iter().map(|event| (&event["reason"], &event["regarding"]["name"])).collect();
     assert_eq!(said, [(&"SafeDetachRefused".into(), &"csi-0001".into())]);
@@ -174,9 +180,7 @@ async fn waiting_pod_gets_refusal_and_way_out_once() {
     retries.check_refused().await;
     annotations_of(&world.failover).await.annotate_pods().await;
     retries.check_refused().await;
-    drop((retries, world.failover));
-    world.event_writer.await.expect("all events are written");
-    let events = lock(&world.api).events.clone();
+    let events = world.events_after(retries).await;
     let of_pods: Vec<_> =
         events.iter().filter(|event| event["regarding"]["kind"] == "Pod").collect();
     let said: BTreeSet<_> = of_pods

@@ -1,16 +1,12 @@
 //! Which pods may be force-deleted once their volumes are proved free.
 
+use crate::lifecycle::ObjectVersion;
+
 /// A pod that uses a volume of this driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// The pod's namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub name: String,
-    /// The pod's uid: an act names exactly this object.
-    pub uid: String,
-    /// The version that was read: an act on a newer one fails.
-    pub version: String,
+    /// The object.
+    pub object: ObjectVersion,
     /// Whether the pod's deletion is requested (Kubernetes has evicted it, or somebody deleted it).
     pub deleting: bool,
     /// Whether the pod has ended by itself: Succeeded or Failed.

@@ -1,7 +1,7 @@
 //! When an instance may be stopped to prove that its node is dead.
 
 use crate::facts::Fact;
-use crate::lifecycle::{InstanceEvidence, NodeFacts, OutOfService, Readiness, eligible};
+use crate::lifecycle::{InstanceEvidence, NodeFacts, OutOfService, eligible};
 
 /// The state that EC2 must report for an instance before it is fenced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub fn fence_candidate(facts: &NodeFacts) -> Option<&str> {
         return None;
     };
     let is_permitted = node.may_fence && !node.opted_out;
-    let is_lost = node.ready == Readiness::NotReady && node.lost_for_long;
+    let is_lost = !node.ready && node.lost_for_long;
     let has_own_taint = matches!(node.out_of_service, OutOfService::Ours(_));
     let instance = node.instance.as_deref()?;
     let mut pods = facts.pods.iter().filter(|pod| !pod.ended);
@@ -33,35 +33,21 @@ pub fn fence_candidate(facts: &NodeFacts) -> Option<&str> {
     (is_permitted && is_lost && !has_own_taint && has_movable_pod).then_some(instance)
 }
 
-/// Returns the instance that may be fenced, if there is one.
+/// Decides about a [`fence_candidate`] whose instance runs, so that there can be no other proof:
+/// `Ok` with the instance that may be fenced, `Err` with the stable reason why it is left alone.
 ///
-/// Besides the conditions of [`fence_candidate`], EC2 must report that the node's own instance
-/// runs, so that there can be no other proof, and that the instance is as `when` requires. The
-/// caller applies the brake and the kill switch.
-pub fn instance_to_fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
+/// `when` is what EC2 must report of the instance. The caller applies the brake and the kill
+/// switch.
+pub fn decide_fence(facts: &NodeFacts, when: FenceWhen) -> Option<Result<&str, &'static str>> {
     let instance = fence_candidate(facts)?;
-    let is_due = match (facts.instances.get(instance)?, when) {
-        (InstanceEvidence::Running { .. }, FenceWhen::Lost) => true,
-        (InstanceEvidence::Running { impaired }, FenceWhen::Impaired) => {
-            *impaired == Fact::Present(())
-        }
-        (InstanceEvidence::Off { .. } | InstanceEvidence::NotOff, _) => false,
+    let InstanceEvidence::Running { impaired } = facts.instances.get(instance)? else {
+        return None;
     };
-    is_due.then_some(instance)
-}
-
-/// Returns the stable reason why a running instance that [`fence_candidate`] is left alone; `None`
-/// when it is not left alone, or when another rule applies.
-pub fn reason_left_alone(facts: &NodeFacts, when: FenceWhen) -> Option<&'static str> {
-    match (facts.instances.get(fence_candidate(facts)?)?, when) {
-        (InstanceEvidence::Running { impaired: Fact::Absent }, FenceWhen::Impaired) => {
-            Some("checks-pass")
-        }
-        (InstanceEvidence::Running { impaired: Fact::Unknown }, FenceWhen::Impaired) => {
-            Some("checks-unknown")
-        }
-        (_, FenceWhen::Impaired | FenceWhen::Lost) => None,
-    }
+    Some(match (when, impaired) {
+        (FenceWhen::Lost, _) | (FenceWhen::Impaired, Fact::Present(())) => Ok(instance),
+        (FenceWhen::Impaired, Fact::Absent) => Err("checks-pass"),
+        (FenceWhen::Impaired, Fact::Unknown) => Err("checks-unknown"),
+    })
 }
 
 #[cfg(test)]
@@ -89,6 +75,15 @@ mod tests {
         }
     }
 
+    type Decision<'a> = Option<Result<&'a str, &'static str>>;
+
+    const FENCED: Decision<'_> = Some(Ok("i-1"));
+
+    /// Returns what is decided where the checks must fail, and where they do not matter.
+    fn decisions(facts: &NodeFacts) -> [Decision<'_>; 2] {
+        [FenceWhen::Impaired, FenceWhen::Lost].map(|when| decide_fence(facts, when))
+    }
+
     #[test]
     fn fence_needs_every_condition_and_running_instance() {
         type Change = fn(&mut NodeFacts);
@@ -97,7 +92,7 @@ mod tests {
             ("nobody permits it", |f| node(f).may_fence = false, false),
             ("the node is opted out", |f| node(f).opted_out = true, false),
             ("not long enough", |f| node(f).lost_for_long = false, false),
-            ("F44: it is Ready again", |f| node(f).ready = Readiness::Ready, false),
+            ("F44: it is Ready again", |f| node(f).ready = true, false),
             ("it has our taint", |f| node(f).out_of_service = tainted("boot-1"), false),
             ("nothing is known of its instance", |f| f.instances.clear(), false),
             ("F32: another instance runs", |f| node(f).instance = Some("i-2".to_owned()), false),
@@ -110,28 +105,24 @@ mod tests {
         for (name, change, want) in rows {
             let mut facts = impaired();
             change(&mut facts);
-            for when in [FenceWhen::Impaired, FenceWhen::Lost] {
-                assert_eq!(instance_to_fence(&facts, when).is_some(), want, "{name}, {when:?}");
-            }
+            let want = FENCED.filter(|_| want);
+            assert_eq!(decisions(&facts), [want, want], "{name}");
         }
         let off = InstanceEvidence::Off { launched: String::new() };
+        let (pass, unknown) = (Some(Err("checks-pass")), Some(Err("checks-unknown")));
         let evidence = [
-            ("checks fail", running(Fact::Present(())), [true, true], None),
-            ("checks pass", running(Fact::Absent), [false, true], Some("checks-pass")),
-            ("no checks are known", running(Fact::Unknown), [false, true], Some("checks-unknown")),
-            ("F43: a stop that does not end", InstanceEvidence::NotOff, [false, false], None),
-            ("off", off, [false, false], None),
+            ("checks fail", running(Fact::Present(())), [FENCED, FENCED]),
+            ("checks pass", running(Fact::Absent), [pass, FENCED]),
+            ("no checks are known", running(Fact::Unknown), [unknown, FENCED]),
+            ("F43: a stop that does not end", InstanceEvidence::NotOff, [None, None]),
+            ("off", off, [None, None]),
         ];
-        for (name, evidence, want, why) in evidence {
+        for (name, evidence, want) in evidence {
             let mut facts = impaired();
             facts.instances.insert("i-1".to_owned(), evidence);
-            let got =
-                [FenceWhen::Impaired, FenceWhen::Lost].map(|when| instance_to_fence(&facts, when));
-            assert_eq!(got.map(|fenced| fenced.is_some()), want, "{name}");
-            assert_eq!(reason_left_alone(&facts, FenceWhen::Impaired), why, "{name}");
-            assert_eq!(reason_left_alone(&facts, FenceWhen::Lost), None, "{name}");
+            assert_eq!(decisions(&facts), want, "{name}");
             node(&mut facts).may_fence = false;
-            assert_eq!(reason_left_alone(&facts, FenceWhen::Impaired), None, "{name}");
+            assert_eq!(decisions(&facts), [None, None], "{name}");
         }
     }
 }

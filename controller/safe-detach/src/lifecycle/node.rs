@@ -1,6 +1,6 @@
 //! The facts about one node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decide::{Evidence, Refusal, Verdict};
 use crate::facts::Fact;
@@ -24,8 +24,8 @@ pub struct NodeFacts {
 /// The contents of a Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// The node's Ready condition.
-    pub ready: Readiness,
+    /// Whether the node's condition Ready is True.
+    pub ready: bool,
     /// The instance that `spec.providerID` names.
     pub instance: Option<String>,
     /// `status.nodeInfo.bootID`.
@@ -38,16 +38,6 @@ pub struct Node {
     pub may_fence: bool,
     /// Whether the node has been not Ready for as long as a fence must wait.
     pub lost_for_long: bool,
-}
-
-/// The Ready condition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Readiness {
-    /// True.
-    Ready,
-    /// False, Unknown or missing.
-    #[default]
-    NotReady,
 }
 
 /// The taint `node.kubernetes.io/out-of-service`.
@@ -74,15 +64,24 @@ pub struct TaintedBoot {
     pub boot: String,
 }
 
+/// An object as it was read. An act names exactly this object, and fails on a newer version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectVersion {
+    /// The object's namespace; empty for a kind without namespaces.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// The object's uid.
+    pub uid: String,
+    /// The version that was read.
+    pub version: String,
+}
+
 /// A VolumeAttachment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
-    /// The VolumeAttachment's name.
-    pub name: String,
-    /// The VolumeAttachment's uid: an act names exactly this object.
-    pub uid: String,
-    /// The version that was read; it changes once the volume is attached by this object.
-    pub version: String,
+    /// The object. Its version changes once the volume is attached by this object.
+    pub object: ObjectVersion,
     /// The volume.
     pub volume: String,
     /// The instance to which the volume was attached, if known.
@@ -180,15 +179,12 @@ impl NodeFacts {
 
     /// Returns the questions for the controller: every pair of instance and volume that a step
     /// could rest on.
-    pub fn questions(&self) -> Vec<(String, String)> {
+    pub fn questions(&self) -> BTreeSet<(String, String)> {
         let instance = self.instance();
         let of_pods = self.pods.iter().flat_map(Pod::volumes);
         let of_pods = of_pods.filter_map(|volume| Some((instance?.to_owned(), volume.to_owned())));
         let of_attachments =
             self.attachments.iter().filter_map(|a| Some((a.instance.clone()?, a.volume.clone())));
-        let mut all: Vec<_> = of_attachments.chain(of_pods).collect();
-        all.sort();
-        all.dedup();
-        all
+        of_attachments.chain(of_pods).collect()
     }
 }

@@ -65,9 +65,9 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
     });
     let taints =
         prop_oneof![3 => Just(OutOfService::None), 1 => Just(OutOfService::Foreign), 1 => ours];
-    let readiness = prop_oneof![1 => Just(Readiness::Ready), 3 => Just(Readiness::NotReady)];
+    let ready = prop::bool::weighted(0.25);
     let instance = prop::option::weighted(0.9, text(INSTANCES));
-    let nodes = (readiness, instance, boots(), taints, rarely()).prop_map(
+    let nodes = (ready, instance, boots(), taints, rarely()).prop_map(
         |(ready, instance, boot, out_of_service, opted_out)| {
             let node = Node { ready, instance, boot, out_of_service, opted_out, ..Node::default() };
             Fact::Present(node)
@@ -95,10 +95,10 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
             // A uid belongs to one object:
             // <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#uids>.
             for (number, attachment) in attachments.iter_mut().enumerate() {
-                attachment.uid = format!("uid-{number}");
+                attachment.object.uid = format!("uid-{number}");
             }
             for (number, pod) in pods.iter_mut().enumerate() {
-                pod.uid = format!("uid-{number}");
+                pod.object.uid = format!("uid-{number}");
             }
             NodeFacts { object, attachments, pods, volumes, instances }
         })
@@ -108,8 +108,12 @@ fn modes() -> impl Strategy<Value = FailoverMode> {
     select(vec![FailoverMode::ProveFirst, FailoverMode::Kep])
 }
 
-fn pod_of<'a>(facts: &'a NodeFacts, uid: &str) -> &'a Pod {
-    facts.pods.iter().find(|pod| pod.uid == uid).expect("an intent names a pod that was seen")
+fn pod_of<'a>(facts: &'a NodeFacts, object: &ObjectVersion) -> &'a Pod {
+    facts
+        .pods
+        .iter()
+        .find(|pod| pod.object == *object)
+        .expect("an intent names a pod that was seen")
 }
 
 fn node_of(facts: &NodeFacts) -> &Node {
@@ -133,9 +137,9 @@ proptest! {
     #[test]
     fn pod_deletion_needs_proof_of_all_volumes(facts in facts()) {
         for intent in step(&facts, FailoverMode::ProveFirst).intents {
-            if let Intent::DeletePod { uid, .. } = intent {
+            if let Intent::DeletePod(object) = intent {
                 let here = facts.instance();
-                prop_assert!(pod_of(&facts, &uid).volumes().all(|v| facts.is_proven(here, v)));
+                prop_assert!(pod_of(&facts, &object).volumes().all(|v| facts.is_proven(here, v)));
             }
         }
     }
@@ -147,7 +151,7 @@ proptest! {
         for intent in step(&facts, mode).intents {
             if let Intent::AddTaint(about) = intent {
                 let node = node_of(&facts);
-                prop_assert_eq!(node.ready, Readiness::NotReady);
+                prop_assert!(!node.ready);
                 prop_assert_eq!(&node.out_of_service, &OutOfService::None);
                 prop_assert!(!node.opted_out);
                 // S10: Kubernetes evicts every pod of a node with the taint.
@@ -176,7 +180,7 @@ proptest! {
             let OutOfService::Ours(about) = &node.out_of_service else {
                 panic!("somebody else's taint");
             };
-            prop_assert_eq!(node.ready, Readiness::Ready);
+            prop_assert!(node.ready);
             prop_assert_ne!(&about.boot, &node.boot);
             prop_assert!(facts.pods.iter().all(|pod| !pod.deleting));
             // What is attached is used by a pod that stays.
@@ -196,8 +200,8 @@ proptest! {
     #[test]
     fn pods_that_are_not_eligible_are_left_alone(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
-            if let Intent::DeletePod { uid, .. } = intent {
-                prop_assert_eq!(eligible(pod_of(&facts, &uid)), Ok(()));
+            if let Intent::DeletePod(object) = intent {
+                prop_assert_eq!(eligible(pod_of(&facts, &object)), Ok(()));
             }
         }
     }
@@ -207,13 +211,13 @@ proptest! {
     #[test]
     fn attachment_is_deleted_only_after_its_pods(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
-            if let Intent::DeleteAttachment { uid, .. } = intent {
-                let a = facts.attachments.iter().find(|a| a.uid == uid).expect("seen");
+            if let Intent::DeleteAttachment(object) = intent {
+                let a = facts.attachments.iter().find(|a| a.object == object).expect("seen");
                 let users = facts.pods.iter().filter(|pod| !pod.ended || pod.deleting);
                 prop_assert!(users.flat_map(Pod::volumes).all(|v| v != a.volume));
                 if let Fact::Present(node) = &facts.object {
                     prop_assert_eq!(&a.instance, &node.instance);
-                    prop_assert_eq!(node.ready, Readiness::NotReady);
+                    prop_assert!(!node.ready);
                 }
                 if mode == FailoverMode::ProveFirst {
                     prop_assert!(facts.is_proven(a.instance.as_deref(), &a.volume));

@@ -4,7 +4,7 @@ use ebs_csi_wire::listed_enum;
 
 use crate::facts::Fact;
 use crate::lifecycle::{
-    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, Readiness, TaintedBoot,
+    Attachment, InstanceEvidence, Node, NodeFacts, ObjectVersion, OutOfService, Pod, TaintedBoot,
     Toleration, eligible,
 };
 
@@ -49,42 +49,22 @@ pub enum Intent {
     /// Remove this driver's taint from the node.
     RemoveTaint,
     /// Force-delete the pod.
-    DeletePod {
-        /// The pod's namespace.
-        namespace: String,
-        /// The pod's name.
-        name: String,
-        /// The pod's uid.
-        uid: String,
-        /// The version that was read.
-        version: String,
-    },
+    DeletePod(ObjectVersion),
     /// Delete the VolumeAttachment.
-    DeleteAttachment {
-        /// The VolumeAttachment's name.
-        name: String,
-        /// The VolumeAttachment's uid.
-        uid: String,
-        /// The version that was read.
-        version: String,
-    },
-    /// Have the detach of a VolumeAttachment retried at once: the reason of its refusal is gone.
-    RetryDetach {
-        /// The VolumeAttachment's name.
-        name: String,
-        /// The VolumeAttachment's uid.
-        uid: String,
-    },
+    DeleteAttachment(ObjectVersion),
+    /// Have the detach of the VolumeAttachment retried at once, whatever its version: the reason of
+    /// its refusal is gone.
+    RetryDetach(ObjectVersion),
 }
 
 impl Intent {
     /// Returns whether the intent takes something from a node, so that the brake applies to it.
     pub const fn is_braked(&self) -> bool {
         match self {
-            Self::AddTaint(_) | Self::DeletePod { .. } | Self::DeleteAttachment { .. } => true,
+            Self::AddTaint(_) | Self::DeletePod(_) | Self::DeleteAttachment(_) => true,
             // `RemoveTaint` returns the node to use. `RetryDetach` repeats an earlier request, and
             // the controller decides again.
-            Self::RemoveTaint | Self::RetryDetach { .. } => false,
+            Self::RemoveTaint | Self::RetryDetach(_) => false,
         }
     }
 }
@@ -120,18 +100,17 @@ pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Transition {
 
 fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
     match (&node.out_of_service, node.ready) {
-        (OutOfService::Ours(tainted), ready) => {
-            let has_rebooted = ready == Readiness::Ready && tainted.boot != node.boot;
+        (OutOfService::Ours(tainted), is_ready) => {
+            let has_rebooted = is_ready && tainted.boot != node.boot;
             let has_leftovers = facts.pods.iter().any(|pod| pod.deleting)
                 || facts.attachments.iter().any(|a| is_leftover(facts, a));
-            let mut intents = match ready {
+            let mut intents = if is_ready {
+                Vec::new()
+            } else {
                 // Kubernetes, which has evicted these pods because of the taint, deletes them as
                 // well, but its pod garbage collector runs every 20 s (`gcCheckPeriod` in
                 // `pkg/controller/podgc/gc_controller.go`).
-                Readiness::NotReady => {
-                    pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))
-                }
-                Readiness::Ready => Vec::new(),
+                pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))
             };
             intents.extend(detach_retries(facts));
             if has_rebooted && !has_leftovers {
@@ -140,16 +119,16 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             let phase = if has_rebooted { NodePhase::Recovering } else { NodePhase::Acting };
             Transition { phase, intents }
         }
-        (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => {
+        (OutOfService::None | OutOfService::Foreign, true) => {
             Transition::without_intents(NodePhase::Healthy)
         }
-        (OutOfService::Foreign, Readiness::NotReady) => Transition {
+        (OutOfService::Foreign, false) => Transition {
             // Kubernetes evicts and detaches because of that taint; the controller decides each
             // detach.
             phase: phase_by_evidence(facts),
             intents: detach_retries(facts),
         },
-        (OutOfService::None, Readiness::NotReady) => {
+        (OutOfService::None, false) => {
             let phase = phase_by_evidence(facts);
             let intents = match (phase, instance_off(facts)) {
                 _ if node.opted_out => detach_retries(facts),
@@ -220,13 +199,7 @@ fn phase_by_evidence(facts: &NodeFacts) -> NodePhase {
 /// Returns the deletions of the pods that may go, apart from those that this driver never deletes.
 fn pod_deletions(facts: &NodeFacts, may_go: impl Fn(&Pod) -> bool) -> Vec<Intent> {
     let pods = users(facts).filter(|pod| eligible(pod).is_ok() && may_go(pod));
-    pods.map(|pod| Intent::DeletePod {
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-        version: pod.version.clone(),
-    })
-    .collect()
+    pods.map(|pod| Intent::DeletePod(pod.object.clone())).collect()
 }
 
 /// Returns the pods that have not ended, and those that are being deleted.
@@ -252,11 +225,7 @@ fn intents_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
         .iter()
         .filter(|a| !a.deleting && !is_needed(a) && targets_own_instance(facts, a))
         .filter(|a| mode == FailoverMode::Kep || facts.is_proven(a.instance.as_deref(), &a.volume))
-        .map(|a| Intent::DeleteAttachment {
-            name: a.name.clone(),
-            uid: a.uid.clone(),
-            version: a.version.clone(),
-        });
+        .map(|a| Intent::DeleteAttachment(a.object.clone()));
     intents.extend(attachments);
     intents.extend(detach_retries(facts));
     intents
@@ -278,7 +247,7 @@ fn detach_retries(facts: &NodeFacts) -> Vec<Intent> {
         .iter()
         .filter(|a| a.deleting && !a.retry_requested && targets_own_instance(facts, a))
         .filter(|a| facts.is_proven(a.instance.as_deref(), &a.volume))
-        .map(|a| Intent::RetryDetach { name: a.name.clone(), uid: a.uid.clone() })
+        .map(|a| Intent::RetryDetach(a.object.clone()))
         .collect()
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     power: Power,
     is_attached: bool,
     detach_ends_at: Option<u64>,
-    api_server_up: bool,
+    pub(crate) api_server_up: bool,
     /// Whether the first node reaches the API server and its guest runs.
     reaches_api_server: bool,
     mounted: bool,
@@ -86,10 +86,6 @@ impl Cluster {
             self.reaches_api_server = false;
             self.mounted = false;
         }
-    }
-
-    pub(crate) fn set_api_server_up(&mut self, up: bool) {
-        self.api_server_up = up;
     }
 
     fn is_tainted(&self) -> bool {

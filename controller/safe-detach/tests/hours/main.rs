@@ -25,9 +25,9 @@ fn each_seed(history: impl Fn(&mut Cluster)) {
 #[test]
 fn f42_api_server_outage_marks_no_node_dead() {
     each_seed(|cluster| {
-        cluster.set_api_server_up(false);
+        cluster.api_server_up = false;
         cluster.run(10 * MINUTE);
-        cluster.set_api_server_up(true);
+        cluster.api_server_up = true;
         cluster.run(10 * MINUTE);
         cluster.assert_left_alone();
     });
@@ -37,12 +37,12 @@ fn f42_api_server_outage_marks_no_node_dead() {
 #[test]
 fn f42_instance_stopped_during_outage_fails_over_afterwards() {
     each_seed(|cluster| {
-        cluster.set_api_server_up(false);
+        cluster.api_server_up = false;
         cluster.run(5 * MINUTE);
         cluster.set_power(Power::Stopped);
         cluster.run(5 * MINUTE);
         assert_eq!(cluster.detaches_sent, 0, "{cluster:?}");
-        cluster.set_api_server_up(true);
+        cluster.api_server_up = true;
         cluster.run_until_pod_moves(3 * MINUTE);
     });
 }

@@ -88,7 +88,6 @@ pub(crate) struct Goal<S> {
     pub(crate) reached: fn(&S) -> bool,
 }
 
-/// The result of an exploration.
 #[derive(Default)]
 pub(crate) struct Exploration {
     pub(crate) states: usize,

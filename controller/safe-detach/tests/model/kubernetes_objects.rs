@@ -14,27 +14,24 @@ pub(crate) const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
 /// When EC2 attached the volume to that instance.
 pub(crate) const ATTACHED: AttachTime = AttachTime { seconds: 1000, nanoseconds: 0 };
 
-/// The node's agent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum AgentView {
-    Silent,
-    #[allow(dead_code, reason = "one of the two simulations has no such agent")]
-    WithoutPage,
-    /// How the kernel has the volume, and whether the node has promised not to use it.
-    Answered(KernelState, bool),
+/// Returns the node's agent that answers how the kernel has the volume, and whether the node has
+/// promised not to use it.
+pub(crate) fn answered(state: KernelState, promised: bool) -> Agent {
+    let (instance, boot_id) = (INSTANCE.to_owned(), String::new());
+    Agent::Answered(AgentAnswer { instance, boot_id, state, promised })
 }
 
 /// What the API server has of that node, and what its agent answers: the Ready condition, the age
 /// of the lease, whether `volumesInUse` and `volumesAttached` list the volume, and whether the Node
 /// object was not yet a minute old at the attach.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NodeView {
     pub(crate) ready: bool,
     pub(crate) lease_age: Duration,
     pub(crate) in_use: bool,
     pub(crate) attached: bool,
     pub(crate) young: bool,
-    pub(crate) agent: AgentView,
+    pub(crate) agent: Agent,
 }
 
 impl NodeView {
@@ -51,16 +48,7 @@ impl NodeView {
             lease_age: Some(node.lease_age),
             in_use: names(node.in_use),
             attached: names(node.attached),
-            agent: match node.agent {
-                AgentView::Silent => Agent::Silent,
-                AgentView::WithoutPage => Agent::WithoutPage,
-                AgentView::Answered(state, promised) => Agent::Answered(AgentAnswer {
-                    instance: INSTANCE.to_owned(),
-                    boot_id: String::new(),
-                    state,
-                    promised,
-                }),
-            },
+            agent: node.agent,
             ..NodeReport::default()
         });
         let (instance, volume) = (INSTANCE.parse().expect("an id"), VOLUME.parse().expect("an id"));

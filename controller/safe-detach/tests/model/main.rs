@@ -97,6 +97,35 @@ fn explore_scope(what: &str, rules: Rules, taken: &[&str]) -> Row {
     Row::new(what, &found)
 }
 
+/// The name of a scope, its rules, and the steps that happen in it.
+type Scope<'a> = (&'a str, Rules, &'a [&'a str]);
+type Change = fn(&mut Rules);
+
+/// Explores the scopes for that section of the page or, on demand, each of them made larger by each
+/// of the changes.
+fn explore_all(section: &str, scopes: &[Scope<'_>], larger: &[(&str, Change)]) {
+    if !is_large() {
+        let rows = scopes.iter().map(|(what, rules, taken)| explore_scope(what, *rules, taken));
+        page::check(section, &rows.collect::<Vec<_>>());
+        return;
+    }
+    for (what, rules, taken) in scopes {
+        // In `ec2-only`, persons do nothing. There and with old agents, the order of CSI calls is
+        // trusted.
+        let trusts = rules.mode == Mode::Ec2Only || rules.agents == Agents::Old;
+        for (how, change) in larger {
+            let name = format!("{what}, {how}");
+            let mut larger = *rules;
+            change(&mut larger);
+            let changes_order = (larger.persons, larger.kubelet) != (rules.persons, rules.kubelet);
+            let same = larger == *rules || trusts && changes_order;
+            if !same && is_wanted(&name) {
+                explore_scope(&name, larger, taken);
+            }
+        }
+    }
+}
+
 #[test]
 fn no_interleaving_of_a_detach_breaks_a_property() {
     let (ended, stopped) = ("DetachVolume is sent: terminated", "DetachVolume is sent: stopped");
@@ -129,7 +158,7 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
     };
     let both = Rules { controllers: 2, kubelet: Kubelet::RESTARTS, ..EVIDENCE };
     let mixed = Rules { agents: Agents::Mixed, ..EVIDENCE };
-    let rows: [(_, _, &[&str]); 6] = [
+    let rows: [Scope<'_>; 6] = [
         (
             "ec2-only, orders",
             Rules { replicas: 0, orders: true, ..EC2_ONLY },
@@ -141,28 +170,12 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
         ("enforce, old agents, kubelet orderly", old, &[reported]),
         ("enforce, agents up and down, old refused", mixed, &[answered]),
     ];
-    let mut table = Vec::new();
-    for (what, rules, taken) in rows {
-        if !is_large() {
-            table.push(explore_scope(what, rules, taken));
-            continue;
-        }
-        let more = [
-            ("two boots", Rules { boots: 2, ..rules }),
-            ("power too", Rules { power_fails: true, ..rules }),
-            ("everything at the node", Rules { kubelet: Kubelet::FULL, ..rules }),
-        ];
-        for (how, larger) in more {
-            let name = format!("{what}, {how}");
-            // In `ec2-only` and with old agents, the order of CSI calls is trusted.
-            let trusts = rules.mode == Mode::Ec2Only || rules.agents == Agents::Old;
-            let same = larger == rules || trusts && larger.kubelet != rules.kubelet;
-            if !same && is_wanted(&name) {
-                explore_scope(&name, larger, taken);
-            }
-        }
-    }
-    page::check("detach", &table);
+    let larger: [(&str, Change); 3] = [
+        ("two boots", |rules| rules.boots = 2),
+        ("power too", |rules| rules.power_fails = true),
+        ("everything at the node", |rules| rules.kubelet = Kubelet::FULL),
+    ];
+    explore_all("detach", &rows, &larger);
 }
 
 #[test]
@@ -188,7 +201,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
     let both = Rules { controllers: 2, boots: 0, ..orderly };
     let two_replicas = [stopped, taint, removed, "our taint is removed: conflict"];
     let all_fencing = [stopped, taint, fenced, refused];
-    let rows: [(_, _, &[&str]); 7] = [
+    let rows: [Scope<'_>; 7] = [
         ("ec2-only", EC2_ONLY, &[trusted, taint, removed]),
         ("enforce, two controllers, no boot", both, &two_replicas[..2]),
         ("enforce, persons", Rules { persons: true, ..orderly }, &with_persons),
@@ -197,34 +210,14 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
         ("enforce, fencing impaired", Rules { fences: impaired, ..FAILOVER }, &all_fencing),
         ("enforce, mode kep", Rules { failover: kep, ..FAILOVER }, &[stopped, pod_deleted]),
     ];
-    // Each of these changes makes a scope larger.
-    type Change = fn(&mut Rules);
-    let more: [(&str, Change); 5] = [
+    let larger: [(&str, Change); 5] = [
         ("two boots", |rules| rules.boots = 2),
         ("late answers", |rules| rules.late_answers = true),
         ("persons too", |rules| rules.persons = true),
         ("kubelet starts anew", |rules| rules.kubelet = Kubelet::RESTARTS),
         ("everything at the node", |rules| rules.kubelet = Kubelet::FULL),
     ];
-    let mut table = Vec::new();
-    for (what, rules, taken) in rows {
-        if !is_large() {
-            table.push(explore_scope(what, rules, taken));
-            continue;
-        }
-        for (how, change) in more {
-            let name = format!("{what}, {how}");
-            let mut larger = rules;
-            change(&mut larger);
-            // With `ec2-only`, persons do nothing, and the order of CSI calls is trusted.
-            let changes_order = larger.persons || larger.kubelet != rules.kubelet;
-            let same = larger == rules || changes_order && larger.mode == Mode::Ec2Only;
-            if !same && is_wanted(&name) {
-                explore_scope(&name, larger, taken);
-            }
-        }
-    }
-    page::check("failover", &table);
+    explore_all("failover", &rows, &larger);
 }
 
 /// Each arrow has the first step that leads from the one phase to the other.

@@ -12,7 +12,6 @@ use crate::is_large;
 /// Tests run beside each other, and each writes its own table.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// One exploration.
 pub(crate) struct Row {
     what: String,
     states: usize,

@@ -6,7 +6,7 @@ use ebs_csi_safe_detach::lifecycle::FenceWhen;
 use crate::explore::Exploration;
 use crate::page::{self, Row};
 use crate::world::{Agents, Fault, Kubelet, Rules};
-use crate::{EC2_ONLY, EVIDENCE, FAILOVER, explore_world, is_large, print_counts};
+use crate::{EC2_ONLY, EVIDENCE, FAILOVER, explore_world, print_counts};
 
 /// Checks that the exploration found a property broken, and prints the shortest trace to it.
 pub(crate) fn assert_found(what: &str, found: Exploration, property: &str) -> Row {
@@ -23,9 +23,7 @@ fn assert_all_found(section: &str, rows: &[(&str, Rules, &str)]) {
         assert_found(what, explore_world(*rules), property)
     };
     let table: Vec<Row> = rows.iter().map(find).collect();
-    if !is_large() {
-        page::check(section, &table);
-    }
+    page::check(section, &table);
 }
 
 #[test]

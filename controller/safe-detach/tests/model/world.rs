@@ -130,7 +130,6 @@ pub(crate) struct Rules {
 /// What kubelet and the kernel do beyond the order of CSI calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kubelet {
-    /// Whether kubelet starts anew.
     pub(crate) restarts: bool,
     /// Whether something still holds the disk after an unstage that kubelet takes for done.
     pub(crate) holders: bool,
@@ -238,7 +237,6 @@ pub(crate) struct Pod {
     pub(crate) deleting: bool,
 }
 
-/// The VolumeAttachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attachment {
     pub(crate) on: On,
@@ -284,7 +282,6 @@ pub(crate) enum Lists {
     Attached,
 }
 
-/// A replica of node-lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Replica {
     Idle,
@@ -418,8 +415,7 @@ impl World {
     }
 
     fn broken_property(&self, rules: Rules) -> Option<&'static str> {
-        let runs = self.ec2.power == Power::Running;
-        if runs && self.is_used() && self.ec2.held != Some(On::A) {
+        if self.instance_runs() && self.is_used() && self.ec2.held != Some(On::A) {
             return Some("S2: the volume was taken from a node that has it mounted");
         }
         // An agent that is older than the promise may have staged meanwhile; the kernel's answer
@@ -432,7 +428,7 @@ impl World {
     /// Gives states that do not differ in anything that matters the same form.
     fn normalize(&mut self) {
         self.guest.is_cut_off &= self.guest.up;
-        self.impaired &= self.ec2.power == Power::Running;
+        self.impaired &= self.instance_runs();
         let is_held = self.ec2.held == Some(On::A);
         // Both are about this attachment, and void without it.
         self.promise_requested &= is_held;
@@ -455,6 +451,20 @@ impl World {
     /// Returns whether no call, and no DetachVolume, is in progress.
     fn is_idle(&self) -> bool {
         self.calls == [None; 2] && !self.detach_in_flight
+    }
+
+    fn instance_runs(&self) -> bool {
+        self.ec2.power == Power::Running
+    }
+
+    /// Returns whether the VolumeAttachment at node A is being deleted.
+    fn is_leaving(&self) -> bool {
+        self.attachment.is_some_and(|va| va.on == On::A && va.deleting)
+    }
+
+    /// Returns whether there is a VolumeAttachment at node A that is not being deleted.
+    fn stays(&self) -> bool {
+        self.attachment.is_some_and(|va| va.on == On::A && !va.deleting)
     }
 
     fn has_own_taint(&self) -> bool {

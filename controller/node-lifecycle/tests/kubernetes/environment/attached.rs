@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::environment::world::{TestResult, World, ensure, patch, wait_until};
 
@@ -21,17 +21,7 @@ pub(crate) struct Attached<'a> {
 
 impl<'a> World<'a> {
     pub(crate) async fn attached(&'a self, claim: &str, node: &str) -> TestResult<Attached<'a>> {
-        self.attached_with(claim, node, &json!({})).await
-    }
-
-    /// Like [`World::attached`]; `more` describes the instance as in the simulator's scenario file.
-    pub(crate) async fn attached_with(
-        &'a self,
-        claim: &str,
-        node: &str,
-        more: &Value,
-    ) -> TestResult<Attached<'a>> {
-        let instance = self.node_with(node, more).await?;
+        let instance = self.node(node).await?;
         let handle = self.volume(claim).await?;
         let attached = self.existing(claim, node, &instance, &handle);
         self.run_pod(&attached.pod, node, &[claim]).await?;
@@ -64,6 +54,19 @@ impl Attached<'_> {
 
     pub(crate) fn power(&self, how: &str) -> TestResult {
         self.world.driver.power(&self.instance, how)
+    }
+
+    /// Stops the instance, so that its kubelet is silent.
+    pub(crate) fn power_off(&self) -> TestResult {
+        self.power("stop")?;
+        self.stop_heartbeats();
+        Ok(())
+    }
+
+    /// Silences the kubelet, and waits until the node is not Ready.
+    pub(crate) async fn fall_silent(&self) -> TestResult {
+        self.stop_heartbeats();
+        self.wait_until_not_ready().await
     }
 
     pub(crate) async fn boot(&self, boot: &str) -> TestResult {
@@ -107,7 +110,6 @@ impl Attached<'_> {
         Ok(())
     }
 
-    /// Sets a person's override order on the attachment.
     pub(crate) async fn order_override(&self, since: &str) -> TestResult {
         let name = self.attachment_name().await?.ok_or("no attachment")?;
         let order = format!("{} {since}", self.instance);
@@ -148,12 +150,20 @@ impl Attached<'_> {
         self.world.driver.attached_since(&self.handle)
     }
 
+    /// Returns the values of the node's out-of-service taints.
     pub(crate) async fn taints(&self) -> TestResult<Vec<String>> {
-        self.world.taints(&self.node).await
+        let spec = self.world.all_nodes().get_opt(&self.node).await?.and_then(|node| node.spec);
+        let taints = spec.and_then(|spec| spec.taints).into_iter().flatten();
+        let ours = taints.filter(|taint| taint.key == "node.kubernetes.io/out-of-service");
+        Ok(ours.map(|taint| taint.value.unwrap_or_default()).collect())
     }
 
+    /// Waits until the node has the driver's own out-of-service taint.
     pub(crate) async fn wait_until_tainted(&self) -> TestResult {
-        self.world.wait_until_tainted(&self.node).await
+        wait_until(&format!("our taint is on {}", self.node), || async {
+            Ok(self.taints().await? == ["ebs-safe-detach"])
+        })
+        .await
     }
 
     pub(crate) async fn wait_until_untainted(&self) -> TestResult {
@@ -174,7 +184,10 @@ impl Attached<'_> {
     }
 
     pub(crate) async fn wait_until_pod_gone(&self) -> TestResult {
-        self.world.wait_until_pod_gone(&self.pod).await
+        wait_until(&format!("pod {} is gone", self.pod), || async {
+            Ok(self.world.pods().get_opt(&self.pod).await?.is_none())
+        })
+        .await
     }
 
     pub(crate) async fn wait_until_pod_deleting(&self) -> TestResult {
@@ -226,6 +239,12 @@ impl Attached<'_> {
         .await
     }
 
+    /// Waits until the detach is refused with that token, and checks that nothing else is done.
+    pub(crate) async fn check_refused(&self, token: &str) -> TestResult {
+        self.wait_until_refused(token).await?;
+        self.check_untouched().await
+    }
+
     /// Returns whether the last attempt to detach was refused with this token.
     pub(crate) async fn is_refused(&self, token: &str) -> TestResult<bool> {
         let status = self.world.attachment(&self.claim, &self.node).await?;
@@ -251,6 +270,18 @@ impl Attached<'_> {
         let sent = self.world.driver.detach_requests(handle)?;
         ensure(sent.is_empty(), &format!("no DetachVolume was sent: {sent:?}"))?;
         ensure(self.taints().await?.is_empty(), &format!("{node} has no out-of-service taint"))
+    }
+
+    /// Waits until the volume is detached, by one DetachVolume without Force.
+    pub(crate) async fn wait_until_detached_once(&self) -> TestResult {
+        self.wait_until_detached().await?;
+        self.check_detached_once()
+    }
+
+    /// The same as [`Attached::wait_until_detached_once`], with retries meanwhile.
+    pub(crate) async fn retry_until_detached_once(&self) -> TestResult {
+        self.retry_until_detached().await?;
+        self.check_detached_once()
     }
 
     /// Checks that EC2 received one DetachVolume, without Force, and has detached the volume from

@@ -1,11 +1,11 @@
 //! Runs the simulator, the real controller in `enforce`, and the real node-lifecycle.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi;
@@ -26,15 +26,17 @@ pub(crate) const REPLICAS: usize = 2;
 
 pub(crate) struct Driver {
     directory: PathBuf,
+    /// The kubeconfig file of node-lifecycle.
+    kubeconfig: PathBuf,
     pub(crate) control: PathBuf,
     pub(crate) csi: PathBuf,
     pub(crate) safe_detach: PathBuf,
     http: [u16; REPLICAS],
     simulator: Process,
     pub(crate) controller: Process,
-    lifecycle: Mutex<Vec<Process>>,
+    lifecycle: RefCell<Vec<Process>>,
     /// The flags of node-lifecycle that scenarios change.
-    lifecycle_flags: Mutex<Vec<String>>,
+    lifecycle_flags: RefCell<Vec<String>>,
 }
 
 /// Returns the path of one of the driver's programs, as this test's build has it: in the directory
@@ -60,7 +62,7 @@ pub(crate) fn programs() -> TestResult {
 
 impl Driver {
     /// Starts the simulator, without instances, and the controller.
-    pub(crate) async fn start(directory: &Path) -> TestResult<Self> {
+    pub(crate) async fn start(directory: &Path, kubeconfig: PathBuf) -> TestResult<Self> {
         let scenario = directory.join("scenario.json");
         let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": [],
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}]});
@@ -110,33 +112,30 @@ impl Driver {
         }
         Ok(Self {
             directory: directory.to_owned(),
+            kubeconfig,
             control,
             csi,
             safe_detach,
             http: std::array::from_fn(|_| port()),
             simulator,
             controller,
-            lifecycle: Mutex::default(),
-            lifecycle_flags: Mutex::new(vec!["--fence=stop".to_owned()]),
+            lifecycle: RefCell::default(),
+            lifecycle_flags: RefCell::new(vec!["--fence=stop".to_owned()]),
         })
     }
 
-    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> TestResult {
+    pub(crate) fn start_lifecycle(&self) -> TestResult {
         for number in 0..REPLICAS {
-            let process = self.replica(number, kubeconfig)?;
-            self.replicas().push(process);
+            let process = self.replica(number)?;
+            self.lifecycle.borrow_mut().push(process);
         }
         Ok(())
     }
 
-    fn replicas(&self) -> MutexGuard<'_, Vec<Process>> {
-        self.lifecycle.lock().expect("not poisoned")
-    }
-
-    fn replica(&self, number: usize, kubeconfig: &Path) -> TestResult<Process> {
+    fn replica(&self, number: usize) -> TestResult<Process> {
         let mut arguments = vec![
             format!("--safe-detach-endpoint=unix://{}", self.safe_detach.display()),
-            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--kubeconfig={}", self.kubeconfig.display()),
             format!("--http-endpoint=127.0.0.1:{}", self.http[number]),
             "--namespace=kube-system".to_owned(),
             format!("--identity=replica-{number}"),
@@ -144,37 +143,33 @@ impl Driver {
             "--query-interval-seconds=1".to_owned(),
             "--fence-after-seconds=5".to_owned(),
         ];
-        arguments.extend_from_slice(&self.lifecycle_flags.lock().expect("not poisoned"));
+        arguments.extend_from_slice(&self.lifecycle_flags.borrow());
         let program = program("ebs-csi-node-lifecycle")?;
         let name = format!("node-lifecycle-{number}");
         Process::start(&self.directory, &name, &program, &arguments, &[])
     }
 
-    pub(crate) fn change_lifecycle(
-        &self,
-        kubeconfig: &Path,
-        lifecycle_flags: &[&str],
-    ) -> TestResult {
-        *self.lifecycle_flags.lock().expect("not poisoned") =
-            lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect();
-        (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
+    pub(crate) fn change_lifecycle(&self, lifecycle_flags: &[&str]) -> TestResult {
+        self.lifecycle_flags
+            .replace(lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect());
+        (0..REPLICAS).try_for_each(|number| self.kill_replica(number))
     }
 
-    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> TestResult {
-        let mut replicas = self.replicas();
+    pub(crate) fn kill_replica(&self, number: usize) -> TestResult {
+        let mut replicas = self.lifecycle.borrow_mut();
         // Dropping a process kills it.
         drop(replicas.remove(number));
-        replicas.insert(number, self.replica(number, kubeconfig)?);
+        replicas.insert(number, self.replica(number)?);
         Ok(())
     }
 
     pub(crate) fn lifecycle_log(&self) -> String {
-        self.replicas().iter().map(Process::log).collect()
+        self.lifecycle.borrow().iter().map(Process::log).collect()
     }
 
     /// Returns an error when a process has ended.
     pub(crate) fn check(&mut self) -> TestResult {
-        let replicas = self.lifecycle.get_mut().expect("not poisoned");
+        let replicas = self.lifecycle.get_mut();
         let all = [&mut self.simulator, &mut self.controller];
         let mut all = all.into_iter().chain(replicas.iter_mut());
         all.find_map(Process::exit_report).map_or(Ok(()), |end| Err(end.into()))

@@ -82,16 +82,18 @@ impl Driver {
         Ok(attachments.iter().any(|at| at["instance"] == instance))
     }
 
+    fn attachment_of(&self, volume: &str) -> TestResult<Value> {
+        let first = self.attachments_of(volume)?.into_iter().next();
+        Ok(first.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?)
+    }
+
     pub(crate) fn device(&self, volume: &str) -> TestResult<String> {
-        let attachments = self.attachments_of(volume)?;
-        let device = attachments.first().and_then(|at| at["device"].as_str());
-        Ok(device.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?.to_owned())
+        let attachment = self.attachment_of(volume)?;
+        Ok(attachment["device"].as_str().ok_or("no device")?.to_owned())
     }
 
     pub(crate) fn attached_since(&self, volume: &str) -> TestResult<String> {
-        let attachments = self.attachments_of(volume)?;
-        let since = attachments.first().and_then(|at| at["since"].as_i64());
-        let since = since.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
+        let since = self.attachment_of(volume)?["since"].as_i64().ok_or("no time")?;
         Ok(jiff::Timestamp::from_millisecond(since)?.to_string())
     }
 

@@ -1,11 +1,41 @@
-//! Reads and applies the manifests of `deploy/install/manifests`, unchanged.
+//! Reads and applies the manifests of `deploy/install/manifests`, unchanged, and what the chart
+//! renders.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::environment::control_plane;
+use crate::environment::process::succeed;
 use crate::environment::world::TestResult;
+
+/// Returns Helm's path. Without Helm, prints why a scenario is skipped.
+pub(crate) fn helm() -> Option<PathBuf> {
+    let helm = Some(control_plane::cache().join("bin/helm")).filter(|helm| helm.exists());
+    if helm.is_none() {
+        println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
+    }
+    helm
+}
+
+/// Returns the objects that the chart renders for a release, with this file of values and these
+/// flags.
+pub(crate) async fn render(
+    helm: &Path,
+    (release, namespace): (&str, &str),
+    values: Option<&Path>,
+    flags: &[&str],
+) -> TestResult<Vec<Value>> {
+    let mut command = Command::new(helm);
+    command.args(["template", release]).arg(deploy().join("install/chart"));
+    command.args(["--namespace", namespace, "--kube-version", "1.36.0"]).args(flags);
+    if let Some(values) = values {
+        command.arg("--values").arg(values);
+    }
+    Ok(objects(&succeed(command).await?))
+}
 
 pub(crate) fn read(name: &str) -> Vec<Value> {
     let path = deploy().join("install/manifests").join(name);

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
-use crate::environment::world::TestResult;
+use crate::environment::world::{TestResult, ensure};
 
 /// A child process that is killed when the value is dropped; its log stays until the test's
 /// directory is deleted.
@@ -65,6 +65,20 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs the command on another thread, because the other scenarios continue meanwhile.
+pub(crate) async fn output(mut command: Command) -> TestResult<Output> {
+    Ok(tokio::task::spawn_blocking(move || command.output()).await??)
+}
+
+/// Runs the command, which must succeed, and returns what it prints.
+pub(crate) async fn succeed(command: Command) -> TestResult<String> {
+    let shown = format!("{command:?}");
+    let out = output(command).await?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure(out.status.success(), &format!("{shown}: {said}"))?;
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
 /// Returns a free port, which the process binds a moment later.

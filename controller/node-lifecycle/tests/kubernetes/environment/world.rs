@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::fmt::Debug;
 use std::future::Future;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::DRIVER_NAME;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -25,10 +25,12 @@ pub(crate) struct World<'a> {
     pub(crate) nodes: Nodes,
     pub(crate) driver: &'a Driver,
     pub(crate) plane: &'a ControlPlane,
-    pub(crate) kubeconfig: &'a Path,
     /// The number of instances that scenarios have created for themselves.
     pub(crate) made: AtomicUsize,
 }
+
+/// The modes of a volume with a file system, for one node.
+pub(crate) const ONE_WRITER: (&str, &str) = ("ReadWriteOnce", "Filesystem");
 
 pub(crate) type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -91,16 +93,12 @@ impl World<'_> {
 
     /// Creates a Ready node of that name on an instance of its own. Returns the instance's id.
     pub(crate) async fn node(&self, name: &str) -> TestResult<String> {
-        self.node_with(name, &json!({})).await
-    }
-
-    /// Like [`World::node`]; `more` describes the instance as in the simulator's scenario file.
-    pub(crate) async fn node_with(&self, name: &str, more: &Value) -> TestResult<String> {
-        let instance = self.instance(more)?;
+        let instance = self.instance(&json!({}))?;
         self.nodes.create(name, &instance, "us-east-1a").await?;
         Ok(instance)
     }
 
+    /// Creates an instance; `more` describes it as in the simulator's scenario file.
     pub(crate) fn instance(&self, more: &Value) -> TestResult<String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let id = format!("i-{:017x}", 0xa000 + number);
@@ -112,31 +110,16 @@ impl World<'_> {
     /// volume's id.
     pub(crate) async fn volume(&self, name: &str) -> TestResult<String> {
         let handle = self.driver.volume(name).await?;
-        self.bound_as(name, &handle, ("ReadWriteOnce", "Filesystem")).await?;
+        self.bound(name, (DRIVER_NAME, &handle), ONE_WRITER).await?;
         Ok(handle)
     }
 
-    /// Creates a claim of that name, bound to a volume of this driver, with that access mode and
-    /// volume mode.
-    pub(crate) async fn bound_as(
+    /// Creates a claim of that name, bound to a driver's volume, with that access mode and volume
+    /// mode.
+    pub(crate) async fn bound(
         &self,
         name: &str,
-        handle: &str,
-        modes: (&str, &str),
-    ) -> TestResult {
-        self.bound(name, "ebs.csi.aws.com", handle, modes).await
-    }
-
-    /// Creates a claim of that name, bound to a volume of a driver that is not installed.
-    pub(crate) async fn foreign_volume(&self, name: &str) -> TestResult {
-        self.bound(name, "other.example.com", "x", ("ReadWriteOnce", "Filesystem")).await
-    }
-
-    async fn bound(
-        &self,
-        name: &str,
-        driver: &str,
-        handle: &str,
+        (driver, handle): (&str, &str),
         (access, kind): (&str, &str),
     ) -> TestResult {
         let capacity = json!({"storage": "1Gi"});
@@ -304,29 +287,6 @@ impl World<'_> {
     /// Waits until the metric whose line begins with `line` is at least 1 in all replicas together.
     pub(crate) async fn wait_for_metric(&self, line: &str) -> TestResult {
         wait_until(line, || async { Ok(self.driver.metric(line) >= 1.0) }).await
-    }
-
-    pub(crate) async fn wait_until_pod_gone(&self, name: &str) -> TestResult {
-        wait_until(&format!("pod {name} is gone"), || async {
-            Ok(self.pods().get_opt(name).await?.is_none())
-        })
-        .await
-    }
-
-    /// Returns the values of the node's out-of-service taints.
-    pub(crate) async fn taints(&self, node: &str) -> TestResult<Vec<String>> {
-        let spec = self.all_nodes().get_opt(node).await?.and_then(|node| node.spec);
-        let taints = spec.and_then(|spec| spec.taints).into_iter().flatten();
-        let ours = taints.filter(|taint| taint.key == "node.kubernetes.io/out-of-service");
-        Ok(ours.map(|taint| taint.value.unwrap_or_default()).collect())
-    }
-
-    /// Waits until the node has the driver's own out-of-service taint.
-    pub(crate) async fn wait_until_tainted(&self, node: &str) -> TestResult {
-        wait_until(&format!("our taint is on {node}"), || async {
-            Ok(self.taints(node).await? == ["ebs-safe-detach"])
-        })
-        .await
     }
 
     pub(crate) async fn leader(&self) -> TestResult<Option<String>> {

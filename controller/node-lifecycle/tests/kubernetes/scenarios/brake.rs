@@ -20,8 +20,7 @@ async fn too_many(world: &World<'_>) -> TestResult {
         world.nodes.stop_heartbeats(name);
     }
     world.wait_until_not_ready(&format!("beside-{}", EXTRA_NODES - 1)).await?;
-    dead.power("stop")?;
-    dead.stop_heartbeats();
+    dead.power_off()?;
     dead.wait_until_not_ready().await?;
     let is_held = async |why: &str| {
         let line = format!("aws_ebs_csi_safe_detach_failover_held{{reason=\"{why}\"}}");

@@ -34,8 +34,7 @@ async fn forgotten(world: &World<'_>) -> TestResult {
     from.wait_until_mountable().await?;
     from.release().await?;
     from.delete_attachment().await?;
-    from.wait_until_refused("in-use").await?;
-    from.check_untouched().await?;
+    from.check_refused("in-use").await?;
 
     world
         .driver
@@ -54,8 +53,7 @@ async fn forgotten(world: &World<'_>) -> TestResult {
     world.driver.remove_fault("f21")?;
     let path = format!("/v1/volumes/{handle}/force");
     world.driver.ec2("POST", &path, &json!({"detached": from.instance}))?;
-    from.retry_until_detached().await?;
-    from.check_detached_once()?;
+    from.retry_until_detached_once().await?;
     world.begin_pod("f21-1", to, &["f21"]).await?;
     ensure(world.driver.is_attached(handle, &other)?, "the volume is where its pod is")
 }
@@ -175,8 +173,7 @@ async fn returned(world: &World<'_>) -> TestResult {
     still_fails(is_detach_sent(&at).await)?;
     // The way out that the event names.
     at.end_pod().await?;
-    at.wait_until_detached().await?;
-    at.check_detached_once()?;
+    at.wait_until_detached_once().await?;
     at.move_to(&at.node, &at.instance).await
 }
 
@@ -197,8 +194,7 @@ async fn registered(world: &World<'_>) -> TestResult {
 /// attaches, while the container writes on.
 async fn restarted(world: &World<'_>) -> TestResult {
     let at = world.attached("f55", "f55").await?;
-    at.stop_heartbeats();
-    at.wait_until_not_ready().await?;
+    at.fall_silent().await?;
     taint(world, &at.node).await?;
     at.wait_until_refused("SafeDetachRefused").await?;
     at.release().await?;

@@ -29,8 +29,7 @@ async fn fenced(world: &World<'_>) -> TestResult {
         .await
     };
     set_checks("insufficient-data")?;
-    at.stop_heartbeats();
-    at.wait_until_not_ready().await?;
+    at.fall_silent().await?;
     is_held("nobody knows", "instance insufficient-data").await?;
     set_checks("ok")?;
     is_held("only cut off", "system ok, instance ok").await?;

@@ -20,7 +20,7 @@ async fn leader_killed(world: &World<'_>) -> TestResult {
         let mut replicas = 0..driver::REPLICAS;
         let leads = |number: &usize| leader.as_deref() == Some(&format!("replica-{number}"));
         let number = replicas.find(leads).ok_or("the leader is none of the replicas")?;
-        world.driver.kill_replica(number, world.kubeconfig)?;
+        world.driver.kill_replica(number)?;
     }
     world.wait_for_metric("aws_ebs_csi_safe_detach_failover_leader").await
 }

@@ -52,8 +52,7 @@ async fn deleted_by_hand(world: &World<'_>) -> TestResult {
 async fn persons_taint(world: &World<'_>) -> TestResult {
     let at = world.attached("f34", "f34").await?;
     let is_persons = async |what: &str| ensure(at.taints().await? == ["nodeshutdown"], what);
-    at.stop_heartbeats();
-    at.wait_until_not_ready().await?;
+    at.fall_silent().await?;
     taint(world, &at.node).await?;
     at.wait_until_refused("SafeDetachRefused").await?;
     ensure(at.is_attached()?, "the volume stays at the running instance")?;
@@ -87,8 +86,7 @@ async fn left_tainted(world: &World<'_>) -> TestResult {
         "the volume stays until it is unmounted",
     )?;
     at.release().await?;
-    at.retry_until_detached().await?;
-    at.check_detached_once()?;
+    at.retry_until_detached_once().await?;
     ensure(at.taints().await? == ["nodeshutdown"], "nobody removes the person's taint")
 }
 
@@ -126,8 +124,7 @@ async fn opted_out(world: &World<'_>) -> TestResult {
     let at = world.attached("opt-out", "opt-out").await?;
     let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/failover": "off"}}});
     patch(&world.all_nodes(), &at.node, label).await?;
-    at.power("stop")?;
-    at.stop_heartbeats();
+    at.power_off()?;
     at.wait_until_not_ready().await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     ensure(at.taints().await?.is_empty(), "no taint")?;
@@ -147,8 +144,7 @@ async fn opted_out_pod(world: &World<'_>) -> TestResult {
     let moved = world.existing("moved", &kept.node, &kept.instance, &handle);
     world.run_pod(&moved.pod, &moved.node, &["moved"]).await?;
     world.nodes.in_use(&kept.node, &[&kept.handle, &handle]).await?;
-    kept.power("stop")?;
-    kept.stop_heartbeats();
+    kept.power_off()?;
     moved.wait_until_pod_gone().await?;
     moved.wait_until_detached().await?;
     moved.move_to_new("kept-b").await?;

@@ -20,25 +20,19 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// stays attached until EC2 shows the instance off.
 async fn as_proposed(world: &World<'_>) -> TestResult {
     let from = world.attached("kep", "kep-a").await?;
-    world
-        .driver
-        .change_lifecycle(world.kubeconfig, &["--failover=kep", "--safe-detach=enforce"])?;
-    from.stop_heartbeats();
-    from.wait_until_not_ready().await?;
+    world.driver.change_lifecycle(&["--failover=kep", "--safe-detach=enforce"])?;
+    from.fall_silent().await?;
     from.wait_until_pod_gone().await?;
-    from.wait_until_refused("node-not-ready").await?;
-    from.check_untouched().await?;
+    from.check_refused("node-not-ready").await?;
 
     from.power("stop")?;
-    from.wait_until_detached().await?;
-    from.check_detached_once()?;
+    from.wait_until_detached_once().await?;
     from.move_to_new("kep-b").await
 }
 
 async fn refused_fences(world: &World<'_>) -> TestResult {
     // EC2's status checks of these instances pass: the nodes are only cut off.
-    let flags = ["--fence=terminate", "--fence-when=lost"];
-    world.driver.change_lifecycle(world.kubeconfig, &flags)?;
+    world.driver.change_lifecycle(&["--fence=terminate", "--fence-when=lost"])?;
     let (one, other) = tokio::join!(recovered(world), terminated(world));
     one.and(other)
 }
@@ -54,8 +48,7 @@ async fn lost_and_refused<'a>(
     fencing::permit(world, node).await?;
     world.driver.fault(&json!({"id": node, "match": {"action": "TerminateInstances", "contains": at.instance},
         "fault": {"kind": "error", "code": "UnsupportedOperation", "status": 400, "message": "The instance cannot be ended."}}))?;
-    at.stop_heartbeats();
-    at.wait_until_not_ready().await?;
+    at.fall_silent().await?;
     at.wait_for_event("FenceFailed").await?;
     ensure(at.taints().await?.is_empty(), "no taint without proof")?;
     ensure(at.is_attached()?, "a fence that was refused moves nothing")?;

@@ -28,13 +28,10 @@ async fn cut_off(world: &World<'_>) -> TestResult {
 /// A detach that is refused while the node is cut off ends soon after the node is Ready again.
 async fn back(world: &World<'_>) -> TestResult {
     let at = world.attached("back", "back").await?;
-    at.stop_heartbeats();
-    at.wait_until_not_ready().await?;
+    at.fall_silent().await?;
     at.delete_attachment().await?;
-    at.wait_until_refused("node-not-ready").await?;
-    at.check_untouched().await?;
+    at.check_refused("node-not-ready").await?;
     at.end_pod().await?;
     at.boot("boot-1").await?;
-    at.wait_until_detached().await?;
-    at.check_detached_once()
+    at.wait_until_detached_once().await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::environment::attached::Attached;
-use crate::environment::world::{TestResult, World, ensure};
+use crate::environment::world::{ONE_WRITER, TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -64,7 +64,8 @@ async fn half_proved(world: &World<'_>) -> TestResult {
 /// other driver.
 async fn not_eligible(world: &World<'_>) -> TestResult {
     let at = world.attached("f37", "f37").await?;
-    world.foreign_volume("f37-foreign").await?;
+    // Its driver is not installed.
+    world.bound("f37-foreign", ("other.example.com", "x"), ONE_WRITER).await?;
     world.add_pod("f37-1", &at.node, &["f37", "f37-foreign"]).await?;
     world.end_pod(&at.pod).await?;
     at.stop_heartbeats();
@@ -79,8 +80,7 @@ async fn not_eligible(world: &World<'_>) -> TestResult {
 async fn one_by_one(world: &World<'_>) -> TestResult {
     let both = with_two_volumes(world, "single", ["single-a", "single-b"]).await?;
     let [one, _] = &both;
-    one.stop_heartbeats();
-    one.wait_until_not_ready().await?;
+    one.fall_silent().await?;
     both.iter().try_for_each(detach_in_ec2)?;
     one.wait_until_pod_gone().await?;
     for volume in &both {

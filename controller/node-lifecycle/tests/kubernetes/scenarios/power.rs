@@ -27,8 +27,7 @@ async fn fails_over(at: &Attached<'_>) -> TestResult {
 async fn powered_off(world: &World<'_>) -> TestResult {
     let at = world.attached("f1", "f1-a").await?;
     let before = world.pods().get(&at.pod).await?.uid();
-    at.power("stop")?;
-    at.stop_heartbeats();
+    at.power_off()?;
     fails_over(&at).await?;
     // What a StatefulSet and the scheduler would do.
     at.move_to_new("f1-b").await?;
@@ -59,8 +58,7 @@ async fn terminated(world: &World<'_>) -> TestResult {
 /// Like F1, but the node falls silent first and its instance is stopped later.
 async fn stopped(world: &World<'_>) -> TestResult {
     let at = world.attached("f3", "f3").await?;
-    at.stop_heartbeats();
-    at.wait_until_not_ready().await?;
+    at.fall_silent().await?;
     at.wait_for_event("SafeDetachUnproven").await?;
     ensure(at.taints().await?.is_empty(), "no taint without proof")?;
     at.power("stop")?;

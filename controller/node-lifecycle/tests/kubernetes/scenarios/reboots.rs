@@ -19,22 +19,22 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// A hibernated instance saves its mounts in its memory: while stopped it keeps its volumes, and
 /// after the resume it continues to use them.
 async fn hibernated(world: &World<'_>) -> TestResult {
-    let at = world.attached_with("f5", "f5-a", &json!({"hibernation": true})).await?;
+    let instance = world.instance(&json!({"hibernation": true}))?;
+    world.nodes.create("f5-a", &instance, "us-east-1a").await?;
+    let at = world.existing("f5", "f5-a", &instance, &world.volume("f5").await?);
+    world.run_pod(&at.pod, &at.node, &["f5"]).await?;
     at.power("hibernate")?;
     at.stop_heartbeats();
     at.check_left_alone().await?;
     // A person tries to have the volume moved nevertheless.
     at.delete_attachment().await?;
-    at.wait_until_refused("hibernated").await?;
-    at.check_untouched().await?;
+    at.check_refused("hibernated").await?;
 
     at.power("start")?;
     at.boot("boot-1").await?;
-    at.wait_until_refused("in-use").await?;
-    at.check_untouched().await?;
+    at.check_refused("in-use").await?;
     at.end_pod().await?;
-    at.retry_until_detached().await?;
-    at.check_detached_once()?;
+    at.retry_until_detached_once().await?;
     at.move_to_new("f5-b").await
 }
 
@@ -50,8 +50,7 @@ async fn rebooted(world: &World<'_>) -> TestResult {
     // `volumesInUse` still lists the volume: kubelet rebuilds the list from its disk.
     at.check_untouched().await?;
     at.end_pod().await?;
-    at.retry_until_detached().await?;
-    at.check_detached_once()?;
+    at.retry_until_detached_once().await?;
     at.move_to(&at.node, &at.instance).await
 }
 
@@ -64,13 +63,11 @@ async fn rebooted_cut_off(world: &World<'_>) -> TestResult {
     // A person who knows of the reboot deletes the VolumeAttachment and the pod.
     at.delete_attachment().await?;
     world.end_pod(&at.pod).await?;
-    at.wait_until_refused("node-not-ready").await?;
-    at.check_untouched().await?;
+    at.check_refused("node-not-ready").await?;
     at.release().await?;
     at.check_untouched().await?;
     at.boot("boot-2").await?;
-    at.retry_until_detached().await?;
-    at.check_detached_once()?;
+    at.retry_until_detached_once().await?;
     at.move_to_new("f7-b").await
 }
 
@@ -85,15 +82,13 @@ async fn restarted_cut_off(world: &World<'_>) -> TestResult {
     at.stop_heartbeats();
     at.check_left_alone().await?;
     at.delete_attachment().await?;
-    at.wait_until_refused("node-not-ready").await?;
-    at.check_untouched().await?;
+    at.check_refused("node-not-ready").await?;
     // The new boot registers while the detach is tried: in either order, the volume stays attached.
     let (registered, refused) = tokio::join!(at.boot("boot-2"), at.wait_until_refused("in-use"));
     registered.and(refused)?;
     at.check_untouched().await?;
     at.end_pod().await?;
-    at.retry_until_detached().await?;
-    at.check_detached_once()
+    at.retry_until_detached_once().await
 }
 
 /// The pod that tolerates the driver's taint stays on the node through the reboot with its volume;
@@ -106,8 +101,7 @@ async fn tolerated(world: &World<'_>) -> TestResult {
     let every = json!([{"operator": "Exists"}]);
     world.add_tolerant_pod(&at.pod, node, &[node], every).await?;
     world.begin_pod(&at.pod, node, &[node]).await?;
-    at.power("stop")?;
-    at.stop_heartbeats();
+    at.power_off()?;
     at.wait_until_tainted().await?;
     at.power("start")?;
     at.boot("boot-2").await?;

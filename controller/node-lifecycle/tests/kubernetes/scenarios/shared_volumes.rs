@@ -1,8 +1,9 @@
 //! Volumes that several nodes use, and volumes that this driver did not create.
 
+use ebs_csi_proto::DRIVER_NAME;
 use serde_json::json;
 
-use crate::environment::world::{TestResult, World, ensure};
+use crate::environment::world::{ONE_WRITER, TestResult, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -15,7 +16,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// The dead node's attachment is removed; the others stay, and so do their pods.
 async fn one_of_three(world: &World<'_>) -> TestResult {
     let handle = world.driver.shared_volume("f39").await?;
-    world.bound_as("f39", &handle, ("ReadWriteMany", "Block")).await?;
+    world.bound("f39", (DRIVER_NAME, &handle), ("ReadWriteMany", "Block")).await?;
     let mut users = Vec::new();
     for node in ["f39-a", "f39-b", "f39-c"] {
         let mut user = world.existing("f39", node, &world.node(node).await?, &handle);
@@ -24,8 +25,7 @@ async fn one_of_three(world: &World<'_>) -> TestResult {
         users.push(user);
     }
     let dead = users.remove(0);
-    dead.power("stop")?;
-    dead.stop_heartbeats();
+    dead.power_off()?;
     dead.wait_until_tainted().await?;
     dead.wait_until_pod_gone().await?;
     dead.wait_until_detached().await?;
@@ -49,11 +49,10 @@ async fn by_hand(world: &World<'_>) -> TestResult {
     let (handle, _) = id.ok_or_else(|| format!("CreateVolume: {made}"))?;
     let parameters = json!({"VolumeId": handle, "InstanceId": instance, "Device": "/dev/sdf"});
     world.as_foreign("AttachVolume", &parameters)?;
-    world.bound_as("f50", handle, ("ReadWriteOnce", "Filesystem")).await?;
+    world.bound("f50", (DRIVER_NAME, handle), ONE_WRITER).await?;
     let at = world.existing("f50", node, &instance, handle);
     world.run_pod(&at.pod, node, &["f50"]).await?;
-    at.power("stop")?;
-    at.stop_heartbeats();
+    at.power_off()?;
     at.wait_until_pod_gone().await?;
     at.wait_until_detached().await?;
     at.move_to_new("f50-b").await

@@ -27,19 +27,16 @@ async fn by_its_csi_node(world: &World<'_>) -> TestResult {
     let at = node_with_pod(world, "nameless").await?;
     at.delete_attachment().await?;
     // Kubelet's report is used: the refusal is not `no-report`.
-    at.wait_until_refused("in-use").await?;
-    at.check_untouched().await?;
+    at.check_refused("in-use").await?;
     at.end_pod().await?;
-    at.wait_until_detached().await?;
-    at.check_detached_once()
+    at.wait_until_detached_once().await
 }
 
 async fn without_identity(world: &World<'_>) -> TestResult {
     let at = node_with_pod(world, "unknown").await?;
     world.nodes.register(&at.node, None).await?;
     at.end_pod().await?;
-    at.wait_until_refused("no-report").await?;
-    at.check_untouched().await?;
+    at.check_refused("no-report").await?;
     let name = at.attachment_name().await?.ok_or("no attachment")?;
     wait_until("the event on the attachment says why", || async {
         let notes = world.events(&name, "SafeDetachRefused").await?;
@@ -49,6 +46,5 @@ async fn without_identity(world: &World<'_>) -> TestResult {
     world.wait_for_metric("aws_ebs_csi_safe_detach_nodes_unidentified").await?;
     ensure(world.driver.lifecycle_log().contains("nodes have neither"), "the log names it")?;
     world.nodes.register(&at.node, Some(&at.instance)).await?;
-    at.wait_until_detached().await?;
-    at.check_detached_once()
+    at.wait_until_detached_once().await
 }

@@ -8,20 +8,20 @@ use NodePhase::{Acting, Healthy, NodeProven, Querying, Recovering, Suspect, Volu
 const HERE: &str = "i-1";
 const ELSEWHERE: &str = "i-2";
 
+fn object(name: &str) -> ObjectVersion {
+    let (name, uid) = (name.to_owned(), format!("uid-{name}"));
+    ObjectVersion { name, uid, ..ObjectVersion::default() }
+}
+
 pub(crate) fn pod(name: &str, volumes: &[&str]) -> Pod {
     let ours = |volume: &&str| Claim::Ours { volume: (*volume).to_owned(), shared: false };
-    Pod {
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        claims: volumes.iter().map(ours).collect(),
-        ..Pod::default()
-    }
+    let claims = volumes.iter().map(ours).collect();
+    Pod { object: object(name), claims, ..Pod::default() }
 }
 
 fn attachment(volume: &str) -> Attachment {
     Attachment {
-        name: format!("csi-{volume}"),
-        uid: format!("uid-csi-{volume}"),
+        object: object(&format!("csi-{volume}")),
         volume: volume.to_owned(),
         instance: Some(HERE.to_owned()),
         ..Attachment::default()
@@ -74,83 +74,41 @@ fn off() -> InstanceEvidence {
 }
 
 // Changes that cases are made of.
-
-fn here_off(facts: &mut NodeFacts) {
-    set_instance(facts, HERE, off());
-}
-
-fn here_not_off(facts: &mut NodeFacts) {
-    set_instance(facts, HERE, InstanceEvidence::NotOff);
-}
-
-fn elsewhere_off(facts: &mut NodeFacts) {
-    set_instance(facts, ELSEWHERE, off());
-}
-
-fn one_proven(facts: &mut NodeFacts) {
-    answer(facts, "vol-1", VolumeEvidence::Proven);
-}
-
-fn one_unproven(facts: &mut NodeFacts) {
-    answer(facts, "vol-1", VolumeEvidence::Unproven);
-}
-
-fn other_unproven(facts: &mut NodeFacts) {
-    answer(facts, "vol-2", VolumeEvidence::Unproven);
-}
-
-fn both_proven(facts: &mut NodeFacts) {
-    one_proven(facts);
+const HERE_OFF: Change = |facts| set_instance(facts, HERE, off());
+const HERE_NOT_OFF: Change = |facts| set_instance(facts, HERE, InstanceEvidence::NotOff);
+const ELSEWHERE_OFF: Change = |facts| set_instance(facts, ELSEWHERE, off());
+const ONE_PROVEN: Change = |facts| answer(facts, "vol-1", VolumeEvidence::Proven);
+const ONE_UNPROVEN: Change = |facts| answer(facts, "vol-1", VolumeEvidence::Unproven);
+const OTHER_UNPROVEN: Change = |facts| answer(facts, "vol-2", VolumeEvidence::Unproven);
+const BOTH_PROVEN: Change = |facts| {
+    ONE_PROVEN(facts);
     answer(facts, "vol-2", VolumeEvidence::Proven);
-}
-
-fn both_unproven(facts: &mut NodeFacts) {
-    one_unproven(facts);
-    other_unproven(facts);
-}
-
-fn ready(facts: &mut NodeFacts) {
-    node(facts).ready = Readiness::Ready;
-}
-
-fn no_object(facts: &mut NodeFacts) {
-    facts.object = Fact::Absent;
-}
-
-fn no_pods(facts: &mut NodeFacts) {
-    facts.pods.clear();
-}
-
-fn nothing_left(facts: &mut NodeFacts) {
+};
+const BOTH_UNPROVEN: Change = |facts| {
+    ONE_UNPROVEN(facts);
+    OTHER_UNPROVEN(facts);
+};
+const READY: Change = |facts| node(facts).ready = true;
+const NO_OBJECT: Change = |facts| facts.object = Fact::Absent;
+const NO_PODS: Change = |facts| facts.pods.clear();
+const NOTHING_LEFT: Change = |facts| {
     facts.pods.clear();
     facts.attachments.clear();
-}
-
+};
 /// The pod tolerates every taint.
-fn tolerates(facts: &mut NodeFacts) {
-    facts.pods[0].tolerations = vec![Toleration::default()];
-}
-
-fn pod_opted_out(facts: &mut NodeFacts) {
-    facts.pods[0].opted_out = true;
-}
-
-fn pod_deleting(facts: &mut NodeFacts) {
-    facts.pods[0].deleting = true;
-}
-
-fn pod_ended(facts: &mut NodeFacts) {
-    facts.pods[0].ended = true;
-}
+const TOLERATES: Change = |facts| facts.pods[0].tolerations = vec![Toleration::default()];
+const POD_OPTED_OUT: Change = |facts| facts.pods[0].opted_out = true;
+const POD_DELETING: Change = |facts| facts.pods[0].deleting = true;
+const POD_ENDED: Change = |facts| facts.pods[0].ended = true;
 
 /// Returns an intent in short form.
 fn word(intent: &Intent) -> String {
     match intent {
         Intent::AddTaint(about) => format!("taint {} {}", about.instance, about.boot),
         Intent::RemoveTaint => "remove taint".to_owned(),
-        Intent::DeletePod { name, .. } => format!("pod {name}"),
-        Intent::DeleteAttachment { name, .. } => format!("attachment {name}"),
-        Intent::RetryDetach { name, .. } => format!("retry {name}"),
+        Intent::DeletePod(pod) => format!("pod {}", pod.name),
+        Intent::DeleteAttachment(attachment) => format!("attachment {}", attachment.name),
+        Intent::RetryDetach(attachment) => format!("retry {}", attachment.name),
     }
 }
 
@@ -159,9 +117,9 @@ type Change = fn(&mut NodeFacts);
 /// The name of a case, its differences from the start, and the expected phase and intents.
 type StepCase<'a> = (&'a str, &'a [Change], NodePhase, &'a [&'a str]);
 
-/// Checks cases that start from [`dead`].
-fn check(mode: FailoverMode, cases: &[StepCase<'_>]) {
-    check_from(&dead(), mode, cases);
+/// Checks cases of `prove-first` that start from [`dead`].
+fn check(cases: &[StepCase<'_>]) {
+    check_from(&dead(), FailoverMode::ProveFirst, cases);
 }
 
 fn check_from(start: &NodeFacts, mode: FailoverMode, cases: &[StepCase<'_>]) {

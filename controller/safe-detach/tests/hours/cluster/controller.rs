@@ -3,24 +3,14 @@
 use std::time::Duration;
 
 use ebs_csi_safe_detach::{
-    AttachmentFact, Fact, Facts, InstanceFact, KernelState, Mode, NodeEvidence, OldAgents, Phase,
-    Refusal, Verdict, Waiting, decide,
+    Agent, AttachmentFact, Fact, Facts, InstanceFact, KernelState, Mode, NodeEvidence, OldAgents,
+    Phase, Refusal, Verdict, Waiting, decide,
 };
 
 use super::{CALL_TIMEOUT, Cluster, DETACH, LONGEST_PAUSE};
-use crate::kubernetes_objects::{ATTACHED, AgentView, NodeView};
+use crate::kubernetes_objects::{ATTACHED, NodeView, answered};
 
 impl Cluster {
-    pub(super) fn read_ec2(&self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
-        let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Attached };
-        let shown = match self.is_attached {
-            true => Fact::Present(AttachmentFact { phase, since: Some(ATTACHED) }),
-            false => Fact::Absent,
-        };
-        let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
-        (shown, instance)
-    }
-
     fn node_evidence(&self) -> Fact<NodeEvidence> {
         let state = if self.mounted { KernelState::Held } else { KernelState::Free };
         let node = NodeView {
@@ -30,15 +20,21 @@ impl Cluster {
             attached: self.attached,
             young: false,
             agent: match self.reaches_api_server {
-                true => AgentView::Answered(state, false),
-                false => AgentView::Silent,
+                true => answered(state, false),
+                false => Agent::Silent,
             },
         };
         NodeView::evidence(Some(node), OldAgents::Refuse)
     }
 
+    /// Returns what EC2 shows.
     pub(super) fn facts(&self) -> Facts {
-        let (attachment, instance) = self.read_ec2();
+        let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Attached };
+        let attachment = match self.is_attached {
+            true => Fact::Present(AttachmentFact { phase, since: Some(ATTACHED) }),
+            false => Fact::Absent,
+        };
+        let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
         Facts { mode: Mode::Enforce, attachment, instance, ..Facts::default() }
     }
 

@@ -2,8 +2,7 @@
 
 use ebs_csi_safe_detach::lifecycle::brake::{NodeState, admit};
 use ebs_csi_safe_detach::lifecycle::{
-    Claim, FailoverMode, InstanceEvidence, Intent, Node, NodeFacts, OutOfService, Pod, Readiness,
-    step,
+    Claim, FailoverMode, InstanceEvidence, Intent, Node, NodeFacts, OutOfService, Pod, step,
 };
 use ebs_csi_safe_detach::{Fact, Power, decide, decide_instance};
 
@@ -22,10 +21,7 @@ impl Cluster {
         let key = (INSTANCE.to_owned(), VOLUME.to_owned());
         let node_facts = NodeFacts {
             object: Fact::Present(Node {
-                ready: match self.not_ready_since[0] {
-                    Some(_) => Readiness::NotReady,
-                    None => Readiness::Ready,
-                },
+                ready: self.not_ready_since[0].is_none(),
                 instance: Some(INSTANCE.to_owned()),
                 boot: "boot-1".to_owned(),
                 out_of_service: self.taint.clone(),
@@ -61,13 +57,13 @@ impl Cluster {
                 self.taint = OutOfService::Ours(about);
             }
             Intent::RemoveTaint => self.taint = OutOfService::None,
-            Intent::DeletePod { .. } => {
+            Intent::DeletePod(_) => {
                 assert!(!self.mounted, "S8: {self:?}");
                 self.pods_deleted += 1;
                 self.pod = None;
             }
-            Intent::DeleteAttachment { .. } => self.attachment = Some((true, false)),
-            Intent::RetryDetach { .. } => {
+            Intent::DeleteAttachment(_) => self.attachment = Some((true, false)),
+            Intent::RetryDetach(_) => {
                 self.attachment = self.attachment.map(|(deleting, _)| (deleting, true));
                 self.next_call = self.now;
             }

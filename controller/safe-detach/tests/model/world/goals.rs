@@ -7,36 +7,20 @@ use crate::explore::Goal;
 
 const DETACHED: Goal<World> = Goal {
     name: "L1, L3: on a node that runs, a volume that no pod needs there is detached, whatever was refused before",
-    from: |w| {
-        let going = w.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-        w.ec2.power == Power::Running && going && w.pod.is_none_or(|pod| pod.on == On::B)
-    },
+    from: |w| w.instance_runs() && w.is_leaving() && w.pod.is_none_or(|pod| pod.on == On::B),
     reached: |w| w.attachment.is_none_or(|va| va.on == On::B),
 };
 
 const NEEDED_AGAIN: Goal<World> = Goal {
     name: "L1, L3: on a node that runs, a volume that is to go and that a pod needs there again is detached, or the pod runs",
-    from: |w| {
-        let going = w.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-        w.ec2.power == Power::Running && going && w.is_wanted_on_a()
-    },
-    reached: |w| {
-        let going = w.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-        !going || w.guest.hold == Hold::Mount
-    },
+    from: |w| w.instance_runs() && w.is_leaving() && w.is_wanted_on_a(),
+    reached: |w| !w.is_leaving() || w.guest.hold == Hold::Mount,
 };
 
 const STAGED: Goal<World> = Goal {
     name: "L6: on a node that runs, a pod whose volume is to stay can use it, whatever was promised before",
-    from: |w| {
-        let stays = w.attachment.is_some_and(|va| va.on == On::A && !va.deleting);
-        let is_held = w.ec2.held == Some(On::A);
-        w.ec2.power == Power::Running && stays && is_held && w.is_wanted_on_a()
-    },
-    reached: |w| {
-        let stays = w.attachment.is_some_and(|va| va.on == On::A && !va.deleting);
-        w.guest.hold == Hold::Mount || !stays || !w.is_wanted_on_a()
-    },
+    from: |w| w.instance_runs() && w.stays() && w.ec2.held == Some(On::A) && w.is_wanted_on_a(),
+    reached: |w| w.guest.hold == Hold::Mount || !w.stays() || !w.is_wanted_on_a(),
 };
 
 const MOVED: Goal<World> = Goal {
@@ -50,13 +34,13 @@ const MOVED: Goal<World> = Goal {
 
 const ENDED: Goal<World> = Goal {
     name: "L4: every call and every DetachVolume ends",
-    from: |w| w.detach_in_flight || w.calls != [None; 2],
-    reached: |w| !w.detach_in_flight && w.calls == [None; 2],
+    from: |w| !w.is_idle(),
+    reached: World::is_idle,
 };
 
 const UNTAINTED: Goal<World> = Goal {
     name: "L5: our taint is removed when the node is back",
-    from: |w| w.has_own_taint() && w.ec2.power == Power::Running,
+    from: |w| w.has_own_taint() && w.instance_runs(),
     reached: |w| !w.has_own_taint(),
 };
 
@@ -65,7 +49,7 @@ const UNTAINTED_WITH_POD: Goal<World> = Goal {
     name: "L5: our taint is removed when the node is back, with the pod on it",
     from: |w| {
         let waits = w.attachment.is_some_and(|va| va.deleting) && w.is_pod_on_a();
-        w.has_own_taint() && w.ec2.power == Power::Running && !waits
+        w.has_own_taint() && w.instance_runs() && !waits
     },
     reached: |w| !w.has_own_taint(),
 };

@@ -38,10 +38,9 @@ impl World {
         }
         // A VolumeAttachment that a person deleted, or that is gone, does not keep the volume
         // listed.
-        let is_kept = self.attachment.is_some_and(|va| va.on == On::A && !va.deleting);
         let listed =
             node.filter(|node| node.attached && (!node.in_use || node.taint != Taint::None));
-        if let Some(node) = listed.filter(|_| !is_kept && !self.is_pod_on_a()) {
+        if let Some(node) = listed.filter(|_| !self.stays() && !self.is_pod_on_a()) {
             steps.add_if(true, "volumesAttached no longer lists the volume", |w| {
                 w.set_node(Some(NodeObject { attached: false, ..node }));
             });
@@ -77,7 +76,7 @@ impl World {
     fn add_attachment_steps(&self, va: Attachment, rules: Rules, steps: &mut Steps<Self>) {
         let is_free = self.ec2.held.is_none() && self.shown.held.is_none();
         let is_idle = self.is_idle();
-        let runs = va.on == On::B || self.ec2.power == Power::Running;
+        let runs = va.on == On::B || self.instance_runs();
         steps.add_if(is_free && is_idle && runs, "attached", |w| {
             w.write_attachment(|_| ());
             w.ec2.held = Some(va.on);
@@ -122,8 +121,7 @@ impl World {
                 w.set_pod(Some(Pod { deleting: true, ..pod }));
             });
         }
-        let is_going = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-        if rules.finalizers && is_going {
+        if rules.finalizers && self.is_leaving() {
             let name = "a person removes the VolumeAttachment's finalizer";
             steps.add_fault_if(true, name, Self::remove_attachment);
         }
@@ -144,8 +142,7 @@ impl World {
                 w.set_node(Some(NodeObject { taint: Taint::Foreign, ..node }));
             });
         }
-        let here = self.attachment.filter(|va| va.on == On::A && !va.deleting);
-        steps.add_fault_if(here.is_some(), "a person deletes the VolumeAttachment", |w| {
+        steps.add_fault_if(self.stays(), "a person deletes the VolumeAttachment", |w| {
             w.write_attachment(|va| va.deleting = true);
         });
     }

@@ -1,15 +1,14 @@
 //! Node A's node-agent and mount-helper, and the annotation that requests a promise.
 
-use ebs_csi_safe_detach::KernelState;
+use ebs_csi_safe_detach::{Agent, KernelState};
 
-use super::{Agents, Fault, Hold, On, Rules, World};
+use super::{Agents, Fault, Hold, Rules, World};
 use crate::explore::Steps;
-use crate::kubernetes_objects::AgentView;
+use crate::kubernetes_objects::answered;
 
 impl World {
     pub(super) fn add_agent_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
-        let is_going = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-        let is_over = self.promise_requested && !is_going;
+        let is_over = self.promise_requested && !self.is_leaving();
         steps.add_if(is_over, "the request for a promise is withdrawn", |w| {
             w.promise_requested = false;
         });
@@ -52,12 +51,12 @@ impl World {
     }
 
     /// Returns what the node-agent answers now.
-    pub(super) fn agent(&self, rules: Rules) -> AgentView {
+    pub(super) fn agent(&self, rules: Rules) -> Agent {
         if !self.is_running() {
-            return AgentView::Silent;
+            return Agent::Silent;
         }
         if self.guest.old_agent {
-            return AgentView::WithoutPage;
+            return Agent::WithoutPage;
         }
         let state = match self.guest.hold {
             Hold::Stage if rules.fault == Fault::LookWithoutLock => KernelState::Free,
@@ -68,6 +67,6 @@ impl World {
             Hold::Nothing => KernelState::NoDisk,
         };
         let requested = rules.fault == Fault::RequestCountsAsPromise && self.promise_requested;
-        AgentView::Answered(state, self.guest.promised || requested)
+        answered(state, self.guest.promised || requested)
     }
 }

@@ -7,8 +7,7 @@ use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
     Claim, FailoverMode, FenceWhen, InstanceEvidence, Intent, Node, NodeFacts, NodePhase,
-    OutOfService, Pod as PodFacts, Readiness, TaintedBoot, Toleration, VolumeEvidence,
-    instance_to_fence, step,
+    OutOfService, Pod as PodFacts, TaintedBoot, Toleration, VolumeEvidence, decide_fence, step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
@@ -133,15 +132,15 @@ impl World {
                     plan.taint = Some(node.boot).filter(|_| rules.fault != Fault::NoTaint);
                 }
                 Intent::RemoveTaint => plan.remove_taint = true,
-                Intent::DeletePod { .. } => plan.pod = true,
-                Intent::DeleteAttachment { .. } => plan.attachment = true,
-                Intent::RetryDetach { .. } => plan.retry = true,
+                Intent::DeletePod(_) => plan.pod = true,
+                Intent::DeleteAttachment(_) => plan.attachment = true,
+                Intent::RetryDetach(_) => plan.retry = true,
             }
         }
         // An act with proof comes before a fence.
         let nothing_proved = !step.intents.iter().any(Intent::is_braked);
         if let Some(when) = rules.fences.filter(|_| nothing_proved) {
-            plan.fence = instance_to_fence(&facts, when).is_some();
+            plan.fence = matches!(decide_fence(&facts, when), Some(Ok(_)));
         }
         if let Some(node) = look.node {
             let is_taintable = !node.ready && node.taint == Taint::None;
@@ -223,7 +222,7 @@ impl World {
     }
 
     fn fence(&self, rules: Rules) -> (&'static str, Result<Self, &'static str>) {
-        let runs = self.ec2.power == Power::Running;
+        let runs = self.instance_runs();
         // The controller asks EC2 again; the answer that the replica has may be out of date.
         let needs_impaired = rules.fences == Some(FenceWhen::Impaired);
         let asks = needs_impaired && rules.fault != Fault::FenceOnFormerChecks;
@@ -308,7 +307,7 @@ fn facts(
     instance: InstanceEvidence,
 ) -> NodeFacts {
     let node_facts = |node: NodeObject| Node {
-        ready: if node.ready { Readiness::Ready } else { Readiness::NotReady },
+        ready: node.ready,
         instance: Some(INSTANCE.to_owned()),
         boot: boot(node.boot),
         out_of_service: match node.taint {

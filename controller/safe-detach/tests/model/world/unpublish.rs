@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, VolumeEvidence};
 use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, Evidence, Fact, Facts, InstanceFact, KernelState, NodeEvidence,
-    OverrideOrder, Phase, Power, Refusal, Verdict, Waiting, decide, decide_instance,
+    Agent, AttachTime, AttachmentFact, Evidence, Fact, Facts, InstanceFact, KernelState,
+    NodeEvidence, OverrideOrder, Phase, Power, Refusal, Verdict, Waiting, decide, decide_instance,
 };
 use ebs_csi_wire::InstanceId;
 
 use super::{Call, Ec2, Fault, Lists, NodeObject, On, Order, Rules, Stage, World};
 use crate::explore::{Name, Steps, changed};
-use crate::kubernetes_objects::{ATTACHED, AgentView, INSTANCE, NodeView};
+use crate::kubernetes_objects::{ATTACHED, INSTANCE, NodeView, answered};
 
 /// How EC2 answers about the instance and about the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,8 +97,7 @@ impl World {
 
     pub(super) fn add_controller_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let Some(call) = self.calls[slot] else {
-            let is_deleting = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-            steps.add_if(is_deleting, "a call begins", |w| {
+            steps.add_if(self.is_leaving(), "a call begins", |w| {
                 w.calls[slot] = Some(Call { stage: Stage::Began, gone: false, stale: false });
             });
             return;
@@ -168,19 +167,19 @@ impl World {
         steps.add_fault_if(true, "the Node object is not read", |w| w.calls[slot] = None);
         let asks_first = rules.fault == Fault::AgentBeforeLists;
         let agent = self.agent(rules);
-        let node = self.node.map(|node| node_view(rules, node, agent));
+        let node = self.node.map(|node| node_view(rules, node, agent.clone()));
         match (self.node, agent) {
             (None, _) => {
                 let (name, after) = decided(None, "no Node object");
                 steps.add(name, after, false);
             }
             // Kubelet's report is all that there is.
-            (Some(_), AgentView::WithoutPage) => {
+            (Some(_), Agent::WithoutPage) => {
                 let (name, after) = decided(node, "by kubelet's report");
                 steps.add(name, after, false);
             }
             // With the fault, only a free disk is worth a look at the lists.
-            (Some(_), AgentView::Answered(..)) if asks_first && self.is_used() => {
+            (Some(_), Agent::Answered(_)) if asks_first && self.is_used() => {
                 steps.add_if(true, "the agent's answer: in use", |w| w.calls[slot] = None);
             }
             (Some(object), _) => {
@@ -208,18 +207,18 @@ impl World {
         let asked_first = rules.fault == Fault::AgentBeforeLists;
         let is_compared = rules.fault != Fault::BootNotCompared;
         let (agent, listed) = match (self.agent(rules), self.node) {
-            (AgentView::Answered(..), _) if !same_boot && is_compared => {
-                (AgentView::Silent, listed)
-            }
+            (Agent::Answered(_), _) if !same_boot && is_compared => (Agent::Silent, listed),
             // With the fault the answer is older than the lists, which are read now.
-            (AgentView::Answered(_, promised), Some(node)) if asked_first => {
+            (Agent::Answered(answer), Some(node)) if asked_first => {
                 let listed = lists(node.attached, node.in_use || node.young);
-                (AgentView::Answered(KernelState::Free, promised), listed)
+                (answered(KernelState::Free, answer.promised), listed)
             }
             // A pod without the label of the page is not asked.
-            (AgentView::WithoutPage, _) => (AgentView::Silent, listed),
+            (Agent::WithoutPage, _) => (Agent::Silent, listed),
             (agent, _) => (agent, listed),
         };
+        let is_missing =
+            matches!(&agent, Agent::Answered(answer) if answer.state == KernelState::NoDisk);
         let view = NodeView {
             ready: true,
             lease_age: Duration::ZERO,
@@ -245,7 +244,6 @@ impl World {
                 (("a promise is requested", ""), Ok(after))
             }
             Verdict::Safe(evidence) if by_answer => {
-                let is_missing = matches!(agent, AgentView::Answered(KernelState::NoDisk, _));
                 let by_promise = listed != Lists::Clear || is_missing;
                 let stage = Stage::Decided { evidence, by_promise };
                 let name = ("decided: safe", if by_promise { "by promise" } else { "free" });
@@ -349,7 +347,7 @@ fn lists(attached: bool, doubt: bool) -> Lists {
 }
 
 /// Returns what the API server has of the node, as the shipped function takes it.
-fn node_view(rules: Rules, node: NodeObject, agent: AgentView) -> NodeView {
+fn node_view(rules: Rules, node: NodeObject, agent: Agent) -> NodeView {
     NodeView {
         ready: node.ready,
         lease_age: Duration::ZERO,

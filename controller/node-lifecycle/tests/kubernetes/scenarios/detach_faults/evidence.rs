@@ -29,14 +29,19 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// The agent of one node.
 struct FakeAgent {
+    page: Arc<Page>,
+    serving: JoinHandle<()>,
+}
+
+struct Page {
     pods: Api<Pod>,
     pod: String,
+    uid: String,
+    instance: String,
     /// Whether the node's kernel holds the volume.
-    held: Arc<AtomicBool>,
-    questions: Arc<AtomicUsize>,
-    serving: JoinHandle<()>,
+    held: AtomicBool,
+    questions: AtomicUsize,
 }
 
 impl FakeAgent {
@@ -60,62 +65,49 @@ impl FakeAgent {
             "podIPs": [{"ip": "127.0.0.1"}]}});
         let how = PatchParams::default();
         pods.patch_status(&pod, &how, &Patch::Merge(status)).await?;
-        let held = Arc::new(AtomicBool::new(true));
-        let questions = Arc::new(AtomicUsize::new(0));
-        let page = Page {
-            pods: pods.clone(),
-            pod: pod.clone(),
-            uid,
-            instance: at.instance.clone(),
-            held: Arc::clone(&held),
-            questions: Arc::clone(&questions),
-        };
+        let instance = at.instance.clone();
+        let (held, questions) = (AtomicBool::new(true), AtomicUsize::new(0));
+        let page = Arc::new(Page { pods, pod, uid, instance, held, questions });
+        let served = Arc::clone(&page);
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let _ = page.answer(stream).await;
+                let _ = served.answer(stream).await;
             }
         });
-        Ok(Self { pods, pod, held, questions, serving })
+        Ok(Self { page, serving })
     }
 
     fn release(&self) {
-        self.held.store(false, Ordering::Relaxed);
-    }
-
-    async fn leaving(&self) -> TestResult<Option<String>> {
-        Ok(self.pods.get(&self.pod).await?.annotations().get(LEAVING).cloned())
+        self.page.held.store(false, Ordering::Relaxed);
     }
 
     /// Waits until Kubernetes has deleted the pod, as it does once its Node is gone.
     async fn wait_until_collected(self) -> TestResult {
         self.serving.abort();
-        let what = format!("pod {} is gone", self.pod);
-        wait_until(&what, || async { Ok(self.pods.get_opt(&self.pod).await?.is_none()) }).await
+        let Page { pods, pod, .. } = &*self.page;
+        let what = format!("pod {pod} is gone");
+        wait_until(&what, || async { Ok(pods.get_opt(pod).await?.is_none()) }).await
     }
 
     /// Waits until the request for the promise is gone, and removes the pod.
     async fn end(self) -> TestResult {
         wait_until("the promise is not requested any more", || async {
-            Ok(self.leaving().await?.is_none())
+            Ok(self.page.leaving().await?.is_none())
         })
         .await?;
         self.serving.abort();
-        self.pods.delete(&self.pod, &DeleteParams::default().grace_period(0)).await?;
-        let asked = self.questions.load(Ordering::Relaxed);
+        let Page { pods, pod, questions, .. } = &*self.page;
+        pods.delete(pod, &DeleteParams::default().grace_period(0)).await?;
+        let asked = questions.load(Ordering::Relaxed);
         ensure(asked > 0, "the agent was asked")
     }
 }
 
-struct Page {
-    pods: Api<Pod>,
-    pod: String,
-    uid: String,
-    instance: String,
-    held: Arc<AtomicBool>,
-    questions: Arc<AtomicUsize>,
-}
-
 impl Page {
+    async fn leaving(&self) -> TestResult<Option<String>> {
+        Ok(self.pods.get(&self.pod).await?.annotations().get(LEAVING).cloned())
+    }
+
     async fn answer(&self, mut stream: TcpStream) -> TestResult {
         let mut head = [0; 1024];
         let count = stream.read(&mut head).await?;
@@ -128,8 +120,7 @@ impl Page {
         self.questions.fetch_add(1, Ordering::Relaxed);
         let held = self.held.load(Ordering::Relaxed);
         let wanted = format!("{}@{}", value("volume"), value("attached"));
-        let pod = self.pods.get(&self.pod).await?;
-        let leaving = pod.annotations().get(LEAVING).cloned().unwrap_or_default();
+        let leaving = self.leaving().await?.unwrap_or_default();
         let promised = !held && leaving.split(',').any(|word| word == wanted);
         let page = format!(
             "question {}\npod {}\ninstance {}\nboot boot-1\nstate {}\nby x\npromised {}\n",
@@ -195,8 +186,7 @@ async fn registered(world: &World<'_>) -> TestResult {
 async fn restarted(world: &World<'_>) -> TestResult {
     let at = world.attached("f55-page", "f55-page").await?;
     let agent = FakeAgent::on(&at).await?;
-    at.stop_heartbeats();
-    at.wait_until_not_ready().await?;
+    at.fall_silent().await?;
     taint(world, &at.node).await?;
     at.wait_until_refused("in-use").await?;
     at.release().await?;

@@ -9,8 +9,9 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::environment::driver::program;
+use crate::environment::manifests;
+use crate::environment::process::{output, succeed};
 use crate::environment::world::{TestResult, World, ensure};
-use crate::environment::{control_plane, manifests};
 use crate::scenarios::Scenario;
 
 const NAMESPACE: &str = "helm-upgrade";
@@ -22,11 +23,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 async fn upgraded(world: &World<'_>) -> TestResult {
-    let helm = control_plane::cache().join("bin/helm");
-    if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
-        return Ok(());
-    }
+    let Some(helm) = manifests::helm() else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let kubeconfig = world.plane.kubeconfig("admin");
     let run = async |words: Vec<&str>| -> TestResult {
@@ -100,11 +97,7 @@ async fn rendered(helm: &Path, directory: &Path) -> TestResult<Value> {
         "controller": {"region": "eu-west-1", "env": given()},
     });
     std::fs::write(&values, given.to_string())?;
-    let mut command = Command::new(helm);
-    command.args(["template", "ebs"]).arg(manifests::deploy().join("install/chart"));
-    command.args(["--namespace", NAMESPACE, "--kube-version", "1.36.0"]);
-    command.arg("--values").arg(values);
-    let objects = manifests::objects(&succeed(command).await?);
+    let objects = manifests::render(helm, ("ebs", NAMESPACE), Some(&values), &[]).await?;
     let of = |object: &Value| object["kind"] == "Deployment";
     Ok(objects.into_iter().find(of).ok_or("no Deployment")?)
 }
@@ -123,7 +116,7 @@ fn chart(directory: &Path, name: &str, object: &Value) -> TestResult<PathBuf> {
 async fn named(kubeconfig: &Path) -> TestResult<Vec<&'static str>> {
     let mut command = Command::new(program("ebs-csi-node-lifecycle")?);
     command.arg("preflight").arg(format!("--kubeconfig={}", kubeconfig.display())).env_clear();
-    let said = String::from_utf8_lossy(&super::manifest_pods::output(command).await?.stdout)
+    let said = String::from_utf8_lossy(&output(command).await?.stdout)
         .lines()
         .filter(|line| line.contains(NAMESPACE) && line.contains("more than once"))
         .collect::<String>();
@@ -135,12 +128,4 @@ fn variables(deployment: &Value) -> Vec<&str> {
     let plugin = containers.into_iter().flatten().find(|it| it["name"] == "ebs-plugin");
     let all = plugin.and_then(|it| it["env"].as_array()).into_iter().flatten();
     all.filter_map(|it| it["name"].as_str()).collect()
-}
-
-async fn succeed(command: Command) -> TestResult<String> {
-    let shown = format!("{command:?}");
-    let out = super::manifest_pods::output(command).await?;
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    ensure(out.status.success(), &format!("{shown}: {said}"))?;
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }

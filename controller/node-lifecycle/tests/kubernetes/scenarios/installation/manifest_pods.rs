@@ -2,7 +2,7 @@
 //! flags in them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -10,8 +10,9 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::environment::driver::program;
+use crate::environment::manifests;
+use crate::environment::process::output;
 use crate::environment::world::{TestResult, World, ensure, wait_until};
-use crate::environment::{control_plane, manifests};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -36,6 +37,11 @@ async fn taken(world: &World<'_>) -> TestResult {
     let taken = manifests::would_create(&world.admin, &odd).await;
     ensure(taken.is_err(), "a field that does not exist is refused")
 }
+
+/// The release and the namespace for which the chart is rendered.
+pub(super) const RELEASE: (&str, &str) = ("release", "kube-system");
+/// The value without which the chart renders nothing.
+pub(super) const REGISTRY: [&str; 2] = ["--set", "image.containerRegistry=registry.example.com"];
 
 /// Kinds of the chart's objects whose definitions Kubernetes does not have.
 struct ForeignKinds {
@@ -90,23 +96,13 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> TestRe
     Ok(true)
 }
 
-/// Runs the command on another thread, because the other scenarios continue meanwhile.
-pub(super) async fn output(mut command: Command) -> TestResult<Output> {
-    Ok(tokio::task::spawn_blocking(move || command.output()).await??)
-}
-
 /// Checks what the chart renders with its own values, with those of the rig with real kubelets, and
 /// with each set of values in `deploy/install/chart/ci`.
 async fn rendered(world: &World<'_>) -> TestResult {
-    let helm = control_plane::cache().join("bin/helm");
-    if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
-        return Ok(());
-    }
-    let chart = manifests::deploy().join("install/chart");
+    let Some(helm) = manifests::helm() else { return Ok(()) };
     let rig = manifests::deploy().join("testing/clusters/values.yaml");
     let mut sets = vec![None, Some(rig)];
-    for entry in std::fs::read_dir(chart.join("ci"))? {
+    for entry in std::fs::read_dir(manifests::deploy().join("install/chart/ci"))? {
         sets.push(Some(entry?.path()));
     }
     let (mut defined, mut undefined) = (Vec::new(), Vec::new());
@@ -117,22 +113,11 @@ async fn rendered(world: &World<'_>) -> TestResult {
             undefined.extend(foreign.kinds);
         }
     }
+    let mut flags = REGISTRY.to_vec();
+    flags.extend(defined.iter().flat_map(|foreign| ["--api-versions", foreign.api_version]));
     let mut shown = Vec::new();
     for set in sets {
-        let mut command = Command::new(&helm);
-        command.args(["template", "release"]).arg(&chart);
-        command.args(["--namespace", "kube-system", "--kube-version", "1.36.0"]);
-        command.args(["--set", "image.containerRegistry=registry.example.com"]);
-        for foreign in &defined {
-            command.args(["--api-versions", foreign.api_version]);
-        }
-        if let Some(set) = &set {
-            command.arg("--values").arg(set);
-        }
-        let out = output(command).await?;
-        let said = String::from_utf8_lossy(&out.stderr);
-        ensure(out.status.success(), &format!("{set:?}: {said}"))?;
-        for object in manifests::objects(&String::from_utf8_lossy(&out.stdout)) {
+        for object in manifests::render(&helm, RELEASE, set.as_deref(), &flags).await? {
             let kind = object["kind"].as_str().unwrap_or_default().to_owned();
             if undefined.contains(&kind.as_str()) {
                 continue;

@@ -1,14 +1,13 @@
 //! Applies the chart's output server-side, as Argo CD and Flux do again and again.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use kube::Client;
 use serde_json::Value;
 
+use crate::environment::manifests;
 use crate::environment::world::{TestResult, ensure};
-use crate::environment::{control_plane, manifests};
-use crate::scenarios::installation::manifest_pods::output;
+use crate::scenarios::installation::manifest_pods::{REGISTRY, RELEASE};
 
 pub(crate) const NAME: &str = "second_apply_of_chart_changes_nothing";
 
@@ -18,25 +17,13 @@ const SETS: [Option<&str>; 3] = [None, Some("switches"), Some("safe-detach")];
 /// Applies each set twice and compares all that the API server has: also the resource versions and
 /// the times of the managed fields. Takes the objects away at the end.
 pub(crate) async fn applied(admin: &Client) -> TestResult {
-    let helm = control_plane::cache().join("bin/helm");
-    if !helm.exists() {
-        println!("skipped: no Helm; ./deploy/testing/clusters/programs/prepare builds it");
-        return Ok(());
-    }
-    let chart = manifests::deploy().join("install/chart");
+    let Some(helm) = manifests::helm() else { return Ok(()) };
     let mut all = BTreeMap::new();
     let mut outcome = Ok(());
     for set in SETS {
-        let mut command = Command::new(&helm);
-        command.args(["template", "release"]).arg(&chart);
-        command.args(["--namespace", "kube-system", "--kube-version", "1.36.0"]);
-        command.args(["--set", "image.containerRegistry=registry.example.com"]);
-        if let Some(set) = set {
-            command.arg("--values").arg(chart.join(format!("ci/{set}.yaml")));
-        }
-        let out = output(command).await?;
-        ensure(out.status.success(), &String::from_utf8_lossy(&out.stderr))?;
-        let objects = manifests::objects(&String::from_utf8_lossy(&out.stdout));
+        let file = |set| manifests::deploy().join(format!("install/chart/ci/{set}.yaml"));
+        let values = set.map(file);
+        let objects = manifests::render(&helm, RELEASE, values.as_deref(), &REGISTRY).await?;
         // What only an installation or `helm test` makes is not applied again.
         let is_hook = |it: &Value| !it["metadata"]["annotations"]["helm.sh/hook"].is_null();
         let objects: Vec<Value> = objects.into_iter().filter(|it| !is_hook(it)).collect();
