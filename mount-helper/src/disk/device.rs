@@ -85,42 +85,53 @@ pub(crate) type Attachment = (u64, DeviceNumber);
 #[derive(Debug)]
 pub struct Device {
     fd: OwnedFd,
+    opened: OpenedDisk,
+}
+
+/// The facts about a disk when it was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenedDisk {
     name: String,
     /// Name of the whole disk, which equals the device's own name unless the device is a partition.
     disk: String,
     partition: Option<NonZeroU32>,
+    proof: Proof,
     number: DeviceNumber,
+    /// Number of the whole disk.
+    whole: DeviceNumber,
     sequence: u64,
     bytes: u64,
     whole_bytes: u64,
     start: Option<u64>,
-    /// Number of the whole disk.
-    whole: DeviceNumber,
-    proof: Proof,
 }
 
 impl Device {
+    /// Returns the facts about the disk when it was opened.
+    pub(crate) fn opened(&self) -> &OpenedDisk {
+        &self.opened
+    }
+
     /// Returns the size when the device was found, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.opened.bytes
     }
 
     /// Returns the size of the whole disk when the device was found, in bytes.
     pub fn whole_bytes(&self) -> u64 {
-        self.whole_bytes
+        self.opened.whole_bytes
     }
 
     /// Returns the kernel's device number.
     pub fn number(&self) -> DeviceNumber {
-        self.number
+        self.opened.number
     }
 
     /// Returns size and number, as the policy judges them.
     pub(crate) fn facts(&self) -> DiskFacts {
         DiskFacts {
-            bytes: self.bytes,
-            whole_bytes: self.whole_bytes,
-            device: self.number,
+            bytes: self.opened.bytes,
+            whole_bytes: self.opened.whole_bytes,
+            device: self.opened.number,
             // A disk that does not tell is not written to.
             read_only: sys::is_read_only(self).unwrap_or(true),
         }
@@ -128,77 +139,81 @@ impl Device {
 
     /// Returns the kernel's device number of the whole disk.
     pub fn whole(&self) -> DeviceNumber {
-        self.whole
+        self.opened.whole
     }
 
     /// Returns the kernel's sequence number of this attachment (`diskseq`). No two attachments have
     /// the same number, not even two of one disk.
     pub fn sequence(&self) -> u64 {
-        self.sequence
+        self.opened.sequence
     }
 
     /// Returns the identity of this attachment of the disk or partition.
     pub fn attachment(&self) -> Attachment {
-        (self.sequence, self.number)
+        (self.opened.sequence, self.opened.number)
     }
 
     /// Returns the path of the device, as the mount table is going to show it.
     pub fn path(&self) -> String {
-        format!("/dev/{}", self.name)
+        format!("/dev/{}", self.opened.name)
     }
 
     /// Returns the kernel's name of the whole disk.
     pub fn disk(&self) -> &str {
-        &self.disk
+        &self.opened.disk
     }
 
     /// Returns whether a device of this kernel name and number shares bytes with this one: whether
     /// it is the same device, the disk that this is a partition of, or a partition of this disk.
     pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: DeviceNumber) -> bool {
-        let of_this_disk = || match &self.proof {
+        let opened = &self.opened;
+        let of_this_disk = || match &opened.proof {
             Proof::Serial(serial) => roots.serial_of(number).as_ref() == Some(serial),
             Proof::Name => roots.xen_disk(number) == self.by_name(),
         };
         let is_part = || {
-            name.strip_prefix(self.disk.as_str()).is_some_and(|rest| {
+            name.strip_prefix(opened.disk.as_str()).is_some_and(|rest| {
                 let digits = rest.strip_prefix('p').unwrap_or(rest);
                 !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
             })
         };
-        if number == self.number {
+        if number == opened.number {
             true
-        } else if self.name == self.disk {
+        } else if opened.name == opened.disk {
             is_part() && of_this_disk()
         } else {
-            name == self.disk && of_this_disk()
+            name == opened.disk && of_this_disk()
         }
     }
 
     /// Checks that sysfs, the node and the held descriptor still agree on one disk: number, serial,
     /// sequence and size.
     pub fn verify(&self, roots: &DiskRoots) -> Result<(), DeviceError> {
+        let opened = &self.opened;
         let facts = fstat(&self.fd)?;
-        let sequence = roots.attribute(&self.disk, "diskseq")?;
-        let directory = if self.name == self.disk {
-            format!("block/{}", self.disk)
+        let sequence = roots.attribute(&opened.disk, "diskseq")?;
+        let directory = if opened.name == opened.disk {
+            format!("block/{}", opened.disk)
         } else {
-            format!("block/{}/{}", self.disk, self.name)
+            format!("block/{}/{}", opened.disk, opened.name)
         };
-        let same = of_node(&facts) == Some(self.number)
-            && roots.number_beneath(&directory)? == self.number
-            && roots.start_beneath(&directory) == self.start
-            && roots.matches_proof(&self.disk, &self.proof)
-            && sequence.parse() == Ok(self.sequence)
-            && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
-            && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;
+        let same = of_node(&facts) == Some(opened.number)
+            && roots.number_beneath(&directory)? == opened.number
+            && roots.start_beneath(&directory) == opened.start
+            && roots.matches_proof(&opened.disk, &opened.proof)
+            && sequence.parse() == Ok(opened.sequence)
+            && sys::disk_sequence(&self.fd).map_err(errno)? == opened.sequence
+            && sys::block_bytes(&self.fd).map_err(errno)? == opened.bytes;
         if same { Ok(()) } else { Err(DeviceError::Mismatch) }
     }
 
     /// Returns the whole disk when it has no serial and was found by its name.
     pub fn by_name(&self) -> Option<XenDisk> {
-        match self.proof {
+        match self.opened.proof {
             Proof::Serial(_) => None,
-            Proof::Name => Some(XenDisk { sequence: self.sequence, number: self.whole }),
+            Proof::Name => {
+                Some(XenDisk { sequence: self.opened.sequence, number: self.opened.whole })
+            }
         }
     }
 
@@ -214,7 +229,7 @@ impl Device {
         // The answer counts only if it is still about this disk.
         self.verify(roots)?;
         match opened {
-            Ok(whole) if whole.number == self.whole => Ok(true),
+            Ok(whole) if whole.opened.number == self.opened.whole => Ok(true),
             Ok(_) => Err(DeviceError::Mismatch),
             Err(DeviceError::Os(Errno::BUSY)) => Ok(false),
             Err(error) => Err(error),
@@ -224,12 +239,15 @@ impl Device {
     /// Returns the whole disk and then its partitions, whether this device is the disk or one of
     /// the partitions.
     pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<DiskPart>, Errno> {
-        let directory = format!("block/{}", self.disk);
-        let mut parts =
-            vec![DiskPart { name: self.disk.clone(), number: self.whole, partition: None }];
+        let directory = format!("block/{}", self.opened.disk);
+        let mut parts = vec![DiskPart {
+            name: self.opened.disk.clone(),
+            number: self.opened.whole,
+            partition: None,
+        }];
         let names = roots.list_directory(&directory)?;
         // Partitions are the entries whose names begin with the disk's name.
-        for name in names.into_iter().filter(|name| name.starts_with(&self.disk)) {
+        for name in names.into_iter().filter(|name| name.starts_with(&self.opened.disk)) {
             let part = format!("{directory}/{name}");
             if roots.start_beneath(&part).is_some() {
                 let number = roots.number_beneath(&part)?;
@@ -259,9 +277,9 @@ impl Device {
 
     fn open_request(&self, access: Access) -> OpenRequest {
         OpenRequest {
-            disk: self.disk.clone(),
-            partition: self.partition,
-            proof: self.proof.clone(),
+            disk: self.opened.disk.clone(),
+            partition: self.opened.partition,
+            proof: self.opened.proof.clone(),
             access,
             exclusive: false,
             direct: false,
@@ -271,7 +289,9 @@ impl Device {
     /// Opens the same disk once more.
     fn reopen(&self, roots: &DiskRoots, request: &OpenRequest) -> Result<OwnedFd, DeviceError> {
         let reopened = roots.open_by_request(request)?;
-        if reopened.number == self.number && reopened.sequence == self.sequence {
+        if reopened.opened.number == self.opened.number
+            && reopened.opened.sequence == self.opened.sequence
+        {
             Ok(reopened.fd)
         } else {
             Err(DeviceError::Mismatch)
@@ -287,8 +307,8 @@ impl Device {
     /// Opens the disk's node with O_PATH: the descriptor names the node and permits no reading or
     /// writing.
     pub(crate) fn hold_node(&self, roots: &DiskRoots) -> Result<HeldPath, DeviceError> {
-        let node = path_resolution::hold(&roots.devices, &self.name)?;
-        if of_node(&fstat(&node)?) == Some(self.number) {
+        let node = path_resolution::hold(&roots.devices, &self.opened.name)?;
+        if of_node(&fstat(&node)?) == Some(self.opened.number) {
             Ok(node)
         } else {
             Err(DeviceError::Mismatch)

@@ -76,10 +76,10 @@ impl DiskRoots {
     /// program that made its node keeps the page in a file beside the node, under the node's name
     /// and `.0xd0`. Returns None for a disk that has neither.
     pub fn statistics_page(&self, device: &Device) -> Result<Option<Vec<u8>>, Errno> {
-        match device.proof {
+        match device.opened.proof {
             Proof::Name => Ok(None),
             Proof::Serial(_) if self.class == DiskClass::LoopFile => {
-                let name = format!("{}.0xd0", device.disk);
+                let name = format!("{}.0xd0", device.disk());
                 let file = match path_resolution::open(&self.devices, &name, OFlags::RDONLY) {
                     Err(Errno::NOENT) => return Ok(None),
                     other => other?,
@@ -90,7 +90,7 @@ impl DiskRoots {
                 Ok(Some(page))
             }
             // Only EC2's controllers have the page.
-            Proof::Serial(_) if !self.is_ebs(&format!("block/{}", device.disk)) => Ok(None),
+            Proof::Serial(_) if !self.is_ebs(&format!("block/{}", device.disk())) => Ok(None),
             Proof::Serial(_) => {
                 let page = sys::nvme_statistics_page(device);
                 page.map(Some).map_err(|error| sys::errno_of(&error))

@@ -2,10 +2,9 @@
 //! disk and the proof by which the broker knows the disk; a request to read comes with the
 //! descriptor of the disk.
 use super::words::{self, words};
-use super::{Access, Device, DeviceError, Proof};
+use super::{Access, DeviceError, OpenedDisk, Proof};
 use ebs_csi_policy::facts::{Content, DeviceNumber, ExtFacts};
 use ebs_csi_wire::{DeviceName, Features, FsType, VolumeId};
-use rustix::fd::OwnedFd;
 use std::num::NonZeroU32;
 
 /// Length of the longest name that is accepted for a disk.
@@ -167,21 +166,6 @@ pub(crate) struct Witness {
     pub(crate) checksum: u32,
 }
 
-/// The facts about an opened disk, as in [`Device`].
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct OpenedDisk {
-    name: String,
-    disk: String,
-    partition: Option<NonZeroU32>,
-    proof: Proof,
-    number: DeviceNumber,
-    whole: DeviceNumber,
-    sequence: u64,
-    bytes: u64,
-    whole_bytes: u64,
-    start: Option<u64>,
-}
-
 words! {
     struct OpenRequest { disk, partition, proof, access, exclusive, direct }
     struct Times { bytes, time }
@@ -276,52 +260,6 @@ pub(crate) fn parse_request(message: &[u8]) -> Option<Request> {
 
 pub(crate) fn encode_answer(answer: &Answer) -> Vec<u8> {
     words::encode(answer)
-}
-
-impl OpenedDisk {
-    pub(crate) fn of(device: &Device) -> Self {
-        let Device { partition, number, whole, sequence, bytes, whole_bytes, start, .. } = *device;
-        Self {
-            name: device.name.clone(),
-            disk: device.disk.clone(),
-            partition,
-            proof: device.proof.clone(),
-            number,
-            whole,
-            sequence,
-            bytes,
-            whole_bytes,
-            start,
-        }
-    }
-
-    pub(super) fn into_device(self, fd: OwnedFd) -> Device {
-        let Self {
-            name,
-            disk,
-            partition,
-            proof,
-            number,
-            whole,
-            sequence,
-            bytes,
-            whole_bytes,
-            start,
-        } = self;
-        Device {
-            fd,
-            name,
-            disk,
-            partition,
-            number,
-            sequence,
-            bytes,
-            whole_bytes,
-            start,
-            whole,
-            proof,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -72,23 +72,24 @@ impl Opener {
     /// Has a disk opened that the broker has found.
     pub(super) fn open(&self, request: &OpenRequest) -> Result<Device, DeviceError> {
         let device = self.open_by(&Request::Open(request.clone()), request.exclusive)?;
-        let same = device.disk == request.disk
-            && device.partition == request.partition
-            && device.proof == request.proof;
+        let opened = &device.opened;
+        let same = opened.disk == request.disk
+            && opened.partition == request.partition
+            && opened.proof == request.proof;
         if same { Ok(device) } else { Err(DeviceError::Mismatch) }
     }
 
     /// Has a disk without a serial found and opened, by a request other than [`Request::Open`].
     pub(super) fn open_named(&self, request: &Request) -> Result<Device, DeviceError> {
         let device = self.open_by(request, false)?;
-        if device.proof == Proof::Name { Ok(device) } else { Err(DeviceError::Mismatch) }
+        if device.opened.proof == Proof::Name { Ok(device) } else { Err(DeviceError::Mismatch) }
     }
 
     fn open_by(&self, request: &Request, exclusive: bool) -> Result<Device, DeviceError> {
         self.opens.with(|lane| {
             send(lane, request, &[])?;
             let device = match receive(lane)? {
-                (Answer::Opened(opened), Some(fd)) => opened.into_device(fd),
+                (Answer::Opened(opened), Some(fd)) => Device { fd, opened },
                 (answer, _) => return Err(error_in(answer)),
             };
             // Without this wait, the broker could end its claim and mount the disk while the opener

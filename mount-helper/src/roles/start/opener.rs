@@ -3,7 +3,7 @@
 use super::opened::Opened;
 use super::{READY, confined, started};
 use crate::disk::device::opener_messages::{
-    Answer, KnownRequest, OpenRequest, OpenedDisk, Request, encode_answer, parse_request,
+    Answer, KnownRequest, OpenRequest, Request, encode_answer, parse_request,
 };
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots};
 use crate::disk::reader::DiskReader;
@@ -85,7 +85,7 @@ fn answer(
     };
     let failed = |error| send(&Answer::Failed(error), None);
     let hand_over = |opened: Result<Device, DeviceError>| match opened {
-        Ok(device) => send(&Answer::Opened(OpenedDisk::of(&device)), Some(device.as_fd())),
+        Ok(device) => send(&Answer::Opened(device.opened().clone()), Some(device.as_fd())),
         Err(error) => failed(error),
     };
     match parse_request(message) {

@@ -2,7 +2,7 @@
 //! may open disks.
 use super::DiskRoots;
 use crate::disk::device::opener_messages::OpenRequest;
-use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
+use crate::disk::device::{Access, Device, DeviceError, OpenedDisk, Proof, errno};
 use crate::{path_resolution, sys};
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{Disk, Node};
@@ -122,7 +122,7 @@ impl DiskRoots {
             direct: false,
         });
         match opened {
-            Ok(device) if device.whole == whole => Ok(device),
+            Ok(device) if device.whole() == whole => Ok(device),
             Ok(_) => Err(DeviceError::Mismatch),
             // The disk left between the listing and the open, which counts as if it had been absent
             // at the listing.
@@ -162,12 +162,11 @@ impl DiskRoots {
         flags.set(OFlags::EXCL, request.exclusive);
         flags.set(OFlags::DIRECT, request.direct);
         let fd = self.open_node(&name, flags)?;
-        let device = Device {
+        let opened = OpenedDisk {
             bytes: sys::block_bytes(&fd).map_err(errno)?,
             sequence: sys::disk_sequence(&fd).map_err(errno)?,
             whole_bytes: self.size_beneath(&format!("block/{}", request.disk))?,
             start: self.start_beneath(&directory),
-            fd,
             number,
             whole: match request.partition {
                 None => number,
@@ -178,6 +177,7 @@ impl DiskRoots {
             partition: request.partition,
             proof: request.proof.clone(),
         };
+        let device = Device { fd, opened };
         device.verify(self)?;
         Ok(device)
     }
