@@ -1,6 +1,5 @@
 //! The held directories `/sys` and `/dev`, in which disks are looked for.
 mod opening;
-mod reading;
 mod xen_disk;
 
 use super::opener_requests::Opener;
@@ -29,7 +28,7 @@ pub struct DiskRoots {
     /// The volumes that disks without a serial were taken for.
     xen_disk_record: XenDiskRecord,
     /// Opens and reads disks, and knows those without a serial, where this process does not.
-    opener: Option<Opener>,
+    pub(super) opener: Option<Opener>,
 }
 
 impl DiskRoots {
