@@ -73,15 +73,6 @@ impl Promises {
     /// has looked, under the volume's lock, that nothing uses the volume.
     pub(crate) fn make(
         &self,
-        volume: &VolumeId,
-        attached_at: &AttachedAt,
-        sequence: u64,
-    ) -> Result<bool, Errno> {
-        self.make_at(now(), volume, attached_at, sequence)
-    }
-
-    fn make_at(
-        &self,
         asked: Duration,
         volume: &VolumeId,
         attached_at: &AttachedAt,
@@ -107,11 +98,7 @@ impl Promises {
     }
 
     /// Returns whether a promise is shown for this attachment; `None` stands for any.
-    pub(crate) fn is_shown(&self, volume: &VolumeId, attached_at: Option<&AttachedAt>) -> bool {
-        self.is_shown_at(now(), volume, attached_at)
-    }
-
-    fn is_shown_at(
+    pub(crate) fn is_shown(
         &self,
         at: Duration,
         volume: &VolumeId,
@@ -127,15 +114,6 @@ impl Promises {
     /// Returns whether a promise forbids to use the disk with this sequence number, which the
     /// request says was attached at that time. Another attachment of the volume is free.
     pub(crate) fn forbids(
-        &self,
-        volume: &VolumeId,
-        attached_at: Option<&AttachedAt>,
-        sequence: u64,
-    ) -> Result<bool, Errno> {
-        self.forbids_at(now(), volume, attached_at, sequence)
-    }
-
-    fn forbids_at(
         &self,
         at: Duration,
         volume: &VolumeId,
@@ -183,7 +161,7 @@ impl Promises {
 }
 
 /// Returns the time since the boot, with the time in which the machine slept.
-fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     let whole = Duration::from_secs(u64::try_from(now.tv_sec).unwrap_or(0));
     whole + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
@@ -239,23 +217,23 @@ mod tests {
     fn promise_binds_its_attachment_by_time_or_number() {
         let (_directory, path) = kept();
         let promises = Promises::open(&path, "boot");
-        assert_eq!(promises.make(&volume(), &attached(1), 7), Ok(true));
+        assert_eq!(promises.make(now(), &volume(), &attached(1), 7), Ok(true));
         // Asked for again while the volume, attached anew, is not in use yet.
-        assert_eq!(promises.make(&volume(), &attached(1), 8), Ok(false));
+        assert_eq!(promises.make(now(), &volume(), &attached(1), 8), Ok(false));
         let (same, later) = (attached(1), attached(2));
         let assert_rows = |rows: &[(Option<&AttachedAt>, u64, bool)]| {
             for (time, sequence, forbidden) in rows {
-                let found = promises.forbids(&volume(), *time, *sequence);
+                let found = promises.forbids(now(), &volume(), *time, *sequence);
                 assert_eq!(found, Ok(*forbidden), "{time:?} {sequence}");
             }
         };
         let same_is_bound = [(Some(&same), 7, true), (Some(&same), 8, true), (None, 7, true)];
         assert_rows(&same_is_bound);
         assert_rows(&[(Some(&later), 7, true), (Some(&later), 8, false), (None, 8, false)]);
-        assert!(promises.is_shown(&volume(), Some(&same)));
-        assert!(!promises.is_shown(&volume(), Some(&later)));
+        assert!(promises.is_shown(now(), &volume(), Some(&same)));
+        assert!(!promises.is_shown(now(), &volume(), Some(&later)));
         // A promise about the next attachment, here without a disk, leaves the former as it is.
-        assert_eq!(promises.make(&volume(), &later, 0), Ok(true));
+        assert_eq!(promises.make(now(), &volume(), &later, 0), Ok(true));
         assert_rows(&same_is_bound);
         assert_rows(&[(Some(&later), 8, true), (None, 9, true), (Some(&attached(3)), 8, false)]);
     }
@@ -264,14 +242,14 @@ mod tests {
     fn promise_survives_restart_and_ends_with_boot() {
         let (_directory, path) = kept();
         let promises = Promises::open(&path, "boot-1");
-        assert_eq!(promises.make(&volume(), &attached(1), 7), Ok(true));
+        assert_eq!(promises.make(now(), &volume(), &attached(1), 7), Ok(true));
         drop(promises);
         let again = Promises::open(&path, "boot-1");
-        assert_eq!(again.forbids(&volume(), Some(&attached(1)), 9), Ok(true));
-        assert!(again.is_shown(&volume(), Some(&attached(1))));
+        assert_eq!(again.forbids(now(), &volume(), Some(&attached(1)), 9), Ok(true));
+        assert!(again.is_shown(now(), &volume(), Some(&attached(1))));
         drop(again);
         let booted = Promises::open(&path, "boot-2");
-        assert_eq!(booted.forbids(&volume(), Some(&attached(1)), 7), Ok(false));
+        assert_eq!(booted.forbids(now(), &volume(), Some(&attached(1)), 7), Ok(false));
     }
 
     #[test]
@@ -280,24 +258,24 @@ mod tests {
         let promises = Promises::open(&path, "boot");
         let made = Duration::from_secs(1000);
         let time = attached(1);
-        assert_eq!(promises.make_at(made, &volume(), &time, 7), Ok(true));
-        let is_shown = |after| promises.is_shown_at(made + after, &volume(), Some(&time));
-        let forbids = |after| promises.forbids_at(made + after, &volume(), Some(&time), 7);
+        assert_eq!(promises.make(made, &volume(), &time, 7), Ok(true));
+        let is_shown = |after| promises.is_shown(made + after, &volume(), Some(&time));
+        let forbids = |after| promises.forbids(made + after, &volume(), Some(&time), 7);
         assert!(is_shown(29 * SECOND) && !is_shown(30 * SECOND));
         assert_eq!(forbids(59 * SECOND), Ok(true));
-        assert_eq!(promises.make_at(made + 50 * SECOND, &volume(), &time, 7), Ok(false));
+        assert_eq!(promises.make(made + 50 * SECOND, &volume(), &time, 7), Ok(false));
         assert_eq!(forbids(109 * SECOND), Ok(true), "asked for again");
         assert_eq!(forbids(110 * SECOND), Ok(false));
         drop(promises);
         let again = Promises::open(&path, "boot");
-        assert_eq!(again.forbids(&volume(), Some(&time), 7), Ok(false));
+        assert_eq!(again.forbids(now(), &volume(), Some(&time), 7), Ok(false));
     }
 
     #[test]
     fn without_a_file_no_promise_is_made() {
         let promises = Promises::open(Path::new("/nowhere/promises"), "boot");
-        assert_eq!(promises.make(&volume(), &attached(1), 7), Err(Errno::ROFS));
-        assert!(!promises.is_shown(&volume(), None));
+        assert_eq!(promises.make(now(), &volume(), &attached(1), 7), Err(Errno::ROFS));
+        assert!(!promises.is_shown(now(), &volume(), None));
     }
 
     #[test]
@@ -305,15 +283,15 @@ mod tests {
         let (_directory, path) = kept();
         let promises = Promises::open(&path, "boot");
         let other = VolumeId::parse("vol-1a2b3c4d").expect("an id");
-        assert_eq!(promises.make(&other, &attached(9), 3), Ok(true));
+        assert_eq!(promises.make(now(), &other, &attached(9), 3), Ok(true));
         for sequence in 1..3000 {
             let made = Duration::from_secs(60 * sequence);
-            assert!(promises.make_at(made, &other, &attached(9), 3).is_ok());
-            assert_eq!(promises.make_at(made, &volume(), &attached(1), sequence), Ok(true));
+            assert!(promises.make(made, &other, &attached(9), 3).is_ok());
+            assert_eq!(promises.make(made, &volume(), &attached(1), sequence), Ok(true));
         }
         assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
         drop(promises);
         let again = Promises::open(&path, "boot");
-        assert_eq!(again.forbids(&other, Some(&attached(9)), 3), Ok(true));
+        assert_eq!(again.forbids(now(), &other, Some(&attached(9)), 3), Ok(true));
     }
 }

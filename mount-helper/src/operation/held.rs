@@ -2,7 +2,7 @@
 //! driver will. Both run while no other operation on the volume does.
 use super::disk_use;
 use crate::disk::device::{Access, Device, DeviceError};
-use crate::disk::device_number;
+use crate::disk::{device_number, promises};
 use crate::journal;
 use crate::mount::mount_table::Mount;
 use crate::operation::OperationContext;
@@ -12,7 +12,8 @@ use ebs_csi_wire::{Done, Held, Holder, Holding, Promise, Refusal, Step, VolumeId
 /// Answers from the kernel what holds the volume. Reads only.
 pub(super) fn held(context: &OperationContext, request: &Held) -> Result<Holding> {
     let (holder, _) = look(context, &request.volume)?;
-    let promised = context.promises.is_shown(&request.volume, request.attached_at.as_ref());
+    let promised =
+        context.promises.is_shown(promises::now(), &request.volume, request.attached_at.as_ref());
     Ok(Holding { holder, question: request.question, promised })
 }
 
@@ -22,7 +23,8 @@ pub(super) fn promise(context: &OperationContext, request: &Promise) -> Result<D
     if !matches!(holder, Holder::Nothing | Holder::NoDisk) {
         return Err(Refusal::StillHeld.into());
     }
-    let made = context.promises.make(&request.volume, &request.attached_at, sequence);
+    let made =
+        context.promises.make(promises::now(), &request.volume, &request.attached_at, sequence);
     let is_new = made.at(Step::Sync)?;
     if is_new {
         let facts = [

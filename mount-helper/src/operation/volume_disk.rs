@@ -5,7 +5,7 @@
 use super::disk_use;
 use crate::disk::device::opener_messages::{KnownDisk, Remembered};
 use crate::disk::device::{Access, Device, XenDisk};
-use crate::disk::filesystem_identifier;
+use crate::disk::{filesystem_identifier, promises};
 use crate::journal;
 use crate::operation::OperationContext;
 use crate::outcome::{At, Result};
@@ -51,7 +51,8 @@ impl<'r> VolumeDisk<'r> {
         })?;
         let (volume, sequence) = (&requested.volume, device.sequence());
         let attached_at = requested.attached_at.as_ref();
-        if context.promises.forbids(volume, attached_at, sequence).at(Step::Sync)? {
+        let promised = context.promises.forbids(promises::now(), volume, attached_at, sequence);
+        if promised.at(Step::Sync)? {
             return Err(Refusal::Promised.into());
         }
         // A mount that follows makes the file system writable again.
