@@ -24,3 +24,10 @@ mod session;
 mod settings;
 pub mod sys;
 pub mod tool;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks the mutex. What a thread that panicked has left is used as it stands.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -18,6 +18,7 @@ use crate::disk::device::{Access, Claim, Device, DeviceError, DiskRoots, XenDisk
 use crate::disk::device_number;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::promises::Promises;
+use crate::lock;
 use crate::mount::directory_requests::Directories;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::mount_table::MountTable;
@@ -33,7 +34,7 @@ use ebs_csi_wire::{
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 pub(crate) use copied_mount::CopiedMounts;
@@ -260,7 +261,7 @@ impl PathReservations {
     pub(crate) fn enter(&self, place: Option<&KubeletPath>) -> Option<PathReservation<'_>> {
         let place = place.cloned();
         if let Some(place) = &place {
-            let mut taken = self.taken();
+            let mut taken = lock(&self.0);
             if taken.iter().any(|other| meet(other, place)) {
                 return None;
             }
@@ -268,16 +269,12 @@ impl PathReservations {
         }
         Some(PathReservation { reservations: self, place })
     }
-
-    fn taken(&self) -> MutexGuard<'_, Vec<KubeletPath>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for PathReservation<'_> {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
-            self.reservations.taken().retain(|other| other != place);
+            lock(&self.reservations.0).retain(|other| other != place);
         }
     }
 }
@@ -307,7 +304,7 @@ mod tests {
         drop(reservation);
         let again = enter("/k/pods/a/b").expect("free again");
         drop((beside, again));
-        assert!(reservations.taken().is_empty());
+        assert!(lock(&reservations.0).is_empty());
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //! system with `mmp` that was not unmounted. An operation that needs a tool while no place is free
 //! stops there and gives up its worker, and is started again when a place is free. An operation
 //! that has a place keeps it until the operation ends, and never waits in between.
+use crate::lock;
 use ebs_csi_policy::tool::{Purpose, Tool, ToolId};
 use ebs_csi_wire::Job;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
 /// Message by which the broker asks for a runner, and by which the supervisor answers.
@@ -187,7 +188,7 @@ impl ToolPlaces {
     }
 
     fn lock(&self) -> MutexGuard<'_, FreePlaces> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

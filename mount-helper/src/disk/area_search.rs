@@ -4,6 +4,7 @@
 //! need more than eighty reads. The opener, which may have threads, therefore makes 21 reads at
 //! a time.
 use super::direct_read::{AlignedBuffer, first_nonzero, read_exact_at};
+use crate::lock;
 use ebs_csi_confine::ThreadStarts;
 use ebs_csi_policy::blank;
 use rustix::fd::{AsFd, OwnedFd};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Number of threads that read beside the one that searches.
 const READERS: usize = 20;
@@ -80,12 +81,6 @@ struct State {
     found: Option<(u64, Result<u64, Errno>)>,
 }
 
-impl Progress {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The threads that read, which all searches share.
 #[derive(Clone)]
 pub(crate) struct Readers(Arc<Queue>);
@@ -121,18 +116,18 @@ impl Readers {
         let jobs: Vec<Job> = pieces(size, within, PIECE)
             .map(|piece| Job { disk: Arc::clone(disk), piece, progress: Arc::clone(&progress) })
             .collect();
-        progress.lock().left = jobs.len();
-        self.0.lock().extend(jobs);
+        lock(&progress.state).left = jobs.len();
+        lock(&self.0.jobs).extend(jobs);
         self.0.arrived.notify_all();
         let mut buffer = None;
         loop {
-            let mut waiting = self.0.lock();
+            let mut waiting = lock(&self.0.jobs);
             let own = waiting.iter().position(|job| Arc::ptr_eq(&job.progress, &progress));
             let Some(job) = own.and_then(|index| waiting.remove(index)) else { break };
             drop(waiting);
             job.carry_out(&mut buffer);
         }
-        let mut state = progress.lock();
+        let mut state = lock(&progress.state);
         while state.left > 0 {
             state = progress.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -141,14 +136,10 @@ impl Readers {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Job>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn read(&self) {
         let mut buffer = None;
         loop {
-            let mut jobs = self.lock();
+            let mut jobs = lock(&self.jobs);
             let job = loop {
                 if let Some(job) = jobs.pop_front() {
                     break job;
@@ -168,7 +159,7 @@ impl Job {
         let Self { disk, piece, progress } = self;
         let start = piece.start;
         // A piece behind one that is not zero changes nothing.
-        let is_wanted = progress.lock().found.is_none_or(|(first, _)| start < first);
+        let is_wanted = lock(&progress.state).found.is_none_or(|(first, _)| start < first);
         let found = if is_wanted {
             let buffer = buffer.get_or_insert_with(|| AlignedBuffer::new(PIECE as usize));
             search_piece(&disk, buffer, &piece).transpose()
@@ -177,7 +168,7 @@ impl Job {
         };
         // Whoever waits may rely on it that no descriptor is left.
         drop(disk);
-        let mut state = progress.lock();
+        let mut state = lock(&progress.state);
         if let Some(found) = found
             && state.found.is_none_or(|(first, _)| start < first)
         {
@@ -280,12 +271,12 @@ mod tests {
         let disk = Arc::new(disk(SIZE, &[0, 1 << 20]));
         for order in [[0, 1 << 20], [1 << 20, 0]] {
             let progress = Arc::<Progress>::default();
-            progress.lock().left = order.len();
+            lock(&progress.state).left = order.len();
             for start in order {
                 let (disk, progress) = (Arc::clone(&disk), Arc::clone(&progress));
                 Job { disk, piece: start..start + PIECE, progress }.carry_out(&mut None);
             }
-            assert_eq!(progress.lock().found, Some((0, Ok(0))), "{order:?}");
+            assert_eq!(lock(&progress.state).found, Some((0, Ok(0))), "{order:?}");
         }
     }
 
@@ -293,11 +284,15 @@ mod tests {
     fn readers_carry_out_what_waits() {
         let readers = Readers::start(&ThreadStarts::default()).expect("threads");
         let progress = Arc::<Progress>::default();
-        progress.lock().left = 1;
+        lock(&progress.state).left = 1;
         let disk = Arc::new(disk(SIZE, &[7]));
-        readers.0.lock().push_back(Job { disk, piece: 0..PIECE, progress: Arc::clone(&progress) });
+        lock(&readers.0.jobs).push_back(Job {
+            disk,
+            piece: 0..PIECE,
+            progress: Arc::clone(&progress),
+        });
         readers.0.arrived.notify_all();
-        let waiting = progress.ended.wait_while(progress.lock(), |state| state.left > 0);
+        let waiting = progress.ended.wait_while(lock(&progress.state), |state| state.left > 0);
         assert_eq!(waiting.expect("the state").found, Some((0, Ok(7))));
     }
 

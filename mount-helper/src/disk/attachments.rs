@@ -4,13 +4,14 @@
 use crate::disk::device::{Attachment, Device, DeviceError, DiskRoots};
 use crate::disk::filesystem_identifier;
 use crate::disk::record_file::{self, RecordFile, beside};
+use crate::lock;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Largest number of attachments that are kept. A node sees fewer between two starts of its helper;
 /// beyond this number the oldest are forgotten.
@@ -41,7 +42,7 @@ impl<T> Attachments<T> {
 
     /// Locks the map and returns all that is stored.
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<Attachment, T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -168,18 +169,13 @@ impl ReadOnlyRecord {
     }
 
     /// Returns whether this driver switched the disk to read-only.
-    pub(crate) fn has(&self, device: &Device) -> bool {
-        self.known().contains(&device.attachment())
+    pub(crate) fn has(&self, disk: Attachment) -> bool {
+        lock(&self.known).contains(&disk)
     }
 
     /// Notes that the disk is about to become read-only.
-    pub(crate) fn add(&self, device: &Device) -> Result<(), Errno> {
-        self.insert(device.attachment())
-    }
-
-    /// Does the same as [`Self::add`] by sequence and number.
-    pub(crate) fn insert(&self, disk: Attachment) -> Result<(), Errno> {
-        let mut known = self.known();
+    pub(crate) fn add(&self, disk: Attachment) -> Result<(), Errno> {
+        let mut known = lock(&self.known);
         if !known.contains(&disk) {
             self.write(&known, &line(&self.boot, '+', disk))?;
             known.insert(disk);
@@ -188,12 +184,8 @@ impl ReadOnlyRecord {
     }
 
     /// Notes that the disk is writable again.
-    pub(crate) fn remove(&self, device: &Device) -> Result<(), Errno> {
-        self.forget(device.attachment())
-    }
-
-    fn forget(&self, disk: Attachment) -> Result<(), Errno> {
-        let mut known = self.known();
+    pub(crate) fn remove(&self, disk: Attachment) -> Result<(), Errno> {
+        let mut known = lock(&self.known);
         if known.remove(&disk) {
             self.write(&known, &line(&self.boot, '-', disk))?;
         }
@@ -203,10 +195,6 @@ impl ReadOnlyRecord {
     fn write(&self, known: &BTreeSet<Attachment>, text: &str) -> Result<(), Errno> {
         let Some(record) = &self.record else { return Ok(()) };
         record.append(text, || lines(&self.boot, known))
-    }
-
-    fn known(&self) -> MutexGuard<'_, BTreeSet<Attachment>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -273,18 +261,18 @@ mod tests {
         let first = open("boot-1");
         assert!(first.is_first());
         for (sequence, number) in [(1, 7), (2, 7), (5, 7), (3, 8)] {
-            first.insert(disk(sequence, number)).expect("note");
+            first.add(disk(sequence, number)).expect("note");
         }
-        first.forget(disk(2, 7)).expect("note");
-        first.forget(disk(9, 9)).expect("nothing to forget");
+        first.remove(disk(2, 7)).expect("note");
+        first.remove(disk(9, 9)).expect("nothing to forget");
         drop(first);
         let again = open("boot-1");
         assert!(!again.is_first());
-        let known: Vec<_> = again.known().iter().copied().collect();
+        let known: Vec<_> = lock(&again.known).iter().copied().collect();
         assert_eq!(known, [disk(1, 7), disk(3, 8)]);
         drop(again);
         let booted = open("boot-2");
-        assert!(booted.is_first() && booted.known().is_empty());
+        assert!(booted.is_first() && lock(&booted.known).is_empty());
     }
 
     #[test]
@@ -292,14 +280,14 @@ mod tests {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("switched");
         let switched = ReadOnlyRecord::open(&path, "boot", |_, _| true);
-        switched.insert(disk(1, 1)).expect("note");
+        switched.add(disk(1, 1)).expect("note");
         for n in 0..60_000 {
-            switched.insert(disk(2, n)).expect("note");
-            switched.forget(disk(2, n)).expect("note");
+            switched.add(disk(2, n)).expect("note");
+            switched.remove(disk(2, n)).expect("note");
         }
         assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
         drop(switched);
         let again = ReadOnlyRecord::open(&path, "boot", |_, _| true);
-        assert_eq!(again.known().iter().copied().collect::<Vec<_>>(), [disk(1, 1)]);
+        assert_eq!(lock(&again.known).iter().copied().collect::<Vec<_>>(), [disk(1, 1)]);
     }
 }

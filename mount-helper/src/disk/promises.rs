@@ -2,14 +2,14 @@
 //! detach. A promise is about one attachment, and counts in this boot alone. It stands for a minute
 //! after it was last asked for, also across a restart of this process.
 use crate::disk::record_file::{self, RecordFile, beside};
-use crate::journal;
+use crate::{journal, lock};
 use ebs_csi_wire::{AttachedAt, VolumeId};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// How long a promise stands after it was last asked for.
@@ -81,7 +81,7 @@ impl Promises {
         if self.record.is_none() {
             return Err(Errno::ROFS);
         }
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         self.end_old(&mut known, asked)?;
         let key = (volume.clone(), attached_at.clone());
         if let Some(promise) = known.get_mut(&key) {
@@ -104,7 +104,7 @@ impl Promises {
         volume: &VolumeId,
         attached_at: Option<&AttachedAt>,
     ) -> bool {
-        self.known().iter().any(|((of, time), promise)| {
+        lock(&self.known).iter().any(|((of, time), promise)| {
             of == volume
                 && attached_at.is_none_or(|attached_at| attached_at == time)
                 && at.saturating_sub(promise.asked) < SHOWN
@@ -120,7 +120,7 @@ impl Promises {
         attached_at: Option<&AttachedAt>,
         sequence: u64,
     ) -> Result<bool, Errno> {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         self.end_old(&mut known, at)?;
         Ok(known.iter().any(|((of, time), promise)| {
             of == volume
@@ -153,10 +153,6 @@ impl Promises {
         let Some(record) = &self.record else { return Ok(()) };
         record.append(text, || lines(&self.boot, known))?;
         record.sync()
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A file beside the socket with facts about disks, which outlives the process. Each line is an
 //! entry that begins with the identifier of its boot; entries of another boot do not count.
-use crate::{journal, sys};
+use crate::{journal, lock, sys};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, fstat, fsync, ftruncate, openat, renameat, unlinkat,
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Largest number of bytes that are read from the file. They hold more attachments than a boot has.
 const LONGEST: u64 = 4 << 20;
@@ -115,7 +115,7 @@ impl RecordFile {
         text: &str,
         counting: impl FnOnce() -> String,
     ) -> Result<(), Errno> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.written > self.longest {
             self.shorten(&mut state, &counting())?;
         }
@@ -137,11 +137,7 @@ impl RecordFile {
 
     /// Writes the entries to the disk.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
-        fsync(&self.files[self.state().current])
-    }
-
-    fn state(&self) -> MutexGuard<'_, RecordState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        fsync(&self.files[lock(&self.state).current])
     }
 }
 

@@ -8,7 +8,7 @@
 //! itself, and afterwards only appended to. When the file is lost, nothing counts as proved.
 use crate::disk::device::opener_messages::{KnownDisk, Remembered, XenDisk};
 use crate::disk::record_file::{self, append, beside, read, replace};
-use crate::journal;
+use crate::{journal, lock};
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 #[derive(Debug, Default)]
 pub(crate) struct XenDiskRecord {
@@ -60,20 +60,20 @@ impl XenDiskRecord {
     }
 
     pub(crate) fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
-        self.entries().get(disk).cloned()
+        lock(&self.entries).get(disk).cloned()
     }
 
     /// Returns the disks that were taken for a volume, or for any, the latest first. Some may be
     /// gone.
     pub(crate) fn disks_of(&self, volume: Option<&VolumeId>) -> Vec<KnownDisk> {
-        let entries = self.entries();
+        let entries = lock(&self.entries);
         let of_it = entries.iter().rev().filter(|(_, of)| volume.is_none_or(|one| one == *of));
         of_it.map(|(disk, of)| KnownDisk { disk: *disk, volume: Some(of.clone()) }).collect()
     }
 
     /// Records that a disk is taken for a volume. The file is written before the entry counts.
     pub(crate) fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<Remembered, Errno> {
-        let mut entries = self.entries();
+        let mut entries = lock(&self.entries);
         match entries.get(&disk) {
             Some(known) if known == volume => return Ok(Remembered::Before),
             Some(_) => return Ok(Remembered::AsAnother),
@@ -82,10 +82,6 @@ impl XenDiskRecord {
         append(self.file.as_ref().ok_or(Errno::BADF)?, &line(&self.boot, &disk, volume))?;
         entries.insert(disk, volume.clone());
         Ok(Remembered::Now)
-    }
-
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<XenDisk, VolumeId>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The broker's requests to the process that makes and removes targets
 //! ([`crate::roles::directories`]): one held parent, one name and one act for each.
+use crate::lock;
 use crate::outcome::{At, Result};
 use crate::{channel, sys};
 use ebs_csi_wire::Step;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
@@ -62,7 +63,7 @@ impl Directories {
     fn send_request(&self, act: Act, parent: impl AsFd, name: &str) -> Result<(), Errno> {
         let mut request = vec![act.number()];
         request.extend_from_slice(name.as_bytes());
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = lock(&self.socket);
         channel::send(&*socket, &request, &[parent.as_fd()]).map_err(|e| sys::errno_of(&e))?;
         let (reply, _) = channel::receive(&*socket).map_err(|e| sys::errno_of(&e))?;
         match <[u8; 4]>::try_from(reply.as_slice()).map(i32::from_le_bytes) {

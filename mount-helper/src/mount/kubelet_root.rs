@@ -1,5 +1,6 @@
 //! A path beneath the kubelet root, and what stands there.
 use crate::disk::device_number::of_node;
+use crate::lock;
 use crate::mount::directory_requests::{Act, Directories, MADE_PARENT_MODE};
 use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Result, at_path};
@@ -10,7 +11,7 @@ use ebs_csi_wire::{KubeletPath, Observation, Refusal, Step};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, FileType, OFlags, fstat};
 use rustix::io::Errno;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct KubeletRoot {
@@ -225,7 +226,7 @@ impl KubeletRoot {
 
     /// Makes a directory or an empty file, with its missing parents.
     pub(crate) fn make(&self, act: Act, relative: &str, directories: &Directories) -> Result<()> {
-        let _parents_lock = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let _parents_lock = lock(&self.parents);
         let (parents, name) = path_resolution::split(relative);
         let mut parent = at_path(path_resolution::hold_directory(&self.held, "."))?;
         for name in parents.split('/').filter(|name| *name != ".") {
@@ -246,7 +247,7 @@ impl KubeletRoot {
     /// Removes those of a path's parents that were made on the way to a target and are empty now,
     /// from the last one upwards.
     pub(crate) fn remove_made_parents(&self, relative: &str, directories: &Directories) {
-        let _parents_lock = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let _parents_lock = lock(&self.parents);
         let mut path = path_resolution::split(relative).0;
         while path != "." {
             let made_here = match path_resolution::hold_directory(&self.held, path) {

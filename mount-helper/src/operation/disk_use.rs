@@ -67,21 +67,21 @@ pub(super) fn overlaps(context: &OperationContext, device: &Device, mount: &Moun
 /// Has the kernel refuse or accept writes before the disk is published. A disk that somebody else
 /// made read-only can be published read-only, and is never made writable.
 pub(super) fn switch(context: &OperationContext, device: &Device, read_only: bool) -> Result<()> {
-    let switched = &context.read_only_record;
+    let (switched, disk) = (&context.read_only_record, device.attachment());
     match (is_read_only(device)?, read_only) {
         (true, true) => Ok(()),
-        (false, false) => switched.remove(device).at(Step::ReadDevice),
+        (false, false) => switched.remove(disk).at(Step::ReadDevice),
         (false, true) => {
             // The record is written first, so that a helper that starts after a kill knows that
             // this driver switched the disk.
-            switched.add(device).at(Step::ReadDevice)?;
+            switched.add(disk).at(Step::ReadDevice)?;
             // A disk that cannot be made read-only is not published read-only.
             set(device, true)
         }
-        (true, false) if !switched.has(device) => Err(Refusal::DeviceReadOnly.into()),
+        (true, false) if !switched.has(disk) => Err(Refusal::DeviceReadOnly.into()),
         (true, false) => {
             set(device, false)?;
-            switched.remove(device).at(Step::ReadDevice)
+            switched.remove(disk).at(Step::ReadDevice)
         }
     }
 }
@@ -100,7 +100,7 @@ fn set(device: &Device, read_only: bool) -> Result<()> {
 /// made it read-only.
 pub(super) fn make_writable(context: &OperationContext, device: &Device) -> Result<()> {
     if is_read_only(device)?
-        && context.read_only_record.has(device)
+        && context.read_only_record.has(device.attachment())
         && let Some(other) = publications(context, device)?.first()
     {
         return Err(held_at(context, other).into());
@@ -115,7 +115,9 @@ pub(super) fn restore_writable(context: &OperationContext, volume: &VolumeId) ->
         Err(DeviceError::Absent) => return Ok(()),
         other => other.at(Step::FindDevice)?,
     };
-    if context.read_only_record.has(&device) && publications(context, &device)?.is_empty() {
+    if context.read_only_record.has(device.attachment())
+        && publications(context, &device)?.is_empty()
+    {
         switch(context, &device, false)?;
     }
     Ok(())
@@ -133,7 +135,7 @@ pub(crate) fn record_earlier_publications(context: &OperationContext) {
         };
         if let Some(sequence) = context.disks.sequence_of(number) {
             // When this fails, the disk stays read-only, and a later refusal says so.
-            let _ = context.read_only_record.insert((sequence, number));
+            let _ = context.read_only_record.add((sequence, number));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
-use crate::channel;
 use crate::tool::{DISK_MESSAGE, PlaceKind, RUNNER_WANTED, RUNNERS, Report, TOOLS, ToolPlaces};
+use crate::{channel, lock};
 use ebs_csi_wire::Job;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Longest wait for the supervisor, and for a runner beyond its tool's own deadline. Afterwards the
@@ -36,13 +36,13 @@ struct EarlyStart<'r>(&'r Early);
 
 impl Drop for EarlyStart<'_> {
     fn drop(&mut self) {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *lock(&self.0.0) += 1;
     }
 }
 
 impl Early {
     fn take(&self) -> Option<EarlyStart<'_>> {
-        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.0);
         *free = free.checked_sub(1)?;
         Some(EarlyStart(self))
     }
@@ -167,7 +167,7 @@ impl Runners {
     /// Receives the supervisor's next answer. All runners are alike, so it does not matter whose
     /// request is answered.
     fn receive(&self) -> io::Result<OwnedFd> {
-        let _one_at_a_time = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.answers);
         let (_, mut descriptors) = channel::receive_within(&self.supervisor, ANSWER_TIMEOUT)?;
         descriptors.pop().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }

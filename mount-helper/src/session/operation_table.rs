@@ -8,6 +8,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use crate::lock;
 use crate::tool::{PlaceKind, ToolPlaces};
 use ebs_csi_wire::{Operation, Outcome, Refusal, WorkerClass};
 use rustix::event::{EventfdFlags, eventfd};
@@ -250,7 +251,7 @@ impl OperationTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, TableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits for a change; the error says that the time is over.

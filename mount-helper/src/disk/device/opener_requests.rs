@@ -4,7 +4,7 @@ use super::opener_messages::{
     Witness,
 };
 use super::{Device, DeviceError, DiskRoots, Proof, words};
-use crate::channel;
+use crate::{channel, lock};
 use ebs_csi_policy::facts::Content;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -45,7 +45,7 @@ impl Lanes {
 
     /// Waits for a lane, and gives it to `exchange`.
     fn with<T>(&self, exchange: impl FnOnce(&OwnedFd) -> T) -> T {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         let lane = loop {
             if let Some(lane) = free.pop() {
                 break lane;
@@ -54,7 +54,7 @@ impl Lanes {
         };
         drop(free);
         let result = exchange(&lane);
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+        lock(&self.free).push(lane);
         self.returned.notify_one();
         result
     }
