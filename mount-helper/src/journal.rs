@@ -17,15 +17,9 @@ static ROLE: OnceLock<&'static str> = OnceLock::new();
 /// What every line of JSON begins with.
 const JSON_START: &str = "{\"timestamp\":\"";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Text,
-    Json,
-}
-
-/// Sets the format, once, before the first fork.
-pub(crate) fn set_format(format: Format) {
-    JSON.store(format == Format::Json, Ordering::Relaxed);
+/// Has the lines written as JSON, or not; once, before the first fork.
+pub(crate) fn set_json(json: bool) {
+    JSON.store(json, Ordering::Relaxed);
 }
 
 /// Sets the name of this process in its lines. Only the first call has an effect; a child that was

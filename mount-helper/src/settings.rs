@@ -177,12 +177,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
                     KubeletPath::parse(&value()?).map_err(|e| format!("--kubelet-root: {e}"))?;
             }
             "--paths" => {
-                let place = |value: &str| match value {
-                    "kubernetes" => Some(PlaceClass::Kubernetes),
-                    "any" => Some(PlaceClass::Any),
-                    _ => None,
-                };
-                settings.places = Some(parsed(&name, &value()?, place, "kubernetes or any")?);
+                let choices = "kubernetes or any";
+                settings.places = Some(parsed(&name, &value()?, PlaceClass::parse, choices)?);
             }
             "--untrusted-images" => {
                 let choices = "deny, check or allow";

@@ -11,19 +11,13 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
     let padded = format!("{digits:0>18}");
     let (first, rest) = padded.split_at(3);
     let text = format!("ebc51d000000{}{first}{}{rest}", '8', '8');
-    let mut bytes = [0; 16];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0);
-        let value = pair.iter().fold(0, |sum, c| sum * 16 + digit(*c));
-        *byte = u8::try_from(value & 0xff).unwrap_or(0);
-    }
-    bytes
+    u128::from_str_radix(&text, 16).unwrap_or(0).to_be_bytes()
 }
 
 /// Returns the volume whose identifier a file system has; None for an identifier that no format of
 /// this driver wrote.
 pub fn volume_of(identifier: [u8; 16]) -> Option<VolumeId> {
-    let text: String = identifier.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = format!("{:032x}", u128::from_be_bytes(identifier));
     let digits = format!("{}{}", &text[13..16], &text[17..]);
     // Older volume ids have eight digits, the others seventeen.
     [digits.get(10..), digits.get(1..)]

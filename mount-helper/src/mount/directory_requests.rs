@@ -8,18 +8,19 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Mutex;
 
+/// An act, with the number that stands for it in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// mkdir, mode 0755.
-    MakeDirectory,
-    /// mkdir, mode [`MADE_PARENT_MODE`]: a directory on the way to a target.
-    MakeParent,
+    MakeDirectory = 1,
     /// mknod of an empty regular file, mode 0644.
-    MakeFile,
+    MakeFile = 2,
     /// rmdir, which removes only an empty directory.
-    RemoveDirectory,
+    RemoveDirectory = 3,
     /// unlink, only of an empty file of root.
-    RemoveFile,
+    RemoveFile = 4,
+    /// mkdir, mode [`MADE_PARENT_MODE`]: a directory on the way to a target.
+    MakeParent = 5,
 }
 
 /// Mode of a directory that was made on the way to a target. The mode distinguishes these
@@ -28,25 +29,15 @@ pub(crate) enum Act {
 pub(crate) const MADE_PARENT_MODE: u32 = 0o1755;
 
 impl Act {
-    const fn number(self) -> u8 {
-        match self {
-            Self::MakeDirectory => 1,
-            Self::MakeFile => 2,
-            Self::RemoveDirectory => 3,
-            Self::RemoveFile => 4,
-            Self::MakeParent => 5,
-        }
-    }
-
-    pub(crate) const fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Self::MakeDirectory,
-            2 => Self::MakeFile,
-            3 => Self::RemoveDirectory,
-            4 => Self::RemoveFile,
-            5 => Self::MakeParent,
-            _ => return None,
-        })
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        let all = [
+            Self::MakeDirectory,
+            Self::MakeFile,
+            Self::RemoveDirectory,
+            Self::RemoveFile,
+            Self::MakeParent,
+        ];
+        all.into_iter().find(|act| *act as u8 == number)
     }
 }
 
@@ -61,7 +52,7 @@ impl Directories {
     }
 
     fn send_request(&self, act: Act, parent: impl AsFd, name: &str) -> Result<(), Errno> {
-        let mut request = vec![act.number()];
+        let mut request = vec![act as u8];
         request.extend_from_slice(name.as_bytes());
         let socket = lock(&self.socket);
         channel::send(&*socket, &request, &[parent.as_fd()]).map_err(|e| sys::errno_of(&e))?;

@@ -8,7 +8,7 @@ use crate::disk::attachments::{Attachments, ExaminedDisks, MountedDisks};
 use crate::disk::device::opener_requests::lanes;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::reader;
-use crate::journal::{self, Format};
+use crate::journal;
 use crate::mount::detached_mount;
 use crate::mount::directory_requests::Directories;
 use crate::mount::mount_table::{MountTable, mount_of};
@@ -72,7 +72,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
             return USAGE.into();
         }
     };
-    journal::set_format(if settings.json { Format::Json } else { Format::Text });
+    journal::set_json(settings.json);
     // A panic on any thread is a bug. Afterwards the process can no longer trust its own state.
     std::panic::set_hook(Box::new(|why| {
         journal::error("panic", &[("why", &why.to_string())]);
