@@ -32,12 +32,7 @@ pub struct CeilingSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ceiling {
     policy: Policy,
-    file_systems: Vec<FsType>,
-    tool_deadline: Option<Duration>,
-    places: PlaceClass,
-    untrusted_images: UntrustedImages,
-    nodev_nosuid: NodevNosuid,
-    disks_without_serial: DisksWithoutSerial,
+    settings: CeilingSettings,
 }
 
 /// A setting that would leave nothing allowed.
@@ -54,37 +49,18 @@ pub enum CeilingError {
 impl Ceiling {
     /// Returns the compiled rules of a policy, unchanged.
     pub fn of(policy: Policy) -> Self {
-        Self {
-            policy,
-            file_systems: FsType::ALL.to_vec(),
-            tool_deadline: None,
-            places: policy.places,
-            untrusted_images: UntrustedImages::default(),
-            nodev_nosuid: NodevNosuid::default(),
-            disks_without_serial: DisksWithoutSerial::default(),
-        }
+        Self { policy, settings: CeilingSettings::default() }
     }
 
     /// Returns the compiled rules under settings.
-    pub fn under(policy: Policy, settings: &CeilingSettings) -> Result<Self, CeilingError> {
-        let mut ceiling = Self::of(policy);
-        if let Some(wanted) = &settings.file_systems {
-            ceiling.file_systems.retain(|fs| wanted.contains(fs));
-            if ceiling.file_systems.is_empty() {
-                return Err(CeilingError::NoFileSystem);
-            }
+    pub fn under(policy: Policy, settings: CeilingSettings) -> Result<Self, CeilingError> {
+        if settings.file_systems.as_ref().is_some_and(Vec::is_empty) {
+            return Err(CeilingError::NoFileSystem);
         }
-        if let Some(deadline) = settings.tool_deadline {
-            if deadline < Duration::from_secs(1) {
-                return Err(CeilingError::NoTime);
-            }
-            ceiling.tool_deadline = Some(deadline);
+        if settings.tool_deadline.is_some_and(|deadline| deadline < Duration::from_secs(1)) {
+            return Err(CeilingError::NoTime);
         }
-        ceiling.places = settings.places.unwrap_or(ceiling.places);
-        ceiling.untrusted_images = settings.untrusted_images.unwrap_or_default();
-        ceiling.nodev_nosuid = settings.nodev_nosuid.unwrap_or_default();
-        ceiling.disks_without_serial = settings.disks_without_serial.unwrap_or_default();
-        Ok(ceiling)
+        Ok(Self { policy, settings })
     }
 
     /// Returns the policy.
@@ -95,32 +71,32 @@ impl Ceiling {
     /// Returns whether the file system is offered.
     #[must_use]
     pub fn offers(&self, fs: FsType) -> bool {
-        self.file_systems.contains(&fs)
+        self.settings.file_systems.as_ref().is_none_or(|offered| offered.contains(&fs))
     }
 
     /// Returns how long a tool may run.
     #[must_use]
     pub fn deadline(&self, tool: &Tool) -> Duration {
-        self.tool_deadline.map_or(tool.deadline, |limit| limit.min(tool.deadline))
+        self.settings.tool_deadline.map_or(tool.deadline, |limit| limit.min(tool.deadline))
     }
 
     /// Returns where volumes may be mounted.
-    pub const fn places(&self) -> PlaceClass {
-        self.places
+    pub fn places(&self) -> PlaceClass {
+        self.settings.places.unwrap_or(self.policy.places)
     }
 
     /// Returns how file systems that this driver did not make are treated.
-    pub const fn untrusted_images(&self) -> UntrustedImages {
-        self.untrusted_images
+    pub fn untrusted_images(&self) -> UntrustedImages {
+        self.settings.untrusted_images.unwrap_or_default()
     }
 
     /// Returns which mounts ignore set-user-id bits and device nodes.
-    pub const fn nodev_nosuid(&self) -> NodevNosuid {
-        self.nodev_nosuid
+    pub fn nodev_nosuid(&self) -> NodevNosuid {
+        self.settings.nodev_nosuid.unwrap_or_default()
     }
 
     /// Returns how disks that have no serial are treated.
-    pub const fn disks_without_serial(&self) -> DisksWithoutSerial {
-        self.disks_without_serial
+    pub fn disks_without_serial(&self) -> DisksWithoutSerial {
+        self.settings.disks_without_serial.unwrap_or_default()
     }
 }

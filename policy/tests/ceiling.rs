@@ -16,7 +16,7 @@ fn default_settings_keep_compiled_ceiling() {
     assert!(FsType::ALL.iter().all(|fs| ceiling.offers(*fs)));
     assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == tool.deadline));
     assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
-    assert_eq!(Ceiling::under(PRODUCTION, &CeilingSettings::default()), Ok(ceiling));
+    assert_eq!(Ceiling::under(PRODUCTION, CeilingSettings::default()), Ok(ceiling));
     assert_eq!(Ceiling::of(SANDBOX).places(), PlaceClass::Any);
 }
 
@@ -30,7 +30,7 @@ fn settings_narrow_file_systems_deadlines_and_places() {
         nodev_nosuid: Some(NodevNosuid::On),
         disks_without_serial: Some(DisksWithoutSerial::Refuse),
     };
-    let ceiling = Ceiling::under(SANDBOX, &settings).unwrap();
+    let ceiling = Ceiling::under(SANDBOX, settings).unwrap();
     assert!(ceiling.offers(FsType::Xfs) && !ceiling.offers(FsType::Ext4));
     assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == Duration::from_secs(60)));
     assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
@@ -45,21 +45,21 @@ fn deadline_longer_than_compiled_has_no_effect() {
         tool_deadline: Some(Duration::from_secs(1_000_000)),
         ..CeilingSettings::default()
     };
-    let ceiling = Ceiling::under(PRODUCTION, &settings).unwrap();
+    let ceiling = Ceiling::under(PRODUCTION, settings).unwrap();
     assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == tool.deadline));
 }
 
 #[test]
 fn no_file_system_or_short_deadline_is_error() {
     let none = CeilingSettings { file_systems: Some(Vec::new()), ..CeilingSettings::default() };
-    assert_eq!(Ceiling::under(PRODUCTION, &none), Err(CeilingError::NoFileSystem));
+    assert_eq!(Ceiling::under(PRODUCTION, none), Err(CeilingError::NoFileSystem));
     for (deadline, error) in [
         (Duration::ZERO, Some(CeilingError::NoTime)),
         (Duration::from_millis(999), Some(CeilingError::NoTime)),
         (Duration::from_secs(1), None),
     ] {
         let short = CeilingSettings { tool_deadline: Some(deadline), ..CeilingSettings::default() };
-        let found = Ceiling::under(PRODUCTION, &short);
+        let found = Ceiling::under(PRODUCTION, short);
         assert_eq!(found.err(), error, "{deadline:?}");
     }
 }

@@ -199,7 +199,7 @@ fn setting_not_called_wider_permits_no_more() {
     for (policy, settings) in
         Policy::ALL.iter().flat_map(|policy| combinations.iter().map(move |one| (*policy, one)))
     {
-        let with = Ceiling::under(policy, settings).expect("settings");
+        let with = Ceiling::under(policy, settings.clone()).expect("settings");
         assert_eq!(excess(&with, &Ceiling::of(policy), &cases), None, "{settings:?}");
     }
 }
@@ -212,7 +212,7 @@ fn value_called_wider_permits_more() {
     for (row, value) in rows().flat_map(|row| values(row).map(move |value| (row, value))) {
         let mut settings = CeilingSettings::default();
         if row.effect(value) == Effect::Wider && set(&mut settings, row.flag, value) {
-            let with = Ceiling::under(PRODUCTION, &settings).expect("settings");
+            let with = Ceiling::under(PRODUCTION, settings.clone()).expect("settings");
             assert!(excess(&with, &Ceiling::of(PRODUCTION), &cases).is_some(), "{settings:?}");
             found.push(row.flag);
         }

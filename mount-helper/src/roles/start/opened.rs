@@ -58,7 +58,7 @@ pub(super) fn open(
     let policy = settings.policy;
     let rules = Ceiling::under(
         policy,
-        &CeilingSettings {
+        CeilingSettings {
             places: settings.places,
             tool_deadline: settings.tool_deadline,
             untrusted_images: Some(settings.untrusted_images),
