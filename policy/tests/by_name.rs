@@ -1,13 +1,15 @@
 //! Disks without a serial: each fact that contradicts a device name causes a refusal.
 
-use ebs_csi_policy::judge::disk_by_name::{
-    Before, DisksWithoutSerial, Mark, NameFacts, Use, judge,
-};
+use ebs_csi_policy::judge::disk_by_name::{DisksWithoutSerial, NameFacts, Use, Whose, judge};
 use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 
 /// Facts of a disk about which nothing is known and which nobody uses.
-const FRESH: NameFacts =
-    NameFacts { before: Before::Nothing, other_disk: false, mark: Mark::None, used: Use::Nobody };
+const FRESH: NameFacts = NameFacts {
+    before: Whose::Unknown,
+    other_disk: false,
+    mark: Whose::Unknown,
+    used: Use::Nobody,
+};
 
 fn request(origin: Origin) -> Disk {
     Disk {
@@ -27,10 +29,10 @@ fn device_name_is_accepted_unless_facts_contradict() {
     let mismatch = Err(Refusal::DeviceMismatch);
     for (facts, origins, expected) in [
         (FRESH, &[Unknown, Blank, Copy][..], Ok(())),
-        (NameFacts { mark: Mark::ThisVolume, ..FRESH }, &[Unknown, Blank, Copy][..], Ok(())),
-        (NameFacts { mark: Mark::Another, ..FRESH }, &[Unknown, Blank][..], mismatch),
+        (NameFacts { mark: Whose::ThisVolume, ..FRESH }, &[Unknown, Blank, Copy][..], Ok(())),
+        (NameFacts { mark: Whose::Another, ..FRESH }, &[Unknown, Blank][..], mismatch),
         // The snapshot was taken from that other volume.
-        (NameFacts { mark: Mark::Another, ..FRESH }, &[Copy][..], Ok(())),
+        (NameFacts { mark: Whose::Another, ..FRESH }, &[Copy][..], Ok(())),
         (NameFacts { used: Use::Kubelet, ..FRESH }, &[Unknown][..], Ok(())),
         (NameFacts { used: Use::Elsewhere, ..FRESH }, &[Unknown][..], Err(Refusal::StillHeld)),
         (NameFacts { used: Use::Former, ..FRESH }, &[Unknown][..], mismatch),
@@ -44,11 +46,11 @@ fn device_name_is_accepted_unless_facts_contradict() {
 
 #[test]
 fn earlier_identification_outweighs_all_other_facts() {
-    for mark in [Mark::None, Mark::ThisVolume, Mark::Another] {
+    for mark in [Whose::Unknown, Whose::ThisVolume, Whose::Another] {
         for used in [Use::Nobody, Use::Kubelet, Use::Elsewhere, Use::Former] {
             for other_disk in [false, true] {
                 for (before, expected) in
-                    [(Before::ThisVolume, Ok(())), (Before::Another, Err(Refusal::DeviceMismatch))]
+                    [(Whose::ThisVolume, Ok(())), (Whose::Another, Err(Refusal::DeviceMismatch))]
                 {
                     let facts = NameFacts { before, other_disk, mark, used };
                     assert_eq!(judge(&request(Origin::Copy), &facts), expected, "{facts:?}");

@@ -11,8 +11,8 @@ use crate::operation::OperationContext;
 use crate::outcome::{At, Result};
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::judge;
-use ebs_csi_policy::judge::disk_by_name::{self, Before, Mark, NameFacts, Use};
-use ebs_csi_wire::{Disk, Observation, Refusal, Refused, Step};
+use ebs_csi_policy::judge::disk_by_name::{self, NameFacts, Use, Whose};
+use ebs_csi_wire::{Disk, Observation, Refusal, Refused, Step, VolumeId};
 use std::time::Duration;
 
 /// Longest wait for the disk. A disk that EC2 has attached appears within a second; kubelet's retry
@@ -117,21 +117,13 @@ impl<'r> VolumeDisk<'r> {
     }
 
     fn check_name(&self, named: XenDisk) -> Result<()> {
-        let volume = &self.requested.volume;
         let known = self.context.disks.known_disk(named.number);
         let known = known.filter(|known| known.disk == named).and_then(|known| known.volume);
-        let before = match known {
-            None => Before::Nothing,
-            Some(known) if known == *volume => Before::ThisVolume,
-            Some(other) => {
-                self.log_contradiction("taken-for", other.as_str());
-                Before::Another
-            }
-        };
+        let before = self.compare("taken-for", known);
         let mut facts =
-            NameFacts { before, other_disk: false, mark: Mark::None, used: Use::Nobody };
+            NameFacts { before, other_disk: false, mark: Whose::Unknown, used: Use::Nobody };
         // An earlier decision that is remembered settles the question alone.
-        if before == Before::Nothing {
+        if before == Whose::Unknown {
             facts.other_disk = self.has_other_disk(named)?;
             facts.mark = self.read_mark()?;
             facts.used = self.find_use(named)?;
@@ -149,17 +141,10 @@ impl<'r> VolumeDisk<'r> {
         Ok(taken.at(Step::FindDevice)?.iter().any(|other| other.disk != named))
     }
 
-    fn read_mark(&self) -> Result<Mark> {
+    fn read_mark(&self) -> Result<Whose> {
         let facts = self.context.disks.first_facts(&self.device).at(Step::ReadDevice)?;
         let volume = facts.identifier.and_then(filesystem_identifier::volume_of);
-        Ok(match volume {
-            None => Mark::None,
-            Some(volume) if volume == self.requested.volume => Mark::ThisVolume,
-            Some(other) => {
-                self.log_contradiction("identifier-of", other.as_str());
-                Mark::Another
-            }
-        })
+        Ok(self.compare("identifier-of", volume))
     }
 
     fn find_use(&self, named: XenDisk) -> Result<Use> {
@@ -196,11 +181,19 @@ impl<'r> VolumeDisk<'r> {
         })
     }
 
-    fn log_contradiction(&self, what: &str, other: &str) {
-        let volume = self.requested.volume.as_str();
-        journal::warn(
-            "name-contradicted",
-            &[("volume", volume), ("disk", &self.device.path()), (what, other)],
-        );
+    /// Compares the volume that a fact names with the request's, and logs another one.
+    fn compare(&self, fact: &str, volume: Option<VolumeId>) -> Whose {
+        let requested = &self.requested.volume;
+        match volume {
+            None => Whose::Unknown,
+            Some(volume) if volume == *requested => Whose::ThisVolume,
+            Some(other) => {
+                let disk = self.device.path();
+                let fields =
+                    [("volume", requested.as_str()), ("disk", &disk), (fact, other.as_str())];
+                journal::warn("name-contradicted", &fields);
+                Whose::Another
+            }
+        }
     }
 }

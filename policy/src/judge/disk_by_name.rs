@@ -26,25 +26,14 @@ impl Default for DisksWithoutSerial {
     }
 }
 
-/// The volume that this disk was identified as earlier, since it was attached.
+/// Whose a fact about the disk says that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
-    /// None that is known.
-    Nothing,
-    /// The volume of the request.
+pub enum Whose {
+    /// It says nothing.
+    Unknown,
+    /// The volume's of the request.
     ThisVolume,
-    /// Another one.
-    Another,
-}
-
-/// The volume whose identifier the file system on the disk carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// No volume of which a format of this driver wrote the identifier, or there is no file system.
-    None,
-    /// The volume of the request.
-    ThisVolume,
-    /// Another volume.
+    /// Another volume's.
     Another,
 }
 
@@ -64,12 +53,12 @@ pub enum Use {
 /// What is known about a disk that was found by its device name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameFacts {
-    /// The volume that the disk was identified as earlier.
-    pub before: Before,
+    /// As which volume the disk was identified earlier, since it was attached.
+    pub before: Whose,
     /// Another disk was identified as the volume of the request, and is still attached.
     pub other_disk: bool,
-    /// The identifier on the disk.
-    pub mark: Mark,
+    /// The volume for which this driver made the file system on the disk, by its identifier.
+    pub mark: Whose,
     /// Who uses the disk.
     pub used: Use,
 }
@@ -79,15 +68,15 @@ pub fn judge(request: &Disk, facts: &NameFacts) -> Result<(), Refusal> {
     match facts.before {
         // The disk was identified as the volume since it was attached, so later writes do not
         // matter.
-        Before::ThisVolume => return Ok(()),
-        Before::Another => return Err(Refusal::DeviceMismatch),
-        Before::Nothing => {}
+        Whose::ThisVolume => return Ok(()),
+        Whose::Another => return Err(Refusal::DeviceMismatch),
+        Whose::Unknown => {}
     }
     if facts.other_disk {
         return Err(Refusal::DeviceAmbiguous);
     }
     // A copy carries the identifier of the volume that its snapshot was taken from.
-    if facts.mark == Mark::Another && request.origin != Origin::Copy {
+    if facts.mark == Whose::Another && request.origin != Origin::Copy {
         return Err(Refusal::DeviceMismatch);
     }
     match facts.used {
