@@ -1,5 +1,7 @@
 //! Which disks of a machine can be volumes, and what identifies such a disk.
 
+use crate::pattern;
+
 /// Which disks a policy recognises as volumes, besides those of Xen, which have no serial
 /// ([`crate::judge::disk_by_name`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,27 +39,6 @@ mod compiled {
 /// Every row.
 pub const DISKS: &[DiskRow] = compiled::DISKS;
 
-impl DiskRow {
-    /// Returns whether `name` is a kernel name of a whole disk of this kind.
-    fn has_name(&self, name: &str) -> bool {
-        let mut rest = name;
-        for part in self.name.chars() {
-            let of_kind = |is: fn(&u8) -> bool| rest.bytes().take_while(is).count();
-            let length = match part {
-                '#' => of_kind(u8::is_ascii_digit),
-                '@' => of_kind(u8::is_ascii_lowercase),
-                other if rest.starts_with(other) => other.len_utf8(),
-                _ => 0,
-            };
-            if length == 0 {
-                return false;
-            }
-            rest = rest.get(length..).unwrap_or_default();
-        }
-        rest.is_empty()
-    }
-}
-
 impl DiskClass {
     /// Returns the kinds of disks of this class.
     fn kinds(self) -> impl Iterator<Item = &'static DiskRow> {
@@ -68,7 +49,7 @@ impl DiskClass {
     /// `loop7`.
     #[must_use]
     pub fn is_disk(self, name: &str) -> bool {
-        self.kinds().any(|row| row.has_name(name))
+        self.kinds().any(|row| pattern::has_form(row.name, name))
     }
 
     /// Returns the attribute that has the volume's id, of a disk whose attributes `read` returns;
@@ -76,10 +57,7 @@ impl DiskClass {
     pub fn id_attribute(self, read: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
         let is_marked = |row: &&DiskRow| {
             row.mark.is_none_or(|(attribute, value)| {
-                read(attribute).is_some_and(|found| match value.strip_suffix('*') {
-                    Some(start) => found.trim().starts_with(start),
-                    None => found.trim() == value,
-                })
+                read(attribute).is_some_and(|found| pattern::matches(value, found.trim()))
             })
         };
         self.kinds().find(is_marked).map(|row| row.id)

@@ -3,6 +3,8 @@
 use ebs_csi_wire::mount::MountWordError;
 use ebs_csi_wire::{FsType, MountFlag, Observation, Refusal, Refused};
 
+use crate::pattern;
+
 /// A row of `mounts.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlagRule {
@@ -106,17 +108,10 @@ pub struct MountPlan {
 }
 
 impl FlagRule {
-    fn has_name(&self, name: &str) -> bool {
-        match self.name.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => self.name == name,
-        }
-    }
-
     /// Returns whether the rule allows this flag on this file system.
     #[must_use]
     pub fn admits(&self, flag: &MountFlag, fs: FsType) -> bool {
-        self.has_name(flag.name())
+        pattern::matches(self.name, flag.name())
             && self.file_systems.contains(&fs)
             && match (self.value, flag.value()) {
                 (ValueRule::None, None) | (ValueRule::Any, _) => true,

@@ -30,6 +30,7 @@ pub mod flag;
 pub mod format_option;
 pub mod judge;
 mod named_values;
+mod pattern;
 pub mod place;
 pub mod profile;
 pub mod setting;

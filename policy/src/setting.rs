@@ -1,10 +1,8 @@
 //! What the programs' settings do to the policy.
 
-use std::fmt::Write as _;
-
 use hmac_sha256::Hash;
 
-use crate::Policy;
+use crate::{Policy, pattern};
 
 /// A row of `settings.toml`: a flag whose value may change what is permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +50,8 @@ impl Setting {
     /// Returns what this value does.
     #[must_use]
     pub fn effect(&self, value: &str) -> Effect {
-        let named = |patterns: &[&str]| {
-            patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-                Some(start) => value.starts_with(start),
-                None => value == *pattern,
-            })
-        };
+        let named =
+            |patterns: &[&str]| patterns.iter().any(|pattern| pattern::matches(pattern, value));
         if self.switch {
             Effect::Wider
         } else if named(self.narrower) {
@@ -117,8 +111,5 @@ pub fn digest_in_force(policy: &Policy, wider: &[String]) -> String {
         // The length prevents two different sets of settings from having the same input.
         hash.update(format!("\n{} {setting}", setting.len()).as_bytes());
     }
-    hash.finalize().iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

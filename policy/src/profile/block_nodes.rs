@@ -10,6 +10,7 @@ use std::{fs, io};
 
 use super::{Identity, Profile};
 use crate::disk_class::DiskClass;
+use crate::pattern;
 
 /// Read and write permission of the group.
 const GROUP_READ_WRITE: u32 = 0o060;
@@ -129,26 +130,13 @@ impl Profile {
 /// Returns whether the kernel gives this name to a disk or partition: `nvme0n1p2`, `sda1`, `xvdba`.
 /// Loop devices and disks of virtio-blk count only where they can be volumes.
 fn is_disk(name: &str, class: DiskClass) -> bool {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let part = |text: &str, before: char| match text.split_once(before) {
-        Some((disk, part)) => digits(disk) && digits(part),
-        None => digits(text),
+    let more: &[&str] = match class {
+        DiskClass::Ebs => &[],
+        DiskClass::Guest => &["vd@", "vd@#"],
+        DiskClass::LoopFile => &["loop#", "loop#p#"],
     };
-    if let Some(rest) = name.strip_prefix("nvme") {
-        return rest
-            .split_once('n')
-            .is_some_and(|(controller, namespace)| digits(controller) && part(namespace, 'p'));
-    }
-    if let Some(rest) = name.strip_prefix("loop") {
-        return class == DiskClass::LoopFile && part(rest, 'p');
-    }
-    let virtio = (class == DiskClass::Guest).then_some("vd");
-    ["sd", "xvd"].into_iter().chain(virtio).any(|kind| {
-        name.strip_prefix(kind).is_some_and(|rest| {
-            let letters = rest.trim_end_matches(|last: char| last.is_ascii_digit());
-            !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_lowercase())
-        })
-    })
+    let always = ["nvme#n#", "nvme#n#p#", "sd@", "sd@#", "xvd@", "xvd@#"];
+    always.iter().chain(more).any(|form| pattern::has_form(form, name))
 }
 
 #[cfg(test)]
