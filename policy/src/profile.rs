@@ -169,6 +169,14 @@ pub enum Files {
     Listed(&'static [FileRule]),
 }
 
+impl Files {
+    /// Returns the rules; none where no layer lists any.
+    #[must_use]
+    pub const fn rules(self) -> &'static [FileRule] {
+        if let Self::Listed(rules) = self { rules } else { &[] }
+    }
+}
+
 /// Rights beneath a place.
 #[derive(Clone, Copy, Debug)]
 pub struct FileRule {

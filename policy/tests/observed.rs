@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use ebs_csi_policy::profile::{ALL, CallAnswer, CallRule, FilePlace, Files, Profile};
+use ebs_csi_policy::profile::{ALL, CallAnswer, CallRule, FilePlace, Profile};
 
 /// It has no filter of its own.
 const NOT_OBSERVED: &str = "runner";
@@ -33,8 +33,7 @@ fn allowed(profile: &'static Profile) -> BTreeSet<String> {
     let calls = rules(profile).map(|rule| rule.call.to_owned());
     let held = profile.capabilities.iter();
     let capabilities = held.map(|held| format!("capability {}", held.capability.name));
-    let files = if let Files::Listed(files) = profile.landlock.files { files } else { &[] };
-    let opens = files.iter().flat_map(|row| {
+    let opens = profile.landlock.files.rules().iter().flat_map(|row| {
         let place = match row.place {
             FilePlace::Path(path) => path.to_owned(),
             FilePlace::Named(name) => format!("<{name}>"),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ebs_csi_policy::profile::environment::{GIVEN, KEPT, given};
 use ebs_csi_policy::profile::process::{LANDLOCK, NAMESPACES, Share, secure_bits};
 use ebs_csi_policy::profile::socket_file::SOCKETS;
-use ebs_csi_policy::profile::{ALL, Files, NODE_AGENT, SUPERVISOR, named};
+use ebs_csi_policy::profile::{ALL, NODE_AGENT, SUPERVISOR, named};
 use ebs_csi_policy::tool::ToolId;
 
 /// linux/securebits.h: all but KEEP_CAPS, whose lock is among them.
@@ -120,9 +120,8 @@ fn each_socket_row_serves_its_peers_alone() {
 #[test]
 fn socket_paths_are_resolved_by_three_processes() {
     use ebs_csi_policy::profile::FileRight::ResolveUnix;
-    let resolving = ALL.into_iter().filter(|profile| match profile.landlock.files {
-        Files::Listed(rows) => rows.iter().any(|row| row.rights.contains(&ResolveUnix)),
-        Files::Free | Files::Inherited => false,
+    let resolving = ALL.into_iter().filter(|profile| {
+        profile.landlock.files.rules().iter().any(|row| row.rights.contains(&ResolveUnix))
     });
     let names: Vec<_> = resolving.map(|profile| profile.name).collect();
     assert_eq!(names, ["node-lifecycle", "router", "node-agent"]);

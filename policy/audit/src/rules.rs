@@ -108,11 +108,7 @@ impl Rule {
                 [inherits.to_owned()].into_iter().chain(made).chain(listeners).collect()
             }
             "files" | "disks" | LANDLOCK => {
-                let rules = match profile.landlock.files {
-                    Files::Listed(rules) => rules,
-                    Files::Free | Files::Inherited => &[],
-                };
-                let places = rules.iter().map(|rule| match rule.place {
+                let places = profile.landlock.files.rules().iter().map(|rule| match rule.place {
                     FilePlace::Path(path) => named(path, rule.why),
                     FilePlace::Named(name) => named(&format!("<{name}>"), rule.why),
                 });
@@ -245,13 +241,9 @@ pub(crate) const fn of_resource(resource: Resource) -> (&'static str, &'static s
 
 /// Returns whether a profile lets a process hold disks.
 pub(crate) fn may_hold_disks(profile: &Profile) -> bool {
-    match files(profile) {
-        Files::Free => true,
-        Files::Listed(rules) => rules
-            .iter()
-            .any(|rule| matches!(rule.place, FilePlace::Path("/dev") | FilePlace::Named("device"))),
-        Files::Inherited => false,
-    }
+    let files = files(profile);
+    let of_disks = |place| matches!(place, FilePlace::Path("/dev") | FilePlace::Named("device"));
+    matches!(files, Files::Free) || files.rules().iter().any(|rule| of_disks(rule.place))
 }
 
 /// Returns the rules on files that bind a process of the profile.

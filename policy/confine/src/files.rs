@@ -72,12 +72,10 @@ fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
     // An older kernel may know none of the requested rights; that is a state to report, not an
     // error.
     let mut created = ruleset.create()?;
-    if let Files::Listed(list) = rules.files {
-        for rule in list {
-            let rights = rights(rule);
-            for place in opened(rule, places)? {
-                created = created.add_rule(PathBeneath::new(place, rights))?;
-            }
+    for rule in rules.files.rules() {
+        let rights = rights(rule);
+        for place in opened(rule, places)? {
+            created = created.add_rule(PathBeneath::new(place, rights))?;
         }
     }
     Ok(created.restrict_self()?.ruleset)
