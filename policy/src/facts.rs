@@ -49,13 +49,14 @@ impl Content {
 }
 
 /// The member of the ext family that wrote a superblock, by its feature flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ExtLevel {
     /// No journal.
     Ext2,
     /// A journal, and no feature that only ext4 reads.
     Ext3,
     /// At least one feature that only ext4 reads.
+    #[default]
     Ext4,
 }
 
@@ -71,7 +72,7 @@ impl ExtLevel {
 }
 
 /// The fields of an ext superblock that decide what happens next.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExtFacts {
     /// The member of the ext family.
     pub level: ExtLevel,

@@ -88,20 +88,15 @@ fn mount_elsewhere() -> Vec<VolumeMount> {
 
 fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
     let mut facts = ExtFacts {
-        level: ExtLevel::Ext4,
         clean: true,
-        needs_recovery: false,
-        fast_commit: false,
         bytes: DISK.bytes,
         block_bytes: 4096,
         group_blocks: 32768,
         uuid: OURS,
-        continues: false,
-        outside_journal: false,
         default_options: 0xc,
         default_words: "discard,errors=panic".to_owned(),
-        last_check: 0,
         mounted: true,
+        ..ExtFacts::default()
     };
     change(&mut facts);
     Content::Ext(facts)

@@ -1,9 +1,7 @@
 //! What the settings do to the policy: none that is not called wider permits more.
 
 use ebs_csi_policy::ceiling::{Ceiling, CeilingSettings};
-use ebs_csi_policy::facts::{
-    Content, DeviceNumber, DiskFacts, Evidence, ExtFacts, ExtLevel, XfsFacts,
-};
+use ebs_csi_policy::facts::{Content, DeviceNumber, DiskFacts, Evidence, ExtFacts, XfsFacts};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::judge::{StageDisk, stage_disk};
@@ -61,20 +59,14 @@ fn paths() -> Vec<String> {
 fn contents() -> Vec<Content> {
     let ext = |clean, needs_recovery, uuid| {
         Content::Ext(ExtFacts {
-            level: ExtLevel::Ext4,
             clean,
             needs_recovery,
-            fast_commit: false,
             bytes: GIB,
             block_bytes: 4096,
             group_blocks: 32768,
             uuid,
-            continues: false,
-            outside_journal: false,
-            default_options: 0,
-            default_words: String::new(),
-            last_check: 0,
             mounted: true,
+            ..ExtFacts::default()
         })
     };
     let xfs = |uuid| {

@@ -59,20 +59,9 @@ mod tests {
     #[test]
     fn one_unknown_bit_or_word_is_refused() {
         let facts = |default_options, default_words: &str| ExtFacts {
-            level: crate::facts::ExtLevel::Ext4,
-            clean: true,
-            needs_recovery: false,
-            fast_commit: false,
-            bytes: 1 << 30,
-            block_bytes: 4096,
-            group_blocks: 32768,
-            uuid: [5; 16],
-            continues: false,
-            outside_journal: false,
             default_options,
             default_words: default_words.to_owned(),
-            last_check: 0,
-            mounted: true,
+            ..ExtFacts::default()
         };
         for bit in 0..32 {
             let known = matches!(bit, 1..=6 | 8..=11);

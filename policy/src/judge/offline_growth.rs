@@ -72,20 +72,9 @@ mod tests {
     #[test]
     fn only_own_mark_shows_unfinished_growth() {
         let cut = ExtFacts {
-            level: crate::facts::ExtLevel::Ext4,
-            clean: false,
-            needs_recovery: false,
-            fast_commit: false,
-            bytes: 1 << 30,
-            block_bytes: 4096,
-            group_blocks: 32768,
             uuid: [5; 16],
-            continues: true,
-            outside_journal: false,
-            default_options: 0,
-            default_words: String::new(),
             last_check: time([5; 16], 1_763_800_000),
-            mounted: false,
+            ..ExtFacts::default()
         };
         assert!(was_cut_short(&cut));
         type Change = fn(&mut ExtFacts);

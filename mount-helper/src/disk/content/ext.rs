@@ -193,18 +193,12 @@ mod tests {
         let plain = ExtFacts {
             level: ExtLevel::Ext2,
             clean: true,
-            needs_recovery: false,
-            fast_commit: false,
             bytes: 64 << 20,
             block_bytes: 4096,
             group_blocks: 32768,
             uuid: [7; 16],
-            continues: false,
-            outside_journal: false,
-            default_options: 0,
-            default_words: String::new(),
             last_check: u64::from(NOW - 100),
-            mounted: false,
+            ..ExtFacts::default()
         };
         assert_eq!(facts(&[]), plain);
         type Row<'r> = (Changes<'r>, fn(&mut ExtFacts));
