@@ -1,7 +1,9 @@
 //! Disks without a serial: each fact that contradicts a device name causes a refusal.
 
+mod fixtures;
+
 use ebs_csi_policy::judge::disk_by_name::{DisksWithoutSerial, NameFacts, Use, Whose, judge};
-use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
+use ebs_csi_wire::{Origin, Refusal};
 
 /// Facts of a disk about which nothing is known and which nobody uses.
 const FRESH: NameFacts = NameFacts {
@@ -10,18 +12,6 @@ const FRESH: NameFacts = NameFacts {
     mark: Whose::Unknown,
     used: Use::Nobody,
 };
-
-fn request(origin: Origin) -> Disk {
-    Disk {
-        volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
-        device_hint: None,
-        partition: None,
-        size_at_attach: None,
-        attached_at: None,
-        origin,
-        source: Source::Elsewhere,
-    }
-}
 
 #[test]
 fn device_name_is_accepted_unless_facts_contradict() {
@@ -39,7 +29,7 @@ fn device_name_is_accepted_unless_facts_contradict() {
         (NameFacts { other_disk: true, ..FRESH }, &[Unknown][..], Err(Refusal::DeviceAmbiguous)),
     ] {
         for origin in origins {
-            assert_eq!(judge(&request(*origin), &facts), expected, "{facts:?}");
+            assert_eq!(judge(&fixtures::disk(*origin), &facts), expected, "{facts:?}");
         }
     }
 }
@@ -53,7 +43,7 @@ fn earlier_identification_outweighs_all_other_facts() {
                     [(Whose::ThisVolume, Ok(())), (Whose::Another, Err(Refusal::DeviceMismatch))]
                 {
                     let facts = NameFacts { before, other_disk, mark, used };
-                    assert_eq!(judge(&request(Origin::Copy), &facts), expected, "{facts:?}");
+                    assert_eq!(judge(&fixtures::disk(Origin::Copy), &facts), expected, "{facts:?}");
                 }
             }
         }

@@ -158,25 +158,12 @@ fn changed(file: &str, from: &str, to: &str) -> String {
 
 #[test]
 fn row_of_table_that_cannot_hold_fails_build() {
-    const PROFILES: [&str; 12] = [
-        "controller",
-        "node-lifecycle",
-        "launcher",
-        "router",
-        "node-agent",
-        "supervisor",
-        "broker",
-        "directories",
-        "opener",
-        "relay",
-        "runner",
-        "tool",
-    ];
     const TOOLS: [&str; 2] = ["mke2fs", "e2fsck-full"];
+    let profiles = ebs_csi_policy::profile::ALL.map(|profile| profile.name);
     let compile = |file: &str, text: &str| match file {
-        "process.toml" => process::compile(text, &PROFILES).map(drop),
-        "environment.toml" => environment::compile(text, &PROFILES, &TOOLS).map(drop),
-        "sockets.toml" => sockets::compile(text, &PROFILES).map(drop),
+        "process.toml" => process::compile(text, &profiles).map(drop),
+        "environment.toml" => environment::compile(text, &profiles, &TOOLS).map(drop),
+        "sockets.toml" => sockets::compile(text, &profiles).map(drop),
         "disks.toml" => disks::compile(text).map(|found| {
             assert_eq!(found.names, ["guest", "production", "sandbox"]);
             assert!(found.policies.contains("LoopFile") && found.disks.contains("LoopFile"));

@@ -1,4 +1,6 @@
 //! The decisions, row by row: what is allowed, and which refusal each single fact causes.
+mod fixtures;
+
 use ebs_csi_policy::facts::Content::{Damaged, Foreign, Unknown};
 use ebs_csi_policy::facts::Owner::{Another, Gone, ThisVolume, Unproved};
 use ebs_csi_policy::facts::PathFacts::{Directory, File, Missing, Other};
@@ -35,15 +37,7 @@ fn kubelet(path: &str) -> KubeletPath {
 }
 
 fn requested_disk() -> Disk {
-    Disk {
-        volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
-        device_hint: None,
-        partition: None,
-        size_at_attach: None,
-        attached_at: None,
-        origin: Origin::Unknown,
-        source: Source::Elsewhere,
-    }
+    fixtures::disk(Origin::Unknown)
 }
 
 fn stage(change: impl FnOnce(&mut Stage)) -> Stage {

@@ -1,9 +1,11 @@
 //! Each row about places: a path that the row allows and one that it denies.
 
+mod fixtures;
+
 use ebs_csi_policy::place::{self, PLACES, PatternPart, PlaceClass, PlaceFor, allowed};
 use ebs_csi_wire::{
-    Disk, Expand, FsType, KubeletPath, Operation, Origin, PublishBlock, PublishFilesystem, Refusal,
-    Source, Stage, Stats, Unpublish, Unstage, VolumeId,
+    Expand, FsType, KubeletPath, Operation, Origin, PublishBlock, PublishFilesystem, Refusal,
+    Stage, Stats, Unpublish, Unstage, VolumeId,
 };
 use proptest::prelude::*;
 
@@ -125,18 +127,6 @@ fn any_class_is_limited_to_plugins_and_pods() {
     }
 }
 
-fn disk() -> Disk {
-    Disk {
-        volume: volume(),
-        device_hint: None,
-        partition: None,
-        size_at_attach: None,
-        attached_at: None,
-        origin: Origin::Blank,
-        source: Source::Elsewhere,
-    }
-}
-
 fn volume() -> VolumeId {
     VolumeId::parse("vol-0123456789abcdef0").expect("an id")
 }
@@ -145,7 +135,7 @@ fn volume() -> VolumeId {
 fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) -> Vec<Operation> {
     vec![
         Operation::Stage(Stage {
-            disk: disk(),
+            disk: fixtures::disk(Origin::Blank),
             staging: staging.clone(),
             fs: FsType::Ext4,
             read_only: false,
@@ -154,14 +144,14 @@ fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) 
         }),
         Operation::Unstage(Unstage { volume: volume(), staging: staging.clone() }),
         Operation::PublishFilesystem(PublishFilesystem {
-            disk: disk(),
+            disk: fixtures::disk(Origin::Blank),
             staging: staging.clone(),
             target: target.clone(),
             read_only: false,
             flags: Vec::new(),
         }),
         Operation::PublishBlock(PublishBlock {
-            disk: disk(),
+            disk: fixtures::disk(Origin::Blank),
             target: block.clone(),
             read_only: false,
         }),

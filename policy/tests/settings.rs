@@ -1,5 +1,7 @@
 //! What the settings do to the policy: none that is not called wider permits more.
 
+mod fixtures;
+
 use ebs_csi_policy::ceiling::{Ceiling, CeilingSettings};
 use ebs_csi_policy::facts::{Content, DeviceNumber, DiskFacts, Evidence, ExtFacts, XfsFacts};
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
@@ -10,7 +12,7 @@ use ebs_csi_policy::setting::{Effect, SETTINGS, Setting, digest_in_force, wider}
 use ebs_csi_policy::tool::TOOLS;
 use ebs_csi_policy::{PRODUCTION, Policy, SANDBOX};
 use ebs_csi_wire::{
-    Disk, FsType, KubeletPath, MountFlag, Origin, PlaceFor, Refusal, Source, Stage, VolumeId,
+    Disk, FsType, KubeletPath, MountFlag, Origin, PlaceFor, Refusal, Source, Stage,
 };
 use std::time::Duration;
 
@@ -98,17 +100,8 @@ fn requests() -> Vec<(Stage, Content, Evidence)> {
         {
             let bit = |at: u32| bits & (1 << at) != 0;
             let no_replay = MountFlag::new("norecovery", None).expect("a flag");
-            let disk = Disk {
-                volume: VolumeId::parse("vol-0123456789abcdef0").expect("an id"),
-                device_hint: None,
-                partition: None,
-                size_at_attach: None,
-                attached_at: None,
-                origin,
-                source,
-            };
             let request = Stage {
-                disk,
+                disk: Disk { source, ..fixtures::disk(origin) },
                 staging: KubeletPath::parse("/k/plugins/s").expect("a path"),
                 fs: if matches!(content, Content::Xfs(_)) { FsType::Xfs } else { FsType::Ext4 },
                 read_only: bit(0),
