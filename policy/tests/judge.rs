@@ -212,12 +212,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
     let born_blank = stage(|s| s.disk.origin = Origin::Blank);
     let of_fs = |fs| Stage { fs, ..born_blank.clone() };
     let (ext3_born_blank, xfs_born_blank) = (of_fs(FsType::Ext3), of_fs(FsType::Xfs));
-    let dirty = || {
-        ext(|e| {
-            e.clean = false;
-            e.needs_recovery = true;
-        })
-    };
+    let dirty = || ext(|e| (e.clean, e.needs_recovery) = (false, true));
     let group = 32768 * 4096;
     let rows = [
         (&born_blank, Content::Blank, Ok(FORMAT)),
@@ -279,14 +274,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&xfs_unreplayed, xfs(|_| ()), Ok(NO_REPLAY)),
         // An interrupted format: of this volume, of another one, on a copy.
         (&xfs4, xfs(|x| x.in_progress = true), Ok(FORMAT)),
-        (
-            &xfs4,
-            xfs(|x| {
-                x.in_progress = true;
-                x.uuid = [0; 16];
-            }),
-            Err(UnknownContent),
-        ),
+        (&xfs4, xfs(|x| (x.in_progress, x.uuid) = (true, [0; 16])), Err(UnknownContent)),
         (&xfs_copy, xfs(|x| x.in_progress = true), Err(CopyWithoutFilesystem)),
         (&xfs_reader, xfs(|x| x.in_progress = true), Err(ReadOnlyBlank)),
         (&ext4, xfs(|x| x.in_progress = true), Err(ForeignContent)),
@@ -383,13 +371,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
     const ELSEWHERE: [u8; 16] = [9; 16];
     let foreign_ext = || ext(|e| e.uuid = ELSEWHERE);
     let foreign_xfs = || xfs(|x| x.uuid = ELSEWHERE);
-    let dirty = || {
-        ext(|e| {
-            e.uuid = ELSEWHERE;
-            e.clean = false;
-            e.needs_recovery = true;
-        })
-    };
+    let dirty = || ext(|e| (e.uuid, e.clean, e.needs_recovery) = (ELSEWHERE, false, true));
     let copy_of = |source| stage(|s| (s.disk.origin, s.disk.source) = (Origin::Copy, source));
     let ext4 = stage(|_| ());
     let copy = copy_of(Source::Elsewhere);
@@ -405,6 +387,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
     let theirs = StageDisk { ours: false, ..AS_IT_IS };
     let examine = StageDisk { preparation: Preparation::Examine, ..theirs };
     let untold = StageDisk { untold: true, ..theirs };
+    let checked = |disk| StageDisk { preparation: Preparation::Check, ..disk };
     let refused = Err(UntrustedImage);
     for (request, content, examined, rule, expected) in [
         (&copy, foreign_ext(), false, Check, Ok(examine)),
@@ -415,15 +398,9 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&copy, foreign_ext(), true, Deny, refused),
         // The origin is untold: the decision is the Go driver's.
         (&ext4, foreign_ext(), false, Check, Ok(untold)),
-        (&ext4, dirty(), false, Check, Ok(StageDisk { preparation: Preparation::Check, ..untold })),
+        (&ext4, dirty(), false, Check, Ok(checked(untold))),
         (&untold_copy, foreign_ext(), false, Check, Ok(untold)),
-        (
-            &untold_reader,
-            dirty(),
-            false,
-            Check,
-            Ok(StageDisk { preparation: Preparation::Check, ..untold }),
-        ),
+        (&untold_reader, dirty(), false, Check, Ok(checked(untold))),
         (&ext4, foreign_ext(), false, Allow, Ok(theirs)),
         (&ext4, foreign_ext(), false, Deny, refused),
         (&untold_copy, foreign_ext(), false, Deny, refused),
@@ -440,13 +417,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&on_xfs, foreign_xfs(), false, Deny, refused),
         (&reader, foreign_ext(), false, Check, Ok(examine)),
         (&reader, dirty(), false, Check, Ok(examine)),
-        (
-            &reader,
-            dirty(),
-            false,
-            Allow,
-            Ok(StageDisk { preparation: Preparation::Check, ..theirs }),
-        ),
+        (&reader, dirty(), false, Allow, Ok(checked(theirs))),
         (&xfs_reader, foreign_xfs(), false, Check, Ok(examine)),
         // A check needs the replay that the request forbids.
         (&unreplayed, foreign_ext(), false, Check, Ok(examine)),

@@ -13,6 +13,12 @@ fn allows(profile: &Profile, call: &str) -> bool {
     profile.calls.iter().any(|rule| rule.call == call && rule.answer == CallAnswer::Allow)
 }
 
+fn assert_denied(profile: &Profile, calls: &str) {
+    for call in calls.split(' ') {
+        assert!(!allows(profile, call), "{call} of {}", profile.name);
+    }
+}
+
 /// Returns the names of the profiles for which this holds.
 fn profiles_that(holds: impl Fn(&Profile) -> bool) -> Vec<&'static str> {
     ALL.into_iter().filter(|profile| holds(profile)).map(|profile| profile.name).collect()
@@ -63,32 +69,31 @@ fn only_the_directories_process_is_user_0() {
 }
 
 #[test]
-fn only_the_broker_may_change_mounts() {
-    const CALLS: &str = "fsopen fsconfig fsmount move_mount open_tree mount_setattr umount2";
-    for call in CALLS.split(' ') {
-        assert_eq!(profiles_that(|p| allows(p, call)), ["broker"], "{call}");
-    }
-}
-
-/// These calls undo confinement, reach widely into the kernel, or change owners, modes and names of
-/// files. A file of memfd_create would have no size limit.
-#[test]
-fn no_profile_allows_dangerous_system_calls() {
-    const CALLS: &str = "mount pivot_root chroot setns unshare ptrace bpf io_uring_setup userfaultfd \
+fn each_dangerous_call_has_its_few_profiles() {
+    // These undo confinement, reach widely into the kernel, or change owners, modes and names of
+    // files. A file of memfd_create would have no size limit.
+    const NOBODY: &str = "mount pivot_root chroot setns unshare ptrace bpf io_uring_setup userfaultfd \
         perf_event_open init_module finit_module kexec_load keyctl add_key request_key \
         mknod chmod fchmod fchmodat chown fchown fchownat setuid setresuid setgid \
         setgroups open_by_handle_at reboot swapon syslog acct quotactl personality \
-        process_vm_writev execveat rename renameat2 symlinkat linkat memfd_create";
-    for call in CALLS.split(' ') {
-        assert_eq!(profiles_that(|p| allows(p, call)), [""; 0], "{call}");
+        process_vm_writev execveat rename renameat2 symlinkat linkat memfd_create setrlimit";
+    const MOUNTS: &str = "fsopen fsconfig fsmount move_mount open_tree mount_setattr umount2";
+    for (calls, expected) in [
+        (NOBODY, &[][..]),
+        (MOUNTS, &["broker"]),
+        // The execve in the tool's profile is the one that starts the tool: a tool cannot make a
+        // child.
+        ("execve", &["supervisor", "runner", "tool"]),
+        // Limits are set where tools run alone.
+        ("prlimit64", &["supervisor", "runner", "tool"]),
+        // Tools and look-ups of names start threads. A thread needs clone, and without one no other
+        // process is made either.
+        ("clone", &["controller", "node-lifecycle", "supervisor", "runner", "tool"]),
+    ] {
+        for call in calls.split(' ') {
+            assert_eq!(profiles_that(|p| allows(p, call)), expected, "{call}");
+        }
     }
-}
-
-#[test]
-fn only_supervisor_runner_and_tool_allow_execve() {
-    assert_eq!(profiles_that(|p| allows(p, "execve")), ["supervisor", "runner", "tool"]);
-    // The execve in the tool's profile is the one that starts the tool: a tool cannot make a child.
-    assert!(!allows(TOOL, "fork") && !allows(TOOL, "vfork"));
 }
 
 #[test]
@@ -109,10 +114,8 @@ fn tool_profile_denies_calls_targeting_other_processes() {
     };
     assert!(values.iter().all(|value| value.number <= 4 || value.number == 1030));
     const CALLS: &str = "kill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal process_vm_readv \
-        setpgid sched_setaffinity sched_setscheduler setpriority";
-    for call in CALLS.split(' ') {
-        assert!(!allows(TOOL, call), "{call}");
-    }
+        setpgid sched_setaffinity sched_setscheduler setpriority fork vfork";
+    assert_denied(TOOL, CALLS);
 }
 
 /// The flags of their clone calls name no new namespace; clone3 is absent or fails with ENOSYS.
@@ -152,10 +155,7 @@ fn only_supervisor_and_runner_fork() {
 /// Unlike open and openat, openat2 can confine a lookup to a held directory.
 #[test]
 fn broker_starts_nothing_and_opens_only_with_openat2() {
-    const CALLS: &str = "clone clone3 fork vfork execve open openat socket connect bind";
-    for call in CALLS.split(' ') {
-        assert!(!allows(BROKER, call), "{call}");
-    }
+    assert_denied(BROKER, "clone clone3 fork vfork execve open openat socket connect bind");
     assert!(allows(BROKER, "openat2"));
 }
 
@@ -168,9 +168,7 @@ fn privileged_processes_write_only_to_kept_descriptors() {
     let keeping = |profile: &Profile| profile.kept_descriptors > 0;
     assert_eq!(profiles_that(keeping), ["broker", "directories", "opener", "relay"]);
     for profile in ALL.into_iter().filter(|profile| keeping(profile)) {
-        for call in CALLS.split(' ') {
-            assert!(!allows(profile, call), "{call} of {}", profile.name);
-        }
+        assert_denied(profile, CALLS);
         for rule in profile.calls.iter().filter(|rule| rule.answer == CallAnswer::Allow) {
             match (rule.call, rule.condition) {
                 ("write", Condition::Below { argument: 0, limit })
@@ -206,24 +204,14 @@ fn memory_is_executable_only_where_libraries_are_loaded() {
 fn only_opener_opens_disks_and_cannot_mount() {
     assert_eq!(profiles_that(|p| p.identity.opens_disks), ["opener"]);
     assert_eq!(profiles_that(|p| !p.identity.groups.is_empty()), ["opener"]);
-    assert!(!allows(OPENER, "fsopen") && !allows(OPENER, "capset"));
+    assert_denied(OPENER, "fsopen capset");
     assert!(OPENER.landlock.floor_is_hard);
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
 }
 
-/// A thread needs clone, and without one no other process is made either.
-#[test]
-fn only_tools_and_look_ups_start_threads() {
-    let starts = |profile: &Profile| allows(profile, "clone");
-    let expected = ["controller", "node-lifecycle", "supervisor", "runner", "tool"];
-    assert_eq!(profiles_that(starts), expected);
-}
-
 #[test]
 fn relay_accepts_for_broker_and_opens_nothing() {
-    for call in ["openat", "openat2", "socket", "connect", "setsockopt", "recvmsg", "listen"] {
-        assert!(!allows(RELAY, call), "{call}");
-    }
+    assert_denied(RELAY, "openat openat2 socket connect setsockopt recvmsg listen");
     let accepted_by = |profile: &Profile| {
         profile.listeners.iter().map(|listener| listener.accepted_by).collect::<Vec<_>>()
     };
@@ -267,12 +255,6 @@ fn only_services_and_router_create_sockets() {
         assert_eq!(families, expected, "{}", profile.name);
     }
     assert_eq!(profiles_that(|p| p.landlock.tcp == Tcp::Free), ["controller", "node-lifecycle"]);
-}
-
-#[test]
-fn limits_are_set_where_tools_run_alone() {
-    assert_eq!(profiles_that(|p| allows(p, "prlimit64")), ["supervisor", "runner", "tool"]);
-    assert_eq!(profiles_that(|p| allows(p, "setrlimit")), [""; 0]);
 }
 
 #[test]
