@@ -180,8 +180,8 @@ impl OperationContext {
     /// machine's own disk is.
     pub(crate) fn is_mounted_elsewhere(&self, disk: XenDisk) -> Result<bool> {
         for number in self.disks.numbers_of(disk).at(Step::FindDevice)? {
-            let mounts = self.root.mounts_of(number, &self.mount_table)?;
-            if mounts.iter().any(|mount| mount.path.is_none()) {
+            let mounts = self.mount_table.read_of(number).at(Step::ReadMountTable)?;
+            if mounts.iter().any(|mount| self.root.relative(mount).is_none()) {
                 return Ok(true);
             }
         }

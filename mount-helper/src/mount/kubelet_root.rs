@@ -149,16 +149,6 @@ impl KubeletRoot {
         }))
     }
 
-    /// Returns every place where the file system of a device is mounted.
-    pub(crate) fn mounts_of(
-        &self,
-        device: DeviceNumber,
-        table: &MountTable,
-    ) -> Result<Vec<VolumeMount>> {
-        let mounts = table.read().at(Step::ReadMountTable)?;
-        Ok(self.volume_mounts(&mounts, |mount| mount.device == device))
-    }
-
     /// Returns those of `mounts` that `wanted` accepts, in the form that the judge takes.
     pub(crate) fn volume_mounts(
         &self,
@@ -175,17 +165,6 @@ impl KubeletRoot {
             .collect()
     }
 
-    /// Returns every mount of a device, wherever it is.
-    pub(crate) fn mounts_of_device(
-        &self,
-        device: DeviceNumber,
-        table: &MountTable,
-    ) -> Result<Vec<Mount>> {
-        let mut mounts = table.read().at(Step::ReadMountTable)?;
-        mounts.retain(|mount| mount.device == device);
-        Ok(mounts)
-    }
-
     /// Returns a place other than `relative` where the file system of a device is mounted, for a
     /// refusal that names it. None when there is no such place, or none with a name that can be
     /// reported.
@@ -195,10 +174,9 @@ impl KubeletRoot {
         relative: &str,
         table: &MountTable,
     ) -> Option<Observation> {
-        let mounts = table.read().ok()?;
+        let mounts = table.read_of(device).ok()?;
         mounts
             .iter()
-            .filter(|mount| mount.device == device)
             .filter(|mount| self.relative(mount).as_deref() != Some(relative))
             .find_map(|mount| self.place_of(mount))
             .map(Observation::MountedAt)

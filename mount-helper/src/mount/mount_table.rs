@@ -81,6 +81,13 @@ impl MountTable {
         }
         parse(&text).ok_or(Errno::ILSEQ)
     }
+
+    /// Reads every mount of a device, wherever it is.
+    pub(crate) fn read_of(&self, device: DeviceNumber) -> Result<Vec<Mount>, Errno> {
+        let mut mounts = self.read()?;
+        mounts.retain(|mount| mount.device == device);
+        Ok(mounts)
+    }
 }
 
 /// Returns the id of the mount that the held path lies on.

@@ -101,10 +101,6 @@ impl<'s> FoundDisk<'s> {
         Ok(Guarded::Unused(UnusedDisk { found: self, make }))
     }
 
-    fn disk(&self) -> &VolumeDisk<'s> {
-        &self.disk
-    }
-
     fn device(&self) -> &Device {
         self.disk.device()
     }

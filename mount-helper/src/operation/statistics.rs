@@ -48,7 +48,7 @@ fn health(context: &OperationContext, place: &PathFacts) -> Result<Usage> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(Usage::default());
     };
-    let mounts = context.root.mounts_of_device(mount.device, &context.mount_table)?;
+    let mounts = context.mount_table.read_of(mount.device).at(Step::ReadMountTable)?;
     let name = mounts.first().map_or("", |mount| mount.source.as_str());
     Ok(Usage {
         turned_read_only: mounts.iter().any(|mount| mount.turned_read_only),

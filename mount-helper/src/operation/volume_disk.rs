@@ -157,7 +157,8 @@ impl<'r> VolumeDisk<'r> {
             if context.disks.holder_of(*number).at(Step::FindDevice)?.is_some() {
                 return Ok(Use::Elsewhere);
             }
-            mounted |= !context.root.mounts_of(*number, &context.mount_table)?.is_empty();
+            let mounts = context.mount_table.read_of(*number).at(Step::ReadMountTable)?;
+            mounted |= !mounts.is_empty();
         }
         let is_free = || self.device.is_free(&context.disks).at(Step::FindDevice);
         let mut free = is_free()?;

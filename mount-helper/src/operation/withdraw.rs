@@ -137,8 +137,8 @@ fn is_mounted_elsewhere(
     device: DeviceNumber,
     relative: &str,
 ) -> Result<bool> {
-    let mounts = context.root.mounts_of(device, &context.mount_table)?;
-    Ok(mounts.iter().any(|mount| mount.path.as_deref() != Some(relative)))
+    let mounts = context.mount_table.read_of(device).at(Step::ReadMountTable)?;
+    Ok(mounts.iter().any(|mount| context.root.relative(mount).as_deref() != Some(relative)))
 }
 
 /// Refuses a file that is not empty: this helper did not make it as a target.
@@ -198,7 +198,7 @@ fn is_stopped(context: &OperationContext, place: &PathFacts) -> Result<bool> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(false);
     };
-    let mounts = context.root.mounts_of_device(mount.device, &context.mount_table)?;
+    let mounts = context.mount_table.read_of(mount.device).at(Step::ReadMountTable)?;
     Ok(mounts.iter().any(|mount| mount.turned_read_only || mount.shut_down))
 }
 

@@ -2,7 +2,7 @@
 //! an earlier mount (see [`crate::operation::copied_mount`]).
 use super::{FoundDisk, read_content};
 use crate::journal;
-use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
+use crate::mount::detached_mount::{self, JoinedMount};
 use crate::operation::{CopiedMounts, OperationContext, copied_mount};
 use crate::outcome::{At, Result, Stop};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
@@ -39,7 +39,7 @@ pub(super) fn join_copy(
     let joined = detached_mount::join_for_stage(&permit, request.fs, device, true)
         .or_else(|_| detached_mount::join_for_stage(&permit, request.fs, device, false))
         .map_err(|_| stop)?;
-    found.disk().verify()?;
+    found.disk.verify()?;
     // A frozen file system cannot change between read-only and writable.
     if let Ok(root) = joined.root() {
         copied_mount::thaw(volume, root);
@@ -51,11 +51,4 @@ pub(super) fn join_copy(
                    earlier mount, whose options hold for this one, too";
     journal::warn("staged-beside-copy", &[("volume", volume.as_str()), ("meaning", meaning)]);
     Ok((permit, joined))
-}
-
-/// Returns the joined mount with these attributes set.
-pub(super) fn mount(joined: JoinedMount, attributes: u64) -> Result<DetachedMount> {
-    let mount = joined.into_mount();
-    mount.change(attributes, 0)?;
-    Ok(mount)
 }

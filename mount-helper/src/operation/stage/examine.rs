@@ -63,7 +63,7 @@ pub(super) fn replay_by_kernel(mut disk: Examined<'_>) -> Result<Examined<'_>> {
     let attributes = attributes.bits().into();
     drop(detached_mount::create(&disk.permit, fs, found.found_disk(), &parameters, attributes)?);
     disk.claim = found.claim()?;
-    found.disk().verify()?;
+    found.disk.verify()?;
     Ok(disk)
 }
 

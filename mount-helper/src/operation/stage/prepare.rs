@@ -72,10 +72,14 @@ impl<'s> Prepared<'s> {
         disk.make_directory()?;
         let found = &disk.found;
         let mut mount = match joined {
-            Some(joined) => beside_copy::mount(joined, attributes(found, &permit))?,
+            Some(joined) => {
+                let mount = joined.into_mount();
+                mount.change(attributes(found, &permit), 0)?;
+                mount
+            }
             None => create(found, &permit)?,
         };
-        found.disk().verify_mounted()?;
+        found.disk.verify_mounted()?;
         let request = &found.request;
         if request.fs == FsType::Xfs && !request.read_only {
             staged.grown = grow::detached_xfs(&mount, found.device())?;
@@ -89,7 +93,7 @@ impl<'s> Prepared<'s> {
                 drop(mount);
                 grow_offline(found, &permit, &mut staged)?;
                 mount = create(found, &permit)?;
-                found.disk().verify_mounted()?;
+                found.disk.verify_mounted()?;
             }
         }
         fault_point::reached("stage-created");
@@ -135,7 +139,7 @@ fn prepare_claimed(found: &FoundDisk<'_>) -> Result<(Authorized<StageDisk>, Stag
             fault_point::reached("stage-formatted");
         }
         Preparation::Check => {
-            found.disk().verify()?;
+            found.disk.verify()?;
             let how = if has_fast_commits(&disk.content) {
                 disk = examine::replay_by_kernel(disk)?;
                 // The kernel's replay may leave wrong counters.
@@ -146,7 +150,7 @@ fn prepare_claimed(found: &FoundDisk<'_>) -> Result<(Authorized<StageDisk>, Stag
             staged.repaired = filesystem_tools::check(&disk, how)?;
         }
         Preparation::Examine => {
-            found.disk().verify()?;
+            found.disk.verify()?;
             (disk, staged.repaired) = examine::examine_in_full(disk, full)?;
         }
     }
@@ -217,26 +221,26 @@ impl<'s> Examined<'s> {
         };
         fault_point::reached("stage-looked");
         let permit = found.judge(&content, evidence)?;
-        found.disk().remember()?;
+        found.disk.remember()?;
         let disk = Self { found, claim, content, permit };
         Ok((disk, evidence, format))
     }
 
     fn format(&self, waiting: Option<WaitingRunner<'_>>) -> Result<()> {
-        self.found.disk().verify()?;
+        self.found.disk.verify()?;
         // The tool flushes its writes before it reports success, and the content is read from the
         // disk.
         filesystem_tools::format(self, waiting, now())?;
         let made = read_content(self.found.context, &self.claim)?;
         check_format(&self.found.request, &made)?;
         fault_point::reached("stage-made");
-        self.found.disk().verify()
+        self.found.disk.verify()
     }
 
     /// Grows an ext file system by resize2fs, and adds to `staged` what was done. `checked` says
     /// that the full check before it has been done; otherwise it is done here.
     fn grow(&self, checked: bool, staged: &mut Staged) -> Result<()> {
-        self.found.disk().verify()?;
+        self.found.disk.verify()?;
         // resize2fs works only on a file system that was checked in full since its last mount.
         if !checked {
             let Content::Ext(facts) = &self.content else {
