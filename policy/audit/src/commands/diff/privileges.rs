@@ -7,6 +7,7 @@ use std::path::Path;
 use super::Given;
 use super::keys::{is_set, list, number, only, required, table, word};
 use super::tables::{SETTINGS, iam, rows, settings};
+use ebs_csi_document::digest::FILES;
 use ebs_csi_document::{Table, Value};
 
 /// The Landlock ABIs that a profile may ask for.
@@ -34,15 +35,7 @@ pub(super) fn read(directory: &Path) -> Result<Given, String> {
         let own = Own { of: name, given: &mut given };
         sandbox.profile(profile, own).map_err(|why| format!("profile {name}: {why}"))?;
     }
-    for name in [
-        "mounts.toml",
-        "tools.toml",
-        "format-options.toml",
-        "disks.toml",
-        "process.toml",
-        "environment.toml",
-        "sockets.toml",
-    ] {
+    for name in FILES.into_iter().filter(|name| !name.contains('/') && *name != SETTINGS) {
         rows(name, &parsed(&directory.join(name), ebs_csi_document::toml)?, &mut given);
     }
     settings(&parsed(&directory.join(SETTINGS), ebs_csi_document::toml)?, &mut given)
