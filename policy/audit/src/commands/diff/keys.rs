@@ -40,9 +40,10 @@ pub(super) fn list<'a>(table: &'a Table, key: &str) -> Result<&'a [Value], Strin
     }
 }
 
-/// Fails for a key that this program does not know: it could give anything.
-pub(super) fn only(table: &Table, known: &[&str]) -> Result<(), String> {
-    match table.keys().find(|key| !known.contains(&key.as_str())) {
+/// Fails for a key that is none of these words: this program does not know it, and it could give
+/// anything.
+pub(super) fn only(table: &Table, known: &str) -> Result<(), String> {
+    match table.keys().find(|key| known.split(' ').all(|one| one != *key)) {
         None => Ok(()),
         Some(key) => Err(format!("{key} is not known to this program")),
     }

@@ -114,25 +114,15 @@ impl Own<'_> {
 impl Sandbox<'_> {
     fn profile(&self, profile: &Value, mut own: Own<'_>) -> Result<(), String> {
         let profile = table(profile)?;
-        let known = [
-            "about",
-            "use",
-            "inherits",
-            "identity",
-            "capabilities",
-            "limits",
-            "kept_descriptors",
-            "listeners",
-            "landlock",
-            "rules",
-        ];
-        only(profile, &known)?;
+        let known = "about use inherits identity capabilities limits kept_descriptors listeners \
+                     landlock rules";
+        only(profile, known)?;
         identity(table(required(profile, "identity")?)?, &mut own)?;
         let capabilities = table(required(profile, "capabilities")?)?;
-        only(capabilities, &["permitted"])?;
+        only(capabilities, "permitted")?;
         for row in list(capabilities, "permitted")? {
             let row = table(row)?;
-            only(row, &["name", "effective", "optional", "why", "kept"])?;
+            only(row, "name effective optional why kept")?;
             let name = word(row, "name")?;
             own.add(format!("capability {name} permitted"));
             if is_set(row, "effective")? {
@@ -140,7 +130,7 @@ impl Sandbox<'_> {
             }
         }
         let limits = table(required(profile, "limits")?)?;
-        only(limits, &["core", "nofile"])?;
+        only(limits, "core nofile")?;
         for name in ["core", "nofile"] {
             // A resource without a row has no limit.
             let value = limits.get(name).map(|row| number(table(row)?, "value")).transpose()?;
@@ -151,7 +141,7 @@ impl Sandbox<'_> {
         }
         for row in list(profile, "listeners")? {
             let row = table(row)?;
-            only(row, &["flag", "accepted_by", "why"])?;
+            only(row, "flag accepted_by why")?;
             let by = row.get("accepted_by").map_or_else(String::new, |by| format!(" from {by}"));
             own.add(format!("connections at {}{by}", word(row, "flag")?));
         }
@@ -173,7 +163,7 @@ impl Sandbox<'_> {
         for group in list(profile, "use")? {
             let Value::Text(name) = group else { return Err("a group has no name".to_owned()) };
             let group = table(self.groups.get(name).ok_or(format!("there is no group {name}"))?)?;
-            only(group, &["why", "kept", "calls", "rules"])?;
+            only(group, "why kept calls rules")?;
             for call in list(group, "calls")? {
                 let Value::Text(call) = call else { return Err("a call has no name".to_owned()) };
                 own.add(format!("call {call}"));
@@ -185,7 +175,7 @@ impl Sandbox<'_> {
 }
 
 fn identity(identity: &Table, own: &mut Own<'_>) -> Result<(), String> {
-    only(identity, &["uid", "gid", "groups", "other_unprivileged_uid", "opens_disks", "why"])?;
+    only(identity, "uid gid groups other_unprivileged_uid opens_disks why")?;
     own.add(format!("user {}", number(identity, "uid")?));
     own.add(format!("group {}", number(identity, "gid")?));
     list(identity, "groups")?.iter().for_each(|group| own.add(format!("extra group {group}")));
@@ -199,7 +189,7 @@ fn identity(identity: &Table, own: &mut Own<'_>) -> Result<(), String> {
 }
 
 fn landlock(landlock: &Table, own: &mut Own<'_>) -> Result<(), String> {
-    only(landlock, &["floor", "floor_is_hard", "why", "files", "tcp", "scopes", "rules"])?;
+    only(landlock, "floor floor_is_hard why files tcp scopes rules")?;
     let floor = if is_set(landlock, "floor_is_hard")? { number(landlock, "floor")? } else { 0 };
     for abi in ABIS.filter(|abi| *abi >= floor) {
         own.add(format!("starts with Landlock ABI {abi}"));
@@ -210,7 +200,7 @@ fn landlock(landlock: &Table, own: &mut Own<'_>) -> Result<(), String> {
     }
     for row in list(landlock, "rules")? {
         let row = table(row)?;
-        only(row, &["paths", "path", "place", "rights", "optional", "why"])?;
+        only(row, "paths path place rights optional why")?;
         let mut places = either(row, "paths", "path")?;
         places.extend(row.get("place").cloned());
         for place in places {
@@ -233,25 +223,9 @@ fn landlock(landlock: &Table, own: &mut Own<'_>) -> Result<(), String> {
 fn rule(row: &Value, own: &mut Own<'_>) -> Result<(), String> {
     let row = table(row)?;
     // Older policies have a row for each call, and say which calls x86-64 alone has.
-    let known = [
-        "calls",
-        "call",
-        "only",
-        "argument",
-        "masked",
-        "one_of",
-        "and",
-        "has_bits",
-        "lacks_bits",
-        "descriptor",
-        "itself",
-        "answer",
-        "otherwise",
-        "when",
-        "why",
-        "kept",
-    ];
-    only(row, &known)?;
+    let known = "calls call only argument masked one_of and has_bits lacks_bits descriptor itself \
+                 answer otherwise when why kept";
+    only(row, known)?;
     if row.contains_key("answer") {
         return Ok(());
     }

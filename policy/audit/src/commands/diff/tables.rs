@@ -63,9 +63,7 @@ pub(super) fn settings(document: &Table, given: &mut Given) -> Result<(), String
     for program in document.keys() {
         for row in list(document, program)? {
             let row = table(row)?;
-            let known =
-                ["flags", "narrower", "same", "wider", "default", "switch", "several", "why"];
-            only(row, &known)?;
+            only(row, "flags narrower same wider default switch several why")?;
             for flag in list(row, "flags")? {
                 if let Some(default) = row.get("default") {
                     let line = format!("{SETTINGS}: {program} {flag} is {default} if not given");
@@ -90,9 +88,7 @@ pub(super) fn iam(file: &str, policy: &Value, given: &mut Given) -> Result<(), S
     };
     for statement in list(table(policy)?, "Statement")? {
         let statement = table(statement)?;
-        let known =
-            ["Sid", "Effect", "Principal", "Action", "Resource", "NotResource", "Condition"];
-        only(statement, &known)?;
+        only(statement, "Sid Effect Principal Action Resource NotResource Condition")?;
         let condition = statement.get("Condition");
         let condition = condition.map_or_else(String::new, |all| format!(" where {all}"));
         let on = all(statement, "Resource").into_iter().map(|one| format!("on {one}"));
