@@ -5,7 +5,6 @@ pub mod confinement;
 mod http;
 pub mod orphans;
 mod probe;
-mod settings;
 pub mod traces;
 
 use std::collections::HashMap;
@@ -61,18 +60,18 @@ pub struct Sockets {
 pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), Exit> {
     let metrics = Arc::new(Metrics::new(config.deprecated_metrics));
     let surroundings = Surroundings { observer: metrics.clone(), ..Surroundings::default() };
-    let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings).await.map_err(Exit::setting)?;
+    let ec2 = Ec2::connect(config.ec2.clone(), surroundings).await.map_err(Exit::setting)?;
     tracing::info!(
         fips = rustls::crypto::aws_lc_rs::default_provider().fips(),
         region = ec2.region(),
-        endpoint = config.ec2_endpoint.as_deref().unwrap_or("of the Region"),
-        credentials = config.credentials_from,
+        endpoint = config.ec2.ec2_endpoint.as_deref().unwrap_or("of the Region"),
+        credentials = config.ec2.credentials_from,
         "EC2"
     );
     tracing::info!(
-        mode = %config.safe_detach,
-        gate = config.safe_detach != Mode::Off,
-        fence = %config.fence.permission,
+        mode = %config.service.safe_detach,
+        gate = config.service.safe_detach != Mode::Off,
+        fence = %config.service.fence.permission,
         "safe detach"
     );
     let probe = Probe::new(config.probe_aws);
@@ -97,7 +96,7 @@ pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), 
             }
         })
     });
-    let settings = settings::of_service(&config).map_err(Exit::setting)?;
+    let settings = config.checked_service().map_err(Exit::setting)?;
     let controller = Controller::new(ec2.clone(), settings, Arc::clone(&metrics));
     tokio::spawn(controller.on_idle(IDLE_AFTER, on_idle));
     if let (Some(listener), Some(socket)) = (sockets.safe_detach, &config.safe_detach_socket) {
@@ -132,7 +131,7 @@ fn routes(
     metrics: &Arc<Metrics>,
     probe: &Arc<Probe>,
 ) -> Routes {
-    let manifest = match config.safe_detach {
+    let manifest = match config.service.safe_detach {
         Mode::Off => HashMap::new(),
         Mode::Ec2Only | Mode::Enforce => {
             HashMap::from([("safe-detach".to_owned(), "v1".to_owned())])

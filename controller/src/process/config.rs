@@ -6,10 +6,10 @@ mod flags;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::CommandFactory;
-use ebs_csi_ec2::{Action, Rate};
+use ebs_csi_ec2::Ec2Settings;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::{self, Exit, HttpFlags};
@@ -18,10 +18,12 @@ pub(crate) use flag_syntax::duration;
 use flags::{Failover, Flags};
 
 use crate::VERSION;
+use crate::csi::service::ServiceSettings;
 use crate::process::http::CertificateFiles;
 use crate::process::probe::ProbeAws;
 use crate::process::traces;
-use crate::safe_detach::{FencePermission, FenceSettings, Mode, OldAgents};
+use crate::request::tags::{TagSettings, Tags};
+use crate::safe_detach::{FencePermission, FenceSettings, Mode};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -36,8 +38,6 @@ pub struct Config {
     pub deprecated_metrics: bool,
     /// Where traces go, if anywhere.
     pub traces: Option<traces::TraceSettings>,
-    /// Where the AWS credentials come from, as text for messages.
-    pub credentials_from: String,
     /// What Probe says about AWS.
     pub probe_aws: ProbeAws,
     /// How long calls may go on after SIGTERM.
@@ -46,52 +46,18 @@ pub struct Config {
     pub extra_tags: String,
     /// `--extra-volume-tags`, not checked yet.
     pub extra_volume_tags: String,
-    /// `--k8s-tag-cluster-id`.
-    pub cluster_id: Option<String>,
-    /// `--warn-on-invalid-tag`.
-    pub warn_on_invalid_tag: bool,
-    /// `--modify-volume-request-handler-timeout`.
-    pub modify_window: Duration,
-    /// How long after its start the process looks again for a snapshot that the process before it
-    /// may have asked EC2 for.
-    pub snapshot_takeover: Duration,
-    /// `--enable-node-local-volumes`.
-    pub node_local_volumes: bool,
-    /// `--safe-detach`.
-    pub safe_detach: Mode,
+    /// The settings of the CSI service, without these tags.
+    pub service: ServiceSettings,
     /// Where SafeDetach is served, and to whom.
     pub safe_detach_socket: Option<SafeDetachSocket>,
-    /// What a fence may do.
-    pub fence: FenceSettings,
-    /// `--safe-detach-old-agents`.
-    pub old_agents: OldAgents,
     /// Whether snapshots of several volumes at one moment are offered.
     pub group_snapshots: bool,
-    /// Whether the volume health calls are offered.
-    pub volume_health: bool,
-    /// Name in the user agent.
-    pub execution_environment: String,
     /// Log levels of the AWS SDK's own events; empty when they are not wanted.
     pub sdk_levels: &'static str,
     /// Level and format of the log.
     pub log: LogFlags,
-    /// `--ec2-request-rates`.
-    pub rates: BTreeMap<Action, Rate>,
-    /// `--ec2-max-request-rates`.
-    pub max_rates: BTreeMap<Action, Rate>,
-    /// `AWS_REGION`.
-    pub region: Option<String>,
-    /// `NODE_REGION`: the node's Region label, from the downward API, unless `--metadata-sources`
-    /// leaves Kubernetes out.
-    pub region_of_node: Option<String>,
-    /// `AWS_CA_BUNDLE`.
-    pub ca_bundle: Option<PathBuf>,
-    /// `AWS_EC2_ENDPOINT`, else the endpoint that the SDK would read from the environment for EC2.
-    pub ec2_endpoint: Option<String>,
-    /// The endpoint that the SDK would read from the environment for STS.
-    pub sts_endpoint: Option<String>,
-    /// Whether there are AWS profile files.
-    pub profile_files: bool,
+    /// The settings of the EC2 layer.
+    pub ec2: Ec2Settings,
     /// Flags that were given and have no effect, each with what replaces it.
     pub without_effect: Vec<(&'static str, &'static str)>,
     /// Variables that are set and have no effect, each with what replaces it.
@@ -220,41 +186,50 @@ impl Config {
             certificate,
             deprecated_metrics: flags.deprecated_metrics,
             traces,
-            credentials_from: credentials_from(environment),
             probe_aws: flags.probe_aws,
             drain: flags.drain_timeout,
             extra_tags: flags.extra_tags.join(","),
             extra_volume_tags: flags.extra_volume_tags.join(","),
-            cluster_id: text(flags.k8s_tag_cluster_id),
-            warn_on_invalid_tag: flags.warn_on_invalid_tag,
-            modify_window: flags.modify_volume_request_handler_timeout,
-            snapshot_takeover: flags.snapshot_takeover_wait,
-            safe_detach: flags.safe_detach,
-            safe_detach_socket,
-            fence: FenceSettings {
-                permission: flags.safe_detach_fence,
-                limit: flags.safe_detach_fence_limit,
+            service: ServiceSettings {
+                tags: TagSettings {
+                    extra: Tags::new(),
+                    cluster_id: text(flags.k8s_tag_cluster_id),
+                    warn_on_invalid: flags.warn_on_invalid_tag,
+                },
+                modify_window: flags.modify_volume_request_handler_timeout,
+                snapshot_takeover: flags.snapshot_takeover_wait,
+                node_local_volumes: flags.enable_node_local_volumes,
+                safe_detach: flags.safe_detach,
+                fence: FenceSettings {
+                    permission: flags.safe_detach_fence,
+                    limit: flags.safe_detach_fence_limit,
+                },
+                old_agents: flags.safe_detach_old_agents,
+                volume_health: flags.enable_volume_health,
             },
-            old_agents: flags.safe_detach_old_agents,
-            node_local_volumes: flags.enable_node_local_volumes,
+            safe_detach_socket,
             group_snapshots: flags.enable_group_snapshots,
-            volume_health: flags.enable_volume_health,
-            execution_environment,
             sdk_levels: if flags.aws_sdk_debug_log { SDK_DEBUG } else { "" },
             log: flags.log,
-            rates: flags.ec2_request_rates,
-            max_rates: flags.ec2_max_request_rates,
-            region: region("AWS_REGION")?,
-            // The Go driver's metadata-labeler reads the same labels.
-            region_of_node: region("NODE_REGION")?.filter(|_| {
-                let sources = &flags.metadata_sources;
-                sources.contains("kubernetes") || sources.contains("metadata-labeler")
-            }),
-            ca_bundle: variable("AWS_CA_BUNDLE").map(PathBuf::from),
-            ec2_endpoint: variable("AWS_EC2_ENDPOINT")
-                .or_else(|| sdk_endpoint("AWS_ENDPOINT_URL_EC2")),
-            sts_endpoint: sdk_endpoint("AWS_ENDPOINT_URL_STS"),
-            profile_files: profile_files(environment),
+            ec2: Ec2Settings {
+                region: region("AWS_REGION")?,
+                // The Go driver's metadata-labeler reads the same labels.
+                region_of_node: region("NODE_REGION")?.filter(|_| {
+                    let sources = &flags.metadata_sources;
+                    sources.contains("kubernetes") || sources.contains("metadata-labeler")
+                }),
+                ca_bundle: variable("AWS_CA_BUNDLE").map(PathBuf::from),
+                ec2_endpoint: variable("AWS_EC2_ENDPOINT")
+                    .or_else(|| sdk_endpoint("AWS_ENDPOINT_URL_EC2")),
+                sts_endpoint: sdk_endpoint("AWS_ENDPOINT_URL_STS"),
+                credentials_from: credentials_from(environment),
+                profile_files: profile_files(environment),
+                execution_environment,
+                rates: flags.ec2_request_rates,
+                max_rates: flags.ec2_max_request_rates,
+                seed: seed(),
+                ..Ec2Settings::default()
+            },
             without_effect: flags.without_effect.given(),
             variables_without_effect: VARIABLES_WITHOUT_EFFECT
                 .into_iter()
@@ -262,6 +237,24 @@ impl Config {
                 .collect(),
         })
     }
+
+    /// Returns the settings of the CSI service, with the tags of both flags.
+    pub(super) fn checked_service(&self) -> Result<ServiceSettings, String> {
+        let mut service = self.service.clone();
+        for (flag, text) in
+            [("--extra-volume-tags", &self.extra_volume_tags), ("--extra-tags", &self.extra_tags)]
+        {
+            let tags = TagSettings::parse_extra(text, service.tags.warn_on_invalid);
+            service.tags.extra.extend(tags.map_err(|why| format!("{flag}: {why}"))?);
+        }
+        Ok(service)
+    }
+}
+
+/// Returns a seed, so that the jitter differs between two replicas that start at once.
+fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
 }
 
 /// Returns whether the text can be the name of a Region, which becomes a part of host names.

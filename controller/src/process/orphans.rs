@@ -20,7 +20,6 @@ use ebs_csi_proto::program::{self, Exit};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use crate::process::config::{Config, duration};
-use crate::process::settings;
 use crate::request::tags::TagSettings;
 
 /// The handles that a cluster knows.
@@ -105,7 +104,7 @@ impl fmt::Display for Orphan {
 ///
 /// # Errors
 /// The errors of EC2: no result is better than an incomplete one.
-pub async fn find(
+async fn find(
     ec2: &Ec2,
     cluster_id: &str,
     known: &Known,
@@ -188,7 +187,7 @@ pub const NAME: &str = "orphans";
 /// each orphan: id, name, size, when it was made, the instances that have it. Changes nothing.
 #[derive(Debug, Parser)]
 #[command(name = "ebs-csi-controller orphans")]
-struct Flags {
+pub struct OrphansArguments {
     /// The cluster's id, as the controller's flag of that name has it: without it the volumes of
     /// other clusters cannot be told apart.
     #[arg(long, value_name = "ID", default_value = "")]
@@ -198,26 +197,19 @@ struct Flags {
     older_than: Duration,
 }
 
-/// The arguments of the command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OrphansArguments {
-    cluster_id: String,
-    older_than: Duration,
-}
-
 impl OrphansArguments {
     /// Reads the arguments after the command's name.
     ///
     /// # Errors
     /// [`Exit`]: the help, or a wrong flag.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
-        let flags: Flags = program::parse(arguments)?;
+        let flags: Self = program::parse(arguments)?;
         if flags.k8s_tag_cluster_id.is_empty() {
             return Err(Exit::usage(
                 "--k8s-tag-cluster-id: give the controller's own, by which its volumes are known",
             ));
         }
-        Ok(Self { cluster_id: flags.k8s_tag_cluster_id, older_than: flags.older_than })
+        Ok(flags)
     }
 
     /// Asks EC2 and returns the output: the orphans, and a line for the reader. Must run inside a
@@ -226,19 +218,18 @@ impl OrphansArguments {
     /// # Errors
     /// [`Exit`].
     pub async fn run(&self, config: &Config, known: &Known) -> Result<(Vec<Orphan>, String), Exit> {
-        let ec2 = Ec2::connect(settings::of_ec2(config), Surroundings::default())
+        let ec2 = Ec2::connect(config.ec2.clone(), Surroundings::default())
             .await
             .map_err(Exit::setting)?;
-        let orphans =
-            find(&ec2, &self.cluster_id, known, self.older_than).await.map_err(Exit::failed)?;
+        let cluster = &self.k8s_tag_cluster_id;
+        let orphans = find(&ec2, cluster, known, self.older_than).await.map_err(Exit::failed)?;
         let snapshots = match known.snapshots.len() {
             0 => "; snapshots were not looked at, because no handle of one was given".to_owned(),
             number => format!(", {number} of snapshots"),
         };
         let summary = format!(
-            "{} orphans of cluster {} in {}; known were {} handles of volumes{snapshots}",
+            "{} orphans of cluster {cluster} in {}; known were {} handles of volumes{snapshots}",
             orphans.len(),
-            self.cluster_id,
             ec2.region(),
             known.volumes.len(),
         );

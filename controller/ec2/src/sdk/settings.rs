@@ -15,7 +15,7 @@ use crate::calls::Action;
 use crate::observer::Observer;
 use crate::pacing::bucket::Ceiling;
 
-/// Ec2Settings of the EC2 layer.
+/// The settings of the EC2 layer.
 #[derive(Clone, Debug)]
 pub struct Ec2Settings {
     /// The Region; `None` uses the SDK's chain (environment, profile, instance metadata).

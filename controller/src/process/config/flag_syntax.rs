@@ -1,13 +1,13 @@
 //! Parsers of flag values. Most of the forms are Go's.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ebs_csi_ec2::{Action, Rate};
 
 use crate::request::parse_go_bool;
-use crate::safe_detach::{FencePermission, Mode, OldAgents};
 
 pub(super) type Rates = BTreeMap<Action, Rate>;
 
@@ -16,21 +16,15 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     parse_go_bool(text).ok_or_else(|| "give true or false".to_owned())
 }
 
-/// Parses the mode of safe detach by its label.
-pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
-    PossibleValuesParser::new(Mode::ALL.map(Mode::label)).try_map(|text| text.parse::<Mode>())
-}
-
-/// Parses what counts of an older node-agent by its label.
-pub(super) fn old_agents() -> impl TypedValueParser<Value = OldAgents> {
-    PossibleValuesParser::new(OldAgents::ALL.map(OldAgents::label))
-        .try_map(|text| text.parse::<OldAgents>())
-}
-
-/// Parses what a fence may do by its label.
-pub(super) fn fence_permissions() -> impl TypedValueParser<Value = FencePermission> {
-    PossibleValuesParser::new(FencePermission::ALL.map(FencePermission::label))
-        .try_map(|text| text.parse::<FencePermission>())
+/// Parses one of these values by its label.
+pub(super) fn labelled<T, const N: usize>(
+    all: [T; N],
+    label: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(all.map(label)).try_map(|text| text.parse::<T>())
 }
 
 /// Feature gates that are on.

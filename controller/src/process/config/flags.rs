@@ -8,8 +8,7 @@ use ebs_csi_proto::observe::LogFlags;
 use ebs_csi_proto::program::HttpFlags;
 
 use super::flag_syntax::{
-    Gates, Rates, boolean, duration, fence_permissions, gates, metadata_sources, modes, old_agents,
-    rates,
+    Gates, Rates, boolean, duration, gates, labelled, metadata_sources, rates,
 };
 use crate::process::probe::ProbeAws;
 use crate::safe_detach::{FencePermission, Mode, OldAgents};
@@ -73,7 +72,7 @@ pub(super) struct Flags {
     pub(super) enable_node_local_volumes: bool,
     /// How much must be proved before a volume leaves a node. Counts only with
     /// --feature-gates=NonGracefulFailover=true.
-    #[arg(long, value_parser = modes(), value_name = "MODE", default_value = "off")]
+    #[arg(long, value_parser = labelled(Mode::ALL, Mode::label), value_name = "MODE", default_value = "off")]
     pub(super) safe_detach: Mode,
     /// Serve SafeDetach for node-lifecycle here: unix:///path. With --safe-detach=off this socket
     /// tells what EC2 says of instance types, and nothing else.
@@ -83,14 +82,14 @@ pub(super) struct Flags {
     #[arg(long, value_name = "UIDS", value_delimiter = ',')]
     pub(super) safe_detach_peers: Vec<u32>,
     /// What SafeDetach may do to an instance: nothing, stop it, or stop and terminate it.
-    #[arg(long, value_parser = fence_permissions(), value_name = "LEAVE", default_value = "off")]
+    #[arg(long, value_parser = labelled(FencePermission::ALL, FencePermission::label), value_name = "LEAVE", default_value = "off")]
     pub(super) safe_detach_fence: FencePermission,
     /// Instances that are fenced within ten minutes, at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) safe_detach_fence_limit: u32,
     /// What counts, with --safe-detach=enforce, of a node whose node-agent is older than the page
     /// that says what the kernel holds: kubelet's report, or nothing.
-    #[arg(long, value_parser = old_agents(), value_name = "EVIDENCE", default_value = "kubelet-report")]
+    #[arg(long, value_parser = labelled(OldAgents::ALL, OldAgents::label), value_name = "EVIDENCE", default_value = "kubelet-report")]
     pub(super) safe_detach_old_agents: OldAgents,
     /// What node-lifecycle does beside this process when a node dies: its --failover. Kep needs
     /// --safe-detach=enforce.

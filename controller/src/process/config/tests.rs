@@ -1,3 +1,4 @@
+use ebs_csi_ec2::{Action, Rate};
 use ebs_csi_proto::observe::LogFormat;
 
 use super::*;
@@ -40,10 +41,10 @@ fn go_driver_chart_command_line_is_accepted() {
     .unwrap();
     assert_eq!(config.endpoint, Endpoint::Unix("/var/lib/csi/sockets/pluginproxy/csi.sock".into()));
     assert_eq!(config.log.logging_format, LogFormat::Json);
-    assert_eq!(config.execution_environment, format!("aws-ebs-csi-driver-{VERSION}-helm"));
-    assert_eq!(config.cluster_id.as_deref(), Some("prod"));
-    assert!(config.warn_on_invalid_tag);
-    assert_eq!(config.modify_window, Duration::from_secs(90));
+    assert_eq!(config.ec2.execution_environment, format!("aws-ebs-csi-driver-{VERSION}-helm"));
+    assert_eq!(config.service.tags.cluster_id.as_deref(), Some("prod"));
+    assert!(config.service.tags.warn_on_invalid);
+    assert_eq!(config.service.modify_window, Duration::from_secs(90));
     let names: Vec<_> = config.without_effect.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["batching"]);
 }
@@ -60,7 +61,7 @@ fn node_region_needs_kubernetes_metadata_source() {
     ] {
         let flag = sources.map(|sources| OsString::from(format!("--metadata-sources={sources}")));
         let config = Config::read(flag, &environment).unwrap();
-        assert_eq!(config.region_of_node.is_some(), counts, "{sources:?}");
+        assert_eq!(config.ec2.region_of_node.is_some(), counts, "{sources:?}");
     }
 }
 
@@ -192,9 +193,14 @@ fn credential_source_is_described_without_key() {
 fn the_defaults_are_those_of_the_go_driver() {
     let config = read(&[]).unwrap();
     assert_eq!(config.endpoint, Endpoint::Unix("/tmp/csi.sock".into()));
-    assert_eq!((config.http.address(), config.modify_window), (None, Duration::from_secs(2)));
+    assert_eq!(
+        (config.http.address(), config.service.modify_window),
+        (None, Duration::from_secs(2))
+    );
     assert!(
-        !config.warn_on_invalid_tag && !config.node_local_volumes && config.cluster_id.is_none()
+        !config.service.tags.warn_on_invalid
+            && !config.service.node_local_volumes
+            && config.service.tags.cluster_id.is_none()
     );
 }
 
@@ -231,7 +237,7 @@ fn bad_flag_error_is_one_line_naming_flag() {
 #[test]
 fn boolean_flag_accepts_only_true_as_next_argument() {
     let config = read(&["--batching", "true", "--warn-on-invalid-tag", "true"]).unwrap();
-    assert!(config.warn_on_invalid_tag);
+    assert!(config.service.tags.warn_on_invalid);
     // Go reads this as true and ignores the word; the author of such a command line meant something
     // else.
     assert!(read(&["--batching", "false"]).is_err());
@@ -252,9 +258,9 @@ fn action_request_rate_overrides_rate_for_all() {
         "--ec2-max-request-rates=CreateVolume=50/2",
     ])
     .unwrap();
-    assert_eq!(config.max_rates.len(), 1);
-    assert_eq!(config.rates.len(), Action::ALL.len());
-    assert_eq!(config.rates[&Action::AttachVolume], Rate { capacity: 150.0, refill: 15.0 });
+    assert_eq!(config.ec2.max_rates.len(), 1);
+    assert_eq!(config.ec2.rates.len(), Action::ALL.len());
+    assert_eq!(config.ec2.rates[&Action::AttachVolume], Rate { capacity: 150.0, refill: 15.0 });
 }
 
 #[test]
@@ -275,8 +281,8 @@ fn safe_detach_socket_needs_peers_and_path() {
     let config = read(&[gate, on, socket, peers, "--safe-detach-fence=stop"]).unwrap();
     let served = config.safe_detach_socket.clone().unwrap();
     assert_eq!(served.peers, [64532, 0]);
-    assert_eq!(config.fence.permission, FencePermission::Stop);
-    assert_eq!(config.fence.limit, 1);
+    assert_eq!(config.service.fence.permission, FencePermission::Stop);
+    assert_eq!(config.service.fence.limit, 1);
     // Instance types are asked for in every mode.
     assert!(read(&[off, socket, peers]).unwrap().safe_detach_socket.is_some());
     let refused: &[(&[&str], &str)] = &[
@@ -290,5 +296,23 @@ fn safe_detach_socket_needs_peers_and_path() {
     ];
     for (arguments, word) in refused {
         assert_refused(arguments, word);
+    }
+}
+
+/// Tags of both flags are set, and both flags refuse the driver's own key `CSIVolumeName`.
+#[test]
+fn extra_tags_override_extra_volume_tags() {
+    let settings = |flags: &[&str]| read(flags).unwrap().checked_service();
+    let set = settings(&["--extra-volume-tags=a=1,b=2", "--extra-tags=b=3,c=4"]).unwrap();
+    let extra: Vec<_> = set.tags.extra.iter().collect();
+    let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let want = [tag("a", "1"), tag("b", "3"), tag("c", "4")];
+    assert!(extra.iter().copied().eq(want.iter().map(|(k, v)| (k, v))));
+    for flag in ["--extra-volume-tags", "--extra-tags"] {
+        let refused = settings(&[&format!("{flag}=CSIVolumeName=x")]).unwrap_err();
+        assert!(refused.contains(flag) && refused.contains("CSIVolumeName"), "{refused}");
+        let both = format!("{flag}=CSIVolumeName=x,a=1");
+        let lenient = settings(&[&both, "--warn-on-invalid-tag"]).unwrap();
+        assert_eq!(lenient.tags.extra.keys().collect::<Vec<_>>(), ["a"], "{flag}");
     }
 }
