@@ -3,7 +3,6 @@
 mod node_local;
 pub mod rpc;
 pub mod service;
-mod volume_health;
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::validate_volume_capabilities_response::Confirmed;

@@ -197,19 +197,16 @@ impl Metrics {
 
     /// Returns all metrics as text in the OpenMetrics format, with the current state of the lane of
     /// each action.
-    pub fn encode(&self, lanes: &[(&str, LaneLevel)]) -> String {
+    pub fn encode(&self, lanes: &[(Action, LaneLevel)]) -> String {
         let started = Instant::now();
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         for (action, level) in lanes {
-            let request = ByRequest { request: (*action).to_owned() };
+            let request = ByRequest::of(*action);
             self.tokens.get_or_create(&request).set(level.tokens);
             self.refill.get_or_create(&request).set(level.refill);
-            self.waiting
-                .get_or_create(&request)
-                .set(i64::try_from(level.waiting).unwrap_or(i64::MAX));
+            self.waiting.get_or_create(&request).set(count(level.waiting));
             self.oldest.get_or_create(&request).set(level.oldest.as_secs_f64());
-            self.under_way
-                .get_or_create(&request)
-                .set(i64::try_from(level.under_way).unwrap_or(i64::MAX));
+            self.under_way.get_or_create(&request).set(count(level.under_way));
         }
         self.scrapes.inc();
         let page = self.all.page();

@@ -16,7 +16,7 @@ use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
 use super::detach_decision::DetachDecision;
 use super::detaching::Detaching;
 use super::{Attached, Attachments, OPERATION_TIME, own_volume};
-use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
+use crate::attach::device_name::{Mapped, Reservation};
 use crate::operation::Cancellation;
 use crate::request::{Pair, Publish};
 
@@ -166,7 +166,7 @@ impl Attachments {
             .collect();
         for _ in 0..MAX_NAMES_TRIED {
             let mut reservation =
-                self.names.reserve(node, volume, &mapped, cards).map_err(|NoNameLeft| {
+                self.names.reserve(node, volume, &mapped, cards).ok_or_else(|| {
                     Failure::new(
                         Condition::AttachLimit,
                         format!("all device names of node {node} are taken; use another node"),

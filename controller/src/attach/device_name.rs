@@ -119,10 +119,6 @@ impl Drop for Reservation {
     }
 }
 
-/// The error that every name of the instance is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoNameLeft;
-
 impl DeviceNames {
     fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Node>> {
         // Every statement under the lock leaves the map consistent, so a panic elsewhere does not
@@ -130,21 +126,19 @@ impl DeviceNames {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a name and card on `node` for `volume`. `mapped` is what DescribeInstances shows,
-    /// `cards` the number of EBS cards of the instance type.
+    /// Reserves a name and card on `node` for `volume`; returns `None` when all 127 names are taken.
+    /// `mapped` is what DescribeInstances shows, `cards` the number of EBS cards of the instance
+    /// type.
     ///
     /// The choice depends only on the arguments and on the names that this process remembers. Names
     /// that EC2 recently refused come last.
-    ///
-    /// # Errors
-    /// [`NoNameLeft`] when all 127 names are taken.
     pub(crate) fn reserve(
         &self,
         node: &InstanceId,
         volume: &VolumeId,
         mapped: &[Mapped],
         cards: u32,
-    ) -> Result<Reservation, NoNameLeft> {
+    ) -> Option<Reservation> {
         let now = Instant::now();
         let mut nodes = self.lock();
         // A terminated node never asks again, so its entry would stay for ever.
@@ -158,8 +152,8 @@ impl DeviceNames {
             .map(|m| m.device.as_str())
             .chain(others().map(|(_, place)| place.device.as_str()))
             .collect();
-        let chosen = choose(&taken, &state.refused, &state.sent).ok_or(NoNameLeft)?;
-        let device = DeviceName::parse(&chosen).map_err(|_| NoNameLeft)?;
+        let chosen = choose(&taken, &state.refused, &state.sent)?;
+        let device = DeviceName::parse(&chosen).ok()?;
         let card = (cards > 1).then(|| {
             let load = |card: u32| {
                 let shown = mapped.iter().filter(|m| m.card == Some(card)).count();
@@ -175,7 +169,7 @@ impl DeviceNames {
         });
         let place = NameAndCard { device, card };
         state.in_flight.insert(volume.clone(), place.clone());
-        Ok(Reservation {
+        Some(Reservation {
             names: self.clone(),
             node: node.clone(),
             volume: volume.clone(),
@@ -326,8 +320,7 @@ mod tests {
         let names = DeviceNames::default();
         let reservation: Vec<_> =
             (0..127).map(|n| names.reserve(&node(), &volume(n), &[], 1).unwrap()).collect();
-        let full = names.reserve(&node(), &volume(127), &[], 1);
-        assert_eq!(full.unwrap_err(), NoNameLeft);
+        assert!(names.reserve(&node(), &volume(127), &[], 1).is_none());
         drop(reservation);
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::{fmt, fs, io};
 
-use ebs_csi_ec2::{Ec2, LaneLevel};
+use ebs_csi_ec2::Ec2;
 use ebs_csi_proto::http_endpoint::{self, Connection, PlainText, StatusCode, Transport};
 use ebs_csi_proto::lock;
 use rustls::ServerConfig;
@@ -37,25 +37,14 @@ impl Pages {
     pub(crate) fn new(ec2: Ec2, metrics: Arc<Metrics>, probe: Arc<Probe>) -> Self {
         Self { ec2, metrics, probe, limiter: Mutex::new(RequestLimiter::full(Instant::now())) }
     }
-
-    fn try_allow(&self) -> bool {
-        let mut limiter = lock(&self.limiter);
-        limiter.try_take(Instant::now())
-    }
-
-    /// Returns the lanes, each under the name of its action.
-    fn lanes(&self) -> Vec<(&'static str, LaneLevel)> {
-        let levels = self.ec2.lane_levels().into_iter();
-        levels.map(|(action, level)| (action.name(), level)).collect()
-    }
 }
 
 impl http_endpoint::Pages for Pages {
     async fn metrics(&self) -> Result<String, StatusCode> {
-        if !self.try_allow() {
+        if !lock(&self.limiter).try_take(Instant::now()) {
             return Err(StatusCode::TOO_MANY_REQUESTS);
         }
-        Ok(self.metrics.encode(&self.lanes()))
+        Ok(self.metrics.encode(&self.ec2.lane_levels()))
     }
 
     async fn ready(&self) -> Result<(), String> {

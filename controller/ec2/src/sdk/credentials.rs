@@ -57,18 +57,6 @@ impl fmt::Debug for RenewingCredentials {
     }
 }
 
-/// The error that there are no credentials: their source, and the last cause.
-#[derive(Debug)]
-struct Unavailable(String);
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
 impl RenewingCredentials {
     /// Creates an empty cache of the credentials of `source`. `from` describes the source; it
     /// appears in errors.
@@ -149,11 +137,10 @@ impl RenewingCredentials {
                 }
                 Err(match error {
                     CredentialsError::CredentialsNotLoaded(_) => error,
-                    other => CredentialsError::provider_error(Unavailable(format!(
-                        "{}: {}",
-                        self.0.from,
-                        innermost(&other)
-                    ))),
+                    other => {
+                        let cause = innermost(&other);
+                        CredentialsError::provider_error(format!("{}: {cause}", self.0.from))
+                    }
                 })
             }
         }

@@ -1,7 +1,8 @@
-//! ControllerGetVolumeHealth and ControllerListVolumeHealth (alpha in the specification).
+//! ControllerGetVolumeHealth and ControllerListVolumeHealth (alpha in the specification), which map
+//! EC2's status of a volume to the effect on its users.
 
-use ebs_csi_ec2::{Call, Ec2Error, Page, VolumeStatus};
-use ebs_csi_proto::csi::{self, VolumeHealth, VolumeHealthErrorType, volume_health};
+use ebs_csi_ec2::{Call, Ec2Error, Health, Page, Volume, VolumeState, VolumeStatus};
+use ebs_csi_proto::csi::{self, VolumeHealth, VolumeHealthErrorType as Severity, volume_health};
 use ebs_csi_proto::observe::record_field;
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
@@ -10,7 +11,6 @@ use tonic::{Request, Response};
 
 use super::volume::find_existing;
 use super::{Controller, RpcResult};
-use crate::csi::volume_health::{Problem, Severity, problems};
 use crate::request;
 use crate::request::listing::PageRequest;
 
@@ -92,16 +92,152 @@ fn check_offered(this: &Controller, rpc: &str) -> Result<(), Failure> {
 
 fn to_wire(volume: &str, problems: &[Problem]) -> VolumeHealth {
     let entry = |problem: &Problem| volume_health::VolumeHealthEntry {
-        status: match problem.severity {
-            Severity::Degraded => VolumeHealthErrorType::Degraded,
-            Severity::Inaccessible => VolumeHealthErrorType::Inaccessible,
-            Severity::DataLoss => VolumeHealthErrorType::DataLoss,
-        } as i32,
+        status: problem.severity as i32,
         reason: problem.reason.to_owned(),
         message: problem.message.to_owned(),
     };
     VolumeHealth {
         volume_id: volume.to_owned(),
         health_statuses: problems.iter().map(entry).collect(),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Problem {
+    severity: Severity,
+    /// One word, for programs; a volume has at most one problem of each word.
+    reason: &'static str,
+    /// The next step, for people.
+    message: &'static str,
+}
+
+const fn problem(severity: Severity, reason: &'static str, message: &'static str) -> Problem {
+    Problem { severity, reason, message }
+}
+
+/// Results of EC2's checks (EBS user guide, "Amazon EBS volume status checks").
+const CHECKS: [(&str, &str, Problem); 4] = [
+    (
+        "io-enabled",
+        "failed",
+        problem(
+            Severity::Inaccessible,
+            "IoDisabled",
+            "EC2 stopped reads and writes because the data may be inconsistent; check the file system, then enable I/O (EnableVolumeIO)",
+        ),
+    ),
+    (
+        "io-performance",
+        "degraded",
+        problem(
+            Severity::Degraded,
+            "IoPerformanceDegraded",
+            "the volume is slower than it was provisioned for; EC2 works on it",
+        ),
+    ),
+    (
+        "io-performance",
+        "severely-degraded",
+        problem(
+            Severity::Degraded,
+            "IoPerformanceSeverelyDegraded",
+            "the volume is far slower than it was provisioned for; EC2 works on it",
+        ),
+    ),
+    (
+        "io-performance",
+        "stalled",
+        problem(
+            Severity::Inaccessible,
+            "IoPerformanceStalled",
+            "reads and writes of the volume do not end; EC2 works on it, a restored snapshot is the way around",
+        ),
+    ),
+];
+
+/// Returns all known problems of the volume. Missing data is not a problem.
+fn problems(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Problem> {
+    let mut found = Vec::new();
+    if volume.state == VolumeState::Error {
+        found.push(problem(
+            Severity::DataLoss,
+            "VolumeFailed",
+            "EC2 shows the volume as failed, and what it held cannot be read any more; restore it from a snapshot",
+        ));
+    }
+    let Some(status) = status else { return found };
+    found.extend(
+        CHECKS
+            .iter()
+            .filter(|(check, result, _)| {
+                status.details.iter().any(|(name, value)| name == check && value == result)
+            })
+            .map(|(_, _, problem)| *problem),
+    );
+    if found.is_empty() {
+        // The overall status may cover checks that are unknown here.
+        found.extend(match status.health {
+            Health::Impaired => Some(problem(
+                Severity::Inaccessible,
+                "Impaired",
+                "EC2 calls the volume impaired; see its status checks (DescribeVolumeStatus)",
+            )),
+            Health::Warning => Some(problem(
+                Severity::Degraded,
+                "Warning",
+                "EC2 warns about the volume; see its status checks (DescribeVolumeStatus)",
+            )),
+            Health::Ok | Health::InsufficientData | Health::Other(_) => None,
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example::example_volume;
+    use ebs_csi_ec2::Initialization;
+
+    fn status(health: Health, details: &[(&str, &str)]) -> VolumeStatus {
+        VolumeStatus {
+            volume: example_volume().id,
+            health,
+            initialization: Initialization::Complete,
+            details: details
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn volume_status_and_state_map_to_health_problems() {
+        use Health::{Impaired, InsufficientData, Ok, Warning};
+        use Severity::{DataLoss, Degraded, Inaccessible};
+        use VolumeState::{Creating, Error, InUse};
+        let performance = |result| ("io-performance", result);
+        let stalled = vec![("io-enabled", "failed"), performance("stalled")];
+        let both = vec![(Inaccessible, "IoDisabled"), (Inaccessible, "IoPerformanceStalled")];
+        let slow = (Degraded, "IoPerformanceDegraded");
+        let very_slow = (Degraded, "IoPerformanceSeverelyDegraded");
+        let rows = [
+            (InUse, Ok, vec![("io-enabled", "passed"), performance("normal")], vec![]),
+            (Creating, InsufficientData, vec![], vec![]),
+            (InUse, Impaired, stalled, both),
+            (InUse, Warning, vec![performance("degraded")], vec![slow]),
+            (InUse, Warning, vec![performance("severely-degraded")], vec![very_slow]),
+            (InUse, Impaired, vec![("new-check", "failed")], vec![(Inaccessible, "Impaired")]),
+            (InUse, Warning, vec![], vec![(Degraded, "Warning")]),
+            (Error, Impaired, vec![], vec![(DataLoss, "VolumeFailed")]),
+            (InUse, Ok, vec![("initialization-state", "initializing")], vec![]),
+        ];
+        for (state, health, details, want) in rows {
+            let volume = Volume { state, ..example_volume() };
+            let found = problems(&volume, Some(&status(health, &details)));
+            let found: Vec<_> = found.iter().map(|t| (t.severity, t.reason)).collect();
+            assert_eq!(found, want, "{details:?}");
+        }
+        assert!(problems(&example_volume(), None).is_empty());
     }
 }
