@@ -24,7 +24,6 @@ use tracing::Instrument;
 use crate::operation::operation_count::OperationCount;
 use crate::operation::ordered_watch::{WatchedResult, watched_result};
 use crate::operation::{Caller, Callers};
-use crate::request::tags::TagSettings;
 use crate::volume::iops::IopsCeilings;
 
 use change::Change;
@@ -32,7 +31,6 @@ use change::Change;
 #[derive(Clone, Debug)]
 pub(crate) struct Modifications {
     ec2: Ec2,
-    tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     window: Duration,
     operation_count: OperationCount,
@@ -83,12 +81,11 @@ impl Modifications {
     /// counterpart.
     pub(crate) fn new(
         ec2: Ec2,
-        tags: Arc<TagSettings>,
         ceilings: IopsCeilings,
         window: Duration,
         operation_count: OperationCount,
     ) -> Self {
-        Self { ec2, tags, ceilings, window, operation_count, slots: Arc::default() }
+        Self { ec2, ceilings, window, operation_count, slots: Arc::default() }
     }
 
     /// Grows the volume to at least this size, and waits until the new size is effective. Leaves a

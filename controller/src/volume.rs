@@ -140,7 +140,6 @@ impl Volumes {
     }
 }
 
-/// Returns whether the volume is deleted, or will be.
 pub(crate) fn is_being_deleted(volume: &Volume) -> bool {
     matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)
 }
@@ -155,42 +154,12 @@ pub(crate) fn holders(volume: &Volume) -> String {
     }
 }
 
-/// A client token for CreateVolume or CopyVolumes: 64 lower-case hexadecimal digits (EC2's limit is
-/// 64 characters).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClientToken(String);
-
-impl ClientToken {
-    /// Returns the token of the `attempt`-th create under this volume name.
-    ///
-    /// The first attempt hashes the name, later ones `name-2`, `name-3` …, as the Go driver does. A
-    /// create that the Go driver left unfinished is therefore continued, not repeated.
-    pub(crate) fn of(name: &str, attempt: Attempt) -> Self {
-        let digest = match attempt.0 {
-            0 | 1 => Sha256::digest(name),
-            n => Sha256::digest(format!("{name}-{n}")),
-        };
-        Self(digest.iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ClientToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// The number of a create under one name. An asynchronous failure uses up a token for hours; the
 /// next number has a new token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Attempt(u32);
 
 impl Attempt {
-    /// The first attempt of every name.
     pub(crate) const FIRST: Self = Self(1);
     /// The most used-up tokens that one RPC tries before it answers; the next RPC continues after
     /// them.
@@ -199,6 +168,19 @@ impl Attempt {
     #[must_use]
     pub(crate) fn next(self) -> Self {
         Self(self.0.saturating_add(1))
+    }
+
+    /// Returns the client token of the attempt under this volume name: 64 lower-case hexadecimal
+    /// digits (EC2's limit is 64 characters).
+    ///
+    /// The first attempt hashes the name, later ones `name-2`, `name-3` …, as the Go driver does. A
+    /// create that the Go driver left unfinished is therefore continued, not repeated.
+    fn client_token(self, name: &str) -> String {
+        let digest = match self.0 {
+            0 | 1 => Sha256::digest(name),
+            n => Sha256::digest(format!("{name}-{n}")),
+        };
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -219,7 +201,7 @@ mod tests {
             (Attempt::FIRST, "a0c428246c73d0353af51551b47726e4b434656a2d5c93ab1f83d0928ee0a8ef"),
             (second, "559c18fe6459004b14980e7ccebb280e759977f7c374c1956a9c9aa925f8d358"),
         ] {
-            assert_eq!(ClientToken::of("pvc-0001", attempt).as_str(), token);
+            assert_eq!(attempt.client_token("pvc-0001"), token);
         }
     }
 
@@ -228,7 +210,7 @@ mod tests {
         let mut attempt = Attempt::FIRST;
         let mut seen = std::collections::HashSet::new();
         for _ in 0..100 {
-            assert!(seen.insert(ClientToken::of("n", attempt).as_str().to_owned()));
+            assert!(seen.insert(attempt.client_token("n")));
             attempt = attempt.next();
         }
     }

@@ -9,7 +9,7 @@ mod snapshot;
 mod tags;
 mod volume;
 
-pub use create_volume::{CopyVolume, CreateVolume, IopsQuestion, MaxIops};
+pub use create_volume::{CreateVolume, IopsQuestion, MaxIops};
 pub use describe_availability_zones::{Zone, ZoneKind};
 pub use instance::PowerOff;
 pub use snapshot::{CreateSnapshot, CreateSnapshots, LockSnapshot, Locked};

@@ -100,7 +100,7 @@ impl Controller {
         };
         let operation_count = OperationCount::with_metrics(metrics);
         let tags = Arc::new(settings.tags);
-        let ceilings = IopsCeilings::default();
+        let ceilings = IopsCeilings::new(ec2.clone(), Arc::clone(&tags));
         Self {
             volumes: Volumes::new(
                 ec2.clone(),
@@ -117,7 +117,6 @@ impl Controller {
             ),
             modifications: Modifications::new(
                 ec2.clone(),
-                Arc::clone(&tags),
                 ceilings,
                 settings.modify_window,
                 operation_count.clone(),

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{
-    Call, Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume,
-    READ_LAG, Volume, WatchedChange,
+    Call, Ec2, Ec2Error, LookResult, Modification, ModificationState, ModifyVolume, READ_LAG,
+    Volume, WatchedChange,
 };
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::VolumeId;
@@ -16,6 +16,7 @@ use super::change::{Change, describe_request, has_values_of};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
 use crate::operation::Callers;
+use crate::request::topology::Placement;
 use crate::volume::iops::IopsLimits;
 use crate::volume::is_being_deleted;
 
@@ -47,7 +48,14 @@ impl Modifications {
             volume = existing(ec2, call, id, ec2.look_volume(call, id).await).await?;
         }
         let wanted_iops = change.wanted_iops(&volume)?;
-        let limits = self.limits(call, change, &volume, wanted_iops).await;
+        let limits = match wanted_iops {
+            None => IopsLimits::NONE,
+            Some(wanted) => {
+                let placement = Placement::of_volume(&volume);
+                let kind = change.resulting_kind(&volume);
+                self.ceilings.limits(call, kind, &placement, wanted).await
+            }
+        };
         let request = change.request(&volume, wanted_iops, limits);
         let tagging = Tagging::of(change, &volume)?;
         if let (Some(_), Some(latest)) = (&request, &latest)
@@ -77,26 +85,6 @@ impl Modifications {
             })?;
         }
         Ok(volume)
-    }
-
-    async fn limits(
-        &self,
-        call: &Call,
-        change: &Change,
-        volume: &Volume,
-        wanted: Option<u32>,
-    ) -> IopsLimits {
-        let Some(wanted) = wanted else {
-            return IopsLimits::NONE;
-        };
-        let question = IopsQuestion {
-            kind: change.resulting_kind(volume).to_owned(),
-            zone: Some(volume.zone.clone()),
-            zone_id: None,
-            outpost_arn: volume.outpost_arn.clone(),
-            tags: self.tags.identity(),
-        };
-        self.ceilings.limits(&self.ec2, call, question, wanted).await
     }
 
     async fn send(

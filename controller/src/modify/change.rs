@@ -25,12 +25,10 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Returns the change of an expansion.
     pub(super) fn to_size(size: GiB) -> Self {
         Self { size: Some(size), ..Self::default() }
     }
 
-    /// Returns the change of a VolumeAttributesClass.
     pub(super) fn to_attributes(attributes: VolumeAttributes) -> Result<Self, Failure> {
         let tags = TagSettings::of_modification(&attributes)?;
         Ok(Self {
@@ -131,7 +129,6 @@ impl Change {
         wanted_iops(None, Some(ratio), size)
     }
 
-    /// Returns the type that the volume will have.
     pub(super) fn resulting_kind<'a>(&'a self, volume: &'a Volume) -> &'a str {
         self.kind.as_deref().unwrap_or(&volume.kind)
     }

@@ -13,7 +13,6 @@ use ebs_csi_wire::VolumeId;
 /// the same for a while.
 const QUARTER_SECONDS: i64 = 15 * 60;
 
-/// Returns the failure of a change that is not complete, with the reason.
 pub(super) fn pending(id: &VolumeId, what: &str) -> Failure {
     Failure::pending(format!("volume {id}: {what}; ask again later"))
 }
@@ -48,7 +47,6 @@ fn estimated_end(latest: &Modification, now: Timestamp) -> Option<Timestamp> {
     })
 }
 
-/// Returns the failure for EC2's refusal of a modification.
 pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failure {
     match error.kind {
         Ec2ErrorKind::ModificationRunning => Failure::new(

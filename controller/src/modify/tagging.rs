@@ -102,7 +102,6 @@ impl Tagging {
             .map_err(|error| Failure::from(error).context("nothing is changed"))
     }
 
-    /// Deletes and sets the tags.
     pub(super) async fn carry_out(
         &self,
         ec2: &Ec2,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ebs_csi_ec2::CallerIdentity;
+use ebs_csi_ec2::{CallerIdentity, Volume};
 use ebs_csi_proto::csi::{Topology, TopologyRequirement};
 pub(crate) use ebs_csi_proto::keys::topology::ZONE;
 // The driver's former key of the zone is accepted, and never returned.
@@ -20,9 +20,7 @@ const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 /// A place, as one term of a request names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Placement {
-    /// The zone by name.
     pub zone: Option<String>,
-    /// The zone by id.
     pub zone_id: Option<String>,
     /// The Outpost's ARN.
     pub outpost: Option<String>,
@@ -42,6 +40,10 @@ impl Placement {
             ));
         }
         Ok(Self { zone, zone_id, outpost: outpost_of(term) })
+    }
+
+    pub(crate) fn of_volume(volume: &Volume) -> Self {
+        Self { zone: Some(volume.zone.clone()), zone_id: None, outpost: volume.outpost_arn.clone() }
     }
 
     /// Returns whether the placement names a zone, directly or by its Outpost.

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use ebs_csi_ec2::{Call, Ec2Error, Ec2ErrorKind, ExpiringCache, Volume};
+use ebs_csi_ec2::{self as ec2, Call, Ec2Error, Ec2ErrorKind, ExpiringCache, Volume};
 use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::adopt::{Found, delete_failed, difference, find};
-use super::plan::{Plan, create_failure};
+use super::plan::create_failure;
 use super::settle::{Settled, not_ready, settle, watch_adopted};
 use super::{Attempt, Volumes, encryption};
 use crate::operation::Cancellation;
@@ -41,12 +41,11 @@ const MAX_HIDDEN_AFTER: Duration = Duration::from_secs(48);
 struct Creation<'a> {
     call: &'a Call,
     request: &'a CreateVolume,
-    plan: &'a Plan,
+    plan: &'a ec2::CreateVolume,
     attempt: Attempt,
     cancellation: &'a Cancellation,
 }
 
-/// The outcome of one attempt.
 enum AttemptEnd {
     Done(Box<Volume>),
     /// The token is used up, and no volume has the name.
@@ -162,7 +161,9 @@ impl Volumes {
     /// Sends the create to EC2 with this attempt's token.
     async fn send(&self, creation: &Creation<'_>) -> Result<Volume, Ec2Error> {
         let name = &creation.request.name;
-        let sent = creation.plan.send(&self.ec2, creation.call, name, creation.attempt).await;
+        let client_token = creation.attempt.client_token(name);
+        let create = ec2::CreateVolume { client_token, ..creation.plan.clone() };
+        let sent = self.ec2.create_volume(creation.call, &create).await;
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
             self.recently_requested.put(name, (), RECENT_REQUEST);
         }

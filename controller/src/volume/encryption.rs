@@ -8,7 +8,6 @@ use crate::request::{CreateVolume, Source};
 /// What a call asks of EC2: `Encrypted` and `KmsKeyId`.
 pub(super) type Encryption = (Option<bool>, Option<String>);
 
-/// Returns whether the class asks for an encrypted volume.
 pub(super) fn is_wanted(class: &VolumeParameters) -> bool {
     class.encrypted == Some(true) || class.kms_key.is_some()
 }

@@ -10,6 +10,9 @@ use ebs_csi_proto::GiB;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::request::tags::TagSettings;
+use crate::request::topology::Placement;
+
 /// How long EC2's answer about a zone's maximum stays valid.
 const ANSWER_TTL: Duration = Duration::from_secs(12 * 3600);
 /// How long a question without an answer is not asked again.
@@ -70,31 +73,46 @@ impl IopsLimits {
 
 /// The zones' maxima. EC2 is asked only when a request exceeds what every zone allows, and once for
 /// all callers.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct IopsCeilings(Arc<Mutex<HashMap<IopsQuestion, (MaxIops, Instant)>>>);
+#[derive(Clone, Debug)]
+pub(crate) struct IopsCeilings {
+    ec2: Ec2,
+    tags: Arc<TagSettings>,
+    answers: Arc<Mutex<HashMap<IopsQuestion, (MaxIops, Instant)>>>,
+}
 
 impl IopsCeilings {
-    /// Returns the limits for a request of `wanted` IOPS.
+    pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>) -> Self {
+        Self { ec2, tags, answers: Arc::default() }
+    }
+
+    /// Returns the limits for a request of `wanted` IOPS of a volume of this type and place.
     pub(crate) async fn limits(
         &self,
-        ec2: &Ec2,
         call: &Call,
-        question: IopsQuestion,
+        kind: &str,
+        placement: &Placement,
         wanted: u32,
     ) -> IopsLimits {
-        let documented = IopsLimits::of(&question.kind);
+        let documented = IopsLimits::of(kind);
         if !documented.needs_zone_maximum(wanted) {
             return documented;
         }
+        let question = IopsQuestion {
+            kind: kind.to_owned(),
+            zone: placement.zone.clone(),
+            zone_id: placement.zone_id.clone(),
+            outpost_arn: placement.outpost.clone(),
+            tags: self.tags.identity(),
+        };
         // Held while EC2 is asked, so that callers that come meanwhile use the answer.
-        let mut answers = self.0.lock().await;
+        let mut answers = self.answers.lock().await;
         let now = Instant::now();
         answers.retain(|_, (_, until)| *until > now);
-        ec2.count_cache_lookup("iops_maximum", answers.contains_key(&question));
+        self.ec2.count_cache_lookup("iops_maximum", answers.contains_key(&question));
         let answer = match answers.get(&question) {
             Some((answer, _)) => *answer,
             None => {
-                let answer = ec2.max_iops(call, &question).await.unwrap_or_else(|error| {
+                let answer = self.ec2.max_iops(call, &question).await.unwrap_or_else(|error| {
                     tracing::warn!(%error, "the most IOPS of a zone were not learnt; the documented maximum is used");
                     MaxIops::NotSaid
                 });

@@ -16,14 +16,10 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer is remembered.
 const WRITER_TTL: Duration = Duration::from_secs(3600);
 
-/// Where a volume's first content came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The volume was made empty.
     Blank,
-    /// The volume was restored from a snapshot.
     Snapshot(Writer),
-    /// The volume was copied from a volume.
     Volume(Writer),
 }
 
@@ -38,7 +34,6 @@ pub(crate) enum Writer {
     Unseen,
 }
 
-/// Looks at the sources of volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
     ec2: Ec2,

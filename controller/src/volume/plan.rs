@@ -1,74 +1,45 @@
 //! From a request to the parameters of the EC2 call: place, size, IOPS, source, tags.
 
 use ebs_csi_ec2::{
-    self as ec2, Call, Ec2, Ec2Error, Ec2ErrorKind, IopsQuestion, Snapshot, Volume, Zone, ZoneKind,
+    self as ec2, Call, Ec2, Ec2Error, Ec2ErrorKind, Snapshot, Volume, Zone, ZoneKind,
 };
 use ebs_csi_proto::{Condition, Failure, GiB};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use super::{Attempt, ClientToken, Volumes, encryption, is_being_deleted};
+use super::{Volumes, encryption, is_being_deleted};
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
-use crate::volume::iops::{IopsLimits, per_gib};
-
-/// The call to send, without the client token.
-pub(super) enum Plan {
-    /// An empty volume, or one restored from a snapshot.
-    Create(Box<ec2::CreateVolume>),
-    /// A copy of a volume.
-    Copy(ec2::CopyVolume),
-}
-
-impl Plan {
-    /// Sends the call to EC2 with the client token of this attempt.
-    pub(super) async fn send(
-        &self,
-        ec2: &Ec2,
-        call: &Call,
-        name: &str,
-        attempt: Attempt,
-    ) -> Result<Volume, Ec2Error> {
-        let client_token = ClientToken::of(name, attempt).as_str().to_owned();
-        match self {
-            Self::Create(create) => {
-                let create = ec2::CreateVolume { client_token, ..(**create).clone() };
-                ec2.create_volume(call, &create).await
-            }
-            Self::Copy(copy) => {
-                let copy = ec2::CopyVolume { client_token, ..copy.clone() };
-                ec2.copy_volumes(call, &copy).await
-            }
-        }
-    }
-}
+use crate::volume::iops::per_gib;
 
 impl Volumes {
-    /// Returns the call for a request. The same request gives the same plan.
-    pub(super) async fn plan(&self, call: &Call, request: &CreateVolume) -> Result<Plan, Failure> {
-        let kind = request.volume_type().to_owned();
-        let tags = self.tags.of_volume(&request.name, &request.class, &request.attributes)?;
-        let throughput = request.attributes.throughput.or(request.class.throughput);
+    /// Returns the call for a request, without the client token. The same request gives the same
+    /// plan.
+    pub(super) async fn plan(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+    ) -> Result<ec2::CreateVolume, Failure> {
+        let (class, attributes) = (&request.class, &request.attributes);
+        let plan = ec2::CreateVolume {
+            size: request.size,
+            kind: request.volume_type().to_owned(),
+            throughput: attributes.throughput.or(class.throughput),
+            multi_attach: request.multi_attach,
+            tags: self.tags.of_volume(&request.name, class, attributes)?,
+            ..ec2::CreateVolume::default()
+        };
         if let Some(Source::Volume(source)) = &request.source {
             let source = self.copy_source(call, request, source).await?;
             let size = copy_size(request, source.size)?;
-            let placement = Placement {
-                zone: Some(source.zone.clone()),
-                zone_id: None,
-                outpost: source.outpost_arn.clone(),
-            };
-            let (encrypted, kms_key_id) = encryption::of_copy(&request.class, &source);
-            return Ok(Plan::Copy(ec2::CopyVolume {
-                client_token: String::new(),
+            let (encrypted, kms_key_id) = encryption::of_copy(class, &source);
+            return Ok(ec2::CreateVolume {
+                size,
                 encrypted,
                 kms_key_id,
-                iops: self.iops(call, request, size, &placement).await?,
-                source: source.id,
-                size,
-                kind,
-                throughput,
-                multi_attach: request.multi_attach,
-                tags,
-            }));
+                iops: self.iops(call, request, size, &Placement::of_volume(&source)).await?,
+                copied: Some(source.id),
+                ..plan
+            });
         }
         let snapshot = match &request.source {
             Some(Source::Snapshot(snapshot)) => Some(snapshot.clone()),
@@ -83,22 +54,17 @@ impl Volumes {
             Some(placement) => self.zone_of_outpost(call, placement).await?,
             None => self.any_zone(call, &request.name).await?,
         };
-        Ok(Plan::Create(Box::new(ec2::CreateVolume {
-            client_token: String::new(),
-            size: request.size,
-            kind,
+        Ok(ec2::CreateVolume {
             iops: self.iops(call, request, request.size, &placement).await?,
             zone: placement.zone,
             zone_id: placement.zone_id,
             outpost_arn: placement.outpost,
-            encrypted: encryption::of_create(&request.class, from_encrypted),
-            kms_key_id: request.class.kms_key.clone(),
-            throughput,
+            encrypted: encryption::of_create(class, from_encrypted),
+            kms_key_id: class.kms_key.clone(),
             snapshot,
-            initialization_rate: request.class.initialization_rate,
-            multi_attach: request.multi_attach,
-            tags,
-        })))
+            initialization_rate: class.initialization_rate,
+            ..plan
+        })
     }
 
     /// Returns the volume to copy, if it exists and may be copied to the requested place.
@@ -143,7 +109,6 @@ impl Volumes {
         }
     }
 
-    /// Returns the placement completed with the zone of its Outpost.
     async fn zone_of_outpost(
         &self,
         call: &Call,
@@ -179,25 +144,8 @@ impl Volumes {
         let Some(wanted) = wanted_iops(explicit, ratio, size)? else {
             return Ok(None);
         };
-        let limits = self.limits(call, request.volume_type(), placement, wanted).await;
+        let limits = self.ceilings.limits(call, request.volume_type(), placement, wanted).await;
         Ok(Some(limits.fit(wanted, size, request.class.raise_iops)))
-    }
-
-    async fn limits(
-        &self,
-        call: &Call,
-        kind: &str,
-        placement: &Placement,
-        wanted: u32,
-    ) -> IopsLimits {
-        let question = IopsQuestion {
-            kind: kind.to_owned(),
-            zone: placement.zone.clone(),
-            zone_id: placement.zone_id.clone(),
-            outpost_arn: placement.outpost.clone(),
-            tags: self.tags.identity(),
-        };
-        self.ceilings.limits(&self.ec2, call, question, wanted).await
     }
 }
 

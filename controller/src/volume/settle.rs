@@ -12,14 +12,12 @@ use tokio::time::Instant;
 /// while.
 const HIDDEN_LOOKS: u32 = 3;
 
-/// The outcome of watching a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// The volume can be attached, or is already attached.
     Ready(Volume),
     /// EC2 kept the volume, in the state `error`.
     Failed(Volume),
-    /// The volume is being deleted, or is deleted.
     Deleted,
     /// Looks do not show the volume. That proves nothing: reads lag and have gaps. EC2's answer to
     /// the client token tells whether the volume was dropped.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{
-    AttachmentState, Call, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, LookResult,
+    AttachmentState, Call, CreateVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, LookResult,
     MaxIops, ModificationState, ModifyVolume, Snapshot, SnapshotState, Tags, WatchedChange,
 };
 use ebs_csi_proto::GiB;
@@ -109,19 +109,14 @@ async fn each_ec2_call_returns_result_or_typed_error() {
         .unwrap_err();
     assert_eq!(gone.kind, Ec2ErrorKind::IncorrectState);
 
-    let copy = CopyVolume {
+    let copy = CreateVolume {
         client_token: token(),
-        source: volume.id.clone(),
+        copied: Some(volume.id.clone()),
         size: GiB(8),
         kind: "gp3".to_owned(),
-        encrypted: None,
-        kms_key_id: None,
-        iops: None,
-        throughput: None,
-        multi_attach: false,
-        tags: Tags::new(),
+        ..CreateVolume::default()
     };
-    let copied = ec2.copy_volumes(call, &copy).await.unwrap();
+    let copied = ec2.create_volume(call, &copy).await.unwrap();
     assert_eq!(copied.source_volume.as_ref(), Some(&volume.id));
     assert!(ec2.look_volume_status(call, &volume.id).await.present().is_some());
 

@@ -14,13 +14,13 @@ use crate::model::sdk_field::{tag_specifications, to_i32};
 use crate::model::volume::Volume;
 use crate::sdk::call::{send, unreadable};
 
-/// A volume to create. Idempotent by its token: the same token and parameters return the volume
-/// that the first call created.
+/// A volume to create, empty, restored from a snapshot or copied from a volume. Idempotent by its
+/// token: the same token and parameters return the volume that the first call created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateVolume {
     /// The client token: at most 64 ASCII characters.
     pub client_token: String,
-    /// The size; EC2 raises it to the snapshot's.
+    /// The size; EC2 raises it to the snapshot's. At least that of a volume that is copied.
     pub size: GiB,
     /// The volume type (`gp3`).
     pub kind: String,
@@ -30,8 +30,7 @@ pub struct CreateVolume {
     pub zone_id: Option<String>,
     /// The Outpost to create the volume on.
     pub outpost_arn: Option<String>,
-    /// Whether to encrypt the volume; `None` leaves that to the snapshot and to the account's
-    /// default.
+    /// Whether to encrypt the volume; `None` leaves that to the source and to the account's default.
     pub encrypted: Option<bool>,
     /// The key to encrypt the volume with.
     pub kms_key_id: Option<String>,
@@ -41,36 +40,14 @@ pub struct CreateVolume {
     pub throughput: Option<u32>,
     /// The snapshot whose data the volume gets.
     pub snapshot: Option<SnapshotId>,
+    /// The volume to copy. A copy is in the zone of its source: the zone, the Outpost, the snapshot
+    /// and its rate are not sent.
+    pub copied: Option<VolumeId>,
     /// The rate in MiB/s at which the volume is filled from the snapshot.
     pub initialization_rate: Option<u32>,
     /// Whether several instances may attach the volume.
     pub multi_attach: bool,
     /// The volume's tags.
-    pub tags: Tags,
-}
-
-/// A copy of a volume, in the zone of its source. Idempotent by its token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopyVolume {
-    /// The client token: at most 64 ASCII characters.
-    pub client_token: String,
-    /// The volume to copy.
-    pub source: VolumeId,
-    /// The size, at least the source's.
-    pub size: GiB,
-    /// The volume type.
-    pub kind: String,
-    /// Whether to encrypt the copy; `None` leaves it as its source is.
-    pub encrypted: Option<bool>,
-    /// The key to encrypt the copy with.
-    pub kms_key_id: Option<String>,
-    /// Provisioned IOPS.
-    pub iops: Option<u32>,
-    /// Provisioned throughput in MiB/s.
-    pub throughput: Option<u32>,
-    /// Whether several instances may attach the copy.
-    pub multi_attach: bool,
-    /// The copy's tags.
     pub tags: Tags,
 }
 
@@ -111,8 +88,21 @@ impl Ec2 {
         call: &Call,
         volume: &CreateVolume,
     ) -> Result<Volume, Ec2Error> {
+        let created = match &volume.copied {
+            None => self.send_create_volume(call, volume).await?,
+            Some(source) => self.send_copy_volumes(call, volume, source).await?,
+        };
+        self.pollers.learn_zone(&created);
+        Ok(created)
+    }
+
+    async fn send_create_volume(
+        &self,
+        call: &Call,
+        volume: &CreateVolume,
+    ) -> Result<Volume, Ec2Error> {
         let action = Action::CreateVolume;
-        let created = self.core.send_change(call, action, || async {
+        let sent = self.core.send_change(call, action, || async {
             let request = self
                 .core
                 .client
@@ -134,24 +124,23 @@ impl Ec2 {
             let output = send!(action, request);
             Volume::read_created(&output).map_err(unreadable(action))
         });
-        let created = created.await?;
-        self.pollers.learn_zone(&created);
-        Ok(created)
+        sent.await
     }
 
-    /// Copies a volume within its zone.
-    ///
-    /// # Errors
-    /// Those of [`Ec2::create_volume`].
-    pub async fn copy_volumes(&self, call: &Call, copy: &CopyVolume) -> Result<Volume, Ec2Error> {
+    async fn send_copy_volumes(
+        &self,
+        call: &Call,
+        copy: &CreateVolume,
+        source: &VolumeId,
+    ) -> Result<Volume, Ec2Error> {
         let action = Action::CopyVolumes;
-        let created = self.core.send_change(call, action, || async {
+        let sent = self.core.send_change(call, action, || async {
             let request = self
                 .core
                 .client
                 .copy_volumes()
                 .client_token(&copy.client_token)
-                .source_volume_id(copy.source.as_str())
+                .source_volume_id(source.as_str())
                 .size(to_i32(copy.size.0))
                 .volume_type(VolumeType::from(copy.kind.as_str()))
                 .set_encrypted(copy.encrypted)
@@ -169,9 +158,7 @@ impl Ec2 {
                 )),
             }
         });
-        let created = created.await?;
-        self.pollers.learn_zone(&created);
-        Ok(created)
+        sent.await
     }
 
     /// Finds the most IOPS that EC2 grants, by a dry run with too many, whose refusal names the

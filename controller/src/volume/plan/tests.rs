@@ -4,7 +4,6 @@ use crate::volume::adopt::tests::request;
 
 const SNAPSHOT: &str = "snap-0123456789abcdef0";
 
-/// Returns a request without a size.
 fn unsized_request() -> CreateVolume {
     request(0)
 }
