@@ -3,8 +3,6 @@
 mod create;
 mod driver;
 mod error_messages;
-#[path = "../world/in_process.rs"]
-mod in_process;
 mod lifecycle;
 mod list;
 mod modify;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
 use crate::driver::{self, CreateRequest, NODE_1, assert_status, publish, unpublish, volume};
-use crate::in_process::InProcess;
+use crate::world::in_process::InProcess;
 use crate::world::merged;
 
 pub(crate) struct Slow {

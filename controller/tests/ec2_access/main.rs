@@ -2,8 +2,6 @@
 
 mod answers;
 mod calls;
-#[path = "../world/in_process.rs"]
-mod in_process;
 mod rates;
 mod refused;
 #[path = "../world/mod.rs"]

@@ -12,7 +12,7 @@ use ebs_csi_ec2::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::in_process::InProcess;
+use crate::world::in_process::InProcess;
 use crate::world::small;
 use crate::{device, nobody, node_a};
 

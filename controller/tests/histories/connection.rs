@@ -11,9 +11,9 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use ec2_sim::{Delivery, Millis, Reply};
 
 use super::fault_plan::FaultPlan;
-use super::in_process::{InProcess, deliver};
 use super::known_bug::KnownBug;
 use super::seeded_random::SeededRandom;
+use crate::world::in_process::{InProcess, deliver};
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// The difference of the signing time, in either direction, that EC2 accepts.

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::history::NODES;
-use super::in_process::InProcess;
 use super::seeded_random::SeededRandom;
+use crate::world::in_process::InProcess;
 
 /// The time after which no fault happens any more.
 pub(crate) const CALM_AFTER: Duration = Duration::from_secs(240);
@@ -90,7 +90,6 @@ impl FaultPlan {
         self.calm.load(Ordering::Relaxed)
     }
 
-    /// Ends all faults after [`CALM_AFTER`].
     pub(crate) async fn end_faults(self: Arc<Self>, ec2: InProcess) {
         tokio::time::sleep(CALM_AFTER).await;
         self.calm.store(true, Ordering::Relaxed);
@@ -102,7 +101,6 @@ impl FaultPlan {
         });
     }
 
-    /// Lets the zone fail now and then.
     pub(crate) async fn outages(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let random = SeededRandom::of(seed, "outages");
         while !self.is_calm() {
@@ -115,7 +113,6 @@ impl FaultPlan {
         }
     }
 
-    /// Hides some resource from Describe calls now and then.
     pub(crate) async fn gaps(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let random = SeededRandom::of(seed, "gaps");
         let mut hidden_until: HashMap<String, Instant> = HashMap::new();
@@ -156,7 +153,6 @@ impl FaultPlan {
         }
     }
 
-    /// Produces bursts of other clients' requests.
     pub(crate) async fn storms(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let random = SeededRandom::of(seed, "storms");
         while !self.is_calm() {
@@ -169,7 +165,6 @@ impl FaultPlan {
         }
     }
 
-    /// Lets EC2 refuse the driver's credentials or permissions now and then.
     pub(crate) async fn credentials(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let random = SeededRandom::of(seed, "credentials");
         while !self.is_calm() {

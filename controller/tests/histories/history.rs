@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::fault_plan::{FaultPlan, scenario};
-use super::in_process::{InProcess, block_on};
 use super::known_bug::KnownBug;
 use super::orchestrator::{self, Leaders, SIDECARS};
 use super::replica::{Replica, ReplicaParts};
 use super::seeded_random::SeededRandom;
 use super::workload;
+use crate::world::in_process::{InProcess, block_on};
 
 /// Some histories terminate the third.
 pub(crate) const NODES: [&str; 3] =

@@ -10,8 +10,6 @@ mod answer_checks;
 mod connection;
 mod fault_plan;
 mod history;
-#[path = "../world/in_process.rs"]
-mod in_process;
 mod known_bug;
 mod mass_failover;
 mod orchestrator;
@@ -20,6 +18,8 @@ mod seeded_random;
 mod seeds;
 mod waiting_callers;
 mod workload;
+#[path = "../world/mod.rs"]
+mod world;
 
 use known_bug::KnownBug;
 use mass_failover::{LateReads, MassFailover};

@@ -21,8 +21,8 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use super::connection::WrongClock;
-use super::in_process::{InProcess, block_on, deliver};
 use super::seeded_random::SeededRandom;
+use crate::world::in_process::{InProcess, block_on, deliver};
 
 const ZONE: &str = "us-east-1a";
 const DEVICE: (&str, &str) = ("Device", "/dev/xvdba");

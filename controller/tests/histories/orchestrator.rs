@@ -8,7 +8,7 @@
 //! sidecar forgets it, and whatever EC2 has made is left over for ever. The other sidecars repeat
 //! their call until it succeeds.
 
-use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,15 +114,14 @@ fn unavailable(why: &str) -> Status {
     Failure::new(Condition::BackendDown, why).into()
 }
 
-pub(crate) async fn call<M, T, F>(
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send + 'a>>;
+
+pub(crate) async fn call<M, T>(
     world: &World,
     sidecar: Sidecar,
     message: M,
-    rpc: impl FnOnce(Controller, Request<M>) -> F,
-) -> Result<T, Status>
-where
-    F: Future<Output = Result<Response<T>, Status>>,
-{
+    rpc: impl FnOnce(&Controller, Request<M>) -> Answer<'_, T>,
+) -> Result<T, Status> {
     let leader = world.leaders.of_sidecar(sidecar);
     let at = leader.wait_for(Option::is_some).await.unwrap_or(0);
     let Some(process) = world.replicas[at].process() else {
@@ -131,7 +130,7 @@ where
     let limit = world.short_timeout.unwrap_or(sidecar.timeout());
     let mut request = Request::new(message);
     request.set_timeout(limit);
-    let answer = rpc(process.controller.clone(), request);
+    let answer = rpc(&process.controller, request);
     tokio::select! {
         biased;
         _ = process.dead.wait_for(|dead| *dead) => Err(unavailable("the connection broke")),
@@ -148,17 +147,13 @@ where
 }
 
 /// Repeats the call until it succeeds. Returns `None`, and records a violation, when it never does.
-pub(crate) async fn repeat_until_success<M, T, F>(
+pub(crate) async fn repeat_until_success<M: Clone, T>(
     world: &World,
     sidecar: Sidecar,
     what: &str,
     message: M,
-    rpc: impl Fn(Controller, Request<M>) -> F,
-) -> Option<T>
-where
-    M: Clone,
-    F: Future<Output = Result<Response<T>, Status>>,
-{
+    rpc: impl Fn(&Controller, Request<M>) -> Answer<'_, T>,
+) -> Option<T> {
     let mut pauses = Pauses::new();
     loop {
         match call(world, sidecar, message.clone(), &rpc).await {
@@ -207,9 +202,7 @@ pub(crate) async fn provision(
             world.ec2.note(format!("{name} is forgotten"));
             return None;
         }
-        let answer = call(world, Sidecar::Provisioner, request.clone(), |c, r| async move {
-            c.create_volume(r).await
-        });
+        let answer = call(world, Sidecar::Provisioner, request.clone(), |c, r| c.create_volume(r));
         match answer.await {
             Ok(answer) => {
                 let volume = answer.volume?;
@@ -236,10 +229,8 @@ pub(crate) async fn provision(
 pub(crate) async fn delete_volume_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
     let what = format!("delete {id}");
-    repeat_until_success(world, Sidecar::Provisioner, &what, request, |c, r| async move {
-        c.delete_volume(r).await
-    })
-    .await?;
+    repeat_until_success(world, Sidecar::Provisioner, &what, request, |c, r| c.delete_volume(r))
+        .await?;
     world.check_deleted(id);
     world.remove_known_volume(id);
     Some(())
@@ -257,9 +248,8 @@ pub(crate) async fn attach(
     let what = format!("attach {volume} to {node}");
     let mut pauses = Pauses::new();
     loop {
-        let answer = call(world, Sidecar::Attacher, request.clone(), |c, r| async move {
-            c.controller_publish_volume(r).await
-        });
+        let answer =
+            call(world, Sidecar::Attacher, request.clone(), |c, r| c.controller_publish_volume(r));
         let answer = match unwanted_at {
             // The attacher may be restarted during its call.
             Some(at) => match tokio::time::timeout_at(at, answer).await {
@@ -298,8 +288,8 @@ pub(crate) async fn detach(world: &World, volume: &str, node: &str) -> Option<()
         ..Default::default()
     };
     let what = format!("detach {volume} from {node}");
-    repeat_until_success(world, Sidecar::Attacher, &what, request, |c, r| async move {
-        c.controller_unpublish_volume(r).await
+    repeat_until_success(world, Sidecar::Attacher, &what, request, |c, r| {
+        c.controller_unpublish_volume(r)
     })
     .await?;
     world.check_detached(volume, node);
@@ -328,9 +318,8 @@ pub(crate) async fn snapshot(
                 return None;
             }
         }
-        let answer = call(world, Sidecar::Snapshotter, request.clone(), |c, r| async move {
-            c.create_snapshot(r).await
-        });
+        let answer =
+            call(world, Sidecar::Snapshotter, request.clone(), |c, r| c.create_snapshot(r));
         match answer.await {
             Ok(answer) => {
                 let snapshot = answer.snapshot?;
@@ -370,10 +359,8 @@ pub(crate) async fn snapshot(
 pub(crate) async fn delete_snapshot_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
     let what = format!("delete {id}");
-    repeat_until_success(world, Sidecar::Snapshotter, &what, request, |c, r| async move {
-        c.delete_snapshot(r).await
-    })
-    .await?;
+    repeat_until_success(world, Sidecar::Snapshotter, &what, request, |c, r| c.delete_snapshot(r))
+        .await?;
     world.check_snapshot_deleted(id);
     world.remove_known_snapshot(id);
     Some(())

@@ -11,9 +11,9 @@ use ebs_csi_ec2 as ec2;
 
 use super::connection::{Connection, WrongClock};
 use super::fault_plan::FaultPlan;
-use super::in_process::InProcess;
 use super::known_bug::KnownBug;
 use super::seeded_random::SeededRandom;
+use crate::world::in_process::InProcess;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,6 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica with its first process.
     pub(crate) async fn start(parts: ReplicaParts, seed: u64, number: usize) -> Arc<Self> {
         let replica = Arc::new(Self {
             parts,

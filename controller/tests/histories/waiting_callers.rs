@@ -9,8 +9,8 @@ use ebs_csi_proto::csi::controller_server::Controller as Service;
 use serde_json::json;
 use tonic::Request;
 
-use super::in_process::{InProcess, block_on};
 use super::workload::mount;
+use crate::world::in_process::{InProcess, block_on};
 
 /// Requests what the other callers request, and something of its own as soon as the first result is
 /// there: EC2 then sees in which order the callers were answered.

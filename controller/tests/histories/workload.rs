@@ -116,7 +116,7 @@ impl Workload {
                 Sidecar::Provisioner,
                 &name,
                 request,
-                |c, r| async move { c.create_volume(r).await },
+                |c, r| c.create_volume(r),
             );
             let again = again.await?.volume?.volume_id;
             if again != *first {
@@ -210,7 +210,7 @@ impl Workload {
             Sidecar::Resizer,
             &what,
             request,
-            |c, r| async move { c.controller_expand_volume(r).await },
+            |c, r| c.controller_expand_volume(r),
         );
         let answered = answer.await?.capacity_bytes;
         self.world.check_size(&owned.id, owned.gib << 30, answered);
@@ -231,7 +231,7 @@ impl Workload {
             Sidecar::Resizer,
             &what,
             request,
-            |c, r| async move { c.controller_modify_volume(r).await },
+            |c, r| c.controller_modify_volume(r),
         );
         answer.await?;
         self.world.check_iops(&owned.id, iops);

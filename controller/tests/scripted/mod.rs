@@ -226,7 +226,6 @@ pub(crate) fn aws(request: &RecordedRequest, seconds: u64) -> ScriptedResponse {
     }
 }
 
-/// Returns the time `seconds` from now in AWS's format.
 pub(crate) fn time(seconds: u64) -> String {
     let until = SystemTime::now() + std::time::Duration::from_secs(seconds);
     aws_smithy_types::DateTime::from(until)

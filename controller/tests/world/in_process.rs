@@ -1,12 +1,9 @@
 //! Runs the simulator in the driver's own thread, under virtual time: requests reach the simulator
 //! without a socket.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_credential_types::Credentials;
-use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_smithy_async::time::{SharedTimeSource, TimeSource};
 use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
@@ -15,9 +12,11 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use ebs_csi_ec2::{Ec2, Ec2Settings, Surroundings};
-use ec2_sim::{Delivery, FaultRule, Millis, Reply, Request, Scenario, Sim};
+use ec2_sim::{Delivery, FaultRule, Millis, Reply, Request, Sim};
 use serde_json::Value;
 use tokio::time::Instant;
+
+use super::{access_within, scenario};
 
 /// 2026-01-01T00:00:00Z, in milliseconds since the epoch.
 const BEGIN: i64 = 1_767_225_600_000;
@@ -89,12 +88,7 @@ impl InProcess {
     /// now. Must be called under paused time.
     pub(crate) fn new(overrides: Value) -> Self {
         let clock = Clock(Instant::now());
-        let mut scenario = serde_json::to_value(Scenario::default()).expect("a scenario is data");
-        if let (Value::Object(scenario), Value::Object(overrides)) = (&mut scenario, overrides) {
-            scenario.extend(overrides);
-        }
-        let scenario: Scenario = serde_json::from_value(scenario).expect("a scenario");
-        let sim = Sim::new(&scenario, clock.millis()).expect("a simulator");
+        let sim = Sim::new(&scenario(overrides), clock.millis()).expect("a simulator");
         Self { sim: Arc::new(Mutex::new(sim)), clock, log_lines: Arc::default() }
     }
 
@@ -134,24 +128,15 @@ impl InProcess {
         clock: SharedTimeSource,
         settings: Ec2Settings,
     ) -> Ec2 {
-        let credentials = Credentials::new("AKIATEST", "secret", None, None, "test");
-        let settings = Ec2Settings {
-            region: Some("us-east-1".to_owned()),
-            ec2_endpoint: Some("http://ec2.test".to_owned()),
-            profile_files: false,
-            ..settings
-        };
         let connector = SharedHttpConnector::new(connector);
         let surroundings = Surroundings {
             http: Some(http_client_fn(move |_, _| connector.clone())),
-            credentials: Some(SharedCredentialsProvider::new(credentials)),
             clock,
             ..Surroundings::default()
         };
-        Ec2::connect(settings, surroundings).await.expect("the client is built without a call")
+        access_within("http://ec2.test", settings, surroundings).await
     }
 
-    /// Returns EC2's time.
     pub(crate) fn now(&self) -> Millis {
         self.clock.millis()
     }
@@ -164,7 +149,6 @@ impl InProcess {
         act(&mut sim, now)
     }
 
-    /// Adds a fault of EC2.
     pub(crate) fn fault(&self, rule: Value) {
         let rule: FaultRule = serde_json::from_value(rule).expect("a rule");
         self.act(|sim, now| sim.faults.add(rule, now));

@@ -1,6 +1,8 @@
 //! A simulated EC2 and a controller's access to it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod in_process;
+
 use ebs_csi_ec2::{
     Call, CreateVolume, Ec2, Ec2Settings, LookResult, Surroundings, Tags, Volume, VolumeState,
     WatchedChange,
@@ -57,6 +59,11 @@ pub(crate) fn small(name: &str) -> CreateVolume {
 
 /// Returns access to EC2 at an endpoint, with arbitrary keys.
 pub(crate) async fn access(endpoint: &str, settings: Ec2Settings) -> Ec2 {
+    access_within(endpoint, settings, Surroundings::default()).await
+}
+
+/// Like [`access`], with other surroundings.
+async fn access_within(endpoint: &str, settings: Ec2Settings, surroundings: Surroundings) -> Ec2 {
     let credentials = Credentials::new("AKIATEST", "secret", None, None, "test");
     let settings = Ec2Settings {
         region: Some("us-east-1".to_owned()),
@@ -67,9 +74,15 @@ pub(crate) async fn access(endpoint: &str, settings: Ec2Settings) -> Ec2 {
     };
     let surroundings = Surroundings {
         credentials: Some(SharedCredentialsProvider::new(credentials)),
-        ..Surroundings::default()
+        ..surroundings
     };
     Ec2::connect(settings, surroundings).await.expect("the client is built without a call")
+}
+
+/// Returns the built-in scenario with these members in place of its own.
+fn scenario(members: Value) -> Scenario {
+    let default = serde_json::to_value(Scenario::default()).expect("a scenario is data");
+    serde_json::from_value(merged(default, members)).expect("a scenario")
 }
 
 impl World {
@@ -80,8 +93,6 @@ impl World {
 
     pub(crate) async fn with(members: Value, settings: Ec2Settings) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let default = serde_json::to_value(Scenario::default()).expect("a scenario is data");
-        let scenario = serde_json::from_value(merged(default, members)).expect("a scenario");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -89,7 +100,7 @@ impl World {
             .expect("a runtime");
         let starting = Server::start(ServerOptions {
             state_dir: dir.path().join("sim"),
-            scenario,
+            scenario: scenario(members),
             devices: ec2_sim::DeviceMode::None,
             listen: ([127, 0, 0, 1], 0).into(),
         });

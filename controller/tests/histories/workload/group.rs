@@ -97,8 +97,8 @@ async fn take(
                 return Some(None);
             }
         }
-        let answer = call(world, Sidecar::Snapshotter, request.clone(), |c, r| async move {
-            c.create_volume_group_snapshot(r).await
+        let answer = call(world, Sidecar::Snapshotter, request.clone(), |c, r| {
+            c.create_volume_group_snapshot(r)
         });
         match answer.await {
             Ok(answer) => {
@@ -144,8 +144,8 @@ async fn delete(world: &World, id: &str, members: &[String]) -> Option<()> {
         ..Default::default()
     };
     let what = format!("delete {id}");
-    repeat_until_success(world, Sidecar::Snapshotter, &what, request, |c, r| async move {
-        c.delete_volume_group_snapshot(r).await
+    repeat_until_success(world, Sidecar::Snapshotter, &what, request, |c, r| {
+        c.delete_volume_group_snapshot(r)
     })
     .await?;
     for member in members {
