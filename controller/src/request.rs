@@ -2,7 +2,6 @@
 
 pub(crate) mod group;
 pub(crate) mod listing;
-mod mount;
 pub(crate) mod node_local_handle;
 pub mod tags;
 pub(crate) mod topology;
@@ -12,18 +11,16 @@ use std::fmt;
 use std::str::FromStr;
 
 use ebs_csi_parameters::{
-    SnapshotParameters, VolumeAttributes, VolumeParameters, WAIT_UNTIL_INITIALIZED,
+    FormatKeys, SnapshotParameters, VolumeAttributes, VolumeParameters, WAIT_UNTIL_INITIALIZED,
 };
+use ebs_csi_policy::flag;
 use ebs_csi_proto::csi::{self, volume_content_source::Type as SourceType};
-use ebs_csi_proto::{Capability, CapacityRange, Condition, Failure, GiB};
-use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
+use ebs_csi_proto::{AccessType, Capability, CapacityRange, Condition, Failure, GiB};
+use ebs_csi_wire::{FsType, InstanceId, SnapshotId, VolumeId};
 
-/// The source of a new volume's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A snapshot.
     Snapshot(SnapshotId),
-    /// A copy of another volume.
     Volume(VolumeId),
 }
 
@@ -52,11 +49,8 @@ pub(crate) struct CreateVolume {
     pub range: CapacityRange,
     /// Whether a capability needs the volume attached to several instances.
     pub multi_attach: bool,
-    /// The StorageClass.
     pub class: VolumeParameters,
-    /// The VolumeAttributesClass.
     pub attributes: VolumeAttributes,
-    /// The source of the content.
     pub source: Option<Source>,
     /// Where the caller can use the volume.
     pub requirement: Option<csi::TopologyRequirement>,
@@ -65,8 +59,6 @@ pub(crate) struct CreateVolume {
 }
 
 impl CreateVolume {
-    /// Reads the request.
-    ///
     /// # Errors
     /// A failure that names the field; a source id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::CreateVolumeRequest) -> Result<Self, Failure> {
@@ -76,7 +68,7 @@ impl CreateVolume {
         let size = check_size(range.size_or(GiB::DEFAULT)?)?;
         let class = VolumeParameters::parse(&wire.parameters)?;
         let attributes = VolumeAttributes::parse(&wire.mutable_parameters)?;
-        mount::check(&capabilities, &class.format)?;
+        check_mount(&capabilities, &class.format)?;
         let source = match wire.volume_content_source.as_ref().map(|s| s.r#type.as_ref()) {
             None => None,
             Some(None) => return Err(Failure::missing("volume_content_source.type")),
@@ -135,12 +127,35 @@ impl CreateVolume {
     }
 }
 
+/// Checks the file system, its format options and the mount options of each capability before a
+/// volume is created that no node could mount.
+fn check_mount(capabilities: &[Capability], keys: &FormatKeys) -> Result<(), Failure> {
+    for capability in capabilities {
+        match &capability.kind {
+            AccessType::Block => keys.check_for_block()?,
+            AccessType::Mount { fs_type, flags } => {
+                let fs = file_system(fs_type)?;
+                keys.check_for(fs)?;
+                flag::parse(flags, &[fs], capability.is_read_only()).map_err(|error| {
+                    Failure::invalid("volume_capability.mount.mount_flags", error)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn file_system(name: &str) -> Result<FsType, Failure> {
+    if name.is_empty() {
+        return Ok(FsType::Ext4);
+    }
+    FsType::parse(name).map_err(|error| Failure::invalid("volume_capability.mount.fs_type", error))
+}
+
 /// The common part of ControllerPublishVolume and ControllerUnpublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pair {
-    /// The volume.
     pub volume: VolumeId,
-    /// The instance.
     pub node: InstanceId,
 }
 
@@ -153,25 +168,19 @@ impl fmt::Display for Pair {
 /// What a publish asks for besides the attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishOptions {
-    /// The capability.
     pub capability: Capability,
-    /// The `readonly` flag.
     pub read_only: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publish {
-    /// The volume and the instance.
     pub pair: Pair,
-    /// How the volume will be used at the instance.
     pub options: PublishOptions,
     /// Whether to wait until a restored volume has all its data.
     pub wait_until_initialized: bool,
 }
 
 impl Publish {
-    /// Reads the request.
-    ///
     /// # Errors
     /// A failure that names the field; an id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::ControllerPublishVolumeRequest) -> Result<Self, Failure> {
@@ -236,7 +245,6 @@ pub(crate) fn parse_delete<T: FromStr>(field: &str, value: &str) -> Result<Optio
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expand {
-    /// The volume.
     pub volume: VolumeId,
     /// The volume's new size; `None` when the caller requests none.
     pub size: Option<GiB>,
@@ -245,7 +253,6 @@ pub(crate) struct Expand {
 }
 
 impl Expand {
-    /// Reads the request.
     pub(crate) fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
         let volume = require("volume_id", &wire.volume_id)?;
         let range =
@@ -253,9 +260,7 @@ impl Expand {
         node_local_handle::refuse("volume_id", volume, "be expanded")?;
         let range = CapacityRange::parse(range)?;
         let block = match &wire.volume_capability {
-            Some(capability) => {
-                Capability::parse(capability)?.kind == ebs_csi_proto::AccessType::Block
-            }
+            Some(capability) => Capability::parse(capability)?.kind == AccessType::Block,
             None => false,
         };
         let size = match range.required.0 {
@@ -266,7 +271,6 @@ impl Expand {
     }
 }
 
-/// Reads ControllerModifyVolume.
 pub(crate) fn parse_modify(
     volume: &str,
     parameters: &HashMap<String, String>,
@@ -281,15 +285,11 @@ pub(crate) fn parse_modify(
 pub(crate) struct CreateSnapshot {
     /// The name, which identifies a repeated request.
     pub name: String,
-    /// The volume to take the snapshot of.
     pub volume: VolumeId,
-    /// The VolumeSnapshotClass.
     pub class: SnapshotParameters,
 }
 
 impl CreateSnapshot {
-    /// Reads the request.
-    ///
     /// # Errors
     /// A failure that names the field; a volume id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {

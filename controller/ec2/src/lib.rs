@@ -15,7 +15,6 @@ mod describe;
 mod error;
 mod expiring_cache;
 mod model;
-mod observer;
 mod pacing;
 mod sdk;
 
@@ -39,9 +38,8 @@ pub use model::volume_status::{Health, Initialization, VolumeStatus};
 pub use model::{DatedLook, LookResult, READ_LAG};
 pub use model::{ListPage, Page};
 pub use model::{OwnTags, Tags};
-pub use observer::Observer;
 pub use pacing::duration_estimate::WatchedChange;
 pub use pacing::lane::LaneLevel;
 pub use pacing::random::Random;
 pub use sdk::error_conversion::innermost;
-pub use sdk::settings::{Ec2Settings, Surroundings};
+pub use sdk::settings::{Ec2Settings, Observer, Surroundings};

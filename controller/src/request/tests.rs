@@ -167,3 +167,33 @@ fn expansion_without_required_bytes_has_no_size() {
     let refused = expand((1 << 30) + 1, (1 << 30) + 2).unwrap_err();
     assert_eq!(refused.condition(), Condition::CapacityOutOfRange);
 }
+
+fn mount(fs: &str, flags: &[&str]) -> Capability {
+    Capability {
+        mode: ebs_csi_proto::AccessMode::SingleNodeWriter,
+        kind: ebs_csi_proto::AccessType::Mount {
+            fs_type: fs.to_owned(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        },
+    }
+}
+
+#[test]
+fn unmountable_capability_is_refused_with_its_value() {
+    for (capability, word) in [
+        (mount("ext4", &["noatime,discard", "data=ordered"]), None),
+        (mount("", &["noatime"]), None),
+        (mount("XFS", &["nouuid"]), None),
+        (mount("ext4", &["tls"]), Some("\"tls\"")),
+        (mount("", &["noatime,tls"]), Some("\"tls\"")),
+        (mount("ext4", &["nouuid"]), Some("\"nouuid\"")),
+        (mount("ext4", &["a b"]), Some("a b")),
+        (mount("ntfs", &[]), Some("ntfs")),
+        (mount("btrfs", &[]), Some("btrfs")),
+    ] {
+        let checked = check_mount(std::slice::from_ref(&capability), &FormatKeys::default());
+        let text = checked.err().map(|failure| failure.text().to_owned());
+        assert_eq!(text.is_some(), word.is_some(), "{capability:?}: {text:?}");
+        assert!(text.is_none_or(|text| text.contains(word.unwrap_or_default())));
+    }
+}

@@ -11,14 +11,13 @@ use tracing::{Instrument, field};
 
 use super::credentials::RenewingCredentials;
 use super::interceptors;
-use super::settings::Ec2Settings;
+use super::settings::{Ec2Settings, Observer};
 use crate::call::Call;
 use crate::calls::Action;
 use crate::client::identity::CallerIdentity;
 use crate::error::code::Ec2ErrorKind;
 use crate::error::{Ec2Error, Sent};
 use crate::model::sdk_field::Incomplete;
-use crate::observer::Observer;
 use crate::pacing::bucket::CallOutcome;
 use crate::pacing::lane::{Lane, LaneLevel, QueuePlace};
 use crate::pacing::random::Random;
