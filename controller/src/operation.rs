@@ -27,14 +27,12 @@ use ordered_watch::{OrderedWatch, WatchedResult, watched_result};
 /// What happens to a call whose key is held by an operation with another intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conflict {
-    /// The call is refused.
     Refuse,
     /// The running operation is told to end; the operation of the call begins after that. The
     /// latest intent wins.
     Supersede,
 }
 
-/// Operations of one kind, by key.
 #[derive(Debug)]
 pub(crate) struct Operations<K, I, T> {
     conflict: Conflict,
@@ -121,7 +119,6 @@ impl Cancellation {
         self.superseded.get()
     }
 
-    /// Checks that no later intent has replaced this one.
     pub(crate) fn check_not_superseded(&self) -> Result<(), Failure> {
         match self.is_superseded() {
             true => Err(Self::superseded_failure()),

@@ -124,7 +124,6 @@ pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), 
     Ok(())
 }
 
-/// Returns all services of the CSI socket.
 fn routes(
     config: &Config,
     controller: Controller,

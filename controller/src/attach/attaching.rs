@@ -34,13 +34,10 @@ const MAX_REQUESTS: u32 = 4;
 pub(super) enum AttachStep {
     /// Look again.
     Wait,
-    /// Send AttachVolume.
     Attach,
-    /// The volume is attached.
     Done(Box<Attached>),
     /// The volume has been attaching for too long.
     Stuck,
-    /// The attach fails.
     Refuse(Failure),
 }
 

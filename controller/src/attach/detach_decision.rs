@@ -28,7 +28,6 @@ pub(super) enum DetachDecision {
     Send(Force, Instant),
     /// A detach is under way; the caller waits for its end.
     InProgress,
-    /// EC2 shows no attachment.
     NotAttached,
 }
 

@@ -198,7 +198,6 @@ impl<'a> PendingDetach<'a> {
         self.is_overdue = true;
     }
 
-    /// Records the state in which a look shows the attachment.
     fn record_state(&self, look: &LookResult<Volume>) {
         let Some(attachment) = look.present().and_then(|volume| volume.attachment(&self.pair.node))
         else {

@@ -26,11 +26,9 @@ pub(super) enum DetachStep {
     Wait,
     /// Look again at this time: the volume shows no attachment, which proves nothing before.
     LookAt(Instant),
-    /// Send DetachVolume.
     Detach,
     /// EC2 shows no attachment.
     Done,
-    /// The detach fails.
     Refuse(Failure),
 }
 

@@ -31,7 +31,6 @@ pub(crate) struct Mapped {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NameAndCard {
-    /// The device name.
     pub device: DeviceName,
     /// The EBS card; only on instances with several.
     pub card: Option<u32>,

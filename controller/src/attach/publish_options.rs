@@ -38,7 +38,6 @@ fn difference(first: &PublishOptions, other: &PublishOptions) -> Option<&'static
     (first.read_only != other.read_only).then_some("readonly")
 }
 
-/// The publish options of the attachments that this process has published.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Pair, Published>>>);
 
@@ -46,7 +45,6 @@ pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Pair, Published>>>);
 struct Published {
     /// When EC2 accepted the attach.
     attached: Timestamp,
-    /// Since when this process has known the attachment.
     known_since: Instant,
     options: PublishOptions,
 }

@@ -79,7 +79,6 @@ pub(crate) async fn publish(
     find_volume(&instance, &device)
 }
 
-/// Returns the device name that a handle stands for.
 fn device_of_handle(volume: &str) -> Result<String, Failure> {
     match volume.strip_prefix(PREFIX).unwrap_or_default() {
         "" => Err(Failure::invalid(

@@ -70,7 +70,6 @@ impl SafeDetach {
 }
 
 impl Metrics {
-    /// Sets the mode of safe detach that is in force.
     pub(crate) fn safe_detach_mode(&self, mode: impl fmt::Display) {
         self.safe_detach.mode.get_or_create(&ByMode { mode: mode.to_string() }).set(1);
         // Created at the start: the first count of a new series is no increase.
@@ -81,12 +80,10 @@ impl Metrics {
         }
     }
 
-    /// Counts a decision whether a volume may leave a node.
     pub(crate) fn safe_detach_decided(&self, (verdict, evidence): (&'static str, &'static str)) {
         self.safe_detach.decisions.get_or_create(&ByVerdict { verdict, evidence }).inc();
     }
 
-    /// Counts a requested fence and its result.
     pub(crate) fn fenced(&self, mode: &'static str, result: &'static str) {
         self.safe_detach.fences.get_or_create(&ByFence { mode, result }).inc();
     }
@@ -96,7 +93,6 @@ impl Metrics {
         self.safe_detach.observers.inc_by(change);
     }
 
-    /// Counts a detach that an override order forced.
     pub(crate) fn forced_detach(&self) {
         self.safe_detach.forced.inc();
     }

@@ -1,7 +1,5 @@
 use std::time::Duration;
 
-use ebs_csi_ec2::{Action, Observer};
-
 use super::*;
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,6 @@ struct Inner {
 pub(crate) struct Counted(OperationCount);
 
 impl OperationCount {
-    /// Creates a count that is shown as a metric.
     pub(crate) fn with_metrics(metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Inner { running: AtomicUsize::new(0), became_idle: Notify::new(), metrics }))
     }

@@ -121,7 +121,6 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files.
     pub(super) fn new(files: CertificateFiles) -> Result<Self, String> {
         let file_versions = file_versions(&files)?;
         let config = read(&files)?;

@@ -162,7 +162,6 @@ async fn find(
     Ok(orphans)
 }
 
-/// Reads every page of a list.
 async fn read_every_page<T, F>(page: impl Fn(Option<String>) -> F) -> Result<Vec<T>, Ec2Error>
 where
     F: Future<Output = Result<Page<T>, Ec2Error>>,
@@ -214,9 +213,6 @@ impl OrphansArguments {
 
     /// Asks EC2 and returns the output: the orphans, and a line for the reader. Must run inside a
     /// tokio runtime.
-    ///
-    /// # Errors
-    /// [`Exit`].
     pub async fn run(&self, config: &Config, known: &Known) -> Result<(Vec<Orphan>, String), Exit> {
         let ec2 = Ec2::connect(config.ec2.clone(), Surroundings::default())
             .await

@@ -37,9 +37,7 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 struct ProbeResult {
-    /// Whether a check ever succeeded.
     has_ever_succeeded: bool,
-    /// Why the last check failed.
     failure: Option<String>,
 }
 
@@ -56,7 +54,6 @@ impl Probe {
         Arc::new(Self { mode, outcome: watch::Sender::new(None), check_requested: Notify::new() })
     }
 
-    /// Returns the function that answers CSI Probe.
     pub(crate) fn readiness(self: &Arc<Self>) -> Readiness {
         let probe = Arc::clone(self);
         Arc::new(move || {
@@ -108,7 +105,6 @@ impl Probe {
         }
     }
 
-    /// Repeats the check for ever.
     pub(crate) async fn run(self: Arc<Self>, ec2: Ec2, metrics: Arc<Metrics>) {
         let mut failures = 0u32;
         loop {

@@ -56,11 +56,8 @@ impl FromStr for GroupId {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CreateGroup {
-    /// The group's id.
     pub id: GroupId,
-    /// The volumes to take the snapshots of.
     pub volumes: BTreeSet<VolumeId>,
-    /// The VolumeGroupSnapshotClass.
     pub class: SnapshotParameters,
     /// The number of volumes, and a digest of the volumes and of the class's own parameters.
     pub request: String,
@@ -103,7 +100,6 @@ impl CreateGroup {
         Ok(Self { id: GroupId::of_name(&name), volumes, class, request })
     }
 
-    /// Returns whether the snapshot is of a volume of the group.
     pub(crate) fn asks_for(&self, snapshot: &Snapshot) -> bool {
         snapshot.volume.as_ref().is_some_and(|volume| self.volumes.contains(volume))
     }

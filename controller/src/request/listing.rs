@@ -11,7 +11,6 @@ const MIN_PAGE: usize = 5;
 /// The most pages that one call reads while they are empty: EC2 filters after it has cut the pages.
 const MAX_EMPTY_PAGES: usize = 20;
 
-/// The parameters of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageRequest {
     /// The most entries; 0 for as many as EC2 returns at once.

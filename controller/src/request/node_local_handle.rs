@@ -2,7 +2,6 @@
 
 use ebs_csi_proto::{Condition, Failure};
 
-/// The prefix of such a handle.
 pub(crate) const PREFIX: &str = "local-ebs://";
 
 /// Returns whether a volume handle is of this kind.

@@ -30,7 +30,6 @@ pub(super) fn to_wire(status: &LookResult<InstanceStatus>) -> StatusChecks {
     }
 }
 
-/// Describes the status checks for a person.
 pub(super) fn describe(id: &InstanceId, status: &LookResult<InstanceStatus>) -> String {
     match status {
         LookResult::Present(status) => format!(

@@ -20,7 +20,6 @@ pub(crate) struct Gathered {
     pub(crate) root_device: Option<String>,
     /// Whether EC2 shows neither the volume nor the instance: they are gone, or reads have a gap.
     pub(crate) shows_neither: bool,
-    /// Whether the instance was launched with the volume.
     pub(crate) is_launch_volume: bool,
     /// When the oldest of EC2's answers was asked for.
     pub(crate) looked_at: Instant,
@@ -89,7 +88,6 @@ pub(super) async fn gather_all(
         .collect()
 }
 
-/// Returns whether the instance shows the volume attached.
 fn is_shown(pair: &Pair, instance: &LookResult<Instance>) -> bool {
     let mapped = instance.present().and_then(|instance| mapped_attachment(instance, pair));
     mapped.is_some_and(|attachment| attachment.phase == Phase::Attached)
@@ -190,7 +188,6 @@ fn attachment_of_volume(
         .map_or(Fact::Absent, Fact::Present)
 }
 
-/// Converts a look at an instance to a fact.
 pub(super) fn instance_look_to_fact(seen: &LookResult<Instance>) -> Fact<InstanceFact> {
     match seen {
         LookResult::Present(instance) => Fact::Present(instance_fact(instance)),

@@ -35,12 +35,10 @@ pub(crate) struct OverrideOrders {
 }
 
 impl OverrideOrders {
-    /// Remembers that a detach was asked for over CSI.
     pub(crate) fn note_asked(&self, pair: &Pair) {
         self.asked.put(&pair.to_string(), (), ASKED_TTL);
     }
 
-    /// Remembers that the detach has ended.
     pub(crate) fn note_done(&self, pair: &Pair) {
         self.asked.remove(&pair.to_string());
     }

@@ -17,7 +17,6 @@ pub(crate) fn refusal_text(why: Refusal, pair: &Pair, instance: &Fact<InstanceFa
     )
 }
 
-/// Returns the text of the verdict about one volume at one instance.
 pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceFact>) -> String {
     let Pair { volume, node } = pair;
     match verdict {
@@ -41,7 +40,6 @@ pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceF
     }
 }
 
-/// Returns the text of the verdict about all volumes at one instance.
 pub(super) fn of_instance(
     verdict: Verdict,
     id: &InstanceId,

@@ -18,9 +18,7 @@ use crate::request::tags::Tags;
 /// The fast restores and the lock promised for a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
-    /// Zones in which fast restores are enabled.
     pub(super) zones: Vec<String>,
-    /// How the snapshot is locked.
     pub(super) lock: Option<Lock>,
 }
 

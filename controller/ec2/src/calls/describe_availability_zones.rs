@@ -12,9 +12,6 @@ use crate::sdk::call::{accept_dry_run, send};
 
 impl Ec2 {
     /// Returns the zones of the Region that this account may use.
-    ///
-    /// # Errors
-    /// Those of every call.
     pub async fn availability_zones(&self, call: &Call) -> Result<Vec<Zone>, Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
         self.core

@@ -187,9 +187,6 @@ impl Ec2 {
     }
 
     /// Returns the zones in which fast restores of the snapshot are enabled or being enabled.
-    ///
-    /// # Errors
-    /// Those of every call.
     pub async fn fast_restore_zones(
         &self,
         call: &Call,
@@ -217,9 +214,6 @@ impl Ec2 {
     }
 
     /// Locks a snapshot.
-    ///
-    /// # Errors
-    /// Those of every call.
     pub async fn lock_snapshot(&self, call: &Call, lock: &LockSnapshot) -> Result<(), Ec2Error> {
         let action = Action::LockSnapshot;
         self.core

@@ -34,9 +34,6 @@ impl Ec2 {
     }
 
     /// Sets tags of a volume or snapshot; other tags stay.
-    ///
-    /// # Errors
-    /// Those of every call.
     pub async fn create_tags(
         &self,
         call: &Call,
@@ -67,9 +64,6 @@ impl Ec2 {
     }
 
     /// Removes tags of a volume or snapshot, whatever their values; a missing tag is not an error.
-    ///
-    /// # Errors
-    /// Those of every call.
     pub async fn delete_tags(
         &self,
         call: &Call,

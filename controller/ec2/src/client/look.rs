@@ -258,9 +258,6 @@ impl Ec2 {
 
     /// Returns the zone of an Outpost, as any instance on it shows; `None` when no instance of this
     /// account is on it.
-    ///
-    /// # Errors
-    /// Those of every call.
     pub async fn zone_of_outpost(
         &self,
         call: &Call,

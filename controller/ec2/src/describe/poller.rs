@@ -223,7 +223,6 @@ impl<S: Source> Poller<S> {
     }
 }
 
-/// The pending answer of a queued look.
 pub(super) type PendingAnswer<S> = oneshot::Receiver<DatedLook<<S as Source>::Value>>;
 
 pub(super) async fn await_answers<S: Source>(

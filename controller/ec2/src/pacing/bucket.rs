@@ -110,7 +110,6 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a full bucket.
     pub(crate) fn new(start: Rate, ceiling: Ceiling, now: Instant) -> Self {
         let (start, max_refill) = match ceiling {
             Ceiling::Start => (start, start.refill),

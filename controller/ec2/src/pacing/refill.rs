@@ -28,7 +28,6 @@ const RECOVERY_SECONDS: f64 = 20.0;
 /// other measure nothing.
 const PRIOR_CALLS: f64 = 4.0;
 
-/// An estimate of a refill rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Refill {
     initial: f64,

@@ -139,7 +139,6 @@ pub(super) async fn modify(
     Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
 }
 
-/// Looks up a volume that must exist.
 pub(super) async fn find_existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
     let look = this.ec2.look_volume(&Call::default(), id).await;
     let found = look.known()?;

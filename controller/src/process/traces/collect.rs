@@ -105,7 +105,6 @@ where
     }
 }
 
-/// Writes the fields of a span or event into its record.
 struct Fields<'a>(&'a mut Record);
 
 impl Visit for Fields<'_> {

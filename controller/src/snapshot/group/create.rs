@@ -281,7 +281,6 @@ fn ids(snapshots: &[Snapshot]) -> Vec<SnapshotId> {
     snapshots.iter().map(|snapshot| snapshot.id.clone()).collect()
 }
 
-/// The request to EC2.
 enum Plan {
     /// Of one volume, which need not be attached.
     One(ec2::CreateSnapshot),
