@@ -62,8 +62,7 @@ async fn volume_hidden_from_describe_is_not_created_twice() {
 /// the clone for a while.
 #[tokio::test(start_paused = true)]
 async fn hidden_clone_of_ended_process_is_found() {
-    let slow = Slow::new(json!({})).await;
-    let source = slow.create("pvc-1").await.unwrap();
+    let (slow, source) = Slow::with_volume(json!({})).await;
     let copy = volume("pvc-2", 1).with_source(from_volume(&source));
     let made = create(&slow.controller, copy.clone()).await.unwrap().volume_id;
     hide(&slow, &source, 22_000);
@@ -104,8 +103,7 @@ async fn refusal_before_client_token_is_final_later() {
 /// credentials were refused before does not count.
 #[tokio::test(start_paused = true)]
 async fn refused_credentials_do_not_spend_client_token() {
-    let slow = Slow::new(json!({})).await;
-    let made = slow.create("pvc-1").await.unwrap();
+    let (slow, made) = Slow::with_volume(json!({})).await;
     let next = slow.another(2).await;
     hide(&slow, &made, 300_000);
     let denied = json!({ "match": { "action": "CreateVolume" }, "for_ms": 130_000, "fault": {
@@ -123,8 +121,7 @@ async fn refused_credentials_do_not_spend_client_token() {
 #[tokio::test(start_paused = true)]
 async fn late_read_of_ended_attachment_is_not_answered() {
     let scenario = json!({ "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 } } });
-    let slow = Slow::new(scenario).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let (slow, id) = Slow::with_volume(scenario).await;
     slow.publish(&id).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     let other = slow.another(2).await;
@@ -204,8 +201,7 @@ async fn instance_started_during_throttled_read_keeps_volume() {
 /// The process that published the volume knows that no other process has detached it since.
 #[tokio::test(start_paused = true)]
 async fn repeated_publish_of_same_process_answers_at_once() {
-    let slow = Slow::new(json!({})).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let (slow, id) = Slow::with_volume(json!({})).await;
     slow.publish(&id).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     let begin = Instant::now();
@@ -215,8 +211,7 @@ async fn repeated_publish_of_same_process_answers_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn attached_volume_hidden_from_describe_is_not_deleted() {
-    let slow = Slow::new(json!({})).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let (slow, id) = Slow::with_volume(json!({})).await;
     slow.publish(&id).await.unwrap();
     hide(&slow, &id, 60_000);
     let request = csi::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
@@ -228,8 +223,7 @@ async fn attached_volume_hidden_from_describe_is_not_deleted() {
 /// Describe calls do not show the instance for a minute; EC2's answer to AttachVolume decides.
 #[tokio::test(start_paused = true)]
 async fn attach_and_detach_succeed_for_hidden_node() {
-    let slow = Slow::new(json!({})).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let (slow, id) = Slow::with_volume(json!({})).await;
     hide(&slow, NODE_1, 60_000);
     slow.publish(&id).await.unwrap();
     assert_eq!(slow.live("attachments"), 1);
@@ -239,8 +233,8 @@ async fn attach_and_detach_succeed_for_hidden_node() {
 
 #[tokio::test(start_paused = true)]
 async fn unpublish_of_hidden_detaching_volume_awaits_detach() {
-    let slow = Slow::new(json!({ "latency": { "detach": { "fixed_ms": 30_000 } } })).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let scenario = json!({ "latency": { "detach": { "fixed_ms": 30_000 } } });
+    let (slow, id) = Slow::with_volume(scenario).await;
     slow.publish(&id).await.unwrap();
     let hidden = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -300,8 +294,7 @@ async fn encrypted_snapshot_restore_refuses_encrypted_false() {
 /// One read that is from before the creation does not make the volume NOT_FOUND.
 #[tokio::test(start_paused = true)]
 async fn expand_looks_twice_before_not_found() {
-    let slow = Slow::new(json!({})).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let (slow, id) = Slow::with_volume(json!({})).await;
     let expand = |id: &str| {
         let request = csi::ControllerExpandVolumeRequest {
             volume_id: id.to_owned(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ebs_csi_controller::csi::service::{Controller, ServiceSettings};
 use ebs_csi_controller::safe_detach::Mode;
+use ebs_csi_ec2::Ec2;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use serde_json::{Value, json};
@@ -26,6 +27,13 @@ impl Slow {
         Self::under(Mode::Off, over).await
     }
 
+    /// Like [`Slow::new`], with a volume. Returns also the volume's id.
+    pub(crate) async fn with_volume(over: Value) -> (Self, String) {
+        let slow = Self::new(over).await;
+        let id = slow.create("pvc-1").await.unwrap();
+        (slow, id)
+    }
+
     pub(crate) async fn under(safe_detach: Mode, over: Value) -> Self {
         let whole = json!({
             "profile": "fast",
@@ -33,17 +41,12 @@ impl Slow {
         });
         let world = InProcess::new(merged(whole, over));
         let access = world.access(1).await;
-        let settings = ServiceSettings { safe_detach, ..ServiceSettings::default() };
-        let controller = Controller::new(access, settings, Arc::default());
-        Self { world, controller, safe_detach }
+        Self { controller: started(access, safe_detach), world, safe_detach }
     }
 
     /// Starts another process, which knows nothing of what this one did.
     pub(crate) async fn another(&self, number: u64) -> Controller {
-        let access = self.world.access(number).await;
-        let settings =
-            ServiceSettings { safe_detach: self.safe_detach, ..ServiceSettings::default() };
-        Controller::new(access, settings, Arc::default())
+        started(self.world.access(number).await, self.safe_detach)
     }
 
     pub(crate) async fn create(&self, name: &str) -> Result<String, Status> {
@@ -89,6 +92,11 @@ impl Slow {
     }
 }
 
+fn started(access: Ec2, safe_detach: Mode) -> Controller {
+    let settings = ServiceSettings { safe_detach, ..ServiceSettings::default() };
+    Controller::new(access, settings, Arc::default())
+}
+
 pub(crate) async fn create(
     controller: &Controller,
     request: csi::CreateVolumeRequest,
@@ -104,8 +112,8 @@ fn with_fault(action: &str, count: u32, fault: Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn stuck_attach_is_undone_after_90_seconds() {
-    let slow = Slow::new(with_fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }))).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let stuck = with_fault("AttachVolume", 1, json!({ "kind": "stuck_attach" }));
+    let (slow, id) = Slow::with_volume(stuck).await;
     let begin = Instant::now();
     let stuck = slow.publish(&id).await.unwrap_err();
     let took = begin.elapsed();
@@ -141,8 +149,7 @@ async fn throttled_call_is_not_resent_after_caller_leaves() {
             "kind": "error", "code": "RequestLimitExceeded", "status": 503 } })
     };
     let faults = ["AttachVolume", "DetachVolume", "CreateSnapshot"].map(throttled);
-    let slow = Slow::new(json!({ "faults": faults })).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let (slow, id) = Slow::with_volume(json!({ "faults": faults })).await;
     slow.abandon("AttachVolume", slow.publish(&id)).await;
     assert_eq!(slow.live("attachments"), 0);
     slow.publish(&id).await.unwrap();
@@ -219,13 +226,12 @@ async fn failed_volume_blocks_recreate_until_deleted() {
 /// there.
 #[tokio::test(start_paused = true)]
 async fn publish_waits_2_hours_for_initialization_attaching_once() {
-    let slow = Slow::new(json!({
+    let (slow, source) = Slow::with_volume(json!({
         "latency": { "initialize_per_gib": { "fixed_ms": 7_200_000 } },
         "faults": [{ "match": { "action": "DescribeVolumeStatus" }, "skip": 2, "count": 2, "fault": {
             "kind": "error", "code": "InternalError", "status": 500 } }],
     }))
     .await;
-    let source = slow.create("pvc-1").await.unwrap();
     let take = driver::snapshot("s", &source);
     let snapshot = loop {
         let answer = slow.controller.create_snapshot(Request::new(take.clone())).await;
@@ -265,7 +271,7 @@ async fn publish_waits_2_hours_for_initialization_attaching_once() {
 #[tokio::test(start_paused = true)]
 async fn lagging_reads_cause_no_duplicate_volume_or_attachment() {
     for seed in 1..=12 {
-        let slow = Slow::new(json!({
+        let (slow, id) = Slow::with_volume(json!({
             "seed": seed,
             "consistency": {
                 "replicas": 4, "lag": { "uniform_ms": [0, 1800] },
@@ -273,7 +279,6 @@ async fn lagging_reads_cause_no_duplicate_volume_or_attachment() {
             },
         }))
         .await;
-        let id = slow.create("pvc-1").await.unwrap();
         for round in 0..3 {
             slow.publish(&id).await.unwrap();
             let is = format!("seed {seed}, round {round}");
@@ -290,11 +295,10 @@ async fn lagging_reads_cause_no_duplicate_volume_or_attachment() {
 
 #[tokio::test(start_paused = true)]
 async fn quota_checked_before_request_token_hides_no_volume() {
-    let slow = Slow::new(json!({
+    let (slow, id) = Slow::with_volume(json!({
         "quotas": { "storage_tib": { "gp3": 0.0015 }, "before_token": true },
     }))
     .await;
-    let id = slow.create("pvc-1").await.unwrap();
     assert_eq!(slow.create("pvc-1").await.unwrap(), id);
     // Another process may have had the volume made, so the refusal is not final at first.
     let full = slow.create("pvc-2").await.unwrap_err();
@@ -309,12 +313,11 @@ async fn quota_checked_before_request_token_hides_no_volume() {
 /// CreateVolume.
 #[tokio::test(start_paused = true)]
 async fn quota_hides_no_fresh_volume_of_another_process() {
-    let slow = Slow::new(json!({
+    let (slow, id) = Slow::with_volume(json!({
         "quotas": { "storage_tib": { "gp3": 0.0015 }, "before_token": true },
         "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 1500 } },
     }))
     .await;
-    let id = slow.create("pvc-1").await.unwrap();
     let again = create(&slow.another(2).await, volume("pvc-1", 1)).await.unwrap();
     assert_eq!(again.volume_id, id);
     assert_eq!(slow.live("volumes"), 1);
@@ -327,8 +330,7 @@ async fn not_found_for_new_volume_is_not_deleted() {
         "kind": "error", "code": "InvalidVolume.NotFound", "status": 400,
         "message": "The volume 'vol-1' does not exist.",
     });
-    let slow = Slow::new(with_fault("DeleteVolume", 1, not_found)).await;
-    let id = slow.create("pvc-1").await.unwrap();
+    let (slow, id) = Slow::with_volume(with_fault("DeleteVolume", 1, not_found)).await;
     let delete = || {
         let request = csi::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
         slow.controller.delete_volume(Request::new(request))
@@ -369,12 +371,11 @@ async fn refusal_after_lost_reply_is_not_final() {
 /// Returns a world in which EC2 behaves like the real service: lookups by tag lag, and EC2 accepts
 /// one snapshot of a volume in 15 s.
 async fn lagging() -> (Slow, String) {
-    let slow = Slow::new(json!({
+    let (slow, volume) = Slow::with_volume(json!({
         "quotas": { "snapshot_interval_ms": 15_000 },
         "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 9_000 } },
     }))
     .await;
-    let volume = slow.create("pvc-1").await.unwrap();
     (slow, volume)
 }
 
@@ -421,8 +422,7 @@ async fn new_process_waits_out_snapshot_lookup_lag() {
 
 #[tokio::test(start_paused = true)]
 async fn expired_lock_date_blocks_only_new_snapshots() {
-    let slow = Slow::new(json!({})).await;
-    let volume = slow.create("pvc-1").await.unwrap();
+    let (slow, volume) = Slow::with_volume(json!({})).await;
     // The simulator's time begins with the year 2026.
     let snapshot = async |name: &str| {
         let request = csi::CreateSnapshotRequest {
