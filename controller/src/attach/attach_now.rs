@@ -1,7 +1,6 @@
 //! One attach: the looks, requests and waits that its state machine ([`super::attaching`]) asks
 //! for, and the choice of the device name.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{
@@ -125,11 +124,11 @@ impl Attachments {
             let next = ec2
                 .watch_volume(&call, volume, WatchedChange::Attachment, deadline, |look| {
                     if cancellation.is_superseded() {
-                        return ControlFlow::Break(AttachStep::Wait);
+                        return Some(AttachStep::Wait);
                     }
-                    match machine.observe(&self.recent.correct(look), Instant::now()) {
-                        AttachStep::Wait => ControlFlow::Continue(()),
-                        step => ControlFlow::Break(step),
+                    match machine.observe(&self.recent.correct(&look.result), Instant::now()) {
+                        AttachStep::Wait => None,
+                        step => Some(step),
                     }
                 })
                 .await;

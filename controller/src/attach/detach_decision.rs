@@ -1,6 +1,5 @@
 //! The decision before a DetachVolume: whether the volume may leave the node.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Force, InstanceState, LookResult, Timestamp};
@@ -189,17 +188,16 @@ async fn wait_for_transition(
     deadline: Instant,
 ) -> Result<(), Failure> {
     let transition_end = ec2
-        .watch_instance(call, &pair.node, deadline, |look| match look {
-            _ if cancellation.is_superseded() => ControlFlow::Break(()),
-            LookResult::Present(instance) => match instance.state {
-                InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {
-                    ControlFlow::Continue(())
-                }
-                _ => ControlFlow::Break(()),
-            },
-            LookResult::Absent => ControlFlow::Break(()),
-            LookResult::Unknown(error) if error.is_transient() => ControlFlow::Continue(()),
-            LookResult::Unknown(_) => ControlFlow::Break(()),
+        .watch_instance(call, &pair.node, deadline, |look| {
+            let is_under_way = match &look.result {
+                LookResult::Present(instance) => matches!(
+                    instance.state,
+                    InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown
+                ),
+                LookResult::Absent => false,
+                LookResult::Unknown(error) => error.is_transient(),
+            };
+            (cancellation.is_superseded() || !is_under_way).then_some(())
         })
         .await;
     transition_end.ok_or_else(|| {

@@ -1,8 +1,6 @@
 //! One detach: the looks, decisions and requests that its state machine ([`super::detaching`]) asks
 //! for.
 
-use std::ops::ControlFlow;
-
 use ebs_csi_ec2::{
     Action, AttachmentState, Call, Ec2Error, Ec2ErrorKind, Force, LookResult, READ_LAG, Volume,
     WatchedChange,
@@ -118,9 +116,9 @@ impl Attachments {
                 DetachStep::Wait => {}
             }
             let next = ec2
-                .watch_volume_dated(&call, volume, WatchedChange::Detachment, deadline, |look| {
+                .watch_volume(&call, volume, WatchedChange::Detachment, deadline, |look| {
                     if cancellation.is_superseded() {
-                        return ControlFlow::Break(DetachStep::Wait);
+                        return Some(DetachStep::Wait);
                     }
                     pending.record_state(&look.result);
                     match machine.observe(look, Instant::now()) {
@@ -129,10 +127,10 @@ impl Attachments {
                             if machine.is_detaching()
                                 && self.cluster_evidence.overrides.is_unused(pair) =>
                         {
-                            ControlFlow::Break(DetachStep::Detach)
+                            Some(DetachStep::Detach)
                         }
-                        DetachStep::Wait => ControlFlow::Continue(()),
-                        step => ControlFlow::Break(step),
+                        DetachStep::Wait => None,
+                        step => Some(step),
                     }
                 })
                 .await;

@@ -1,6 +1,5 @@
 //! Carries out one change: facts, request, waiting, and tags last.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{
@@ -104,11 +103,8 @@ impl Modifications {
         };
         wait_until_effective(ec2, call, id, accepted, deadline).await?;
         let shown = ec2
-            .watch_volume(call, id, WatchedChange::Visibility, deadline, |look| match look {
-                LookResult::Present(volume) if has_values_of(volume, request) => {
-                    ControlFlow::Break(volume.clone())
-                }
-                _ => ControlFlow::Continue(()),
+            .watch_volume(call, id, WatchedChange::Visibility, deadline, |look| {
+                look.result.present().filter(|volume| has_values_of(volume, request)).cloned()
             })
             .await;
         shown.ok_or_else(|| {
@@ -159,14 +155,10 @@ async fn wait_until_effective(
         return end;
     }
     let outcome = ec2
-        .watch_modification(call, id, deadline, |look| match look {
+        .watch_modification(call, id, deadline, |look| {
             // A late look shows the modification before this one.
-            LookResult::Present(modification)
-                if modification.started >= accepted_modification.started =>
-            {
-                outcome_of(modification).map_or(ControlFlow::Continue(()), ControlFlow::Break)
-            }
-            _ => ControlFlow::Continue(()),
+            let is_this = |shown: &&Modification| shown.started >= accepted_modification.started;
+            look.result.present().filter(is_this).and_then(outcome_of)
         })
         .await;
     outcome.unwrap_or_else(|| Err(pending(id, "EC2 still modifies it")))
@@ -190,12 +182,7 @@ async fn find_lost_modification(
     };
     let found = ec2
         .watch_modification(call, &request.volume, Instant::now() + LOST_ANSWER_LOOKS, |look| {
-            match look {
-                LookResult::Present(modification) if is_ours(modification) => {
-                    ControlFlow::Break(modification.clone())
-                }
-                _ => ControlFlow::Continue(()),
-            }
+            look.result.present().filter(|modification| is_ours(modification)).cloned()
         })
         .await;
     found.ok_or_else(|| error.pending())

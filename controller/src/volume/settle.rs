@@ -1,6 +1,5 @@
 //! The state of a volume after EC2 has accepted its creation.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{Call, Ec2, Ec2ErrorKind, LookResult, Volume, VolumeState, WatchedChange};
@@ -97,18 +96,15 @@ pub(super) async fn settle(
     let watched = ec2.watch_volume(call, &id, WatchedChange::Creation, deadline, |look| {
         // Watching longer would only end in a deadline that does not give the reason. The volume
         // may exist, so the condition is not final.
-        if let LookResult::Unknown(error) = look
+        if let LookResult::Unknown(error) = &look.result
             && error.kind == Ec2ErrorKind::Unauthorized
         {
             let refused = error.pending();
-            return ControlFlow::Break(Err(refused.context(format!(
+            return Some(Err(refused.context(format!(
                 "volume {id} is accepted, and the controller's role may not see what becomes of it"
             ))));
         }
-        match settling.observe(look, Instant::now()) {
-            Some(settled) => ControlFlow::Break(Ok(settled)),
-            None => ControlFlow::Continue(()),
-        }
+        settling.observe(&look.result, Instant::now()).map(Ok)
     });
     watched.await.unwrap_or_else(|| Err(not_ready(&id)))
 }

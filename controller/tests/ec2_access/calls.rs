@@ -1,6 +1,5 @@
 //! Tests each call against a simulator without faults.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{
@@ -43,10 +42,8 @@ async fn each_ec2_call_returns_result_or_typed_error() {
     assert_eq!(attachment.instance, Some(node_a()));
     let attached = ec2
         .watch_volume(call, &volume.id, WatchedChange::Attachment, soon(), |seen| {
-            match seen.present().and_then(|v| v.attachment(&node_a())) {
-                Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(a.clone()),
-                _ => ControlFlow::Continue(()),
-            }
+            let attachment = seen.result.present()?.attachment(&node_a())?;
+            (attachment.state == AttachmentState::Attached).then(|| attachment.clone())
         })
         .await
         .unwrap();
@@ -68,12 +65,8 @@ async fn each_ec2_call_returns_result_or_typed_error() {
     let modification = ec2.modify_volume(call, &modify).await.unwrap();
     assert_eq!((modification.target.size, modification.target.iops), (Some(GiB(8)), Some(4000)));
     ec2.watch_modification(call, &volume.id, soon(), |seen| {
-        match seen.present().map(|m| &m.state) {
-            Some(ModificationState::Optimizing | ModificationState::Completed) => {
-                ControlFlow::Break(())
-            }
-            _ => ControlFlow::Continue(()),
-        }
+        let state = &seen.result.present()?.state;
+        matches!(state, ModificationState::Optimizing | ModificationState::Completed).then_some(())
     })
     .await
     .unwrap();
@@ -96,10 +89,7 @@ async fn each_ec2_call_returns_result_or_typed_error() {
 
     ec2.detach_volume(call, &volume.id, &node_a(), Force::No, Instant::now()).await.unwrap();
     ec2.watch_volume(call, &volume.id, WatchedChange::Detachment, soon(), |seen| {
-        match seen.present() {
-            Some(volume) if volume.attachments.is_empty() => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        }
+        seen.result.present()?.attachments.is_empty().then_some(())
     })
     .await
     .unwrap();

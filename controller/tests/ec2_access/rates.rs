@@ -2,18 +2,16 @@
 //! wait for which. The tests use virtual time, so the machine's speed does not matter.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use ebs_csi_ec2::{
-    Action, Call, Ec2, Ec2ErrorKind, Ec2Settings, Force, LaneLevel, LookResult, Rate, Sent,
-    VolumeState, WatchedChange,
+    Action, Call, Ec2, Ec2ErrorKind, Ec2Settings, Force, LaneLevel, Rate, Sent, WatchedChange,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::world::in_process::InProcess;
-use crate::world::small;
+use crate::world::{available, small};
 use crate::{device, nobody, node_a};
 
 /// Returns how many requests of an action reached EC2, and how many of them EC2 throttled.
@@ -123,20 +121,9 @@ async fn an_attach_does_not_wait_behind_detaches() {
     let (_world, ec2) = limited(Action::DetachVolume, 2.0, 1.0).await;
     let volume = ec2.create_volume(&Call::default(), &small("a")).await.unwrap();
     let far = Instant::now() + Duration::from_secs(60);
-    ec2.watch_volume(
-        &Call::default(),
-        &volume.id,
-        WatchedChange::Creation,
-        far,
-        |seen| match seen {
-            LookResult::Present(volume) if volume.state == VolumeState::Available => {
-                ControlFlow::Break(())
-            }
-            _ => ControlFlow::Continue(()),
-        },
-    )
-    .await
-    .unwrap();
+    ec2.watch_volume(&Call::default(), &volume.id, WatchedChange::Creation, far, available)
+        .await
+        .unwrap();
     let detaches: Vec<_> = (0..300)
         .map(|_| {
             let (ec2, id) = (ec2.clone(), volume.id.clone());

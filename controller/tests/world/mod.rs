@@ -4,13 +4,12 @@
 pub(crate) mod in_process;
 
 use ebs_csi_ec2::{
-    Call, CreateVolume, Ec2, Ec2Settings, LookResult, Surroundings, Tags, Volume, VolumeState,
+    Call, CreateVolume, DatedLook, Ec2, Ec2Settings, Surroundings, Tags, Volume, VolumeState,
     WatchedChange,
 };
 use ebs_csi_proto::GiB;
 use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
 use serde_json::{Value, json};
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -193,17 +192,15 @@ impl World {
         let created =
             self.ec2.create_volume(&Call::default(), &small(name)).await.expect("a volume");
         self.ec2
-            .watch_volume(&Call::default(), &created.id, WatchedChange::Creation, soon(), |seen| {
-                match seen {
-                    LookResult::Present(volume) if volume.state == VolumeState::Available => {
-                        ControlFlow::Break(volume.clone())
-                    }
-                    _ => ControlFlow::Continue(()),
-                }
-            })
+            .watch_volume(&Call::default(), &created.id, WatchedChange::Creation, soon(), available)
             .await
             .expect("the volume becomes available")
     }
+}
+
+/// Returns the volume once it is available.
+pub(crate) fn available(look: &DatedLook<Volume>) -> Option<Volume> {
+    look.result.present().filter(|volume| volume.state == VolumeState::Available).cloned()
 }
 
 impl Drop for World {

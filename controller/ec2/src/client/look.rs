@@ -1,7 +1,5 @@
 //! Reads of EC2's state.
 
-use std::ops::ControlFlow;
-
 use aws_sdk_ec2::types::Filter;
 use ebs_csi_wire::{InstanceId, SnapshotId, VolumeId};
 use tokio::time::Instant;
@@ -100,33 +98,20 @@ impl Ec2 {
         self.pollers.statuses.poller_of(id).look(id, None, self.core.deadline_of(call)).await.result
     }
 
-    /// Passes each fresh answer about the volume to `evaluate` until `evaluate` breaks; returns
-    /// `None` when `deadline` comes first. `watched` is the change that was just requested; the
-    /// times of the reads follow from how long such changes took before.
+    /// Passes each fresh answer about the volume to `evaluate` until `evaluate` returns an outcome;
+    /// returns `None` when `deadline` comes first. `watched` is the change that was just requested;
+    /// the times of the reads follow from how long such changes took before.
     pub async fn watch_volume<R>(
         &self,
         call: &Call,
         id: &VolumeId,
         watched: WatchedChange,
         deadline: Instant,
-        mut evaluate: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
-    ) -> Option<R> {
-        self.watch_volume_dated(call, id, watched, deadline, |look| evaluate(&look.result)).await
-    }
-
-    /// Does what [`Ec2::watch_volume`] does, and says of each answer when its call began.
-    pub async fn watch_volume_dated<R>(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        watched: WatchedChange,
-        deadline: Instant,
-        evaluate: impl FnMut(&DatedLook<Volume>) -> ControlFlow<R>,
+        evaluate: impl FnMut(&DatedLook<Volume>) -> Option<R>,
     ) -> Option<R> {
         let durations = self.pollers.changes.of(watched);
-        let volumes = &self.pollers.volumes;
-        let waited = call.waited();
-        volumes.poller_of(id).watch(id, Some(durations), waited, deadline, evaluate).await
+        let poller = self.pollers.volumes.poller_of(id);
+        poller.watch(id, Some(durations), call.waited(), deadline, evaluate).await
     }
 
     /// Does for an instance what [`Ec2::watch_volume`] does for a volume.
@@ -135,13 +120,10 @@ impl Ec2 {
         call: &Call,
         id: &InstanceId,
         deadline: Instant,
-        mut evaluate: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
+        evaluate: impl FnMut(&DatedLook<Instance>) -> Option<R>,
     ) -> Option<R> {
-        self.pollers
-            .instances
-            .poller_of(id)
-            .watch(id, None, call.waited(), deadline, |look| evaluate(&look.result))
-            .await
+        let poller = self.pollers.instances.poller_of(id);
+        poller.watch(id, None, call.waited(), deadline, evaluate).await
     }
 
     /// Does for the volume's latest modification what [`Ec2::watch_volume`] does for a volume.
@@ -150,13 +132,10 @@ impl Ec2 {
         call: &Call,
         id: &VolumeId,
         deadline: Instant,
-        mut evaluate: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
+        evaluate: impl FnMut(&DatedLook<Modification>) -> Option<R>,
     ) -> Option<R> {
-        self.pollers
-            .modifications
-            .poller_of(id)
-            .watch(id, None, call.waited(), deadline, |look| evaluate(&look.result))
-            .await
+        let poller = self.pollers.modifications.poller_of(id);
+        poller.watch(id, None, call.waited(), deadline, evaluate).await
     }
 
     /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind

@@ -9,7 +9,6 @@ mod waiting;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -151,8 +150,8 @@ impl<S: Source> Poller<S> {
         })
     }
 
-    /// Passes each fresh answer to `evaluate` until `evaluate` breaks; returns `None` when the
-    /// deadline comes first.
+    /// Passes each fresh answer to `evaluate` until `evaluate` returns an outcome; returns `None` when
+    /// the deadline comes first.
     ///
     /// A watch takes part in every call from now on. When a call is made for watches alone follows
     /// from how long such changes took before; the watched change is taken to have begun just now.
@@ -163,7 +162,7 @@ impl<S: Source> Poller<S> {
         durations: Option<&Arc<DurationEstimate>>,
         waited: Duration,
         deadline: Instant,
-        mut evaluate: impl FnMut(&DatedLook<S::Value>) -> ControlFlow<R>,
+        mut evaluate: impl FnMut(&DatedLook<S::Value>) -> Option<R>,
     ) -> Option<R> {
         let durations = durations.unwrap_or(&self.0.durations);
         let began = Instant::now();
@@ -184,7 +183,7 @@ impl<S: Source> Poller<S> {
             let next = tokio::time::timeout_at(deadline, newest.next()).await;
             let look = next.ok()?;
             let age = look.began.duration_since(began);
-            if let ControlFlow::Break(outcome) = evaluate(&look) {
+            if let Some(outcome) = evaluate(&look) {
                 durations.record(unfinished_at, age);
                 return Some(outcome);
             }

@@ -97,11 +97,8 @@ fn spawn_look(
     tokio::spawn(async move { poller.look(&key, needed, after(60)).await.result })
 }
 
-fn until_present(look: &DatedLook<u64>) -> ControlFlow<u64> {
-    match look.result.present() {
-        Some(value) => ControlFlow::Break(*value),
-        None => ControlFlow::Continue(()),
-    }
+fn until_present(look: &DatedLook<u64>) -> Option<u64> {
+    look.result.present().copied()
 }
 
 #[track_caller]
@@ -251,8 +248,7 @@ async fn watch_keeps_polling_during_slow_answers() {
 #[tokio::test(start_paused = true)]
 async fn watch_ends_at_deadline_and_stops_polling() {
     let (poller, memory) = poller();
-    let ended: Option<()> =
-        poller.watch(&1, None, Duration::ZERO, after(5), |_| ControlFlow::Continue(())).await;
+    let ended: Option<()> = poller.watch(&1, None, Duration::ZERO, after(5), |_| None::<()>).await;
     assert_eq!(ended, None);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let calls = memory.calls();
@@ -267,9 +263,7 @@ async fn long_watches_take_at_most_half_of_refill() {
     for key in 0..1500u32 {
         let poller = poller.clone();
         tokio::spawn(async move {
-            poller
-                .watch(&key, None, Duration::ZERO, after(300), |_| ControlFlow::<()>::Continue(()))
-                .await
+            poller.watch(&key, None, Duration::ZERO, after(300), |_| None::<()>).await
         });
     }
     tokio::time::sleep(Duration::from_secs(280)).await;
