@@ -150,8 +150,8 @@ impl<S: Source> Poller<S> {
         })
     }
 
-    /// Passes each fresh answer to `evaluate` until `evaluate` returns an outcome; returns `None` when
-    /// the deadline comes first.
+    /// Passes each fresh answer to `evaluate` until `evaluate` returns an outcome; returns `None`
+    /// when the deadline comes first.
     ///
     /// A watch takes part in every call from now on. When a call is made for watches alone follows
     /// from how long such changes took before; the watched change is taken to have begun just now.
