@@ -8,7 +8,8 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::driver::{
-    CreateRequest, Driver, NODE_1, assert_status, from_snapshot, from_volume, map, range, volume,
+    CreateRequest, Driver, NODE_1, assert_refused, assert_status, from_snapshot, from_volume, map,
+    range, volume, with_latency,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,8 +42,7 @@ async fn lost_create_answer_never_creates_second_volume() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parallel_creates_for_name_return_same_volume() {
-    let driver =
-        Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 300 } } })).await;
+    let driver = Driver::in_world(with_latency("volume_create", 300)).await;
     let (a, b, c) = tokio::join!(
         driver.create(volume("pvc-1", 1)),
         driver.create(volume("pvc-1", 1)),
@@ -55,8 +55,7 @@ async fn parallel_creates_for_name_return_same_volume() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn create_continues_after_caller_gives_up() {
-    let driver =
-        Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 1500 } } })).await;
+    let driver = Driver::in_world(with_latency("volume_create", 1500)).await;
     driver.call_until_overdue(400, volume("pvc-1", 1)).await;
     assert_eq!(driver.controller.operations(), 1);
     driver.create(volume("pvc-1", 1)).await.unwrap();
@@ -89,8 +88,7 @@ async fn oldest_volume_with_same_name_is_used() {
     let taken = driver.create(volume("pvc-1", 4)).await.unwrap();
     assert_eq!(taken.volume_id, older.id.to_string());
     // For a name without a volume, the same refusal is a real quota error.
-    let full = driver.create(volume("pvc-2", 4)).await.unwrap_err();
-    assert_status(&full, Code::Aborted, &["quota"]);
+    assert_refused(driver.create(volume("pvc-2", 4)).await, Code::Aborted, &["quota"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -258,8 +256,7 @@ async fn copy_is_found_after_source_is_deleted() {
     assert_ne!(found.volume_id, source);
     assert_eq!(driver.live("volumes"), 1);
     // Nothing shows whether another process made a copy of this name: NOT_FOUND would be final.
-    let refused = driver.create(copy("pvc-3")).await.unwrap_err();
-    assert_status(&refused, Code::Aborted, &["does not exist"]);
+    assert_refused(driver.create(copy("pvc-3")).await, Code::Aborted, &["does not exist"]);
 }
 
 /// The class's own key may be given by ARN, id or alias; each repeated create finds its copy.
@@ -318,8 +315,7 @@ async fn copy_aborts_if_source_lookup_is_denied() {
     let (driver, source) = Driver::with_volume(1).await;
     driver.world.deny("DescribeVolumes");
     let request = volume("pvc-2", 1).with_source(from_volume(&source));
-    let unknown = driver.create(request).await.unwrap_err();
-    assert_status(&unknown, Code::Aborted, &["ec2:DescribeVolumes"]);
+    assert_refused(driver.create(request).await, Code::Aborted, &["ec2:DescribeVolumes"]);
 }
 
 /// The driver learns the maximum from one dry run of CreateVolume, tagged like a real call.

@@ -1,6 +1,7 @@
 //! The service on a unix socket, and a client.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -485,6 +486,17 @@ pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
     csi::VolumeContentSource {
         r#type: Some(SourceType::Volume(VolumeSource { volume_id: id.to_owned() })),
     }
+}
+
+/// Returns a scenario in which a step of EC2 takes this long.
+pub(crate) fn with_latency(step: &str, millis: u64) -> Value {
+    json!({ "latency": { step: { "fixed_ms": millis } } })
+}
+
+/// Checks that the call failed with this code and a message that has these words.
+#[track_caller]
+pub(crate) fn assert_refused<T: Debug>(answer: Result<T, Status>, code: Code, words: &[&str]) {
+    assert_status(&answer.unwrap_err(), code, words);
 }
 
 #[track_caller]

@@ -10,7 +10,9 @@ use ebs_csi_proto::modify::{
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 
-use crate::driver::{Driver, assert_status, block, map, volume, within};
+use crate::driver::{
+    Driver, assert_refused, assert_status, block, map, volume, with_latency, within,
+};
 
 /// A class that changes the performance and a tag.
 const CLASS: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
@@ -41,8 +43,7 @@ async fn parallel_size_and_performance_changes_make_1_modification() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn same_expansion_from_many_callers_modifies_once() {
-    let slow = json!({ "latency": { "modify": { "fixed_ms": 300 } } });
-    let (driver, id) = Driver::with_volume_in(10, slow).await;
+    let (driver, id) = Driver::with_volume_in(10, with_latency("modify", 300)).await;
     let (a, b, c) =
         tokio::join!(driver.expand(&id, 20), driver.expand(&id, 20), driver.expand(&id, 20));
     for answer in [a, b, c] {
@@ -53,8 +54,7 @@ async fn same_expansion_from_many_callers_modifies_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_during_modification_wait_for_its_end() {
-    let slow = json!({ "latency": { "modify": { "fixed_ms": 1000 } } });
-    let (driver, id) = Driver::with_volume_in(10, slow).await;
+    let (driver, id) = Driver::with_volume_in(10, with_latency("modify", 1000)).await;
     let later = async {
         driver.until_called("ModifyVolume", 1).await;
         tokio::join!(driver.modify(&id, &[("iops", "4000")]), driver.expand(&id, 30))
@@ -74,8 +74,7 @@ async fn requests_during_modification_wait_for_its_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_conflicting_modification_is_aborted() {
     // Long enough for the second request to arrive during the first, also on a busy machine.
-    let slow = json!({ "latency": { "modify": { "fixed_ms": 2000 } } });
-    let (driver, id) = Driver::with_volume_in(10, slow).await;
+    let (driver, id) = Driver::with_volume_in(10, with_latency("modify", 2000)).await;
     let later = async {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         driver.modify(&id, &[("iops", "5000")]).await
@@ -90,14 +89,12 @@ async fn second_conflicting_modification_is_aborted() {
 async fn refused_modification_changes_nothing_and_expansion_succeeds() {
     let (driver, id) = Driver::with_volume(10).await;
     let wrong: &[(&str, &str)] = &[("throughput", "9999"), ("tagSpecification_1", "tier=gold")];
-    let alone = driver.modify(&id, wrong).await.unwrap_err();
-    assert_eq!(alone.code(), Code::InvalidArgument, "{alone}");
+    assert_refused(driver.modify(&id, wrong).await, Code::InvalidArgument, &[]);
     let (grown, modified) = tokio::join!(driver.expand(&id, 20), driver.modify(&id, wrong));
     assert_eq!(grown.unwrap().capacity_bytes, 20 << 30);
     assert_eq!(modified.unwrap_err().code(), Code::InvalidArgument);
     assert!(!driver.look(&id).await.tags.contains_key("tier"));
-    let unknown = driver.modify(&id, &[("speed", "9")]).await.unwrap_err();
-    assert_eq!(unknown.code(), Code::InvalidArgument);
+    assert_refused(driver.modify(&id, &[("speed", "9")]).await, Code::InvalidArgument, &[]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,10 +111,8 @@ async fn failed_modification_and_exhausted_quota_are_internal_errors() {
     let one_a_day = json!({ "quotas": { "modifications_per_day": 1 } });
     let (driver, id) = Driver::with_volume_in(10, one_a_day).await;
     driver.world.fault_once("ModifyVolume", &json!({ "kind": "fail_modify", "after_ms": 10 }));
-    let failed = driver.expand(&id, 20).await.unwrap_err();
-    assert_eq!(failed.code(), Code::Internal, "{failed}");
-    let used_up = driver.expand(&id, 20).await.unwrap_err();
-    assert_status(&used_up, Code::Internal, &["24 hours"]);
+    assert_refused(driver.expand(&id, 20).await, Code::Internal, &[]);
+    assert_refused(driver.expand(&id, 20).await, Code::Internal, &["24 hours"]);
     assert_eq!(driver.look(&id).await.size.0, 10);
 }
 
@@ -162,7 +157,7 @@ async fn volume_modifier_and_csi_requests_share_1_modification() {
         ("vol-0fffffffffffffff1", CLASS, Code::NotFound, "vol-0fffffffffffffff1"),
         ("local-ebs://dev/xvdb", CLASS, Code::InvalidArgument, "local-ebs"),
     ] {
-        assert_status(&modify(name, parameters).await.unwrap_err(), code, &[word]);
+        assert_refused(modify(name, parameters).await, code, &[word]);
     }
 }
 
@@ -198,8 +193,7 @@ async fn refused_tags_leave_volume_unchanged() {
         (0..50).map(|n| (format!("tagSpecification_{n}"), format!("t{n}=v"))).collect();
     let mut many: Vec<_> = many.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     many.push(("iops", "4000"));
-    let refused = driver.modify(&id, &many).await.unwrap_err();
-    assert_status(&refused, Code::InvalidArgument, &["EC2 takes 50"]);
+    assert_refused(driver.modify(&id, &many).await, Code::InvalidArgument, &["EC2 takes 50"]);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
     assert_eq!(driver.look(&id).await, before);
     driver.modify(&id, class).await.unwrap();

@@ -4,7 +4,9 @@ use ebs_csi_proto::csi;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::driver::{CreateRequest, Driver, assert_status, from_volume, map, volume};
+use crate::driver::{
+    CreateRequest, Driver, assert_refused, assert_status, from_volume, map, volume,
+};
 
 const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
 
@@ -42,8 +44,7 @@ async fn each_zone_key_is_answered_with_standard_key() {
         ("topology.kubernetes.io/zone", "us-east-1b"),
         ("topology.k8s.aws/zone-id", "use1-az1"),
     ]);
-    let refused = driver.create(both).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert_refused(driver.create(both).await, Code::InvalidArgument, &[]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,8 +116,7 @@ async fn insufficient_zone_capacity_returns_resource_exhausted_without_retry() {
             "match": { "action": "CreateVolume", "contains": "us-east-1a" },
             "fault": { "kind": "error", "code": code, "status": status, "message": "There is not enough capacity." },
         }));
-        let full = driver.create(volume("pvc-1", 1)).await.unwrap_err();
-        assert_status(&full, Code::ResourceExhausted, &[code]);
+        assert_refused(driver.create(volume("pvc-1", 1)).await, Code::ResourceExhausted, &[code]);
         // The driver does not retry: the scheduler's next zone is the better choice.
         assert_eq!(driver.world.calls("CreateVolume"), 1, "{code} {status}");
         driver.create(volume("pvc-1", 1).in_zone("us-east-1b")).await.unwrap();

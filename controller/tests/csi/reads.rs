@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tonic::{Code, Request};
 
 use crate::driver::{
-    CreateRequest, Driver, NODE_1, NODE_2, NODE_B, assert_status, from_snapshot, from_volume,
-    mount, publish, range, unpublish, volume,
+    CreateRequest, Driver, NODE_1, NODE_2, NODE_B, assert_refused, assert_status, from_snapshot,
+    from_volume, mount, publish, range, unpublish, volume, with_latency,
 };
 use crate::slow::{Slow, create};
 
@@ -39,8 +39,7 @@ fn only_volume(slow: &Slow) -> String {
 #[tokio::test(start_paused = true)]
 async fn volume_hidden_from_describe_is_not_created_twice() {
     for (hidden_after, span) in [(5, 4_000), (5, 15_000), (0, 60_000), (12, 60_000)] {
-        let scenario = json!({ "latency": { "volume_create": { "fixed_ms": 25_000 } } });
-        let slow = Slow::new(scenario).await;
+        let slow = Slow::new(with_latency("volume_create", 25_000)).await;
         let made = slow.create("pvc-1");
         let hidden = async {
             tokio::time::sleep(Duration::from_secs(1 + hidden_after)).await;
@@ -111,8 +110,7 @@ async fn refused_credentials_do_not_spend_client_token() {
     slow.world.fault(denied);
     for seconds in [0, 131] {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        let refused = create(&next, volume("pvc-1", 2)).await.unwrap_err();
-        assert_eq!(refused.code(), Code::Aborted, "{refused}");
+        assert_refused(create(&next, volume("pvc-1", 2)).await, Code::Aborted, &[]);
     }
     assert_eq!(slow.live("volumes"), 1);
 }
@@ -233,8 +231,7 @@ async fn attach_and_detach_succeed_for_hidden_node() {
 
 #[tokio::test(start_paused = true)]
 async fn unpublish_of_hidden_detaching_volume_awaits_detach() {
-    let scenario = json!({ "latency": { "detach": { "fixed_ms": 30_000 } } });
-    let (slow, id) = Slow::with_volume(scenario).await;
+    let (slow, id) = Slow::with_volume(with_latency("detach", 30_000)).await;
     slow.publish(&id).await.unwrap();
     let hidden = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -307,6 +304,5 @@ async fn expand_looks_twice_before_not_found() {
     // The request waits 2 s for its counterpart before it is carried out.
     hide(&slow, &id, 3_000);
     assert_eq!(expand(&id).await.unwrap().into_inner().capacity_bytes, 2 << 30);
-    let missing = expand("vol-0fffffffffffffff1").await.unwrap_err();
-    assert_eq!(missing.code(), Code::NotFound, "{missing}");
+    assert_refused(expand("vol-0fffffffffffffff1").await, Code::NotFound, &[]);
 }

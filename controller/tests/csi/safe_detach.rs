@@ -10,7 +10,7 @@ use ebs_csi_controller::safe_detach::Mode;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, NODE_1, NODE_2};
+use crate::driver::{Driver, NODE_1, NODE_2, assert_refused, with_latency};
 
 /// Creates a volume and attaches it to the first node. Returns its id.
 pub(crate) async fn attached(driver: &Driver) -> String {
@@ -47,8 +47,7 @@ pub(crate) fn refused(answer: Result<(), Status>, token: &str) -> String {
 async fn assert_still_attached(driver: &Driver, id: &str) {
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     assert!(driver.world.get("/v1/state").to_string().contains(id));
-    let elsewhere = driver.publish(id, NODE_2).await.unwrap_err();
-    assert_eq!(elsewhere.code(), Code::FailedPrecondition, "{elsewhere}");
+    assert_refused(driver.publish(id, NODE_2).await, Code::FailedPrecondition, &[]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,8 +164,7 @@ async fn publish_elsewhere_detaches_only_from_stopped_instance() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_waits_for_stopping_instance() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
-        let slow = json!({ "latency": { "instance_stop": { "fixed_ms": 1500 } } });
-        let driver = Driver::under(mode, slow).await;
+        let driver = Driver::under(mode, with_latency("instance_stop", 1500)).await;
         let id = attached(&driver).await;
         driver.world.post(&format!("/v1/instances/{NODE_1}/stop"), &json!({}));
         driver.unpublish(&id, NODE_1).await.unwrap();
@@ -188,8 +186,7 @@ async fn detach_is_refused_for_instance_unknown_to_ec2() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn detach_under_way_is_awaited_not_repeated() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
-        let slow = json!({ "latency": { "detach": { "fixed_ms": 1500 } } });
-        let driver = Driver::under(mode, slow).await;
+        let driver = Driver::under(mode, with_latency("detach", 1500)).await;
         let id = attached(&driver).await;
         driver.world.as_foreign("DetachVolume", &json!({ "VolumeId": id }));
         let before = driver.world.calls("DetachVolume");

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Code, Request, Status};
 
-use crate::driver::{self, CreateRequest, NODE_1, assert_status, publish, unpublish, volume};
+use crate::driver::{
+    self, CreateRequest, NODE_1, assert_refused, assert_status, publish, unpublish, volume,
+};
 use crate::world::in_process::InProcess;
 use crate::world::merged;
 
@@ -213,10 +215,8 @@ async fn failed_volume_blocks_recreate_until_deleted() {
         { "match": { "action": "DeleteVolume" }, "count": 1, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } },
     ] }))
     .await;
-    let kept = slow.create("pvc-1").await.unwrap_err();
-    assert_status(&kept, Code::Aborted, &["state error", "ec2:DeleteVolume"]);
-    let failed = slow.create("pvc-1").await.unwrap_err();
-    assert_eq!(failed.code(), Code::Internal, "{failed}");
+    assert_refused(slow.create("pvc-1").await, Code::Aborted, &["state error", "ec2:DeleteVolume"]);
+    assert_refused(slow.create("pvc-1").await, Code::Internal, &[]);
     assert_eq!(slow.live("volumes"), 0);
     slow.create("pvc-1").await.unwrap();
     assert_eq!(slow.live("volumes"), 1);
@@ -301,11 +301,9 @@ async fn quota_checked_before_request_token_hides_no_volume() {
     .await;
     assert_eq!(slow.create("pvc-1").await.unwrap(), id);
     // Another process may have had the volume made, so the refusal is not final at first.
-    let full = slow.create("pvc-2").await.unwrap_err();
-    assert_status(&full, Code::Aborted, &["quota"]);
+    assert_refused(slow.create("pvc-2").await, Code::Aborted, &["quota"]);
     tokio::time::sleep(Duration::from_secs(75)).await;
-    let full = slow.create("pvc-2").await.unwrap_err();
-    assert_status(&full, Code::Internal, &["quota"]);
+    assert_refused(slow.create("pvc-2").await, Code::Internal, &["quota"]);
     assert_eq!(slow.live("volumes"), 1);
 }
 
@@ -335,8 +333,7 @@ async fn not_found_for_new_volume_is_not_deleted() {
         let request = csi::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
         slow.controller.delete_volume(Request::new(request))
     };
-    let early = delete().await.unwrap_err();
-    assert_status(&early, Code::Aborted, &["ec2:DeleteVolume"]);
+    assert_refused(delete().await, Code::Aborted, &["ec2:DeleteVolume"]);
     assert_eq!(slow.live("volumes"), 1);
     delete().await.unwrap();
     assert_eq!(slow.live("volumes"), 0);
@@ -401,8 +398,7 @@ async fn standby_takeover_makes_no_second_snapshot() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let taken = snapshot(&slow.controller, &volume).await.unwrap();
     // The standby's lookup by name does not show the snapshot yet; EC2 refuses a second one.
-    let refused = snapshot(&standby, &volume).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert_refused(snapshot(&standby, &volume).await, Code::Unavailable, &[]);
     assert_eq!(slow.calls("CreateSnapshot"), 2);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(snapshot(&standby, &volume).await.unwrap(), taken);

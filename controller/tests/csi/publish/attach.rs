@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use crate::driver::{
-    CreateRequest, Driver, NODE_1, NODE_2, assert_status, block, from_snapshot, publish, unpublish,
-    volume,
+    CreateRequest, Driver, NODE_1, NODE_2, assert_refused, assert_status, block, from_snapshot,
+    publish, unpublish, volume, with_latency,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,7 +52,7 @@ async fn device_names_hidden_by_ec2_are_tried_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parallel_attaches_to_node_use_distinct_device_names() {
-    let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 200 } } })).await;
+    let driver = Driver::in_world(with_latency("attach", 200)).await;
     let published = driver.publish_at_once(6, NODE_1).await;
     let names: BTreeSet<_> = published.iter().map(|(_, context)| &context["devicePath"]).collect();
     assert_eq!(names.len(), 6);
@@ -111,8 +111,7 @@ async fn abandoned_calls_are_carried_out_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publish_waits_for_a_detach_elsewhere() {
-    let slow = json!({ "latency": { "detach": { "fixed_ms": 1000 } } });
-    let (driver, id) = Driver::with_volume_in(1, slow).await;
+    let (driver, id) = Driver::with_volume_in(1, with_latency("detach", 1000)).await;
     driver.publish(&id, NODE_1).await.unwrap();
     let then = async {
         driver.until_called("DetachVolume", 1).await;
@@ -144,16 +143,14 @@ async fn terminated_instance_does_not_block_unpublish() {
     driver.world.power(NODE_1, "terminate");
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
-    let gone = driver.publish(&id, NODE_1).await.unwrap_err();
-    assert_eq!(gone.code(), Code::NotFound, "{gone}");
+    assert_refused(driver.publish(&id, NODE_1).await, Code::NotFound, &[]);
     driver.publish(&id, NODE_2).await.unwrap();
 }
 
 /// DescribeInstances shows the attachment 700 ms before DescribeVolumes does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_publish_during_attach_skew_attaches_once() {
-    let slow = json!({ "latency": { "attach": { "fixed_ms": 800 } } });
-    let (driver, id) = Driver::with_volume_in(1, slow).await;
+    let (driver, id) = Driver::with_volume_in(1, with_latency("attach", 800)).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": { "kind": "skew_attach", "ms": 700 } }));
     driver.call_until_overdue(200, publish(&id, NODE_1)).await;
     driver.publish(&id, NODE_1).await.unwrap();
@@ -184,14 +181,12 @@ async fn attach_to_full_instance_returns_resource_exhausted() {
     let (driver, id) = Driver::with_volume(1).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": {
         "kind": "error", "code": "AttachmentLimitExceeded", "status": 400, "message": "You may attach up to 27 devices for this instance type." } }));
-    let full = driver.publish(&id, NODE_1).await.unwrap_err();
-    assert_status(&full, Code::ResourceExhausted, &["27 devices"]);
+    assert_refused(driver.publish(&id, NODE_1).await, Code::ResourceExhausted, &["27 devices"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_volumes_do_not_fail_parallel_unpublish() {
-    let slow = json!({ "latency": { "detach": { "fixed_ms": 600 } } });
-    let (driver, id) = Driver::with_volume_in(1, slow).await;
+    let (driver, id) = Driver::with_volume_in(1, with_latency("detach", 600)).await;
     driver.publish(&id, NODE_1).await.unwrap();
     let strangers = async {
         for n in 0..8 {
@@ -209,8 +204,7 @@ async fn unknown_attachment_state_is_never_read_as_detached() {
     let (driver, id) = Driver::with_volume(1).await;
     driver.publish(&id, NODE_1).await.unwrap();
     driver.world.deny("DescribeVolumes");
-    let unknown = driver.unpublish(&id, NODE_1).await.unwrap_err();
-    assert_eq!(unknown.code(), Code::PermissionDenied, "{unknown}");
+    assert_refused(driver.unpublish(&id, NODE_1).await, Code::PermissionDenied, &[]);
     // Without the facts, no DetachVolume is sent.
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     driver.world.clear_faults();
@@ -223,8 +217,8 @@ async fn unknown_attachment_state_is_never_read_as_detached() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_waits_for_restored_data_without_blocking_unpublish() {
-    let slow = json!({ "latency": { "initialize_per_gib": { "fixed_ms": 2000 } } });
-    let (driver, source) = Driver::with_volume_in(1, slow).await;
+    let (driver, source) =
+        Driver::with_volume_in(1, with_latency("initialize_per_gib", 2000)).await;
     let snapshot = driver.ready_snapshot("s", &source).await;
     let request = volume("pvc-2", 1)
         .with_source(from_snapshot(&snapshot.snapshot_id))
@@ -246,10 +240,7 @@ async fn publish_waits_for_restored_data_without_blocking_unpublish() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_of_empty_volume_waits_for_no_data() {
     // For an empty volume, DescribeVolumeStatus never reports on initialization.
-    let driver = Driver::in_world(
-        json!({ "latency": { "initialize_per_gib": { "fixed_ms": 86_400_000 } } }),
-    )
-    .await;
+    let driver = Driver::in_world(with_latency("initialize_per_gib", 86_400_000)).await;
     let request = volume("pvc-1", 1).with_parameters(&[("blockAttachUntilInitialized", "true")]);
     let made = driver.create(request).await.unwrap();
     let mut request = publish(&made.volume_id, NODE_1);
@@ -305,8 +296,7 @@ async fn repeated_unpublish_sends_no_second_detach() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_abandoned_by_ec2_is_resent_within_publish() {
-    let slow = json!({ "latency": { "attach": { "fixed_ms": 3000 } } });
-    let (driver, id) = Driver::with_volume_in(1, slow).await;
+    let (driver, id) = Driver::with_volume_in(1, with_latency("attach", 3000)).await;
     let (attached, ()) = tokio::join!(driver.publish(&id, NODE_1), async {
         driver.until_called("AttachVolume", 1).await;
         // Long enough for a read to show the attachment in the state `attaching`.
@@ -321,8 +311,7 @@ async fn attach_abandoned_by_ec2_is_resent_within_publish() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loser_of_publish_race_is_told_holding_node() {
-    let slow = json!({ "latency": { "attach": { "fixed_ms": 500 } } });
-    let (driver, id) = Driver::with_volume_in(1, slow).await;
+    let (driver, id) = Driver::with_volume_in(1, with_latency("attach", 500)).await;
     let other = driver.another().await;
     let (one, two) = tokio::join!(driver.publish(&id, NODE_1), other.publish(&id, NODE_2));
     let (refused, holder) = match (one, two) {

@@ -6,7 +6,7 @@ use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, assert_status, block, map, mount};
+use crate::driver::{Driver, NODE_1, NODE_2, assert_refused, assert_status, block, map, mount};
 
 const HANDLE: &str = "local-ebs://dev/xvdbz";
 
@@ -53,7 +53,7 @@ async fn refused_node_local_request_names_cause() {
         (HANDLE, "nonsense", Code::NotFound, "nonsense"),
         (HANDLE, "", Code::InvalidArgument, "node_id"),
     ] {
-        assert_status(&driver.publish(handle, node).await.unwrap_err(), code, &[word]);
+        assert_refused(driver.publish(handle, node).await, code, &[word]);
     }
     for refused in [
         driver.expand(HANDLE, 2).await.unwrap_err(),

@@ -9,7 +9,7 @@ use ebs_csi_proto::safe_detach::{
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, NODE_1, NODE_2, assert_status, settings, within};
+use crate::driver::{Driver, NODE_1, NODE_2, assert_refused, assert_status, settings, within};
 use crate::safe_detach::{attached, instances, refused, two_nodes};
 
 fn fencing(permission: FencePermission) -> ServiceSettings {
@@ -107,7 +107,7 @@ async fn termination_that_deletes_a_claims_volume_is_refused() {
         let answer = fence(&driver, NODE_1, Terminate, false).await;
         if is_refused {
             let words = [id.as_str(), "DeleteOnTermination"];
-            assert_status(&answer.unwrap_err(), Code::FailedPrecondition, &words);
+            assert_refused(answer, Code::FailedPrecondition, &words);
             assert_eq!(driver.world.calls("TerminateInstances"), 0, "{tag}");
             assert_eq!(fence(&driver, NODE_1, Stop, false).await.unwrap(), "stopping", "{tag}");
         } else {
@@ -235,8 +235,7 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
     let seen = query(&driver, &[NODE_1], &[NODE_1]).await;
     assert_eq!(seen[0].status_checks(), StatusChecks::Failed);
     checks(&driver, NODE_1, &json!({"instance": "ok"}));
-    let refused = impaired_only(false).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert_refused(impaired_only(false).await, Code::FailedPrecondition, &[]);
     // EC2 refuses to show the checks.
     checks(&driver, NODE_1, &json!({"instance": "impaired"}));
     driver.world.deny("DescribeInstanceStatus");

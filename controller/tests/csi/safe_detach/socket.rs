@@ -12,10 +12,13 @@ use ebs_csi_proto::safe_detach::{
     QueryInstancesRequest, QueryRequest, Report, Subject, Verdict, agent, query_response,
 };
 use serde_json::json;
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, served, unpublish, within};
+use crate::driver::{
+    Driver, NODE_1, NODE_2, assert_refused, served, unpublish, with_latency, within,
+};
 use crate::safe_detach::{attached, instances, refused, two_nodes};
 
 async fn enforce() -> Driver {
@@ -35,10 +38,7 @@ fn ready() -> Node {
 }
 
 /// Answers every question with these Node objects until the driver ends, and counts the questions.
-async fn observe(
-    driver: &Driver,
-    nodes: Vec<Node>,
-) -> (Arc<AtomicU64>, tokio::task::JoinHandle<()>) {
+async fn observe(driver: &Driver, nodes: Vec<Node>) -> (Arc<AtomicU64>, JoinHandle<()>) {
     let (reports, stream) = tokio::sync::mpsc::channel(8);
     // Reports that answer no question have no effect.
     for ask in 0..4 {
@@ -82,9 +82,7 @@ async fn running_instance_detach_requires_node_confirmation() {
         let (questions, answering) = observe(&driver, nodes).await;
         refused(driver.unpublish(&id, NODE_1).await, token);
         assert_eq!(questions.load(Ordering::SeqCst), 1, "{token}");
-        answering.abort();
-        let _ = answering.await;
-        until_unobserved(&driver).await;
+        stop_observing(&driver, answering).await;
     }
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     let nodes = vec![Node { volumes_in_use: other(), volumes_attached: other(), ..ready() }];
@@ -121,9 +119,7 @@ async fn kernels_answer_overrules_kubelets_lists() {
     for (token, node) in rows {
         let (_, answering) = observe(&driver, vec![node]).await;
         refused(driver.unpublish(&id, NODE_1).await, token);
-        answering.abort();
-        let _ = answering.await;
-        until_unobserved(&driver).await;
+        stop_observing(&driver, answering).await;
     }
     // Kubelet wants the volume again: the call waits for the promise, and sends nothing.
     let wanted = Node { volumes_in_use: named(), ..old(State::Free, false) };
@@ -133,9 +129,7 @@ async fn kernels_answer_overrules_kubelets_lists() {
     assert_eq!(ended.unwrap_err().code(), Code::DeadlineExceeded);
     assert!(questions.load(Ordering::SeqCst) >= 2, "asked again and again");
     assert_eq!(driver.world.calls("DetachVolume"), 0);
-    answering.abort();
-    let _ = answering.await;
-    until_unobserved(&driver).await;
+    stop_observing(&driver, answering).await;
     let promised = Node {
         ready: false,
         lease_age_ms: None,
@@ -148,8 +142,10 @@ async fn kernels_answer_overrules_kubelets_lists() {
     driver.check_invariants();
 }
 
-/// Waits until no observer is left; from then on an unpublish is refused at once.
-async fn until_unobserved(driver: &Driver) {
+/// Ends the observer. From then on an unpublish is refused at once.
+async fn stop_observing(driver: &Driver, answering: JoinHandle<()>) {
+    answering.abort();
+    let _ = answering.await;
     while metric(driver, "aws_ebs_csi_safe_detach_observers") != Some(0.0) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -333,15 +329,13 @@ async fn unlisted_peer_gets_permission_denied() {
     let mut client = SafeDetachClient::new(channel);
     let refused = client.query_instances(QueryInstancesRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
-    let refused = client.fence(FenceRequest::default()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    assert_refused(client.fence(FenceRequest::default()).await, Code::PermissionDenied, &[]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_succeeds_only_when_ec2_shows_detached() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
-        let slow = json!({ "latency": { "detach": { "fixed_ms": 1500 } } });
-        let driver = Driver::under(mode, slow).await;
+        let driver = Driver::under(mode, with_latency("detach", 1500)).await;
         let _observer = match mode {
             Mode::Enforce => Some(observe(&driver, vec![ready()]).await),
             Mode::Off | Mode::Ec2Only => None,

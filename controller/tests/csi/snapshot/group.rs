@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ebs_csi_controller::csi::service::ServiceSettings;
 use ebs_csi_ec2::Call;
 use ebs_csi_proto::csi;
 use ebs_csi_wire::SnapshotId;
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, NODE_1, NODE_2, assert_status, map, settings, within};
+use super::waiting_process;
+use crate::driver::{Driver, NODE_1, NODE_2, assert_refused, assert_status, map, within};
 
 impl Driver {
     /// Starts a driver in this world, with volumes that are published to the first node.
@@ -125,8 +125,7 @@ async fn group_holds_its_volumes_of_one_moment() {
     let second = driver.another().await;
     assert_eq!(second.group("g", &volumes[..3]).await.unwrap(), group);
     for process in [&driver, &second] {
-        let refused = process.group("g", &volumes[..2]).await.unwrap_err();
-        assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
+        assert_refused(process.group("g", &volumes[..2]).await, Code::AlreadyExists, &[]);
         let fast = [("fastSnapshotRestoreAvailabilityZones", "us-east-1a")];
         let refused = process.group_of_class("g", &volumes[..3], &fast).await.unwrap_err();
         assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
@@ -165,8 +164,7 @@ async fn partly_visible_set_is_waited_for() {
     let step = json!({ "kind": "tags_one_by_one", "ms": 700 });
     driver.world.fault_once("CreateSnapshots", &step);
     let taken = driver.group("g", &volumes).await.unwrap();
-    let snapshot_takeover = Duration::from_secs(3);
-    let successor = driver.another_with(ServiceSettings { snapshot_takeover, ..settings() }).await;
+    let successor = waiting_process(&driver, 3).await;
     let impatient = driver.another().await;
     while let Err(waits) = impatient.group("g", &volumes).await {
         // Until a look shows something, a process that nobody told of the other asks EC2, and EC2
@@ -198,7 +196,7 @@ async fn volumes_apart_are_refused_until_together() {
     assert_eq!(sources(&driver.group("g", &volumes).await.unwrap()), as_set(&volumes));
     assert_eq!(driver.cuts(), (1, 3));
     let gone = [volumes[0].clone(), "vol-0ffffffffffffffff".to_owned()];
-    assert_status(&driver.group("h", &gone).await.unwrap_err(), Code::NotFound, &[&gone[1]]);
+    assert_refused(driver.group("h", &gone).await, Code::NotFound, &[&gone[1]]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,13 +353,11 @@ async fn ec2_errors_of_group_map_to_csi_codes() {
     ] {
         driver.world.clear_faults();
         driver.world.refuse("CreateSnapshots", code, 400);
-        let refused = driver.group("g", &volumes).await.unwrap_err();
-        assert_status(&refused, want, &["CreateSnapshots"]);
+        assert_refused(driver.group("g", &volumes).await, want, &["CreateSnapshots"]);
     }
     driver.world.clear_faults();
     for (name, wrong) in [("", &volumes[..]), ("g", &[]), ("g", &[String::new()])] {
-        let refused = driver.group(name, wrong).await.unwrap_err();
-        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert_refused(driver.group(name, wrong).await, Code::InvalidArgument, &[]);
     }
     assert_eq!(driver.live("snapshots"), 0);
     driver.group("g", &volumes).await.unwrap();
