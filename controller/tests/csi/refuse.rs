@@ -10,12 +10,13 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::driver::{
-    CreateRequest, CsiRequest, Driver, NODE_1, NODE_2, NODE_B, assert_refused, assert_status,
-    block, from_snapshot, from_volume, map, mount, publish, range, volume, within,
+    CreateRequest, Driver, NODE_1, NODE_2, NODE_B, assert_refused, assert_status, block,
+    from_snapshot, from_volume, map, mount, publish, range, volume, within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_create_names_cause_and_makes_no_volume() {
+    use Code::{Aborted, InvalidArgument, NotFound, OutOfRange};
     let driver = Driver::new().await;
     let with = |parameters: &[(&str, &str)]| volume("pvc-1", 10).with_parameters(parameters);
     let mounted = |fs: &str, flags: &[&str]| {
@@ -43,81 +44,69 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
     shared.access_mode = Some(AccessMode { mode: Mode::MultiNodeMultiWriter as i32 });
     let shared = volume("pvc-1", 1).with_capability(shared);
     let rows = [
-        (volume("", 1), Code::InvalidArgument, "name"),
-        (without_capability, Code::InvalidArgument, "volume_capabilities"),
-        (mutable, Code::InvalidArgument, "colour"),
-        (with(&[("iops", "many")]), Code::InvalidArgument, "iops: \"many\""),
-        (with(&[("blockSize", "4096 -E x")]), Code::InvalidArgument, "blocksize"),
+        (volume("", 1), InvalidArgument, "name"),
+        (without_capability, InvalidArgument, "volume_capabilities"),
+        (mutable, InvalidArgument, "colour"),
+        (with(&[("iops", "many")]), InvalidArgument, "iops: \"many\""),
+        (with(&[("blockSize", "4096 -E x")]), InvalidArgument, "blocksize"),
         (
             with(&[("ext4ClusterSize", "16384")]),
-            Code::InvalidArgument,
+            InvalidArgument,
             "ext4ClusterSize needs ext4BigAlloc",
         ),
         (
             with(&[("tagSpecification_1", "no-equals")]),
-            Code::InvalidArgument,
+            InvalidArgument,
             "tagSpecification_1: \"no-equals\"",
         ),
-        (
-            with(&[("tagSpecification_1", "CSIVolumeName=mine")]),
-            Code::InvalidArgument,
-            "CSIVolumeName",
-        ),
-        (sized(2, 1), Code::OutOfRange, "limit"),
-        (sized(-1, 0), Code::InvalidArgument, "required_bytes"),
-        (
-            shared,
-            Code::InvalidArgument,
-            "MULTI_NODE_MULTI_WRITER is offered for raw block volumes only",
-        ),
-        (volume("pvc-1", 1).with_source(from_snapshot("photo")), Code::NotFound, "photo"),
-        (with(&[("colour", "red")]), Code::InvalidArgument, "colour"),
-        (with(&[("iops", "1000"), ("iopsPerGB", "10")]), Code::InvalidArgument, "iopsPerGB"),
-        (with(&[("type", "gp9")]), Code::InvalidArgument, "gp9"),
-        (with(&[("type", "gp2"), ("iops", "4000")]), Code::InvalidArgument, "iops"),
-        (with(&[("type", "io2")]), Code::InvalidArgument, "iops"),
-        (with(&[("throughput", "5000")]), Code::InvalidArgument, "hroughput"),
-        (with(&[("bytesPerInode", "many!")]), Code::InvalidArgument, "bytesperinode"),
-        (with(&[("bytesPerInode", "100")]), Code::InvalidArgument, "bytesPerInode is 100"),
-        (with(&[("blockSize", "3000")]), Code::InvalidArgument, "blockSize is 3000"),
-        (with(&[("encrypted", "True")]), Code::InvalidArgument, "encrypted: \"True\""),
-        (with(&[("ext4BigAlloc", "yes")]), Code::InvalidArgument, "ext4bigalloc: \"yes\""),
-        (mounted("ntfs", &[]), Code::InvalidArgument, "ntfs"),
-        (mounted("ext4", &["noatime", "tls"]), Code::InvalidArgument, "\"tls\""),
-        (volume(&"x".repeat(257), 1), Code::InvalidArgument, "longer than 256 characters"),
-        (
-            with(&[("tagSpecification_1", "kubernetes.io/x=1")]),
-            Code::InvalidArgument,
-            "kubernetes.io/x",
-        ),
-        (with(&[("tagSpecification_1", "a={{ .Nope }}")]), Code::InvalidArgument, "Nope"),
+        (with(&[("tagSpecification_1", "CSIVolumeName=mine")]), InvalidArgument, "CSIVolumeName"),
+        (sized(2, 1), OutOfRange, "limit"),
+        (sized(-1, 0), InvalidArgument, "required_bytes"),
+        (shared, InvalidArgument, "MULTI_NODE_MULTI_WRITER is offered for raw block volumes only"),
+        (volume("pvc-1", 1).with_source(from_snapshot("photo")), NotFound, "photo"),
+        (with(&[("colour", "red")]), InvalidArgument, "colour"),
+        (with(&[("iops", "1000"), ("iopsPerGB", "10")]), InvalidArgument, "iopsPerGB"),
+        (with(&[("type", "gp9")]), InvalidArgument, "gp9"),
+        (with(&[("type", "gp2"), ("iops", "4000")]), InvalidArgument, "iops"),
+        (with(&[("type", "io2")]), InvalidArgument, "iops"),
+        (with(&[("throughput", "5000")]), InvalidArgument, "hroughput"),
+        (with(&[("bytesPerInode", "many!")]), InvalidArgument, "bytesperinode"),
+        (with(&[("bytesPerInode", "100")]), InvalidArgument, "bytesPerInode is 100"),
+        (with(&[("blockSize", "3000")]), InvalidArgument, "blockSize is 3000"),
+        (with(&[("encrypted", "True")]), InvalidArgument, "encrypted: \"True\""),
+        (with(&[("ext4BigAlloc", "yes")]), InvalidArgument, "ext4bigalloc: \"yes\""),
+        (mounted("ntfs", &[]), InvalidArgument, "ntfs"),
+        (mounted("ext4", &["noatime", "tls"]), InvalidArgument, "\"tls\""),
+        (volume(&"x".repeat(257), 1), InvalidArgument, "longer than 256 characters"),
+        (with(&[("tagSpecification_1", "kubernetes.io/x=1")]), InvalidArgument, "kubernetes.io/x"),
+        (with(&[("tagSpecification_1", "a={{ .Nope }}")]), InvalidArgument, "Nope"),
         (
             volume("pvc-1", 1).with_capability(block(Mode::MultiNodeMultiWriter)),
-            Code::InvalidArgument,
+            InvalidArgument,
             "io2",
         ),
-        (volume("pvc-1", 1).in_zone("mars-1a"), Code::InvalidArgument, "mars-1a"),
+        (volume("pvc-1", 1).in_zone("mars-1a"), InvalidArgument, "mars-1a"),
         (
             volume("pvc-1", 1).with_source(from_snapshot("snap-0123456789abcdef0")),
-            Code::Aborted,
+            Aborted,
             "snap-0123456789abcdef0",
         ),
-        (from_volume("vol-0123456789abcdef0"), Code::Aborted, "vol-0123456789abcdef0"),
-        (from_volume("nonsense"), Code::NotFound, "nonsense"),
+        (from_volume("vol-0123456789abcdef0"), Aborted, "vol-0123456789abcdef0"),
+        (from_volume("nonsense"), NotFound, "nonsense"),
         (
             volume("pvc-1", 65_537),
-            Code::OutOfRange,
+            OutOfRange,
             "capacity_range.required_bytes: 65537 GiB are asked for, and no EBS volume is larger than 65536 GiB; ask for less",
         ),
-        (volume("pvc-1", 1 << 32), Code::OutOfRange, "required_bytes"),
+        (volume("pvc-1", 1 << 32), OutOfRange, "required_bytes"),
         (
             volume("pvc-1", 16_385).with_parameters(&[("type", "gp2")]),
-            Code::OutOfRange,
+            OutOfRange,
             "maximum is 16384GiB; change the size that capacity_range asks for",
         ),
         (
             volume("pvc-1", 1).with_parameters(&[("type", "io1"), ("iops", "100")]),
-            Code::OutOfRange,
+            OutOfRange,
             "at least 4 GiB",
         ),
     ];
@@ -142,11 +131,6 @@ async fn expand_beyond_ebs_or_type_maximum_is_refused() {
     assert_eq!(driver.expand(&id, 2).await.unwrap().capacity_bytes, 2 << 30);
 }
 
-async fn refused<R: CsiRequest>(driver: &Driver, request: R, code: Code, words: &[&str]) {
-    let Err(status) = driver.call(request).await else { panic!("not refused: {words:?}") };
-    assert_status(&status, code, words);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_request_names_cause_and_changes_no_volume() {
     use Code::{Aborted, FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
@@ -154,7 +138,6 @@ async fn invalid_request_names_cause_and_changes_no_volume() {
     let (driver, id) = Driver::with_volume(10).await;
     driver.publish(&id, NODE_1).await.unwrap();
     let before = driver.world.get("/v1/state")["realms"][0]["volumes"].clone();
-    let driver = &driver;
 
     let without_capability =
         ControllerPublishVolumeRequest { volume_capability: None, ..publish(&id, NODE_1) };
@@ -166,19 +149,19 @@ async fn invalid_request_names_cause_and_changes_no_volume() {
         (publish(&id, UNKNOWN), FailedPrecondition, &[UNKNOWN, NODE_1]),
         (publish(&id, NODE_2), FailedPrecondition, &[NODE_1]),
     ] {
-        refused(driver, request, code, words).await;
+        assert_refused(driver.call(request).await, code, words);
     }
     let delete = |id: &str| DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
-    refused(driver, delete(""), InvalidArgument, &["volume_id"]).await;
-    refused(driver, delete(&id), FailedPrecondition, &[&id, NODE_1]).await;
+    assert_refused(driver.call(delete("")).await, InvalidArgument, &["volume_id"]);
+    assert_refused(driver.call(delete(&id)).await, FailedPrecondition, &[&id, NODE_1]);
 
     let expand = |capacity_range| ControllerExpandVolumeRequest {
         volume_id: id.clone(),
         capacity_range,
         ..Default::default()
     };
-    refused(driver, expand(None), InvalidArgument, &["capacity_range"]).await;
-    refused(driver, expand(range(12, 11)), OutOfRange, &["limit"]).await;
+    assert_refused(driver.call(expand(None)).await, InvalidArgument, &["capacity_range"]);
+    assert_refused(driver.call(expand(range(12, 11))).await, OutOfRange, &["limit"]);
     for (key, value, word) in [
         ("colour", "red", "colour"),
         ("iops", "many", "iops"),
@@ -201,8 +184,8 @@ async fn invalid_request_names_cause_and_changes_no_volume() {
         starting_token: token.to_owned(),
         ..Default::default()
     };
-    refused(driver, list(-1, ""), InvalidArgument, &["max_entries"]).await;
-    refused(driver, list(0, "no-token"), Aborted, &["token"]).await;
+    assert_refused(driver.call(list(-1, "")).await, InvalidArgument, &["max_entries"]);
+    assert_refused(driver.call(list(0, "no-token")).await, Aborted, &["token"]);
     assert_eq!(driver.world.get("/v1/state")["realms"][0]["volumes"], before);
     assert_eq!(driver.live("snapshots"), 0);
 }
