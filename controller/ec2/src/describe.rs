@@ -167,6 +167,7 @@ async fn describe_by_ids<V: Described>(
         .await
 }
 
+#[derive(Clone)]
 pub(super) struct DescribedById<V> {
     core: Arc<Core>,
     by_id: ById,
@@ -176,12 +177,6 @@ pub(super) struct DescribedById<V> {
 impl<V> DescribedById<V> {
     pub(super) fn new(core: Arc<Core>, by_id: ById) -> Self {
         Self { core, by_id, value: PhantomData }
-    }
-}
-
-impl<V> Clone for DescribedById<V> {
-    fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.core), self.by_id.clone())
     }
 }
 

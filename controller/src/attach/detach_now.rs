@@ -135,7 +135,7 @@ impl Attachments {
                 })
                 .await;
             step = next.ok_or_else(|| {
-                pending.note_overdue();
+                pending.is_overdue = true;
                 machine.overdue_failure()
             })?;
         }
@@ -183,17 +183,13 @@ struct PendingDetach<'a> {
     pair: &'a Pair,
     metrics: &'a Metrics,
     since: Instant,
+    /// Whether the operation's time is over before the detach has ended.
     is_overdue: bool,
 }
 
 impl<'a> PendingDetach<'a> {
     fn new(pair: &'a Pair, metrics: &'a Metrics) -> Self {
         Self { pair, metrics, since: Instant::now(), is_overdue: false }
-    }
-
-    /// Notes that the operation's time is over before the detach has ended.
-    fn note_overdue(&mut self) {
-        self.is_overdue = true;
     }
 
     fn record_state(&self, look: &LookResult<Volume>) {

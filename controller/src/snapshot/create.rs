@@ -32,8 +32,10 @@ impl Snapshots {
         cancellation: Cancellation,
     ) -> Result<Snapshot, Failure> {
         let call = Call::until(Instant::now() + CREATE_TIME);
-        let unclear_until = self.unclear.get(&request.name).map(|()| Instant::now() + TAG_LAG);
-        let until = unclear_until.max(Some(self.takeover_ends));
+        let until = match self.unclear.get(&request.name) {
+            Some(()) => self.takeover_ends.max(Instant::now() + TAG_LAG),
+            None => self.takeover_ends,
+        };
         if let Some(snapshot) = find_until(&self.ec2, &call, &request, until).await? {
             self.remember(&request.name, &snapshot);
             if snapshot.state == SnapshotState::Error {
@@ -78,7 +80,7 @@ impl Snapshots {
             Err(error) if error.may_have_happened() => {
                 self.unclear.put(&request.name, (), LOOKUP_GAP);
                 tracing::warn!(name = request.name, %error, "whether the snapshot was taken is looked for by its name");
-                find_until(&self.ec2, &call, &request, Some(Instant::now() + TAG_LAG))
+                find_until(&self.ec2, &call, &request, Instant::now() + TAG_LAG)
                     .await?
                     .ok_or_else(|| error.pending())?
             }
@@ -156,44 +158,28 @@ pub(super) fn check_lock(class: &SnapshotParameters, now: Timestamp) -> Result<(
     }
 }
 
-/// Finds the snapshot that has the name: of several the oldest; a failed one when there is no
-/// other.
-async fn find(
-    ec2: &Ec2,
-    call: &Call,
-    request: &CreateSnapshot,
-) -> Result<Option<Snapshot>, Failure> {
-    let snapshots = ec2
-        .snapshots_by_name(call, &request.name)
-        .await
-        // An unknown state must not be reported as "nothing was done": an earlier request may have
-        // taken the snapshot.
-        .map_err(|error| error.pending())?;
-    choose(request, snapshots)
-}
-
-/// Like [`find`]; when it finds nothing, repeats until a look that began after `until` finds
-/// nothing either.
+/// Finds the snapshot that has the name; when there is none, repeats until a look that began after
+/// `until` finds none either.
 async fn find_until(
     ec2: &Ec2,
     call: &Call,
     request: &CreateSnapshot,
-    until: Option<Instant>,
+    until: Instant,
 ) -> Result<Option<Snapshot>, Failure> {
     loop {
         let look_began = Instant::now();
-        if let Some(snapshot) = find(ec2, call, request).await? {
-            return Ok(Some(snapshot));
+        // An unknown state must not be reported as "nothing was done": an earlier request may have
+        // taken the snapshot.
+        let named = ec2.snapshots_by_name(call, &request.name).await;
+        let found = choose(request, named.map_err(|error| error.pending())?)?;
+        if found.is_some() || look_began >= until {
+            return Ok(found);
         }
-        match until {
-            Some(until) if look_began < until => {
-                tokio::time::sleep_until(until.min(look_began + LOOK_INTERVAL)).await;
-            }
-            _ => return Ok(None),
-        }
+        tokio::time::sleep_until(until.min(look_began + LOOK_INTERVAL)).await;
     }
 }
 
+/// Returns the oldest of the snapshots of one name; a failed one when there is no other.
 fn choose(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Snapshot>, Failure> {
     let (broken, mut snapshots): (Vec<_>, Vec<_>) =
         snapshots.into_iter().partition(|snapshot| snapshot.state == SnapshotState::Error);

@@ -29,7 +29,10 @@ impl Groups {
         let call = Call::until(Instant::now() + CREATE_TIME);
         let wanted = call.clone().while_wanted(cancellation.wanted());
         let sent = self.asked.get(id).filter(|sent| sent.elapsed() < LOOKUP_GAP);
-        let until = sent.map(|_| Instant::now() + TAG_LAG).max(Some(self.takeover_ends));
+        let until = match sent {
+            Some(_) => self.takeover_ends.max(Instant::now() + TAG_LAG),
+            None => self.takeover_ends,
+        };
         if let Some(members) = self.find_until(&call, &request, until).await? {
             return self.adopt(&wanted, &request, members, true).await;
         }
@@ -54,7 +57,7 @@ impl Groups {
             Ok(made) => (self.accept(&call, &request, made).await?, false),
             Err(error) if error.may_have_happened() => {
                 tracing::warn!(group = id, %error, "whether the snapshots were taken is looked for by their name");
-                let until = Some(Instant::now() + TAG_LAG);
+                let until = Instant::now() + TAG_LAG;
                 let members = self.find_until(&call, &request, until).await?;
                 (members.ok_or_else(|| error.pending())?, true)
             }
@@ -164,31 +167,19 @@ impl Groups {
             .first()
             .and_then(|member| Promise::from_tags(&member.tags))
             .unwrap_or_else(|| Promise::of(&request.class));
-        self.keep_promise(wanted, request, &members, &promise, found).await?;
-        Ok(members)
-    }
-
-    async fn keep_promise(
-        &self,
-        call: &Call,
-        request: &CreateGroup,
-        members: &[Snapshot],
-        promise: &Promise,
-        found: bool,
-    ) -> Result<(), Failure> {
-        for member in members {
-            match fulfil(&self.ec2, call, &member.id, promise, found).await {
+        for member in &members {
+            match fulfil(&self.ec2, wanted, &member.id, &promise, found).await {
                 Ok(()) => {}
                 // The caller calls again, and the promise is in the tags.
                 Err(why) if why.condition().may_be_in_progress() => return Err(why),
                 Err(why) => {
-                    self.discard(call, &ids(members)).await?;
+                    self.discard(wanted, &ids(&members)).await?;
                     self.asked.remove(request.id.as_str());
                     return Err(why);
                 }
             }
         }
-        Ok(())
+        Ok(members)
     }
 
     /// Looks for the group until it is complete, or until a look that began after `until` shows
@@ -197,7 +188,7 @@ impl Groups {
         &self,
         call: &Call,
         request: &CreateGroup,
-        until: Option<Instant>,
+        until: Instant,
     ) -> Result<Option<Vec<Snapshot>>, Failure> {
         loop {
             let began = Instant::now();
@@ -208,7 +199,7 @@ impl Groups {
             let seen = seen.into_values().map(|(_, snapshot)| snapshot).collect();
             let asked = self.asked.get(request.id.as_str()).is_some();
             match judge(request, seen, age, self.takeover, asked)? {
-                Verdict::None if until.is_none_or(|until| began >= until) => return Ok(None),
+                Verdict::None if began >= until => return Ok(None),
                 Verdict::Incomplete(why) if age >= self.takeover => {
                     return Err(Failure::pending(why));
                 }
