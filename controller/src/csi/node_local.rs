@@ -120,38 +120,23 @@ fn find_volume(instance: &Instance, device: &str) -> Result<HashMap<String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_ec2::{BlockMapping, InstanceState};
+    use crate::example::{example_device, example_instance};
+    use ebs_csi_ec2::BlockMapping;
     use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
     use ebs_csi_wire::VolumeId;
 
     const VOLUME: &str = "vol-0123456789abcdef0";
 
     fn instance() -> Instance {
-        let mapping = |device: &str, volume: Option<&str>, state| BlockMapping {
-            device: device.to_owned(),
-            volume: volume.and_then(|id| VolumeId::parse(id).ok()),
-            state,
-            attached: None,
-            card: None,
-            delete_on_termination: false,
-        };
-        Instance {
-            id: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
-            kind: "m5.large".to_owned(),
-            state: InstanceState::Running,
-            launched: None,
-            hibernation: ebs_csi_ec2::Hibernation::No,
-            zone: "us-east-1a".to_owned(),
-            zone_id: None,
-            outpost_arn: None,
-            root_device: Some("/dev/xvda".to_owned()),
-            devices: vec![
-                mapping("/dev/xvda", Some("vol-0fffffffffffffff0"), AttachmentState::Attached),
-                mapping("/dev/xvdbz", Some(VOLUME), AttachmentState::Attached),
-                mapping("/dev/xvdby", Some(VOLUME), AttachmentState::Attaching),
-                mapping("/dev/sdb", None, AttachmentState::Attached),
-            ],
-        }
+        let attached =
+            |device: &str, volume: &str| example_device(device, VolumeId::parse(volume).ok());
+        let devices = vec![
+            attached("/dev/xvda", "vol-0fffffffffffffff0"),
+            attached("/dev/xvdbz", VOLUME),
+            BlockMapping { state: AttachmentState::Attaching, ..attached("/dev/xvdby", VOLUME) },
+            example_device("/dev/sdb", None),
+        ];
+        example_instance("/dev/xvda", devices)
     }
 
     #[test]

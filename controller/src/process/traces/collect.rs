@@ -1,7 +1,7 @@
 //! Turns the spans `rpc` and `ec2` into records.
 
 use std::collections::hash_map::RandomState;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -123,10 +123,7 @@ impl Visit for Fields<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{value:?}");
-        self.record_str(field, &text);
+        self.record_str(field, &format!("{value:?}"));
     }
 }
 

@@ -67,10 +67,9 @@ pub(super) fn exclusions(
 
 #[cfg(test)]
 mod tests {
-    use ebs_csi_ec2::{Attachment, BlockMapping, Hibernation, InstanceState};
-
     use super::*;
-    use crate::example::example_volume;
+    use crate::attach::tests::attachment;
+    use crate::example::{example_device, example_instance, example_volume};
 
     fn id(number: usize) -> VolumeId {
         VolumeId::parse(&format!("vol-{number:017x}")).unwrap()
@@ -81,14 +80,7 @@ mod tests {
     }
 
     fn volume(number: usize, nodes: &[(usize, AttachmentState)]) -> Volume {
-        let attachments = nodes.iter().map(|(at, state)| Attachment {
-            instance: Some(node(*at)),
-            holder: node(*at).to_string(),
-            state: state.clone(),
-            device: String::new(),
-            attached: None,
-            card: None,
-        });
+        let attachments = nodes.iter().map(|(at, state)| attachment(node(*at), state.clone()));
         Volume { id: id(number), attachments: attachments.collect(), ..example_volume() }
     }
 
@@ -114,27 +106,8 @@ mod tests {
     /// Volume 0 is the root volume.
     #[test]
     fn exclusions_name_all_other_volumes_up_to_40() {
-        let instance = |volumes: usize| Instance {
-            id: node(1),
-            kind: "m5.large".to_owned(),
-            state: InstanceState::Running,
-            launched: None,
-            hibernation: Hibernation::No,
-            zone: String::new(),
-            zone_id: None,
-            outpost_arn: None,
-            root_device: Some("/dev/0".to_owned()),
-            devices: (0..volumes)
-                .map(|number| BlockMapping {
-                    device: format!("/dev/{number}"),
-                    volume: Some(id(number)),
-                    state: AttachmentState::Attached,
-                    attached: None,
-                    card: None,
-                    delete_on_termination: false,
-                })
-                .collect(),
-        };
+        let device = |number| example_device(&format!("/dev/{number}"), Some(id(number)));
+        let instance = |volumes| example_instance("/dev/0", (0..volumes).map(device).collect());
         for (volumes, wanted, expected) in [
             (3, &[1, 2][..], Some((true, vec![]))),
             (4, &[1, 2], Some((true, vec![id(3)]))),
