@@ -212,7 +212,7 @@ impl Detaching {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{attachment, error, node, other_node, pair, unknown};
+    use crate::attach::tests::{attach_time, attachment, error, node, other_node, pair, unknown};
     use crate::example::example_volume;
     use ebs_csi_ec2::{Attachment, VolumeState};
 
@@ -277,10 +277,9 @@ mod tests {
         let began = Instant::now();
         let after = |seconds| began + Duration::from_secs(seconds);
         let absent = |seconds| at(after(seconds), LookResult::Present(example_volume()));
-        let attached_at = |seconds| Some(Timestamp { seconds, nanoseconds: 0 });
         let shown = |seconds| {
             let attachment = attachment(node(), AttachmentState::Attached);
-            in_use(vec![Attachment { attached: attached_at(seconds), ..attachment }])
+            in_use(vec![Attachment { attached: attach_time(seconds), ..attachment }])
         };
         let observe = |machine: &mut Detaching, look| machine.observe(&look, Instant::now());
 
@@ -304,7 +303,7 @@ mod tests {
         // The attachment that this process published is older than the lag.
         let published = |seconds| {
             let known_since = began - READ_LAG;
-            Detaching::new(pair(), began, Some((attached_at(seconds).unwrap(), known_since)))
+            Detaching::new(pair(), began, Some((attach_time(seconds).unwrap(), known_since)))
         };
         for (shown_at, want) in [(7, DetachStep::Done), (8, DetachStep::LookAt(after(2)))] {
             let mut machine = published(7);

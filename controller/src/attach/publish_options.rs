@@ -96,7 +96,7 @@ impl KnownPublishOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::pair;
+    use crate::attach::tests::{attach_time, pair};
     use ebs_csi_proto::{AccessMode, Capability};
 
     fn options(kind: AccessType, mode: AccessMode, read_only: bool) -> PublishOptions {
@@ -108,10 +108,6 @@ mod tests {
             fs_type: fs_type.to_owned(),
             flags: flags.iter().map(|f| (*f).to_owned()).collect(),
         }
-    }
-
-    fn at(seconds: i64) -> Option<Timestamp> {
-        Some(Timestamp { seconds, nanoseconds: 0 })
     }
 
     #[test]
@@ -131,9 +127,9 @@ mod tests {
         ];
         let publish_options = KnownPublishOptions::default();
         for _ in 0..2 {
-            publish_options.check_or_remember(&pair(), &first, at(1)).unwrap();
+            publish_options.check_or_remember(&pair(), &first, attach_time(1)).unwrap();
             for (other, field) in &rows {
-                match (publish_options.check_or_remember(&pair(), other, at(1)), field) {
+                match (publish_options.check_or_remember(&pair(), other, attach_time(1)), field) {
                     (Ok(()), None) => {}
                     (Err(failure), Some(field)) => {
                         assert_eq!(failure.condition(), Condition::Incompatible);
@@ -150,12 +146,12 @@ mod tests {
         let publish_options = KnownPublishOptions::default();
         let block = options(AccessType::Block, AccessMode::SingleNodeWriter, false);
         let mounted = options(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
-        publish_options.check_or_remember(&pair(), &block, at(1)).unwrap();
-        publish_options.check_or_remember(&pair(), &mounted, at(2)).unwrap();
-        assert!(publish_options.check_or_remember(&pair(), &block, at(2)).is_err());
+        publish_options.check_or_remember(&pair(), &block, attach_time(1)).unwrap();
+        publish_options.check_or_remember(&pair(), &mounted, attach_time(2)).unwrap();
+        assert!(publish_options.check_or_remember(&pair(), &block, attach_time(2)).is_err());
         publish_options.check_or_remember(&pair(), &block, None).unwrap();
         publish_options.remove(&pair());
-        publish_options.check_or_remember(&pair(), &block, at(2)).unwrap();
+        publish_options.check_or_remember(&pair(), &block, attach_time(2)).unwrap();
         assert_eq!(lock(&publish_options.0).len(), 1);
     }
 }

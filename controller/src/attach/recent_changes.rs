@@ -68,18 +68,14 @@ impl RecentChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{attachment, node, pair};
+    use crate::attach::tests::{attach_time, attachment, node, pair};
     use crate::example::example_volume;
     use ebs_csi_ec2::Attachment;
-
-    fn time(seconds: i64) -> Option<Timestamp> {
-        Some(Timestamp { seconds, nanoseconds: 0 })
-    }
 
     fn attached_at(seconds: i64) -> LookResult<Volume> {
         LookResult::Present(Volume {
             attachments: vec![Attachment {
-                attached: time(seconds),
+                attached: attach_time(seconds),
                 ..attachment(node(), AttachmentState::Attached)
             }],
             ..example_volume()
@@ -93,7 +89,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ended_attachment_shows_detaching_during_read_lag() {
         let recent = RecentChanges::default();
-        recent.note_ended(&pair(), time(5));
+        recent.note_ended(&pair(), attach_time(5));
         let look = |seconds| state(&recent.correct(&attached_at(seconds)));
         assert_eq!(look(5), AttachmentState::Detaching);
         // Another attachment of the same pair.

@@ -17,6 +17,11 @@ pub(crate) fn pair() -> Pair {
     Pair { volume: example_volume().id, node: node() }
 }
 
+/// When EC2 accepted an attach.
+pub(crate) fn attach_time(seconds: i64) -> Option<Timestamp> {
+    Some(Timestamp { seconds, nanoseconds: 0 })
+}
+
 pub(crate) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment {
     Attachment {
         holder: node.to_string(),

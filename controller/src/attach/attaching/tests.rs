@@ -3,7 +3,7 @@
 use ebs_csi_ec2::Ec2ErrorKind;
 
 use super::*;
-use crate::attach::tests::{attachment, node, other_node, pair, unknown};
+use crate::attach::tests::{attach_time, attachment, node, other_node, pair, unknown};
 use crate::example::example_volume;
 
 fn machine() -> Attaching {
@@ -154,16 +154,17 @@ fn attach_is_sent_after_detach_ends() {
 
 #[test]
 fn attachment_from_before_request_is_not_taken() {
-    let time = |seconds| Some(Timestamp { seconds, nanoseconds: 0 });
     let attached = |seconds| {
-        let attachment =
-            Attachment { attached: time(seconds), ..attachment(node(), AttachmentState::Attached) };
+        let attachment = Attachment {
+            attached: attach_time(seconds),
+            ..attachment(node(), AttachmentState::Attached)
+        };
         with(VolumeState::InUse, vec![attachment])
     };
     let now = Instant::now();
     let mut clear = machine();
     clear.note_sent(now);
-    clear.note_accepted(time(100));
+    clear.note_accepted(attach_time(100));
     assert_eq!(clear.observe(&attached(12), now), AttachStep::Wait);
     assert!(matches!(clear.observe(&attached(99), now), AttachStep::Done(_)));
 
