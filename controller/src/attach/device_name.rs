@@ -125,9 +125,9 @@ impl DeviceNames {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a name and card on `node` for `volume`; returns `None` when all 127 names are taken.
-    /// `mapped` is what DescribeInstances shows, `cards` the number of EBS cards of the instance
-    /// type.
+    /// Reserves a name and card on `node` for `volume`; returns `None` when all 127 names are
+    /// taken. `mapped` is what DescribeInstances shows, `cards` the number of EBS cards of the
+    /// instance type.
     ///
     /// The choice depends only on the arguments and on the names that this process remembers. Names
     /// that EC2 recently refused come last.

@@ -30,7 +30,8 @@ pub struct CreateVolume {
     pub zone_id: Option<String>,
     /// The Outpost to create the volume on.
     pub outpost_arn: Option<String>,
-    /// Whether to encrypt the volume; `None` leaves that to the source and to the account's default.
+    /// Whether to encrypt the volume; `None` leaves that to the source and to the account's
+    /// default.
     pub encrypted: Option<bool>,
     /// The key to encrypt the volume with.
     pub kms_key_id: Option<String>,
