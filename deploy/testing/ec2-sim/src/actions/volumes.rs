@@ -13,8 +13,8 @@ use crate::state::well_formed;
 use crate::time::Millis;
 use crate::wire::{ApiError, ApiResult, Xml, refuse, refuse_combination, refuse_value};
 
-/// CopyVolumes has `ec2:ResourceTag` in the reference only as a key of the type volume; AWS's managed
-/// policy AmazonEBSCSIDriverPolicyV2 compares it in this action.
+/// CopyVolumes has `ec2:ResourceTag` in the reference only as a key of the type volume; AWS's
+/// managed policy AmazonEBSCSIDriverPolicyV2 compares it in this action.
 const COPIED: Keys = &["aws:RequestTag/", "aws:TagKeys", "ec2:ResourceTag/"];
 
 pub(super) const ACTIONS: &[Row] = &[
