@@ -4,6 +4,7 @@ pub mod clean;
 mod container;
 pub mod keeper;
 pub(crate) mod node;
+mod node_lifecycle;
 mod node_namespace;
 pub(crate) mod options;
 pub(crate) mod process;

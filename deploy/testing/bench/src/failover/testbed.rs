@@ -1,15 +1,13 @@
 //! A cluster in memory, the controller in mode `enforce`, simulated EC2, and node-lifecycle
 //! connected to all three.
 
-use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebs_csi_sandbox::World;
+use ebs_csi_policy::profile::NODE_LIFECYCLE;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::safe_detach;
+use ebs_csi_sandbox::{Process, World};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,7 +20,6 @@ use crate::world::{
     without_nodes,
 };
 
-const LIFECYCLE: u32 = 65527;
 const TIMEOUT: Duration = Duration::from_secs(300);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) const NAMESPACE: &str = "default";
@@ -39,17 +36,9 @@ pub(super) struct Size {
 pub(super) struct Testbed {
     pub(super) size: Size,
     pub(super) store: Arc<Store>,
-    /// `Some` until [`end`](Self::end).
-    world: Option<World>,
-    lifecycle: Child,
+    world: World,
     http: u16,
     server: JoinHandle<std::io::Result<()>>,
-}
-
-impl Drop for Testbed {
-    fn drop(&mut self) {
-        self.stop();
-    }
 }
 
 pub(super) fn node_name(index: usize) -> String {
@@ -81,7 +70,6 @@ pub(super) fn names(node: usize, volume: usize) -> Names {
 impl Testbed {
     /// Starts everything and waits until node-lifecycle is the leader and has listed all kinds.
     pub(super) async fn start(binaries: &Binaries, size: Size) -> Result<Self> {
-        let program = binaries.path("ebs-csi-node-lifecycle")?;
         let store = Arc::new(Store::default());
         fill(&store, size);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -90,39 +78,21 @@ impl Testbed {
         let mut options = without_nodes(binaries, size.nodes, UNLIMITED);
         options.controller_arguments = vec![WITHOUT_QUOTA.to_owned()];
         let mut world = World::start(options).await?;
-        let (socket, flags) = safe_detach(world.controller_socket(), "enforce", LIFECYCLE);
+        let peer = NODE_LIFECYCLE.identity.uid;
+        let (socket, flags) = safe_detach(world.controller_socket(), "enforce", peer);
         world.restart_controller(&flags).await?;
-        // In a pod, both containers belong to the group that owns the socket.
-        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777))?;
-
-        let directory = world.state_dir().join("node-lifecycle");
-        std::fs::create_dir_all(&directory)?;
-        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755))?;
-        let kubeconfig = directory.join("kubeconfig");
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(&kubeconfig, text.to_string())?;
-        let log = File::create(directory.join("log"))?;
         let http = free_port()?;
-        let lifecycle = Command::new(program)
-            .arg(format!("--safe-detach-endpoint=unix://{}", socket.display()))
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--http-endpoint=127.0.0.1:{http}"))
-            .arg(format!("--query-interval-seconds={}", size.query_seconds))
-            .arg("--identity=bench")
+        let flags = [
+            format!("--http-endpoint=127.0.0.1:{http}"),
+            format!("--query-interval-seconds={}", size.query_seconds),
+            "--identity=bench".to_owned(),
             // This API server's watches ignore namespaces and labels: that of the node-agents' pods
             // would deliver every pod a second time.
-            .args(["--node-facts=off", "--drain-annotation=off"])
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        let mut testbed = Self { size, store, world: Some(world), lifecycle, http, server };
+            "--node-facts=off".to_owned(),
+            "--drain-annotation=off".to_owned(),
+        ];
+        world.start_node_lifecycle(&socket, &format!("http://127.0.0.1:{port}"), &flags)?;
+        let mut testbed = Self { size, store, world, http, server };
         testbed.settle().await?;
         Ok(testbed)
     }
@@ -143,8 +113,9 @@ impl Testbed {
             kind::CSI_NODES,
         ];
         loop {
-            if let Some(status) = self.lifecycle.try_wait()? {
-                return Err(self.failure(&format!("node-lifecycle ended: {status}")));
+            let ended = self.world.ended_processes()?;
+            if !ended.is_empty() {
+                return Err(self.failure(&format!("{} ended", ended.join(", "))));
             }
             // A client watches a kind only after it has listed the kind completely.
             let watched = self.store.watched();
@@ -163,7 +134,7 @@ impl Testbed {
 
     /// Returns the process id of node-lifecycle.
     pub(super) fn pid(&self) -> i32 {
-        i32::try_from(self.lifecycle.id()).unwrap_or_default()
+        self.world.node_lifecycle().and_then(Process::pid).unwrap_or_default()
     }
 
     /// Returns the first sample on node-lifecycle's metrics page that begins with `sample`, or 0
@@ -195,19 +166,18 @@ impl Testbed {
 
     /// Returns the total number of Describe requests for evidence that reached EC2.
     pub(super) async fn describes(&self) -> Result<f64> {
-        calls_of(self.world()?, &["DescribeInstances", "DescribeVolumes"]).await
+        calls_of(&self.world, &["DescribeInstances", "DescribeVolumes"]).await
     }
 
     /// Creates the volumes of that node in EC2 and attaches them; the PersistentVolumes refer to
     /// them from then on.
     pub(super) async fn attach_in_ec2(&self, node: usize) -> Result<()> {
         for volume in 0..self.size.volumes_per_node {
-            let world = self.world()?;
-            let id = create_as_other_client(world, "1").await?;
+            let id = create_as_other_client(&self.world, "1").await?;
             let device =
                 format!("/dev/xvdb{}", char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0)));
             let attach = json!({"VolumeId": id, "InstanceId": instance(node), "Device": device});
-            call_as_other_client(world, "AttachVolume", &attach).await?;
+            call_as_other_client(&self.world, "AttachVolume", &attach).await?;
             self.store.edit(kind::PERSISTENT_VOLUMES, &names(node, volume).volume, |object| {
                 object["spec"]["csi"]["volumeHandle"] = json!(id);
             });
@@ -219,7 +189,7 @@ impl Testbed {
     pub(super) async fn power(&self, node: usize, how: &str) -> Result<()> {
         let path = format!("/v1/instances/{}/{how}", instance(node));
         let at_once = json!({"at_once": true});
-        self.world()?.simulator.post(&path, &at_once).await?;
+        self.world.simulator.post(&path, &at_once).await?;
         Ok(())
     }
 
@@ -238,30 +208,16 @@ impl Testbed {
         });
     }
 
-    pub(super) async fn end(mut self) -> Result<()> {
-        self.stop();
-        if let Some(world) = self.world.take() {
-            world.shutdown().await?;
-        }
-        Ok(())
-    }
-
-    fn stop(&mut self) {
-        // The process may have ended already.
-        let _ = self.lifecycle.kill();
-        let _ = self.lifecycle.wait();
+    pub(super) async fn end(self) -> Result<()> {
+        self.world.shutdown().await?;
         self.server.abort();
-    }
-
-    fn world(&self) -> Result<&World> {
-        self.world.as_ref().ok_or_else(|| "the world has ended".to_owned().into())
+        Ok(())
     }
 
     /// Returns an error of this text that also holds what node-lifecycle has written.
     pub(super) fn failure(&self, what: &str) -> BenchError {
-        let log = self.world.as_ref().map(|world| world.state_dir().join("node-lifecycle/log"));
-        let log = log.and_then(|log| std::fs::read_to_string(log).ok()).unwrap_or_default();
-        format!("{what}; node-lifecycle wrote:\n{log}").into()
+        let log = self.world.node_lifecycle().map(|process| process.log_tail(usize::MAX));
+        format!("{what}; node-lifecycle wrote:\n{}", log.unwrap_or_default()).into()
     }
 
     /// Waits until `done` holds for the Node object of each of these nodes. Returns the seconds

@@ -4,20 +4,17 @@
 mod server;
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use ebs_csi_e2e::{Fixture, dashboards, repository};
 use ebs_csi_policy::profile;
 use ebs_csi_sandbox::binaries::for_test;
 use ebs_csi_sandbox::co::{Claim, GIB, Volume, safe_detach};
-use ebs_csi_sandbox::{World, pod_view};
+use ebs_csi_sandbox::pod_view;
 use serde_json::{Value, json};
 use server::{Prometheus, Target};
 
-const NODE_LIFECYCLE: &str = "ebs-csi-node-lifecycle";
 /// Addresses that no other process of the machine gets by chance: the ports are below the kernel's
 /// ephemeral ports, and no other test uses this loopback address.
 const PROMETHEUS: &str = "127.0.78.1:9090";
@@ -138,33 +135,6 @@ async fn damaged(fixture: &Fixture) -> Volume {
     volume
 }
 
-/// Starts node-lifecycle beside the controller. It serves its metrics although there is no API
-/// server at the address that it is given.
-fn start_node_lifecycle(world: &mut World, program: PathBuf, socket: &Path) {
-    // In a pod, both containers belong to the group that owns the socket.
-    std::fs::set_permissions(socket, PermissionsExt::from_mode(0o777)).expect("a mode");
-    let nowhere = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    });
-    let kubeconfig = world.state_dir().join("kubeconfig");
-    std::fs::write(&kubeconfig, nowhere.to_string()).expect("a kubeconfig");
-    let arguments = [
-        format!("--safe-detach-endpoint=unix://{}", socket.display()),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--http-endpoint={}", TARGETS[1].address),
-        "--identity=controller-1".to_owned(),
-    ];
-    let started = world.start_beside(NODE_LIFECYCLE, move || {
-        let mut command = Command::new(&program);
-        command.env_clear().args(&arguments);
-        command
-    });
-    started.expect("node-lifecycle can be started");
-}
-
 /// Replaces a dashboard's variables by these values, as Grafana does.
 fn substitute(query: &str, values: &BTreeMap<String, String>) -> String {
     // Longer than all that happens here, so that each increase is within it.
@@ -243,7 +213,9 @@ fn waits_for(query: &Query) -> Option<&'static str> {
 #[tokio::test]
 async fn every_dashboard_query_and_alert_finds_its_series() {
     let Some(program) = repository::prepared("prometheus") else { return };
-    let Some(binaries) = for_test(&[NODE_LIFECYCLE]) else { return };
+    if for_test(&["ebs-csi-node-lifecycle"]).is_none() {
+        return;
+    }
     let registry = tempfile::tempdir().expect("a directory");
     let one_node = Fixture::with(|options| {
         options.nodes.truncate(1);
@@ -260,8 +232,11 @@ async fn every_dashboard_query_and_alert_finds_its_series() {
     let (socket, flags) = safe_detach(fixture.world.controller_socket(), "ec2-only", peer);
     let restarted = fixture.world.restart_controller(&flags).await;
     restarted.expect("the controller starts");
-    let node_lifecycle = binaries.path(NODE_LIFECYCLE).expect("a program");
-    start_node_lifecycle(&mut fixture.world, node_lifecycle, &socket);
+    // node-lifecycle serves its metrics although there is no API server at this address.
+    let flags =
+        [format!("--http-endpoint={}", TARGETS[1].address), "--identity=controller-1".to_owned()];
+    let started = fixture.world.start_node_lifecycle(&socket, "http://127.0.0.1:1", &flags);
+    started.expect("node-lifecycle can be started");
     let prometheus = Prometheus::start(&mut fixture.world, program, PROMETHEUS, &TARGETS);
     scraped(&fixture, &prometheus, None).await;
     // Twice, because the first count of a new series is no increase.

@@ -1,0 +1,50 @@
+//! node-lifecycle beside the controller.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::{Process, Result, World, step};
+
+const NAME: &str = "ebs-csi-node-lifecycle";
+
+impl World {
+    /// Starts node-lifecycle with the controller's SafeDetach socket, an API server's URL and
+    /// further `flags`. Does not wait until it serves.
+    pub fn start_node_lifecycle(
+        &mut self,
+        socket: &Path,
+        api_server: &str,
+        flags: &[String],
+    ) -> Result<()> {
+        let program = step("finding node-lifecycle", self.options.driver().path(NAME))?;
+        // In a pod, both containers belong to the group that owns the socket.
+        let opened = std::fs::set_permissions(socket, PermissionsExt::from_mode(0o777));
+        step("opening the controller's socket", opened)?;
+        let kubeconfig = self.state_dir.join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": api_server}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        step("writing a kubeconfig", std::fs::write(&kubeconfig, text.to_string()))?;
+        let own = [
+            format!("--safe-detach-endpoint=unix://{}", socket.display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
+        ];
+        let arguments = [&own, flags].concat();
+        self.start_beside(NAME, move || {
+            let mut command = Command::new(&program);
+            command.env_clear().args(&arguments);
+            command
+        })
+    }
+
+    /// Returns node-lifecycle, once it was started.
+    pub fn node_lifecycle(&self) -> Option<&Process> {
+        self.others.iter().find(|process| process.name() == NAME)
+    }
+}
